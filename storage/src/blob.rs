@@ -1,0 +1,158 @@
+//! Owns: immutable objects in an object store, or in a file system that every host sees.
+//!
+//! Invariant: a [`put`](BlobStore::put) that returned has made its object durable; a [`get`](BlobStore::get)
+//! returns exactly the bytes that its caller's digest names, or an error.
+//! Absent: what objects mean, and which of them still count; readers follow the ledger, never a listing.
+
+mod error;
+mod file;
+mod key;
+mod remote;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+pub use self::error::BlobError;
+use self::file::FileStore;
+pub use self::key::{part_key, segment_key};
+use self::remote::RemoteStore;
+
+/// The most bytes of one object.
+pub const BLOB_BYTES_MAX: u64 = 256 << 20;
+
+/// What a ledger keeps about an object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BlobRef {
+    /// The object's name in its store.
+    pub key: String,
+    /// The blake3 digest of its bytes.
+    pub digest: [u8; 32],
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+/// An object store. Clones share connections.
+#[derive(Debug, Clone)]
+pub struct BlobStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    url: String,
+    backend: Backend,
+}
+
+#[derive(Debug)]
+enum Backend {
+    File(FileStore),
+    Remote(RemoteStore),
+}
+
+impl BlobStore {
+    /// Opens `file:///dir`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or
+    /// `memory://name`, which lives and dies with this process. Credentials come from this host's own chain
+    /// (environment, instance metadata); nothing is contacted yet.
+    pub fn open(url: &str) -> Result<Self, BlobError> {
+        let parsed = url::Url::parse(url)
+            .map_err(|error| BlobError::Url { url: url.to_owned(), reason: error.to_string() })?;
+        let backend = match parsed.scheme() {
+            "file" => {
+                let root = parsed.to_file_path().map_err(|()| BlobError::Url {
+                    url: url.to_owned(),
+                    reason: "it needs an absolute path: file:///path".to_owned(),
+                })?;
+                Backend::File(FileStore::new(root))
+            }
+            _ => Backend::Remote(RemoteStore::open(&parsed)?),
+        };
+        Ok(Self { inner: Arc::new(Inner { url: url.to_owned(), backend }) })
+    }
+
+    /// The URL that the store was opened with.
+    pub fn url(&self) -> &str {
+        &self.inner.url
+    }
+
+    /// Writes an object; durable on return. Writing the same bytes again changes nothing.
+    pub async fn put(&self, key: &str, bytes: Bytes) -> Result<BlobRef, BlobError> {
+        key::check(key)?;
+        let len = bytes.len() as u64;
+        if len > BLOB_BYTES_MAX {
+            return Err(BlobError::TooLarge { key: key.to_owned(), len, max: BLOB_BYTES_MAX });
+        }
+        let digest = *blake3::hash(&bytes).as_bytes();
+        match &self.inner.backend {
+            Backend::File(store) => store.put(key, bytes).await?,
+            Backend::Remote(store) => store.put(key, bytes).await?,
+        }
+        Ok(BlobRef { key: key.to_owned(), digest, len })
+    }
+
+    /// Reads an object and checks its digest.
+    pub async fn get(&self, key: &str, digest: &[u8; 32]) -> Result<Bytes, BlobError> {
+        let bytes = self.read(key).await?;
+        let found = blake3::hash(&bytes);
+        // Compared in constant time, which does no harm.
+        if found != *digest {
+            return Err(BlobError::Corrupt {
+                key: key.to_owned(),
+                expected: blake3::Hash::from_bytes(*digest).to_hex().to_string(),
+                found: found.to_hex().to_string(),
+            });
+        }
+        Ok(bytes)
+    }
+
+    /// Removes an object; that it is gone already is no error.
+    pub async fn delete(&self, key: &str) -> Result<(), BlobError> {
+        key::check(key)?;
+        match &self.inner.backend {
+            Backend::File(store) => store.delete(key).await,
+            Backend::Remote(store) => store.delete(key).await,
+        }
+    }
+
+    /// The keys that begin with the folder `prefix`, in order. For sweeping only: a listing may be stale.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<String>, BlobError> {
+        key::check(prefix.trim_end_matches('/'))?;
+        let prefix = prefix.trim_end_matches('/');
+        let mut keys = match &self.inner.backend {
+            Backend::File(store) => store.list(prefix).await?,
+            Backend::Remote(store) => store.list(prefix).await?,
+        };
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    /// Writes a probe object with a fresh token, which another host proves to see by reading it back.
+    pub async fn probe_write(&self, name: &str) -> Result<String, BlobError> {
+        let token = blake3::Hash::from_bytes(file::unique_bytes()).to_hex().to_string();
+        self.put(&probe_key(name), Bytes::from(token.clone())).await?;
+        Ok(token)
+    }
+
+    /// The token in a probe object.
+    pub async fn probe_read(&self, name: &str) -> Result<String, BlobError> {
+        let bytes = self.read(&probe_key(name)).await?;
+        Ok(String::from_utf8_lossy(&bytes[..bytes.len().min(256)]).into_owned())
+    }
+
+    /// Removes a probe object.
+    pub async fn probe_remove(&self, name: &str) -> Result<(), BlobError> {
+        self.delete(&probe_key(name)).await
+    }
+
+    async fn read(&self, key: &str) -> Result<Bytes, BlobError> {
+        key::check(key)?;
+        match &self.inner.backend {
+            Backend::File(store) => store.get(key).await,
+            Backend::Remote(store) => store.get(key).await,
+        }
+    }
+}
+
+fn probe_key(name: &str) -> String {
+    format!("probes/{name}")
+}

@@ -1,0 +1,128 @@
+//! Owns: what can go wrong with an object, sorted by what a caller can do about it.
+//!
+//! Invariant: [`BlobError::retryable`] is true only where the same call may succeed later without anybody's help.
+//! Absent: retrying.
+
+use std::io;
+
+/// An operation on an object failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlobError {
+    /// There is no such object. On `file://` a likely reason is a host that sees another file system.
+    #[error("object {key} is missing")]
+    Missing {
+        /// The object.
+        key: String,
+    },
+    /// The object's bytes are not those that were written.
+    #[error("object {key} is corrupt: blake3 {found}, expected {expected}")]
+    Corrupt {
+        /// The object.
+        key: String,
+        /// The digest that the reader asked for.
+        expected: String,
+        /// The digest of what the store returned.
+        found: String,
+    },
+    /// The store is out of space.
+    #[error("object {key}: no space left: {reason}")]
+    NoSpace {
+        /// The object.
+        key: String,
+        /// The store's own text.
+        reason: String,
+    },
+    /// The store denies access; its credentials or permissions need a person.
+    #[error("object {key}: access denied: {reason}")]
+    PermissionDenied {
+        /// The object.
+        key: String,
+        /// The store's own text.
+        reason: String,
+    },
+    /// The store refuses the operation for another lasting reason.
+    #[error("object {key}: refused: {reason}")]
+    Refused {
+        /// The object.
+        key: String,
+        /// The store's own text.
+        reason: String,
+    },
+    /// The store cannot be reached or is overloaded.
+    #[error("object {key}: the store is unavailable: {reason}")]
+    Unavailable {
+        /// The object.
+        key: String,
+        /// The store's own text.
+        reason: String,
+    },
+    /// The object is larger than any object may be.
+    #[error("object {key} has {len} bytes, the most is {max}")]
+    TooLarge {
+        /// The object.
+        key: String,
+        /// Its length in bytes.
+        len: u64,
+        /// The bound in bytes.
+        max: u64,
+    },
+    /// The name is no key: lower-case folders and a name, of `a-z A-Z 0-9 . _ -`.
+    #[error("{key:?} is no object key")]
+    Key {
+        /// What was given.
+        key: String,
+    },
+    /// The store's URL cannot be used.
+    #[error("object store {url}: {reason}")]
+    Url {
+        /// What was given.
+        url: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl BlobError {
+    /// True where trying again later may help by itself.
+    pub fn retryable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
+    /// Sorts an error of the file system.
+    pub(super) fn from_io(key: &str, error: &io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        let (key, reason) = (key.to_owned(), error.to_string());
+        match error.kind() {
+            Kind::NotFound => Self::Missing { key },
+            Kind::StorageFull | Kind::QuotaExceeded => Self::NoSpace { key, reason },
+            Kind::PermissionDenied | Kind::ReadOnlyFilesystem => {
+                Self::PermissionDenied { key, reason }
+            }
+            Kind::TimedOut
+            | Kind::Interrupted
+            | Kind::WouldBlock
+            | Kind::ResourceBusy
+            | Kind::StaleNetworkFileHandle
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+            | Kind::OutOfMemory => Self::Unavailable { key, reason },
+            _ => Self::Refused { key, reason },
+        }
+    }
+
+    /// Sorts an error of a remote store. What it does not name is taken for a passing failure, after the
+    /// client's own retries.
+    pub(super) fn from_remote(key: &str, error: object_store::Error) -> Self {
+        use object_store::Error as E;
+        let (key, reason) = (key.to_owned(), error.to_string());
+        match error {
+            E::NotFound { .. } => Self::Missing { key },
+            E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
+                Self::PermissionDenied { key, reason }
+            }
+            E::Generic { .. } | E::JoinError { .. } => Self::Unavailable { key, reason },
+            _ => Self::Refused { key, reason },
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Owns: objects as files below one directory, on a file system that all hosts share.
+//!
+//! Invariant: an object appears under its name only when its bytes are fsynced, and a put returns only when the
+//! name is durable too. The `object_store` crate's own file system does neither, hence this one.
+//! Absent: locks; objects are immutable and names differ where contents do.
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::{BLOB_BYTES_MAX, BlobError};
+
+const TEMPORARY: &str = ".tmp-";
+/// Directories remembered as durable.
+const KNOWN_MAX: usize = 4096;
+
+#[derive(Debug, Clone)]
+pub(super) struct FileStore {
+    root: PathBuf,
+    /// Directories whose names this process has made durable.
+    known: Arc<Mutex<HashSet<PathBuf>>>,
+}
+
+impl FileStore {
+    pub(super) fn new(root: PathBuf) -> Self {
+        Self { root, known: Arc::default() }
+    }
+
+    pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), BlobError> {
+        self.blocking(key, move |store, path| store.write(path, &bytes)).await
+    }
+
+    pub(super) async fn get(&self, key: &str) -> Result<Bytes, BlobError> {
+        let name = key.to_owned();
+        let read = self.blocking(key, |_, path| {
+            let len = fs::metadata(path)?.len();
+            if len > BLOB_BYTES_MAX {
+                return Ok(Err(len));
+            }
+            fs::read(path).map(Bytes::from).map(Ok)
+        });
+        read.await?.map_err(|len| BlobError::TooLarge { key: name, len, max: BLOB_BYTES_MAX })
+    }
+
+    pub(super) async fn delete(&self, key: &str) -> Result<(), BlobError> {
+        let removed = self.blocking(key, |_, path| fs::remove_file(path)).await;
+        match removed {
+            Err(BlobError::Missing { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<String>, BlobError> {
+        let listed = self.blocking(prefix, |store, path| {
+            let mut keys = Vec::new();
+            collect(&store.root, path, &mut keys)?;
+            Ok(keys)
+        });
+        match listed.await {
+            Err(BlobError::Missing { .. }) => Ok(Vec::new()),
+            other => other,
+        }
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        key: &str,
+        work: impl FnOnce(&Self, &Path) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, BlobError> {
+        let store = self.clone();
+        let path = self.root.join(key);
+        match tokio::task::spawn_blocking(move || work(&store, &path)).await {
+            Ok(outcome) => outcome.map_err(|error| BlobError::from_io(key, &error)),
+            Err(error) => {
+                Err(BlobError::Unavailable { key: key.to_owned(), reason: error.to_string() })
+            }
+        }
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let dir = path.parent().unwrap_or(&self.root);
+        self.ensure_dir(dir)?;
+        if holds(path, bytes)? {
+            // Whoever wrote it may have died before it was durable.
+            File::open(path)?.sync_all()?;
+            return File::open(dir)?.sync_all();
+        }
+        let temporary =
+            dir.join(format!("{TEMPORARY}{}", blake3::Hash::from_bytes(unique_bytes())));
+        let written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&temporary)
+            .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+            .and_then(|()| fs::rename(&temporary, path));
+        if let Err(error) = written {
+            // Best effort: a name that begins with a dot is no object, whatever becomes of it.
+            let _ = fs::remove_file(&temporary);
+            return Err(error);
+        }
+        File::open(dir)?.sync_all()
+    }
+
+    /// Creates a directory below the root and makes its whole path durable, once per process.
+    fn ensure_dir(&self, dir: &Path) -> io::Result<()> {
+        if self.known.lock().contains(dir) && dir.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir_all(dir)?;
+        for ancestor in dir.ancestors().skip(1) {
+            match File::open(ancestor).and_then(|handle| handle.sync_all()) {
+                // Above the root lies the operator's own mount; not every host may open it.
+                Err(error) if ancestor.starts_with(&self.root) => return Err(error),
+                _ => {}
+            }
+        }
+        let mut known = self.known.lock();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(dir.to_owned());
+        Ok(())
+    }
+}
+
+/// True where the file exists with exactly these bytes.
+fn holds(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.len() == bytes.len() as u64 => Ok(fs::read(path)? == bytes),
+        Ok(_) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn collect(root: &Path, dir: &Path, keys: &mut Vec<String>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            collect(root, &path, keys)?;
+        } else if !entry.file_name().to_string_lossy().starts_with(TEMPORARY)
+            && let Ok(relative) = path.strip_prefix(root)
+        {
+            keys.push(relative.to_string_lossy().into_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that differ for every call, on every host.
+pub(super) fn unique_bytes() -> [u8; 32] {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let mut hasher = blake3::Hasher::new();
+    // The standard library seeds each of these from the system's randomness.
+    for _ in 0..2 {
+        hasher.update(&RandomState::new().hash_one(0).to_le_bytes());
+    }
+    let nanos = UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
+    hasher.update(&nanos.to_le_bytes());
+    hasher.update(&std::process::id().to_le_bytes());
+    hasher.update(&CALLS.fetch_add(1, Ordering::Relaxed).to_le_bytes());
+    *hasher.finalize().as_bytes()
+}

@@ -1,0 +1,55 @@
+//! Owns: the names of objects.
+//!
+//! Invariant: a key is a relative path of plain names, so it can never leave its store's root or prefix.
+//! Absent: what is behind a key.
+
+use super::BlobError;
+
+const KEY_BYTES_MAX: usize = 512;
+
+/// The key of a run's input segment: its number, and the beginning of its digest.
+pub fn segment_key(run: u32, number: u32, digest: &[u8; 32]) -> String {
+    let digest = blake3::Hash::from_bytes(*digest).to_hex();
+    format!("runs/{run}/segments/{number:08}-{}", &digest[..16])
+}
+
+/// The key of a part of a run's results.
+pub fn part_key(run: u32, digest: &[u8; 32]) -> String {
+    format!("runs/{run}/parts/{}", blake3::Hash::from_bytes(*digest).to_hex())
+}
+
+/// Refuses what is not a key.
+pub(super) fn check(key: &str) -> Result<(), BlobError> {
+    let plain = |name: &str| {
+        !name.is_empty()
+            && !name.starts_with('.')
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    };
+    if key.len() <= KEY_BYTES_MAX && key.split('/').all(plain) {
+        Ok(())
+    } else {
+        Err(BlobError::Key { key: key.chars().take(KEY_BYTES_MAX).collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_cannot_leave_the_root() {
+        for key in ["", "/a", "a/", "a//b", "../a", "a/../b", "a/.hidden", "a\\b", "a b", "a\0"] {
+            assert!(check(key).is_err(), "{key:?} was accepted");
+        }
+        assert!(check(&"a".repeat(513)).is_err());
+        assert!(check("runs/7/parts/00ff-a_b.json").is_ok());
+    }
+
+    #[test]
+    fn keys_are_stable() {
+        let digest = [0xab; 32];
+        assert_eq!(segment_key(7, 3, &digest), "runs/7/segments/00000003-abababababababab");
+        assert_eq!(part_key(7, &digest), format!("runs/7/parts/{}", "ab".repeat(32)));
+        assert!(check(&segment_key(u32::MAX, u32::MAX, &digest)).is_ok());
+    }
+}

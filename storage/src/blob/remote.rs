@@ -1,0 +1,111 @@
+//! Owns: objects in S3, Google Cloud Storage, Azure Blob Storage, or this process's memory.
+//!
+//! Invariant: credentials are found by each host for itself; none is ever given in a URL that members share.
+//! Absent: multipart uploads; objects are small enough for one request.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, RetryConfig};
+use parking_lot::Mutex;
+use url::Url;
+
+use super::{BLOB_BYTES_MAX, BlobError};
+
+/// Stores of `memory://`, by URL, so that all parts of one process see the same objects.
+static MEMORY: OnceLock<Mutex<HashMap<String, Arc<InMemory>>>> = OnceLock::new();
+
+#[derive(Debug)]
+pub(super) struct RemoteStore {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+}
+
+impl RemoteStore {
+    pub(super) fn open(url: &Url) -> Result<Self, BlobError> {
+        let bad = |reason: String| BlobError::Url { url: url.to_string(), reason };
+        if url.password().is_some() || !url.username().is_empty() || url.query().is_some() {
+            let reason =
+                "credentials and options come from each host's environment, not from the URL";
+            return Err(bad(reason.to_owned()));
+        }
+        let store: Result<Arc<dyn ObjectStore>, object_store::Error> = match url.scheme() {
+            "s3" => AmazonS3Builder::from_env()
+                .with_url(url.as_str())
+                .with_retry(retries())
+                .build()
+                .map(|store| Arc::new(store) as _),
+            "gs" => GoogleCloudStorageBuilder::from_env()
+                .with_url(url.as_str())
+                .with_retry(retries())
+                .build()
+                .map(|store| Arc::new(store) as _),
+            "az" => MicrosoftAzureBuilder::from_env()
+                .with_url(url.as_str())
+                .with_retry(retries())
+                .build()
+                .map(|store| Arc::new(store) as _),
+            "memory" => {
+                let stores = MEMORY.get_or_init(Mutex::default);
+                Ok(stores.lock().entry(url.to_string()).or_default().clone())
+            }
+            other => {
+                let known = "use file, s3, gs, az or memory";
+                return Err(bad(format!("scheme {other:?} is unknown, {known}")));
+            }
+        };
+        let store = store.map_err(|error| bad(error.to_string()))?;
+        let prefix = Path::from_url_path(url.path()).map_err(|error| bad(error.to_string()))?;
+        Ok(Self { store, prefix })
+    }
+
+    pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), BlobError> {
+        let outcome = self.store.put(&self.path(key), bytes.into()).await;
+        outcome.map(|_| ()).map_err(|error| BlobError::from_remote(key, error))
+    }
+
+    pub(super) async fn get(&self, key: &str) -> Result<Bytes, BlobError> {
+        let failed = |error| BlobError::from_remote(key, error);
+        let found = self.store.get(&self.path(key)).await.map_err(failed)?;
+        if found.meta.size > BLOB_BYTES_MAX {
+            let (key, len) = (key.to_owned(), found.meta.size);
+            return Err(BlobError::TooLarge { key, len, max: BLOB_BYTES_MAX });
+        }
+        found.bytes().await.map_err(failed)
+    }
+
+    pub(super) async fn delete(&self, key: &str) -> Result<(), BlobError> {
+        match self.store.delete(&self.path(key)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(BlobError::from_remote(key, error)),
+        }
+    }
+
+    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<String>, BlobError> {
+        let listed = self.store.list(Some(&self.path(prefix)));
+        let objects: Vec<_> =
+            listed.try_collect().await.map_err(|error| BlobError::from_remote(prefix, error))?;
+        let skip = self.prefix.as_ref().len() + usize::from(!self.prefix.as_ref().is_empty());
+        let key = |object: object_store::ObjectMeta| {
+            object.location.as_ref().get(skip..).map(str::to_owned)
+        };
+        Ok(objects.into_iter().filter_map(key).collect())
+    }
+
+    fn path(&self, key: &str) -> Path {
+        self.prefix.parts().chain(Path::from(key).parts()).collect()
+    }
+}
+
+/// Short retries within one call; callers decide about longer ones.
+fn retries() -> RetryConfig {
+    RetryConfig { max_retries: 3, retry_timeout: Duration::from_secs(30), ..RetryConfig::default() }
+}

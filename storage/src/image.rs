@@ -1,0 +1,213 @@
+//! Owns: the ledger's image, a second RocksDB of small records, and its snapshots.
+//!
+//! Invariant: a batch is all there or not there, also after a power loss; the file `CURRENT` names one complete
+//! image at every moment, so an installation that is interrupted leaves the old image or the new one.
+//! Absent: what records mean, and when to write or to take a snapshot.
+
+mod layout;
+mod manifest;
+mod records;
+mod snapshot;
+mod staging;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use rocksdb::checkpoint::Checkpoint;
+use rocksdb::{DB, WriteBatch, WriteOptions};
+
+use self::layout::Layout;
+pub use self::manifest::{Manifest, ManifestFile};
+pub use self::records::ImageReader;
+pub use self::snapshot::Snapshot;
+pub use self::staging::{Staged, Staging};
+use crate::error::StorageError;
+use crate::mark::SyncMark;
+use crate::{durable, record, rocks};
+
+/// Changes that take effect together: first `delete_prefixes`, then `deletes`, then `puts`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImageBatch {
+    /// Records to write: key, value.
+    pub puts: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Keys to remove.
+    pub deletes: Vec<Vec<u8>>,
+    /// Prefixes of keys to remove; the empty prefix removes everything.
+    pub delete_prefixes: Vec<Vec<u8>>,
+}
+
+/// The live image and its latest snapshot. Clones share both, and all see an installed image at once.
+#[derive(Clone)]
+pub struct ImageStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    layout: Layout,
+    /// Held for writing only while an image is being installed.
+    live: RwLock<Live>,
+    /// The latest snapshot; held while the next one is taken.
+    snapshot: Mutex<Option<Arc<Snapshot>>>,
+}
+
+struct Live {
+    db: DB,
+    mark: SyncMark,
+    dir: PathBuf,
+}
+
+impl ImageStore {
+    /// Opens the image below `root`, creating an empty one where there is none. Leftovers of interrupted
+    /// installations and snapshots are removed.
+    pub fn open(root: &Path) -> Result<Self, StorageError> {
+        let layout = Layout::open(root)?;
+        let dir = match layout.current()? {
+            Some(dir) => dir,
+            None => layout.create_first()?,
+        };
+        let (db, mark) = open_image(&dir)?;
+        layout.remove_leftovers(&dir)?;
+        let snapshot = layout.latest_snapshot()?.map(|dir| Arc::new(Snapshot::new(dir)));
+        Ok(Self {
+            inner: Arc::new(Inner {
+                layout,
+                live: RwLock::new(Live { db, mark, dir }),
+                snapshot: Mutex::new(snapshot),
+            }),
+        })
+    }
+
+    /// The directory that the store was opened in.
+    pub fn root(&self) -> &Path {
+        self.inner.layout.root()
+    }
+
+    /// Applies a batch, atomically; durable on return. After an error the store must be opened again.
+    pub fn write(&self, batch: ImageBatch) -> Result<(), StorageError> {
+        let live = self.inner.live.read();
+        let mut changes = WriteBatch::default();
+        for prefix in &batch.delete_prefixes {
+            delete_prefix(&live, &mut changes, prefix)?;
+        }
+        for key in &batch.deletes {
+            changes.delete(key);
+        }
+        for (key, value) in &batch.puts {
+            changes.put(key, record::seal(key, value));
+        }
+        let mut options = WriteOptions::default();
+        options.set_sync(true);
+        live.db.write_opt(changes, &options).map_err(StorageError::rocks(&live.dir))?;
+        // Another writer's batch may be counted here: its own sync covered everything before it.
+        live.mark.store(live.db.latest_sequence_number())
+    }
+
+    /// The value under `key`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        let live = self.inner.live.read();
+        records::get(&live.db, &live.dir, key)
+    }
+
+    /// Calls `each` with every record, in the order of keys, until it fails. Every record is checked; a damaged
+    /// one ends the walk with [`StorageError::Corrupt`]. An installation waits meanwhile.
+    pub fn for_each<E: From<StorageError>>(
+        &self,
+        each: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.for_each_prefix(b"", each)
+    }
+
+    /// Like [`for_each`](Self::for_each), for the keys that begin with `prefix`.
+    pub fn for_each_prefix<E: From<StorageError>>(
+        &self,
+        prefix: &[u8],
+        each: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let live = self.inner.live.read();
+        records::for_each(&live.db, &live.dir, prefix, each)
+    }
+
+    /// Takes a snapshot of what was written so far: hard links, no copying of data. It replaces the previous
+    /// one, whose files go when its last handle does.
+    pub fn snapshot(&self) -> Result<Arc<Snapshot>, StorageError> {
+        let mut latest = self.inner.snapshot.lock();
+        let (temporary, finished) = self.inner.layout.next_snapshot();
+        {
+            let live = self.inner.live.read();
+            Checkpoint::new(&live.db)
+                .and_then(|checkpoint| checkpoint.create_checkpoint(&temporary))
+                .map_err(StorageError::rocks(&live.dir))?;
+        }
+        for name in manifest::database_files(&temporary)? {
+            durable::sync_file(&temporary.join(name))?;
+        }
+        durable::sync_dir(&temporary)?;
+        durable::rename(&temporary, &finished)?;
+        let snapshot = Arc::new(Snapshot::new(finished));
+        if let Some(previous) = latest.replace(snapshot.clone()) {
+            previous.retire();
+        }
+        Ok(snapshot)
+    }
+
+    /// The latest snapshot, also one from before a restart.
+    pub fn current_snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.inner.snapshot.lock().clone()
+    }
+
+    /// Begins to receive an image from elsewhere.
+    pub fn stage(&self) -> Result<Staging, StorageError> {
+        Staging::create(self.inner.layout.next_staging())
+    }
+
+    /// Makes a received image the live one. After a crash at any point the old or the new one is live; after an
+    /// error the old one still is. Waits for running reads and writes.
+    pub fn install(&self, staged: Staged) -> Result<(), StorageError> {
+        let dir = self.inner.layout.next_image();
+        staged.move_to(&dir)?;
+        let mut live = self.inner.live.write();
+        let opened =
+            open_image(&dir).and_then(|opened| self.inner.layout.point_to(&dir).map(|()| opened));
+        match opened {
+            Ok((db, mark)) => {
+                let old = std::mem::replace(&mut *live, Live { db, mark, dir });
+                drop(live);
+                let old_dir = old.dir.clone();
+                drop(old);
+                self.inner.layout.remove_image(&old_dir);
+                Ok(())
+            }
+            Err(error) => {
+                drop(live);
+                self.inner.layout.remove_image_unless_current(&dir);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for ImageStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ImageStore").field("root", &self.root()).finish_non_exhaustive()
+    }
+}
+
+fn open_image(dir: &Path) -> Result<(DB, SyncMark), StorageError> {
+    let mut options = rocks::base_options();
+    options.set_write_buffer_size(64 << 20);
+    options.set_max_write_buffer_number(3);
+    options.set_target_file_size_base(64 << 20);
+    options.set_max_total_wal_size(512 << 20);
+    let family = rocksdb::ColumnFamilyDescriptor::new("default", options.clone());
+    rocks::open(dir, &mut options, vec![family])
+}
+
+fn delete_prefix(live: &Live, changes: &mut WriteBatch, prefix: &[u8]) -> Result<(), StorageError> {
+    if let Some(end) = records::after_prefix(prefix) {
+        changes.delete_range(prefix, &end);
+        return Ok(());
+    }
+    // Nothing sorts after these keys, so there is no end for a range.
+    records::for_each_key(&live.db, &live.dir, prefix, |key| changes.delete(key))
+}

@@ -1,0 +1,44 @@
+//! Durable bytes.
+//!
+//! With the feature `rocksdb`, what a member keeps: [`RaftLog`], the log with its fsync thread, and [`ImageStore`],
+//! the ledger's image with its snapshots. Without it, what every host needs: [`BlobStore`] with the two immutable
+//! objects, [`Segment`] and [`Part`], a worker's [`Spool`], and a directory's [`Identity`].
+//!
+//! This crate knows neither Raft nor the ledger. Its rules: what is acknowledged is fsynced, every record has a
+//! version and a checksum, a torn tail is cut, and any other damage is an error that is never skipped.
+
+pub mod record;
+
+mod blob;
+mod durable;
+mod error;
+mod identity;
+#[cfg(feature = "rocksdb")]
+mod image;
+#[cfg(feature = "rocksdb")]
+mod log;
+#[cfg(feature = "rocksdb")]
+mod mark;
+mod part;
+#[cfg(feature = "rocksdb")]
+mod rocks;
+mod segment;
+mod spool;
+mod table;
+
+pub use blob::{BLOB_BYTES_MAX, BlobError, BlobRef, BlobStore, part_key, segment_key};
+pub use error::{FormatError, StorageError};
+pub use identity::Identity;
+#[cfg(feature = "rocksdb")]
+pub use image::{
+    ImageBatch, ImageReader, ImageStore, Manifest, ManifestFile, Snapshot, Staged, Staging,
+};
+#[cfg(feature = "rocksdb")]
+pub use log::{FsyncTimes, LogBounds, LogOptions, LogStats, RaftLog, SyncCallback};
+pub use part::{
+    PART_BYTES_CLOSE, PART_BYTES_MAX, PART_ROWS_CLOSE, PART_ROWS_MAX, Part, PartRow, PartRowKind,
+    PartWriter,
+};
+pub use segment::{SEGMENT_BYTES_MAX, SEGMENT_ROWS_MAX, Segment, SegmentRow, SegmentWriter};
+pub use spool::{SPOOL_BYTES_MAX, Spool, SpooledRow};
+pub use table::Full;

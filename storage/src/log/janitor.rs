@@ -1,0 +1,79 @@
+//! Owns: the log's work that nobody waits for: deleting whole files behind a purge, syncing the `SYNCED` mark.
+//!
+//! Invariant: leaving any of it out loses nothing; space is then reclaimed by compaction, later.
+//! Absent: anything on which an acknowledgement depends.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use parking_lot::Mutex;
+
+use super::disk::Disk;
+use crate::error::StorageError;
+
+enum Chore {
+    DeleteFiles { first: u64, last: u64 },
+    SyncMark,
+}
+
+pub(super) struct Janitor {
+    chores: Mutex<Option<SyncSender<Chore>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Janitor {
+    pub(super) fn start(disk: &Arc<Disk>) -> Result<Self, StorageError> {
+        let (sender, receiver) = sync_channel(8);
+        let worker = disk.clone();
+        let thread = thread::Builder::new()
+            .name("raft-log-janitor".to_owned())
+            .spawn(move || run(&worker, &receiver))
+            .map_err(StorageError::io(disk.dir(), "start the janitor thread"))?;
+        Ok(Self { chores: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) })
+    }
+
+    pub(super) fn delete_files(&self, first: u64, last: u64) {
+        self.offer(Chore::DeleteFiles { first, last });
+    }
+
+    pub(super) fn sync_mark(&self) {
+        self.offer(Chore::SyncMark);
+    }
+
+    pub(super) fn stop(&self) {
+        drop(self.chores.lock().take());
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the janitor thread of the raft log panicked");
+        }
+    }
+
+    fn offer(&self, chore: Chore) {
+        if let Some(sender) = self.chores.lock().as_ref() {
+            // A full queue means that earlier chores are slow: this one is skipped, which is harmless.
+            drop(sender.try_send(chore));
+        }
+    }
+}
+
+impl Drop for Janitor {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn run(disk: &Disk, chores: &Receiver<Chore>) {
+    while let Ok(chore) = chores.recv() {
+        let outcome = match chore {
+            Chore::DeleteFiles { first, last } => disk.delete_files(first, last),
+            Chore::SyncMark => disk.sync_mark(),
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "a background chore of the raft log failed");
+        }
+    }
+}

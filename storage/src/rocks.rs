@@ -1,0 +1,65 @@
+//! Owns: how a RocksDB is opened, for the log and for the image alike.
+//!
+//! Invariant: a database that opens holds everything that was ever acknowledged from it. Recovery stops at the
+//! first bad record of the write-ahead log, so what survives is a prefix of what was written, also where a power
+//! loss kept a newer log file and lost the tail of an older one; that the prefix is long enough is checked
+//! against the mark of the last fsync.
+//! Absent: column families' contents, tuning that only one of the two needs.
+
+use std::path::{Path, PathBuf};
+
+use rocksdb::{ColumnFamilyDescriptor, DB, DBRecoveryMode, Options};
+
+use crate::durable;
+use crate::error::StorageError;
+use crate::mark::SyncMark;
+
+/// The database's directory within the directory that also holds its mark.
+pub(crate) fn database_dir(dir: &Path) -> PathBuf {
+    dir.join("db")
+}
+
+/// Options that both databases share.
+pub(crate) fn base_options() -> Options {
+    let mut options = Options::default();
+    options.set_paranoid_checks(true);
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+    // A recycled log file holds old records behind the new ones, which no recovery mode can tell apart safely.
+    options.set_recycle_log_file_num(0);
+    options.set_track_and_verify_wals_in_manifest(true);
+    options.set_keep_log_file_num(2);
+    options.set_max_log_file_size(8 << 20);
+    options
+}
+
+/// Opens the database in `dir`, creating it where `dir` holds neither database nor mark.
+pub(crate) fn open(
+    dir: &Path,
+    options: &mut Options,
+    families: Vec<ColumnFamilyDescriptor>,
+) -> Result<(DB, SyncMark), StorageError> {
+    durable::create_dir_all(dir)?;
+    let mark = SyncMark::load(dir)?;
+    let path = database_dir(dir);
+    if mark.is_some() && !path.join("CURRENT").is_file() {
+        return Err(StorageError::corrupt(&path, "the database is missing"));
+    }
+    // RocksDB creates its directory but does not sync the parent.
+    durable::create_dir_all(&path)?;
+    options.create_if_missing(mark.is_none());
+    options.create_missing_column_families(mark.is_none());
+    let db =
+        DB::open_cf_descriptors(options, &path, families).map_err(StorageError::rocks(&path))?;
+    let recovered = db.latest_sequence_number();
+    match mark {
+        Some((mark, synced)) if recovered >= synced => Ok((db, mark)),
+        Some((_, synced)) => Err(StorageError::corrupt(
+            &path,
+            format!("writes up to {synced} were acknowledged, only {recovered} can be read back"),
+        )),
+        None if recovered == 0 => Ok((db, SyncMark::create(dir)?)),
+        None => {
+            Err(StorageError::corrupt(dir, "the file SYNCED is missing beside a used database"))
+        }
+    }
+}
