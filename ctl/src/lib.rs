@@ -1,0 +1,1 @@
+//! rollout for users, rolloutctl for operators

@@ -1,0 +1,212 @@
+//! The one door: a log entry goes in, replies come out, the state is the next one.
+//!
+//! *Invariant:* a rejected operation changed nothing, and an operation never depends on who else
+//! is in its command but by their effect on the state.
+
+use crate::client::Client;
+use crate::codec;
+use crate::command::{Body, Command, Op, OpKind, RequestId};
+use crate::fail::Failure;
+use crate::id::{Attempt, RunNo, SessionId};
+use crate::ledger::{EntryId, Ledger, UnknownCommand};
+use crate::limits;
+use crate::reply::{Rejection, Reply};
+
+/// Where in the log an operation stands, and what ids it may still make.
+pub(crate) struct Context {
+    entry: EntryId,
+    op: u32,
+    grants: u32,
+    pub(crate) wall_ms: u64,
+}
+
+impl Context {
+    /// The id of the session that this operation opens.
+    pub(crate) fn session(&self) -> SessionId {
+        SessionId::at(self.entry.index, self.op)
+    }
+
+    /// The next attempt of this command, while it has any left.
+    pub(crate) fn attempt(&mut self) -> Option<Attempt> {
+        if self.grants == limits::GRANTS_PER_COMMAND_MAX {
+            return None;
+        }
+        self.grants += 1;
+        Some(Attempt::at(self.entry.index, self.grants - 1))
+    }
+}
+
+impl Command {
+    /// The bytes that go into the log.
+    pub fn encode(&self) -> Vec<u8> {
+        codec::encode(self)
+    }
+
+    /// Reads the bytes of a log entry; `None` when this version does not know them.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        codec::decode(bytes)
+    }
+}
+
+impl Ledger {
+    /// Applies one entry and returns a reply for each of its operations, or a single one for a
+    /// command that has none.
+    ///
+    /// # Errors
+    /// [`UnknownCommand`] when the entry cannot be read: the member has to stop.
+    pub fn apply(&mut self, entry: EntryId, bytes: &[u8]) -> Result<Vec<Reply>, UnknownCommand> {
+        debug_assert!(entry.index > self.meta.applied.index, "entries come in order");
+        let command = Command::decode(bytes).ok_or(UnknownCommand { index: entry.index })?;
+        let replies = self.execute(entry, command);
+        self.note(entry);
+        self.extend_chain(entry, bytes, &replies);
+        Ok(replies)
+    }
+
+    /// Takes note of an entry that is no command: a blank one, or a change of membership.
+    pub fn note(&mut self, entry: EntryId) {
+        self.meta.applied = entry;
+        self.dirty.meta = true;
+    }
+
+    fn execute(&mut self, entry: EntryId, command: Command) -> Vec<Reply> {
+        let ops = match &command.body {
+            Body::Ops(ops) => ops.len().max(1),
+            _ => 1,
+        };
+        if let Err(why) = self.admit(entry, &command) {
+            return vec![Reply::Rejected(why); ops];
+        }
+        self.meta.clock = self.meta.clock.max(command.at);
+        let mut ctx = Context { entry, op: 0, grants: 0, wall_ms: command.wall_ms };
+        match command.body {
+            Body::OpenEpoch => vec![self.open_epoch(command.epoch)],
+            Body::Tick => {
+                self.tick(ctx.wall_ms);
+                vec![Reply::Ok]
+            }
+            Body::DigestAt => {
+                self.digest_request = Some(entry.index);
+                vec![Reply::Ok]
+            }
+            Body::SetVersion(version) => {
+                self.meta.version = self.meta.version.max(version);
+                vec![Reply::Ok]
+            }
+            Body::Ops(ops) => {
+                let mut replies = Vec::with_capacity(ops.len());
+                for op in ops {
+                    replies.push(self.run_op(&mut ctx, op));
+                    ctx.op += 1;
+                }
+                replies
+            }
+        }
+    }
+
+    /// Refuses a command of a leader that is not the one that opened dispatch, and one whose
+    /// clock runs wild.
+    fn admit(&self, entry: EntryId, command: &Command) -> Result<(), Rejection> {
+        let opens = command.body == Body::OpenEpoch && command.epoch.0 == entry.term;
+        let stale = command.epoch != self.meta.epoch || command.epoch.0 != entry.term;
+        if !opens && stale {
+            let (got, open) = (command.epoch.0, self.meta.epoch.0);
+            return Err(Rejection::EpochStale { got, open });
+        }
+        let step_ms = command.at.0.saturating_sub(self.meta.clock.0);
+        if step_ms > limits::CLOCK_STEP_MAX_MS {
+            return Err(Rejection::ClockStep { step_ms });
+        }
+        if matches!(&command.body, Body::Ops(ops) if ops.len() > limits::OPS_PER_COMMAND_MAX) {
+            let max = limits::OPS_PER_COMMAND_MAX as u64;
+            return Err(Rejection::Limit { what: "operations in a command".into(), max });
+        }
+        Ok(())
+    }
+
+    fn run_op(&mut self, ctx: &mut Context, op: Op) -> Reply {
+        let Some(request) = op.request else {
+            return self.run_kind(ctx, op.kind).unwrap_or_else(Reply::Rejected);
+        };
+        match self.recall(request) {
+            Err(why) => Reply::Rejected(why),
+            Ok(Some(reply)) => reply,
+            Ok(None) => {
+                let reply = self.run_kind(ctx, op.kind).unwrap_or_else(Reply::Rejected);
+                if let Some(client) = self.clients.get_mut(&request.session) {
+                    client.replies.insert(request.seq, reply.clone());
+                }
+                reply
+            }
+        }
+    }
+
+    fn recall(&mut self, request: RequestId) -> Result<Option<Reply>, Rejection> {
+        let now = self.meta.clock;
+        let client = self.clients.get_mut(&request.session).ok_or(Rejection::SessionUnknown)?;
+        self.dirty.clients.insert(request.session);
+        client.recall(request.seq, request.ack_upto, now)
+    }
+
+    fn run_kind(&mut self, ctx: &mut Context, kind: OpKind) -> Result<Reply, Rejection> {
+        match kind {
+            OpKind::OpenClient { name } => self.open_client(ctx, name),
+            OpKind::CreateRun { namespace, name, spec } => {
+                self.create_run(ctx, namespace, name, *spec)
+            }
+            OpKind::AddSegments { run, segments } => self.add_segments(run, segments),
+            OpKind::CloseInput { run, rows, digest } => self.close_input(ctx, run, rows, digest),
+            OpKind::ControlRun { run, action, reason } => {
+                self.control_run(ctx, run, action, reason)
+            }
+            OpKind::Register(registration) => self.register(ctx, *registration),
+            OpKind::Deregister { session } => self.deregister(session),
+            OpKind::Suspect { session, started, grace_ms } => {
+                self.suspect(session, &started, grace_ms)
+            }
+            OpKind::Unsuspect { session } => self.unsuspect(session),
+            OpKind::Drain { session } => self.drain(session),
+            OpKind::Claim { slot, seq, rows_max } => self.claim(ctx, slot, seq, rows_max),
+            OpKind::Complete { slot, run, part, sets } => {
+                self.complete(ctx, slot, run, part, &sets)
+            }
+            OpKind::Fail { slot, held, class, code, message } => {
+                self.fail(ctx, slot, &held, Failure { class, code, message })
+            }
+            OpKind::Nack { slot, held } => Ok(self.nack(slot, &held)),
+            OpKind::SetNamespace { name, running_rows_max } => {
+                self.set_namespace(name, running_rows_max)
+            }
+        }
+    }
+
+    fn open_client(&mut self, ctx: &Context, name: String) -> Result<Reply, Rejection> {
+        if name.len() > limits::NAME_BYTES_MAX {
+            return Err(Rejection::Invalid("the client's name is too long".into()));
+        }
+        if self.clients.len() >= limits::CLIENTS_MAX {
+            // The one that nobody used for longest; of several, the oldest.
+            let oldest = self.clients.values().map(|c| (c.used_at, c.id)).min();
+            if let Some((_, id)) = oldest {
+                self.clients.remove(&id);
+                self.dirty.clients.insert(id);
+            }
+        }
+        let session = ctx.session();
+        let client = Client {
+            id: session,
+            name,
+            used_at: self.meta.clock,
+            ack_upto: 0,
+            replies: Default::default(),
+        };
+        self.clients.insert(session, client);
+        self.dirty.clients.insert(session);
+        Ok(Reply::ClientOpened { session })
+    }
+
+    /// The run, if there is one of that number.
+    pub(crate) fn run_mut(&mut self, no: RunNo) -> Result<&mut crate::run::Run, Rejection> {
+        self.runs.get_mut(&no).ok_or(Rejection::RunUnknown)
+    }
+}

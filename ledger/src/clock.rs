@@ -1,0 +1,115 @@
+//! Ledger time: how it moves, and what is due by it.
+//!
+//! *Invariant:* time never goes back, moves at most [`limits::CLOCK_STEP_MAX_MS`] in one command,
+//! and makes something happen only in a `Tick`, which the leader proposes when
+//! [`Ledger::next_deadline`] has come. No member expires anything on its own.
+
+use crate::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::Reply;
+use crate::worker::WorkerState;
+
+impl Ledger {
+    /// A new leader has taken over: whoever was given time to come back gets it anew, for nobody
+    /// listened meanwhile.
+    pub(crate) fn open_epoch(&mut self, epoch: CoordEpoch) -> Reply {
+        self.meta.epoch = epoch;
+        let now = self.meta.clock;
+        for worker in self.workers.values_mut() {
+            if let WorkerState::Suspect { until, grace_ms } = &mut worker.state {
+                *until = LedgerMs(now.0 + *grace_ms);
+                self.dirty.workers.insert(worker.id);
+            }
+        }
+        Reply::EpochOpened { at: now }
+    }
+
+    /// The earliest ledger time at which a `Tick` has something to do.
+    pub fn next_deadline(&self) -> Option<LedgerMs> {
+        let rows = self.waiting.first().map(|w| w.0);
+        let workers = self.workers.values().filter_map(|w| match w.state {
+            WorkerState::Suspect { until, .. } => Some(until),
+            _ => None,
+        });
+        let attempts = self.runs.values().filter_map(|run| {
+            let timeout_ms = run.head.spec.attempt_timeout_ms;
+            let first = run.flight.grants.values().next().filter(|_| timeout_ms > 0)?;
+            Some(LedgerMs(first.granted_at.0.saturating_add(timeout_ms)))
+        });
+        let clients =
+            self.clients.values().map(|c| LedgerMs(c.used_at.0 + limits::CLIENT_TTL_MS)).min();
+        rows.into_iter().chain(workers).chain(attempts).chain(clients).min()
+    }
+
+    /// Does all that is due.
+    pub(crate) fn tick(&mut self, wall_ms: u64) {
+        self.end_waits();
+        self.end_sessions();
+        self.end_attempts();
+        self.forget_clients();
+        let _ = wall_ms;
+    }
+
+    fn end_waits(&mut self) {
+        let now = self.meta.clock;
+        while let Some(&(at, no, row)) = self.waiting.first().filter(|w| w.0 <= now) {
+            self.waiting.remove(&(at, no, row));
+            let Some(run) = self.runs.get_mut(&no) else { continue };
+            if let Some(trouble) = run.troubles.get_mut(&row) {
+                trouble.not_before = None;
+                self.dirty.troubles.insert((no, row));
+            }
+            run.head.counts.waiting -= 1;
+            run.flight.returned.unite(&crate::rows::Rows::range(row, 1));
+            self.dirty.runs.insert(no);
+            self.refresh_active(no);
+        }
+    }
+
+    fn end_sessions(&mut self) {
+        let now = self.meta.clock;
+        let due: Vec<SessionId> = self
+            .workers
+            .values()
+            .filter(|w| matches!(w.state, WorkerState::Suspect { until, .. } if until <= now))
+            .map(|w| w.id)
+            .collect();
+        for session in due {
+            self.end_session(session);
+        }
+    }
+
+    fn end_attempts(&mut self) {
+        let now = self.meta.clock;
+        let timed: Vec<(RunNo, u64)> = self
+            .runs
+            .values()
+            .filter(|r| r.head.spec.attempt_timeout_ms > 0 && !r.flight.grants.is_empty())
+            .map(|r| (r.no, r.head.spec.attempt_timeout_ms))
+            .collect();
+        for (no, timeout_ms) in timed {
+            // Attempts are numbered in the order of their grants, so the first are the oldest.
+            while let Some((&attempt, _)) = self.runs[&no]
+                .flight
+                .grants
+                .first_key_value()
+                .filter(|(_, g)| g.granted_at.0.saturating_add(timeout_ms) <= now.0)
+            {
+                self.lapse(no, attempt);
+            }
+        }
+    }
+
+    fn forget_clients(&mut self) {
+        let now = self.meta.clock;
+        let dirty = &mut self.dirty.clients;
+        self.clients.retain(|&id, client| {
+            let keep = client.used_at.0 + limits::CLIENT_TTL_MS > now.0;
+            if !keep {
+                dirty.insert(id);
+            }
+            keep
+        });
+    }
+}

@@ -1,0 +1,284 @@
+//! What is replicated: commands, and the operations that a leader merges into one.
+//!
+//! *Invariant:* the encoding of a variant never changes; new ones are added at the end, and used
+//! only once the replicated cluster version says that every member knows them.
+//!
+//! A merged command is no transaction: each operation has its own position, its own reply and
+//! its own rejection.
+
+use crate::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use crate::rows::Rows;
+use crate::spec::{RunSpec, SlotOffer};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One log entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// The open epoch of the leader that proposed it. Another one is rejected whole.
+    pub epoch: CoordEpoch,
+    /// Ledger time at the leader.
+    pub at: LedgerMs,
+    /// Wall time at the leader, in milliseconds since 1970. For people; decides nothing.
+    pub wall_ms: u64,
+    /// What to do.
+    pub body: Body,
+}
+
+/// What a command does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Body {
+    /// Opens dispatch for the command's epoch, which must be the term that committed it.
+    OpenEpoch,
+    /// Operations in order, at most [`limits::OPS_PER_COMMAND_MAX`](crate::limits).
+    Ops(Vec<Op>),
+    /// Time passes: what is due by [`Command::at`] happens.
+    Tick,
+    /// Every member computes its digests when it has applied this entry.
+    DigestAt,
+    /// Raises the cluster version, which gates commands and formats. Never lowers it.
+    SetVersion(u32),
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Op {
+    /// Set by clients: a repeat is answered from memory and not executed again.
+    pub request: Option<RequestId>,
+    /// What to do.
+    pub kind: OpKind,
+}
+
+impl From<OpKind> for Op {
+    fn from(kind: OpKind) -> Self {
+        Self { request: None, kind }
+    }
+}
+
+/// The identity of a client's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestId {
+    /// The client's session.
+    pub session: SessionId,
+    /// Increasing within the session, from 1.
+    pub seq: u64,
+    /// Answers up to here have arrived and may be forgotten.
+    pub ack_upto: u64,
+}
+
+/// The operations. Who may ask for which is the coordinator's business.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OpKind {
+    /// Opens a client session.
+    OpenClient {
+        /// For people.
+        name: String,
+    },
+    /// Creates a run, or finds the same one.
+    CreateRun {
+        /// Namespace, which must exist.
+        namespace: String,
+        /// Name within it.
+        name: String,
+        /// What it asks for.
+        spec: Box<RunSpec>,
+    },
+    /// Appends segments to an open input.
+    AddSegments {
+        /// The run.
+        run: RunNo,
+        /// In order, each already durable in the store.
+        segments: Vec<SegmentDecl>,
+    },
+    /// Closes a run's input: from now on it can finish.
+    CloseInput {
+        /// The run.
+        run: RunNo,
+        /// How many rows it has.
+        rows: u64,
+        /// blake3 over its segments' digests in order.
+        digest: [u8; 32],
+    },
+    /// Pauses, resumes or cancels a run.
+    ControlRun {
+        /// The run.
+        run: RunNo,
+        /// What to do with it.
+        action: RunAction,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Registers a worker or resumes its session.
+    Register(Box<Registration>),
+    /// Takes a worker's session away with all that it holds.
+    Deregister {
+        /// The session.
+        session: SessionId,
+    },
+    /// A worker is silent: what it has not started is free, no more is granted to it.
+    Suspect {
+        /// The session.
+        session: SessionId,
+        /// What it is known to have started, which it keeps for the grace period.
+        started: Vec<HeldRows>,
+        /// How long, in ledger time.
+        grace_ms: u64,
+    },
+    /// A suspect worker is back.
+    Unsuspect {
+        /// The session.
+        session: SessionId,
+    },
+    /// A worker takes no more work, by its own or an operator's wish.
+    Drain {
+        /// The session.
+        session: SessionId,
+    },
+    /// Grants pending rows to a slot.
+    Claim {
+        /// Who pulls.
+        slot: SlotRef,
+        /// Counts the slot's pulls: the same one gets the same answer.
+        seq: u64,
+        /// How many rows at most.
+        rows_max: u32,
+    },
+    /// Rows are done: their results are in a durable part.
+    Complete {
+        /// Who says so.
+        slot: SlotRef,
+        /// The run.
+        run: RunNo,
+        /// The part.
+        part: PartDecl,
+        /// Its rows in its order.
+        sets: Vec<HeldRows>,
+    },
+    /// An attempt failed.
+    Fail {
+        /// Who says so.
+        slot: SlotRef,
+        /// What failed.
+        held: HeldRows,
+        /// Which policy applies.
+        class: FailureClass,
+        /// Machine-readable reason.
+        code: String,
+        /// For people.
+        message: String,
+    },
+    /// Rows come back unstarted or unfinished through no fault of theirs.
+    Nack {
+        /// Who says so.
+        slot: SlotRef,
+        /// What comes back.
+        held: Vec<HeldRows>,
+    },
+    /// Creates a namespace, or changes its cap.
+    SetNamespace {
+        /// Its name.
+        name: String,
+        /// Rows that its runs together may have at workers; 0 for no cap.
+        running_rows_max: u64,
+    },
+}
+
+/// A worker as it introduces itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// Namespace whose runs it serves.
+    pub namespace: String,
+    /// Its name, unique in the namespace.
+    pub name: String,
+    /// Drawn when its process started.
+    pub instance: u64,
+    /// Where a person finds it.
+    pub address: String,
+    /// The session that it had, if it knows one.
+    pub resume: Option<SessionId>,
+    /// Whether the leader has seen the holder of this name alive within the failure timeout.
+    pub holder_alive: bool,
+    /// What it offers; the position is the slot's number.
+    pub slots: Vec<SlotOffer>,
+    /// With `resume`: what it still holds. All else is given back.
+    pub held: Vec<HeldRows>,
+    /// Store URLs that it can use beside the cluster's.
+    pub stores: Vec<String>,
+    /// Versions of its parts.
+    pub versions: BTreeMap<String, String>,
+}
+
+/// Rows under one attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldRows {
+    /// Their run.
+    pub run: RunNo,
+    /// The attempt.
+    pub attempt: Attempt,
+    /// The rows.
+    pub rows: Rows,
+}
+
+/// An object in the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlobRef {
+    /// blake3 of its bytes. With the run it gives the object's key.
+    pub digest: [u8; 32],
+    /// Its length.
+    pub bytes: u32,
+}
+
+/// A segment of input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentDecl {
+    /// Its number.
+    pub number: SegmentNo,
+    /// Its rows.
+    pub rows: u32,
+    /// Where it is.
+    pub blob: BlobRef,
+}
+
+/// A part of results.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartDecl {
+    /// Where it is.
+    pub blob: BlobRef,
+    /// Prompt tokens of its rows.
+    pub tokens_in: u64,
+    /// Generated tokens of its rows.
+    pub tokens_out: u64,
+}
+
+/// What may be done with a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RunAction {
+    /// Grant no more rows; what runs may finish.
+    Pause,
+    /// Grant again.
+    Resume,
+    /// End it: nothing more is granted or accepted.
+    Cancel,
+}
+
+/// Which policy a failure gets (seed 003).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum FailureClass {
+    /// The row itself is bad: no retry.
+    InvalidRow,
+    /// Likely to pass: retried with back-off.
+    Transient,
+    /// Out of memory: retried with back-off.
+    OutOfMemory,
+    /// The engine died, nobody knows by which row: retried with a strike.
+    EngineDied,
+    /// The row's segment is missing or corrupt: retried with back-off.
+    InputUnreadable,
+    /// The store refuses writes: no fault of the row, the run is paused.
+    StoreRefused,
+}
+
+/// A grant names its slot by these.
+pub(crate) fn slot_ref(session: SessionId, slot: usize) -> SlotRef {
+    SlotRef { session, slot: SlotNo(slot as u16) }
+}

@@ -1,0 +1,172 @@
+//! Completions: the rows of a durable part become done.
+//!
+//! *Invariant:* a row gets at most one result, from its last attempt. A completion is final when
+//! it wins, a no-op when it is repeated with the same part, and refused when the row was granted
+//! anew or decided otherwise meanwhile. The attempt decides, not the epoch that granted it and
+//! not whether its lease has lapsed since.
+
+use crate::apply::Context;
+use crate::command::{HeldRows, PartDecl};
+use crate::id::{Attempt, PartNo, RunNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{RefusedRows, Rejection, Reply};
+use crate::rows::Rows;
+use crate::run::{Run, RunState};
+use crate::segment::Outcome;
+
+impl Ledger {
+    pub(crate) fn complete(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        no: RunNo,
+        part: PartDecl,
+        sets: &[HeldRows],
+    ) -> Result<Reply, Rejection> {
+        if sets.iter().map(|s| s.rows.len()).sum::<u64>() > limits::PART_ROWS_MAX {
+            let max = limits::PART_ROWS_MAX;
+            return Err(Rejection::Limit { what: "rows in a part".into(), max });
+        }
+        if self.run_mut(no)?.head.state == RunState::Cancelled {
+            return Err(Rejection::RunEnded);
+        }
+        let mut refused = Vec::new();
+        let mut accepted_any = false;
+        let mut part_row = 0;
+        for set in sets {
+            let accepted = self.accept_set(slot, no, set, part_row, &part, &mut refused);
+            accepted_any |= accepted;
+            part_row += set.rows.len() as u32;
+        }
+        if accepted_any {
+            let run = self.run_mut(no)?;
+            run.head.counts.tokens_in += part.tokens_in;
+            run.head.counts.tokens_out += part.tokens_out;
+            let chunk = run.parts.len() as u32 / crate::image::PARTS_PER_RECORD;
+            run.parts.push(part);
+            self.dirty.parts.insert((no, chunk));
+            self.dirty.runs.insert(no);
+            self.refresh_active(no);
+            self.finish_if_done(no, ctx.wall_ms);
+        }
+        Ok(Reply::Taken { refused })
+    }
+
+    /// Takes what this attempt may speak of; says of the rest why it is refused.
+    fn accept_set(
+        &mut self,
+        slot: SlotRef,
+        no: RunNo,
+        set: &HeldRows,
+        first_part_row: u32,
+        part: &PartDecl,
+        refused: &mut Vec<RefusedRows>,
+    ) -> bool {
+        let Some(run) = self.runs.get(&no) else { return false };
+        let (accepted, rest) = match run.holding(slot, set.attempt) {
+            Some(rows) => set.rows.partition(rows),
+            None => (Rows::default(), set.rows.clone()),
+        };
+        run.refuse_rest(set.attempt, &rest, part, refused);
+        if accepted.is_empty() {
+            return false;
+        }
+        self.drop_trouble_of(no, &accepted);
+        self.release(no, set.attempt, &accepted);
+        let Some(run) = self.runs.get_mut(&no) else { return false };
+        run.head.counts.done += accepted.len();
+        let part_no = PartNo(run.parts.len() as u32);
+        let mut position = PartPosition::new(&set.rows, first_part_row);
+        let dirty = &mut self.dirty.segments;
+        run.decide(
+            &accepted,
+            |row| Outcome::done(part_no, position.of(row)),
+            |segment| {
+                dirty.insert((no, segment));
+            },
+        );
+        if let Some(held) = self.slot_mut(slot) {
+            held.rows_done += accepted.len();
+        }
+        true
+    }
+
+    /// A row that is done needs its history no more.
+    fn drop_trouble_of(&mut self, no: RunNo, rows: &Rows) {
+        let Some(run) = self.runs.get_mut(&no).filter(|r| !r.troubles.is_empty()) else { return };
+        for &(start, len) in rows.ranges() {
+            let range = start..start + u64::from(len);
+            let gone: Vec<u64> = run.troubles.range(range).map(|t| *t.0).collect();
+            for row in gone {
+                run.troubles.remove(&row);
+                self.dirty.troubles.insert((no, row));
+            }
+        }
+    }
+}
+
+impl Run {
+    /// The rows that `attempt` may still decide, when `slot` speaks for it: a live one is its
+    /// session's alone, a lapsed one anybody's who knows it, for sessions end.
+    pub(crate) fn holding(&self, slot: SlotRef, attempt: Attempt) -> Option<&Rows> {
+        match self.flight.grants.get(&attempt) {
+            Some(grant) => (grant.slot.session == slot.session).then_some(&grant.rows),
+            None => self.flight.lapsed.get(&attempt).map(|g| &g.rows),
+        }
+    }
+
+    fn refuse_rest(
+        &self,
+        attempt: Attempt,
+        rest: &Rows,
+        part: &PartDecl,
+        refused: &mut Vec<RefusedRows>,
+    ) {
+        let (mut stale, mut decided) = (Rows::default(), Rows::default());
+        for row in rest.iter() {
+            let outcome = self.outcome(row);
+            let same = outcome
+                .part()
+                .and_then(|(no, _)| self.parts.get(no.0 as usize))
+                .is_some_and(|p| p.blob.digest == part.blob.digest);
+            if same {
+                continue; // A repeat: it was accepted before, and still is.
+            }
+            match outcome == Outcome::NONE {
+                true => stale.push(row, 1),
+                false => decided.push(row, 1),
+            }
+        }
+        for (rows, why) in [(stale, Rejection::AttemptStale), (decided, Rejection::AlreadyDecided)]
+        {
+            if !rows.is_empty() {
+                refused.push(RefusedRows { run: self.no, attempt, rows, why });
+            }
+        }
+    }
+}
+
+/// Where in a part the rows of one set are, asked in ascending order.
+struct PartPosition<'a> {
+    ranges: &'a [(u64, u32)],
+    before: u32,
+}
+
+impl<'a> PartPosition<'a> {
+    fn new(rows: &'a Rows, first: u32) -> Self {
+        Self { ranges: rows.ranges(), before: first }
+    }
+
+    fn of(&mut self, row: u64) -> u32 {
+        while let Some((&(start, len), rest)) = self.ranges.split_first() {
+            if row < start + u64::from(len) {
+                return self.before + (row - start) as u32;
+            }
+            self.before += len;
+            self.ranges = rest;
+        }
+        debug_assert!(false, "only rows of the set are asked for");
+        self.before
+    }
+}

@@ -1,0 +1,218 @@
+//! Failures and returned rows, and how rows leave an attempt.
+//!
+//! *Invariant:* only a live grant's holder may fail or return its rows; a lapsed attempt can do
+//! neither, for its rows are pending already. What a failure means is its class's policy, counted
+//! here so that it survives a failover.
+
+use crate::apply::Context;
+use crate::command::{FailureClass, HeldRows};
+use crate::id::{Attempt, RunNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{RefusedRows, Rejection, Reply};
+use crate::rows::Rows;
+use crate::run::RunState;
+use crate::segment::Outcome;
+use crate::trouble::{FailedTry, Verdict};
+use crate::worker::Slot;
+
+/// What a worker says of a failed attempt.
+pub(crate) struct Failure {
+    pub(crate) class: FailureClass,
+    pub(crate) code: String,
+    pub(crate) message: String,
+}
+
+impl Ledger {
+    pub(crate) fn fail(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        held: &HeldRows,
+        mut failure: Failure,
+    ) -> Result<Reply, Rejection> {
+        if failure.code.len() > limits::NAME_BYTES_MAX {
+            return Err(Rejection::Invalid("the failure's code is too long".into()));
+        }
+        truncate(&mut failure.message, limits::MESSAGE_BYTES_MAX);
+        let (taken, mut refused) = (self.taken_of(slot, held), Vec::new());
+        let Some(taken) = taken else {
+            let why = Rejection::AttemptStale;
+            let (run, attempt, rows) = (held.run, held.attempt, held.rows.clone());
+            return Ok(Reply::Taken { refused: vec![RefusedRows { run, attempt, rows, why }] });
+        };
+        let (taken, rest) = held.rows.partition(&taken);
+        if !rest.is_empty() {
+            let (run, attempt, why) = (held.run, held.attempt, Rejection::AttemptStale);
+            refused.push(RefusedRows { run, attempt, rows: rest, why });
+        }
+        self.release(held.run, held.attempt, &taken);
+        let worker = self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default();
+        for row in taken.iter() {
+            let failed = FailedTry {
+                attempt: held.attempt,
+                worker: worker.clone(),
+                class: failure.class,
+                code: failure.code.clone(),
+                message: failure.message.clone(),
+                wall_ms: ctx.wall_ms,
+            };
+            self.fail_row(held.run, row, failed);
+        }
+        self.stop_if_hopeless(held.run, &failure);
+        self.refresh_active(held.run);
+        self.finish_if_done(held.run, ctx.wall_ms);
+        Ok(Reply::Taken { refused })
+    }
+
+    fn fail_row(&mut self, no: RunNo, row: u64, failed: FailedTry) {
+        let now = self.meta.clock;
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        let attempts_max = run.head.spec.attempts_max;
+        let trouble = run.troubles.entry(row).or_default();
+        self.dirty.troubles.insert((no, row));
+        match trouble.add(failed, attempts_max, now) {
+            Verdict::Again => {
+                run.head.counts.returned += 1;
+                run.flight.returned.unite(&Rows::range(row, 1));
+            }
+            Verdict::Wait(until) => {
+                run.head.counts.retries += 1;
+                run.head.counts.waiting += 1;
+                self.waiting.insert((until, no, row));
+            }
+            Verdict::Failed => {
+                run.head.counts.failed += 1;
+                let dirty = &mut self.dirty.segments;
+                run.decide(
+                    &Rows::range(row, 1),
+                    |_| Outcome::FAILED,
+                    |segment| {
+                        dirty.insert((no, segment));
+                    },
+                );
+            }
+        }
+    }
+
+    /// Pauses a run that cannot go on: the store refuses it, or too many of its rows fail.
+    fn stop_if_hopeless(&mut self, no: RunNo, failure: &Failure) {
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        if run.head.state != RunState::Running {
+            return;
+        }
+        let (failed, max) = (run.head.counts.failed, run.head.spec.failures_max);
+        if failure.class == FailureClass::StoreRefused {
+            run.head.state = RunState::Paused;
+            run.head.reason = format!("the store refuses writes: {}", failure.message);
+        } else if failed > max {
+            run.head.state = RunState::Paused;
+            run.head.reason =
+                format!("{failed} rows failed for good, more than failures_max = {max}");
+        }
+        self.dirty.runs.insert(no);
+    }
+
+    /// Rows come back: pending at once, without a strike.
+    pub(crate) fn nack(&mut self, slot: SlotRef, held: &[HeldRows]) -> Reply {
+        let mut refused = Vec::new();
+        for set in held {
+            let taken = self.taken_of(slot, set).unwrap_or_default();
+            let (taken, rest) = set.rows.partition(&taken);
+            if !rest.is_empty() {
+                let (run, attempt, why) = (set.run, set.attempt, Rejection::AttemptStale);
+                refused.push(RefusedRows { run, attempt, rows: rest, why });
+            }
+            self.give_back(set.run, set.attempt, &taken);
+        }
+        Reply::Taken { refused }
+    }
+
+    /// Ends an attempt's hold on some of its rows for good: they are pending, and it may not
+    /// decide them any more.
+    pub(crate) fn give_back(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
+        if rows.is_empty() {
+            return;
+        }
+        self.release(no, attempt, rows);
+        if let Some(run) = self.runs.get_mut(&no) {
+            run.flight.returned.unite(rows);
+            run.head.counts.returned += rows.len();
+        }
+        self.refresh_active(no);
+    }
+
+    /// Ends a lease but not the attempt: its rows are pending, and a late result of a row that
+    /// nobody else was given since will be accepted.
+    pub(crate) fn lapse(&mut self, no: RunNo, attempt: Attempt) {
+        let Some(run) = self.runs.get(&no) else { return };
+        let Some(grant) = run.flight.grants.get(&attempt).cloned() else { return };
+        self.lapse_rows(no, attempt, &grant.rows);
+    }
+
+    /// [`lapse`](Self::lapse) for some of an attempt's rows.
+    pub(crate) fn lapse_rows(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
+        let Some(run) = self.runs.get(&no) else { return };
+        let Some(grant) = run.flight.grants.get(&attempt) else { return };
+        let (slot, granted_at) = (grant.slot, grant.granted_at);
+        let (rows, _) = rows.partition(&grant.rows);
+        self.give_back(no, attempt, &rows);
+        if let Some(run) = self.runs.get_mut(&no).filter(|_| !rows.is_empty()) {
+            let lapsed = run.flight.lapsed.entry(attempt);
+            let grant =
+                lapsed.or_insert(crate::grant::Grant { slot, rows: Rows::default(), granted_at });
+            grant.rows.unite(&rows);
+        }
+    }
+
+    /// Takes rows out of an attempt, live or lapsed, and keeps every count that knows of them.
+    pub(crate) fn release(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        self.dirty.runs.insert(no);
+        let Some(grant) = run.flight.grants.get_mut(&attempt) else {
+            if let Some(lapsed) = run.flight.lapsed.get_mut(&attempt) {
+                lapsed.rows.subtract(rows);
+                if lapsed.rows.is_empty() {
+                    run.flight.lapsed.remove(&attempt);
+                }
+                run.flight.returned.subtract(rows); // Lapsed rows are pending.
+            }
+            return;
+        };
+        grant.rows.subtract(rows);
+        let (slot, ended) = (grant.slot, grant.rows.is_empty());
+        if ended {
+            run.flight.grants.remove(&attempt);
+        }
+        run.head.counts.running -= rows.len();
+        if let Some(namespace) = self.namespaces.get_mut(&run.head.namespace) {
+            namespace.running -= rows.len();
+        }
+        if let Some(held) = self.slot_mut(slot) {
+            held.rows_held -= rows.len();
+            if ended {
+                held.held.remove(&(no, attempt));
+            }
+        }
+    }
+
+    /// What a live grant of this session has under this attempt.
+    fn taken_of(&self, slot: SlotRef, held: &HeldRows) -> Option<Rows> {
+        let grant = self.runs.get(&held.run)?.flight.grants.get(&held.attempt)?;
+        (grant.slot.session == slot.session).then(|| grant.rows.clone())
+    }
+
+    pub(crate) fn slot_mut(&mut self, slot: SlotRef) -> Option<&mut Slot> {
+        let worker = self.workers.get_mut(&slot.session)?;
+        self.dirty.workers.insert(slot.session);
+        worker.slots.get_mut(slot.slot.0 as usize)
+    }
+}
+
+/// Cuts a text to at most `max` bytes without cutting a character.
+fn truncate(text: &mut String, max: usize) {
+    if text.len() > max {
+        let end = (0..=max).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+    }
+}

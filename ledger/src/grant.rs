@@ -1,0 +1,20 @@
+//! Leases: rows that a slot holds under one attempt.
+//!
+//! *Invariant:* a row belongs to at most one attempt, its last one. A *live* grant's rows run; a
+//! *lapsed* one's are pending again, but as long as nobody else was given them a late result
+//! under that attempt is still welcome.
+
+use crate::id::{LedgerMs, SlotRef};
+use crate::rows::Rows;
+use serde::{Deserialize, Serialize};
+
+/// The rows of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Grant {
+    /// Who holds, or held, them.
+    pub(crate) slot: SlotRef,
+    /// Those that are neither decided, given back, nor granted anew.
+    pub(crate) rows: Rows,
+    /// When they were granted.
+    pub(crate) granted_at: LedgerMs,
+}

@@ -1,0 +1,144 @@
+//! The ledger as records: what changed since the last image, and all of it for a digest.
+//!
+//! *Invariant:* after the delta of [`Ledger::drain_dirty`] was written, the image holds exactly
+//! the records that [`Ledger::for_each_record`] yields, byte for byte. Each transition marks what
+//! it touched; a forgotten mark shows as a difference between the two digests.
+//!
+//! Keys begin with an upper-case letter; keys with a lower-case one belong to whoever keeps the
+//! image beside us (the membership of the cluster, for one).
+
+use crate::codec;
+use crate::id::{RunNo, SegmentNo, SessionId};
+use crate::ledger::Ledger;
+use crate::run::Run;
+use std::collections::BTreeSet;
+
+/// Parts of one run that share a record.
+pub(crate) const PARTS_PER_RECORD: u32 = 256;
+
+/// The records that differ from the image on disk.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dirty {
+    pub(crate) meta: bool,
+    pub(crate) namespaces: BTreeSet<String>,
+    pub(crate) runs: BTreeSet<RunNo>,
+    pub(crate) segments: BTreeSet<(RunNo, SegmentNo)>,
+    pub(crate) parts: BTreeSet<(RunNo, u32)>,
+    pub(crate) troubles: BTreeSet<(RunNo, u64)>,
+    pub(crate) workers: BTreeSet<SessionId>,
+    pub(crate) clients: BTreeSet<SessionId>,
+}
+
+/// What to write so that the image on disk is the ledger's state. One atomic batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageDelta {
+    /// Records to set.
+    pub puts: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Records to remove.
+    pub deletes: Vec<Vec<u8>>,
+    /// Records to remove whose keys begin with these.
+    pub delete_prefixes: Vec<Vec<u8>>,
+}
+
+impl ImageDelta {
+    fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        match value {
+            Some(value) => self.puts.push((key, value)),
+            None => self.deletes.push(key),
+        }
+    }
+}
+
+pub(crate) fn key(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let mut key = vec![tag];
+    parts.iter().for_each(|p| key.extend_from_slice(p));
+    key
+}
+
+pub(crate) fn run_key(tag: u8, no: RunNo, rest: &[u8]) -> Vec<u8> {
+    key(tag, &[&no.0.to_be_bytes(), rest])
+}
+
+fn session_key(tag: u8, id: SessionId) -> Vec<u8> {
+    key(tag, &[&id.0.to_be_bytes()])
+}
+
+fn parts_record(run: &Run, chunk: u32) -> Option<Vec<u8>> {
+    run.parts.chunks(PARTS_PER_RECORD as usize).nth(chunk as usize).map(|c| codec::encode(&c))
+}
+
+impl Ledger {
+    /// The records that changed since the last call, and forgets that they did.
+    pub fn drain_dirty(&mut self) -> ImageDelta {
+        let dirty = std::mem::take(&mut self.dirty);
+        let mut delta = ImageDelta::default();
+        if dirty.meta {
+            delta.set(key(b'M', &[]), Some(codec::encode(&self.meta)));
+        }
+        for name in dirty.namespaces {
+            let value = self.namespaces.get(&name).map(codec::encode);
+            delta.set(key(b'N', &[name.as_bytes()]), value);
+        }
+        for no in dirty.runs {
+            let run = self.runs.get(&no);
+            delta.set(run_key(b'R', no, &[]), run.map(|r| codec::encode(&r.head)));
+            delta.set(run_key(b'F', no, &[]), run.map(|r| codec::encode(&r.flight)));
+        }
+        for (no, SegmentNo(number)) in dirty.segments {
+            let segment = self.runs.get(&no).and_then(|r| r.segments.get(number as usize));
+            delta.set(run_key(b'S', no, &number.to_be_bytes()), segment.map(codec::encode));
+        }
+        for (no, chunk) in dirty.parts {
+            let value = self.runs.get(&no).and_then(|r| parts_record(r, chunk));
+            delta.set(run_key(b'P', no, &chunk.to_be_bytes()), value);
+        }
+        for (no, row) in dirty.troubles {
+            let value = self.runs.get(&no).and_then(|r| r.troubles.get(&row)).map(codec::encode);
+            delta.set(run_key(b'T', no, &row.to_be_bytes()), value);
+        }
+        for id in dirty.workers {
+            delta.set(session_key(b'W', id), self.workers.get(&id).map(codec::encode));
+        }
+        for id in dirty.clients {
+            delta.set(session_key(b'C', id), self.clients.get(&id).map(codec::encode));
+        }
+        delta
+    }
+
+    /// Every record of the state, in the order of their keys.
+    pub(crate) fn for_each_record(&self, mut each: impl FnMut(&[u8], &[u8])) {
+        for (id, client) in &self.clients {
+            each(&session_key(b'C', *id), &codec::encode(client));
+        }
+        for (no, run) in &self.runs {
+            each(&run_key(b'F', *no, &[]), &codec::encode(&run.flight));
+        }
+        each(&key(b'M', &[]), &codec::encode(&self.meta));
+        for (name, namespace) in &self.namespaces {
+            each(&key(b'N', &[name.as_bytes()]), &codec::encode(namespace));
+        }
+        for (no, run) in &self.runs {
+            for (chunk, parts) in run.parts.chunks(PARTS_PER_RECORD as usize).enumerate() {
+                let number = (chunk as u32).to_be_bytes();
+                each(&run_key(b'P', *no, &number), &codec::encode(&parts));
+            }
+        }
+        for (no, run) in &self.runs {
+            each(&run_key(b'R', *no, &[]), &codec::encode(&run.head));
+        }
+        for (no, run) in &self.runs {
+            for (number, segment) in run.segments.iter().enumerate() {
+                let number = (number as u32).to_be_bytes();
+                each(&run_key(b'S', *no, &number), &codec::encode(segment));
+            }
+        }
+        for (no, run) in &self.runs {
+            for (row, trouble) in &run.troubles {
+                each(&run_key(b'T', *no, &row.to_be_bytes()), &codec::encode(trouble));
+            }
+        }
+        for (id, worker) in &self.workers {
+            each(&session_key(b'W', *id), &codec::encode(worker));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! From the records of an image back to the state, derived parts included.
+//!
+//! *Invariant:* what loads is what was drained. A record that cannot be read, or that belongs to
+//! nothing, is an error: the member stops rather than serve a state that is not the cluster's.
+
+use crate::codec;
+use crate::id::{RunNo, SessionId};
+use crate::ledger::{Ledger, Meta};
+use crate::run::Run;
+use serde::de::DeserializeOwned;
+
+/// Why an image is no state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// There is no record of the position that it holds.
+    #[error("the image has no meta record")]
+    NoMeta,
+    /// A record cannot be read.
+    #[error("the image's record {key} cannot be read")]
+    Record {
+        /// Its key, escaped.
+        key: String,
+    },
+}
+
+fn bad(key: &[u8]) -> LoadError {
+    LoadError::Record { key: key.escape_ascii().to_string() }
+}
+
+fn read<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, LoadError> {
+    codec::decode(value).ok_or_else(|| bad(key))
+}
+
+fn number<const N: usize>(key: &[u8], at: usize) -> Result<[u8; N], LoadError> {
+    key.get(at..at + N).and_then(|b| b.try_into().ok()).ok_or_else(|| bad(key))
+}
+
+impl Ledger {
+    /// Builds the state from an image's records, in any order that has a run's segments and
+    /// parts ascending. Keys that do not begin with an upper-case letter have to be left out.
+    ///
+    /// # Errors
+    /// [`LoadError`] when a record is missing or cannot be read.
+    pub fn load(records: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<Self, LoadError> {
+        let mut ledger = Self::empty(Meta::default());
+        let mut has_meta = false;
+        for (key, value) in records {
+            has_meta |= key == b"M";
+            ledger.load_record(&key, &value)?;
+        }
+        if !has_meta {
+            return Err(LoadError::NoMeta);
+        }
+        ledger.derive();
+        Ok(ledger)
+    }
+
+    fn load_record(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        match key.first() {
+            Some(b'M') => self.meta = read(key, value)?,
+            Some(b'N') => {
+                let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;
+                self.namespaces.insert(name.into(), read(key, value)?);
+            }
+            Some(b'R') => self.loading_run(key)?.head = read(key, value)?,
+            Some(b'F') => self.loading_run(key)?.flight = read(key, value)?,
+            Some(b'S') => {
+                let at = u32::from_be_bytes(number(key, 5)?);
+                let run = self.loading_run(key)?;
+                if at as usize != run.segments.len() {
+                    return Err(bad(key));
+                }
+                run.segments.push(read(key, value)?);
+            }
+            Some(b'P') => {
+                let parts: Vec<_> = read(key, value)?;
+                self.loading_run(key)?.parts.extend(parts);
+            }
+            Some(b'T') => {
+                let row = u64::from_be_bytes(number(key, 5)?);
+                let trouble = read(key, value)?;
+                self.loading_run(key)?.troubles.insert(row, trouble);
+            }
+            Some(b'W') => {
+                self.workers
+                    .insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
+            }
+            Some(b'C') => {
+                self.clients
+                    .insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
+            }
+            _ => return Err(bad(key)),
+        }
+        Ok(())
+    }
+
+    fn loading_run(&mut self, key: &[u8]) -> Result<&mut Run, LoadError> {
+        let no = RunNo(u32::from_be_bytes(number(key, 1)?));
+        Ok(self.runs.entry(no).or_insert_with(|| Run { no, ..Run::default() }))
+    }
+
+    fn derive(&mut self) {
+        for (no, run) in &self.runs {
+            let name = (run.head.namespace.clone(), run.head.name.clone());
+            self.run_names.insert(name, *no);
+            if let Some(namespace) = self.namespaces.get_mut(&run.head.namespace) {
+                namespace.running += run.head.counts.running;
+            }
+            let times = run.troubles.iter().filter_map(|(row, t)| Some((t.not_before?, *row)));
+            self.waiting.extend(times.map(|(at, row)| (at, *no, row)));
+        }
+        for (id, worker) in &self.workers {
+            self.worker_names.insert((worker.namespace.clone(), worker.name.clone()), *id);
+        }
+        let runs: Vec<RunNo> = self.runs.keys().copied().collect();
+        runs.into_iter().for_each(|no| self.refresh_active(no));
+    }
+}

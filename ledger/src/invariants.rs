@@ -1,0 +1,153 @@
+//! What has to hold after every command. Tests check it each time; a member may, now and then.
+//!
+//! The first breach is named in words, so that a failing test says which promise broke.
+
+use crate::ledger::Ledger;
+use crate::rows::Rows;
+use crate::run::{Run, RunState};
+use crate::segment::Outcome;
+use std::collections::{BTreeMap, BTreeSet};
+
+macro_rules! ensure {
+    ($cond:expr, $($what:tt)+) => {
+        if !$cond {
+            return Err(format!($($what)+));
+        }
+    };
+}
+
+impl Ledger {
+    /// Checks every invariant, in time linear in the state.
+    ///
+    /// # Errors
+    /// The first one that does not hold, in words.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        for run in self.runs.values() {
+            check_run(run).map_err(|e| format!("run {}: {e}", run.no))?;
+            let active = (std::cmp::Reverse(run.head.spec.priority), run.no);
+            let should = run.head.state == RunState::Running && run.has_pending();
+            ensure!(self.active.contains(&active) == should, "run {} active: {should}", run.no);
+        }
+        self.check_waiting()?;
+        self.check_slots()?;
+        self.check_namespaces()
+    }
+
+    fn check_waiting(&self) -> Result<(), String> {
+        let expected: BTreeSet<_> = self
+            .runs
+            .values()
+            .flat_map(|r| {
+                r.troubles.iter().filter_map(|(row, t)| Some((t.not_before?, r.no, *row)))
+            })
+            .collect();
+        ensure!(expected == self.waiting, "the index of waiting rows differs from the troubles");
+        Ok(())
+    }
+
+    fn check_slots(&self) -> Result<(), String> {
+        let mut held = BTreeMap::new();
+        for (_, at, slot) in self.slots() {
+            let mut rows = 0;
+            for &(no, attempt) in &slot.held {
+                let grant = self.runs.get(&no).and_then(|r| r.flight.grants.get(&attempt));
+                ensure!(grant.is_some_and(|g| g.slot == at), "{at:?} lists {no}/{attempt}");
+                rows += grant.map_or(0, |g| g.rows.len());
+                ensure!(held.insert((no, attempt), at).is_none(), "{no}/{attempt} held twice");
+            }
+            ensure!(rows == slot.rows_held, "{at:?} holds {rows} rows, says {}", slot.rows_held);
+        }
+        for run in self.runs.values() {
+            for attempt in run.flight.grants.keys() {
+                ensure!(held.contains_key(&(run.no, *attempt)), "{}/{attempt} is orphaned", run.no);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_namespaces(&self) -> Result<(), String> {
+        for (name, namespace) in &self.namespaces {
+            let runs = self.runs.values().filter(|r| r.head.namespace == *name);
+            let running: u64 = runs.map(|r| r.head.counts.running).sum();
+            ensure!(running == namespace.running, "namespace {name} has {running} rows running");
+        }
+        Ok(())
+    }
+}
+
+fn check_run(run: &Run) -> Result<(), String> {
+    let (head, flight) = (&run.head, &run.flight);
+    let mut taken = Rows::default();
+    let mut total = 0;
+    let mut claim = |rows: &Rows| {
+        total += rows.len();
+        taken.unite(rows);
+        taken.len() == total
+    };
+    ensure!(claim(&flight.returned), "returned rows overlap");
+    let mut running = 0;
+    for (attempt, grant) in &flight.grants {
+        ensure!(!grant.rows.is_empty(), "attempt {attempt} is empty");
+        ensure!(claim(&grant.rows), "attempt {attempt} holds a row of somebody else");
+        running += grant.rows.len();
+    }
+    let waiting: Vec<_> =
+        run.troubles.iter().filter(|t| t.1.not_before.is_some()).map(|t| (*t.0, 1)).collect();
+    let waiting = Rows::from_ranges(waiting).unwrap_or_default();
+    ensure!(claim(&waiting), "a waiting row is held or pending");
+    let (done, failed) = check_segments(run, |row| claim(&Rows::range(row, 1)))?;
+    ensure!(taken.end() <= head.next_fresh, "a fresh row is taken");
+    ensure!(total == head.next_fresh, "{} rows are nowhere", head.next_fresh - total);
+    ensure!(head.next_fresh <= head.rows, "more rows given than there are");
+    let c = head.counts;
+    let counted = (c.running, c.waiting, c.done, c.failed);
+    let found = (running, waiting.len(), done, failed);
+    ensure!(counted == found, "counts (running, waiting, done, failed) {counted:?} != {found:?}");
+    let mut lapsed = Rows::default();
+    for (attempt, grant) in &flight.lapsed {
+        let (pending, lost) = grant.rows.partition(&flight.returned);
+        ensure!(lost.is_empty(), "lapsed attempt {attempt} has rows that are not pending");
+        let before = lapsed.len();
+        lapsed.unite(&pending);
+        ensure!(lapsed.len() == before + pending.len(), "two lapsed attempts share a row");
+    }
+    let all = done + failed == head.rows && head.input_closed;
+    ensure!(
+        head.state == RunState::Cancelled || (head.state == RunState::Finished) == all,
+        "finished: {all}"
+    );
+    Ok(())
+}
+
+fn check_segments(run: &Run, mut claim: impl FnMut(u64) -> bool) -> Result<(u64, u64), String> {
+    let (mut next, mut done, mut failed) = (0, 0, 0);
+    let mut places = BTreeSet::new();
+    for (number, segment) in run.segments.iter().enumerate() {
+        ensure!(segment.first_row == next, "segment {number} begins at {}", segment.first_row);
+        next = segment.end();
+        let mut decided = 0;
+        for (i, outcome) in segment.outcomes.iter().enumerate() {
+            let row = segment.first_row + i as u64;
+            if *outcome == Outcome::NONE {
+                continue;
+            }
+            decided += 1;
+            ensure!(claim(row), "row {row} is decided and still somewhere else");
+            match outcome.part() {
+                Some(place) => {
+                    done += 1;
+                    ensure!((place.0.0 as usize) < run.parts.len(), "row {row} is in no part");
+                    ensure!(places.insert(place), "two rows share {place:?}");
+                }
+                None => {
+                    failed += 1;
+                    let known = run.troubles.get(&row).is_some_and(|t| t.failed);
+                    ensure!(known, "row {row} failed and nobody knows why");
+                }
+            }
+        }
+        ensure!(decided == segment.decided, "segment {number} counts {}", segment.decided);
+    }
+    ensure!(next == run.head.rows, "segments end at {next}, not {}", run.head.rows);
+    Ok((done, failed))
+}

@@ -1,0 +1,135 @@
+//! The state as a whole, and the position up to which it holds.
+//!
+//! *Invariant:* two ledgers that applied the same entries are equal, whatever they were loaded
+//! from and however their images were cut. The fields below the line are derived from the ones
+//! above it and rebuilt on loading.
+
+use crate::client::Client;
+use crate::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
+use crate::image::Dirty;
+use crate::namespace::{self, Namespace};
+use crate::run::{Run, RunState};
+use crate::worker::Worker;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The position of a log entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct EntryId {
+    /// Its index; the first entry has 1 or more.
+    pub index: u64,
+    /// The term of the leader that appended it.
+    pub term: u64,
+}
+
+/// An entry that this version cannot read: the member has to stop, for skipping it would make it
+/// differ from the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("log entry {index} holds a command that this version does not know")]
+pub struct UnknownCommand {
+    /// The entry.
+    pub index: u64,
+}
+
+/// The version of commands and formats that a new cluster starts with.
+pub const FIRST_VERSION: u32 = 1;
+
+/// The replicated state.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    pub(crate) meta: Meta,
+    pub(crate) namespaces: BTreeMap<String, Namespace>,
+    pub(crate) runs: BTreeMap<RunNo, Run>,
+    pub(crate) workers: BTreeMap<SessionId, Worker>,
+    pub(crate) clients: BTreeMap<SessionId, Client>,
+    // Derived.
+    pub(crate) run_names: BTreeMap<(String, String), RunNo>,
+    pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
+    /// Runs with rows to give, in the order in which priorities are served.
+    pub(crate) active: BTreeSet<(Reverse<u8>, RunNo)>,
+    /// Rows that wait, by time.
+    pub(crate) waiting: BTreeSet<(LedgerMs, RunNo, u64)>,
+    pub(crate) dirty: Dirty,
+    pub(crate) digest_request: Option<u64>,
+    pub(crate) scratch: Vec<u8>,
+}
+
+/// What is one record of the image and belongs to nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Meta {
+    pub(crate) cluster_id: [u8; 16],
+    pub(crate) applied: EntryId,
+    pub(crate) clock: LedgerMs,
+    pub(crate) epoch: CoordEpoch,
+    pub(crate) version: u32,
+    pub(crate) runs_made: u32,
+    /// Whose turn it is within each priority.
+    pub(crate) turns: BTreeMap<u8, RunNo>,
+    pub(crate) chain: [u8; 32],
+    /// The chain at the latest multiples of [`crate::digest::MARK_EVERY`].
+    pub(crate) chain_marks: BTreeMap<u64, [u8; 32]>,
+}
+
+impl Ledger {
+    /// The state of a new cluster.
+    pub fn new(cluster_id: [u8; 16]) -> Self {
+        let meta = Meta { cluster_id, version: FIRST_VERSION, ..Meta::default() };
+        let mut ledger = Self::empty(meta);
+        ledger.namespaces.insert(namespace::DEFAULT.into(), Namespace::default());
+        ledger.dirty.namespaces.insert(namespace::DEFAULT.into());
+        ledger
+    }
+
+    pub(crate) fn empty(meta: Meta) -> Self {
+        Self {
+            meta,
+            namespaces: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            run_names: BTreeMap::new(),
+            worker_names: BTreeMap::new(),
+            active: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            dirty: Dirty::default(),
+            digest_request: None,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The last entry that was applied.
+    pub fn applied(&self) -> EntryId {
+        self.meta.applied
+    }
+
+    /// The open epoch; 0 before the first.
+    pub fn epoch(&self) -> CoordEpoch {
+        self.meta.epoch
+    }
+
+    /// Ledger time.
+    pub fn clock(&self) -> LedgerMs {
+        self.meta.clock
+    }
+
+    /// The cluster's identity: epochs mean something within one alone.
+    pub fn cluster_id(&self) -> [u8; 16] {
+        self.meta.cluster_id
+    }
+
+    /// The version that gates commands and formats.
+    pub fn version(&self) -> u32 {
+        self.meta.version
+    }
+
+    /// Keeps the list of runs with rows to give in step with one run.
+    pub(crate) fn refresh_active(&mut self, no: RunNo) {
+        let Some(run) = self.runs.get(&no) else { return };
+        let key = (Reverse(run.head.spec.priority), no);
+        match run.head.state == RunState::Running && run.has_pending() {
+            true => self.active.insert(key),
+            false => self.active.remove(&key),
+        };
+    }
+}

@@ -1,0 +1,53 @@
+//! The replicated state machine of `rollout`: who has which row of which run, and nothing else.
+//!
+//! Every member applies the same commands in the same order and must end in the same state, so
+//! this crate is pure: no clock, no I/O, no async, no randomness, no iteration over hash maps, no
+//! floating point. Time enters in commands ([`clock`]); ids come from log positions ([`id`]).
+//!
+//! *Invariant:* [`Ledger::apply`] is the only way to change state. What a client can cause is a
+//! [`Rejection`], an ordinary reply; a panic here would repeat on every member.
+//!
+//! Absent on purpose: payloads (inputs and results live in the object store, the ledger names
+//! them by digest), heartbeats (the leader keeps them in memory; only consequences arrive here),
+//! and anything that knows of Raft, disks or the network.
+
+mod apply;
+pub mod claim;
+mod client;
+pub mod clock;
+mod codec;
+mod command;
+mod complete;
+mod digest;
+mod fail;
+mod grant;
+pub mod id;
+mod image;
+mod image_load;
+mod invariants;
+mod ledger;
+pub mod limits;
+mod namespace;
+mod reply;
+mod rows;
+mod run;
+mod run_ops;
+mod schedule;
+mod segment;
+mod spec;
+mod trouble;
+pub mod view;
+mod worker;
+mod worker_ops;
+
+pub use command::{
+    BlobRef, Body, Command, FailureClass, HeldRows, Op, OpKind, PartDecl, RequestId, RunAction,
+    SegmentDecl,
+};
+pub use digest::digest_records;
+pub use image::ImageDelta;
+pub use image_load::LoadError;
+pub use ledger::{EntryId, Ledger, UnknownCommand};
+pub use reply::{GrantedRows, RefusedRows, Rejection, Reply, SegmentRef};
+pub use rows::Rows;
+pub use spec::{EngineSpec, RunSpec, SlotOffer};

@@ -1,0 +1,51 @@
+//! Every bound of the ledger in one place. Over a bound is a [`Rejection`](crate::Rejection).
+
+/// Rows in one segment.
+pub const SEGMENT_ROWS_MAX: u32 = 4096;
+/// Rows of one run: row numbers stay far from the edge of what a range can say.
+pub const RUN_ROWS_MAX: u64 = 1 << 32;
+/// Segments declared in one operation.
+pub const SEGMENTS_PER_OP_MAX: usize = 1024;
+/// Rows granted to one pull.
+pub const CLAIM_ROWS_MAX: u32 = 4096;
+/// Rows that one slot may hold at a time, over all its grants.
+pub const SLOT_ROWS_MAX: u32 = 16_384;
+/// Rows in one part of results.
+pub const PART_ROWS_MAX: u64 = 4096;
+/// Operations in one command. With the grants that they make they stay below
+/// [`POSITIONS_PER_ENTRY`](crate::id::POSITIONS_PER_ENTRY).
+pub const OPS_PER_COMMAND_MAX: usize = 4096;
+/// Grants made by one command.
+pub const GRANTS_PER_COMMAND_MAX: u32 = 4096;
+/// Bytes of a run's, worker's, namespace's or slot's name.
+pub const NAME_BYTES_MAX: usize = 128;
+/// Bytes of a label, model name, URL or other short text.
+pub const TEXT_BYTES_MAX: usize = 1024;
+/// Bytes of the canonical JSON of sampling or options.
+pub const JSON_BYTES_MAX: usize = 64 * 1024;
+/// Labels of a slot, or of a selector.
+pub const LABELS_MAX: usize = 64;
+/// Slots of one worker.
+pub const SLOTS_MAX: usize = 64;
+/// Registrations at one time.
+pub const WORKERS_MAX: usize = 4096;
+/// Runs that have not been forgotten.
+pub const RUNS_MAX: usize = 10_000;
+/// Client sessions whose answers are remembered; the one unused for longest makes room.
+pub const CLIENTS_MAX: usize = 10_000;
+/// Answers remembered for one client, above what it has acknowledged.
+pub const CLIENT_REPLIES_MAX: usize = 1024;
+/// Ledger time after which an unused client session is forgotten.
+pub const CLIENT_TTL_MS: u64 = 24 * 60 * 60 * 1000;
+/// Attempts in a row's remembered history.
+pub const HISTORY_MAX: usize = 8;
+/// Bytes of a failure's message.
+pub const MESSAGE_BYTES_MAX: usize = 512;
+/// The longest step of ledger time in one command: a leader with a wild clock expires nothing.
+pub const CLOCK_STEP_MAX_MS: u64 = 60_000;
+/// Priorities run from 0 to this, which goes first.
+pub const PRIORITY_MAX: u8 = 9;
+/// The largest share of a run within its priority.
+pub const WEIGHT_MAX: u32 = 100;
+/// Rows that a run of weight 1 may take before the next run of its priority has its turn.
+pub const QUANTUM_ROWS: u32 = 32;

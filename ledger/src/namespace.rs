@@ -1,0 +1,19 @@
+//! Namespaces: whose runs these are, and how much they may use together.
+//!
+//! *Invariant:* `default` exists from the start, and no namespace is ever removed while it has
+//! runs. `running` is derived from the runs.
+
+use serde::{Deserialize, Serialize};
+
+/// The namespace of whoever names none.
+pub const DEFAULT: &str = "default";
+
+/// One namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Namespace {
+    /// Rows that its runs together may have at workers; 0 for no cap.
+    pub(crate) running_rows_max: u64,
+    /// Rows that they have there.
+    #[serde(skip)]
+    pub(crate) running: u64,
+}

@@ -1,0 +1,183 @@
+//! What `apply` answers: one [`Reply`] an operation, by position.
+//!
+//! *Invariant:* replies are part of the replicated computation. They enter the digest chain, so
+//! a member that answers otherwise is found out.
+
+use crate::command::{BlobRef, HeldRows};
+use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId};
+use crate::rows::Rows;
+use serde::{Deserialize, Serialize};
+
+/// The answer to one operation, or to a command without operations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Done, and there is nothing to say of it.
+    Ok,
+    /// Refused, and nothing changed.
+    Rejected(Rejection),
+    /// A client session is open.
+    ClientOpened {
+        /// Its id.
+        session: SessionId,
+    },
+    /// A run is there.
+    Run {
+        /// Its number.
+        run: RunNo,
+        /// Whether this operation made it.
+        created: bool,
+        /// Segments that it has.
+        segments: u32,
+        /// Rows that it has.
+        rows: u64,
+        /// Whether its input is closed.
+        input_closed: bool,
+    },
+    /// A worker is registered.
+    Registered {
+        /// Its session.
+        session: SessionId,
+        /// Whether it is the one that it asked for.
+        resumed: bool,
+        /// What of its claims it has lost meanwhile.
+        dropped: Vec<HeldRows>,
+    },
+    /// Rows for a slot; none when nothing fits.
+    Granted(Vec<GrantedRows>),
+    /// Results, failures or returned rows were taken, but for these.
+    Taken {
+        /// Rows that were not this attempt's to speak of.
+        refused: Vec<RefusedRows>,
+    },
+    /// An epoch is open.
+    EpochOpened {
+        /// Ledger time, from which the leader counts on.
+        at: LedgerMs,
+    },
+}
+
+/// Rows granted under one attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantedRows {
+    /// Run, attempt and rows.
+    pub held: HeldRows,
+    /// The segments that hold them.
+    pub segments: Vec<SegmentRef>,
+}
+
+/// Where some rows of input are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentRef {
+    /// The segment.
+    pub number: SegmentNo,
+    /// Its first row.
+    pub first_row: u64,
+    /// Its rows.
+    pub rows: u32,
+    /// Its object.
+    pub blob: BlobRef,
+}
+
+/// Rows that were refused, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedRows {
+    /// Their run.
+    pub run: RunNo,
+    /// Under which attempt they came.
+    pub attempt: Attempt,
+    /// The rows.
+    pub rows: Rows,
+    /// Why.
+    pub why: Rejection,
+}
+
+/// A deterministic refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Rejection {
+    /// The command's epoch is not the open one.
+    #[error("epoch {got} is not the open epoch {open}")]
+    EpochStale {
+        /// What the command said.
+        got: u64,
+        /// What is open.
+        open: u64,
+    },
+    /// A leader's clock made a step that would expire everything.
+    #[error("ledger time would step by {step_ms} ms")]
+    ClockStep {
+        /// The step.
+        step_ms: u64,
+    },
+    /// A field is out of its bounds.
+    #[error("{0}")]
+    Invalid(String),
+    /// Something is full.
+    #[error("the limit of {max} {what} is reached")]
+    Limit {
+        /// Of what.
+        what: String,
+        /// How many.
+        max: u64,
+    },
+    /// No such namespace.
+    #[error("no namespace {0}")]
+    NamespaceUnknown(String),
+    /// No such run.
+    #[error("no such run")]
+    RunUnknown,
+    /// A run of that name asks for something else.
+    #[error("a run of that name exists with another spec")]
+    SpecConflict,
+    /// A segment of that number is another one, or a number was left out.
+    #[error("segment {number} does not continue the input, which has {have}")]
+    SegmentConflict {
+        /// The number.
+        number: u32,
+        /// Segments that there are.
+        have: u32,
+    },
+    /// The input was closed.
+    #[error("the run's input is closed")]
+    InputClosed,
+    /// The input is not what the client thinks.
+    #[error("the input has {rows} rows, or another digest")]
+    InputMismatch {
+        /// Rows that there are.
+        rows: u64,
+    },
+    /// The run was cancelled or has finished.
+    #[error("the run has ended")]
+    RunEnded,
+    /// No such session: it was given up or never was.
+    #[error("no such session")]
+    SessionUnknown,
+    /// The answer to that request was forgotten, so nobody knows its outcome.
+    #[error("the outcome of that request is no longer known")]
+    RequestForgotten,
+    /// Another process lives under that worker's name.
+    #[error("worker {name} is alive at {address}")]
+    WorkerNameTaken {
+        /// The name.
+        name: String,
+        /// Where it lives.
+        address: String,
+    },
+    /// The worker is draining or suspect.
+    #[error("the worker takes no work now")]
+    WorkerNotReady,
+    /// No such slot.
+    #[error("no such slot")]
+    SlotUnknown,
+    /// A pull older than the slot's last one.
+    #[error("the slot's last pull was {last}")]
+    PullStale {
+        /// Its last one.
+        last: u64,
+    },
+    /// The row was given to somebody else since, or never to this attempt.
+    #[error("the attempt is not the row's last")]
+    AttemptStale,
+    /// The row has another outcome already.
+    #[error("the row has an outcome already")]
+    AlreadyDecided,
+}

@@ -1,0 +1,182 @@
+//! A run: its input, what is pending, who holds what, and what became of each row.
+//!
+//! *Invariant:* every row is in exactly one of these: fresh (`next_fresh ..`), returned, in a
+//! live grant, waiting (its trouble says until when), or decided in its segment. Fresh and
+//! returned rows together are the pending ones; returned ones go first.
+
+use crate::command::PartDecl;
+use crate::grant::Grant;
+use crate::id::{Attempt, RunNo, SegmentNo};
+use crate::reply::SegmentRef;
+use crate::rows::Rows;
+use crate::segment::{Outcome, Segment};
+use crate::spec::RunSpec;
+use crate::trouble::Trouble;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RunState {
+    /// Rows are granted.
+    #[default]
+    Running,
+    /// No more are granted; what runs may finish.
+    Paused,
+    /// Ended by its user; nothing more is accepted.
+    Cancelled,
+    /// Its input is closed and every row has an outcome.
+    Finished,
+}
+
+/// How many rows are where, and what they cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Rows that workers hold.
+    pub running: u64,
+    /// Rows that wait after a failure.
+    pub waiting: u64,
+    /// Rows with a result.
+    pub done: u64,
+    /// Rows that failed for good.
+    pub failed: u64,
+    /// Failed attempts that were, or will be, tried again.
+    pub retries: u64,
+    /// Rows that came back unfinished through no fault of theirs.
+    pub returned: u64,
+    /// Prompt tokens of accepted parts.
+    pub tokens_in: u64,
+    /// Generated tokens of accepted parts.
+    pub tokens_out: u64,
+}
+
+/// What is kept of a run beside its rows: one record of the image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RunHead {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) spec: RunSpec,
+    pub(crate) spec_digest: [u8; 32],
+    pub(crate) state: RunState,
+    pub(crate) reason: String,
+    pub(crate) created_wall_ms: u64,
+    pub(crate) finished_wall_ms: u64,
+    pub(crate) input_closed: bool,
+    pub(crate) rows: u64,
+    pub(crate) next_fresh: u64,
+    pub(crate) counts: Counts,
+    pub(crate) deficit: u64,
+}
+
+/// Rows in flight of one run: one record of the image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InFlight {
+    pub(crate) returned: Rows,
+    pub(crate) grants: BTreeMap<Attempt, Grant>,
+    pub(crate) lapsed: BTreeMap<Attempt, Grant>,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) no: RunNo,
+    pub(crate) head: RunHead,
+    pub(crate) flight: InFlight,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) parts: Vec<PartDecl>,
+    pub(crate) troubles: BTreeMap<u64, Trouble>,
+}
+
+impl Run {
+    pub(crate) fn pending(&self) -> u64 {
+        self.head.rows - self.head.next_fresh + self.flight.returned.len()
+    }
+
+    pub(crate) fn has_pending(&self) -> bool {
+        self.head.next_fresh < self.head.rows || !self.flight.returned.is_empty()
+    }
+
+    pub(crate) fn ended(&self) -> bool {
+        matches!(self.head.state, RunState::Cancelled | RunState::Finished)
+    }
+
+    /// Rows that may still be granted under the run's own cap.
+    pub(crate) fn room(&self) -> u64 {
+        match self.head.spec.running_rows_max {
+            0 => u64::MAX,
+            max => max.saturating_sub(self.head.counts.running),
+        }
+    }
+
+    /// The segment that holds `row`, which has to exist.
+    pub(crate) fn segment_at(&self, row: u64) -> usize {
+        self.segments.partition_point(|s| s.end() <= row)
+    }
+
+    pub(crate) fn outcome(&self, row: u64) -> Outcome {
+        match self.segments.get(self.segment_at(row)) {
+            Some(segment) => segment.outcome(row),
+            None => Outcome::NONE,
+        }
+    }
+
+    /// The segments that `rows` touch, in order.
+    pub(crate) fn segments_of(&self, rows: &Rows) -> Vec<SegmentRef> {
+        let mut refs: Vec<SegmentRef> = Vec::new();
+        for &(start, len) in rows.ranges() {
+            let end = start + u64::from(len);
+            let mut at = self.segment_at(start);
+            while let Some(segment) = self.segments.get(at).filter(|s| s.first_row < end) {
+                if refs.last().is_none_or(|r| r.number.0 < at as u32) {
+                    refs.push(SegmentRef {
+                        number: SegmentNo(at as u32),
+                        first_row: segment.first_row,
+                        rows: segment.rows,
+                        blob: segment.blob.clone(),
+                    });
+                }
+                at += 1;
+            }
+        }
+        refs
+    }
+
+    /// Takes up to `count` pending rows, returned ones first.
+    pub(crate) fn take_pending(&mut self, count: u32) -> Rows {
+        let mut rows = self.flight.returned.take_first(count);
+        if !rows.is_empty() && !self.flight.lapsed.is_empty() {
+            // They get a new last attempt: a late result under the old one is refused from now on.
+            self.flight.lapsed.retain(|_, grant| {
+                grant.rows.subtract(&rows);
+                !grant.rows.is_empty()
+            });
+        }
+        let fresh = u64::from(count - rows.len() as u32).min(self.head.rows - self.head.next_fresh);
+        if fresh > 0 {
+            rows.push(self.head.next_fresh, fresh as u32);
+            self.head.next_fresh += fresh;
+        }
+        rows
+    }
+
+    /// Sets the outcomes of `rows` one after another and returns the segments that changed.
+    pub(crate) fn decide(
+        &mut self,
+        rows: &Rows,
+        mut outcome: impl FnMut(u64) -> Outcome,
+        mut touched: impl FnMut(SegmentNo),
+    ) {
+        for &(start, len) in rows.ranges() {
+            let (mut row, end) = (start, start + u64::from(len));
+            while row < end {
+                let at = self.segment_at(row);
+                let segment = &mut self.segments[at];
+                let stop = end.min(segment.end());
+                let outcomes = (0..(stop - row) as usize).map(|i| outcome(row + i as u64));
+                segment.decide(row, outcomes);
+                touched(SegmentNo(at as u32));
+                row = stop;
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What users do with runs: create, feed, close, pause, resume, cancel.
+//!
+//! *Invariant:* all of it may be repeated: the same creation finds the same run, the same segment
+//! is the same segment, closing a closed input with the same digest is nothing new.
+
+use crate::apply::Context;
+use crate::command::{RunAction, SegmentDecl};
+use crate::id::{RunNo, SegmentNo};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{Rejection, Reply};
+use crate::run::{Run, RunHead, RunState};
+use crate::segment::Segment;
+use crate::spec::{self, RunSpec};
+
+impl Ledger {
+    pub(crate) fn create_run(
+        &mut self,
+        ctx: &Context,
+        namespace: String,
+        name: String,
+        spec: RunSpec,
+    ) -> Result<Reply, Rejection> {
+        spec::check_name("run's", &name)?;
+        spec.check()?;
+        if !self.namespaces.contains_key(&namespace) {
+            return Err(Rejection::NamespaceUnknown(namespace));
+        }
+        let spec_digest = spec.digest();
+        let key = (namespace, name);
+        if let Some(no) = self.run_names.get(&key) {
+            let run = &self.runs[no];
+            return match run.head.spec_digest == spec_digest {
+                true => Ok(run_reply(run, false)),
+                false => Err(Rejection::SpecConflict),
+            };
+        }
+        if self.runs.len() >= limits::RUNS_MAX {
+            return Err(Rejection::Limit { what: "runs".into(), max: limits::RUNS_MAX as u64 });
+        }
+        self.meta.runs_made += 1;
+        let no = RunNo(self.meta.runs_made);
+        let head = RunHead {
+            namespace: key.0.clone(),
+            name: key.1.clone(),
+            spec,
+            spec_digest,
+            created_wall_ms: ctx.wall_ms,
+            ..RunHead::default()
+        };
+        let run = Run { no, head, ..Run::default() };
+        let reply = run_reply(&run, true);
+        self.runs.insert(no, run);
+        self.run_names.insert(key, no);
+        self.dirty.runs.insert(no);
+        Ok(reply)
+    }
+
+    pub(crate) fn add_segments(
+        &mut self,
+        no: RunNo,
+        segments: Vec<SegmentDecl>,
+    ) -> Result<Reply, Rejection> {
+        let run = self.runs.get_mut(&no).ok_or(Rejection::RunUnknown)?;
+        check_segments(run, &segments)?;
+        for decl in segments {
+            if (decl.number.0 as usize) < run.segments.len() {
+                continue; // A repeat, checked above.
+            }
+            self.dirty.segments.insert((no, decl.number));
+            run.segments.push(Segment::new(run.head.rows, decl.rows, decl.blob));
+            run.head.rows += u64::from(decl.rows);
+        }
+        let reply = run_reply(run, false);
+        self.dirty.runs.insert(no);
+        self.refresh_active(no);
+        Ok(reply)
+    }
+
+    pub(crate) fn close_input(
+        &mut self,
+        ctx: &Context,
+        no: RunNo,
+        rows: u64,
+        digest: [u8; 32],
+    ) -> Result<Reply, Rejection> {
+        let run = self.runs.get_mut(&no).ok_or(Rejection::RunUnknown)?;
+        if run.head.state == RunState::Cancelled {
+            return Err(Rejection::RunEnded);
+        }
+        let mut hasher = blake3::Hasher::new();
+        run.segments.iter().for_each(|s| {
+            hasher.update(&s.blob.digest);
+        });
+        if run.head.rows != rows || *hasher.finalize().as_bytes() != digest {
+            return Err(Rejection::InputMismatch { rows: run.head.rows });
+        }
+        run.head.input_closed = true;
+        self.dirty.runs.insert(no);
+        self.finish_if_done(no, ctx.wall_ms);
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn control_run(
+        &mut self,
+        ctx: &Context,
+        no: RunNo,
+        action: RunAction,
+        reason: String,
+    ) -> Result<Reply, Rejection> {
+        if reason.len() > limits::MESSAGE_BYTES_MAX {
+            return Err(Rejection::Invalid("the reason is too long".into()));
+        }
+        let run = self.run_mut(no)?;
+        match (run.head.state, action) {
+            (RunState::Cancelled, RunAction::Cancel) => return Ok(Reply::Ok),
+            (RunState::Cancelled | RunState::Finished, _) => return Err(Rejection::RunEnded),
+            (_, RunAction::Cancel) => self.cancel_run(no, reason, ctx.wall_ms),
+            (_, RunAction::Pause) => {
+                run.head.state = RunState::Paused;
+                run.head.reason = reason;
+            }
+            (_, RunAction::Resume) => {
+                run.head.state = RunState::Running;
+                run.head.reason = String::new();
+            }
+        }
+        self.dirty.runs.insert(no);
+        self.refresh_active(no);
+        Ok(Reply::Ok)
+    }
+
+    fn cancel_run(&mut self, no: RunNo, reason: String, wall_ms: u64) {
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        let attempts: Vec<_> = run.flight.grants.keys().copied().collect();
+        for attempt in attempts {
+            self.lapse(no, attempt);
+        }
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        run.flight.lapsed.clear();
+        run.head.state = RunState::Cancelled;
+        run.head.reason = reason;
+        run.head.finished_wall_ms = wall_ms;
+        self.waiting.retain(|w| w.1 != no);
+        let (dirty, returned) = (&mut self.dirty.troubles, &mut run.flight.returned);
+        for (&row, trouble) in run.troubles.iter_mut().filter(|t| t.1.not_before.is_some()) {
+            trouble.not_before = None;
+            dirty.insert((no, row));
+            returned.unite(&crate::rows::Rows::range(row, 1));
+        }
+        run.head.counts.waiting = 0;
+    }
+
+    /// Ends a run whose input is closed and whose rows all have an outcome.
+    pub(crate) fn finish_if_done(&mut self, no: RunNo, wall_ms: u64) {
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        let decided = run.head.counts.done + run.head.counts.failed;
+        if run.head.input_closed && decided == run.head.rows && !run.ended() {
+            run.head.state = RunState::Finished;
+            run.head.reason = String::new();
+            run.head.finished_wall_ms = wall_ms;
+            self.dirty.runs.insert(no);
+            self.refresh_active(no);
+        }
+    }
+
+    pub(crate) fn set_namespace(
+        &mut self,
+        name: String,
+        running_rows_max: u64,
+    ) -> Result<Reply, Rejection> {
+        spec::check_name("namespace's", &name)?;
+        self.namespaces.entry(name.clone()).or_default().running_rows_max = running_rows_max;
+        self.dirty.namespaces.insert(name);
+        Ok(Reply::Ok)
+    }
+}
+
+fn run_reply(run: &Run, created: bool) -> Reply {
+    Reply::Run {
+        run: run.no,
+        created,
+        segments: run.segments.len() as u32,
+        rows: run.head.rows,
+        input_closed: run.head.input_closed,
+    }
+}
+
+/// Checks all before anything changes: a refused operation leaves no trace.
+fn check_segments(run: &Run, segments: &[SegmentDecl]) -> Result<(), Rejection> {
+    if segments.len() > limits::SEGMENTS_PER_OP_MAX {
+        let max = limits::SEGMENTS_PER_OP_MAX as u64;
+        return Err(Rejection::Limit { what: "segments in one request".into(), max });
+    }
+    let mut next = run.segments.len() as u32;
+    let mut rows = run.head.rows;
+    for decl in segments {
+        if decl.rows == 0 || decl.rows > limits::SEGMENT_ROWS_MAX {
+            let max = limits::SEGMENT_ROWS_MAX;
+            return Err(Rejection::Invalid(format!("a segment has 1 to {max} rows")));
+        }
+        let SegmentNo(number) = decl.number;
+        match run.segments.get(number as usize) {
+            Some(have) if have.rows == decl.rows && have.blob == decl.blob => continue,
+            Some(_) => return Err(Rejection::SegmentConflict { number, have: next }),
+            None if number != next => {
+                return Err(Rejection::SegmentConflict { number, have: next });
+            }
+            None => {}
+        }
+        next += 1;
+        rows += u64::from(decl.rows);
+    }
+    if rows > run.head.rows && (run.head.input_closed || run.ended()) {
+        return Err(if run.ended() { Rejection::RunEnded } else { Rejection::InputClosed });
+    }
+    if rows > limits::RUN_ROWS_MAX {
+        return Err(Rejection::Limit { what: "rows in a run".into(), max: limits::RUN_ROWS_MAX });
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! A segment of a run's input and what became of each of its rows.
+//!
+//! *Invariant:* an outcome, once set, never changes. `decided` counts the set ones.
+//!
+//! This is the dense part of the state: one word a row, allocated when the first row of the
+//! segment is decided. Everything else that is kept per row is for rows in flight or in trouble.
+
+use crate::command::BlobRef;
+use crate::id::PartNo;
+use serde::{Deserialize, Serialize};
+
+/// What became of one row, in one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Outcome(u64);
+
+impl Outcome {
+    /// No outcome yet.
+    pub(crate) const NONE: Self = Self(0);
+    /// Failed for good; the row's trouble says why.
+    pub(crate) const FAILED: Self = Self(u64::MAX);
+
+    /// Its result is row `row` of `part`.
+    pub(crate) fn done(part: PartNo, row: u32) -> Self {
+        debug_assert!(row < 1 << 16);
+        Self((u64::from(part.0) + 1) << 16 | u64::from(row))
+    }
+
+    /// The part and the row in it, for a row that is done.
+    pub(crate) fn part(self) -> Option<(PartNo, u32)> {
+        match self {
+            Self::NONE | Self::FAILED => None,
+            Self(word) => Some((PartNo(((word >> 16) - 1) as u32), (word & 0xffff) as u32)),
+        }
+    }
+}
+
+/// One segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Segment {
+    pub(crate) first_row: u64,
+    pub(crate) rows: u32,
+    pub(crate) blob: BlobRef,
+    /// Rows with an outcome.
+    pub(crate) decided: u32,
+    /// Empty until the first row is decided, then one a row.
+    pub(crate) outcomes: Box<[Outcome]>,
+}
+
+impl Segment {
+    pub(crate) fn new(first_row: u64, rows: u32, blob: BlobRef) -> Self {
+        Self { first_row, rows, blob, decided: 0, outcomes: Box::default() }
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.first_row + u64::from(self.rows)
+    }
+
+    pub(crate) fn outcome(&self, row: u64) -> Outcome {
+        let at = (row - self.first_row) as usize;
+        self.outcomes.get(at).copied().unwrap_or(Outcome::NONE)
+    }
+
+    /// Decides consecutive rows that had no outcome.
+    pub(crate) fn decide(&mut self, row: u64, outcomes: impl ExactSizeIterator<Item = Outcome>) {
+        if self.outcomes.is_empty() {
+            self.outcomes = vec![Outcome::NONE; self.rows as usize].into_boxed_slice();
+        }
+        let at = (row - self.first_row) as usize;
+        let count = outcomes.len();
+        for (place, outcome) in self.outcomes[at..at + count].iter_mut().zip(outcomes) {
+            debug_assert_eq!(*place, Outcome::NONE, "an outcome never changes");
+            *place = outcome;
+        }
+        self.decided += count as u32;
+    }
+}

@@ -1,0 +1,188 @@
+//! What a run asks for and what a slot offers, and when the two fit.
+//!
+//! *Invariant:* a spec never changes after the run was created; its digest is what makes two
+//! submissions the same run.
+
+use crate::limits;
+use crate::reply::Rejection;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Which engine a run needs: everything here alters results.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineSpec {
+    /// Model URI.
+    pub model: String,
+    /// Revision of the model, or empty.
+    pub revision: String,
+    /// What is asked of it, `generate` as a rule.
+    pub task: String,
+    /// Canonical JSON of further settings that alter results.
+    pub options_json: String,
+}
+
+/// A run as its user described it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// The engine that its rows need.
+    pub engine: EngineSpec,
+    /// Canonical JSON of the sampling parameters that were set.
+    pub sampling_json: String,
+    /// Labels that a slot must have, with these values.
+    pub selector: BTreeMap<String, String>,
+    /// 0 to [`limits::PRIORITY_MAX`]; a higher one goes strictly first.
+    pub priority: u8,
+    /// Share among runs of one priority, 1 to [`limits::WEIGHT_MAX`].
+    pub weight: u32,
+    /// Rows that may be held by workers at a time; 0 for no cap.
+    pub running_rows_max: u64,
+    /// How long one attempt may hold a row, in ledger time; 0 for ever.
+    pub attempt_timeout_ms: u64,
+    /// Rows that may fail for good before the run is paused.
+    pub failures_max: u64,
+    /// Attempts of a row that fails in a retryable way, 1 to [`limits::HISTORY_MAX`].
+    pub attempts_max: u32,
+    /// Where its segments and parts are; empty for the cluster's store.
+    pub store_url: String,
+    /// What its user calls the input, for people.
+    pub input_name: String,
+    /// How to write the output, for the client alone.
+    pub options_json: String,
+}
+
+impl RunSpec {
+    /// Checks every bound.
+    ///
+    /// # Errors
+    /// [`Rejection::Invalid`] naming the first field that is out of bounds.
+    pub fn check(&self) -> Result<(), Rejection> {
+        let texts = [
+            ("engine.model", &self.engine.model),
+            ("engine.revision", &self.engine.revision),
+            ("engine.task", &self.engine.task),
+            ("store_url", &self.store_url),
+            ("input_name", &self.input_name),
+        ];
+        for (name, text) in texts {
+            if text.len() > limits::TEXT_BYTES_MAX {
+                return Err(Rejection::Invalid(format!("{name} is too long")));
+            }
+        }
+        let jsons = [&self.engine.options_json, &self.sampling_json, &self.options_json];
+        if jsons.iter().any(|j| j.len() > limits::JSON_BYTES_MAX) {
+            return Err(Rejection::Invalid("options or sampling are too long".into()));
+        }
+        check_labels(&self.selector)?;
+        if self.engine.model.is_empty() {
+            return Err(Rejection::Invalid("engine.model is empty".into()));
+        }
+        if self.priority > limits::PRIORITY_MAX {
+            return Err(Rejection::Invalid(format!("priority is over {}", limits::PRIORITY_MAX)));
+        }
+        if self.weight == 0 || self.weight > limits::WEIGHT_MAX {
+            return Err(Rejection::Invalid(format!("weight is not 1 to {}", limits::WEIGHT_MAX)));
+        }
+        if self.attempts_max == 0 || self.attempts_max > limits::HISTORY_MAX as u32 {
+            let max = limits::HISTORY_MAX;
+            return Err(Rejection::Invalid(format!("attempts_max is not 1 to {max}")));
+        }
+        Ok(())
+    }
+
+    /// blake3 of the whole spec in its stable encoding.
+    pub fn digest(&self) -> [u8; 32] {
+        *blake3::hash(&crate::codec::encode(self)).as_bytes()
+    }
+}
+
+/// What one slot of a worker can run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotOffer {
+    /// Model URIs that it has loaded or may load; `*` for any.
+    pub models: Vec<String>,
+    /// Tasks that it can do; empty for `generate` alone.
+    pub tasks: Vec<String>,
+    /// Labels that selectors ask for.
+    pub labels: BTreeMap<String, String>,
+    /// Kind of engine, for people.
+    pub engine: String,
+    /// Why it can take no work; empty when it can.
+    pub ineligible: String,
+}
+
+/// Why a slot can take no row of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misfit {
+    /// The slot takes no work at all.
+    Ineligible,
+    /// It has not the model, or not the task.
+    Engine,
+    /// A label is missing or differs.
+    Selector,
+    /// Its worker has no access to the run's store.
+    Store,
+}
+
+impl SlotOffer {
+    /// Whether this slot, of a worker with access to `stores` beside the cluster's, can run `spec`.
+    ///
+    /// # Errors
+    /// The first thing that does not fit.
+    pub fn fits(&self, spec: &RunSpec, stores: &[String]) -> Result<(), Misfit> {
+        if !self.ineligible.is_empty() {
+            return Err(Misfit::Ineligible);
+        }
+        let model = self.models.iter().any(|m| m == "*" || *m == spec.engine.model);
+        let task = match self.tasks.is_empty() {
+            true => spec.engine.task.is_empty() || spec.engine.task == "generate",
+            false => self.tasks.contains(&spec.engine.task),
+        };
+        if !model || !task {
+            return Err(Misfit::Engine);
+        }
+        if spec.selector.iter().any(|(k, v)| self.labels.get(k) != Some(v)) {
+            return Err(Misfit::Selector);
+        }
+        if !spec.store_url.is_empty() && !stores.contains(&spec.store_url) {
+            return Err(Misfit::Store);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        let texts = self.models.iter().chain(&self.tasks).chain([&self.engine, &self.ineligible]);
+        if texts.into_iter().any(|t| t.len() > limits::TEXT_BYTES_MAX) {
+            return Err(Rejection::Invalid("a text of a slot's offer is too long".into()));
+        }
+        if self.models.len() > limits::LABELS_MAX || self.tasks.len() > limits::LABELS_MAX {
+            return Err(Rejection::Invalid("a slot offers too many models or tasks".into()));
+        }
+        check_labels(&self.labels)
+    }
+}
+
+pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Rejection> {
+    if labels.len() > limits::LABELS_MAX {
+        return Err(Rejection::Invalid(format!("more than {} labels", limits::LABELS_MAX)));
+    }
+    if labels.iter().any(|(k, v)| k.len().max(v.len()) > limits::NAME_BYTES_MAX) {
+        return Err(Rejection::Invalid("a label is too long".into()));
+    }
+    Ok(())
+}
+
+/// A name that people type: letters, digits, `.`, `_`, `-`, not at its start.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Rejection> {
+    let mut chars = name.chars();
+    let good = chars.next().is_some_and(|c| c.is_ascii_alphanumeric())
+        && chars.all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+        && name.len() <= limits::NAME_BYTES_MAX;
+    match good {
+        true => Ok(()),
+        false => Err(Rejection::Invalid(format!(
+            "the {what} name has to be 1 to {} of a-z A-Z 0-9 . _ - and to begin with a letter \
+             or digit",
+            limits::NAME_BYTES_MAX
+        ))),
+    }
+}

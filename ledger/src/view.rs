@@ -1,0 +1,267 @@
+//! What may be read from the state: small copies for services, never references into it.
+//!
+//! *Invariant:* reading changes nothing, and takes time in proportion to what it returns.
+
+use crate::command::{HeldRows, PartDecl};
+use crate::id::{Attempt, RunNo, SegmentNo, SessionId};
+use crate::ledger::Ledger;
+use crate::reply::SegmentRef;
+use crate::rows::Rows;
+use crate::run::Run;
+pub use crate::run::{Counts, RunState};
+use crate::spec::{Misfit, RunSpec, SlotOffer};
+pub use crate::trouble::{FailedTry, Trouble};
+pub use crate::worker::WorkerState;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A run at a glance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunView {
+    /// Its number.
+    pub run: RunNo,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub state: RunState,
+    /// Why, when it is paused or cancelled.
+    pub reason: String,
+    /// What its user asked for.
+    pub spec: RunSpec,
+    /// The digest of that.
+    pub spec_digest: [u8; 32],
+    /// Rows so far.
+    pub rows: u64,
+    /// Rows that may be granted.
+    pub pending: u64,
+    /// The other counts.
+    pub counts: Counts,
+    /// Segments so far.
+    pub segments: u32,
+    /// Whether its input is closed.
+    pub input_closed: bool,
+    /// When it was created, wall time.
+    pub created_wall_ms: u64,
+    /// When it ended, wall time; 0 before.
+    pub finished_wall_ms: u64,
+    /// Workers that hold rows of it.
+    pub workers: u32,
+}
+
+/// A segment and what became of its rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentView {
+    /// Where its input is.
+    pub segment: SegmentRef,
+    /// For each row, where its result is: an index into `parts`, and the row of that part.
+    pub results: Vec<Option<(u32, u32)>>,
+    /// The parts that hold them.
+    pub parts: Vec<PartDecl>,
+    /// Rows that failed for good, by row number.
+    pub failures: Vec<(u64, Trouble)>,
+}
+
+/// A slot at a glance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotView {
+    /// What it offers.
+    pub offer: SlotOffer,
+    /// Rows that it holds.
+    pub rows_held: u64,
+    /// Rows that it has finished in this session.
+    pub rows_done: u64,
+}
+
+/// A worker at a glance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerView {
+    /// Its session.
+    pub session: SessionId,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The process that it is.
+    pub instance: u64,
+    /// Where a person finds it.
+    pub address: String,
+    /// Where it stands.
+    pub state: WorkerState,
+    /// Its slots.
+    pub slots: Vec<SlotView>,
+    /// Versions of its parts.
+    pub versions: BTreeMap<String, String>,
+}
+
+impl Ledger {
+    /// The run of that name.
+    pub fn find_run(&self, namespace: &str, name: &str) -> Option<RunNo> {
+        self.run_names.get(&(namespace.to_owned(), name.to_owned())).copied()
+    }
+
+    /// One run.
+    pub fn run_view(&self, no: RunNo) -> Option<RunView> {
+        self.runs.get(&no).map(view_of)
+    }
+
+    /// All runs of a namespace, or of all when it is empty, in the order of creation.
+    pub fn run_views(&self, namespace: &str) -> Vec<RunView> {
+        let mine = |r: &&Run| namespace.is_empty() || r.head.namespace == namespace;
+        self.runs.values().filter(mine).map(view_of).collect()
+    }
+
+    /// The first rows that failed for good, at most `max`.
+    pub fn failures(&self, no: RunNo, max: usize) -> Vec<(u64, Trouble)> {
+        let troubles = self.runs.get(&no).into_iter().flat_map(|r| &r.troubles);
+        troubles.filter(|t| t.1.failed).take(max).map(|(row, t)| (*row, t.clone())).collect()
+    }
+
+    /// One segment with the outcomes of its rows.
+    pub fn segment_view(&self, no: RunNo, SegmentNo(number): SegmentNo) -> Option<SegmentView> {
+        let run = self.runs.get(&no)?;
+        let segment = run.segments.get(number as usize)?;
+        let mut table: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut parts = Vec::new();
+        let results = (segment.first_row..segment.end())
+            .map(|row| {
+                let (part, part_row) = segment.outcome(row).part()?;
+                let at = *table.entry(part.0).or_insert_with(|| {
+                    parts.push(run.parts[part.0 as usize].clone());
+                    parts.len() as u32 - 1
+                });
+                Some((at, part_row))
+            })
+            .collect();
+        let failures = run.troubles.range(segment.first_row..segment.end());
+        Some(SegmentView {
+            segment: SegmentRef {
+                number: SegmentNo(number),
+                first_row: segment.first_row,
+                rows: segment.rows,
+                blob: segment.blob.clone(),
+            },
+            results,
+            parts,
+            failures: failures.filter(|t| t.1.failed).map(|(r, t)| (*r, t.clone())).collect(),
+        })
+    }
+
+    /// One worker.
+    pub fn worker_view(&self, session: SessionId) -> Option<WorkerView> {
+        let worker = self.workers.get(&session)?;
+        Some(WorkerView {
+            session,
+            namespace: worker.namespace.clone(),
+            name: worker.name.clone(),
+            instance: worker.instance,
+            address: worker.address.clone(),
+            state: worker.state,
+            slots: worker
+                .slots
+                .iter()
+                .map(|s| SlotView {
+                    offer: s.offer.clone(),
+                    rows_held: s.rows_held,
+                    rows_done: s.rows_done,
+                })
+                .collect(),
+            versions: worker.versions.clone(),
+        })
+    }
+
+    /// Every session, in the order of registration.
+    pub fn worker_sessions(&self) -> Vec<SessionId> {
+        self.workers.keys().copied().collect()
+    }
+
+    /// The session of the worker of that name.
+    pub fn find_worker(&self, namespace: &str, name: &str) -> Option<SessionId> {
+        self.worker_names.get(&(namespace.to_owned(), name.to_owned())).copied()
+    }
+
+    /// Everything that a session holds.
+    pub fn held_rows(&self, session: SessionId) -> Vec<HeldRows> {
+        let slots = self.workers.get(&session).map_or(&[][..], |w| &w.slots);
+        let held = slots.iter().flat_map(|s| &s.held);
+        held.filter_map(|&(run, attempt)| {
+            let rows = self.runs.get(&run)?.flight.grants.get(&attempt)?.rows.clone();
+            Some(HeldRows { run, attempt, rows })
+        })
+        .collect()
+    }
+
+    /// The rows of a live attempt.
+    pub fn live_rows(&self, run: RunNo, attempt: Attempt) -> Option<Rows> {
+        self.runs.get(&run)?.flight.grants.get(&attempt).map(|g| g.rows.clone())
+    }
+
+    /// Whether a pull of this slot would get anything. What the leader asks before it proposes.
+    pub fn has_work_for(&self, slot: crate::id::SlotRef) -> bool {
+        let Some(worker) = self.workers.get(&slot.session) else { return false };
+        let Some(pulls) = worker.slots.get(slot.slot.0 as usize) else { return false };
+        worker.state == WorkerState::Ready
+            && self.active.iter().any(|(_, no)| {
+                let run = &self.runs[no];
+                run.head.namespace == worker.namespace
+                    && run.room() > 0
+                    && pulls.offer.fits(&run.head.spec, &worker.stores).is_ok()
+            })
+    }
+
+    /// Why no slot can take rows of a run; empty when one can, or when nothing is pending.
+    pub fn blocked(&self, no: RunNo) -> String {
+        let Some(run) = self.runs.get(&no) else { return String::new() };
+        if run.head.state != RunState::Running || !run.has_pending() {
+            return String::new();
+        }
+        let mut misfits = BTreeSet::new();
+        let mut reasons = BTreeSet::new();
+        for (worker, _, slot) in self.slots() {
+            if worker.namespace != run.head.namespace {
+                continue;
+            }
+            match slot.offer.fits(&run.head.spec, &worker.stores) {
+                Ok(()) => return String::new(),
+                Err(Misfit::Ineligible) => {
+                    reasons.insert(format!("{}: {}", worker.name, slot.offer.ineligible));
+                }
+                Err(Misfit::Engine) => {
+                    misfits.insert(format!("no slot offers model {}", run.head.spec.engine.model));
+                }
+                Err(Misfit::Selector) => {
+                    misfits.insert(format!("no slot has labels {:?}", run.head.spec.selector));
+                }
+                Err(Misfit::Store) => {
+                    misfits.insert(format!("no worker can use store {}", run.head.spec.store_url));
+                }
+            }
+        }
+        let all: Vec<String> = misfits.into_iter().chain(reasons.into_iter().take(3)).collect();
+        match all.is_empty() {
+            true => format!("no worker is registered in namespace {}", run.head.namespace),
+            false => all.join("; "),
+        }
+    }
+}
+
+fn view_of(run: &Run) -> RunView {
+    let workers: BTreeSet<_> = run.flight.grants.values().map(|g| g.slot.session).collect();
+    RunView {
+        run: run.no,
+        namespace: run.head.namespace.clone(),
+        name: run.head.name.clone(),
+        state: run.head.state,
+        reason: run.head.reason.clone(),
+        spec: run.head.spec.clone(),
+        spec_digest: run.head.spec_digest,
+        rows: run.head.rows,
+        pending: run.pending(),
+        counts: run.head.counts,
+        segments: run.segments.len() as u32,
+        input_closed: run.head.input_closed,
+        created_wall_ms: run.head.created_wall_ms,
+        finished_wall_ms: run.head.finished_wall_ms,
+        workers: workers.len() as u32,
+    }
+}

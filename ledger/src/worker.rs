@@ -1,0 +1,56 @@
+//! Workers' registrations, and what each of their slots holds.
+//!
+//! *Invariant:* a slot lists exactly the live grants that name it. A session that has ended is
+//! gone with its slots; its attempts may live on as lapsed grants.
+//!
+//! Absent on purpose: when a worker was last heard. The leader knows, in memory; only what
+//! follows from silence is logged.
+
+use crate::id::{Attempt, LedgerMs, RunNo, SessionId};
+use crate::reply::GrantedRows;
+use crate::spec::SlotOffer;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where a worker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WorkerState {
+    /// It takes work.
+    Ready,
+    /// It is silent: what it had not started is free, what it had started is kept until then.
+    Suspect {
+        /// Ledger time at which the session ends.
+        until: LedgerMs,
+        /// How long the wait was, to begin anew when a new leader takes over.
+        grace_ms: u64,
+    },
+    /// It takes no more work and finishes what it has.
+    Draining,
+}
+
+/// One slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Slot {
+    pub(crate) offer: SlotOffer,
+    pub(crate) held: BTreeSet<(RunNo, Attempt)>,
+    pub(crate) rows_held: u64,
+    pub(crate) rows_done: u64,
+    /// The latest pull and its answer, for a repeat at the next leader.
+    pub(crate) last_pull: u64,
+    pub(crate) last_grant: Vec<GrantedRows>,
+}
+
+/// One registration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Worker {
+    pub(crate) id: SessionId,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) instance: u64,
+    pub(crate) address: String,
+    pub(crate) state: WorkerState,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) stores: Vec<String>,
+    pub(crate) versions: BTreeMap<String, String>,
+    pub(crate) since_wall_ms: u64,
+}

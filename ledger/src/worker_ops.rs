@@ -1,0 +1,261 @@
+//! How workers come, fall silent, come back and go.
+//!
+//! *Invariant:* one live registration a name. Whatever happens to a session, each of its rows
+//! stays its own, or is pending; none is lost between.
+
+use crate::apply::Context;
+use crate::command::{HeldRows, Registration, slot_ref};
+use crate::id::{Attempt, LedgerMs, RunNo, SessionId};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{Rejection, Reply};
+use crate::rows::Rows;
+use crate::spec;
+use crate::worker::{Slot, Worker, WorkerState};
+
+impl Ledger {
+    pub(crate) fn register(
+        &mut self,
+        ctx: &Context,
+        registration: Registration,
+    ) -> Result<Reply, Rejection> {
+        self.check_registration(&registration)?;
+        let key = (registration.namespace.clone(), registration.name.clone());
+        let holder = self.worker_names.get(&key).copied();
+        match holder {
+            Some(session) if registration.resume == Some(session) => {
+                return Ok(self.resume(session, registration));
+            }
+            Some(session) => {
+                let worker = &self.workers[&session];
+                if registration.holder_alive && worker.instance != registration.instance {
+                    let (name, address) = (worker.name.clone(), worker.address.clone());
+                    return Err(Rejection::WorkerNameTaken { name, address });
+                }
+                self.end_session(session);
+            }
+            None if self.workers.len() >= limits::WORKERS_MAX => {
+                let max = limits::WORKERS_MAX as u64;
+                return Err(Rejection::Limit { what: "workers".into(), max });
+            }
+            None => {}
+        }
+        let session = ctx.session();
+        let dropped = registration.held.iter().filter_map(|h| self.lost_of(h)).collect();
+        self.worker_names.insert(key, session);
+        self.dirty.workers.insert(session);
+        self.workers.insert(session, new_worker(session, registration, ctx.wall_ms));
+        Ok(Reply::Registered { session, resumed: false, dropped })
+    }
+
+    fn check_registration(&self, registration: &Registration) -> Result<(), Rejection> {
+        spec::check_name("worker's", &registration.name)?;
+        if !self.namespaces.contains_key(&registration.namespace) {
+            return Err(Rejection::NamespaceUnknown(registration.namespace.clone()));
+        }
+        if registration.slots.is_empty() || registration.slots.len() > limits::SLOTS_MAX {
+            let max = limits::SLOTS_MAX;
+            return Err(Rejection::Invalid(format!("a worker has 1 to {max} slots")));
+        }
+        registration.slots.iter().try_for_each(|s| s.check())?;
+        spec::check_labels(&registration.versions)?;
+        let texts = registration.stores.iter().chain([&registration.address]);
+        if texts.into_iter().any(|t| t.len() > limits::TEXT_BYTES_MAX)
+            || registration.stores.len() > limits::LABELS_MAX
+        {
+            return Err(Rejection::Invalid("too many stores, or a text is too long".into()));
+        }
+        Ok(())
+    }
+
+    /// The same worker is back: it keeps what it still holds, and gives back the rest.
+    fn resume(&mut self, session: SessionId, registration: Registration) -> Reply {
+        self.adopt_lapsed(session);
+        let live: Vec<(RunNo, Attempt)> = self.held_by(session);
+        for (no, attempt) in live {
+            let kept = registration
+                .held
+                .iter()
+                .filter(|h| h.run == no && h.attempt == attempt)
+                .fold(Rows::default(), |mut all, h| {
+                    all.unite(&h.rows);
+                    all
+                });
+            let Some(grant) = self.runs.get(&no).and_then(|r| r.flight.grants.get(&attempt)) else {
+                continue;
+            };
+            let slot_gone = grant.slot.slot.0 as usize >= registration.slots.len();
+            let lost = if slot_gone { grant.rows.clone() } else { grant.rows.partition(&kept).1 };
+            self.give_back(no, attempt, &lost);
+        }
+        let dropped = registration.held.iter().filter_map(|h| self.lost_of(h)).collect();
+        if let Some(worker) = self.workers.get_mut(&session) {
+            let same_process = worker.instance == registration.instance;
+            worker.instance = registration.instance;
+            worker.address = registration.address;
+            worker.state = WorkerState::Ready;
+            worker.stores = registration.stores;
+            worker.versions = registration.versions;
+            worker.slots.resize_with(registration.slots.len(), Slot::default);
+            for (slot, offer) in worker.slots.iter_mut().zip(registration.slots) {
+                slot.offer = offer;
+                if !same_process {
+                    (slot.last_pull, slot.last_grant) = (0, Vec::new());
+                }
+            }
+        }
+        self.dirty.workers.insert(session);
+        Reply::Registered { session, resumed: true, dropped }
+    }
+
+    pub(crate) fn deregister(&mut self, session: SessionId) -> Result<Reply, Rejection> {
+        if !self.workers.contains_key(&session) {
+            return Err(Rejection::SessionUnknown);
+        }
+        self.end_session(session);
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn suspect(
+        &mut self,
+        session: SessionId,
+        started: &[HeldRows],
+        grace_ms: u64,
+    ) -> Result<Reply, Rejection> {
+        let until = LedgerMs(self.meta.clock.0 + grace_ms);
+        let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
+        if matches!(worker.state, WorkerState::Suspect { .. }) {
+            return Ok(Reply::Ok);
+        }
+        worker.state = WorkerState::Suspect { until, grace_ms };
+        self.dirty.workers.insert(session);
+        for (no, attempt) in self.held_by(session) {
+            let running = started.iter().filter(|h| h.run == no && h.attempt == attempt).fold(
+                Rows::default(),
+                |mut all, h| {
+                    all.unite(&h.rows);
+                    all
+                },
+            );
+            let Some(grant) = self.runs.get(&no).and_then(|r| r.flight.grants.get(&attempt)) else {
+                continue;
+            };
+            let idle = grant.rows.partition(&running).1;
+            self.lapse_rows(no, attempt, &idle);
+        }
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn unsuspect(&mut self, session: SessionId) -> Result<Reply, Rejection> {
+        let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
+        if matches!(worker.state, WorkerState::Suspect { .. }) {
+            worker.state = WorkerState::Ready;
+            self.dirty.workers.insert(session);
+            self.adopt_lapsed(session);
+        }
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn drain(&mut self, session: SessionId) -> Result<Reply, Rejection> {
+        let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
+        worker.state = WorkerState::Draining;
+        self.dirty.workers.insert(session);
+        Ok(Reply::Ok)
+    }
+
+    /// Ends a registration: its leases lapse.
+    pub(crate) fn end_session(&mut self, session: SessionId) {
+        for (no, attempt) in self.held_by(session) {
+            self.lapse(no, attempt);
+        }
+        if let Some(worker) = self.workers.remove(&session) {
+            self.worker_names.remove(&(worker.namespace, worker.name));
+        }
+        self.dirty.workers.insert(session);
+    }
+
+    fn held_by(&self, session: SessionId) -> Vec<(RunNo, Attempt)> {
+        let slots = self.workers.get(&session).map_or(&[][..], |w| &w.slots);
+        slots.iter().flat_map(|s| s.held.iter().copied()).collect()
+    }
+
+    /// What lapsed while this session was silent and was given to nobody else is its own again.
+    fn adopt_lapsed(&mut self, session: SessionId) {
+        let runs: Vec<RunNo> = self.runs.keys().copied().collect();
+        for no in runs {
+            let Some(run) = self.runs.get_mut(&no) else { continue };
+            let mine: Vec<Attempt> = run
+                .flight
+                .lapsed
+                .iter()
+                .filter(|(_, g)| g.slot.session == session)
+                .map(|(a, _)| *a)
+                .collect();
+            for attempt in mine {
+                self.revive(no, attempt);
+            }
+            self.refresh_active(no);
+        }
+    }
+
+    fn revive(&mut self, no: RunNo, attempt: Attempt) {
+        let Some(run) = self.runs.get_mut(&no).filter(|r| !r.ended()) else { return };
+        let Some(grant) = run.flight.lapsed.remove(&attempt) else { return };
+        let (slot, len) = (grant.slot, grant.rows.len());
+        run.flight.returned.subtract(&grant.rows);
+        run.head.counts.running += len;
+        run.head.counts.returned = run.head.counts.returned.saturating_sub(len);
+        let namespace = run.head.namespace.clone();
+        match run.flight.grants.get_mut(&attempt) {
+            Some(live) => live.rows.unite(&grant.rows),
+            None => {
+                run.flight.grants.insert(attempt, grant);
+            }
+        }
+        if let Some(namespace) = self.namespaces.get_mut(&namespace) {
+            namespace.running += len;
+        }
+        if let Some(held) = self.slot_mut(slot) {
+            held.held.insert((no, attempt));
+            held.rows_held += len;
+        }
+        self.dirty.runs.insert(no);
+    }
+
+    /// What of `held` that attempt may no longer decide.
+    fn lost_of(&self, held: &HeldRows) -> Option<HeldRows> {
+        let mut rows = held.rows.clone();
+        if let Some(run) = self.runs.get(&held.run) {
+            let flight = &run.flight;
+            for grant in [flight.grants.get(&held.attempt), flight.lapsed.get(&held.attempt)] {
+                if let Some(grant) = grant {
+                    rows.subtract(&grant.rows);
+                }
+            }
+        }
+        (!rows.is_empty()).then(|| HeldRows { run: held.run, attempt: held.attempt, rows })
+    }
+
+    /// The slots of a worker, for invariants and views.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (&Worker, crate::id::SlotRef, &Slot)> {
+        self.workers.values().flat_map(|w| {
+            w.slots.iter().enumerate().map(move |(i, slot)| (w, slot_ref(w.id, i), slot))
+        })
+    }
+}
+
+fn new_worker(id: SessionId, registration: Registration, wall_ms: u64) -> Worker {
+    let slots = registration.slots.into_iter();
+    Worker {
+        id,
+        namespace: registration.namespace,
+        name: registration.name,
+        instance: registration.instance,
+        address: registration.address,
+        state: WorkerState::Ready,
+        slots: slots.map(|offer| Slot { offer, ..Slot::default() }).collect(),
+        stores: registration.stores,
+        versions: registration.versions,
+        since_wall_ms: wall_ms,
+    }
+}

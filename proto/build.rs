@@ -1,0 +1,11 @@
+//! Compiles the contract without `protoc`.
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let files =
+        ["common", "runs", "worker", "cluster", "peer"].map(|f| format!("rollout/v1/{f}.proto"));
+    println!("cargo:rerun-if-changed=proto");
+    let descriptors = protox::compile(files, ["proto"])?;
+    let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
+    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Owns: the settings of consensus, their defaults and what combinations are refused.
+//!
+//! Invariant: a configuration that passed [`RaftConfig::validate`] can be started.
+//! Absent: flags, environment and files. The daemon reads those.
+
+use std::path::PathBuf;
+
+use openraft::{Config, SnapshotPolicy};
+use rollout_proto::{DialMap, PeerSecurity};
+
+/// Settings of one member's consensus.
+///
+/// The defaults suit members within one region on local disks. For members in far zones, or on disks whose
+/// fsync takes longer than 50 ms, use [`RaftConfig::far_zones`].
+#[derive(Debug, Clone)]
+pub struct RaftConfig {
+    /// Where the member keeps its identity, log and image.
+    pub data_dir: PathBuf,
+    /// The member's name. A data directory of another name is refused.
+    pub name: String,
+    /// The cluster that this member must belong to, where the operator says so. Another one on disk is refused.
+    pub cluster_id: Option<crate::ClusterId>,
+    /// Milliseconds between heartbeats of a leader.
+    pub heartbeat_ms: u64,
+    /// Shortest random part of an election timeout, in milliseconds; at least three heartbeats.
+    pub election_min_ms: u64,
+    /// Longest random part of an election timeout, and the length of a leader's lease, in milliseconds.
+    pub election_max_ms: u64,
+    /// Replaces the addresses under which other members are dialled.
+    pub dial_map: DialMap,
+    /// How connections to other members are secured.
+    pub security: PeerSecurity,
+    /// Milliseconds between writes of the ledger's image.
+    pub image_interval_ms: u64,
+    /// Bytes of applied commands after which the image is written at once.
+    pub image_log_bytes: u64,
+    /// Bytes of log kept for followers that are briefly behind, at least.
+    pub log_keep_bytes: u64,
+    /// Minutes that a follower may take to receive and install a snapshot.
+    pub snapshot_timeout_minutes: u64,
+    /// Largest command that is proposed, in bytes.
+    pub command_bytes_max: usize,
+    /// Milliseconds of one fsync after which a leader hands over.
+    pub stall_transfer_ms: u64,
+    /// Milliseconds of one fsync after which the process ends.
+    pub stall_exit_ms: u64,
+    /// Threads of the runtime on which consensus runs, apart from everything else.
+    pub threads: usize,
+}
+
+/// Shortest interval between heartbeats that is accepted, in milliseconds.
+const HEARTBEAT_MIN_MS: u64 = 5;
+
+/// A configuration that cannot work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("raft configuration: {0}")]
+pub struct BadConfig(String);
+
+impl RaftConfig {
+    /// The defaults, for members within one region on local disks.
+    pub fn new(
+        data_dir: impl Into<PathBuf>,
+        name: impl Into<String>,
+        dial_map: DialMap,
+        security: PeerSecurity,
+    ) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            name: name.into(),
+            cluster_id: None,
+            heartbeat_ms: 50,
+            election_min_ms: 150,
+            election_max_ms: 250,
+            dial_map,
+            security,
+            image_interval_ms: 1000,
+            image_log_bytes: 64 << 20,
+            log_keep_bytes: 1 << 30,
+            snapshot_timeout_minutes: 30,
+            command_bytes_max: 4 << 20,
+            stall_transfer_ms: 1000,
+            stall_exit_ms: 5000,
+            threads: 2,
+        }
+    }
+
+    /// Timings for members whose round trip or fsync may take up to 200 ms: a failover then takes 2 to 4 s.
+    #[must_use]
+    pub fn far_zones(mut self) -> Self {
+        self.heartbeat_ms = 300;
+        self.election_min_ms = 1000;
+        self.election_max_ms = 2000;
+        self.stall_transfer_ms = 3000;
+        self.stall_exit_ms = 15_000;
+        self
+    }
+
+    /// Refuses what cannot work, and says why.
+    pub fn validate(&self) -> Result<(), BadConfig> {
+        let bad = |text: String| Err(BadConfig(text));
+        if self.name.is_empty() {
+            return bad("a member needs a name".into());
+        }
+        if self.heartbeat_ms < HEARTBEAT_MIN_MS {
+            return bad(format!(
+                "heartbeat_ms is {}, the least is {HEARTBEAT_MIN_MS}",
+                self.heartbeat_ms
+            ));
+        }
+        if self.election_min_ms < 3 * self.heartbeat_ms {
+            return bad(format!(
+                "election_min_ms is {}, but one lost heartbeat must not cause an election: at least three \
+                 heartbeats of {} ms",
+                self.election_min_ms, self.heartbeat_ms
+            ));
+        }
+        if self.election_max_ms <= self.election_min_ms {
+            return bad(format!(
+                "election_max_ms ({}) must exceed election_min_ms ({})",
+                self.election_max_ms, self.election_min_ms
+            ));
+        }
+        if self.stall_exit_ms <= self.stall_transfer_ms {
+            return bad(format!(
+                "stall_exit_ms ({}) must exceed stall_transfer_ms ({})",
+                self.stall_exit_ms, self.stall_transfer_ms
+            ));
+        }
+        let positive = [
+            ("image_interval_ms", self.image_interval_ms),
+            ("image_log_bytes", self.image_log_bytes),
+            ("snapshot_timeout_minutes", self.snapshot_timeout_minutes),
+            ("threads", self.threads as u64),
+            ("command_bytes_max", self.command_bytes_max as u64),
+        ];
+        match positive.iter().find(|(_, value)| *value == 0) {
+            Some((what, _)) => bad(format!("{what} is 0")),
+            None if self.command_bytes_max > COMMAND_BYTES_CEILING => bad(format!(
+                "command_bytes_max is {}, the most is {COMMAND_BYTES_CEILING}",
+                self.command_bytes_max
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// The lease of a leader: nobody else is elected within this time of its last heartbeat.
+    pub(crate) fn lease(&self) -> std::time::Duration {
+        std::time::Duration::from_millis(self.election_max_ms)
+    }
+
+    pub(crate) fn openraft(&self, cluster: &str) -> Result<Config, openraft::ConfigError> {
+        Config {
+            cluster_name: cluster.to_owned(),
+            heartbeat_interval: self.heartbeat_ms,
+            election_timeout_min: self.election_min_ms,
+            election_timeout_max: self.election_max_ms,
+            enable_pre_vote: Some(true),
+            // A restarted leader must win a new term: one term is one process.
+            enable_leader_restore: Some(false),
+            // Snapshots and purges follow the log's bytes, see `compaction`.
+            snapshot_policy: SnapshotPolicy::Never,
+            max_in_snapshot_log_to_keep: u64::MAX / 2,
+            purge_batch_size: 1,
+            max_payload_entries: 1024,
+            install_snapshot_timeout: self.snapshot_timeout_minutes * 60_000,
+            backoff: "20ms 40ms 80ms ...500ms".to_owned(),
+            ..Config::default()
+        }
+        .validate()
+    }
+}
+
+/// The most that `command_bytes_max` may be: messages between members are limited to 32 MiB.
+pub const COMMAND_BYTES_CEILING: usize = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> RaftConfig {
+        RaftConfig::new("/nowhere", "c1", DialMap::default(), PeerSecurity::plaintext_for_tests())
+    }
+
+    #[test]
+    fn the_documented_profiles_are_valid() {
+        assert_eq!(config().validate(), Ok(()));
+        assert_eq!(config().far_zones().validate(), Ok(()));
+        assert!(config().openraft("x").is_ok());
+        assert!(config().far_zones().openraft("x").is_ok());
+    }
+
+    #[test]
+    fn an_election_timeout_below_three_heartbeats_is_refused() {
+        let refused = RaftConfig { election_min_ms: 149, ..config() }.validate();
+        assert!(refused.is_err_and(|error| error.to_string().contains("three heartbeats")));
+    }
+}

@@ -1,0 +1,79 @@
+//! Owns: the early election after a leader's process died.
+//!
+//! Invariant: it only ever asks for a pre-vote, after the leader's lease has run out here; a leader that a quorum
+//! still hears refuses it through its followers' leases, so a wrong guess changes nothing.
+//! Absent: the ordinary election timeout. openraft keeps it, and it covers every case that this one misses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::running::Running;
+
+/// What is added to the lease: the engine counts it from when it handled the last heartbeat, a little later than
+/// when it arrived.
+const LEASE_MARGIN: Duration = Duration::from_millis(8);
+
+/// How much later each further follower begins, so that two do not split the vote.
+const TURN: Duration = Duration::from_millis(45);
+
+/// Attempts after one loss. Then the ordinary timeout takes over.
+const ATTEMPTS: u32 = 8;
+
+/// Acts on members that lost their last stream, one at a time.
+pub(crate) async fn watch(running: Arc<Running>, mut lost: mpsc::Receiver<u64>) {
+    while let Some(member) = lost.recv().await {
+        if follows(&running, member) {
+            tracing::info!(leader = member, "the leader's connections broke");
+            succeed(&running, member).await;
+        }
+    }
+}
+
+/// True where this member is a voter that follows `leader`.
+fn follows(running: &Running, leader: u64) -> bool {
+    let metrics = running.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let me = running.context.me;
+    leader != me
+        && metrics.current_leader == Some(leader)
+        && metrics.membership_config.voter_ids().any(|id| id == me)
+}
+
+/// The other voters that might succeed `leader`, and how many of them go before this member.
+fn rank(running: &Running, leader: u64) -> u32 {
+    let metrics = running.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let before = metrics
+        .membership_config
+        .voter_ids()
+        .filter(|id| *id != leader && *id < running.context.me)
+        .count();
+    u32::try_from(before).unwrap_or(u32::MAX)
+}
+
+async fn succeed(running: &Arc<Running>, leader: u64) {
+    let lease = running.config.lease() + LEASE_MARGIN;
+    let turn = TURN * rank(running, leader).min(ATTEMPTS);
+    let heard = running.presence.of(leader).0.map_or_else(Instant::now, Instant::from_std);
+    // Connections are ready when the votes are asked for.
+    let warm = running.context.dialer.warm(running.peers_except(leader));
+    tokio::join!(warm, tokio::time::sleep_until(heard + lease + turn));
+    for _ in 0..ATTEMPTS {
+        if !follows(running, leader) {
+            return;
+        }
+        let (heard_since, connected) = running.presence.of(leader);
+        if connected || heard_since.map(Instant::from_std) > Some(heard) {
+            tracing::info!(leader, "the leader is back");
+            return;
+        }
+        if running.raft.trigger().elect(true).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(TURN * 2).await;
+    }
+}

@@ -1,0 +1,123 @@
+//! Owns: the newest log entries, decoded, in memory, so that replication and apply do not read them back.
+//!
+//! Invariant: what it holds is contiguous and equals the end of the log; a range is served whole or not at all.
+//! Absent: entries older than the bound. Those are read from the log.
+
+use std::collections::VecDeque;
+
+use openraft::entry::RaftEntry;
+
+use crate::codec::encoded_entry_len;
+use crate::types::Entry;
+
+/// A bounded window on the end of the log.
+pub(crate) struct EntryCache {
+    entries: VecDeque<Entry>,
+    first: u64,
+    bytes: usize,
+    max_bytes: usize,
+}
+
+impl EntryCache {
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Self { entries: VecDeque::new(), first: 0, bytes: 0, max_bytes }
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
+    pub(crate) fn push(&mut self, entry: Entry) {
+        let index = entry.index();
+        if self.entries.is_empty() || index != self.end() {
+            self.clear();
+            self.first = index;
+        }
+        self.bytes += encoded_entry_len(&entry);
+        self.entries.push_back(entry);
+        while self.bytes > self.max_bytes && self.entries.len() > 1 {
+            self.pop_front();
+        }
+    }
+
+    fn pop_front(&mut self) {
+        if let Some(gone) = self.entries.pop_front() {
+            self.bytes -= encoded_entry_len(&gone);
+            self.first += 1;
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.bytes = 0;
+    }
+
+    /// Forgets everything at `end` and after it.
+    pub(crate) fn truncate(&mut self, end: u64) {
+        while self.end() > end {
+            let Some(gone) = self.entries.pop_back() else { break };
+            self.bytes -= encoded_entry_len(&gone);
+        }
+    }
+
+    /// Forgets everything up to and including `up_to`.
+    pub(crate) fn purge(&mut self, up_to: u64) {
+        while !self.entries.is_empty() && self.first <= up_to {
+            self.pop_front();
+        }
+    }
+
+    /// The entries of `[from, end)` up to `max_bytes`, at least one; `None` where `from` is not held. `end` may
+    /// lie beyond the log.
+    pub(crate) fn read(&self, from: u64, end: u64, max_bytes: usize) -> Option<Vec<Entry>> {
+        if from < self.first || from >= self.end() {
+            return None;
+        }
+        let mut bytes = 0;
+        let mut found = Vec::new();
+        let skip = (from - self.first) as usize;
+        let count = (end.min(self.end()).saturating_sub(from)) as usize;
+        for entry in self.entries.iter().skip(skip).take(count) {
+            bytes += encoded_entry_len(entry);
+            if bytes > max_bytes && !found.is_empty() {
+                break;
+            }
+            found.push(entry.clone());
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use openraft::EntryPayload;
+
+    use super::*;
+    use crate::types::{Command, log_id};
+
+    fn entry(index: u64, bytes: usize) -> Entry {
+        let payload = EntryPayload::Normal(Command(Bytes::from(vec![0; bytes])));
+        Entry { log_id: log_id(1, index), payload }
+    }
+
+    fn indexes(found: Option<Vec<Entry>>) -> Option<Vec<u64>> {
+        found.map(|entries| entries.iter().map(RaftEntry::index).collect())
+    }
+
+    #[test]
+    fn the_window_is_contiguous_and_bounded_by_bytes() {
+        let mut cache = EntryCache::new(1000);
+        (5..25).for_each(|index| cache.push(entry(index, 100)));
+        assert_eq!(indexes(cache.read(5, 9, usize::MAX)), None, "evicted");
+        assert_eq!(indexes(cache.read(22, 99, usize::MAX)), Some(vec![22, 23, 24]));
+        assert_eq!(indexes(cache.read(22, 99, 1)), Some(vec![22]), "never empty for a held index");
+        cache.truncate(24);
+        assert_eq!(indexes(cache.read(24, 25, usize::MAX)), None);
+        cache.purge(22);
+        assert_eq!(indexes(cache.read(22, 24, usize::MAX)), None);
+        assert_eq!(indexes(cache.read(23, 24, usize::MAX)), Some(vec![23]));
+        cache.push(entry(90, 1));
+        assert_eq!(indexes(cache.read(23, 24, usize::MAX)), None, "a gap empties the window");
+    }
+}

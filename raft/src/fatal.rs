@@ -1,0 +1,13 @@
+//! Owns: the end of a member that must not go on.
+//!
+//! Invariant: nothing is acknowledged after [`stop_process`]: it does not unwind and runs no destructors, because
+//! a destructor may wait for the very disk that failed.
+//! Absent: recovery. The supervisor starts the process again, and it rejoins from its own disk.
+
+/// Says why and ends the process at once.
+pub(crate) fn stop_process(reason: &str) -> ! {
+    tracing::error!(reason, "this member cannot continue and stops");
+    // The subscriber may be asynchronous; the reason must not be lost with the process.
+    eprintln!("rollout: this member cannot continue and stops: {reason}");
+    std::process::abort()
+}

@@ -1,0 +1,311 @@
+//! Owns: the ledger in memory with the log position it stands at, and its image on disk.
+//!
+//! Invariant: ledger, applied position and membership change together under one lock, and one batch of the image
+//! holds all three as of one moment; so a restart finds some earlier moment and replays the log from there.
+//! Absent: the contents of the ledger, and when the log may be purged; see `compaction`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use openraft::EntryPayload;
+use openraft::entry::RaftEntry;
+use parking_lot::RwLock;
+use rollout_ledger::{EntryId, Ledger, Reply};
+use rollout_storage::{ImageBatch, ImageReader, ImageStore, StorageError};
+use tokio::sync::{Notify, watch};
+
+use crate::codec::{
+    decode_log_id, decode_stored_membership, encode_log_id, encode_stored_membership,
+};
+use crate::digest::DigestBook;
+use crate::fatal::stop_process;
+use crate::member::ClusterId;
+use crate::records::with_records;
+use crate::types::{Entry, LogId, SnapshotMeta, StoredMembership, term_of};
+
+const APPLIED: &[u8] = b"raft/applied";
+const MEMBERSHIP: &[u8] = b"raft/membership";
+
+/// Why an image cannot become a ledger.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("the image of the ledger cannot be read: {0}")]
+    Ledger(#[from] rollout_ledger::LoadError),
+    #[error("the image of the ledger is inconsistent: {0}")]
+    Inconsistent(String),
+}
+
+/// What changes when an entry is applied.
+pub(crate) struct State {
+    pub(crate) ledger: Ledger,
+    pub(crate) applied: Option<LogId>,
+    pub(crate) membership: StoredMembership,
+}
+
+/// The replicated state of this member. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Machine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    cluster: ClusterId,
+    state: RwLock<State>,
+    image: ImageStore,
+    /// The position of the image on disk. Held while anything reads or writes the image as a whole.
+    imaged: Arc<tokio::sync::Mutex<Option<LogId>>>,
+    /// The same for metrics, plus one; 0 while there is none.
+    imaged_next: AtomicU64,
+    /// Bytes of commands applied since the image was last written.
+    pending_bytes: AtomicU64,
+    image_log_bytes: u64,
+    flush_due: Notify,
+    digests: DigestBook,
+    applied_next: watch::Sender<u64>,
+}
+
+impl Machine {
+    /// Loads what the image holds, or begins an empty ledger.
+    pub(crate) fn load(
+        cluster: ClusterId,
+        image: ImageStore,
+        image_log_bytes: u64,
+    ) -> Result<Self, LoadError> {
+        let state = load_state(cluster, &image)?;
+        let imaged = state.applied;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                cluster,
+                image,
+                imaged_next: AtomicU64::new(next_index(imaged)),
+                imaged: Arc::new(tokio::sync::Mutex::new(imaged)),
+                pending_bytes: AtomicU64::new(0),
+                image_log_bytes,
+                flush_due: Notify::new(),
+                digests: DigestBook::default(),
+                applied_next: watch::Sender::new(next_index(imaged)),
+                state: RwLock::new(state),
+            }),
+        })
+    }
+
+    pub(crate) fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
+        f(&self.shared.state.read())
+    }
+
+    pub(crate) fn image(&self) -> &ImageStore {
+        &self.shared.image
+    }
+
+    pub(crate) fn digests(&self) -> &DigestBook {
+        &self.shared.digests
+    }
+
+    /// One more than the index of the last applied entry, as it changes.
+    pub(crate) fn applied_next(&self) -> watch::Receiver<u64> {
+        self.shared.applied_next.subscribe()
+    }
+
+    /// The last index that the image on disk includes.
+    pub(crate) fn image_index(&self) -> Option<u64> {
+        self.shared.imaged_next.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// Waits until enough was applied that the image should be written before its interval is over.
+    pub(crate) async fn flush_due(&self) {
+        self.shared.flush_due.notified().await;
+    }
+
+    /// Applies one committed entry; `None` where it is part of the state already.
+    pub(crate) fn apply(&self, entry: &Entry) -> Option<(Vec<Reply>, Option<u64>)> {
+        let id = entry.log_id();
+        let at = EntryId { index: id.index(), term: term_of(&id) };
+        let mut state = self.shared.state.write();
+        if state.applied.as_ref().is_some_and(|applied| applied.index() >= id.index()) {
+            return None;
+        }
+        let (mut replies, mut digest) = (Vec::new(), None);
+        match &entry.payload {
+            EntryPayload::Blank => note(&mut state.ledger, at),
+            EntryPayload::Membership(membership) => {
+                note(&mut state.ledger, at);
+                state.membership = StoredMembership::new(Some(id), membership.clone());
+            }
+            EntryPayload::Normal(command) => match state.ledger.apply(at, &command.0) {
+                Ok(answers) => {
+                    replies = answers;
+                    digest = state.ledger.take_digest_request();
+                }
+                // Skipping it would make this member differ from the others in silence.
+                Err(error) => stop_process(&error.to_string()),
+            },
+        }
+        state.applied = Some(id);
+        drop(state);
+        if let EntryPayload::Normal(command) = &entry.payload {
+            self.count_bytes(command.0.len() as u64);
+        }
+        self.shared.applied_next.send_replace(id.index() + 1);
+        Some((replies, digest))
+    }
+
+    fn count_bytes(&self, bytes: u64) {
+        let before = self.shared.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let due = self.shared.image_log_bytes;
+        if before < due && before + bytes >= due {
+            self.shared.flush_due.notify_one();
+        }
+    }
+
+    /// Writes what changed to the image, and returns the position that is durable then.
+    pub(crate) async fn flush(&self) -> Result<Option<LogId>, StorageError> {
+        let mut imaged = self.shared.imaged.lock().await;
+        self.flush_locked(&mut imaged).await?;
+        Ok(*imaged)
+    }
+
+    async fn flush_locked(&self, imaged: &mut Option<LogId>) -> Result<(), StorageError> {
+        let (batch, applied) = {
+            let mut state = self.shared.state.write();
+            if state.applied == *imaged {
+                return Ok(());
+            }
+            self.shared.pending_bytes.store(0, Ordering::Relaxed);
+            (batch_of(&mut state), state.applied)
+        };
+        let image = self.shared.image.clone();
+        blocking(move || image.write(batch)).await?;
+        *imaged = applied;
+        self.shared.imaged_next.store(next_index(applied), Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes a snapshot of the state as of now, or a little later, and returns its metadata.
+    pub(crate) async fn snapshot(&self) -> Result<SnapshotMeta, LoadError> {
+        let mut imaged = self.shared.imaged.lock().await;
+        self.flush_locked(&mut imaged).await?;
+        let image = self.shared.image.clone();
+        blocking(move || {
+            let snapshot = image.snapshot()?;
+            meta_of(&snapshot.open_image()?)
+        })
+        .await
+    }
+
+    /// Replaces the whole state with a received image, on disk first.
+    pub(crate) async fn install(
+        &self,
+        meta: &SnapshotMeta,
+        staged: rollout_storage::Staged,
+    ) -> Result<(), LoadError> {
+        let mut imaged = self.shared.imaged.lock().await;
+        let (image, cluster, expected) =
+            (self.shared.image.clone(), self.shared.cluster, meta.last_log_id);
+        let state = blocking(move || {
+            let found = meta_of(&staged.open_image()?)?;
+            if found.last_log_id != expected {
+                let text = format!("expected {expected:?}, the image holds {:?}", found.last_log_id);
+                return Err(LoadError::Inconsistent(text));
+            }
+            image.install(staged)?;
+            // The received image is from now on the snapshot that this member would pass on.
+            image.snapshot()?;
+            load_state(cluster, &image)
+        })
+        .await?;
+        let applied = state.applied;
+        *self.shared.state.write() = state;
+        *imaged = applied;
+        self.shared.pending_bytes.store(0, Ordering::Relaxed);
+        self.shared.imaged_next.store(next_index(applied), Ordering::Release);
+        self.shared.applied_next.send_replace(next_index(applied));
+        Ok(())
+    }
+
+    /// Computes this member's digests as of the entry just applied; see `digest`.
+    pub(crate) async fn digest_now(&self, index: u64) -> Result<(), StorageError> {
+        let mut imaged = self.shared.imaged.clone().lock_owned().await;
+        self.flush_locked(&mut imaged).await?;
+        let (chain, state) = self.read(|state| (state.ledger.chain(), state.ledger.state_digest()));
+        let image = self.shared.image.clone();
+        self.shared.digests.compute(index, chain, state, image, imaged);
+        Ok(())
+    }
+}
+
+/// The position 0 belongs to the entry that forms a cluster; for the ledger it is where nothing was applied.
+fn note(ledger: &mut Ledger, at: EntryId) {
+    if at.index > 0 {
+        ledger.note(at);
+    }
+}
+
+fn next_index(id: Option<LogId>) -> u64 {
+    id.map_or(0, |id| id.index() + 1)
+}
+
+fn batch_of(state: &mut State) -> ImageBatch {
+    let delta = state.ledger.drain_dirty();
+    let mut puts = delta.puts;
+    if let Some(applied) = &state.applied {
+        puts.push((APPLIED.to_vec(), encode_log_id(applied)));
+    }
+    puts.push((MEMBERSHIP.to_vec(), encode_stored_membership(&state.membership)));
+    ImageBatch { puts, deletes: delta.deletes, delete_prefixes: delta.delete_prefixes }
+}
+
+/// The metadata of an image, from its own records.
+pub(crate) fn meta_of(image: &ImageReader) -> Result<SnapshotMeta, LoadError> {
+    decode_meta(image.get(APPLIED)?, image.get(MEMBERSHIP)?)
+}
+
+fn decode_meta(
+    applied: Option<Vec<u8>>,
+    membership: Option<Vec<u8>>,
+) -> Result<SnapshotMeta, LoadError> {
+    let bad = |error: crate::codec::CodecError| LoadError::Inconsistent(error.to_string());
+    let last_log_id =
+        applied.map(|bytes| decode_log_id(Bytes::from(bytes))).transpose().map_err(bad)?;
+    let last_membership = membership
+        .map(|bytes| decode_stored_membership(Bytes::from(bytes)))
+        .transpose()
+        .map_err(bad)?
+        .unwrap_or_default();
+    Ok(SnapshotMeta { last_log_id, last_membership })
+}
+
+fn load_state(cluster: ClusterId, image: &ImageStore) -> Result<State, LoadError> {
+    let meta = decode_meta(image.get(APPLIED)?, image.get(MEMBERSHIP)?)?;
+    let Some(applied) = meta.last_log_id else {
+        let ledger = Ledger::new(cluster.0);
+        return Ok(State { ledger, applied: None, membership: meta.last_membership });
+    };
+    let ledger = with_records(image, Box::new(|| {}), |records| Ledger::load(records))??;
+    if ledger.applied().index != applied.index() {
+        let text = format!(
+            "the ledger stands at {}, the log position beside it at {applied}",
+            ledger.applied().index
+        );
+        return Err(LoadError::Inconsistent(text));
+    }
+    Ok(State { ledger, applied: Some(applied), membership: meta.last_membership })
+}
+
+/// Runs disk work where it may block.
+pub(crate) async fn blocking<T, E>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        // The runtime is going away, and this task with it.
+        Err(error) if error.is_cancelled() => std::future::pending().await,
+        Err(error) => stop_process(&format!("disk work ended without a result: {error}")),
+    }
+}

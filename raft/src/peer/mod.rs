@@ -1,0 +1,27 @@
+//! Owns: what members say to each other: the outgoing links, the incoming service, and who is still connected.
+//!
+//! Invariant: every message names the cluster, the sender and the receiver, and one that names another is refused
+//! before it reaches consensus.
+//! Absent: the meaning of the messages; openraft decides.
+
+mod append;
+mod dial;
+mod link;
+mod presence;
+mod service;
+mod snapshot;
+
+pub(crate) use dial::{Dialer, Lane};
+pub(crate) use link::{PeerContext, PeerLinks};
+pub(crate) use presence::Presence;
+pub use service::PeerService;
+
+use rollout_proto::v1::PeerMessage;
+
+/// Largest message between members, in bytes.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 32 << 20;
+
+/// A frame from one member to another.
+pub(crate) fn frame(cluster: &str, from: u64, to: u64, payload: Vec<u8>) -> PeerMessage {
+    PeerMessage { cluster_id: cluster.to_owned(), from, to, payload: payload.into() }
+}

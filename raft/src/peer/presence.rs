@@ -1,0 +1,88 @@
+//! Owns: which members hold open streams to this one, and when each was last heard.
+//!
+//! Invariant: a member counts as connected while any of its append streams is open; when its last one ends, a
+//! watcher is told at once. A process that is killed has its sockets closed by its kernel, so this is the
+//! earliest sign of its death.
+//! Absent: conclusions. `elector` draws them, and safely: a leader that lives keeps its lease.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+/// Members that lost their last stream and were not looked at yet; more are dropped, as a timeout follows anyway.
+const LOST_QUEUE: usize = 16;
+
+#[derive(Default)]
+struct Seen {
+    streams: usize,
+    heard: Option<Instant>,
+}
+
+/// Who is connected. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Presence {
+    seen: Arc<Mutex<HashMap<u64, Seen>>>,
+    lost: mpsc::Sender<u64>,
+}
+
+impl Presence {
+    /// The book, and where it tells of members that lost their last stream.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<u64>) {
+        let (lost, watcher) = mpsc::channel(LOST_QUEUE);
+        (Self { seen: Arc::default(), lost }, watcher)
+    }
+
+    /// A stream of `member` is open until the guard goes.
+    pub(crate) fn connected(&self, member: u64) -> StreamGuard {
+        self.seen.lock().entry(member).or_default().streams += 1;
+        StreamGuard { presence: self.clone(), member }
+    }
+
+    /// A message of `member` arrived.
+    pub(crate) fn heard(&self, member: u64) {
+        self.seen.lock().entry(member).or_default().heard = Some(Instant::now());
+    }
+
+    /// When `member` was last heard, and whether it has a stream open.
+    pub(crate) fn of(&self, member: u64) -> (Option<Instant>, bool) {
+        self.seen.lock().get(&member).map_or((None, false), |seen| (seen.heard, seen.streams > 0))
+    }
+}
+
+/// One open stream.
+pub(crate) struct StreamGuard {
+    presence: Presence,
+    member: u64,
+}
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        let mut seen = self.presence.seen.lock();
+        let Some(entry) = seen.get_mut(&self.member) else { return };
+        entry.streams -= 1;
+        if entry.streams == 0 {
+            // A full queue loses nothing but speed.
+            drop(self.presence.lost.try_send(self.member));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_last_stream_is_told_and_of_an_earlier_one_is_not() {
+        let (presence, mut lost) = Presence::new();
+        let (first, second) = (presence.connected(7), presence.connected(7));
+        drop(first);
+        assert!(lost.try_recv().is_err());
+        assert!(presence.of(7).1);
+        drop(second);
+        assert_eq!(lost.try_recv(), Ok(7));
+        assert!(!presence.of(7).1);
+    }
+}

@@ -1,0 +1,223 @@
+//! Owns: the incoming side: the `Peer` service of this member.
+//!
+//! Invariant: a message reaches consensus only if it names this cluster, this member and another member as its
+//! sender. A member that waits to be adopted answers `Hello` and `Adopt` alone.
+//! Absent: who may connect at all. The certificate's role is checked by whoever mounts the service.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use openraft::raft::AppendEntriesRequest;
+use parking_lot::Mutex;
+use rollout_proto::v1::peer_server::Peer;
+use rollout_proto::v1::snapshot_chunk::Kind;
+use rollout_proto::v1::{
+    AdoptRequest, AdoptResponse, HelloRequest, HelloResponse, PeerMessage, SnapshotChunk,
+};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::presence::StreamGuard;
+use super::snapshot::receive_files;
+use crate::codec::{
+    decode_append, decode_snapshot_header, decode_transfer, decode_vote_request,
+    encode_append_result, encode_transfer_reply, encode_vote, encode_vote_response,
+};
+use crate::node::Node;
+use crate::running::Running;
+use crate::state_machine::SnapshotData;
+use crate::types::Types;
+
+/// The `Peer` service of one member; made by [`Node::peer_service`].
+pub struct PeerService {
+    node: Node,
+}
+
+impl PeerService {
+    pub(crate) fn new(node: Node) -> Self {
+        Self { node }
+    }
+
+    fn running(&self) -> Result<Arc<Running>, Status> {
+        self.node
+            .running()
+            .ok_or_else(|| Status::failed_precondition("this member waits to be adopted by a cluster"))
+    }
+
+    /// The running member and the payload of a message that is meant for it.
+    fn open(&self, message: PeerMessage) -> Result<(Arc<Running>, u64, Bytes), Status> {
+        let running = self.running()?;
+        check(&running, &message.cluster_id, message.from, message.to)?;
+        Ok((running, message.from, Bytes::from(message.payload)))
+    }
+}
+
+/// Refuses a message of another cluster, for another member, or from this member itself.
+fn check(running: &Running, cluster: &str, from: u64, to: u64) -> Result<(), Status> {
+    let context = &running.context;
+    if cluster != context.cluster_text {
+        tracing::warn!(from, cluster, "refused a message of another cluster");
+        return Err(Status::failed_precondition(format!(
+            "this member belongs to cluster {}, the message to cluster {cluster}",
+            context.cluster_text
+        )));
+    }
+    if to != context.me || from == context.me {
+        tracing::warn!(from, to, "refused a message for another member");
+        return Err(Status::failed_precondition(format!(
+            "this is member {}, the message goes from member {from} to member {to}",
+            context.me
+        )));
+    }
+    Ok(())
+}
+
+fn stopping(error: impl std::fmt::Display) -> Status {
+    Status::unavailable(format!("this member is stopping: {error}"))
+}
+
+fn malformed(error: impl std::fmt::Display) -> Status {
+    Status::invalid_argument(format!("malformed message: {error}"))
+}
+
+/// The incoming requests of one append stream.
+struct Incoming {
+    running: Arc<Running>,
+    messages: Streaming<PeerMessage>,
+    /// Set with the first message, which says whose stream this is.
+    guard: Option<StreamGuard>,
+    from: Arc<AtomicU64>,
+    /// Why the stream was ended from this side.
+    refused: Arc<Mutex<Option<Status>>>,
+}
+
+impl Incoming {
+    async fn next(mut self) -> Option<(AppendEntriesRequest<Types>, Self)> {
+        // The end and a broken connection look alike from here: there is nothing more to append.
+        let message = self.messages.message().await.ok().flatten()?;
+        match self.accept(message) {
+            Ok(request) => Some((request, self)),
+            Err(status) => {
+                *self.refused.lock() = Some(status);
+                None
+            }
+        }
+    }
+
+    fn accept(&mut self, message: PeerMessage) -> Result<AppendEntriesRequest<Types>, Status> {
+        check(&self.running, &message.cluster_id, message.from, message.to)?;
+        if self.guard.is_none() {
+            self.guard = Some(self.running.presence.connected(message.from));
+            self.from.store(message.from, Ordering::Release);
+        }
+        if self.from.load(Ordering::Acquire) != message.from {
+            return Err(Status::invalid_argument("one stream carries one sender"));
+        }
+        self.running.presence.heard(message.from);
+        decode_append(Bytes::from(message.payload)).map_err(malformed)
+    }
+}
+
+type Answers = Pin<Box<dyn Stream<Item = Result<PeerMessage, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Peer for PeerService {
+    type AppendStream = Answers;
+
+    async fn append(
+        &self,
+        request: Request<Streaming<PeerMessage>>,
+    ) -> Result<Response<Answers>, Status> {
+        let running = self.running()?;
+        let refused = Arc::new(Mutex::new(None));
+        // Answers go to whoever sent the first request; nothing is answered before it.
+        let asker = Arc::new(AtomicU64::new(0));
+        let incoming = Incoming {
+            running: running.clone(),
+            messages: request.into_inner(),
+            guard: None,
+            from: asker.clone(),
+            refused: refused.clone(),
+        };
+        let requests = Box::pin(stream::unfold(incoming, Incoming::next));
+        let answers = running.raft.stream_append(requests).map(move |answer| {
+            let answer = answer.map_err(stopping)?;
+            let to = asker.load(Ordering::Acquire);
+            Ok(running.context.frame(to, encode_append_result(&answer)))
+        });
+        let last = stream::once(async move { refused.lock().take() }).filter_map(|s| async { s.map(Err) });
+        Ok(Response::new(Box::pin(answers.chain(last))))
+    }
+
+    async fn vote(&self, request: Request<PeerMessage>) -> Result<Response<PeerMessage>, Status> {
+        let (running, from, payload) = self.open(request.into_inner())?;
+        let request = decode_vote_request(payload).map_err(malformed)?;
+        let answer = running.raft.vote(request).await.map_err(stopping)?;
+        Ok(Response::new(running.context.frame(from, encode_vote_response(&answer))))
+    }
+
+    async fn pre_vote(&self, request: Request<PeerMessage>) -> Result<Response<PeerMessage>, Status> {
+        let (running, from, payload) = self.open(request.into_inner())?;
+        let request = decode_vote_request(payload).map_err(malformed)?;
+        let answer = running.raft.pre_vote(request).await.map_err(stopping)?;
+        Ok(Response::new(running.context.frame(from, encode_vote_response(&answer))))
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<PeerMessage>,
+    ) -> Result<Response<PeerMessage>, Status> {
+        let (running, from, payload) = self.open(request.into_inner())?;
+        let request = decode_transfer(payload).map_err(malformed)?;
+        let answer = running.raft.handle_transfer_leader(request).await.map_err(stopping)?;
+        Ok(Response::new(running.context.frame(from, encode_transfer_reply(&answer))))
+    }
+
+    async fn install_snapshot(
+        &self,
+        request: Request<Streaming<SnapshotChunk>>,
+    ) -> Result<Response<PeerMessage>, Status> {
+        let running = self.running()?;
+        let mut chunks = request.into_inner();
+        let first = chunks.message().await?.ok_or_else(|| malformed("no header"))?;
+        let from = first.from;
+        check(&running, &first.cluster_id, from, first.to)?;
+        let Some(Kind::Header(header)) = first.kind else { return Err(malformed("no header")) };
+        let header = decode_snapshot_header(Bytes::from(header)).map_err(malformed)?;
+        tracing::info!(from, files = header.files.len(), "receiving a snapshot");
+        let image = running.machine.image().clone();
+        let staged = receive_files(image, &header, chunks, |chunk| {
+            check(&running, &chunk.cluster_id, chunk.from, chunk.to)
+        })
+        .await?;
+        let snapshot = openraft::alias::SnapshotOf::<Types, SnapshotData> {
+            meta: header.meta,
+            snapshot: SnapshotData::Received(staged),
+        };
+        let answer =
+            running.raft.install_full_snapshot(header.vote, snapshot).await.map_err(stopping)?;
+        Ok(Response::new(running.context.frame(from, encode_vote(&answer.vote))))
+    }
+
+    async fn hello(&self, _: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
+        let identity = self.node.identity();
+        Ok(Response::new(HelloResponse {
+            cluster_id: identity.as_ref().map_or_else(String::new, |id| id.cluster_id.to_string()),
+            member_id: identity.map_or(0, |identity| identity.member_id),
+            name: self.node.config().name.clone(),
+            empty: self.node.running().is_none_or(|running| running.store.is_pristine()),
+        }))
+    }
+
+    async fn adopt(&self, request: Request<AdoptRequest>) -> Result<Response<AdoptResponse>, Status> {
+        let request = request.into_inner();
+        let cluster = request.cluster_id.parse().map_err(malformed)?;
+        self.node
+            .adopt(cluster, request.member_id, &request.name)
+            .await
+            .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        Ok(Response::new(AdoptResponse {}))
+    }
+}

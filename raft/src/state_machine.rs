@@ -1,0 +1,134 @@
+//! Owns: openraft's view of the state: applying entries, building and installing snapshots.
+//!
+//! Invariant: entries are applied one by one under the lock, so a reader waits for one command at most, and every
+//! responder is answered exactly once.
+//! Absent: the state itself; see `machine`.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::{Stream, TryStreamExt};
+use openraft::alias::SnapshotOf;
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::{OptionalSend, RaftSnapshotBuilder};
+use rollout_storage::{Snapshot, Staged};
+
+use crate::fatal::stop_process;
+use crate::log_store::io_error;
+use crate::machine::{Machine, blocking, meta_of};
+use crate::snapshot_files::stage_copy;
+use crate::types::{LogId, Replies, SnapshotMeta, StoredMembership, Types};
+
+/// An image on its way between members.
+pub(crate) enum SnapshotData {
+    /// One that this member took.
+    Taken(Arc<Snapshot>),
+    /// One that this member received, complete and verified.
+    Received(Staged),
+}
+
+/// Entries that are applied before other tasks of the runtime get their turn.
+const APPLIED_PER_TURN: u32 = 32;
+
+/// The state machine as openraft sees it.
+#[derive(Clone)]
+pub(crate) struct StateMachine {
+    machine: Machine,
+    building: Arc<AtomicBool>,
+}
+
+impl StateMachine {
+    pub(crate) fn new(machine: Machine) -> Self {
+        Self { machine, building: Arc::default() }
+    }
+}
+
+impl RaftSnapshotBuilder<Types> for StateMachine {
+    type SnapshotData = SnapshotData;
+
+    async fn build_snapshot(&mut self) -> Result<SnapshotOf<Types, SnapshotData>, io::Error> {
+        let built = self.machine.snapshot().await;
+        self.building.store(false, Ordering::Release);
+        let meta = built.map_err(io_error)?;
+        match self.machine.image().current_snapshot() {
+            Some(snapshot) => Ok(SnapshotOf::<Types, SnapshotData> {
+                meta,
+                snapshot: SnapshotData::Taken(snapshot),
+            }),
+            None => Err(io::Error::other("the snapshot vanished while it was taken")),
+        }
+    }
+}
+
+impl RaftStateMachine<Types> for StateMachine {
+    type SnapshotData = SnapshotData;
+    type SnapshotBuilder = Self;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        Ok(self.machine.read(|state| (state.applied, state.membership.clone())))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> Result<(), io::Error>
+    where
+        S: Stream<Item = Result<EntryResponder<Types>, io::Error>> + Unpin + OptionalSend,
+    {
+        let mut turn = 0;
+        while let Some((entry, responder)) = entries.try_next().await? {
+            let Some((replies, digest)) = self.machine.apply(&entry) else {
+                // Part of the image already: only entries replayed after a restart come here.
+                continue;
+            };
+            if let Some(responder) = responder {
+                responder.send(Replies(replies));
+            }
+            if let Some(index) = digest
+                && let Err(error) = self.machine.digest_now(index).await
+            {
+                stop_process(&format!("the image of the ledger cannot be written: {error}"));
+            }
+            turn += 1;
+            if turn % APPLIED_PER_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<Self> {
+        let busy = self.building.swap(true, Ordering::AcqRel);
+        (force || !busy).then(|| self.clone())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        snapshot: SnapshotData,
+    ) -> Result<(), io::Error> {
+        let staged = match snapshot {
+            SnapshotData::Received(staged) => staged,
+            SnapshotData::Taken(taken) => {
+                let image = self.machine.image().clone();
+                blocking(move || stage_copy(&image, &taken)).await.map_err(io_error)?
+            }
+        };
+        self.machine.install(meta, staged).await.map_err(io_error)
+    }
+
+    async fn get_current_snapshot(
+        &mut self,
+    ) -> Result<Option<SnapshotOf<Types, SnapshotData>>, io::Error> {
+        let Some(snapshot) = self.machine.image().current_snapshot() else { return Ok(None) };
+        let read = snapshot.clone();
+        let meta = blocking(move || meta_of(&read.open_image()?)).await.map_err(io_error)?;
+        // An image of nothing is no snapshot.
+        Ok(meta.last_log_id.is_some().then(|| SnapshotOf::<Types, SnapshotData> {
+            meta,
+            snapshot: SnapshotData::Taken(snapshot),
+        }))
+    }
+}

@@ -1,0 +1,1 @@
+//! The worker agent and its engines
