@@ -7,15 +7,18 @@ use super::BlobError;
 
 const KEY_BYTES_MAX: usize = 512;
 
-/// The key of a run's input segment: its number, and the beginning of its digest.
-pub fn segment_key(run: u32, number: u32, digest: &[u8; 32]) -> String {
-    let digest = blake3::Hash::from_bytes(*digest).to_hex();
-    format!("runs/{run}/segments/{number:08}-{}", &digest[..16])
+/// The key of a segment of a run's input. A client knows it before the run has a number.
+pub fn segment_key(namespace: &str, run_name: &str, digest: &[u8; 32]) -> String {
+    object_key(namespace, run_name, "segments", digest)
 }
 
 /// The key of a part of a run's results.
-pub fn part_key(run: u32, digest: &[u8; 32]) -> String {
-    format!("runs/{run}/parts/{}", blake3::Hash::from_bytes(*digest).to_hex())
+pub fn part_key(namespace: &str, run_name: &str, digest: &[u8; 32]) -> String {
+    object_key(namespace, run_name, "parts", digest)
+}
+
+fn object_key(namespace: &str, run_name: &str, kind: &str, digest: &[u8; 32]) -> String {
+    format!("runs/{namespace}/{run_name}/{kind}/{}", blake3::Hash::from_bytes(*digest).to_hex())
 }
 
 /// Refuses what is not a key.
@@ -48,8 +51,10 @@ mod tests {
     #[test]
     fn keys_are_stable() {
         let digest = [0xab; 32];
-        assert_eq!(segment_key(7, 3, &digest), "runs/7/segments/00000003-abababababababab");
-        assert_eq!(part_key(7, &digest), format!("runs/7/parts/{}", "ab".repeat(32)));
-        assert!(check(&segment_key(u32::MAX, u32::MAX, &digest)).is_ok());
+        let hex = "ab".repeat(32);
+        assert_eq!(segment_key("default", "eval-7", &digest), format!("runs/default/eval-7/segments/{hex}"));
+        assert_eq!(part_key("default", "eval-7", &digest), format!("runs/default/eval-7/parts/{hex}"));
+        let longest = "n".repeat(128);
+        assert!(check(&segment_key(&longest, &longest, &digest)).is_ok());
     }
 }
