@@ -1,1 +1,4 @@
-//! rollout for users, rolloutctl for operators
+//! What `rollout` (users) and `rolloutctl` (operators) are made of.
+
+pub mod connect;
+pub mod nearest;

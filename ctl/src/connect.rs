@@ -1,0 +1,236 @@
+//! Owns: how a command line finds its cluster: endpoints, TLS files, dial map, namespace, time-out.
+//!
+//! Invariant: flags win over the environment, both over the context file, that over what a batch file says, and
+//! TLS is used unless a flag or a file says otherwise in so many words.
+//! Absent: connecting. The client connects with its first request.
+
+mod context;
+mod duration;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollout_proto::{Client, ClientConfig, ClientError, DialMap, Security, TlsFiles};
+
+pub use self::context::{Context, ContextError};
+pub use self::duration::parse_duration;
+
+/// Where a cluster is looked for when nothing says where.
+pub const ENDPOINT_DEFAULT: &str = "127.0.0.1:7420";
+/// The namespace when nothing names one.
+pub const NAMESPACE_DEFAULT: &str = "default";
+/// How long a command keeps trying without a leader, by default.
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+
+/// Told what the client waits for, at most once a second.
+pub type OnWait = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The flags that every command shares.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Connection")]
+pub struct ConnectArgs {
+    /// A member's client address, host:port; may be repeated. Seeds only: members are learnt from the cluster
+    #[arg(
+        short = 'e',
+        long = "endpoint",
+        value_name = "HOST:PORT",
+        env = "ROLLOUT_ENDPOINTS",
+        value_delimiter = ',',
+        global = true
+    )]
+    pub endpoints: Vec<String>,
+    /// A context file with endpoints, ca_file, cert_file and key_file, as `rollout dev` writes one
+    #[arg(long, value_name = "FILE", env = "ROLLOUT_CONTEXT", global = true)]
+    pub context: Option<PathBuf>,
+    /// The certificate authority that members must prove
+    #[arg(
+        long = "ca-cert",
+        alias = "cacert",
+        value_name = "FILE",
+        env = "ROLLOUT_CA_CERT",
+        global = true
+    )]
+    pub ca_cert: Option<PathBuf>,
+    /// Your certificate
+    #[arg(long, value_name = "FILE", env = "ROLLOUT_CERT", global = true)]
+    pub cert: Option<PathBuf>,
+    /// Your certificate's key
+    #[arg(long, value_name = "FILE", env = "ROLLOUT_KEY", global = true)]
+    pub key: Option<PathBuf>,
+    /// No TLS at all: anybody on the way can read and change everything
+    #[arg(long, env = "ROLLOUT_INSECURE_PLAINTEXT", global = true)]
+    pub insecure_plaintext: bool,
+    /// The address of a member by its name, where it differs from the published one; may be repeated
+    #[arg(
+        long = "dial-map",
+        value_name = "NAME=HOST:PORT",
+        env = "ROLLOUT_DIAL_MAP",
+        value_delimiter = ',',
+        global = true
+    )]
+    pub dial_map: Vec<String>,
+    /// How long to keep trying while there is no leader, such as 500ms, 30s, 2m [default: 30s]
+    #[arg(long, value_name = "TIME", env = "ROLLOUT_TIMEOUT", value_parser = parse_duration, global = true)]
+    pub timeout: Option<Duration>,
+    /// The namespace of names [default: default]
+    #[arg(short = 'n', long, value_name = "NAME", env = "ROLLOUT_NAMESPACE", global = true)]
+    pub namespace: Option<String>,
+}
+
+/// Where the cluster is and how to talk to it, all sources merged.
+#[derive(Debug, Clone)]
+pub struct ConnectSettings {
+    /// Client addresses, host:port.
+    pub endpoints: Vec<String>,
+    /// TLS files, or none.
+    pub security: Security,
+    /// Addresses by member name.
+    pub dial_map: DialMap,
+    /// How long to keep trying without a leader.
+    pub timeout: Duration,
+    /// The namespace of run and worker names.
+    pub namespace: String,
+}
+
+/// Why the settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The context file is missing or wrong.
+    #[error(transparent)]
+    Context(#[from] ContextError),
+    /// Some of the three TLS files are named, others are not.
+    #[error(
+        "tls needs {missing} too; give --ca-cert, --cert and --key together, a --context, or --insecure-plaintext"
+    )]
+    TlsIncomplete {
+        /// The flags that are missing.
+        missing: String,
+    },
+    /// TLS files and plaintext contradict each other.
+    #[error("--insecure-plaintext contradicts the TLS files {files}; give one or the other")]
+    TlsContradiction {
+        /// The files that are named.
+        files: String,
+    },
+    /// An entry of the dial map is not NAME=HOST:PORT.
+    #[error("dial map entry {entry:?}: {reason}")]
+    DialMap {
+        /// What was given.
+        entry: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The client refuses the settings, for instance a key file that cannot be read.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+impl ConnectArgs {
+    /// Merges flags and environment with the context file.
+    pub fn settings(&self) -> Result<ConnectSettings, ConnectError> {
+        self.settings_over(&Context::default())
+    }
+
+    /// As [`settings`](Self::settings), with what a batch file says where nothing stronger does.
+    pub fn settings_over(&self, file: &Context) -> Result<ConnectSettings, ConnectError> {
+        let named = match &self.context {
+            Some(path) => Context::read(path)?,
+            None => Context::default(),
+        };
+        let base = named.over(file);
+        let endpoints = first_filled([&self.endpoints, &base.endpoints])
+            .unwrap_or_else(|| vec![ENDPOINT_DEFAULT.to_owned()]);
+        let dial = first_filled([&self.dial_map, &base.dial_map]).unwrap_or_default();
+        Ok(ConnectSettings {
+            endpoints,
+            security: self.security(&base)?,
+            dial_map: dial_map(&dial)?,
+            timeout: self.timeout.unwrap_or(TIMEOUT_DEFAULT),
+            namespace: self
+                .namespace
+                .clone()
+                .or(base.namespace)
+                .unwrap_or_else(|| NAMESPACE_DEFAULT.to_owned()),
+        })
+    }
+
+    /// A client for these flags. `on_wait` is told what it waits for.
+    pub fn client(&self, on_wait: Option<OnWait>) -> Result<Client, ConnectError> {
+        self.settings()?.client(on_wait)
+    }
+
+    fn security(&self, base: &Context) -> Result<Security, ConnectError> {
+        let given = [&self.ca_cert, &self.cert, &self.key];
+        if self.insecure_plaintext {
+            // A context's files yield to the flag; files given beside it are a contradiction.
+            let files: Vec<String> =
+                given.iter().filter_map(|file| file.as_ref()).map(|file| file.display().to_string()).collect();
+            return match files.is_empty() {
+                true => Ok(Security::InsecurePlaintext),
+                false => Err(ConnectError::TlsContradiction { files: files.join(", ") }),
+            };
+        }
+        let pick = |flag: &Option<PathBuf>, file: &Option<PathBuf>| flag.clone().or(file.clone());
+        let ca = pick(&self.ca_cert, &base.ca_file);
+        let cert = pick(&self.cert, &base.cert_file);
+        let key = pick(&self.key, &base.key_file);
+        if base.insecure_plaintext && given.iter().all(|file| file.is_none()) {
+            return Ok(Security::InsecurePlaintext);
+        }
+        match (ca, cert, key) {
+            (Some(ca), Some(cert), Some(key)) => Ok(Security::Mtls(TlsFiles { ca, cert, key })),
+            (ca, cert, key) => {
+                let missing = [("--ca-cert", ca), ("--cert", cert), ("--key", key)]
+                    .into_iter()
+                    .filter(|(_, file)| file.is_none())
+                    .map(|(flag, _)| flag)
+                    .collect::<Vec<_>>()
+                    .join(", ");
+                Err(ConnectError::TlsIncomplete { missing })
+            }
+        }
+    }
+}
+
+impl ConnectSettings {
+    /// A client with these settings. It connects with its first request.
+    pub fn client(&self, on_wait: Option<OnWait>) -> Result<Client, ConnectError> {
+        let config = ClientConfig {
+            endpoints: self.endpoints.clone(),
+            security: self.security.clone(),
+            dial_map: self.dial_map.clone(),
+            timeout: self.timeout,
+            members_file: members_file(&self.endpoints),
+            on_wait,
+        };
+        Ok(Client::new(config)?)
+    }
+}
+
+fn first_filled(lists: [&Vec<String>; 2]) -> Option<Vec<String>> {
+    lists.into_iter().find(|list| !list.is_empty()).cloned()
+}
+
+fn dial_map(entries: &[String]) -> Result<DialMap, ConnectError> {
+    entries.join(",").parse().map_err(|error| ConnectError::DialMap {
+        entry: entries.join(","),
+        reason: format!("{error}"),
+    })
+}
+
+/// Where the last member list seen from these seeds is kept, so that they may all have moved by the next call.
+/// None where the host names no cache directory.
+fn members_file(endpoints: &[String]) -> Option<PathBuf> {
+    let cache = match std::env::var_os("XDG_CACHE_HOME") {
+        Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
+        _ => Path::new(&std::env::var_os("HOME")?).join(".cache"),
+    };
+    let mut seeds = endpoints.to_vec();
+    seeds.sort_unstable();
+    let digest = blake3::hash(seeds.join("\n").as_bytes()).to_hex();
+    Some(cache.join("rollout").join(format!("members-{}", &digest[..16])))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Owns: the context file, a cluster's address and credentials under one path.
+//!
+//! Invariant: paths in it are relative to its own directory, and a key that it does not know is refused.
+//! Absent: secrets; keys are named by path.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::nearest;
+
+/// What a context file, or a batch file, says of the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Context {
+    /// Client addresses, host:port.
+    pub endpoints: Vec<String>,
+    /// The certificate authority that members must prove.
+    pub ca_file: Option<PathBuf>,
+    /// The user's certificate.
+    pub cert_file: Option<PathBuf>,
+    /// The certificate's key.
+    pub key_file: Option<PathBuf>,
+    /// No TLS.
+    pub insecure_plaintext: bool,
+    /// Addresses by member name, NAME=HOST:PORT.
+    pub dial_map: Vec<String>,
+    /// The namespace of names.
+    pub namespace: Option<String>,
+}
+
+/// Why a context file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    /// It cannot be read.
+    #[error("context {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// It is no TOML, or has a key that nobody knows.
+    #[error("context {}:{line}: {message}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+impl Context {
+    /// Reads a context file; relative paths in it are made relative to its directory.
+    pub fn read(path: &Path) -> Result<Self, ContextError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ContextError::Io { path: path.to_owned(), source })?;
+        let mut context: Self = toml::from_str(&text).map_err(|error| ContextError::Syntax {
+            path: path.to_owned(),
+            line: nearest::line_of(&text, error.span()),
+            message: nearest::explain(error.message()),
+        })?;
+        context.resolve(path.parent().unwrap_or(Path::new("")));
+        Ok(context)
+    }
+
+    /// Makes relative paths relative to `dir`.
+    pub fn resolve(&mut self, dir: &Path) {
+        for file in [&mut self.ca_file, &mut self.cert_file, &mut self.key_file] {
+            if let Some(path) = file {
+                *path = dir.join(&path);
+            }
+        }
+    }
+
+    /// This context, with what it leaves open taken from a weaker one. TLS is taken from one of the two, whole.
+    pub fn over(self, weaker: &Self) -> Self {
+        let tls = self.says_tls();
+        let from = if tls { self.clone() } else { weaker.clone() };
+        let filled = |strong: Vec<String>, weak: &Vec<String>| {
+            if strong.is_empty() { weak.clone() } else { strong }
+        };
+        Self {
+            endpoints: filled(self.endpoints, &weaker.endpoints),
+            ca_file: from.ca_file,
+            cert_file: from.cert_file,
+            key_file: from.key_file,
+            insecure_plaintext: from.insecure_plaintext,
+            dial_map: filled(self.dial_map, &weaker.dial_map),
+            namespace: self.namespace.or_else(|| weaker.namespace.clone()),
+        }
+    }
+
+    fn says_tls(&self) -> bool {
+        self.insecure_plaintext
+            || self.ca_file.is_some()
+            || self.cert_file.is_some()
+            || self.key_file.is_some()
+    }
+}
