@@ -1,0 +1,269 @@
+//! Owns: the layout of the journal, a file of fixed size that two processes map.
+//!
+//! Invariant: an entry is complete before its state says so, so that a process killed between any two
+//! instructions leaves a journal that can be read. One process writes; it claims the journal with its id.
+//! Absent: locks. The writer has its own; the reader runs when the writer is dead.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path as StdPath, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"rolloutJ");
+const FILES: usize = 16 * 1024;
+const OPS: usize = 8 * 1024;
+const PATH_MAX: usize = 480;
+
+/// A path of bounded length, as it was given, made absolute.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Path {
+    len: u32,
+    bytes: [u8; PATH_MAX],
+}
+
+impl Path {
+    /// No path.
+    pub const EMPTY: Self = Self { len: 0, bytes: [0; PATH_MAX] };
+
+    /// Copies a path; `None` where it is too long.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut path = Self::EMPTY;
+        path.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        path.len = bytes.len() as u32;
+        Some(path)
+    }
+
+    /// The path's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..(self.len as usize).min(PATH_MAX)]
+    }
+
+    /// The path for the standard library.
+    pub fn to_path(&self) -> PathBuf {
+        PathBuf::from(std::ffi::OsStr::from_bytes(self.bytes()))
+    }
+}
+
+/// The beginning of a journal.
+#[repr(C)]
+pub struct Header {
+    magic: AtomicU64,
+    /// The process that writes; 0 before one has claimed it.
+    pub owner: AtomicU32,
+    /// Events that found no room. A journal with any cannot be used.
+    pub overflow: AtomicU32,
+    /// The number of the last operation on a name.
+    pub sequence: AtomicU64,
+    /// File slots that were ever in use; none lies behind.
+    pub files_used: AtomicU32,
+    /// Operation slots that were ever in use.
+    pub ops_used: AtomicU32,
+    /// What lies outside this directory is not tracked.
+    pub root: Path,
+}
+
+/// What is known of one file, by its inode.
+#[repr(C)]
+pub struct FileSlot {
+    /// 1 while the slot is in use.
+    pub used: AtomicU32,
+    /// Writes that began below the fsynced length.
+    pub overwritten: AtomicU32,
+    /// The file's device.
+    pub dev: AtomicU64,
+    /// The file's inode.
+    pub ino: AtomicU64,
+    /// The length after the last write.
+    pub written: AtomicU64,
+    /// The length that is fsynced.
+    pub synced: AtomicU64,
+}
+
+/// An operation on a name that its directory's fsync has not yet made durable.
+#[repr(C)]
+pub struct DirOp {
+    /// An [`OpState`].
+    pub state: AtomicU32,
+    /// A [`Kind`].
+    pub kind: AtomicU32,
+    /// The order of operations.
+    pub sequence: AtomicU64,
+    /// The device and inode of the directory whose fsync makes it durable.
+    pub dir_dev: AtomicU64,
+    /// See `dir_dev`.
+    pub dir_ino: AtomicU64,
+    /// The number of the directory fsync that is covering it now; 0 for none.
+    pub syncing: AtomicU64,
+    /// 1 where what the operation replaced or removed was kept under [`Journal::saved`].
+    pub kept: AtomicU32,
+    /// The name; of a rename the old one.
+    pub path: std::cell::UnsafeCell<Path>,
+    /// Of a rename the new name.
+    pub to: std::cell::UnsafeCell<Path>,
+}
+
+/// Whether an operation took place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum OpState {
+    /// The slot is free.
+    Free = 0,
+    /// It may or may not have taken place.
+    Intent = 1,
+    /// It took place and is not durable.
+    Pending = 2,
+}
+
+/// What an operation did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// A file or a hard link appeared.
+    Create = 1,
+    /// A directory appeared.
+    MakeDir = 2,
+    /// A name moved.
+    Rename = 3,
+    /// A file's name went.
+    Unlink = 4,
+    /// A directory went.
+    RemoveDir = 5,
+}
+
+impl Kind {
+    pub(crate) fn from_u32(kind: u32) -> Option<Self> {
+        [Self::Create, Self::MakeDir, Self::Rename, Self::Unlink, Self::RemoveDir]
+            .into_iter()
+            .find(|known| *known as u32 == kind)
+    }
+}
+
+#[repr(C)]
+struct Layout {
+    header: Header,
+    files: [FileSlot; FILES],
+    ops: [DirOp; OPS],
+}
+
+/// A mapped journal. It stays mapped for the life of the process.
+#[derive(Clone, Copy)]
+pub struct Journal {
+    layout: &'static Layout,
+}
+
+// SAFETY: everything in the layout is atomic, except for the paths of operations, which are written only by the
+// holder of the writer's lock, before the state that publishes them.
+unsafe impl Send for Journal {}
+// SAFETY: as above.
+unsafe impl Sync for Journal {}
+
+impl Journal {
+    /// Creates an empty journal for one life of one process, replacing an older one, with the directory for what
+    /// is kept. `root` must be absolute, and on the file system of `path`.
+    pub fn create(path: &StdPath, root: &StdPath) -> io::Result<()> {
+        let root = Path::new(root.as_os_str().as_bytes())
+            .filter(|path| path.bytes().starts_with(b"/"))
+            .ok_or_else(|| io::Error::other("the root must be absolute and short"))?;
+        let saved = Self::saved_dir(path);
+        match std::fs::remove_dir_all(&saved) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => std::fs::create_dir(&saved)?,
+        }
+        let file = std::fs::File::create(path)?;
+        file.set_len(size_of::<Layout>() as u64)?;
+        let mut head = vec![0; std::mem::offset_of!(Header, root) + size_of::<Path>()];
+        head[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        let at = std::mem::offset_of!(Header, root);
+        head[at..at + 4].copy_from_slice(&root.len.to_ne_bytes());
+        head[at + 4..at + 4 + PATH_MAX].copy_from_slice(&root.bytes);
+        std::os::unix::fs::FileExt::write_all_at(&file, &head, 0)
+    }
+
+    /// Maps a journal by raw system calls, so that a library that replaces `open` can call it.
+    pub fn map(path: &CStr) -> io::Result<Self> {
+        // SAFETY: plain system calls on a valid C string; the descriptor is closed below.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_openat,
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                libc::O_RDWR | libc::O_CLOEXEC,
+                0,
+            )
+        } as libc::c_int;
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `stat` is valid for writes and all-zero is one of its values.
+        let (sized, mapped) = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            let sized = libc::fstat(fd, &mut stat) == 0
+                && stat.st_size as u64 == size_of::<Layout>() as u64;
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let len = size_of::<Layout>();
+            let mapped = libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, fd, 0);
+            libc::syscall(libc::SYS_close, fd);
+            (sized, mapped)
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the mapping has the layout's size (checked next), page alignment, and is never unmapped; all
+        // its fields are valid for any bytes.
+        let layout = unsafe { &*mapped.cast::<Layout>() };
+        if !sized || layout.header.magic.load(Ordering::Acquire) != MAGIC {
+            return Err(io::Error::other("not a journal of this version"));
+        }
+        Ok(Self { layout })
+    }
+
+    /// The header.
+    pub fn header(&self) -> &'static Header {
+        &self.layout.header
+    }
+
+    /// File slots that were ever in use.
+    pub fn files(&self) -> &'static [FileSlot] {
+        let used = self.layout.header.files_used.load(Ordering::Acquire) as usize;
+        &self.layout.files[..used.min(FILES)]
+    }
+
+    /// Operation slots that were ever in use.
+    pub fn ops(&self) -> &'static [DirOp] {
+        let used = self.layout.header.ops_used.load(Ordering::Acquire) as usize;
+        &self.layout.ops[..used.min(OPS)]
+    }
+
+    /// A free file slot; the caller holds the writer's lock.
+    pub fn free_file(&self) -> Option<&'static FileSlot> {
+        let free = self.files().iter().find(|slot| slot.used.load(Ordering::Acquire) == 0);
+        free.or_else(|| grow(&self.layout.files, &self.layout.header.files_used))
+    }
+
+    /// A free operation slot; the caller holds the writer's lock.
+    pub fn free_op(&self) -> Option<&'static DirOp> {
+        let free =
+            self.ops().iter().find(|op| op.state.load(Ordering::Acquire) == OpState::Free as u32);
+        free.or_else(|| grow(&self.layout.ops, &self.layout.header.ops_used))
+    }
+
+    /// The directory for what operations replaced or removed.
+    pub fn saved_dir(journal: &StdPath) -> PathBuf {
+        let mut name = journal.as_os_str().to_owned();
+        name.push(".saved");
+        PathBuf::from(name)
+    }
+
+    /// Where the operation with this number keeps what it replaced or removed.
+    pub fn saved(journal: &StdPath, sequence: u64) -> PathBuf {
+        Self::saved_dir(journal).join(sequence.to_string())
+    }
+}
+
+fn grow<T>(slots: &'static [T], used: &AtomicU32) -> Option<&'static T> {
+    let slot = slots.get(used.load(Ordering::Acquire) as usize)?;
+    used.fetch_add(1, Ordering::AcqRel);
+    Some(slot)
+}

@@ -1,0 +1,18 @@
+//! Power loss without a machine to switch off.
+//!
+//! A process under test runs with the library `rollout-preload`, which keeps a [`Journal`] in shared memory: how much
+//! of each file is fsynced, and which names are not yet durable in their directories. The journal outlives
+//! SIGKILL. [`lose_power`] then takes from the directory what a power loss would have taken.
+//!
+//! It is exact for files that only grow. Bytes overwritten in place below the fsynced length stay as they are,
+//! which is one of the legal outcomes, and [`Report::overwritten`] counts them. Bytes written through mmap are not
+//! seen. `sync_file_range` does not count as a sync, as its manual says.
+
+mod journal;
+mod undo;
+
+pub use journal::{DirOp, FileSlot, Header, Journal, Kind, OpState, Path as JournalPath};
+pub use undo::{Loss, Report, lose_power};
+
+/// The environment variable that names the journal's file to the preloaded library.
+pub const JOURNAL_ENV: &str = "ROLLOUT_PRELOAD_JOURNAL";

@@ -1,0 +1,159 @@
+//! Owns: the step from a killed process to a machine that lost its power.
+//!
+//! Invariant: what was fsynced, and names whose directory was fsynced after, stay. Everything else goes
+//! ([`Loss::Strict`]), or a random later part of it goes ([`Loss::Torn`]).
+//! Absent: killing, and the judgement of what is left.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use crate::journal::{DirOp, Journal, Kind, OpState};
+
+/// How much is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Everything that was not made durable.
+    Strict,
+    /// Each file keeps a random length between what was fsynced and what was written; of the operations on names
+    /// a random number of the last ones is undone, as in a journaling file system.
+    Torn {
+        /// Repeats the same loss.
+        seed: u64,
+    },
+}
+
+/// What was lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Files that were cut.
+    pub cut_files: usize,
+    /// Bytes that were cut off them.
+    pub cut_bytes: u64,
+    /// Operations on names that were undone.
+    pub undone: usize,
+    /// Writes below the fsynced length, whose old bytes were not restored.
+    pub overwritten: u64,
+}
+
+/// Takes from the journal's root what its dead writer had not made durable.
+///
+/// Fails where the process never loaded the library, or did more than the journal could hold: a test that went on
+/// would prove nothing.
+pub fn lose_power(journal_path: &Path, loss: Loss) -> io::Result<Report> {
+    let path = CString::new(journal_path.as_os_str().as_bytes())?;
+    let journal = Journal::map(&path)?;
+    let header = journal.header();
+    if header.owner.load(Ordering::Acquire) == 0 {
+        return Err(io::Error::other("no process claimed the journal: was the library loaded?"));
+    }
+    let overflow = header.overflow.load(Ordering::Acquire);
+    if overflow > 0 {
+        return Err(io::Error::other(format!("{overflow} events found no room in the journal")));
+    }
+    let mut dice = Dice(match loss {
+        Loss::Strict => 0,
+        Loss::Torn { seed } => seed | 1,
+    });
+    let mut report =
+        Report { undone: undo_names(journal, journal_path, &mut dice)?, ..Report::default() };
+    let mut synced = HashMap::new();
+    for slot in journal.files() {
+        if slot.used.load(Ordering::Acquire) == 1 {
+            let file = (slot.dev.load(Ordering::Acquire), slot.ino.load(Ordering::Acquire));
+            synced.insert(file, slot.synced.load(Ordering::Acquire));
+            report.overwritten += u64::from(slot.overwritten.load(Ordering::Acquire));
+        }
+    }
+    let root = header.root.to_path();
+    if root.is_dir() {
+        cut_files(&root, &synced, &mut dice, &mut report)?;
+    }
+    Ok(report)
+}
+
+fn undo_names(journal: Journal, journal_path: &Path, dice: &mut Dice) -> io::Result<usize> {
+    let mut ops: Vec<&DirOp> = journal
+        .ops()
+        .iter()
+        .filter(|op| op.state.load(Ordering::Acquire) != OpState::Free as u32)
+        .collect();
+    ops.sort_unstable_by_key(|op| op.sequence.load(Ordering::Acquire));
+    // Operations reach a journaling file system's disk in their order.
+    let survive = dice.up_to(ops.len() as u64) as usize;
+    let mut undone = 0;
+    for op in ops[survive..].iter().rev() {
+        undone += usize::from(undo(op, journal_path)?);
+    }
+    Ok(undone)
+}
+
+/// Undoes one operation; false where it never took place.
+fn undo(op: &DirOp, journal_path: &Path) -> io::Result<bool> {
+    // SAFETY: the writer is dead, and it published the slot after the paths were complete.
+    let (path, to) = unsafe { ((*op.path.get()).to_path(), (*op.to.get()).to_path()) };
+    let saved = Journal::saved(journal_path, op.sequence.load(Ordering::Acquire));
+    let kept = op.kept.load(Ordering::Acquire) == 1;
+    let exists = |path: &Path| path.symlink_metadata().is_ok();
+    match Kind::from_u32(op.kind.load(Ordering::Acquire)) {
+        Some(Kind::Create) if exists(&path) => fs::remove_file(&path)?,
+        Some(Kind::MakeDir) if exists(&path) => fs::remove_dir_all(&path)?,
+        Some(Kind::Rename) if exists(&to) && !exists(&path) => {
+            fs::rename(&to, &path)?;
+            if kept {
+                fs::rename(&saved, &to)?;
+            }
+        }
+        Some(Kind::Unlink) if !exists(&path) && kept => fs::rename(&saved, &path)?,
+        Some(Kind::RemoveDir) if !exists(&path) => fs::create_dir(&path)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn cut_files(
+    dir: &Path,
+    synced: &HashMap<(u64, u64), u64>,
+    dice: &mut Dice,
+    report: &mut Report,
+) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        if metadata.is_dir() {
+            cut_files(&entry.path(), synced, dice, report)?;
+            continue;
+        }
+        // A file that was never opened for writing is as durable as it was before.
+        let Some(synced) = synced.get(&(metadata.dev(), metadata.ino())) else { continue };
+        let lost = metadata.len().saturating_sub(*synced);
+        let keep = *synced + dice.up_to(lost);
+        if metadata.is_file() && keep < metadata.len() {
+            OpenOptions::new().write(true).open(entry.path())?.set_len(keep)?;
+            report.cut_files += 1;
+            report.cut_bytes += metadata.len() - keep;
+        }
+    }
+    Ok(())
+}
+
+/// A small generator, so that a loss can be repeated. State 0 always answers 0.
+struct Dice(u64);
+
+impl Dice {
+    /// A number from 0 to `most`, both included.
+    fn up_to(&mut self, most: u64) -> u64 {
+        if self.0 == 0 || most == 0 {
+            return 0;
+        }
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % (most + 1)
+    }
+}
