@@ -1,0 +1,132 @@
+//! Which role reaches which method.
+//!
+//! *Invariant:* a method that is not in the table is reached by nobody, and a test fails while the
+//! contract has one that is not. The decision is made before a byte of the message is decoded.
+//!
+//! Deliberately absent: namespaces, and that a worker speaks only for the name in its certificate:
+//! both need the decoded request, so the services check them with [`crate::Identity`].
+
+use std::task::{Context, Poll};
+
+use futures::future::{Either, Ready, ready};
+use tonic::Status;
+use tower::{Layer, Service};
+
+use crate::identity::{PeerInfo, Role};
+
+const RUNS: &[Role] = &[Role::Client, Role::Admin];
+const WORKER: &[Role] = &[Role::Worker];
+const PEER: &[Role] = &[Role::Member];
+const ANY: &[Role] = &[Role::Member, Role::Worker, Role::Client, Role::Admin];
+const WATCH: &[Role] = &[Role::Member, Role::Client, Role::Admin];
+const OPERATE: &[Role] = &[Role::Member, Role::Admin];
+const ADMIN: &[Role] = &[Role::Admin];
+
+const TABLE: &[(&str, &[Role])] = &[
+    ("/rollout.v1.Runs/OpenSession", RUNS),
+    ("/rollout.v1.Runs/CreateRun", RUNS),
+    ("/rollout.v1.Runs/AddSegments", RUNS),
+    ("/rollout.v1.Runs/CloseInput", RUNS),
+    ("/rollout.v1.Runs/ControlRun", RUNS),
+    ("/rollout.v1.Runs/ListRuns", RUNS),
+    ("/rollout.v1.Runs/DescribeRun", RUNS),
+    ("/rollout.v1.Runs/WatchRun", RUNS),
+    ("/rollout.v1.Runs/ReadResults", RUNS),
+    ("/rollout.v1.Worker/Probe", WORKER),
+    ("/rollout.v1.Worker/Register", WORKER),
+    ("/rollout.v1.Worker/GetRun", WORKER),
+    ("/rollout.v1.Worker/Work", WORKER),
+    ("/rollout.v1.Worker/Deregister", WORKER),
+    // Workers too: who leads is found by asking for the status.
+    ("/rollout.v1.Cluster/Status", ANY),
+    ("/rollout.v1.Cluster/ListWorkers", WATCH),
+    ("/rollout.v1.Cluster/RequestDigest", OPERATE),
+    ("/rollout.v1.Cluster/Digests", OPERATE),
+    ("/rollout.v1.Cluster/Counters", OPERATE),
+    ("/rollout.v1.Cluster/Bootstrap", ADMIN),
+    ("/rollout.v1.Peer/Append", PEER),
+    ("/rollout.v1.Peer/Vote", PEER),
+    ("/rollout.v1.Peer/PreVote", PEER),
+    ("/rollout.v1.Peer/TransferLeader", PEER),
+    ("/rollout.v1.Peer/InstallSnapshot", PEER),
+    ("/rollout.v1.Peer/Hello", PEER),
+    ("/rollout.v1.Peer/Adopt", PEER),
+];
+
+/// The roles that reach the method at `path` (`/rollout.v1.Runs/CreateRun`), or none where there
+/// is no such method.
+pub fn allowed(path: &str) -> Option<&'static [Role]> {
+    TABLE.iter().find(|(method, _)| *method == path).map(|(_, roles)| *roles)
+}
+
+/// Refuses a request whose caller's role does not reach its method, with `PERMISSION_DENIED`; for
+/// tonic's `Server::builder().layer(..)` over connections of [`crate::ServerTls::incoming`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AuthzLayer;
+
+impl AuthzLayer {
+    /// The layer; it has nothing to configure.
+    pub fn new() -> Self {
+        AuthzLayer
+    }
+}
+
+impl<S> Layer<S> for AuthzLayer {
+    type Service = Authz<S>;
+
+    fn layer(&self, inner: S) -> Authz<S> {
+        Authz { inner }
+    }
+}
+
+/// A service behind the table.
+#[derive(Clone, Debug)]
+pub struct Authz<S> {
+    inner: S,
+}
+
+impl<S, B, R> Service<http::Request<B>> for Authz<S>
+where
+    S: Service<http::Request<B>, Response = http::Response<R>>,
+    R: Default,
+{
+    type Response = http::Response<R>;
+    type Error = S::Error;
+    type Future = Either<Ready<Result<Self::Response, S::Error>>, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        match decide(request.uri().path(), request.extensions().get::<PeerInfo>()) {
+            Ok(()) => Either::Right(self.inner.call(request)),
+            Err(status) => Either::Left(ready(Ok(status.into_http()))),
+        }
+    }
+}
+
+#[allow(clippy::result_large_err)]
+fn decide(path: &str, peer: Option<&PeerInfo>) -> Result<(), Status> {
+    let Some(peer) = peer else {
+        return Err(Status::unauthenticated("the connection carries no identity"));
+    };
+    let Some(roles) = allowed(path) else {
+        return Err(Status::unimplemented("this version has no such method"));
+    };
+    if roles.iter().any(|role| peer.identity.acts_as(*role)) {
+        return Ok(());
+    }
+    tracing::warn!(
+        identity = %peer.identity,
+        addr = %peer.addr,
+        method = path,
+        "refused a call that the caller's role does not reach"
+    );
+    let wanted: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
+    Err(Status::permission_denied(format!(
+        "{} may not call {path}: it needs a certificate of a {}",
+        peer.identity,
+        wanted.join(" or ")
+    )))
+}

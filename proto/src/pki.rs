@@ -1,0 +1,340 @@
+//! A development authority, and the certificates that it issues.
+//!
+//! *Invariant:* a key is never readable by another user, not even while it is being written, and
+//! never overwritten by another authority's. The authority's key is the commit: its certificate
+//! can be made again from it, so an interrupted start leaves nothing broken.
+//!
+//! Deliberately absent: revocation, intermediate authorities, and keys from elsewhere: a site with
+//! an authority of its own issues its own certificates, with the SAN URI of [`crate::Identity`].
+
+mod files;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use crate::identity::{Identity, IdentityError, Role, check_name};
+use crate::tls::TlsFiles;
+
+const CA_CERT: &str = "ca.pem";
+const CA_KEY: &str = "ca.key";
+const CA_DAYS: u32 = 3650;
+/// The longest life of a certificate, in days.
+pub const CERT_DAYS_MAX: u32 = 3650;
+// Clocks of a fleet differ; a certificate is good at once on a host whose clock is behind.
+const BACKDATE_S: u64 = 3600;
+const DAY_S: u64 = 86_400;
+
+/// Why a certificate could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    /// A file could not be read or written.
+    #[error("{path}: {cause}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// The directory holds an authority's certificate without its key.
+    #[error("{0} holds the certificate of an authority but not its key: issue where the key is")]
+    CaKeyMissing(PathBuf),
+    /// There is no authority in the directory.
+    #[error("{0} holds no authority: create one first")]
+    NoCa(PathBuf),
+    /// The authority belongs to another cluster, or key and certificate are not of one another.
+    #[error("{path} is the authority {found:?}, not {wanted:?}: use another directory")]
+    OtherCa {
+        /// Its certificate.
+        path: PathBuf,
+        /// The name in it.
+        found: String,
+        /// The name that was asked for.
+        wanted: String,
+    },
+    /// A file that should hold a certificate or a key does not.
+    #[error("{path} holds no usable {what}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What was looked for.
+        what: &'static str,
+    },
+    /// A name that no identity may have.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// A host name that no certificate may carry.
+    #[error("{0:?} is no host name")]
+    DnsName(String),
+    /// A life of no days, or too many.
+    #[error("a certificate lives 1 to {CERT_DAYS_MAX} days, not {0}")]
+    Days(u32),
+    /// The cryptography failed.
+    #[error("cannot make the certificate: {0}")]
+    Make(#[from] rcgen::Error),
+}
+
+/// What a certificate is to say.
+#[derive(Clone, Debug)]
+pub struct IssueRequest {
+    /// The role; a member's certificate serves and calls, every other one only calls.
+    pub role: Role,
+    /// The name.
+    pub name: String,
+    /// The namespaces; empty means all.
+    pub namespaces: Vec<String>,
+    /// The host names under which a member is reached.
+    pub dns_names: Vec<String>,
+    /// The addresses under which a member is reached.
+    pub ip_addrs: Vec<IpAddr>,
+    /// How long it lives, in days, but no longer than its authority.
+    pub days: u32,
+}
+
+/// What a certificate says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertInfo {
+    /// Who it names; none for an authority or a stranger's certificate.
+    pub identity: Option<Identity>,
+    /// When it expires, in seconds since 1970.
+    pub not_after_unix: i64,
+    /// Its alternative names, as text (`dns:a`, `ip:127.0.0.1`, `uri:rollout://...`).
+    pub sans: Vec<String>,
+}
+
+/// Creates the authority of a cluster in `dir` (`ca.pem`, `ca.key` with mode 0600), or finds the
+/// one that is there; two processes at once end with the same one. Returns its certificate's path.
+///
+/// # Errors
+/// An authority of another cluster there, a certificate without its key, or the disk.
+pub fn init_ca(dir: &Path, cluster_name: &str) -> Result<PathBuf, PkiError> {
+    check_name(cluster_name)?;
+    files::create_private_dir(dir)?;
+    let (cert_path, key_path) = (dir.join(CA_CERT), dir.join(CA_KEY));
+    if !files::exists(&key_path)? {
+        if files::exists(&cert_path)? {
+            return Err(PkiError::CaKeyMissing(dir.to_owned()));
+        }
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        files::write_new(&key_path, key.serialize_pem().as_bytes(), 0o600)?;
+    }
+    let key = read_key(&key_path)?;
+    let wanted = ca_common_name(cluster_name);
+    if !files::exists(&cert_path)? {
+        let certificate = ca_params(&wanted).self_signed(&key)?;
+        files::write_new(&cert_path, certificate.pem().as_bytes(), 0o644)?;
+    }
+    let found = read_ca(&cert_path, &key)?.common_name;
+    if found != wanted {
+        return Err(PkiError::OtherCa { path: cert_path, found, wanted });
+    }
+    Ok(cert_path)
+}
+
+/// Issues a certificate by the authority in `dir_of_ca`; writes `ca.pem`, `<role>-<name>.pem` and
+/// `<role>-<name>.key` (mode 0600) to `out_dir`. An existing certificate of that name is renewed
+/// with a new key, file by file, so that a running process takes it when both are there.
+///
+/// # Errors
+/// No authority, a bad name, an `out_dir` that trusts another authority, or the disk.
+pub fn issue(
+    dir_of_ca: &Path,
+    request: &IssueRequest,
+    out_dir: &Path,
+) -> Result<TlsFiles, PkiError> {
+    if !(1..=CERT_DAYS_MAX).contains(&request.days) {
+        return Err(PkiError::Days(request.days));
+    }
+    let now_s = unix_now_s();
+    let not_after_s = now_s + u64::from(request.days) * DAY_S;
+    issue_between(dir_of_ca, request, out_dir, now_s.saturating_sub(BACKDATE_S), not_after_s)
+}
+
+fn issue_between(
+    dir_of_ca: &Path,
+    request: &IssueRequest,
+    out_dir: &Path,
+    not_before_s: u64,
+    not_after_s: u64,
+) -> Result<TlsFiles, PkiError> {
+    let identity = Identity::new(request.role, &*request.name, request.namespaces.clone())?;
+    let ca_path = dir_of_ca.join(CA_CERT);
+    if !files::exists(&ca_path)? {
+        return Err(PkiError::NoCa(dir_of_ca.to_owned()));
+    }
+    if !files::exists(&dir_of_ca.join(CA_KEY))? {
+        return Err(PkiError::CaKeyMissing(dir_of_ca.to_owned()));
+    }
+    let ca_key = read_key(&dir_of_ca.join(CA_KEY))?;
+    let ca = read_ca(&ca_path, &ca_key)?;
+    let issuer = Issuer::from_ca_cert_der(&ca.der, ca_key)?;
+    let not_after_s = not_after_s.min(ca.not_after_s);
+    let params = leaf_params(&identity, request, not_before_s, not_after_s)?;
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let certificate = params.signed_by(&key, &issuer)?;
+
+    files::create_private_dir(out_dir)?;
+    let stem = format!("{}-{}", identity.role, identity.name);
+    let written = TlsFiles {
+        ca: out_dir.join(CA_CERT),
+        cert: out_dir.join(format!("{stem}.pem")),
+        key: out_dir.join(format!("{stem}.key")),
+    };
+    trust(&written.ca, &ca)?;
+    files::replace(&written.key, key.serialize_pem().as_bytes(), 0o600)?;
+    files::replace(&written.cert, certificate.pem().as_bytes(), 0o644)?;
+    Ok(written)
+}
+
+/// Reads what the first certificate in a PEM file says; trusts nothing of it.
+///
+/// # Errors
+/// A file that cannot be read or holds no certificate.
+pub fn inspect(cert: &Path) -> Result<CertInfo, PkiError> {
+    let bytes = files::read(cert)?;
+    let malformed = || PkiError::Malformed { path: cert.to_owned(), what: "certificate" };
+    let der = CertificateDer::from_pem_slice(&bytes).map_err(|_| malformed())?;
+    let (_, parsed) = X509Certificate::from_der(&der).map_err(|_| malformed())?;
+    let names = parsed.subject_alternative_name().map_err(|_| malformed())?;
+    let sans =
+        names.iter().flat_map(|extension| &extension.value.general_names).map(san_text).collect();
+    Ok(CertInfo {
+        identity: Identity::from_x509(&parsed).ok(),
+        not_after_unix: parsed.validity().not_after.timestamp(),
+        sans,
+    })
+}
+
+struct Ca {
+    // The whole file: a bundle is handed on as one.
+    pem: Vec<u8>,
+    der: CertificateDer<'static>,
+    common_name: String,
+    not_after_s: u64,
+}
+
+// Of a bundle, the certificate that belongs to `key`.
+fn read_ca(path: &Path, key: &KeyPair) -> Result<Ca, PkiError> {
+    let malformed =
+        || PkiError::Malformed { path: path.to_owned(), what: "certificate of the key beside it" };
+    let pem = files::read(path)?;
+    for der in CertificateDer::pem_slice_iter(&pem) {
+        let der = der.map_err(|_| malformed())?;
+        let (_, parsed) = X509Certificate::from_der(&der).map_err(|_| malformed())?;
+        if parsed.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
+            continue;
+        }
+        let common_name = parsed.subject().iter_common_name().next();
+        let common_name = common_name.and_then(|name| name.as_str().ok()).unwrap_or_default();
+        let not_after_s = parsed.validity().not_after.timestamp();
+        let common_name = common_name.to_owned();
+        let not_after_s = u64::try_from(not_after_s).unwrap_or_default();
+        return Ok(Ca { common_name, not_after_s, der: der.clone(), pem });
+    }
+    Err(malformed())
+}
+
+fn read_key(path: &Path) -> Result<KeyPair, PkiError> {
+    let malformed = || PkiError::Malformed { path: path.to_owned(), what: "private key" };
+    let text = String::from_utf8(files::read(path)?).map_err(|_| malformed())?;
+    KeyPair::from_pem(&text).map_err(|_| malformed())
+}
+
+// What is trusted already stays: a bundle of an old and a new authority is not cut down to one.
+fn trust(path: &Path, ca: &Ca) -> Result<(), PkiError> {
+    if files::exists(path)? {
+        let bytes = files::read(path)?;
+        let known = CertificateDer::pem_slice_iter(&bytes).flatten().any(|der| der == ca.der);
+        if known {
+            return Ok(());
+        }
+        return Err(PkiError::OtherCa {
+            path: path.to_owned(),
+            found: "another authority".to_owned(),
+            wanted: ca.common_name.clone(),
+        });
+    }
+    files::replace(path, &ca.pem, 0o644)
+}
+
+fn ca_common_name(cluster_name: &str) -> String {
+    format!("rollout {cluster_name} authority")
+}
+
+fn ca_params(common_name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    // No authority below this one: a leaf's key cannot issue.
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let now_s = unix_now_s();
+    set_validity(&mut params, now_s.saturating_sub(BACKDATE_S), now_s + u64::from(CA_DAYS) * DAY_S);
+    params
+}
+
+fn leaf_params(
+    identity: &Identity,
+    request: &IssueRequest,
+    not_before_s: u64,
+    not_after_s: u64,
+) -> Result<CertificateParams, PkiError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, identity.to_string());
+    params.subject_alt_names.push(SanType::URI(identity.to_uri().try_into()?));
+    for name in &request.dns_names {
+        let valid = rustls_pki_types::DnsName::try_from(name.as_str()).is_ok();
+        let text = name.as_str().try_into().map_err(|_| PkiError::DnsName(name.clone()))?;
+        if !valid {
+            return Err(PkiError::DnsName(name.clone()));
+        }
+        params.subject_alt_names.push(SanType::DnsName(text));
+    }
+    params.subject_alt_names.extend(request.ip_addrs.iter().copied().map(SanType::IpAddress));
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    if identity.role == Role::Member {
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+    }
+    params.use_authority_key_identifier_extension = true;
+    set_validity(&mut params, not_before_s, not_after_s);
+    Ok(params)
+}
+
+fn set_validity(params: &mut CertificateParams, not_before_s: u64, not_after_s: u64) {
+    let unix_epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = unix_epoch + Duration::from_secs(not_before_s);
+    params.not_after = unix_epoch + Duration::from_secs(not_after_s);
+}
+
+fn unix_now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn san_text(name: &GeneralName<'_>) -> String {
+    match name {
+        GeneralName::DNSName(dns) => format!("dns:{dns}"),
+        GeneralName::URI(uri) => format!("uri:{uri}"),
+        GeneralName::IPAddress(bytes) => {
+            let addr = match bytes.len() {
+                4 => <[u8; 4]>::try_from(*bytes).ok().map(IpAddr::from),
+                16 => <[u8; 16]>::try_from(*bytes).ok().map(IpAddr::from),
+                _ => None,
+            };
+            addr.map_or_else(|| "ip:malformed".to_owned(), |addr| format!("ip:{addr}"))
+        }
+        other => format!("other:{other}"),
+    }
+}

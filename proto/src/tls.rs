@@ -1,0 +1,119 @@
+//! TLS on both ends: what a host presents, whom it trusts, and how that changes while it runs.
+//!
+//! *Invariant:* under [`Security::Mtls`] both ends present a certificate of the configured
+//! authority that carries an [`crate::Identity`]; a server is a member, whoever connects to one
+//! checks that and its name. A file that cannot be used never replaces one that could.
+//!
+//! Deliberately absent: what a role may call (`authz.rs`), making certificates (`pki.rs`), dialing
+//! (`channel.rs`), revocation lists (certificates are short-lived; a lost key means a new
+//! authority), and session resumption, which would outlive the certificate that it was opened with.
+
+mod client;
+mod conn;
+mod incoming;
+mod material;
+mod reload;
+mod server;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+use std::path::PathBuf;
+
+pub use client::{ClientTls, server_name};
+pub use conn::ServerConn;
+pub use incoming::Incoming;
+pub use server::ServerTls;
+
+use crate::identity::{IdentityError, Role};
+
+/// The application protocol of every connection: HTTP/2.
+pub(crate) const ALPN_H2: &[u8] = b"h2";
+
+/// Where a host's certificate, its key and the authority that it trusts lie, all in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificates of the trusted authority; several while it is being replaced.
+    pub ca: PathBuf,
+    /// This host's certificate, followed by intermediate ones if there are any.
+    pub cert: PathBuf,
+    /// The key of that certificate; nobody else should be able to read it.
+    pub key: PathBuf,
+}
+
+/// How connections are secured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// Both ends present certificates.
+    Mtls(TlsFiles),
+    /// No encryption and no identity: whoever reaches the port may do everything.
+    InsecurePlaintext,
+}
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file could not be read.
+    #[error("cannot read {path}: {cause}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// A file larger than any real PEM file.
+    #[error("{path} is larger than {bytes_max} bytes, so it is no PEM file of certificates")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The bound.
+        bytes_max: u64,
+    },
+    /// A file without the PEM block that it should hold, or with a malformed one.
+    #[error("{path} holds no usable PEM {what}: {cause}")]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What was looked for.
+        what: &'static str,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The certificate carries no identity.
+    #[error("{path}: {cause}")]
+    Identity {
+        /// The certificate's file.
+        path: PathBuf,
+        /// Why it names nobody.
+        cause: IdentityError,
+    },
+    /// The certificate is not one of a member, which every server must be.
+    #[error("{path} is the certificate of a {found}, a server needs one of a member")]
+    NotMember {
+        /// The certificate's file.
+        path: PathBuf,
+        /// The role in it.
+        found: Role,
+    },
+    /// The certificate has expired.
+    #[error("{path} expired at {not_after_unix} (seconds since 1970): issue a new certificate")]
+    Expired {
+        /// The certificate's file.
+        path: PathBuf,
+        /// When it expired, in seconds since 1970.
+        not_after_unix: i64,
+    },
+    /// Certificate, key and authority do not make a working configuration.
+    #[error("{cert} and {key} cannot be used together: {cause}")]
+    Config {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// What rustls says.
+        cause: String,
+    },
+    /// The host part of an endpoint is neither a DNS name nor an address.
+    #[error("{0:?} is neither a host name nor an address")]
+    ServerName(String),
+}

@@ -1,0 +1,112 @@
+//! The three files of a host, read and parsed.
+//!
+//! *Invariant:* what is returned parsed whole: a certificate with an identity that has not expired,
+//! its key, and at least one trusted root. Whether the key fits is rustls's to say, later.
+
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustls::RootCertStore;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::{TlsError, TlsFiles};
+use crate::identity::{Identity, IdentityError};
+
+const PEM_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A host's certificate chain and key, the roots that it trusts, and what the certificate says.
+pub(super) struct Material {
+    pub(super) files: TlsFiles,
+    pub(super) roots: RootCertStore,
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) key: PrivateKeyDer<'static>,
+    pub(super) identity: Identity,
+    pub(super) not_after_unix: i64,
+}
+
+impl Material {
+    pub(super) fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for root in certificates(&files.ca)? {
+            roots.add(root).map_err(|cause| pem_error(&files.ca, "certificate", cause))?;
+        }
+        let chain = certificates(&files.cert)?;
+        let (identity, not_after_unix) = leaf(&files.cert, &chain[0])?;
+        warn_if_others_can_read(&files.key);
+        let key = PrivateKeyDer::from_pem_slice(&bounded_read(&files.key)?)
+            .map_err(|cause| pem_error(&files.key, "private key", cause))?;
+        Ok(Material { files: files.clone(), roots, chain, key, identity, not_after_unix })
+    }
+
+    /// The error for what rustls refuses to build from this material.
+    pub(super) fn refused(files: &TlsFiles, cause: impl std::fmt::Display) -> TlsError {
+        TlsError::Config {
+            cert: files.cert.clone(),
+            key: files.key.clone(),
+            cause: cause.to_string(),
+        }
+    }
+}
+
+// At least one certificate, in the file's order.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bytes = bounded_read(path)?;
+    let all = CertificateDer::pem_slice_iter(&bytes)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|cause| pem_error(path, "certificate", cause))?;
+    if all.is_empty() {
+        return Err(pem_error(path, "certificate", "there is none in it"));
+    }
+    Ok(all)
+}
+
+fn leaf(path: &Path, der: &CertificateDer<'_>) -> Result<(Identity, i64), TlsError> {
+    let refused = |cause| TlsError::Identity { path: path.to_owned(), cause };
+    let (_, certificate) =
+        X509Certificate::from_der(der).map_err(|_| refused(IdentityError::Unparsable))?;
+    let identity = Identity::from_x509(&certificate).map_err(refused)?;
+    let not_after_unix = certificate.validity().not_after.timestamp();
+    if not_after_unix < unix_now_s() {
+        return Err(TlsError::Expired { path: path.to_owned(), not_after_unix });
+    }
+    Ok((identity, not_after_unix))
+}
+
+fn unix_now_s() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn bounded_read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let failed = |cause| TlsError::Read { path: path.to_owned(), cause };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(PEM_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > PEM_FILE_BYTES_MAX {
+        return Err(TlsError::TooLarge { path: path.to_owned(), bytes_max: PEM_FILE_BYTES_MAX });
+    }
+    Ok(bytes)
+}
+
+// A warning and no refusal: secrets that an orchestrator mounts are often readable by all of a
+// container in which nobody else lives.
+fn warn_if_others_can_read(path: &Path) {
+    if let Ok(meta) = std::fs::metadata(path) {
+        let mode = meta.permissions().mode() & 0o777;
+        if mode & 0o007 != 0 {
+            tracing::warn!(
+                path = %path.display(),
+                mode = %format_args!("{mode:04o}"),
+                "the private key is open to every user of this host: chmod 0600"
+            );
+        }
+    }
+}
+
+fn pem_error(path: &Path, what: &'static str, cause: impl std::fmt::Display) -> TlsError {
+    TlsError::Pem { path: path.to_owned(), what, cause: cause.to_string() }
+}

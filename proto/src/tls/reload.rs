@@ -1,0 +1,117 @@
+//! A configuration that follows its files.
+//!
+//! *Invariant:* the current configuration is always one that was built whole. Files are looked at
+//! when a connection is made, at most once a second, so an idle process does nothing; a change
+//! that cannot be used is warned about once and tried again at each look.
+//!
+//! Deliberately absent: a watcher thread, and closing connections that are already open.
+
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::material::Material;
+use super::{TlsError, TlsFiles};
+use crate::identity::Identity;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What was built from one state of the files.
+pub(super) struct Loaded<C> {
+    pub(super) config: Arc<C>,
+    pub(super) identity: Identity,
+    pub(super) not_after_unix: i64,
+}
+
+// What tells one state of a file from another: a replaced file has another inode, one written in
+// place another length or change time.
+type FileState = Option<(u64, u64, i64, i64)>;
+
+struct Looked {
+    at: Instant,
+    // The state of the files that the current configuration was built from.
+    built_from: [FileState; 3],
+    // The state that was warned about, so that one broken file is one warning.
+    warned_of: Option<[FileState; 3]>,
+}
+
+pub(super) type Build<C> = fn(Material) -> Result<C, TlsError>;
+
+/// A configuration `C` built from three files, rebuilt when they change.
+pub(super) struct Reloading<C> {
+    files: TlsFiles,
+    build: Build<C>,
+    current: ArcSwap<Loaded<C>>,
+    looked: Mutex<Looked>,
+}
+
+impl<C> Reloading<C> {
+    pub(super) fn load(files: &TlsFiles, build: Build<C>) -> Result<Self, TlsError> {
+        // The state is taken first: a change during the reading is seen as one at the next look.
+        let built_from = states(files);
+        let current = ArcSwap::from_pointee(read_and_build(files, build)?);
+        let looked = Looked { at: Instant::now(), built_from, warned_of: None };
+        Ok(Reloading { files: files.clone(), build, current, looked: Mutex::new(looked) })
+    }
+
+    /// The current configuration, after a look at the files when one is due.
+    pub(super) fn get(&self) -> Arc<Loaded<C>> {
+        // Whoever finds another caller looking takes what is there.
+        if let Some(mut looked) = self.looked.try_lock()
+            && looked.at.elapsed() >= LOOK_EVERY
+        {
+            self.look(&mut looked);
+        }
+        self.current.load_full()
+    }
+
+    /// Looks at the files now; whether a new configuration was taken.
+    pub(super) fn refresh(&self) -> bool {
+        self.look(&mut self.looked.lock())
+    }
+
+    fn look(&self, looked: &mut Looked) -> bool {
+        looked.at = Instant::now();
+        let now = states(&self.files);
+        if now == looked.built_from {
+            return false;
+        }
+        match read_and_build(&self.files, self.build) {
+            Ok(loaded) => {
+                tracing::info!(
+                    identity = %loaded.identity,
+                    not_after_unix = loaded.not_after_unix,
+                    cert = %self.files.cert.display(),
+                    "took the changed certificate files"
+                );
+                self.current.store(Arc::new(loaded));
+                looked.built_from = now;
+                looked.warned_of = None;
+                true
+            }
+            Err(error) => {
+                if looked.warned_of != Some(now) {
+                    tracing::warn!(%error, "kept the certificate in use, the changed files are refused");
+                    looked.warned_of = Some(now);
+                }
+                false
+            }
+        }
+    }
+}
+
+fn read_and_build<C>(files: &TlsFiles, build: Build<C>) -> Result<Loaded<C>, TlsError> {
+    let material = Material::read(files)?;
+    let (identity, not_after_unix) = (material.identity.clone(), material.not_after_unix);
+    Ok(Loaded { config: Arc::new(build(material)?), identity, not_after_unix })
+}
+
+fn states(files: &TlsFiles) -> [FileState; 3] {
+    [&files.ca, &files.cert, &files.key].map(|path| {
+        let meta = std::fs::metadata(path).ok()?;
+        Some((meta.ino(), meta.len(), meta.ctime(), meta.ctime_nsec()))
+    })
+}

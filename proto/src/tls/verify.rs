@@ -1,0 +1,153 @@
+//! Who may be at the other end: a certificate of the authority that carries an identity.
+//!
+//! *Invariant:* everything that webpki demands (chain, validity, usage, and of a server its name)
+//! holds before the identity is looked at; the signature checks are webpki's alone. The refusal
+//! happens within the handshake, so that the other end gets an alert and not a mere close.
+
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore,
+    SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use crate::identity::{Identity, Role};
+
+/// Cryptography is ring's, named at every use: no process-wide default is needed or set.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the server's certificate is one of a {0}, not of a member")]
+struct ServerIsNoMember(Role);
+
+fn refused(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(cause))))
+}
+
+/// A server's check of whoever connects.
+#[derive(Debug)]
+pub(super) struct ClientIdentityVerifier(Arc<dyn ClientCertVerifier>);
+
+impl ClientIdentityVerifier {
+    pub(super) fn new(roots: RootCertStore) -> Result<Self, String> {
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+            .build()
+            .map(ClientIdentityVerifier)
+            .map_err(|cause| cause.to_string())
+    }
+}
+
+impl ClientCertVerifier for ClientIdentityVerifier {
+    fn offer_client_auth(&self) -> bool {
+        true
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        true
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.0.verify_client_cert(end_entity, intermediates, now)?;
+        Identity::from_certificate(end_entity).map_err(refused)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// A caller's check of the server: the right name, and a member. Without the second, a worker's
+/// certificate for a host that once was a member's would do to impersonate one.
+#[derive(Debug)]
+pub(super) struct MemberVerifier(Arc<WebPkiServerVerifier>);
+
+impl MemberVerifier {
+    pub(super) fn new(roots: RootCertStore) -> Result<Self, String> {
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+            .build()
+            .map(MemberVerifier)
+            .map_err(|cause| cause.to_string())
+    }
+}
+
+impl ServerCertVerifier for MemberVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = self.0.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        )?;
+        let identity = Identity::from_certificate(end_entity).map_err(refused)?;
+        if identity.role != Role::Member {
+            return Err(refused(ServerIsNoMember(identity.role)));
+        }
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
