@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use openraft::{Config, SnapshotPolicy};
-use rollout_proto::{DialMap, PeerSecurity};
+use rollout_proto::{DialMap, Security};
 
 /// Settings of one member's consensus.
 ///
@@ -29,7 +29,7 @@ pub struct RaftConfig {
     /// Replaces the addresses under which other members are dialled.
     pub dial_map: DialMap,
     /// How connections to other members are secured.
-    pub security: PeerSecurity,
+    pub security: Security,
     /// Milliseconds between writes of the ledger's image.
     pub image_interval_ms: u64,
     /// Bytes of applied commands after which the image is written at once.
@@ -62,7 +62,7 @@ impl RaftConfig {
         data_dir: impl Into<PathBuf>,
         name: impl Into<String>,
         dial_map: DialMap,
-        security: PeerSecurity,
+        security: Security,
     ) -> Self {
         Self {
             data_dir: data_dir.into(),
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     fn config() -> RaftConfig {
-        RaftConfig::new("/nowhere", "c1", DialMap::default(), PeerSecurity::plaintext_for_tests())
+        RaftConfig::new("/nowhere", "c1", DialMap::default(), Security::InsecurePlaintext)
     }
 
     #[test]

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollout_storage::ImageStore;
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::watch;
 
+use crate::machine::ImageGuard;
 use crate::records::with_records;
-use crate::types::LogId;
 
 /// What a member computed of its own state after applying one entry. Equal on all members, or one is broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,13 +52,16 @@ impl DigestBook {
         chain: [u8; 32],
         state: [u8; 32],
         image: ImageStore,
-        imaged: OwnedMutexGuard<Option<LogId>>,
+        imaged: ImageGuard,
     ) {
         let book = self.clone();
         tokio::task::spawn_blocking(move || {
-            let image =
-                with_records(&image, Box::new(move || drop(imaged)), rollout_ledger::digest_records)
-                    .map_err(|error| error.to_string());
+            let image = with_records(
+                &image,
+                Box::new(move || drop(imaged)),
+                rollout_ledger::digest_records,
+            )
+            .map_err(|error| error.to_string());
             book.remember(Digests { index, chain, state, image });
         });
     }

@@ -55,6 +55,13 @@ fn rank(running: &Running, leader: u64) -> u32 {
     u32::try_from(before).unwrap_or(u32::MAX)
 }
 
+/// True where somebody else leads by now.
+fn succeeded(running: &Running, leader: u64) -> bool {
+    let metrics = running.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    metrics.current_leader.is_some_and(|current| current != leader)
+}
+
 async fn succeed(running: &Arc<Running>, leader: u64) {
     let lease = running.config.lease() + LEASE_MARGIN;
     let turn = TURN * rank(running, leader).min(ATTEMPTS);
@@ -63,7 +70,7 @@ async fn succeed(running: &Arc<Running>, leader: u64) {
     let warm = running.context.dialer.warm(running.peers_except(leader));
     tokio::join!(warm, tokio::time::sleep_until(heard + lease + turn));
     for _ in 0..ATTEMPTS {
-        if !follows(running, leader) {
+        if succeeded(running, leader) {
             return;
         }
         let (heard_since, connected) = running.presence.of(leader);

@@ -1,1 +1,50 @@
-//! Consensus: the only crate that knows openraft
+//! Consensus: the only crate that knows openraft.
+//!
+//! A [`Node`] is one member. It keeps the replicated log and the ledger's image below one directory, elects leaders
+//! with the other members, and applies committed commands to the ledger in memory. The coordinator proposes commands
+//! as bytes and gets the ledger's replies.
+//!
+//! - An acknowledged command is fsynced on a quorum; see `log_store`.
+//! - A term has one leader and one process: the term is the fencing number of everything above.
+//! - The ledger's image on disk is some earlier moment of the ledger; the log replays the rest; see `machine`.
+//!
+//! Absent: clocks, sessions, dispatch, clients. None of openraft's or RocksDB's types leave this crate.
+
+mod cluster;
+mod codec;
+mod compaction;
+mod config;
+mod digest;
+mod elector;
+mod entry_cache;
+mod errors;
+mod fatal;
+mod identity;
+mod leadership;
+mod log_meter;
+mod log_store;
+mod machine;
+mod member;
+mod node;
+mod peer;
+mod reads;
+mod records;
+mod running;
+mod runtime;
+mod snapshot_files;
+mod state_machine;
+mod status;
+#[cfg(test)]
+mod store_suite;
+mod types;
+mod watchdog;
+
+pub use config::{BadConfig, COMMAND_BYTES_CEILING, RaftConfig};
+pub use digest::Digests;
+pub use errors::{ClusterError, NotLeader, OpenError, ProposeError};
+pub use identity::Identity;
+pub use leadership::Leadership;
+pub use member::{BadClusterId, ClusterId, MAX_MEMBER_TEXT_BYTES, MemberRecord};
+pub use node::Node;
+pub use peer::PeerService;
+pub use status::{NodeStatus, PeerStatus, Role};

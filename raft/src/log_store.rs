@@ -19,13 +19,16 @@ use rollout_storage::RaftLog;
 use tokio::sync::oneshot;
 
 use crate::codec::{
-    decode_entry, decode_log_id, decode_vote, encode_entry, encode_log_id, encode_vote, entry_log_id,
+    decode_entry, decode_log_id, decode_vote, encode_entry, encode_log_id, encode_vote,
+    entry_log_id,
 };
 use crate::entry_cache::EntryCache;
+use crate::log_meter::LogMeter;
 use crate::types::{Entry, LogId, Types, Vote};
 
 const VOTE: &str = "vote";
 const COMMITTED: &str = "committed";
+const SIZES: &str = "sizes";
 
 /// Bytes of entries read at once for replication or apply.
 pub(crate) const READ_BYTES: usize = 1 << 20;
@@ -39,6 +42,7 @@ pub(crate) struct LogStore {
     log: RaftLog,
     cache: Arc<Mutex<EntryCache>>,
     vote: Arc<Mutex<Option<Vote>>>,
+    meter: Arc<Mutex<LogMeter>>,
 }
 
 pub(crate) fn io_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
@@ -47,13 +51,18 @@ pub(crate) fn io_error(error: impl std::error::Error + Send + Sync + 'static) ->
 
 impl LogStore {
     /// Wraps an open log and reads its vote.
-    pub(crate) fn new(log: RaftLog) -> Result<Self, io::Error> {
+    pub(crate) fn new(log: RaftLog, keep_bytes: u64) -> Result<Self, io::Error> {
         let vote = match log.meta(VOTE).map_err(io_error)? {
             Some(bytes) => Some(decode_vote(Bytes::from(bytes))?),
             None => None,
         };
+        let meter = match log.meta(SIZES).map_err(io_error)? {
+            Some(bytes) => LogMeter::decode(keep_bytes, &bytes),
+            None => LogMeter::new(keep_bytes),
+        };
         Ok(Self {
             log,
+            meter: Arc::new(Mutex::new(meter)),
             cache: Arc::new(Mutex::new(EntryCache::new(CACHE_BYTES))),
             vote: Arc::new(Mutex::new(vote)),
         })
@@ -63,6 +72,11 @@ impl LogStore {
     pub(crate) fn is_pristine(&self) -> bool {
         let bounds = self.log.bounds();
         bounds.purged.is_none() && bounds.last.is_none() && self.vote.lock().is_none()
+    }
+
+    /// The log below, for its counters.
+    pub(crate) fn log(&self) -> &RaftLog {
+        &self.log
     }
 
     /// The last purged and the last log id; the latter falls back to the former.
@@ -93,6 +107,21 @@ impl LogStore {
         })
         .await
         .map_err(io_error)?
+    }
+
+    /// The log's bytes, and where in it they are.
+    pub(crate) fn meter(&self) -> LogMeter {
+        self.meter.lock().clone()
+    }
+
+    fn measure(&self, first: u64, records: &[Vec<u8>]) -> Result<(), io::Error> {
+        let mut meter = self.meter.lock();
+        let mut marked = false;
+        for (index, record) in (first..).zip(records) {
+            marked |= meter.appended(index, record.len() as u64);
+        }
+        // Part of the same write-ahead log; a mark that is lost with its entries is no loss.
+        if marked { self.log.put_meta(SIZES, &meter.encode()).map_err(io_error) } else { Ok(()) }
     }
 
     /// A range as its first index and the one after its last.
@@ -129,7 +158,11 @@ impl RaftLogReader<Types> for LogStore {
         self.read(from, end, usize::MAX).await
     }
 
-    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
+    async fn limited_get_log_entries(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Entry>, io::Error> {
         self.read(start, end, READ_BYTES).await
     }
 
@@ -204,6 +237,7 @@ impl RaftLogStorage<Types> for LogStore {
         if let Some(first) = entries.first() {
             let records: Vec<Vec<u8>> = entries.iter().map(encode_entry).collect();
             self.log.append(first.index(), &records).map_err(io_error)?;
+            self.measure(first.index(), &records)?;
             let mut cache = self.cache.lock();
             entries.into_iter().for_each(|entry| cache.push(entry));
         }
@@ -214,11 +248,13 @@ impl RaftLogStorage<Types> for LogStore {
     async fn truncate_after(&mut self, last_kept: Option<LogId>) -> Result<(), io::Error> {
         let last_kept = last_kept.map(|id| id.index());
         self.cache.lock().truncate(last_kept.map_or(0, |index| index + 1));
+        self.meter.lock().truncated(last_kept.map_or(0, |index| index + 1));
         self.log.truncate_after(last_kept).map_err(io_error)
     }
 
     async fn purge(&mut self, up_to: LogId) -> Result<(), io::Error> {
         self.cache.lock().purge(up_to.index());
+        self.meter.lock().purged(up_to.index());
         self.log.purge(up_to.index(), &encode_log_id(&up_to)).map_err(io_error)
     }
 }

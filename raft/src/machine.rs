@@ -13,7 +13,7 @@ use openraft::entry::RaftEntry;
 use parking_lot::RwLock;
 use rollout_ledger::{EntryId, Ledger, Reply};
 use rollout_storage::{ImageBatch, ImageReader, ImageStore, StorageError};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedMutexGuard, watch};
 
 use crate::codec::{
     decode_log_id, decode_stored_membership, encode_log_id, encode_stored_membership,
@@ -37,6 +37,9 @@ pub(crate) enum LoadError {
     #[error("the image of the ledger is inconsistent: {0}")]
     Inconsistent(String),
 }
+
+/// The position of the image on disk, and the right to change it.
+pub(crate) type ImageGuard = OwnedMutexGuard<Option<LogId>>;
 
 /// What changes when an entry is applied.
 pub(crate) struct State {
@@ -160,36 +163,43 @@ impl Machine {
         }
     }
 
+    async fn lock_image(&self) -> ImageGuard {
+        self.shared.imaged.clone().lock_owned().await
+    }
+
     /// Writes what changed to the image, and returns the position that is durable then.
     pub(crate) async fn flush(&self) -> Result<Option<LogId>, StorageError> {
-        let mut imaged = self.shared.imaged.lock().await;
-        self.flush_locked(&mut imaged).await?;
+        let imaged = self.flush_locked(self.lock_image().await).await?;
         Ok(*imaged)
     }
 
-    async fn flush_locked(&self, imaged: &mut Option<LogId>) -> Result<(), StorageError> {
+    /// The guard goes to the thread that writes: a caller that is dropped meanwhile does not let a second writer in.
+    async fn flush_locked(&self, mut imaged: ImageGuard) -> Result<ImageGuard, StorageError> {
         let (batch, applied) = {
             let mut state = self.shared.state.write();
             if state.applied == *imaged {
-                return Ok(());
+                return Ok(imaged);
             }
             self.shared.pending_bytes.store(0, Ordering::Relaxed);
             (batch_of(&mut state), state.applied)
         };
-        let image = self.shared.image.clone();
-        blocking(move || image.write(batch)).await?;
-        *imaged = applied;
-        self.shared.imaged_next.store(next_index(applied), Ordering::Release);
-        Ok(())
+        let shared = self.shared.clone();
+        blocking(move || {
+            shared.image.write(batch)?;
+            *imaged = applied;
+            shared.imaged_next.store(next_index(applied), Ordering::Release);
+            Ok(imaged)
+        })
+        .await
     }
 
     /// Makes a snapshot of the state as of now, or a little later, and returns its metadata.
     pub(crate) async fn snapshot(&self) -> Result<SnapshotMeta, LoadError> {
-        let mut imaged = self.shared.imaged.lock().await;
-        self.flush_locked(&mut imaged).await?;
+        let imaged = self.flush_locked(self.lock_image().await).await?;
         let image = self.shared.image.clone();
         blocking(move || {
             let snapshot = image.snapshot()?;
+            drop(imaged);
             meta_of(&snapshot.open_image()?)
         })
         .await
@@ -201,34 +211,33 @@ impl Machine {
         meta: &SnapshotMeta,
         staged: rollout_storage::Staged,
     ) -> Result<(), LoadError> {
-        let mut imaged = self.shared.imaged.lock().await;
-        let (image, cluster, expected) =
-            (self.shared.image.clone(), self.shared.cluster, meta.last_log_id);
-        let state = blocking(move || {
+        let mut imaged = self.lock_image().await;
+        let (shared, expected) = (self.shared.clone(), meta.last_log_id);
+        blocking(move || {
             let found = meta_of(&staged.open_image()?)?;
             if found.last_log_id != expected {
-                let text = format!("expected {expected:?}, the image holds {:?}", found.last_log_id);
+                let text =
+                    format!("expected {expected:?}, the image holds {:?}", found.last_log_id);
                 return Err(LoadError::Inconsistent(text));
             }
-            image.install(staged)?;
+            shared.image.install(staged)?;
             // The received image is from now on the snapshot that this member would pass on.
-            image.snapshot()?;
-            load_state(cluster, &image)
+            shared.image.snapshot()?;
+            let state = load_state(shared.cluster, &shared.image)?;
+            let applied = state.applied;
+            *shared.state.write() = state;
+            *imaged = applied;
+            shared.pending_bytes.store(0, Ordering::Relaxed);
+            shared.imaged_next.store(next_index(applied), Ordering::Release);
+            shared.applied_next.send_replace(next_index(applied));
+            Ok(())
         })
-        .await?;
-        let applied = state.applied;
-        *self.shared.state.write() = state;
-        *imaged = applied;
-        self.shared.pending_bytes.store(0, Ordering::Relaxed);
-        self.shared.imaged_next.store(next_index(applied), Ordering::Release);
-        self.shared.applied_next.send_replace(next_index(applied));
-        Ok(())
+        .await
     }
 
     /// Computes this member's digests as of the entry just applied; see `digest`.
     pub(crate) async fn digest_now(&self, index: u64) -> Result<(), StorageError> {
-        let mut imaged = self.shared.imaged.clone().lock_owned().await;
-        self.flush_locked(&mut imaged).await?;
+        let imaged = self.flush_locked(self.lock_image().await).await?;
         let (chain, state) = self.read(|state| (state.ledger.chain(), state.ledger.state_digest()));
         let image = self.shared.image.clone();
         self.shared.digests.compute(index, chain, state, image, imaged);

@@ -80,7 +80,9 @@ impl MemberRecord {
                 return Some(format!("member {:?} has no {what}", self.name));
             }
             if text.len() > MAX_MEMBER_TEXT_BYTES {
-                return Some(format!("the {what} of a member exceeds {MAX_MEMBER_TEXT_BYTES} bytes"));
+                return Some(format!(
+                    "the {what} of a member exceeds {MAX_MEMBER_TEXT_BYTES} bytes"
+                ));
             }
         }
         (self.version_min > self.version_max).then(|| {
@@ -101,7 +103,9 @@ mod tests {
         let id = ClusterId([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 254, 255]);
         assert_eq!(id.to_string(), "000102030405060708090a0b0c0dfeff");
         assert_eq!(id.to_string().parse::<ClusterId>(), Ok(id));
-        for bad in ["", "00", "000102030405060708090A0B0C0DFEFF", "000102030405060708090a0b0c0dfefg"] {
+        for bad in
+            ["", "00", "000102030405060708090A0B0C0DFEFF", "000102030405060708090a0b0c0dfefg"]
+        {
             assert!(bad.parse::<ClusterId>().is_err(), "{bad}");
         }
     }

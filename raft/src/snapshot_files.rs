@@ -42,6 +42,8 @@ pub(crate) fn for_each_piece<E: From<StorageError>>(
 pub(crate) fn stage_copy(image: &ImageStore, taken: &Snapshot) -> Result<Staged, StorageError> {
     let manifest = taken.manifest()?;
     let staging = image.stage()?;
-    for_each_piece(taken, &manifest, |name, offset, bytes| staging.write_file(name, offset, bytes))?;
+    for_each_piece(taken, &manifest, |name, offset, bytes| {
+        staging.write_file(name, offset, bytes)
+    })?;
     staging.finish(&manifest)
 }

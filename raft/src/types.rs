@@ -7,7 +7,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use openraft::alias::{EntryOf, LogIdOf, MembershipOf, SnapshotMetaOf, StoredMembershipOf, VoteOf};
+use openraft::alias::{EntryOf, LogIdOf, SnapshotMetaOf, StoredMembershipOf, VoteOf};
 use rollout_ledger::Reply;
 
 use crate::member::MemberRecord;
@@ -56,13 +56,13 @@ openraft::declare_raft_types!(
 pub(crate) type Entry = EntryOf<Types>;
 pub(crate) type LogId = LogIdOf<Types>;
 pub(crate) type Vote = VoteOf<Types>;
-pub(crate) type Membership = MembershipOf<Types>;
+pub(crate) type Membership = openraft::Membership<u64, MemberRecord>;
 pub(crate) type StoredMembership = StoredMembershipOf<Types>;
 pub(crate) type SnapshotMeta = SnapshotMetaOf<Types>;
 
 /// A log id from its two numbers.
 pub(crate) fn log_id(term: u64, index: u64) -> LogId {
-    LogId::new(openraft::impls::leader_id_std::CommittedLeaderId::new(term), index)
+    LogId::new(term.into(), index)
 }
 
 /// The term under which an entry was proposed.

@@ -178,7 +178,8 @@ fn get_membership(input: &mut In) -> Result<Membership, CodecError> {
         let id = input.u64("member id")?;
         nodes.insert(id, get_member(input)?);
     }
-    Membership::new(joint, nodes).map_err(|error| CodecError::Invalid("membership", error.to_string()))
+    Membership::new(joint, nodes)
+        .map_err(|error| CodecError::Invalid("membership", error.to_string()))
 }
 
 pub(super) fn put_stored_membership(out: &mut Out, stored: &StoredMembership) {

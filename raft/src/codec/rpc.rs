@@ -10,8 +10,8 @@ use openraft::raft::{
 };
 
 use super::entry::{
-    decode_entry, encoded_entry_len, get_log_id, get_stored_membership, get_vote, put_entry, put_log_id,
-    put_stored_membership, put_vote,
+    decode_entry, encoded_entry_len, get_log_id, get_stored_membership, get_vote, put_entry,
+    put_log_id, put_stored_membership, put_vote,
 };
 use super::wire::{CodecError, In, Out};
 use crate::types::{SnapshotMeta, Types, Vote};

@@ -110,7 +110,11 @@ impl In {
     }
 
     /// A count of things of at least `min_bytes` each, so that a damaged count cannot make us allocate.
-    pub(super) fn count(&mut self, min_bytes: usize, what: &'static str) -> Result<usize, CodecError> {
+    pub(super) fn count(
+        &mut self,
+        min_bytes: usize,
+        what: &'static str,
+    ) -> Result<usize, CodecError> {
         let count = self.u32(what)? as usize;
         if count.saturating_mul(min_bytes) > self.0.len() {
             return Err(CodecError::Short(what));

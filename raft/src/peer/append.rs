@@ -30,8 +30,7 @@ const OPEN_LIMIT: Duration = Duration::from_secs(1);
 type Answer = Result<StreamAppendResult<Types>, RPCError<Types>>;
 
 fn read(context: &PeerContext, from: u64, message: Result<PeerMessage, Status>) -> Answer {
-    let payload =
-        message.and_then(|message| context.open(from, message)).map_err(unreachable)?;
+    let payload = message.and_then(|message| context.open(from, message)).map_err(unreachable)?;
     Ok(decode_append_result(payload).map_err(unreachable)?)
 }
 

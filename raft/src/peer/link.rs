@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::{Stream, StreamExt};
 use openraft::alias::SnapshotOf;
 use openraft::base::{BoxFuture, BoxStream};
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
@@ -17,7 +18,6 @@ use openraft::raft::{
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
-use futures::{Stream, StreamExt};
 use rollout_proto::v1::PeerMessage;
 use rollout_proto::v1::peer_client::PeerClient;
 use tonic::transport::Channel;
@@ -30,16 +30,15 @@ use super::snapshot::send_snapshot;
 use crate::codec::{
     decode_transfer_reply, decode_vote_response, encode_transfer, encode_vote_request,
 };
-use crate::member::{ClusterId, MemberRecord};
+use crate::member::MemberRecord;
 use crate::state_machine::SnapshotData;
 use crate::types::{Types, Vote};
 
 /// Who speaks: what every outgoing message says of its sender.
 pub(crate) struct PeerContext {
-    pub(crate) cluster: ClusterId,
     pub(crate) cluster_text: String,
     pub(crate) me: u64,
-    pub(crate) dialer: Dialer,
+    pub(crate) dialer: Arc<Dialer>,
 }
 
 impl PeerContext {
@@ -49,7 +48,8 @@ impl PeerContext {
 
     /// The payload of an answer of `from`, which must be of this cluster and for this member.
     pub(crate) fn open(&self, from: u64, message: PeerMessage) -> Result<Bytes, Status> {
-        if message.cluster_id != self.cluster_text || message.from != from || message.to != self.me {
+        if message.cluster_id != self.cluster_text || message.from != from || message.to != self.me
+        {
             return Err(Status::failed_precondition(format!(
                 "the answer is of member {} of cluster {} for member {}, expected member {from} of cluster {}",
                 message.from, message.cluster_id, message.to, self.cluster_text
@@ -153,9 +153,15 @@ impl RaftNetworkV2<Types> for PeerLink {
             match self.lane {
                 Lane::Heartbeat => {
                     let context = &self.context;
-                    let answer =
-                        BeatStream::beat(&mut self.beat, context, self.target, client, input, option)
-                            .await?;
+                    let answer = BeatStream::beat(
+                        &mut self.beat,
+                        context,
+                        self.target,
+                        client,
+                        input,
+                        option,
+                    )
+                    .await?;
                     let answer: BoxStream<'s, _> = Box::pin(futures::stream::iter(answer.map(Ok)));
                     Ok(answer)
                 }
@@ -213,7 +219,8 @@ impl RaftNetworkV2<Types> for PeerLink {
         option: RPCOption,
     ) -> Result<TransferLeaderResponse<Types>, RPCError<Types>> {
         let payload = encode_transfer(&request);
-        let call = async |mut client: PeerClient<Channel>, request| client.transfer_leader(request).await;
+        let call =
+            async |mut client: PeerClient<Channel>, request| client.transfer_leader(request).await;
         let answer = self.unary(payload, option.soft_ttl(), call).await?;
         Ok(decode_transfer_reply(answer).map_err(unreachable)?)
     }

@@ -65,7 +65,7 @@ impl Drop for StreamGuard {
         entry.streams -= 1;
         if entry.streams == 0 {
             // A full queue loses nothing but speed.
-            drop(self.presence.lost.try_send(self.member));
+            self.presence.lost.try_send(self.member).ok();
         }
     }
 }

@@ -41,9 +41,9 @@ impl PeerService {
     }
 
     fn running(&self) -> Result<Arc<Running>, Status> {
-        self.node
-            .running()
-            .ok_or_else(|| Status::failed_precondition("this member waits to be adopted by a cluster"))
+        self.node.running().ok_or_else(|| {
+            Status::failed_precondition("this member waits to be adopted by a cluster")
+        })
     }
 
     /// The running member and the payload of a message that is meant for it.
@@ -147,7 +147,8 @@ impl Peer for PeerService {
             let to = asker.load(Ordering::Acquire);
             Ok(running.context.frame(to, encode_append_result(&answer)))
         });
-        let last = stream::once(async move { refused.lock().take() }).filter_map(|s| async { s.map(Err) });
+        let last =
+            stream::once(async move { refused.lock().take() }).filter_map(|s| async { s.map(Err) });
         Ok(Response::new(Box::pin(answers.chain(last))))
     }
 
@@ -158,7 +159,10 @@ impl Peer for PeerService {
         Ok(Response::new(running.context.frame(from, encode_vote_response(&answer))))
     }
 
-    async fn pre_vote(&self, request: Request<PeerMessage>) -> Result<Response<PeerMessage>, Status> {
+    async fn pre_vote(
+        &self,
+        request: Request<PeerMessage>,
+    ) -> Result<Response<PeerMessage>, Status> {
         let (running, from, payload) = self.open(request.into_inner())?;
         let request = decode_vote_request(payload).map_err(malformed)?;
         let answer = running.raft.pre_vote(request).await.map_err(stopping)?;
@@ -211,7 +215,10 @@ impl Peer for PeerService {
         }))
     }
 
-    async fn adopt(&self, request: Request<AdoptRequest>) -> Result<Response<AdoptResponse>, Status> {
+    async fn adopt(
+        &self,
+        request: Request<AdoptRequest>,
+    ) -> Result<Response<AdoptResponse>, Status> {
         let request = request.into_inner();
         let cluster = request.cluster_id.parse().map_err(malformed)?;
         self.node

@@ -4,21 +4,19 @@
 //! announced; until then it lies in a staging directory that goes with the stream.
 //! Absent: resuming a broken transfer: it starts again.
 
-use rollout_proto::v1::peer_client::PeerClient;
-use rollout_proto::v1::{SnapshotBytes, SnapshotChunk, snapshot_chunk::Kind};
-use rollout_storage::{ImageStore, Manifest, ManifestFile, Staged, StorageError};
 use openraft::alias::SnapshotOf;
 use openraft::errors::StreamingError;
 use openraft::raft::SnapshotResponse;
+use rollout_proto::v1::peer_client::PeerClient;
+use rollout_proto::v1::{SnapshotBytes, SnapshotChunk, snapshot_chunk::Kind};
+use rollout_storage::{ImageStore, Manifest, ManifestFile, Staged, StorageError};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use super::link::{PeerContext, unreachable};
-use crate::codec::{
-    SnapshotHeader, SnapshotPart, decode_vote, encode_snapshot_header,
-};
+use crate::codec::{SnapshotHeader, SnapshotPart, decode_vote, encode_snapshot_header};
 use crate::machine::blocking;
 use crate::snapshot_files::for_each_piece;
 use crate::state_machine::SnapshotData;
@@ -54,13 +52,22 @@ pub(super) async fn send_snapshot(
     let (cluster, me, meta) = (context.cluster_text.clone(), context.me, snapshot.meta);
     let (ahead, pieces) = mpsc::channel(PIECES_AHEAD);
     let reading = blocking(move || {
-        let chunk = |kind| SnapshotChunk { cluster_id: cluster.clone(), from: me, to: target, kind: Some(kind) };
+        let chunk = |kind| SnapshotChunk {
+            cluster_id: cluster.clone(),
+            from: me,
+            to: target,
+            kind: Some(kind),
+        };
         let send = |kind| ahead.blocking_send(chunk(kind)).map_err(|_| Stopped::Receiver);
         let manifest = taken.manifest()?;
         let files = manifest
             .files
             .iter()
-            .map(|file| SnapshotPart { name: file.name.clone(), bytes: file.len, digest: file.blake3 })
+            .map(|file| SnapshotPart {
+                name: file.name.clone(),
+                bytes: file.len,
+                digest: file.blake3,
+            })
             .collect();
         let header = encode_snapshot_header(&SnapshotHeader { vote, meta, files });
         send(Kind::Header(header.into()))?;
@@ -91,7 +98,11 @@ pub(super) async fn receive_files(
         files: header
             .files
             .iter()
-            .map(|file| ManifestFile { name: file.name.clone(), len: file.bytes, blake3: file.digest })
+            .map(|file| ManifestFile {
+                name: file.name.clone(),
+                len: file.bytes,
+                blake3: file.digest,
+            })
             .collect(),
     };
     let (ahead, mut pieces) = mpsc::channel::<SnapshotBytes>(PIECES_AHEAD);
@@ -112,12 +123,18 @@ pub(super) async fn receive_files(
                 }
             }
             Some(Kind::Done(true)) if !complete => complete = true,
-            _ => return Err(Status::invalid_argument("a snapshot is header, files, done, in this order")),
+            _ => {
+                return Err(Status::invalid_argument(
+                    "a snapshot is header, files, done, in this order",
+                ));
+            }
         }
     }
     drop(ahead);
-    let failed = |error: StorageError| Status::internal(format!("the snapshot was not stored: {error}"));
-    let staging = writing.await.map_err(|error| Status::internal(error.to_string()))?.map_err(failed)?;
+    let failed =
+        |error: StorageError| Status::internal(format!("the snapshot was not stored: {error}"));
+    let staging =
+        writing.await.map_err(|error| Status::internal(error.to_string()))?.map_err(failed)?;
     if !complete {
         return Err(Status::aborted("the snapshot ended before its last piece"));
     }

@@ -1,0 +1,103 @@
+//! Owns: the errors of this crate's interface.
+//!
+//! Invariant: an error says whether a command may have been applied.
+//! Absent: wire codes; the coordinator maps these.
+
+use rollout_storage::StorageError;
+
+use crate::config::BadConfig;
+use crate::member::MemberRecord;
+
+/// This member does not lead, or cannot prove that it does.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("this member does not lead; {}", hint(leader.as_ref()))]
+pub struct NotLeader {
+    /// Who does, where it is known.
+    pub leader: Option<MemberRecord>,
+}
+
+fn hint(leader: Option<&MemberRecord>) -> String {
+    match leader {
+        Some(leader) => format!("{} at {} does", leader.name, leader.client_addr),
+        None => "no leader is known".to_owned(),
+    }
+}
+
+/// Why a command has no reply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// Not appended, and never will be: this member does not lead in the given epoch.
+    #[error("this member does not lead in that epoch; {}", hint(leader.as_ref()))]
+    NotLeader {
+        /// Who leads, where it is known. It may be this member, in a later epoch.
+        leader: Option<MemberRecord>,
+    },
+    /// Appended, then leadership was lost: it may be applied, or not.
+    #[error("leadership was lost while the command was under way: its outcome is unknown")]
+    Unknown,
+    /// Not appended: consensus has ended in this process.
+    #[error("this member is stopping")]
+    Stopped,
+    /// Not appended: over [`crate::RaftConfig::command_bytes_max`].
+    #[error("the command has {bytes} bytes, the most is {max}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The bound.
+        max: usize,
+    },
+}
+
+/// Why a member does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The configuration cannot work.
+    #[error(transparent)]
+    Config(#[from] BadConfig),
+    /// The disk refused, or its content is damaged or somebody else's.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] rollout_proto::TlsError),
+    /// The data directory contradicts itself.
+    #[error("{dir}: {what}")]
+    Contradiction {
+        /// The directory.
+        dir: String,
+        /// What contradicts what, and what to do.
+        what: String,
+    },
+    /// Consensus could not be started from what the disk holds.
+    #[error("consensus cannot start: {0}")]
+    Start(String),
+}
+
+/// Why a cluster was not formed, or a member not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The list of members cannot form a cluster.
+    #[error("{0}")]
+    BadMembers(String),
+    /// A member could not be asked. Nothing irreversible has happened: try again.
+    #[error("member {name} at {addr} cannot be reached: {why}")]
+    Unreachable {
+        /// Its name.
+        name: String,
+        /// The address that was dialled.
+        addr: String,
+        /// The phase and the error.
+        why: String,
+    },
+    /// A member is not what the request says. Nothing was changed at it.
+    #[error("{0}")]
+    Refused(String),
+    /// This member does not lead.
+    #[error(transparent)]
+    NotLeader(#[from] NotLeader),
+    /// It was begun and did not end in time; ask for the members to see how far it came.
+    #[error("{0}")]
+    Unfinished(String),
+}

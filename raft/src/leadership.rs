@@ -1,0 +1,82 @@
+//! Owns: who leads, as far as this member knows.
+//!
+//! Invariant: `Leader` is said only of a vote that a quorum granted to this member.
+//! Absent: permission to dispatch. That takes a barrier and an open epoch; see [`crate::Node::barrier`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use openraft::async_runtime::WatchReceiver;
+use tokio::sync::watch;
+
+use crate::fatal::stop_process;
+use crate::member::MemberRecord;
+use crate::running::Running;
+
+/// Who leads, as far as this member knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leadership {
+    /// This member was elected in `term`. It may have been deposed since, without knowing.
+    Leader {
+        /// The term.
+        term: u64,
+    },
+    /// Somebody else leads, or nobody that is known.
+    Follower {
+        /// The leader, where one is known.
+        leader: Option<MemberRecord>,
+        /// The highest term seen.
+        term: u64,
+    },
+    /// Consensus has ended in this process.
+    Stopped,
+}
+
+/// Follows openraft's metrics until consensus ends. Ends the process if it ended by itself.
+pub(crate) async fn watch(running: Arc<Running>, told: watch::Sender<Leadership>) {
+    let mut metrics = running.raft.metrics();
+    loop {
+        let (now, ended) = {
+            let metrics = metrics.borrow_and_update();
+            (current(&running, &metrics), metrics.running_state.clone().err())
+        };
+        if let Some(fatal) = ended {
+            told.send_replace(Leadership::Stopped);
+            if !running.closing.load(Ordering::Acquire) {
+                stop_process(&format!("consensus has ended: {fatal}"));
+            }
+            return;
+        }
+        told.send_if_modified(|known| {
+            let changed = *known != now;
+            if changed {
+                tracing::info!(leadership = ?now, "leadership changed");
+                *known = now;
+            }
+            changed
+        });
+        if metrics.changed().await.is_err() {
+            told.send_replace(Leadership::Stopped);
+            if !running.closing.load(Ordering::Acquire) {
+                stop_process("consensus has ended without a reason");
+            }
+            return;
+        }
+    }
+}
+
+fn current(running: &Running, metrics: &openraft::RaftMetrics<crate::types::Types>) -> Leadership {
+    let vote = &metrics.vote;
+    if metrics.state.is_leader()
+        && vote.is_committed()
+        && vote.leader_id().voted_for == running.context.me
+        && metrics.current_leader == Some(running.context.me)
+    {
+        return Leadership::Leader { term: vote.leader_id().term };
+    }
+    let leader = metrics
+        .current_leader
+        .filter(|id| *id != running.context.me)
+        .and_then(|id| metrics.membership_config.get_node(&id).cloned());
+    Leadership::Follower { leader, term: metrics.current_term }
+}

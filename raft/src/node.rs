@@ -1,0 +1,414 @@
+//! Owns: the interface of this crate: one member, from waiting to be adopted to shutting down.
+//!
+//! Invariant: without an identity on disk there is no consensus in this process, so an emptied directory never
+//! votes.
+//! Absent: openraft's types. They end here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::Instant;
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::ClientWriteError;
+use openraft::impls::ProgressResponder;
+use parking_lot::RwLock;
+use rollout_ledger::{Ledger, Reply};
+use rollout_proto::v1::peer_server::PeerServer;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::cluster;
+use crate::config::RaftConfig;
+use crate::digest::Digests;
+use crate::errors::{ClusterError, NotLeader, OpenError, ProposeError};
+use crate::identity::{Identity, contradiction};
+use crate::leadership::Leadership;
+use crate::log_store::LogStore;
+use crate::member::{ClusterId, MemberRecord};
+use crate::peer::{Dialer, MESSAGE_BYTES_MAX, PeerService};
+use crate::reads;
+use crate::running::{LOG_DIR, Running, Stores};
+use crate::runtime::OwnRuntime;
+use crate::status::NodeStatus;
+use crate::types::Command;
+
+/// One member of a cluster, or a process that waits to become one. Clones share it.
+#[derive(Clone)]
+pub struct Node {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: RaftConfig,
+    running: RwLock<Option<Arc<Running>>>,
+    /// Held while the member is being adopted.
+    adopting: tokio::sync::Mutex<()>,
+    leadership: watch::Sender<Leadership>,
+    dialer: Arc<Dialer>,
+    // Last: what runs on it is dropped before it.
+    runtime: OwnRuntime,
+}
+
+impl Node {
+    /// Opens the data directory. With an identity in it, loads the image, replays the log and takes part in
+    /// consensus; without one, waits for [`adopt`](Self::adopt).
+    ///
+    /// Refuses a directory that contradicts the configuration or itself, naming both sides.
+    pub async fn open(config: RaftConfig) -> Result<Self, OpenError> {
+        config.validate()?;
+        let dialer = Arc::new(Dialer::new(&config)?);
+        let runtime = OwnRuntime::new(config.threads)?;
+        let node = Self {
+            inner: Arc::new(Inner {
+                config,
+                running: RwLock::new(None),
+                adopting: tokio::sync::Mutex::new(()),
+                leadership: watch::Sender::new(Leadership::Follower { leader: None, term: 0 }),
+                dialer,
+                runtime,
+            }),
+        };
+        let config = node.inner.config.clone();
+        let found = node.blocking(move || {
+            let identity = Identity::load(&config)?;
+            match identity {
+                Some(identity) => Ok(Some((identity, Stores::open(&config.data_dir)?))),
+                None => refuse_orphans(&config).map(|()| None),
+            }
+        });
+        match found.await? {
+            Some((identity, stores)) => node.start(identity, stores).await?,
+            None => {
+                tracing::info!(name = node.inner.config.name, "waiting to be adopted by a cluster")
+            }
+        }
+        Ok(node)
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, OpenError> + Send + 'static,
+    ) -> Result<T, OpenError> {
+        let ended = |error: tokio::task::JoinError| OpenError::Start(error.to_string());
+        self.inner.runtime.handle().spawn_blocking(work).await.map_err(ended)?
+    }
+
+    async fn start(&self, identity: Identity, stores: Stores) -> Result<(), OpenError> {
+        let (config, told) = (self.inner.config.clone(), self.inner.leadership.clone());
+        let dialer = self.inner.dialer.clone();
+        let starting = Running::start(config, identity, stores, dialer, told);
+        let ended = |error: tokio::task::JoinError| OpenError::Start(error.to_string());
+        let running = self.inner.runtime.handle().spawn(starting).await.map_err(ended)??;
+        let identity = &running.identity;
+        tracing::info!(cluster = %identity.cluster_id, id = identity.member_id, "consensus has started");
+        *self.inner.running.write() = Some(running);
+        Ok(())
+    }
+
+    pub(crate) fn running(&self) -> Option<Arc<Running>> {
+        self.inner.running.read().clone()
+    }
+
+    fn leading(&self) -> Result<Arc<Running>, NotLeader> {
+        self.running().ok_or(NotLeader { leader: None })
+    }
+
+    /// The configuration that this member was opened with.
+    pub fn config(&self) -> &RaftConfig {
+        &self.inner.config
+    }
+
+    /// The runtime on which consensus lives. Serving the peer port on it keeps heartbeats apart from other load.
+    pub fn runtime(&self) -> Handle {
+        self.inner.runtime.handle().clone()
+    }
+
+    /// Who this member is; `None` while it waits to be adopted.
+    pub fn identity(&self) -> Option<Identity> {
+        self.running().map(|running| running.identity.clone())
+    }
+
+    /// True while this member belongs to no cluster.
+    pub fn is_waiting(&self) -> bool {
+        self.running().is_none()
+    }
+
+    /// Forms a cluster of these members, of which this one is one, and returns its id.
+    ///
+    /// Draws a random cluster id, gives out ids 1 to n, makes every member part of it and only then starts it,
+    /// with all of them at once. All must be reachable and empty. It may be repeated after any failure, at the same
+    /// member, with the same list.
+    pub async fn bootstrap(&self, members: Vec<MemberRecord>) -> Result<ClusterId, ClusterError> {
+        let members = cluster::number_members(members)?;
+        let name = &self.inner.config.name;
+        let Some(me) = members.iter().find(|member| member.name == *name) else {
+            return Err(ClusterError::BadMembers(format!(
+                "{name:?} is not in the list of members"
+            )));
+        };
+        if let Some(running) = self.running()
+            && !running.store.is_pristine()
+        {
+            return self.formed_already(&running, &members);
+        }
+        let dialer = &*self.inner.dialer;
+        let others: Vec<_> = members.iter().filter(|member| member.id != me.id).cloned().collect();
+        let asked = others.iter().map(|member| cluster::hello(dialer, member));
+        let answers = futures::future::try_join_all(asked).await?;
+        let earlier = cluster::earlier_attempt(&others, &answers)?;
+        let own = self.identity().map(|identity| identity.cluster_id);
+        let id = match (own, earlier) {
+            (Some(own), Some(other)) if own != other => {
+                return Err(ClusterError::Refused(format!(
+                    "this member was adopted by {own}, others by {other}: two attempts; empty the data directory \
+                     of one"
+                )));
+            }
+            (own, other) => own.or(other).unwrap_or_else(cluster::random_cluster_id),
+        };
+        // This member first: a repeated attempt finds the same cluster id here.
+        let refused = |error: OpenError| ClusterError::Refused(error.to_string());
+        self.adopt(id, me.id, &me.name).await.map_err(refused)?;
+        let adopted = others.iter().map(|member| cluster::adopt(dialer, member, id));
+        futures::future::try_join_all(adopted).await?;
+        let running = self.leading()?;
+        cluster::initialize(&running, &members).await?;
+        tracing::info!(cluster = %id, members = members.len(), "a cluster was formed");
+        Ok(id)
+    }
+
+    fn formed_already(
+        &self,
+        running: &Running,
+        members: &[MemberRecord],
+    ) -> Result<ClusterId, ClusterError> {
+        let known: Vec<MemberRecord> =
+            self.members().into_iter().map(|(member, _)| member).collect();
+        if known == members {
+            return Ok(running.identity.cluster_id);
+        }
+        Err(ClusterError::Refused(format!(
+            "this member is part of cluster {} already, which has other members",
+            running.identity.cluster_id
+        )))
+    }
+
+    /// Makes this empty member part of a cluster, under an id that was never used before.
+    pub async fn adopt(
+        &self,
+        cluster_id: ClusterId,
+        member_id: u64,
+        name: &str,
+    ) -> Result<(), OpenError> {
+        let _alone = self.inner.adopting.lock().await;
+        let dir = &self.inner.config.data_dir;
+        if name != self.inner.config.name {
+            let what = format!("this member is called {:?}, not {name:?}", self.inner.config.name);
+            return Err(contradiction(dir, what));
+        }
+        if let Some(expected) = self.inner.config.cluster_id
+            && expected != cluster_id
+        {
+            let what =
+                format!("this member is configured for cluster {expected}, not {cluster_id}");
+            return Err(contradiction(dir, what));
+        }
+        let identity = Identity { cluster_id, member_id, name: name.to_owned() };
+        if let Some(found) = self.identity() {
+            if found == identity {
+                return Ok(());
+            }
+            let what =
+                format!("it is member {} of cluster {} already", found.member_id, found.cluster_id);
+            return Err(contradiction(dir, what));
+        }
+        let (config, created) = (self.inner.config.clone(), identity.clone());
+        let stores = self.blocking(move || {
+            let stores = Stores::open(&config.data_dir)?;
+            // Last, so that a directory with an identity is complete.
+            created.create(&config.data_dir)?;
+            Ok(stores)
+        });
+        self.start(identity, stores.await?).await
+    }
+
+    /// Brings an empty, waiting member into the cluster under a new id, in place of the one that has its name, if
+    /// one has. Returns its id. This member must lead.
+    pub async fn replace_member(&self, member: MemberRecord) -> Result<u64, ClusterError> {
+        cluster::replace_member(&*self.leading()?, member).await
+    }
+
+    /// Takes a member out of the cluster. This member must lead; it may name itself.
+    pub async fn remove_member(&self, name: &str) -> Result<(), ClusterError> {
+        cluster::remove_member(&*self.leading()?, name).await
+    }
+
+    /// Proposes a command, if this member still leads in term `epoch`, and waits until it is applied here. Returns
+    /// its log index and the ledger's replies.
+    pub async fn propose(
+        &self,
+        epoch: u64,
+        command: Vec<u8>,
+    ) -> Result<(u64, Vec<Reply>), ProposeError> {
+        let max = self.inner.config.command_bytes_max;
+        if command.len() > max {
+            return Err(ProposeError::TooLarge { bytes: command.len(), max });
+        }
+        let running = self.running().ok_or(ProposeError::NotLeader { leader: None })?;
+        let (responder, answer) = ProgressResponder::complete_only();
+        let command = Command(Bytes::from(command));
+        let sent = running.raft.write(command).with_leader(epoch).responder(responder).await;
+        if sent.is_err() {
+            return Err(ProposeError::Stopped);
+        }
+        match answer.await {
+            Ok(Ok(response)) => Ok((response.log_id.index(), response.data.0)),
+            Ok(Err(ClientWriteError::ForwardToLeader(forward))) => {
+                Err(ProposeError::NotLeader { leader: forward.leader_node })
+            }
+            // Discarded, superseded by a snapshot, or consensus ended: it may be committed by others.
+            Ok(Err(_)) | Err(_) => Err(ProposeError::Unknown),
+        }
+    }
+
+    /// Confirms with a quorum that this member leads, waits until it has applied everything committed before, and
+    /// returns the term in which it leads.
+    pub async fn barrier(&self) -> Result<u64, NotLeader> {
+        Ok(reads::confirm(&*self.leading()?).await?.0)
+    }
+
+    /// For a linearizable read: returns once this member has applied everything that was acknowledged before the
+    /// call, with the index up to which that is. Concurrent callers share one round of the quorum.
+    pub async fn read_index(&self) -> Result<u64, NotLeader> {
+        self.leading()?.reads.read().await
+    }
+
+    /// True while a quorum has acknowledged this leader within the lease, so that nobody else can have been elected.
+    /// Cheap enough to ask for every message.
+    pub fn lease_valid(&self) -> bool {
+        let Some(running) = self.running() else { return false };
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let acknowledged = metrics.last_quorum_acked.map(|at| *at);
+        metrics.state.is_leader()
+            && acknowledged.is_some_and(|at| at.elapsed() < running.config.lease())
+    }
+
+    /// Reads the ledger as of now. Do not block or call this crate from `f`: applying waits meanwhile. `None` while
+    /// this member belongs to no cluster.
+    pub fn with_ledger<R>(&self, f: impl FnOnce(&Ledger) -> R) -> Option<R> {
+        self.running().map(|running| running.machine.read(|state| f(&state.ledger)))
+    }
+
+    /// Waits until this member has applied `index`; false after `wait`.
+    pub async fn applied(&self, index: u64, wait: Duration) -> bool {
+        let Some(running) = self.running() else { return false };
+        let mut applied = running.machine.applied_next();
+        let reached = applied.wait_for(|next| *next > index);
+        matches!(tokio::time::timeout(wait, reached).await, Ok(Ok(_)))
+    }
+
+    /// Who leads, as far as this member knows, as it changes.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.inner.leadership.subscribe()
+    }
+
+    /// The members, with whether each has a vote, in the order of their ids.
+    pub fn members(&self) -> Vec<(MemberRecord, bool)> {
+        let Some(running) = self.running() else { return Vec::new() };
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let config = &metrics.membership_config;
+        let voters: Vec<u64> = config.voter_ids().collect();
+        config.nodes().map(|(id, member)| (member.clone(), voters.contains(id))).collect()
+    }
+
+    /// The log index of the list of members; it grows with every change.
+    pub fn membership_index(&self) -> u64 {
+        let Some(running) = self.running() else { return 0 };
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.log_id().map_or(0, |id| id.index())
+    }
+
+    /// The leader, this member included, where one is known.
+    pub fn leader(&self) -> Option<MemberRecord> {
+        let running = self.running()?;
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let id = metrics.current_leader?;
+        metrics.membership_config.get_node(&id).cloned()
+    }
+
+    /// This member's view of its own consensus.
+    pub fn status(&self) -> NodeStatus {
+        self.running().map_or_else(NodeStatus::waiting, |running| NodeStatus::of(&running))
+    }
+
+    /// This member's digests at `index`, an entry that asked for digests; `None` if they are not known after `wait`.
+    pub async fn digests(&self, index: u64, wait: Duration) -> Option<Digests> {
+        let running = self.running()?;
+        running.machine.digests().at(index, wait).await
+    }
+
+    /// Hands leadership to the named member, or to the most advanced one, and waits until it has left.
+    pub async fn transfer_leader(&self, to: Option<&str>) -> Result<(), ClusterError> {
+        cluster::transfer_leader(&*self.leading()?, to).await
+    }
+
+    /// Hands leadership over where possible, then ends consensus and closes the stores. Other clones see a stopped
+    /// member.
+    pub async fn shutdown(&self) {
+        let Some(running) = self.running() else { return };
+        if let Err(error) = cluster::transfer_leader(&running, None).await {
+            tracing::debug!(%error, "leadership was not handed over before the end");
+        }
+        self.stop().await;
+    }
+
+    /// Ends consensus and closes the stores without handing leadership over.
+    pub async fn stop(&self) {
+        let Some(running) = self.running() else { return };
+        let stopping = {
+            let running = running.clone();
+            async move { running.stop().await }
+        };
+        if let Err(error) = self.inner.runtime.handle().spawn(stopping).await {
+            tracing::warn!(%error, "this member did not stop cleanly");
+        }
+        *self.inner.running.write() = None;
+        self.inner.leadership.send_replace(Leadership::Stopped);
+    }
+
+    /// The service to mount on the peer port. The caller checks that the other side is a member.
+    pub fn peer_service(&self) -> PeerServer<PeerService> {
+        PeerServer::new(PeerService::new(self.clone()))
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("name", &self.inner.config.name).finish_non_exhaustive()
+    }
+}
+
+/// Refuses a directory that has a log with entries but no identity: its identity was lost. Blocks.
+fn refuse_orphans(config: &RaftConfig) -> Result<(), OpenError> {
+    let dir = &config.data_dir;
+    if !dir.join(LOG_DIR).is_dir() {
+        return Ok(());
+    }
+    // An adoption that died before its last step leaves empty stores behind.
+    let stores = Stores::open(dir)?;
+    let store = LogStore::new(stores.log, config.log_keep_bytes)
+        .map_err(|error| OpenError::Start(error.to_string()))?;
+    if store.is_pristine() {
+        return Ok(());
+    }
+    let what = "it has a log with votes or entries, but no file IDENTITY; restore that file, or replace this \
+                member under a new id with an empty directory";
+    Err(contradiction(dir, what.to_owned()))
+}

@@ -1,0 +1,102 @@
+//! Owns: connections to other members, shared by everyone who needs one to the same place for the same purpose.
+//!
+//! Invariant: a dead connection is noticed within seconds by pings, so a healed partition is used at once.
+//! Absent: names and certificates; `rollout-proto` decides how a connection is secured.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rollout_proto::v1::HelloRequest;
+use rollout_proto::v1::peer_client::PeerClient;
+use rollout_proto::{ChannelOptions, ClientTls, DialMap, Endpoint, TlsError, channel};
+use tonic::transport::Channel;
+
+use super::MESSAGE_BYTES_MAX;
+use crate::config::RaftConfig;
+use crate::member::MemberRecord;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Lane {
+    /// Log entries and votes.
+    Log,
+    /// Heartbeats alone.
+    Heartbeat,
+    /// Snapshots alone.
+    Snapshot,
+    /// Questions while a cluster is formed or changed.
+    Control,
+}
+
+/// Members notice within these that a connection is dead, so that a healed partition is used at once.
+const OPTIONS: ChannelOptions = ChannelOptions {
+    connect_timeout: Duration::from_millis(1000),
+    keepalive_interval: Duration::from_millis(1000),
+    keepalive_timeout: Duration::from_millis(1500),
+};
+
+/// An address that cannot be dialled.
+#[derive(Debug, thiserror::Error)]
+#[error("{addr}: {why}")]
+pub(crate) struct DialError {
+    addr: String,
+    why: String,
+}
+
+/// Makes connections and keeps them.
+pub(crate) struct Dialer {
+    map: DialMap,
+    tls: ClientTls,
+    /// By name, address and purpose. Members are few, and one that is out of use costs an idle entry.
+    channels: Mutex<HashMap<(String, String, Lane), Channel>>,
+}
+
+impl Dialer {
+    pub(crate) fn new(config: &RaftConfig) -> Result<Self, TlsError> {
+        Ok(Self {
+            map: config.dial_map.clone(),
+            tls: ClientTls::load(&config.security)?,
+            channels: Mutex::default(),
+        })
+    }
+
+    /// A client for `member`. Connects when it is first used, and again after a failure.
+    pub(crate) fn client(
+        &self,
+        member: &MemberRecord,
+        lane: Lane,
+    ) -> Result<PeerClient<Channel>, DialError> {
+        let channel = self.channel(member, lane)?;
+        Ok(PeerClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX))
+    }
+
+    fn channel(&self, member: &MemberRecord, lane: Lane) -> Result<Channel, DialError> {
+        let key = (member.name.clone(), member.peer_addr.clone(), lane);
+        let mut channels = self.channels.lock();
+        if let Some(channel) = channels.get(&key) {
+            return Ok(channel.clone());
+        }
+        let failed = |why: String| DialError { addr: member.peer_addr.clone(), why };
+        let endpoint = Endpoint::named(&member.name, &member.peer_addr)
+            .map_err(|error| failed(error.to_string()))?;
+        let channel = channel(&endpoint, &self.tls, &self.map, &OPTIONS)
+            .map_err(|error| failed(error.to_string()))?;
+        channels.insert(key, channel.clone());
+        Ok(channel)
+    }
+
+    /// Makes sure that votes can be asked for without connecting first. Failures show when they are.
+    pub(crate) async fn warm(&self, members: Vec<MemberRecord>) {
+        let greetings = members.iter().filter_map(|member| {
+            let mut client = self.client(member, Lane::Log).ok()?;
+            Some(async move { drop(client.hello(HelloRequest {}).await) })
+        });
+        drop(
+            tokio::time::timeout(OPTIONS.connect_timeout, futures::future::join_all(greetings))
+                .await,
+        );
+    }
+}

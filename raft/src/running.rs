@@ -1,0 +1,202 @@
+//! Owns: a member that belongs to a cluster: its storage, its consensus, and the tasks beside it.
+//!
+//! Invariant: it exists only where the data directory has an identity, and only one at a time in a process.
+//! Absent: the state before that; see `node`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use openraft::Raft;
+use openraft::async_runtime::WatchReceiver;
+use parking_lot::Mutex;
+use rollout_storage::{ImageStore, LogOptions, RaftLog};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::config::RaftConfig;
+use crate::errors::OpenError;
+use crate::identity::Identity;
+use crate::leadership::{self, Leadership};
+use crate::log_store::LogStore;
+use crate::machine::Machine;
+use crate::member::MemberRecord;
+use crate::peer::{Dialer, PeerContext, PeerLinks, Presence};
+use crate::reads::{self, ReadQueue};
+use crate::state_machine::StateMachine;
+use crate::types::Types;
+use crate::{compaction, elector, watchdog};
+
+/// The name of the log's directory below the data directory.
+pub(crate) const LOG_DIR: &str = "log";
+/// The name of the image's directory below the data directory.
+pub(crate) const IMAGE_DIR: &str = "image";
+
+/// A member that takes part in a cluster.
+pub(crate) struct Running {
+    pub(crate) identity: Identity,
+    pub(crate) config: RaftConfig,
+    pub(crate) context: Arc<PeerContext>,
+    pub(crate) raft: Raft<Types, StateMachine>,
+    pub(crate) store: LogStore,
+    pub(crate) machine: Machine,
+    pub(crate) presence: Presence,
+    pub(crate) reads: ReadQueue,
+    /// Set before an intended end, so that the end of consensus is not taken for a failure.
+    pub(crate) closing: AtomicBool,
+    /// Bytes of the image on disk, as last measured.
+    pub(crate) image_bytes: AtomicU64,
+    tasks: Mutex<Tasks>,
+}
+
+#[derive(Default)]
+struct Tasks {
+    /// End by themselves when consensus has.
+    finite: Vec<JoinHandle<()>>,
+    /// Wait for messages that may never come; nothing is lost when they are cut off.
+    endless: Vec<JoinHandle<()>>,
+}
+
+/// The durable parts of a member, open.
+pub(crate) struct Stores {
+    pub(crate) log: RaftLog,
+    pub(crate) image: ImageStore,
+}
+
+impl Stores {
+    /// Opens, or creates, both stores. Blocks.
+    pub(crate) fn open(dir: &Path) -> Result<Self, OpenError> {
+        let log = RaftLog::open(
+            &dir.join(LOG_DIR),
+            LogOptions {
+                // Decoded entries are cached above; the log itself keeps only its tail in memory.
+                ring_bytes: 1 << 20,
+                ..LogOptions::default()
+            },
+        )?;
+        let image = ImageStore::open(&dir.join(IMAGE_DIR))?;
+        Ok(Self { log, image })
+    }
+}
+
+impl Running {
+    /// Starts consensus on open stores. Runs on the runtime that consensus will live on.
+    pub(crate) async fn start(
+        config: RaftConfig,
+        identity: Identity,
+        stores: Stores,
+        dialer: Arc<Dialer>,
+        told: watch::Sender<Leadership>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let failed = |error: &dyn std::fmt::Display| OpenError::Start(error.to_string());
+        let image_log_bytes = config.image_log_bytes;
+        let (cluster, image) = (identity.cluster_id, stores.image);
+        let machine =
+            tokio::task::spawn_blocking(move || Machine::load(cluster, image, image_log_bytes))
+                .await
+                .map_err(|error| failed(&error))?
+                .map_err(|error| failed(&error))?;
+        let store =
+            LogStore::new(stores.log, config.log_keep_bytes).map_err(|error| failed(&error))?;
+        check_reach(&store, &machine)?;
+
+        let cluster_text = cluster.to_string();
+        let openraft = config.openraft(&cluster_text).map_err(|error| failed(&error))?;
+        let context = Arc::new(PeerContext { cluster_text, me: identity.member_id, dialer });
+        let raft = Raft::new(
+            identity.member_id,
+            Arc::new(openraft),
+            PeerLinks(context.clone()),
+            store.clone(),
+            StateMachine::new(machine.clone()),
+        )
+        .await
+        .map_err(|error| failed(&error))?;
+
+        let (presence, lost) = Presence::new();
+        let (reads, callers) = ReadQueue::new();
+        let running = Arc::new(Self {
+            identity,
+            config,
+            context,
+            raft,
+            store,
+            machine,
+            presence,
+            reads,
+            closing: AtomicBool::new(false),
+            image_bytes: AtomicU64::new(0),
+            tasks: Mutex::default(),
+        });
+        *running.tasks.lock() = Tasks {
+            finite: vec![
+                tokio::spawn(leadership::watch(running.clone(), told)),
+                tokio::spawn(compaction::run(running.clone())),
+            ],
+            endless: vec![
+                tokio::spawn(elector::watch(running.clone(), lost)),
+                tokio::spawn(reads::serve(running.clone(), callers)),
+            ],
+        };
+        watchdog::start(&running, Handle::current());
+        Ok(running)
+    }
+
+    /// The other members, without one.
+    pub(crate) fn peers_except(&self, other: u64) -> Vec<MemberRecord> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let nodes = metrics.membership_config.nodes();
+        nodes
+            .filter(|(id, _)| **id != self.context.me && **id != other)
+            .map(|(_, member)| member.clone())
+            .collect()
+    }
+
+    /// Ends consensus, writes the image a last time and closes the log.
+    pub(crate) async fn stop(&self) {
+        if self.closing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Err(error) = self.raft.shutdown().await {
+            tracing::warn!(%error, "consensus did not end cleanly");
+        }
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        tasks.endless.iter().for_each(JoinHandle::abort);
+        for task in tasks.finite {
+            if tokio::time::timeout(TASK_END_LIMIT, task).await.is_err() {
+                tracing::warn!("a task of consensus did not end in time");
+            }
+        }
+        if let Err(error) = self.machine.flush().await {
+            tracing::warn!(%error, "the image was not written at the end; the log replays the rest");
+        }
+        let log = self.store.log().clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || log.close()).await {
+            tracing::warn!(%error, "the log did not close cleanly");
+        }
+    }
+}
+
+/// How long one task may take to notice that consensus has ended.
+const TASK_END_LIMIT: Duration = Duration::from_secs(5);
+
+/// The log must reach back to the image: what lies between would be lost in silence.
+fn check_reach(store: &LogStore, machine: &Machine) -> Result<(), OpenError> {
+    let (purged, _) = store.state().map_err(|error| OpenError::Start(error.to_string()))?;
+    let applied = machine.read(|state| state.applied);
+    if purged.map(|id| id.index()) > applied.map(|id| id.index()) {
+        let text = |id: Option<crate::types::LogId>| {
+            id.map_or_else(|| "nothing".to_owned(), |id| format!("index {}", id.index()))
+        };
+        return Err(OpenError::Start(format!(
+            "the log was purged up to {}, but the image of the ledger holds {}: the image was lost or replaced; \
+             this member must be replaced under a new id",
+            text(purged),
+            text(applied)
+        )));
+    }
+    Ok(())
+}

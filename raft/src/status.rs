@@ -1,0 +1,145 @@
+//! Owns: what a member says of its own consensus, for operators and metrics.
+//!
+//! Invariant: reading it takes no part in consensus and waits for nothing.
+//! Absent: decisions; none may be based on these numbers.
+
+use std::sync::atomic::Ordering;
+
+use openraft::ServerState;
+use openraft::async_runtime::WatchReceiver;
+use rollout_storage::LogStats;
+
+use crate::running::Running;
+
+/// What a member is at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It belongs to no cluster yet.
+    Waiting,
+    /// It receives the log and has no vote.
+    Learner,
+    /// It follows a leader.
+    Follower,
+    /// It asks for votes.
+    Candidate,
+    /// It leads.
+    Leader,
+    /// Consensus has ended.
+    Stopped,
+}
+
+/// How far a peer is, as its leader knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// Its id.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// The last index known to be in its log; `None` while unknown.
+    pub matched: Option<u64>,
+}
+
+/// A member's view of its own consensus.
+#[derive(Debug, Clone)]
+pub struct NodeStatus {
+    /// What it is.
+    pub role: Role,
+    /// The highest term it has seen.
+    pub term: u64,
+    /// The last index in its log.
+    pub last_log: Option<u64>,
+    /// The last index that it knows to be committed.
+    pub committed: Option<u64>,
+    /// The last index that its ledger includes.
+    pub applied: Option<u64>,
+    /// The last index that its image on disk includes.
+    pub image_index: Option<u64>,
+    /// The last index in its latest snapshot.
+    pub snapshot_index: Option<u64>,
+    /// The last index removed from its log.
+    pub purged: Option<u64>,
+    /// Bytes of its log, to within a MiB.
+    pub log_bytes: u64,
+    /// Bytes of its image and snapshot on disk, as last measured; files that both share count twice.
+    pub image_bytes: u64,
+    /// fsyncs completed since the start.
+    pub fsyncs: u64,
+    /// Median time of an fsync, in microseconds.
+    pub fsync_p50_us: u64,
+    /// 99th percentile of the time of an fsync, in microseconds.
+    pub fsync_p99_us: u64,
+    /// Milliseconds that the running fsync has taken so far.
+    pub fsync_in_flight_ms: Option<u64>,
+    /// The other members; empty where this member does not lead.
+    pub peers: Vec<PeerStatus>,
+}
+
+impl NodeStatus {
+    /// A member that belongs to no cluster.
+    pub(crate) fn waiting() -> Self {
+        Self {
+            role: Role::Waiting,
+            term: 0,
+            last_log: None,
+            committed: None,
+            applied: None,
+            image_index: None,
+            snapshot_index: None,
+            purged: None,
+            log_bytes: 0,
+            image_bytes: 0,
+            fsyncs: 0,
+            fsync_p50_us: 0,
+            fsync_p99_us: 0,
+            fsync_in_flight_ms: None,
+            peers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn of(running: &Running) -> Self {
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let stats: LogStats = running.store.log().stats();
+        let role = match metrics.state {
+            _ if metrics.running_state.is_err() => Role::Stopped,
+            ServerState::Learner => Role::Learner,
+            ServerState::Follower => Role::Follower,
+            ServerState::Candidate => Role::Candidate,
+            ServerState::Leader => Role::Leader,
+            ServerState::Shutdown => Role::Stopped,
+        };
+        let me = running.context.me;
+        let peers = metrics.replication.iter().flatten().filter(|(id, _)| **id != me);
+        let named = |id: &u64| {
+            metrics
+                .membership_config
+                .get_node(id)
+                .map_or_else(String::new, |member| member.name.clone())
+        };
+        Self {
+            role,
+            term: metrics.current_term,
+            last_log: metrics.last_log_index,
+            committed: metrics.local_committed.map(|id| id.index()),
+            applied: running.machine.read(|state| state.applied.map(|id| id.index())),
+            image_index: running.machine.image_index(),
+            snapshot_index: metrics.snapshot.map(|id| id.index()),
+            purged: metrics.purged.map(|id| id.index()),
+            log_bytes: running.store.meter().bytes(),
+            image_bytes: running.image_bytes.load(Ordering::Relaxed),
+            fsyncs: stats.fsyncs,
+            fsync_p50_us: stats.fsync_us.p50,
+            fsync_p99_us: stats.fsync_us.p99,
+            fsync_in_flight_ms: stats
+                .in_flight_since
+                .map(|since| since.elapsed().as_millis() as u64),
+            peers: peers
+                .map(|(id, matched)| PeerStatus {
+                    id: *id,
+                    name: named(id),
+                    matched: matched.map(|id| id.index()),
+                })
+                .collect(),
+        }
+    }
+}
