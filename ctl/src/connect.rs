@@ -164,8 +164,11 @@ impl ConnectArgs {
         let given = [&self.ca_cert, &self.cert, &self.key];
         if self.insecure_plaintext {
             // A context's files yield to the flag; files given beside it are a contradiction.
-            let files: Vec<String> =
-                given.iter().filter_map(|file| file.as_ref()).map(|file| file.display().to_string()).collect();
+            let files: Vec<String> = given
+                .iter()
+                .filter_map(|file| file.as_ref())
+                .map(|file| file.display().to_string())
+                .collect();
             return match files.is_empty() {
                 true => Ok(Security::InsecurePlaintext),
                 false => Err(ConnectError::TlsContradiction { files: files.join(", ") }),

@@ -1,0 +1,16 @@
+//! Owns: reading JSONL: which files, their lines, what a row is, and what is wrong with one.
+//!
+//! Invariant: whatever the bytes, reading ends with rows or with errors that name file, line and column, in memory
+//! that does not grow with the input (see [`scan`] for the bounds).
+//! Absent: where rows go; a scan hands finished segments to its caller.
+
+pub mod canonical;
+pub mod duplicates;
+pub mod files;
+pub mod occurrence;
+pub mod row;
+pub mod scan;
+
+mod assemble;
+mod chunk;
+mod spill;

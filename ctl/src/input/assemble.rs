@@ -1,0 +1,209 @@
+//! Owns: parsed chunks put together, in the order of the input, into segments.
+//!
+//! Invariant: segments depend on the rows and their order alone, not on files, chunks or threads: submitting again
+//! gives the same objects. The first error ends the making of segments, not the reading.
+//! Absent: threads.
+
+use std::io;
+
+use bytes::Bytes;
+use rollout_storage::{Full, SegmentWriter};
+
+use super::duplicates::Duplicates;
+use super::occurrence::Occurrences;
+use super::row::Row;
+use super::scan::{LineError, Scan, SegmentSink, SinkClosed};
+use crate::item_id::{ItemIds, Key};
+
+/// One row of a parsed chunk.
+#[derive(Debug)]
+pub(super) struct ParsedRow {
+    /// Where its JSON is in the chunk.
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// Its line, from 0 within the chunk.
+    pub(super) line: u64,
+    /// Its id, as a first occurrence where it has none of its own.
+    pub(super) item_id: [u8; 32],
+    /// The hash of its own id.
+    pub(super) own_id: Option<u128>,
+}
+
+/// A chunk and what is in it.
+#[derive(Debug, Default)]
+pub(super) struct Parsed {
+    pub(super) file: u32,
+    /// The first chunk of its file.
+    pub(super) first: bool,
+    pub(super) bytes: Vec<u8>,
+    pub(super) lines: u64,
+    pub(super) rows: Vec<ParsedRow>,
+    /// Line within the chunk, column, message: the first of them.
+    pub(super) errors: Vec<(u64, usize, String)>,
+    /// Errors beyond those.
+    pub(super) errors_more: u64,
+}
+
+/// Errors that are kept of one chunk.
+const CHUNK_ERRORS_MAX: usize = 1000;
+
+impl Parsed {
+    pub(super) fn error(&mut self, line: u64, column: usize, message: String) {
+        if self.errors.len() < CHUNK_ERRORS_MAX {
+            self.errors.push((line, column, message));
+        } else {
+            self.errors_more += 1;
+        }
+    }
+}
+
+/// A finished segment.
+#[derive(Debug, Clone)]
+pub struct FinishedSegment {
+    /// Its number, from 0.
+    pub number: u32,
+    /// Its rows.
+    pub rows: u32,
+    /// Its encoded bytes.
+    pub bytes: Bytes,
+}
+
+pub(super) struct Assembler<'a> {
+    pub(super) scan: Scan,
+    errors_max: usize,
+    ids: ItemIds,
+    duplicates: Duplicates,
+    occurrences: Occurrences,
+    segment: SegmentWriter,
+    sink: Option<&'a mut SegmentSink<'a>>,
+    /// Lines of this file in the chunks before.
+    lines_before: u64,
+}
+
+pub(super) enum Stop {
+    Io(io::Error),
+    Sink,
+}
+
+impl From<SinkClosed> for Stop {
+    fn from(SinkClosed: SinkClosed) -> Self {
+        Self::Sink
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl<'a> Assembler<'a> {
+    pub(super) fn new(
+        ids: ItemIds,
+        duplicates: Duplicates,
+        errors_max: usize,
+        sink: Option<&'a mut SegmentSink<'a>>,
+    ) -> Self {
+        Self {
+            scan: Scan::default(),
+            errors_max,
+            ids,
+            duplicates,
+            occurrences: Occurrences::new(),
+            segment: SegmentWriter::new(),
+            sink,
+            lines_before: 0,
+        }
+    }
+
+    pub(super) fn take(&mut self, parsed: &Parsed) -> Result<(), Stop> {
+        if parsed.first {
+            self.lines_before = 0;
+        }
+        for (line, column, message) in &parsed.errors {
+            self.error(parsed.file, self.lines_before + line + 1, *column, message.clone());
+        }
+        self.scan.error_count += parsed.errors_more;
+        for row in &parsed.rows {
+            self.row(parsed, row)?;
+        }
+        self.lines_before += parsed.lines;
+        self.scan.lines += parsed.lines;
+        Ok(())
+    }
+
+    fn row(&mut self, parsed: &Parsed, row: &ParsedRow) -> Result<(), Stop> {
+        let line = self.lines_before + row.line + 1;
+        let body = &parsed.bytes[row.start..row.end];
+        self.scan.rows += 1;
+        self.scan.bytes += body.len() as u64;
+        let mut item_id = row.item_id;
+        match row.own_id {
+            Some(hash) => self.duplicates.push(hash, parsed.file, line)?,
+            None => {
+                let number = self.occurrences.next(&item_id);
+                if number > 0 {
+                    item_id = self.repeated_id(body, number).unwrap_or(item_id);
+                    self.scan.repeated += 1;
+                }
+            }
+        }
+        if self.scan.error_count > 0 {
+            return Ok(());
+        }
+        match self.segment.push(item_id, line, body) {
+            Ok(()) => return Ok(()),
+            Err(Full::Rows | Full::Bytes) => self.finish_segment()?,
+            Err(full @ Full::RowTooLarge { .. }) => {
+                self.error(parsed.file, line, 1, full.to_string());
+                return Ok(());
+            }
+        }
+        // invariant: an empty segment takes any row that is not too large.
+        if let Err(full) = self.segment.push(item_id, line, body) {
+            self.error(parsed.file, line, 1, full.to_string());
+        }
+        Ok(())
+    }
+
+    /// The id of a row that came before; parsed again, which is rare.
+    fn repeated_id(&mut self, body: &[u8], number: u64) -> Option<[u8; 32]> {
+        let row = Row::parse(std::str::from_utf8(body).ok()?).ok()?;
+        Some(self.ids.item_id(&row.prompt_json, Key::Occurrence(number)))
+    }
+
+    fn finish_segment(&mut self) -> Result<(), Stop> {
+        let segment = std::mem::take(&mut self.segment);
+        let (number, rows) = (self.scan.segments, segment.len() as u32);
+        self.scan.segments += 1;
+        if let Some(sink) = &mut self.sink {
+            sink(FinishedSegment { number, rows, bytes: segment.finish() })?;
+        }
+        Ok(())
+    }
+
+    fn error(&mut self, file: u32, line: u64, column: usize, message: String) {
+        self.scan.error_count += 1;
+        if self.scan.errors.len() < self.errors_max {
+            self.scan.errors.push(LineError { file, line, column, message });
+        }
+    }
+
+    /// Ends the last segment and looks for duplicates.
+    pub(super) fn finish(mut self, describe: impl Fn(u32, u64) -> String) -> Result<Scan, Stop> {
+        if self.scan.error_count == 0 && !self.segment.is_empty() {
+            self.finish_segment()?;
+        }
+        let duplicates =
+            std::mem::replace(&mut self.duplicates, Duplicates::new(0, std::path::Path::new("")));
+        let (found, count) = duplicates.finish(self.errors_max)?;
+        for duplicate in &found {
+            let (file, line) = duplicate.row;
+            let first = describe(duplicate.first.0, duplicate.first.1);
+            self.error(file, line, 1, format!("this row has the \"id\" of {first}"));
+        }
+        self.scan.error_count += count - found.len() as u64;
+        self.scan.errors.sort_by_key(|error| (error.file, error.line, error.column));
+        Ok(self.scan)
+    }
+}

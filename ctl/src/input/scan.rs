@@ -1,0 +1,301 @@
+//! Owns: one pass over an input on all cores: lines parsed, ids hashed, segments filled.
+//!
+//! One thread reads chunks, several parse and hash them, the caller's puts them together in order.
+//! Invariant: at most [`CHUNKS_MAX`] chunks and one segment are in memory, besides ids (64 MiB, then files), what
+//! `occurrence` says, and the errors that are kept.
+//! Absent: anything that outlives the scan; segments go to the sink.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use parking_lot::Mutex;
+
+pub use super::assemble::FinishedSegment;
+use super::assemble::{Assembler, Parsed, ParsedRow, Stop};
+use super::chunk::{Chunk, ChunkReader, LINE_BYTES_MAX};
+use super::duplicates::{self, Duplicates};
+use super::files::InputFile;
+use super::row::Row;
+use crate::item_id::{ItemIds, Key};
+
+const CHUNK_BYTES: usize = 1 << 20;
+/// Chunks read and not yet put together.
+pub const CHUNKS_MAX: usize = 16;
+
+/// Takes finished segments, in order; may block.
+pub type SegmentSink<'a> = dyn FnMut(FinishedSegment) -> Result<(), SinkClosed> + Send + 'a;
+
+/// The sink takes no more; the scan ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SinkClosed;
+
+/// How to scan.
+#[derive(Debug, Clone)]
+pub struct ScanOptions {
+    /// Errors that are kept; all are counted.
+    pub errors_max: usize,
+    /// End with the chunk in which this many errors are reached; u64::MAX to see the whole input.
+    pub stop_after_errors: u64,
+    /// Parsing threads.
+    pub threads: usize,
+    /// Memory for ids before they go to files.
+    pub ids_budget_bytes: usize,
+    /// Where those files are.
+    pub temp_dir: PathBuf,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        Self {
+            errors_max: 1000,
+            stop_after_errors: u64::MAX,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            ids_budget_bytes: duplicates::BUDGET_BYTES,
+            temp_dir: std::env::temp_dir(),
+        }
+    }
+}
+
+/// What others may see and say of a scan while it runs.
+#[derive(Debug, Default)]
+pub struct ScanControl {
+    /// Bytes read.
+    pub bytes: AtomicU64,
+    /// Rows put together.
+    pub rows: AtomicU64,
+    /// Set to end the scan.
+    pub stop: AtomicBool,
+}
+
+/// What is wrong with one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineError {
+    /// Index of the file.
+    pub file: u32,
+    /// From 1.
+    pub line: u64,
+    /// In characters, from 1.
+    pub column: usize,
+    /// Lower case, without a full stop.
+    pub message: String,
+}
+
+/// What a scan found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of the rows' JSON.
+    pub bytes: u64,
+    /// Lines, empty ones included.
+    pub lines: u64,
+    /// Segments.
+    pub segments: u32,
+    /// Rows without an id that equal an earlier one.
+    pub repeated: u64,
+    /// The first errors, in order.
+    pub errors: Vec<LineError>,
+    /// All errors.
+    pub error_count: u64,
+}
+
+/// Why a scan did not reach its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// A file cannot be read.
+    #[error("input {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A temporary file cannot be written or read.
+    #[error("temporary files in {}: {source}", path.display())]
+    Temporary {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Somebody asked the scan to end, or its sink did.
+    #[error("reading the input was stopped")]
+    Stopped,
+}
+
+/// Reads the whole input. With a sink, segments go to it as long as there was no error.
+pub fn scan<'a>(
+    files: &[InputFile],
+    ids: &ItemIds,
+    options: &ScanOptions,
+    control: &ScanControl,
+    sink: Option<&'a mut SegmentSink<'a>>,
+) -> Result<Scan, ScanError> {
+    let duplicates = Duplicates::new(options.ids_budget_bytes, &options.temp_dir);
+    let mut assembler = Assembler::new(ids.clone(), duplicates, options.errors_max, sink);
+    let (permits, permitted) = sync_channel(CHUNKS_MAX);
+    let (chunks, to_parse) = sync_channel::<(u64, Parsed)>(CHUNKS_MAX);
+    let (results, parsed) = sync_channel(CHUNKS_MAX);
+    let to_parse = Mutex::new(to_parse);
+    let stop_after = options.stop_after_errors;
+    let outcome = std::thread::scope(|scope| {
+        let reader = scope.spawn(move || read(files, control, &permits, &chunks));
+        for _ in 0..options.threads.max(1) {
+            let (to_parse, results, ids) = (&to_parse, results.clone(), ids.clone());
+            scope.spawn(move || parse(to_parse, &results, ids));
+        }
+        drop(results);
+        let put = put_together(&mut assembler, parsed, permitted, control, stop_after);
+        // Its channels are closed by now, so the reader ends, whether or not it has read all.
+        let read = reader.join().unwrap_or(Err(ScanError::Stopped));
+        put.map_err(|stop| temporary(stop, options)).and(read)
+    });
+    outcome?;
+    let describe = |file: u32, line: u64| {
+        let path = files.get(file as usize).map(|file| file.path.display().to_string());
+        format!("{}:{line}", path.unwrap_or_default())
+    };
+    assembler.finish(describe).map_err(|stop| temporary(stop, options))
+}
+
+fn temporary(stop: Stop, options: &ScanOptions) -> ScanError {
+    match stop {
+        Stop::Sink => ScanError::Stopped,
+        Stop::Io(source) => ScanError::Temporary { path: options.temp_dir.clone(), source },
+    }
+}
+
+fn read(
+    files: &[InputFile],
+    control: &ScanControl,
+    permits: &SyncSender<()>,
+    chunks: &SyncSender<(u64, Parsed)>,
+) -> Result<(), ScanError> {
+    let mut number = 0;
+    for (file, input) in (0u32..).zip(files) {
+        let failed = |source| ScanError::Io { path: input.path.clone(), source };
+        let mut reader = ChunkReader::open(&input.path, CHUNK_BYTES).map_err(failed)?;
+        let mut first = true;
+        while let Some(chunk) = reader.next().map_err(failed)? {
+            if control.stop.load(Ordering::Relaxed) {
+                return Err(ScanError::Stopped);
+            }
+            let mut parsed = Parsed { file, first, ..Parsed::default() };
+            match chunk {
+                Chunk::Lines(bytes) => parsed.bytes = bytes,
+                Chunk::TooLong => {
+                    let message = format!("the line is longer than {LINE_BYTES_MAX} bytes");
+                    parsed.error(0, LINE_BYTES_MAX + 1, message);
+                    parsed.lines = 1;
+                }
+            }
+            control.bytes.fetch_add(parsed.bytes.len() as u64, Ordering::Relaxed);
+            if permits.send(()).is_err() || chunks.send((number, parsed)).is_err() {
+                // Whoever closed the channel knows why.
+                return Ok(());
+            }
+            number += 1;
+            first = false;
+        }
+    }
+    Ok(())
+}
+
+fn parse(
+    to_parse: &Mutex<Receiver<(u64, Parsed)>>,
+    results: &SyncSender<(u64, Parsed)>,
+    mut ids: ItemIds,
+) {
+    loop {
+        let next = to_parse.lock().recv();
+        let Ok((number, mut parsed)) = next else { return };
+        parse_chunk(&mut parsed, &mut ids);
+        if results.send((number, parsed)).is_err() {
+            return;
+        }
+    }
+}
+
+fn put_together(
+    assembler: &mut Assembler<'_>,
+    parsed: Receiver<(u64, Parsed)>,
+    permitted: Receiver<()>,
+    control: &ScanControl,
+    stop_after_errors: u64,
+) -> Result<(), Stop> {
+    let mut early = BTreeMap::new();
+    let mut next = 0;
+    for (number, chunk) in parsed {
+        early.insert(number, chunk);
+        while let Some(chunk) = early.remove(&next) {
+            next += 1;
+            // The permit was given before the chunk was.
+            let _ = permitted.try_recv();
+            assembler.take(&chunk)?;
+            control.rows.store(assembler.scan.rows, Ordering::Relaxed);
+            if assembler.scan.error_count >= stop_after_errors {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Finds and parses the lines of a chunk.
+pub(super) fn parse_chunk(parsed: &mut Parsed, ids: &mut ItemIds) {
+    let bytes = std::mem::take(&mut parsed.bytes);
+    let mut at = 0;
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => {
+            while at < text.len() {
+                let end = text[at..].find('\n').map_or(text.len(), |len| at + len);
+                parse_line(parsed, ids, &text[at..end], at);
+                at = end + 1;
+            }
+        }
+        Err(_) => {
+            for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+                let line = line.strip_suffix(b"\n").unwrap_or(line);
+                match std::str::from_utf8(line) {
+                    Ok(text) => parse_line(parsed, ids, text, at),
+                    Err(error) => {
+                        let valid = &line[..error.valid_up_to()];
+                        let column = String::from_utf8_lossy(valid).chars().count() + 1;
+                        let message = "the line is no utf-8".to_owned();
+                        parsed.error(parsed.lines, column, message);
+                        parsed.lines += 1;
+                    }
+                }
+                at += line.len() + 1;
+            }
+        }
+    }
+    parsed.bytes = bytes;
+}
+
+fn parse_line(parsed: &mut Parsed, ids: &mut ItemIds, text: &str, at: usize) {
+    let line = parsed.lines;
+    parsed.lines += 1;
+    let body = text.trim_ascii();
+    if body.is_empty() {
+        return;
+    }
+    let indent = text.len() - text.trim_ascii_start().len();
+    match Row::parse(body) {
+        Ok(row) => {
+            let key = row.id_json.as_deref().map_or(Key::Occurrence(0), Key::Own);
+            let item_id = ids.item_id(&row.prompt_json, key);
+            let own_id = row.id_json.as_deref().map(Duplicates::hash);
+            let start = at + indent;
+            let end = start + body.len();
+            parsed.rows.push(ParsedRow { start, end, line, item_id, own_id });
+        }
+        Err(error) => parsed.error(line, indent + error.column, error.message),
+    }
+}
+
+#[cfg(test)]
+mod tests;
