@@ -41,8 +41,8 @@ mod worker;
 mod worker_ops;
 
 pub use command::{
-    BlobRef, Body, Command, FailureClass, HeldRows, Op, OpKind, PartDecl, RequestId, RunAction,
-    SegmentDecl,
+    BlobRef, Body, Command, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration, RequestId,
+    RunAction, SegmentDecl,
 };
 pub use digest::digest_records;
 pub use image::ImageDelta;

@@ -100,6 +100,35 @@ impl Ledger {
         self.run_names.get(&(namespace.to_owned(), name.to_owned())).copied()
     }
 
+    /// Namespace and name of a run. They never change.
+    pub fn run_name(&self, no: RunNo) -> Option<(String, String)> {
+        self.runs.get(&no).map(|r| (r.head.namespace.clone(), r.head.name.clone()))
+    }
+
+    /// The sessions that hold rows of a run, and what they hold.
+    pub fn run_holders(&self, no: RunNo) -> Vec<(SessionId, HeldRows)> {
+        let grants = self.runs.get(&no).into_iter().flat_map(|r| &r.flight.grants);
+        grants
+            .map(|(&attempt, g)| {
+                (g.slot.session, HeldRows { run: no, attempt, rows: g.rows.clone() })
+            })
+            .collect()
+    }
+
+    /// How many runs are running, paused, and ended.
+    pub fn run_states(&self) -> (u32, u32, u32) {
+        let count = |states: &[RunState]| {
+            self.runs.values().filter(|r| states.contains(&r.head.state)).count() as u32
+        };
+        let ended = count(&[RunState::Cancelled, RunState::Finished]);
+        (count(&[RunState::Running]), count(&[RunState::Paused]), ended)
+    }
+
+    /// Rows done over all runs.
+    pub fn rows_done(&self) -> u64 {
+        self.runs.values().map(|r| r.head.counts.done).sum()
+    }
+
     /// One run.
     pub fn run_view(&self, no: RunNo) -> Option<RunView> {
         self.runs.get(&no).map(view_of)
@@ -168,6 +197,25 @@ impl Ledger {
                 .collect(),
             versions: worker.versions.clone(),
         })
+    }
+
+    /// Where a worker stands.
+    pub fn worker_state(&self, session: SessionId) -> Option<WorkerState> {
+        self.workers.get(&session).map(|w| w.state)
+    }
+
+    /// Namespace and name of a worker.
+    pub fn worker_name(&self, session: SessionId) -> Option<(&str, &str)> {
+        self.workers.get(&session).map(|w| (w.namespace.as_str(), w.name.as_str()))
+    }
+
+    /// Whether proposing this pull would get an answer: rows, those that it got before, or the
+    /// news that its session is gone.
+    pub fn answers_pull(&self, slot: crate::id::SlotRef, seq: u64) -> bool {
+        match self.workers.get(&slot.session).map(|w| w.slots.get(slot.slot.0 as usize)) {
+            Some(Some(pulls)) => pulls.last_pull >= seq || self.has_work_for(slot),
+            Some(None) | None => true,
+        }
     }
 
     /// Every session, in the order of registration.
