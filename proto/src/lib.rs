@@ -12,15 +12,31 @@ pub mod v1 {
 }
 
 pub mod authz;
+mod channel;
+pub mod client;
+mod endpoint;
+mod error;
 mod identity;
 pub mod pki;
+mod rows;
 mod tls;
 
 pub use authz::AuthzLayer;
+pub use channel::{
+    CONNECTION_WINDOW_BYTES, ChannelOptions, ConnectError, MESSAGE_BYTES_MAX, Phase,
+    STREAM_WINDOW_BYTES, channel,
+};
+pub use client::{
+    Answer, CallOptions, Client, ClientConfig, ClientError, MemberRef, OnWait, PendingRequest,
+    Session, services,
+};
+pub use endpoint::{DialMap, Endpoint, EndpointError, HostPort};
+pub use error::{ErrorCode, Outcome, RpcError, UnknownCode};
 pub use identity::{
     IDENTITY_NAME_BYTES_MAX, IDENTITY_NAMESPACES_MAX, Identity, IdentityError, PeerInfo, Role,
     peer_identity,
 };
+pub use rows::RowsError;
 pub use tls::{
     ClientTls, Incoming, Security, ServerConn, ServerTls, TlsError, TlsFiles, server_name,
 };

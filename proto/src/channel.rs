@@ -1,0 +1,237 @@
+//! One connection to one endpoint: name, TCP, TLS, HTTP/2, and which of them failed.
+//!
+//! *Invariant:* a connection that could not be made says which endpoint and which phase, and that
+//! can be found again in the status of the call that wanted it: nothing of that call was sent.
+//!
+//! Deliberately absent: choosing whom to dial, and trying again (`client`).
+
+mod conn;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+use tonic::transport::Channel;
+
+use self::conn::Conn;
+use crate::endpoint::{DialMap, Endpoint, EndpointError, HostPort};
+use crate::tls::{ClientTls, server_name};
+
+/// The largest gRPC message, both ways. Clients set it with `max_decoding_message_size` and
+/// `max_encoding_message_size`, servers too.
+pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// HTTP/2 window of one stream.
+pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+/// HTTP/2 window of a connection.
+pub const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+
+/// How a channel connects and how it notices that the other side is gone.
+#[derive(Debug, Clone)]
+pub struct ChannelOptions {
+    /// Limit for name, TCP and TLS together.
+    pub connect_timeout: Duration,
+    /// Silence after which the other side is asked whether it lives.
+    pub keepalive_interval: Duration,
+    /// How long it may take to say so.
+    pub keepalive_timeout: Duration,
+}
+
+impl Default for ChannelOptions {
+    fn default() -> Self {
+        ChannelOptions {
+            connect_timeout: Duration::from_secs(2),
+            keepalive_interval: Duration::from_secs(5),
+            keepalive_timeout: Duration::from_secs(3),
+        }
+    }
+}
+
+/// A step of making a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Finding the addresses of a name.
+    Dns,
+    /// Reaching the port.
+    Tcp,
+    /// Agreeing on who is who.
+    Tls,
+    /// Agreeing on HTTP/2.
+    Http2,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Phase::Dns => "dns",
+            Phase::Tcp => "tcp",
+            Phase::Tls => "tls",
+            Phase::Http2 => "http2",
+        })
+    }
+}
+
+/// A connection that could not be made. Nothing of the call was sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot connect to {endpoint}: {cause} (at {phase})")]
+pub struct ConnectError {
+    /// Whom it was to reach, with the address actually dialled.
+    pub endpoint: String,
+    /// The step that failed.
+    pub phase: Phase,
+    /// What went wrong, for people.
+    pub cause: String,
+    /// Trying again cannot help until somebody changes a certificate, a name or a setting.
+    pub permanent: bool,
+}
+
+impl ConnectError {
+    /// The connect error behind a status, if a failed connection is what it reports.
+    pub fn find(status: &tonic::Status) -> Option<&ConnectError> {
+        let mut next = std::error::Error::source(status);
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref::<ConnectError>() {
+                return Some(found);
+            }
+            // An io::Error hides what it wraps from `source`, which is that one's own source.
+            let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            if let Some(found) = wrapped.and_then(|inner| inner.downcast_ref::<ConnectError>()) {
+                return Some(found);
+            }
+            next = error.source();
+        }
+        None
+    }
+}
+
+/// A channel that connects when it is first used and again whenever the connection is lost.
+/// It makes no connection itself; errors of the endpoint's text are the only ones here.
+pub fn channel(
+    endpoint: &Endpoint,
+    tls: &ClientTls,
+    dial_map: &DialMap,
+    options: &ChannelOptions,
+) -> Result<Channel, EndpointError> {
+    let dialler = Dialler {
+        shown: shown(endpoint, dial_map),
+        dialled: dial_map.resolve(endpoint).clone(),
+        server_addr: endpoint.addr.to_string(),
+        tls: tls.clone(),
+        connect_timeout: options.connect_timeout,
+    };
+    // The scheme is `http` even over TLS: the connector does TLS itself, below tonic.
+    let uri = format!("http://{}", endpoint.addr);
+    let bad = |_| EndpointError::NotHostPort(endpoint.addr.to_string());
+    let transport = tonic::transport::Endpoint::from_shared(uri).map_err(bad)?;
+    let transport = transport
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_keep_alive_interval(options.keepalive_interval)
+        .keep_alive_timeout(options.keepalive_timeout)
+        .keep_alive_while_idle(true);
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let dialler = dialler.clone();
+        async move { dialler.connect().await.map(TokioIo::new) }
+    });
+    Ok(transport.connect_with_connector_lazy(connector))
+}
+
+fn shown(endpoint: &Endpoint, dial_map: &DialMap) -> String {
+    let dialled = dial_map.resolve(endpoint);
+    match *dialled == endpoint.addr {
+        true => endpoint.to_string(),
+        false => format!("{endpoint} by way of {dialled}"),
+    }
+}
+
+#[derive(Clone)]
+struct Dialler {
+    shown: String,
+    dialled: HostPort,
+    server_addr: String,
+    tls: ClientTls,
+    connect_timeout: Duration,
+}
+
+impl Dialler {
+    async fn connect(&self) -> Result<Conn, ConnectError> {
+        let deadline = Instant::now() + self.connect_timeout;
+        let tcp = self.connect_tcp(deadline).await?;
+        // Fails only on a socket that is already dead, which the next step will say better.
+        let _ = tcp.set_nodelay(true);
+        match self.tls.connector() {
+            Some(connector) => self.handshake(connector, tcp, deadline).await,
+            None => Ok(Conn::plain(tcp)),
+        }
+    }
+
+    async fn connect_tcp(&self, deadline: Instant) -> Result<TcpStream, ConnectError> {
+        let lookup = tokio::net::lookup_host((self.dialled.host.as_str(), self.dialled.port));
+        let addrs = self.within(Phase::Dns, deadline, lookup).await?;
+        let mut last = self.error(Phase::Dns, "the name has no address");
+        for addr in addrs.take(8) {
+            match self.within(Phase::Tcp, deadline, TcpStream::connect(addr)).await {
+                Ok(tcp) => return Ok(tcp),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn handshake(
+        &self,
+        connector: TlsConnector,
+        tcp: TcpStream,
+        deadline: Instant,
+    ) -> Result<Conn, ConnectError> {
+        let name = server_name(&self.server_addr);
+        let name = name.map_err(|error| self.error(Phase::Tls, &error.to_string()))?;
+        let stream = self.within(Phase::Tls, deadline, connector.connect(name, tcp)).await?;
+        let agreed = stream.get_ref().1.alpn_protocol();
+        if agreed.is_some_and(|protocol| protocol != b"h2") {
+            return Err(self.error(Phase::Http2, "the other side does not speak HTTP/2"));
+        }
+        self.within(Phase::Tls, deadline, Conn::tls(stream)).await
+    }
+
+    async fn within<T>(
+        &self,
+        phase: Phase,
+        deadline: Instant,
+        step: impl Future<Output = io::Result<T>>,
+    ) -> Result<T, ConnectError> {
+        match timeout_at(deadline, step).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                let mut failed = self.error(phase, &plain_words(&error));
+                failed.permanent = conn::tls_error(&error).is_some();
+                Err(failed)
+            }
+            Err(_) => {
+                let limit_ms = self.connect_timeout.as_millis();
+                Err(self.error(phase, &format!("no answer within {limit_ms} ms")))
+            }
+        }
+    }
+
+    fn error(&self, phase: Phase, cause: &str) -> ConnectError {
+        let endpoint = self.shown.clone();
+        ConnectError { endpoint, phase, cause: cause.to_owned(), permanent: false }
+    }
+}
+
+/// An I/O error in lower case and without the operating system's number.
+fn plain_words(error: &io::Error) -> String {
+    let words = error.to_string();
+    match error.raw_os_error() {
+        Some(number) => words.replace(&format!(" (os error {number})"), "").to_lowercase(),
+        None => words,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! The one client: it finds the leader, follows it, and repeats what is safe to repeat.
+//!
+//! *Invariant:* a call's closure sends the same request every time, so that with a request id a
+//! repeat is answered and never executed again; and no answer of an epoch below the highest seen,
+//! or of another cluster, is believed.
+//!
+//! Deliberately absent: any knowledge of what the requests mean.
+
+mod answer;
+mod config;
+mod failure;
+mod following;
+mod members;
+mod members_file;
+mod pace;
+mod probe;
+pub mod services;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tonic::Status;
+use tonic::transport::Channel;
+
+pub use self::answer::Answer;
+pub use self::config::{CallOptions, ClientConfig, OnWait};
+pub use self::failure::{ClientError, Tried};
+pub use self::members::MemberRef;
+pub use self::session::{PendingRequest, Session};
+
+use self::members::Knowledge;
+use self::probe::Heard;
+use crate::channel::{ConnectError, channel};
+use crate::endpoint::Endpoint;
+use crate::error::RpcError;
+use crate::tls::ClientTls;
+use crate::v1;
+
+/// Channels kept at once: a cluster's members, and the seeds.
+const CHANNELS_MAX: usize = 128;
+/// Limit of one member's answer to [`Client::each_member`].
+const MEMBER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// A client of one cluster. Clones share connections and knowledge.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: ClientConfig,
+    seeds: Vec<Endpoint>,
+    tls: ClientTls,
+    known: Mutex<Knowledge>,
+    channels: Mutex<HashMap<Endpoint, Channel>>,
+    /// Whoever holds it looks for the leader; all others profit.
+    looking: tokio::sync::Mutex<()>,
+    /// The same for those that wait at a silent leader and ask whether another one leads.
+    hedging: tokio::sync::Mutex<()>,
+    /// What each member said last.
+    heard: Mutex<HashMap<Endpoint, Heard>>,
+    told: Mutex<Option<Instant>>,
+    /// Held while the members file is replaced, so that the newest knowledge is the last written.
+    keeping: Mutex<()>,
+}
+
+impl Client {
+    /// A client that has connected to nobody yet. Fails on unusable certificates, malformed
+    /// endpoints, a damaged members file, or where there is nobody to ask.
+    pub fn new(config: ClientConfig) -> Result<Client, ClientError> {
+        let seeds = config.endpoints.iter().map(|text| Endpoint::seed(text.trim()));
+        let seeds = seeds.collect::<Result<Vec<_>, _>>()?;
+        let tls = ClientTls::load(&config.security)?;
+        let known = match &config.members_file {
+            Some(path) => members_file::read(path)
+                .map_err(|error| ClientError::MembersFile {
+                    path: path.display().to_string(),
+                    cause: error.to_string(),
+                })?
+                .unwrap_or_default(),
+            None => Knowledge::default(),
+        };
+        if known.candidates(&seeds, &config.dial_map).is_empty() {
+            return Err(ClientError::NoEndpoints);
+        }
+        let inner = Inner {
+            config,
+            seeds,
+            tls,
+            known: Mutex::new(known),
+            channels: Mutex::default(),
+            looking: tokio::sync::Mutex::new(()),
+            hedging: tokio::sync::Mutex::new(()),
+            heard: Mutex::default(),
+            told: Mutex::new(None),
+            keeping: Mutex::new(()),
+        };
+        Ok(Client { inner: Arc::new(inner) })
+    }
+
+    /// The configuration that it was made of.
+    pub fn config(&self) -> &ClientConfig {
+        &self.inner.config
+    }
+
+    /// Learns from an answer's header. Refuses one of another cluster, and one of an epoch below
+    /// the highest seen: whoever gave that answer no longer leads.
+    pub fn observe(&self, header: &v1::ClusterHeader) -> Result<(), RpcError> {
+        // Bound here, or the guard would live on into `keep`.
+        let judged = self.inner.known.lock().judge(header);
+        if judged? {
+            self.keep();
+        }
+        Ok(())
+    }
+
+    /// The highest epoch seen; 0: none yet.
+    pub fn coord_epoch(&self) -> u64 {
+        self.inner.known.lock().coord_epoch
+    }
+
+    /// The cluster's id; empty until somebody answered.
+    pub fn cluster_id(&self) -> String {
+        self.inner.known.lock().cluster_id.clone()
+    }
+
+    /// The newest member list seen; empty until somebody answered.
+    pub fn members(&self) -> Vec<v1::MemberInfo> {
+        self.inner.known.lock().members.clone()
+    }
+
+    /// The leader that was last confirmed, if none has failed since.
+    pub fn leader(&self) -> Option<MemberRef> {
+        self.inner.known.lock().leader.as_ref().map(MemberRef::from)
+    }
+
+    /// Forgets the leader of this address: its stream broke, or it fell silent.
+    pub fn leader_failed(&self, addr: &str) {
+        let mut known = self.inner.known.lock();
+        if known.leader.as_ref().is_some_and(|leader| leader.addr.to_string() == addr) {
+            known.leader = None;
+        }
+    }
+
+    /// Asks every member, or every seed while no member is known, at the same time. Each has two
+    /// seconds.
+    pub async fn each_member<T, F, Fut>(&self, f: F) -> Vec<(MemberRef, Result<T, ClientError>)>
+    where
+        F: Fn(MemberRef, Channel) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        if self.members().is_empty() {
+            join_all(self.candidates().into_iter().map(|seed| self.probe(seed))).await;
+        }
+        let asked = self.candidates().into_iter().map(|endpoint| {
+            let member = MemberRef::from(&endpoint);
+            let answer = self.channel_to(&endpoint).map(|channel| f(member.clone(), channel));
+            async move { (member, one_answer(answer).await) }
+        });
+        join_all(asked).await
+    }
+
+    /// Opens a session, in which request ids count.
+    pub async fn open_session(&self, name: &str) -> Result<Session, ClientError> {
+        let request = v1::OpenSessionRequest { client_name: name.to_owned() };
+        let opened = self
+            .with_leader("open session", |channel| {
+                let request = request.clone();
+                async move { services::runs(channel).open_session(request).await }
+            })
+            .await?;
+        Ok(Session::new(self.clone(), opened.session, opened.store_url))
+    }
+
+    fn candidates(&self) -> Vec<Endpoint> {
+        let inner = &self.inner;
+        inner.known.lock().candidates(&inner.seeds, &inner.config.dial_map)
+    }
+
+    fn channel_to(&self, endpoint: &Endpoint) -> Result<Channel, ClientError> {
+        let config = &self.inner.config;
+        let mut channels = self.inner.channels.lock();
+        if let Some(channel) = channels.get(endpoint) {
+            return Ok(channel.clone());
+        }
+        if channels.len() >= CHANNELS_MAX {
+            channels.clear();
+        }
+        let made = channel(endpoint, &self.inner.tls, &config.dial_map, &config.channel)?;
+        channels.insert(endpoint.clone(), made.clone());
+        Ok(made)
+    }
+
+    /// Writes what is known to the members file. A failure costs a slower start, so it is logged.
+    fn keep(&self) {
+        let Some(path) = &self.inner.config.members_file else { return };
+        let _turn = self.inner.keeping.lock();
+        let known = self.inner.known.lock().clone();
+        if let Err(error) = members_file::write(path, &known) {
+            tracing::warn!(path = %path.display(), %error, "cannot keep the member list");
+        }
+    }
+}
+
+async fn one_answer<T>(
+    answer: Result<impl Future<Output = Result<tonic::Response<T>, Status>>, ClientError>,
+) -> Result<T, ClientError> {
+    match tokio::time::timeout(MEMBER_TIMEOUT, answer?).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Err(status)) => Err(match ConnectError::find(&status) {
+            Some(error) => ClientError::Connect(error.clone()),
+            None => ClientError::Rpc(RpcError::from_status(&status)),
+        }),
+        Err(_) => {
+            let message = format!("no answer within {} ms", MEMBER_TIMEOUT.as_millis());
+            Err(ClientError::Rpc(RpcError::new(crate::ErrorCode::TimedOut, message)))
+        }
+    }
+}

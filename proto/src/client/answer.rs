@@ -1,0 +1,45 @@
+//! What every answer says of the cluster that gave it.
+//!
+//! *Invariant:* an answer whose header is behind what the client has seen is not believed,
+//! whatever it says.
+//!
+//! Deliberately absent: the judgement itself (`members`).
+
+use crate::v1;
+
+/// An answer whose header, where it has one, the client judges before it returns the answer.
+pub trait Answer {
+    /// The header; none where the message has none.
+    fn header(&self) -> Option<&v1::ClusterHeader>;
+}
+
+macro_rules! with_header {
+    ($($name:ident),* $(,)?) => {
+        $(impl Answer for v1::$name {
+            fn header(&self) -> Option<&v1::ClusterHeader> {
+                self.header.as_ref()
+            }
+        })*
+    };
+}
+
+with_header! {
+    OpenSessionResponse, CreateRunResponse, AddSegmentsResponse, CloseInputResponse,
+    ControlRunResponse, ListRunsResponse, DescribeRunResponse, WatchRunResponse,
+    ReadResultsResponse, ProbeResponse, RegisterResponse, GetRunResponse, DeregisterResponse,
+    LeaderMessage, StatusResponse, ListWorkersResponse, RequestDigestResponse, DigestsResponse,
+    BootstrapResponse,
+}
+
+impl Answer for v1::CountersResponse {
+    fn header(&self) -> Option<&v1::ClusterHeader> {
+        None
+    }
+}
+
+/// A stream's messages have their own headers: hand each to [`super::Client::observe`].
+impl<T> Answer for tonic::Streaming<T> {
+    fn header(&self) -> Option<&v1::ClusterHeader> {
+        None
+    }
+}

@@ -1,0 +1,99 @@
+//! What a client is told at its start, and what one call may take.
+//!
+//! *Invariant:* configured endpoints are only seeds: once a member list was seen, that list says
+//! who is asked, and the seeds are asked besides.
+//!
+//! Deliberately absent: reading flags, environment and files; programs do that.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::channel::ChannelOptions;
+use crate::endpoint::DialMap;
+use crate::tls::Security;
+
+/// Told what a client is waiting for.
+pub type OnWait = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What a [`super::Client`] is made of.
+#[derive(Clone)]
+pub struct ClientConfig {
+    /// Seeds, each `host:port`. At least one, unless the members file names members.
+    pub endpoints: Vec<String>,
+    /// Certificates, or plaintext.
+    pub security: Security,
+    /// Where members are dialled instead of at their own address.
+    pub dial_map: DialMap,
+    /// How long a call keeps trying.
+    pub timeout: Duration,
+    /// The last member list and epoch seen: read at the start, replaced whenever they change.
+    pub members_file: Option<PathBuf>,
+    /// Told, at most once a second, what a call is waiting for.
+    pub on_wait: Option<OnWait>,
+    /// How connections are made.
+    pub channel: ChannelOptions,
+}
+
+impl ClientConfig {
+    /// A configuration with defaults for all else.
+    pub fn new(endpoints: Vec<String>, security: Security) -> Self {
+        ClientConfig {
+            endpoints,
+            security,
+            dial_map: DialMap::default(),
+            timeout: Duration::from_secs(30),
+            members_file: None,
+            on_wait: None,
+            channel: ChannelOptions::default(),
+        }
+    }
+}
+
+impl fmt::Debug for ClientConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientConfig")
+            .field("endpoints", &self.endpoints)
+            .field("dial_map", &self.dial_map)
+            .field("timeout", &self.timeout)
+            .field("members_file", &self.members_file)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one call may take.
+#[derive(Debug, Clone, Copy)]
+pub struct CallOptions {
+    /// Limit of one attempt at one member.
+    pub attempt_timeout: Duration,
+    /// Limit of the call with all its attempts. None: the client's.
+    pub timeout: Option<Duration>,
+    /// The call changes nothing, so a lost answer leaves nothing in doubt.
+    pub read: bool,
+}
+
+impl Default for CallOptions {
+    fn default() -> Self {
+        CallOptions { attempt_timeout: Duration::from_secs(5), timeout: None, read: false }
+    }
+}
+
+impl CallOptions {
+    /// A call that changes nothing.
+    pub fn read() -> Self {
+        CallOptions { read: true, ..CallOptions::default() }
+    }
+
+    /// With another limit of one attempt.
+    pub fn attempt_timeout(mut self, limit: Duration) -> Self {
+        self.attempt_timeout = limit;
+        self
+    }
+
+    /// With another limit of the whole call.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+}

@@ -1,0 +1,102 @@
+//! Why a call came to nothing, in words for people and as an exit status.
+//!
+//! *Invariant:* a call that may have taken effect is never reported as one that did not.
+//!
+//! Deliberately absent: what the cluster's own refusals mean (`error`).
+
+use crate::channel::ConnectError;
+use crate::endpoint::EndpointError;
+use crate::error::{ErrorCode, RpcError};
+use crate::tls::TlsError;
+
+/// Who was asked, and what came of it.
+pub type Tried = Vec<(String, String)>;
+
+/// A call that failed for good, or for longer than the client was willing to wait.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No connection, for a reason that waiting does not mend.
+    #[error("{0}")]
+    Connect(ConnectError),
+    /// No member led the cluster until the time-out. Nothing was applied.
+    #[error("{what}: no leader within {waited_ms} ms: {}", list(tried))]
+    NoLeader {
+        /// The call.
+        what: &'static str,
+        /// How long it was tried.
+        waited_ms: u64,
+        /// Whom it asked, and the last answer of each.
+        tried: Tried,
+    },
+    /// There was a leader, but no answer until the time-out. Nothing was applied.
+    #[error("{what}: no answer within {waited_ms} ms: {}", list(tried))]
+    Timeout {
+        /// The call.
+        what: &'static str,
+        /// How long it was tried.
+        waited_ms: u64,
+        /// Whom it asked, and the last answer of each.
+        tried: Tried,
+    },
+    /// The request was sent and no answer came: it may have taken effect. Repeat it with the same
+    /// request id.
+    #[error("{what}: outcome unknown after {waited_ms} ms, it is safe to repeat: {}", list(tried))]
+    OutcomeUnknown {
+        /// The call.
+        what: &'static str,
+        /// How long it was tried.
+        waited_ms: u64,
+        /// Whom it asked, and the last answer of each.
+        tried: Tried,
+    },
+    /// The cluster refused.
+    #[error("{0}")]
+    Rpc(#[from] RpcError),
+    /// Certificates or keys could not be used.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    /// An endpoint of the configuration is malformed.
+    #[error("{0}")]
+    Endpoint(#[from] EndpointError),
+    /// There is nobody to ask.
+    #[error("no endpoint is configured and no member list was kept")]
+    NoEndpoints,
+    /// The kept member list cannot be read.
+    #[error("members file {path}: {cause}: remove it to start from the configured endpoints")]
+    MembersFile {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+}
+
+fn list(tried: &[(String, String)]) -> String {
+    let each: Vec<_> = tried.iter().map(|(who, why)| format!("{who} ({why})")).collect();
+    if each.is_empty() { "nobody was reached".to_owned() } else { each.join(", ") }
+}
+
+impl ClientError {
+    /// The exit status of a command that ends with it: 1 failed, 2 wrong use, 3 unavailable or no
+    /// leader, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ClientError::Connect(error) if error.phase == crate::channel::Phase::Tls => 7,
+            ClientError::Connect(_) => 3,
+            ClientError::NoLeader { .. } | ClientError::Timeout { .. } => 3,
+            ClientError::OutcomeUnknown { .. } => 8,
+            ClientError::Rpc(error) => error.code.exit_code(),
+            ClientError::Tls(_) => 7,
+            ClientError::Endpoint(_) | ClientError::NoEndpoints => 2,
+            ClientError::MembersFile { .. } => 1,
+        }
+    }
+
+    /// The code of the cluster's refusal, if that is what it was.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            ClientError::Rpc(error) => Some(error.code),
+            _ => None,
+        }
+    }
+}

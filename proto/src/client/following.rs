@@ -1,0 +1,396 @@
+//! Finding the leader, calling it, leaving it, and knowing when to give up.
+//!
+//! *Invariant:* a member that does not answer holds a call up only until another one is known to
+//! lead: the others are asked at the same time, and a call's own deadline is the last resort.
+//!
+//! Deliberately absent: which answers prove that a member leads (`probe`).
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tonic::Status;
+use tonic::transport::Channel;
+
+use super::pace::Pace;
+use super::{Answer, CallOptions, Client, ClientError, MemberRef};
+use crate::channel::ConnectError;
+use crate::endpoint::Endpoint;
+use crate::error::{ErrorCode, Outcome, RpcError};
+
+/// Silence of a leader after which the others are asked.
+const HEDGE_AFTER: Duration = Duration::from_millis(300);
+/// How soon each is asked again,
+const HEDGE_AGAIN: Duration = Duration::from_millis(50);
+/// and while the leader says that it is well.
+const HEDGE_CALM: Duration = Duration::from_millis(500);
+/// A wait longer than a usual election is worth telling.
+const TELL_AFTER: Duration = Duration::from_millis(600);
+/// Between two tellings.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// One call over all its attempts.
+struct Call {
+    what: &'static str,
+    started: Instant,
+    deadline: Instant,
+    pace: Pace,
+    /// A hint to follow next, and those followed since something last worked.
+    hint: Option<Endpoint>,
+    hinted: HashSet<Endpoint>,
+    /// A leader was found and asked.
+    asked: bool,
+    /// A request was sent and its answer is not known.
+    doubt: bool,
+}
+
+impl Call {
+    fn give_up(&self, client: &Client) -> ClientError {
+        let what = self.what;
+        let waited_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let tried = client.tried();
+        match (self.doubt, self.asked) {
+            (true, _) => ClientError::OutcomeUnknown { what, waited_ms, tried },
+            (false, true) if client.leader().is_some() => {
+                ClientError::Timeout { what, waited_ms, tried }
+            }
+            (false, _) => ClientError::NoLeader { what, waited_ms, tried },
+        }
+    }
+}
+
+/// How an attempt ended.
+enum Attempt<T> {
+    Answered(tonic::Response<T>),
+    Failed(Status),
+    Silent,
+    /// Another member leads.
+    Left,
+}
+
+impl Client {
+    /// Calls the leader, whoever that is by then: with [`CallOptions::default`].
+    pub async fn with_leader<T, F, Fut>(&self, what: &'static str, f: F) -> Result<T, ClientError>
+    where
+        T: Answer,
+        F: Fn(Channel) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        self.with_leader_opts(what, CallOptions::default(), f).await
+    }
+
+    /// [`Self::with_leader`] with another limit of one attempt.
+    pub async fn with_leader_deadline<T, F, Fut>(
+        &self,
+        what: &'static str,
+        attempt_timeout: Duration,
+        f: F,
+    ) -> Result<T, ClientError>
+    where
+        T: Answer,
+        F: Fn(Channel) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let options = CallOptions::default().attempt_timeout(attempt_timeout);
+        self.with_leader_opts(what, options, f).await
+    }
+
+    /// Calls the leader until it answers, refuses for good, or the time is over. `f` sends the
+    /// same request every time it is called, with the same request id. `what` names the call in
+    /// errors. A refusal that a repeat may mend, a lost connection and a silent member lead to
+    /// another attempt.
+    pub async fn with_leader_opts<T, F, Fut>(
+        &self,
+        what: &'static str,
+        options: CallOptions,
+        f: F,
+    ) -> Result<T, ClientError>
+    where
+        T: Answer,
+        F: Fn(Channel) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let mut call = self.call(what, &options);
+        loop {
+            let leader = match call.hint.take() {
+                Some(hinted) => hinted,
+                None => self.find_leader(&mut call).await?,
+            };
+            let channel = self.channel_to(&leader)?;
+            call.asked = true;
+            let attempt = self.attempt(&leader, &call, options.attempt_timeout, f(channel)).await;
+            match self.settle(&leader, &mut call, &options, attempt) {
+                Some(result) => return result,
+                None if Instant::now() >= call.deadline => return Err(call.give_up(self)),
+                None => self.wait_a_little(&mut call).await,
+            }
+        }
+    }
+
+    /// The leader and a channel to it, for streams. Say [`Self::leader_failed`] when the stream
+    /// breaks or the leader falls silent, and call again.
+    pub async fn leader_channel(&self) -> Result<(MemberRef, Channel), ClientError> {
+        let mut call = self.call("find the leader", &CallOptions::read());
+        let leader = self.find_leader(&mut call).await?;
+        let channel = self.channel_to(&leader)?;
+        Ok((MemberRef::from(&leader), channel))
+    }
+
+    /// Returns once a member other than `current` is known to lead, asking all of them meanwhile.
+    /// For a stream that has fallen silent but did not break: drop it when this returns.
+    pub async fn other_leader(&self, current: &MemberRef) -> MemberRef {
+        MemberRef::from(&self.ask_around(current).await)
+    }
+
+    fn call(&self, what: &'static str, options: &CallOptions) -> Call {
+        let started = Instant::now();
+        let timeout = options.timeout.unwrap_or(self.inner.config.timeout);
+        Call {
+            what,
+            started,
+            deadline: started + timeout,
+            pace: Pace::new(),
+            hint: None,
+            hinted: HashSet::new(),
+            asked: false,
+            doubt: false,
+        }
+    }
+
+    async fn attempt<T>(
+        &self,
+        leader: &Endpoint,
+        call: &Call,
+        attempt_timeout: Duration,
+        answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Attempt<T> {
+        let limit = call.deadline.min(Instant::now() + attempt_timeout);
+        let leader = MemberRef::from(leader);
+        let hedge = async {
+            sleep(HEDGE_AFTER).await;
+            self.ask_around(&leader).await;
+        };
+        tokio::select! {
+            biased;
+            ended = timeout_at(limit, answer) => match ended {
+                Ok(Ok(response)) => Attempt::Answered(response),
+                Ok(Err(status)) => Attempt::Failed(status),
+                Err(_) => Attempt::Silent,
+            },
+            () = hedge => Attempt::Left,
+        }
+    }
+
+    /// Asks everybody whether they lead until it is another one than `current`.
+    async fn ask_around(&self, current: &MemberRef) -> Endpoint {
+        let other = || self.known_leader().filter(|known| MemberRef::from(known) != *current);
+        // One call asks around, the others wait for what it finds.
+        let _turn = self.inner.hedging.lock().await;
+        let well = AtomicBool::new(false);
+        let mut asking: FuturesUnordered<_> = self
+            .candidates()
+            .into_iter()
+            .map(|endpoint| self.ask_after(endpoint, current, &well, Duration::ZERO))
+            .collect();
+        loop {
+            if let Some(leader) = other() {
+                return leader;
+            }
+            match asking.next().await {
+                Some(endpoint) => {
+                    let calm = well.load(Ordering::Relaxed);
+                    let wait = if calm { HEDGE_CALM } else { HEDGE_AGAIN };
+                    asking.push(self.ask_after(endpoint, current, &well, wait));
+                }
+                None => sleep(HEDGE_CALM).await,
+            }
+        }
+    }
+
+    async fn ask_after(
+        &self,
+        endpoint: Endpoint,
+        current: &MemberRef,
+        well: &AtomicBool,
+        wait: Duration,
+    ) -> Endpoint {
+        sleep(wait).await;
+        let found = self.probe(endpoint.clone()).await;
+        if MemberRef::from(&endpoint) == *current {
+            well.store(found.is_some(), Ordering::Relaxed);
+        }
+        endpoint
+    }
+
+    /// Draws the conclusion from an attempt. None: try again.
+    fn settle<T: Answer>(
+        &self,
+        leader: &Endpoint,
+        call: &mut Call,
+        options: &CallOptions,
+        attempt: Attempt<T>,
+    ) -> Option<Result<T, ClientError>> {
+        match attempt {
+            Attempt::Answered(response) => {
+                let answer = response.into_inner();
+                match answer.header().map_or(Ok(()), |header| self.observe(header)) {
+                    Ok(()) => {
+                        self.lead_confirmed_by_answer(leader);
+                        return Some(Ok(answer));
+                    }
+                    Err(error) => {
+                        self.hear(leader, error.message, None);
+                        self.forget(leader);
+                        call.doubt |= !options.read;
+                    }
+                }
+            }
+            Attempt::Failed(status) => return self.settle_failure(leader, call, options, &status),
+            Attempt::Silent => {
+                self.hear(leader, "did not answer the request in time".to_owned(), None);
+                self.forget(leader);
+                call.doubt |= !options.read;
+                call.pace.reset();
+            }
+            Attempt::Left => {
+                self.hear(leader, "was silent when another one led".to_owned(), None);
+                call.doubt |= !options.read;
+                call.pace.reset();
+            }
+        }
+        None
+    }
+
+    fn settle_failure<T>(
+        &self,
+        leader: &Endpoint,
+        call: &mut Call,
+        options: &CallOptions,
+        status: &Status,
+    ) -> Option<Result<T, ClientError>> {
+        let error = RpcError::from_status(status);
+        let connect = ConnectError::find(status).is_some();
+        if !connect && !error.retryable {
+            return Some(Err(ClientError::Rpc(error)));
+        }
+        self.hear_failure(leader, status);
+        call.doubt |= !options.read && !connect && error.outcome != Outcome::NotApplied;
+        match error.code {
+            // The leader is the right one, only not able just now.
+            ErrorCode::Overloaded
+            | ErrorCode::StoreUnavailable
+            | ErrorCode::SegmentUnreadable
+            | ErrorCode::OutcomeUnknown
+                if !connect => {}
+            _ => {
+                self.forget(leader);
+                call.hint = self.hint(leader, call, &error);
+            }
+        }
+        None
+    }
+
+    /// Whom the refusal names, if that one was not tried on a hint already.
+    fn hint(&self, asked: &Endpoint, call: &mut Call, error: &RpcError) -> Option<Endpoint> {
+        if error.leader_addr.is_empty() {
+            return None;
+        }
+        let hint = match error.leader_name.is_empty() {
+            true => Endpoint::seed(&error.leader_addr),
+            false => Endpoint::named(&error.leader_name, &error.leader_addr),
+        };
+        hint.ok().filter(|hint| hint != asked && call.hinted.insert(hint.clone()))
+    }
+
+    /// An answer proves who leads, unless somebody newer was found while it was on its way.
+    fn lead_confirmed_by_answer(&self, leader: &Endpoint) {
+        let mut known = self.inner.known.lock();
+        if known.leader.is_none() {
+            known.leader = Some(leader.clone());
+        }
+    }
+
+    fn forget(&self, leader: &Endpoint) {
+        let mut known = self.inner.known.lock();
+        if known.leader.as_ref() == Some(leader) {
+            known.leader = None;
+        }
+    }
+
+    async fn wait_a_little(&self, call: &mut Call) {
+        self.tell(call);
+        // The first hint is followed at once: it costs nobody a second look.
+        if call.hint.is_none() || call.hinted.len() > 1 {
+            sleep(call.pace.next_wait()).await;
+        }
+    }
+
+    fn tell(&self, call: &Call) {
+        let Some(on_wait) = &self.inner.config.on_wait else { return };
+        if call.started.elapsed() < TELL_AFTER {
+            return;
+        }
+        {
+            let mut told = self.inner.told.lock();
+            if told.is_some_and(|told| told.elapsed() < TELL_EVERY) {
+                return;
+            }
+            *told = Some(Instant::now());
+        }
+        let each: Vec<_> =
+            self.tried().into_iter().map(|(who, why)| format!("{who}: {why}")).collect();
+        let state = if self.leader().is_some() { "the leader is busy" } else { "no leader" };
+        on_wait(&format!("{state}: {}", each.join(", ")));
+    }
+
+    /// The known leader, else whoever first proves to lead.
+    async fn find_leader(&self, call: &mut Call) -> Result<Endpoint, ClientError> {
+        if let Some(leader) = self.known_leader() {
+            return Ok(leader);
+        }
+        // One call looks, the others wait for what it finds. If it gives up, the next one looks.
+        let Ok(_turn) = timeout_at(call.deadline, self.inner.looking.lock()).await else {
+            return Err(call.give_up(self));
+        };
+        let mut asked = FuturesUnordered::new();
+        let mut in_flight = HashSet::new();
+        let mut seen = HashSet::new();
+        self.inner.heard.lock().clear();
+        loop {
+            if let Some(leader) = self.known_leader() {
+                return Ok(leader);
+            }
+            for endpoint in self.candidates() {
+                if in_flight.insert(endpoint.clone()) {
+                    let first = seen.insert(endpoint.clone());
+                    let wait = if first { Duration::ZERO } else { call.pace.next_wait() };
+                    asked.push(self.probe_after(endpoint, wait));
+                }
+            }
+            tokio::select! {
+                Some(endpoint) = asked.next() => {
+                    in_flight.remove(&endpoint);
+                }
+                () = sleep_until(call.deadline) => return Err(call.give_up(self)),
+            }
+            match self.hopeless() {
+                // An attempt may have been applied before everybody began to refuse.
+                Some(_) if call.doubt => return Err(call.give_up(self)),
+                Some(error) => return Err(error),
+                None => self.tell(call),
+            }
+        }
+    }
+
+    async fn probe_after(&self, endpoint: Endpoint, wait: Duration) -> Endpoint {
+        sleep(wait).await;
+        self.probe(endpoint.clone()).await;
+        endpoint
+    }
+
+    fn known_leader(&self) -> Option<Endpoint> {
+        self.inner.known.lock().leader.clone()
+    }
+}

@@ -1,0 +1,178 @@
+//! What a client knows of the cluster: its id, the highest epoch seen, the members, the leader.
+//!
+//! *Invariant:* the cluster id never changes once it is known, and the epoch, the version of the
+//! member list and the leader's term never go back.
+//!
+//! Deliberately absent: asking anybody (`following`), keeping it on disk (`members_file`).
+
+use crate::endpoint::{DialMap, Endpoint};
+use crate::error::{ErrorCode, RpcError};
+use crate::v1;
+
+/// A member, or a configured address of which no more is known.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct MemberRef {
+    /// The member's name; empty while unknown.
+    pub name: String,
+    /// Its client address, or the configured one.
+    pub addr: String,
+}
+
+impl From<&Endpoint> for MemberRef {
+    fn from(endpoint: &Endpoint) -> Self {
+        MemberRef {
+            name: endpoint.name.clone().unwrap_or_default(),
+            addr: endpoint.addr.to_string(),
+        }
+    }
+}
+
+impl std::fmt::Display for MemberRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.name.is_empty() {
+            true => f.write_str(&self.addr),
+            false => write!(f, "{} ({})", self.name, self.addr),
+        }
+    }
+}
+
+/// Members beyond this are not kept: no list of ours is longer.
+const MEMBERS_MAX: usize = 64;
+
+/// What is known, and by which numbers newer knowledge is told from older.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Knowledge {
+    /// Empty until the first header.
+    pub(super) cluster_id: String,
+    /// The highest seen.
+    pub(super) coord_epoch: u64,
+    /// Version of `members`.
+    pub(super) version: u64,
+    /// The newest list seen.
+    pub(super) members: Vec<v1::MemberInfo>,
+    /// Who led when last asked.
+    pub(super) leader: Option<Endpoint>,
+    /// The highest term in which somebody said to lead.
+    pub(super) leader_term: u64,
+}
+
+impl Knowledge {
+    /// Judges an answer by its header and learns from it. `Ok(true)`: something is new that
+    /// should outlive the process.
+    pub(super) fn judge(&mut self, header: &v1::ClusterHeader) -> Result<bool, RpcError> {
+        self.check_cluster(header)?;
+        if !header.cluster_id.is_empty() && header.coord_epoch < self.coord_epoch {
+            let (theirs, seen) = (header.coord_epoch, self.coord_epoch);
+            let message = format!("answer of epoch {theirs}, but epoch {seen} was seen");
+            return Err(RpcError::new(ErrorCode::StaleEpoch, message).with_epoch(seen));
+        }
+        Ok(self.learn(header))
+    }
+
+    /// Refuses a header of another cluster.
+    pub(super) fn check_cluster(&self, header: &v1::ClusterHeader) -> Result<(), RpcError> {
+        let (theirs, ours) = (&header.cluster_id, &self.cluster_id);
+        if theirs.is_empty() || ours.is_empty() || theirs == ours {
+            return Ok(());
+        }
+        let message = format!("it is a member of cluster {theirs}, this client knows {ours}");
+        Err(RpcError::new(ErrorCode::OtherCluster, message))
+    }
+
+    /// Takes what is newer. The header is one of this cluster, but maybe of a follower that lags.
+    pub(super) fn learn(&mut self, header: &v1::ClusterHeader) -> bool {
+        if header.cluster_id.is_empty() {
+            return false;
+        }
+        let mut new = false;
+        if self.cluster_id.is_empty() {
+            self.cluster_id = header.cluster_id.clone();
+            new = true;
+        }
+        if header.coord_epoch > self.coord_epoch {
+            self.coord_epoch = header.coord_epoch;
+            new = true;
+        }
+        if let Some(list) = &header.members
+            && !list.members.is_empty()
+            && list.members.len() <= MEMBERS_MAX
+            && (list.version > self.version || self.members.is_empty())
+        {
+            self.version = list.version;
+            self.members = list.members.clone();
+            new = true;
+        }
+        new
+    }
+
+    /// Everybody who may be asked: the members, then the seeds that are none of them.
+    pub(super) fn candidates(&self, seeds: &[Endpoint], dial_map: &DialMap) -> Vec<Endpoint> {
+        let named = |m: &v1::MemberInfo| Endpoint::named(&m.name, &m.client_addr).ok();
+        let mut all: Vec<Endpoint> = self.members.iter().filter_map(named).collect();
+        for seed in seeds {
+            let same = |known: &Endpoint| {
+                known.addr == seed.addr || dial_map.resolve(known) == dial_map.resolve(seed)
+            };
+            if !all.iter().any(same) {
+                all.push(seed.clone());
+            }
+        }
+        all
+    }
+
+    /// The endpoint under the member's own name, if the list has it.
+    pub(super) fn canonical(&self, endpoint: &Endpoint, name: &str) -> Endpoint {
+        let listed = self.members.iter().find(|member| member.name == name);
+        let known = listed.and_then(|m| Endpoint::named(&m.name, &m.client_addr).ok());
+        known.unwrap_or_else(|| endpoint.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(cluster_id: &str, coord_epoch: u64) -> v1::ClusterHeader {
+        v1::ClusterHeader { cluster_id: cluster_id.into(), coord_epoch, ..Default::default() }
+    }
+
+    fn member(name: &str, addr: &str) -> v1::MemberInfo {
+        v1::MemberInfo { name: name.into(), client_addr: addr.into(), ..Default::default() }
+    }
+
+    #[test]
+    fn a_lower_epoch_and_another_cluster_are_refused() {
+        let mut known = Knowledge::default();
+        assert_eq!(known.judge(&header("a", 5)), Ok(true));
+        assert_eq!(known.judge(&header("a", 5)), Ok(false));
+        assert_eq!(known.judge(&header("a", 4)).unwrap_err().code, ErrorCode::StaleEpoch);
+        assert_eq!(known.judge(&header("b", 9)).unwrap_err().code, ErrorCode::OtherCluster);
+        assert_eq!(known.coord_epoch, 5);
+    }
+
+    #[test]
+    fn an_older_member_list_replaces_no_newer_one() {
+        let list = |version, name: &str| v1::MemberList {
+            version,
+            members: vec![member(name, "h:1")],
+            leader: String::new(),
+        };
+        let with = |list| v1::ClusterHeader { members: Some(list), ..header("a", 1) };
+        let mut known = Knowledge::default();
+        known.judge(&with(list(7, "c7"))).unwrap();
+        known.judge(&with(list(6, "c6"))).unwrap();
+        assert_eq!((known.version, known.members[0].name.as_str()), (7, "c7"));
+    }
+
+    #[test]
+    fn a_seed_that_is_a_member_is_asked_once() {
+        let members = vec![member("c1", "h1:1"), member("c2", "h2:1")];
+        let known = Knowledge { members, ..Default::default() };
+        let seeds: Vec<_> =
+            ["h1:1", "proxy:2", "h9:1"].map(|seed| Endpoint::seed(seed).unwrap()).into();
+        let map = "c2=proxy:2".parse().unwrap();
+        let shown: Vec<_> =
+            known.candidates(&seeds, &map).iter().map(|endpoint| endpoint.to_string()).collect();
+        assert_eq!(shown, ["c1 (h1:1)", "c2 (h2:1)", "h9:1"]);
+    }
+}

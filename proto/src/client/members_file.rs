@@ -1,0 +1,173 @@
+//! The last member list and epoch seen, on disk.
+//!
+//! *Invariant:* the file is replaced as a whole or not at all.
+//!
+//! Deliberately absent: who leads; that is asked anew.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use super::members::Knowledge;
+use crate::v1;
+
+const FORMAT: u32 = 1;
+/// Far above what any list takes.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    format: u32,
+    cluster_id: String,
+    coord_epoch: u64,
+    members_version: u64,
+    members: Vec<KeptMember>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptMember {
+    id: u64,
+    name: String,
+    peer_addr: String,
+    client_addr: String,
+    zone: String,
+    version_min: u32,
+    version_max: u32,
+    voter: bool,
+}
+
+impl From<&v1::MemberInfo> for KeptMember {
+    fn from(m: &v1::MemberInfo) -> Self {
+        KeptMember {
+            id: m.id,
+            name: m.name.clone(),
+            peer_addr: m.peer_addr.clone(),
+            client_addr: m.client_addr.clone(),
+            zone: m.zone.clone(),
+            version_min: m.version_min,
+            version_max: m.version_max,
+            voter: m.voter,
+        }
+    }
+}
+
+impl From<KeptMember> for v1::MemberInfo {
+    fn from(m: KeptMember) -> Self {
+        v1::MemberInfo {
+            id: m.id,
+            name: m.name,
+            peer_addr: m.peer_addr,
+            client_addr: m.client_addr,
+            zone: m.zone,
+            version_min: m.version_min,
+            version_max: m.version_max,
+            voter: m.voter,
+        }
+    }
+}
+
+/// Reads the file. None where there is none yet.
+pub(super) fn read(path: &Path) -> io::Result<Option<Knowledge>> {
+    let size = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.len(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if size > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("{size} bytes are too many for a member list")));
+    }
+    let kept: Kept = serde_json::from_slice(&std::fs::read(path)?)?;
+    if kept.format != FORMAT {
+        return Err(io::Error::other(format!("unknown format {}", kept.format)));
+    }
+    Ok(Some(Knowledge {
+        cluster_id: kept.cluster_id,
+        coord_epoch: kept.coord_epoch,
+        version: kept.members_version,
+        members: kept.members.into_iter().map(v1::MemberInfo::from).collect(),
+        ..Knowledge::default()
+    }))
+}
+
+/// Replaces the file, durably.
+pub(super) fn write(path: &Path, known: &Knowledge) -> io::Result<()> {
+    let kept = Kept {
+        format: FORMAT,
+        cluster_id: known.cluster_id.clone(),
+        coord_epoch: known.coord_epoch,
+        members_version: known.version,
+        members: known.members.iter().map(KeptMember::from).collect(),
+    };
+    let mut bytes = serde_json::to_vec_pretty(&kept)?;
+    bytes.push(b'\n');
+    // Several processes may keep one file: none writes into another's half-made one.
+    static WRITES: AtomicU64 = AtomicU64::new(0);
+    let write = WRITES.fetch_add(1, Ordering::Relaxed);
+    let staged = path.with_extension(format!("{}-{write}.tmp", std::process::id()));
+    let result = replace(path, &staged, &bytes);
+    if result.is_err() {
+        // What is left is debris; the error that made it is the one to report.
+        let _ = std::fs::remove_file(&staged);
+    }
+    result
+}
+
+fn replace(path: &Path, staged: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(staged)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(staged, path)?;
+    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Knowledge {
+        let member = v1::MemberInfo {
+            id: 3,
+            name: "c3".into(),
+            client_addr: "h3:7".into(),
+            voter: true,
+            ..Default::default()
+        };
+        let members = vec![member];
+        Knowledge {
+            cluster_id: "a".into(),
+            coord_epoch: 9,
+            version: 4,
+            members,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn what_was_kept_is_read_back_and_nothing_else_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("members.json");
+        assert_eq!(read(&path).unwrap(), None);
+        write(&path, &Knowledge::default()).unwrap();
+        write(&path, &known()).unwrap();
+        assert_eq!(read(&path).unwrap(), Some(known()));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_damaged_or_newer_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("members.json");
+        std::fs::write(&path, b"{").unwrap();
+        assert!(read(&path).is_err());
+        write(&path, &known()).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("\"format\": 1", "\"format\": 2")).unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("unknown format 2"));
+    }
+}

@@ -1,0 +1,31 @@
+//! The services' stubs, with this contract's bounds.
+//!
+//! *Invariant:* both directions take [`MESSAGE_BYTES_MAX`], on every stub.
+//!
+//! Deliberately absent: the service between members; crate `rollout-raft` has it.
+
+use tonic::transport::Channel;
+
+use crate::channel::MESSAGE_BYTES_MAX;
+use crate::v1;
+
+/// The service for clients.
+pub fn runs(channel: Channel) -> v1::runs_client::RunsClient<Channel> {
+    v1::runs_client::RunsClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+/// The service for workers.
+pub fn worker(channel: Channel) -> v1::worker_client::WorkerClient<Channel> {
+    v1::worker_client::WorkerClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+/// The service for operators.
+pub fn cluster(channel: Channel) -> v1::cluster_client::ClusterClient<Channel> {
+    v1::cluster_client::ClusterClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}

@@ -1,0 +1,84 @@
+//! A client's session: the numbers that make a repeated request harmless.
+//!
+//! *Invariant:* a number is given to one request only, and `ack_upto` never reaches a request
+//! whose answer is still awaited: the cluster forgets answers up to there.
+//!
+//! Deliberately absent: workers' sessions; their exchanges carry numbers of their own.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Client;
+use crate::v1;
+
+/// An open session. Clones share it.
+#[derive(Clone)]
+pub struct Session {
+    client: Client,
+    id: u64,
+    store_url: String,
+    numbers: Arc<Mutex<Numbers>>,
+}
+
+#[derive(Default)]
+struct Numbers {
+    last: u64,
+    awaited: BTreeSet<u64>,
+}
+
+impl Session {
+    pub(super) fn new(client: Client, id: u64, store_url: String) -> Self {
+        Session { client, id, store_url, numbers: Arc::default() }
+    }
+
+    /// The client that opened it.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The session's number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Where the cluster keeps its objects.
+    pub fn store_url(&self) -> &str {
+        &self.store_url
+    }
+
+    /// A number for one request. Send the same one with every repeat.
+    pub fn request(&self) -> PendingRequest {
+        let mut numbers = self.numbers.lock();
+        numbers.last += 1;
+        let seq = numbers.last;
+        numbers.awaited.insert(seq);
+        let ack_upto = numbers.awaited.first().map_or(seq, |first| *first) - 1;
+        let id = v1::RequestId { session: self.id, seq, ack_upto };
+        PendingRequest { id, numbers: self.numbers.clone() }
+    }
+}
+
+/// A request whose answer is awaited. Dropping it says that the answer has arrived or that nobody
+/// will ask for it again.
+pub struct PendingRequest {
+    id: v1::RequestId,
+    numbers: Arc<Mutex<Numbers>>,
+}
+
+impl PendingRequest {
+    /// What to put into the request.
+    pub fn id(&self) -> v1::RequestId {
+        self.id
+    }
+
+    /// The answer has arrived. The same as dropping it.
+    pub fn ack(self) {}
+}
+
+impl Drop for PendingRequest {
+    fn drop(&mut self) {
+        self.numbers.lock().awaited.remove(&self.id.seq);
+    }
+}
