@@ -1,1 +1,31 @@
-//! The coordinator daemon: services, dispatch, liveness
+//! The coordinator daemon: a member of the cluster, and while it leads, the one that dispatches.
+//!
+//! A request is checked, turned into operations of the ledger, merged with what else arrives
+//! ([`proposer`]), and answered from what `apply` replied. Nothing here decides who gets what.
+//!
+//! *Invariant:* only a leader that has opened its epoch proposes ([`leading`]), and it answers
+//! heartbeats, pulls and reads only while a quorum confirms its lease.
+//!
+//! Absent on purpose: payloads. Inputs and results go between clients, workers and the object
+//! store; a member reads and writes nothing there but its probe.
+
+pub mod config;
+mod convert;
+mod dispatch;
+mod fence;
+mod grpc;
+mod http;
+mod leading;
+mod ledger_read;
+mod liveness;
+mod parked;
+mod process;
+mod proposer;
+mod reject;
+mod server;
+mod store_probe;
+mod telemetry;
+
+pub use config::Config;
+pub use server::run;
+pub use telemetry::init as init_telemetry;

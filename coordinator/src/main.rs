@@ -1,2 +1,40 @@
-//! Entry point.
-fn main() {}
+//! `rollout-coordinator`: flags and file to a configuration, and then the server.
+
+use clap::Parser;
+use rollout_coordinator::config::{Config, Flags};
+use std::process::ExitCode;
+
+/// Exit status of a refused configuration (EX_CONFIG of sysexits.h).
+const EXIT_CONFIG: u8 = 78;
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    let check = flags.check_config;
+    let config = match Config::load(flags) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            return ExitCode::from(EXIT_CONFIG);
+        }
+    };
+    if check {
+        println!("{}: the configuration is good", config.name);
+        return ExitCode::SUCCESS;
+    }
+    rollout_coordinator::init_telemetry(&config.log);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start the runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(rollout_coordinator::run(config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "the coordinator stops");
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

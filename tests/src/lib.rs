@@ -1,1 +1,15 @@
-//! Cross-crate and multi-process tests
+//! Everything that a multi-process test needs: a fleet of real processes, each with its own
+//! directory and certificate, sharing nothing but the object store.
+//!
+//! *Invariant:* a fleet ends with its test, whatever happens: processes die with their parent.
+//! Absent: fixed sleeps. A test waits for a condition, with a generous limit.
+
+mod cut;
+mod fleet;
+mod process;
+mod wait;
+
+pub use cut::{Cut, Link};
+pub use fleet::{Fleet, FleetOptions, WorkerOptions};
+pub use process::Process;
+pub use wait::eventually;

@@ -1,0 +1,30 @@
+# Two commands do everything on a fresh Debian machine with Rust: `make demo` and `make test`.
+# Where CARGO_TARGET_DIR is set, everything is built there.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+
+.PHONY: help preflight build demo test lint release bench clean-demo
+
+help: ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+preflight: ## look for what building needs, and install it where that is possible
+	@bash deploy/demo/preflight.sh
+
+build: preflight ## build every binary
+	$(CARGO) build --workspace --bins
+
+demo: build ## 2,000 prompts, three members, four workers, and the leader dies on the way
+	@bash deploy/demo/demo.sh "$(TARGET)/debug"
+
+test: build ## every test
+	$(CARGO) test --workspace
+
+lint: preflight ## formatting and clippy, with warnings as errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+release: preflight ## release binaries
+	$(CARGO) build --workspace --bins --release

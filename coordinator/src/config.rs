@@ -1,0 +1,352 @@
+//! Settings: flags over environment over file over defaults.
+//!
+//! *Invariant:* an unknown key is refused with the nearest known one, and timings that would let
+//! a worker keep running rows that were given to somebody else are refused too.
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use rollout_proto::{DialMap, Security, TlsFiles};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// The daemon's flags. Each has the place of a key in the file and goes before it.
+#[derive(Debug, Parser)]
+#[command(name = "rollout-coordinator", version, about = "A member of a rollout cluster")]
+pub struct Flags {
+    /// Configuration file (TOML)
+    #[arg(long, env = "ROLLOUT_COORDINATOR_CONFIG")]
+    pub config: PathBuf,
+    /// Name of this member
+    #[arg(long, env = "ROLLOUT_MEMBER_NAME")]
+    pub name: Option<String>,
+    /// Where it keeps its data
+    #[arg(long, env = "ROLLOUT_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Refuse to start unless the data directory belongs to this cluster (32 hex digits)
+    #[arg(long)]
+    pub cluster_id: Option<String>,
+    /// Dial a member elsewhere than the cluster says: NAME=HOST:PORT, repeatable
+    #[arg(long = "dial-map")]
+    pub dial_map: Vec<String>,
+    /// Log filter, as RUST_LOG
+    #[arg(long, env = "ROLLOUT_LOG")]
+    pub log: Option<String>,
+    /// Check the configuration and exit
+    #[arg(long)]
+    pub check_config: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Option<String>,
+    data_dir: Option<PathBuf>,
+    #[serde(default)]
+    zone: String,
+    cluster_id: Option<String>,
+    #[serde(default = "default_log")]
+    log: String,
+    listen: Listen,
+    advertise: Option<Advertise>,
+    tls: Tls,
+    store: Store,
+    #[serde(default)]
+    raft: Raft,
+    #[serde(default)]
+    worker: Workers,
+    #[serde(default)]
+    dial_map: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listen {
+    client: SocketAddr,
+    peer: SocketAddr,
+    #[serde(default = "default_http")]
+    http: SocketAddr,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Advertise {
+    client: String,
+    peer: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tls {
+    ca_file: Option<PathBuf>,
+    cert_file: Option<PathBuf>,
+    key_file: Option<PathBuf>,
+    #[serde(default)]
+    insecure_plaintext: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Store {
+    url: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raft {
+    #[serde(default)]
+    profile: Profile,
+    heartbeat_ms: Option<u64>,
+    election_min_ms: Option<u64>,
+    election_max_ms: Option<u64>,
+    image_interval_ms: Option<u64>,
+    image_log_bytes: Option<u64>,
+    log_keep_bytes: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Profile {
+    /// Members within one region, on local disks.
+    #[default]
+    Near,
+    /// Far zones or slow disks.
+    FarZones,
+}
+
+/// Timings of workers' sessions.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Workers {
+    /// How often a worker says that it lives.
+    pub heartbeat_ms: u64,
+    /// Silence after which a worker starts no new rows by itself.
+    pub self_fence_ms: u64,
+    /// Silence after which its unstarted rows go to others.
+    pub failure_ms: u64,
+    /// How much longer it keeps the rows that it has started.
+    pub started_grace_ms: u64,
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self { heartbeat_ms: 500, self_fence_ms: 4000, failure_ms: 5000, started_grace_ms: 60_000 }
+    }
+}
+
+/// The settings of one member.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name.
+    pub name: String,
+    /// Failure domain.
+    pub zone: String,
+    /// Log filter.
+    pub log: String,
+    /// Where workers, clients and operators connect.
+    pub listen_client: SocketAddr,
+    /// Where members connect.
+    pub listen_peer: SocketAddr,
+    /// Health and metrics.
+    pub listen_http: SocketAddr,
+    /// The address that is told to workers and clients.
+    pub advertise_client: String,
+    /// The address that is told to members.
+    pub advertise_peer: String,
+    /// How connections are secured.
+    pub security: Security,
+    /// The cluster's object store.
+    pub store_url: String,
+    /// Timings of workers' sessions.
+    pub workers: Workers,
+    /// Consensus.
+    pub raft: rollout_raft::RaftConfig,
+}
+
+fn default_log() -> String {
+    "info".into()
+}
+
+fn default_http() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 7422))
+}
+
+impl Config {
+    /// Reads the file and lays the flags over it.
+    ///
+    /// # Errors
+    /// A file that cannot be read, a key that is unknown, and settings that contradict each other.
+    pub fn load(flags: Flags) -> Result<Self> {
+        let path = flags.config.display().to_string();
+        let text = std::fs::read_to_string(&flags.config)
+            .with_context(|| format!("cannot read {path}"))?;
+        let file: File =
+            toml::from_str(&text).map_err(|e| anyhow::anyhow!("{path}: {}", explain(&e)))?;
+        let Some(name) = flags.name.or(file.name) else { bail!("{path}: `name` is missing") };
+        let Some(data_dir) = flags.data_dir.or(file.data_dir) else {
+            bail!("{path}: `data_dir` is missing")
+        };
+        let security = security(&file.tls).with_context(|| path.clone())?;
+        let mut dial_map = file.dial_map.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
+        dial_map.extend(flags.dial_map);
+        let dial_map = parse_dial_map(&dial_map)?;
+        let cluster_id = match flags.cluster_id.or(file.cluster_id) {
+            Some(id) => Some(id.parse().context("`cluster_id`")?),
+            None => None,
+        };
+        let raft = raft_config(&file.raft, data_dir, &name, dial_map, &security, cluster_id)?;
+        check_timings(&file.worker).with_context(|| path.clone())?;
+        let (advertise_client, advertise_peer) = match file.advertise {
+            Some(a) => (a.client, a.peer),
+            None => (file.listen.client.to_string(), file.listen.peer.to_string()),
+        };
+        Ok(Self {
+            name,
+            zone: file.zone,
+            log: flags.log.unwrap_or(file.log),
+            listen_client: file.listen.client,
+            listen_peer: file.listen.peer,
+            listen_http: file.listen.http,
+            advertise_client,
+            advertise_peer,
+            security,
+            store_url: file.store.url,
+            workers: file.worker,
+            raft,
+        })
+    }
+}
+
+fn parse_dial_map(entries: &[String]) -> Result<DialMap> {
+    let mut map = DialMap::default();
+    for entry in entries {
+        map.extend(entry.parse::<DialMap>().with_context(|| format!("--dial-map {entry}"))?);
+    }
+    Ok(map)
+}
+
+fn security(tls: &Tls) -> Result<Security> {
+    match (&tls.ca_file, &tls.cert_file, &tls.key_file, tls.insecure_plaintext) {
+        (Some(ca), Some(cert), Some(key), false) => {
+            Ok(Security::Mtls(TlsFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() }))
+        }
+        (None, None, None, true) => Ok(Security::InsecurePlaintext),
+        _ => bail!("[tls] wants ca_file, cert_file and key_file, or insecure_plaintext = true alone"),
+    }
+}
+
+fn raft_config(
+    file: &Raft,
+    data_dir: PathBuf,
+    name: &str,
+    dial_map: DialMap,
+    security: &Security,
+    cluster_id: Option<rollout_raft::ClusterId>,
+) -> Result<rollout_raft::RaftConfig> {
+    let mut config =
+        rollout_raft::RaftConfig::new(data_dir, name.to_owned(), dial_map, security.clone());
+    if matches!(file.profile, Profile::FarZones) {
+        config = config.far_zones();
+    }
+    config.cluster_id = cluster_id;
+    let overrides = [
+        (&mut config.heartbeat_ms, file.heartbeat_ms),
+        (&mut config.election_min_ms, file.election_min_ms),
+        (&mut config.election_max_ms, file.election_max_ms),
+        (&mut config.image_interval_ms, file.image_interval_ms),
+        (&mut config.image_log_bytes, file.image_log_bytes),
+        (&mut config.log_keep_bytes, file.log_keep_bytes),
+    ];
+    for (place, value) in overrides {
+        if let Some(value) = value {
+            *place = value;
+        }
+    }
+    config.validate()?;
+    Ok(config)
+}
+
+/// A worker has to stop starting rows before the leader gives them away.
+fn check_timings(t: &Workers) -> Result<()> {
+    if t.heartbeat_ms == 0 || t.self_fence_ms < 2 * t.heartbeat_ms {
+        bail!("[worker] self_fence_ms = {} has to be two heartbeats or more", t.self_fence_ms);
+    }
+    if t.self_fence_ms >= t.failure_ms {
+        bail!(
+            "[worker] self_fence_ms = {} has to be less than failure_ms = {}: a worker must stop \
+             starting rows before they are given to others",
+            t.self_fence_ms,
+            t.failure_ms
+        );
+    }
+    Ok(())
+}
+
+/// Adds the nearest known key to an error about an unknown one.
+fn explain(error: &toml::de::Error) -> String {
+    let text = error.to_string();
+    let quoted: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
+    match quoted.split_first() {
+        Some((unknown, known)) if text.contains("unknown field") => {
+            let near = known.iter().max_by(|a, b| {
+                strsim::jaro_winkler(unknown, a).total_cmp(&strsim::jaro_winkler(unknown, b))
+            });
+            match near {
+                Some(near) => format!("{text}\ndid you mean `{near}`?"),
+                None => text,
+            }
+        }
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        name = "c1"
+        data_dir = "/tmp/c1"
+        [listen]
+        client = "127.0.0.1:1"
+        peer = "127.0.0.1:2"
+        [tls]
+        insecure_plaintext = true
+        [store]
+        url = "file:///tmp/store"
+    "#;
+
+    fn load(text: &str) -> Result<Config> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("c.toml");
+        std::fs::write(&path, text)?;
+        Config::load(Flags::parse_from(["x", "--config", path.to_str().unwrap_or_default()]))
+    }
+
+    #[test]
+    fn a_minimal_file_is_enough() {
+        let config = load(GOOD).expect("good");
+        assert_eq!(config.advertise_client, "127.0.0.1:1");
+        assert_eq!(config.workers.failure_ms, 5000);
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+        let error = load(&GOOD.replace("data_dir", "data_dri")).expect_err("unknown").to_string();
+        assert!(error.contains("did you mean `data_dir`"), "{error}");
+    }
+
+    #[test]
+    fn a_worker_that_fences_itself_too_late_is_refused() {
+        let text = format!("{GOOD}\n[worker]\nself_fence_ms = 5000\n");
+        let error = format!("{:#}", load(&text).expect_err("too late"));
+        assert!(error.contains("self_fence_ms = 5000"), "{error}");
+    }
+
+    #[test]
+    fn half_a_tls_section_is_refused() {
+        let text = GOOD.replace("insecure_plaintext = true", "ca_file = \"x\"");
+        assert!(format!("{:#}", load(&text).expect_err("half")).contains("[tls]"));
+    }
+}

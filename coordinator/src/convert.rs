@@ -1,0 +1,256 @@
+//! Between the wire's types and the ledger's. Bad input ends here, as `InvalidArgument`.
+//!
+//! *Invariant:* what reaches the ledger is well formed: rows ascending and disjoint, digests of 32
+//! bytes, keys that are the ones that everybody derives from run and digest.
+
+use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId};
+use rollout_ledger::view::{FailedTry, RunState, RunView, SegmentView, Trouble};
+use rollout_ledger::{
+    BlobRef, EngineSpec, FailureClass, GrantedRows, HeldRows, RequestId, Rows, RunSpec,
+    SegmentDecl, SegmentRef, SlotOffer,
+};
+use rollout_proto::{ErrorCode, RpcError, v1};
+
+/// A check of the wire's input.
+pub(crate) type Checked<T> = Result<T, RpcError>;
+
+pub(crate) fn invalid(what: impl Into<String>) -> RpcError {
+    RpcError::new(ErrorCode::InvalidArgument, what)
+}
+
+pub(crate) fn rows_in(rows: Option<&v1::Rows>) -> Checked<Rows> {
+    let Some(rows) = rows else { return Ok(Rows::default()) };
+    if rows.starts.len() != rows.lens.len() {
+        return Err(invalid("rows: starts and lens differ in length"));
+    }
+    Rows::from_ranges(rows.starts.iter().copied().zip(rows.lens.iter().copied()))
+        .ok_or_else(|| invalid("rows: ranges have to be ascending, disjoint and not empty"))
+}
+
+pub(crate) fn rows_out(rows: &Rows) -> v1::Rows {
+    let (starts, lens) = rows.ranges().iter().copied().unzip();
+    v1::Rows { starts, lens }
+}
+
+pub(crate) fn held_in(held: &v1::HeldRows) -> Checked<HeldRows> {
+    Ok(HeldRows {
+        run: RunNo(held.run),
+        attempt: Attempt(held.attempt),
+        rows: rows_in(held.rows.as_ref())?,
+    })
+}
+
+pub(crate) fn held_out(held: &HeldRows) -> v1::HeldRows {
+    v1::HeldRows { run: held.run.0, attempt: held.attempt.0, rows: Some(rows_out(&held.rows)) }
+}
+
+pub(crate) fn digest_in(digest: &[u8]) -> Checked<[u8; 32]> {
+    digest.try_into().map_err(|_| invalid("a digest has 32 bytes"))
+}
+
+/// The object that a run's segment or part has to be.
+pub(crate) fn blob_in(blob: Option<&v1::BlobRef>) -> Checked<BlobRef> {
+    let blob = blob.ok_or_else(|| invalid("a blob is missing"))?;
+    let bytes = u32::try_from(blob.bytes).map_err(|_| invalid("a blob is over 4 GiB"))?;
+    Ok(BlobRef { digest: digest_in(&blob.digest)?, bytes })
+}
+
+/// Which objects of a run a key names.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Segment,
+    Part,
+}
+
+/// Names an object of the run of this name.
+pub(crate) fn blob_out(namespace: &str, run: &str, kind: Kind, blob: &BlobRef) -> v1::BlobRef {
+    let key = match kind {
+        Kind::Segment => rollout_storage::segment_key(namespace, run, &blob.digest),
+        Kind::Part => rollout_storage::part_key(namespace, run, &blob.digest),
+    };
+    v1::BlobRef { key, digest: blob.digest.to_vec().into(), bytes: blob.bytes.into() }
+}
+
+pub(crate) fn request_in(request: Option<&v1::RequestId>) -> Checked<RequestId> {
+    let r = request.ok_or_else(|| invalid("a request id is missing"))?;
+    if r.seq == 0 || r.ack_upto >= r.seq {
+        return Err(invalid("a request's seq begins at 1 and lies above ack_upto"));
+    }
+    Ok(RequestId { session: SessionId(r.session), seq: r.seq, ack_upto: r.ack_upto })
+}
+
+pub(crate) fn spec_in(spec: Option<v1::RunSpec>) -> Checked<RunSpec> {
+    let spec = spec.ok_or_else(|| invalid("the spec is missing"))?;
+    let engine = spec.engine.ok_or_else(|| invalid("spec.engine is missing"))?;
+    Ok(RunSpec {
+        engine: EngineSpec {
+            model: engine.model,
+            revision: engine.revision,
+            task: engine.task,
+            options_json: engine.options_json,
+        },
+        sampling_json: spec.sampling_json,
+        selector: spec.selector.into_iter().collect(),
+        priority: u8::try_from(spec.priority).map_err(|_| invalid("priority is over 9"))?,
+        weight: spec.weight,
+        running_rows_max: spec.running_rows_max.into(),
+        attempt_timeout_ms: spec.attempt_timeout_ms,
+        failures_max: spec.failures_max.into(),
+        attempts_max: spec.attempts_max,
+        store_url: spec.store_url,
+        input_name: spec.input_name,
+        options_json: spec.options_json,
+    })
+}
+
+pub(crate) fn spec_out(spec: &RunSpec) -> v1::RunSpec {
+    v1::RunSpec {
+        engine: Some(v1::EngineSpec {
+            model: spec.engine.model.clone(),
+            revision: spec.engine.revision.clone(),
+            task: spec.engine.task.clone(),
+            options_json: spec.engine.options_json.clone(),
+        }),
+        sampling_json: spec.sampling_json.clone(),
+        selector: spec.selector.clone().into_iter().collect(),
+        priority: spec.priority.into(),
+        weight: spec.weight,
+        running_rows_max: spec.running_rows_max as u32,
+        attempt_timeout_ms: spec.attempt_timeout_ms,
+        failures_max: spec.failures_max as u32,
+        attempts_max: spec.attempts_max,
+        store_url: spec.store_url.clone(),
+        input_name: spec.input_name.clone(),
+        options_json: spec.options_json.clone(),
+    }
+}
+
+pub(crate) fn segment_in(decl: &v1::SegmentDecl) -> Checked<SegmentDecl> {
+    let blob = blob_in(decl.blob.as_ref())?;
+    Ok(SegmentDecl { number: SegmentNo(decl.number), rows: decl.rows, blob })
+}
+
+pub(crate) fn segment_out(namespace: &str, run: &str, segment: &SegmentRef) -> v1::SegmentRef {
+    v1::SegmentRef {
+        number: segment.number.0,
+        first_row: segment.first_row,
+        rows: segment.rows,
+        blob: Some(blob_out(namespace, run, Kind::Segment, &segment.blob)),
+    }
+}
+
+/// A grant, with the name of its run, which its objects' keys need.
+pub(crate) fn grant_out(granted: &GrantedRows, name: Option<&(String, String)>) -> v1::Grant {
+    let (namespace, run) = name.map_or(("", ""), |(n, r)| (n.as_str(), r.as_str()));
+    v1::Grant {
+        run: granted.held.run.0,
+        attempt: granted.held.attempt.0,
+        rows: Some(rows_out(&granted.held.rows)),
+        segments: granted.segments.iter().map(|s| segment_out(namespace, run, s)).collect(),
+    }
+}
+
+pub(crate) fn offer_in(offer: &v1::SlotOffer) -> SlotOffer {
+    SlotOffer {
+        models: offer.models.clone(),
+        tasks: offer.tasks.clone(),
+        labels: offer.labels.clone().into_iter().collect(),
+        engine: offer.engine.clone(),
+        ineligible: offer.ineligible.clone(),
+    }
+}
+
+pub(crate) fn class_in(class: i32) -> Checked<FailureClass> {
+    use v1::FailureClass as W;
+    match W::try_from(class) {
+        Ok(W::InvalidRow) => Ok(FailureClass::InvalidRow),
+        Ok(W::Transient) => Ok(FailureClass::Transient),
+        Ok(W::OutOfMemory) => Ok(FailureClass::OutOfMemory),
+        Ok(W::EngineDied) => Ok(FailureClass::EngineDied),
+        Ok(W::InputUnreadable) => Ok(FailureClass::InputUnreadable),
+        Ok(W::StoreRefused) => Ok(FailureClass::StoreRefused),
+        Ok(W::Unspecified) | Err(_) => Err(invalid("unknown failure class")),
+    }
+}
+
+fn class_name(class: FailureClass) -> &'static str {
+    match class {
+        FailureClass::InvalidRow => "invalid_row",
+        FailureClass::Transient => "transient",
+        FailureClass::OutOfMemory => "out_of_memory",
+        FailureClass::EngineDied => "engine_died",
+        FailureClass::InputUnreadable => "input_unreadable",
+        FailureClass::StoreRefused => "store_refused",
+    }
+}
+
+pub(crate) fn failed_row_out(row: u64, trouble: &Trouble) -> v1::FailedRow {
+    let last = trouble.history.last();
+    let text = |f: fn(&FailedTry) -> &String| last.map(f).cloned().unwrap_or_default();
+    v1::FailedRow {
+        row,
+        class: last.map_or("", |t| class_name(t.class)).into(),
+        code: text(|t| &t.code),
+        message: text(|t| &t.message),
+        attempts: trouble.history.len() as u32,
+    }
+}
+
+/// A run for people, with what it waits for.
+pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
+    let state = match view.state {
+        RunState::Running => v1::RunState::Running,
+        RunState::Paused => v1::RunState::Paused,
+        RunState::Cancelled => v1::RunState::Cancelled,
+        RunState::Finished => v1::RunState::Finished,
+    };
+    let c = view.counts;
+    v1::RunSummary {
+        run: view.run.0,
+        namespace: view.namespace.clone(),
+        name: view.name.clone(),
+        state: state.into(),
+        reason: view.reason.clone(),
+        counts: Some(v1::RunCounts {
+            rows: view.rows,
+            pending: view.pending,
+            running: c.running,
+            waiting: c.waiting,
+            done: c.done,
+            failed: c.failed,
+            retries: c.retries,
+            returned: c.returned,
+            tokens_in: c.tokens_in,
+            tokens_out: c.tokens_out,
+        }),
+        segments: view.segments,
+        input_closed: view.input_closed,
+        created_wall_ms: view.created_wall_ms,
+        finished_wall_ms: view.finished_wall_ms,
+        priority: view.spec.priority.into(),
+        model: view.spec.engine.model.clone(),
+        workers: view.workers,
+        blocked,
+    }
+}
+
+/// A segment with its outcomes, of the run of this name.
+pub(crate) fn results_out(
+    namespace: &str,
+    run: &str,
+    view: &SegmentView,
+) -> v1::ReadResultsResponse {
+    let part = |r: &Option<(u32, u32)>| r.map_or(0, |(part, _)| part + 1);
+    let parts = view.parts.iter();
+    v1::ReadResultsResponse {
+        header: None,
+        number: view.segment.number.0,
+        first_row: view.segment.first_row,
+        rows: view.segment.rows,
+        blob: Some(blob_out(namespace, run, Kind::Segment, &view.segment.blob)),
+        parts: view.results.iter().map(part).collect(),
+        part_rows: view.results.iter().map(|r| r.map_or(0, |(_, row)| row)).collect(),
+        part_table: parts.map(|p| blob_out(namespace, run, Kind::Part, &p.blob)).collect(),
+        failures: view.failures.iter().map(|(row, t)| failed_row_out(*row, t)).collect(),
+    }
+}

@@ -1,0 +1,197 @@
+//! A worker's exchange: its results in, its next rows out, in one command.
+//!
+//! *Invariant:* an answer with grants leaves only while the lease is valid; what was granted and
+//! not sent is found again under the same `seq` at the next leader. An exchange that brought
+//! results is answered at once, one that only pulls waits until there is something to give.
+
+use crate::ledger_read::ReadLedger;
+use crate::convert::{self, Checked};
+use crate::leading::{Leading, Outbox};
+use crate::parked::Pull;
+use crate::reject;
+use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
+use rollout_ledger::{
+    GrantedRows, HeldRows, Op, OpKind, PartDecl, RefusedRows, Rejection, Reply, Rows,
+};
+use rollout_proto::{ErrorCode, RpcError, v1};
+use std::sync::Arc;
+
+/// Answers one exchange, now or when there is work.
+pub(crate) async fn exchange(
+    leading: Arc<Leading>,
+    session: SessionId,
+    message: v1::Exchange,
+    out: Outbox,
+) {
+    let slot = SlotRef { session, slot: SlotNo(message.slot as u16) };
+    if let Some(parked) = leading.parked.take(slot).filter(|p| p.seq != message.seq) {
+        let empty = answer(&leading, slot, parked.seq, Vec::new(), Vec::new());
+        let _ = parked.out.send(Ok(empty)).await;
+    }
+    match apply(&leading, slot, &message).await {
+        Ok(Some(done)) => send(&leading, slot, message.seq, done, &out).await,
+        Ok(None) => park(&leading, slot, message.seq, message.credit_rows, out).await,
+        Err(error) => {
+            let _ = out.send(Err(error.into())).await;
+        }
+    }
+}
+
+/// Tries a parked pull again.
+pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
+    let Pull { slot, seq, rows_max, out } = pull;
+    match leading.proposer.op(OpKind::Claim { slot, seq, rows_max }).await {
+        Ok(Reply::Granted(grants)) if !grants.is_empty() => {
+            send(&leading, slot, seq, Done { grants, refused: Vec::new() }, &out).await;
+        }
+        Ok(Reply::Rejected(Rejection::SessionUnknown)) => {
+            let error = reject::rejected(&Rejection::SessionUnknown);
+            let _ = out.send(Err(error.into())).await;
+        }
+        Ok(_) => {
+            leading.parked.park(Pull { slot, seq, rows_max, out });
+        }
+        Err(error) => {
+            let _ = out.send(Err(reject::proposal(&error).into())).await;
+        }
+    }
+}
+
+async fn park(leading: &Leading, slot: SlotRef, seq: u64, rows_max: u32, out: Outbox) {
+    leading.parked.park(Pull { slot, seq, rows_max, out });
+    // Work may have come between the look and the parking.
+    if leading.node.ledger(|l| l.has_work_for(slot)) {
+        leading.wake();
+    }
+}
+
+/// What the ledger said to an exchange.
+struct Done {
+    grants: Vec<GrantedRows>,
+    refused: Vec<RefusedRows>,
+}
+
+async fn send(leading: &Leading, slot: SlotRef, seq: u64, done: Done, out: &Outbox) {
+    let message = match leading.node.lease_valid() && !leading.ended.is_cancelled() {
+        true => Ok(answer(leading, slot, seq, done.grants, done.refused)),
+        false => Err(RpcError::new(ErrorCode::NoQuorum, "the lease has run out").into()),
+    };
+    let _ = out.send(message).await;
+}
+
+/// Applies results and pull; `None` when there is nothing to answer yet.
+async fn apply(leading: &Leading, slot: SlotRef, m: &v1::Exchange) -> Checked<Option<Done>> {
+    if m.seq == 0 {
+        return Err(convert::invalid("an exchange's seq begins at 1"));
+    }
+    let (mut ops, mut sets) = (Vec::new(), Vec::new());
+    results_in(slot, m, &mut ops, &mut sets)?;
+    let has_results = !ops.is_empty();
+    let pulls =
+        m.credit_rows > 0 && leading.node.ledger(|l| l.answers_pull(slot, m.seq));
+    if pulls {
+        ops.push(OpKind::Claim { slot, seq: m.seq, rows_max: m.credit_rows }.into());
+    }
+    if ops.is_empty() {
+        return Ok(if m.credit_rows == 0 { Some(Done::empty()) } else { None });
+    }
+    let replies = leading.proposer.ops(ops).await.map_err(|e| reject::proposal(&e))?;
+    let mut done = Done::empty();
+    for (reply, said) in replies.into_iter().zip(sets.into_iter().map(Some).chain([None])) {
+        done.add(reply, said)?;
+    }
+    let waits = done.grants.is_empty() && m.credit_rows > 0 && !has_results;
+    Ok(if waits { None } else { Some(done) })
+}
+
+/// The operations of an exchange's results, and what each spoke of.
+fn results_in(
+    slot: SlotRef,
+    m: &v1::Exchange,
+    ops: &mut Vec<Op>,
+    sets: &mut Vec<Vec<HeldRows>>,
+) -> Checked<()> {
+    for part in &m.parts {
+        let run = RunNo(part.run);
+        let held: Vec<HeldRows> = part
+            .sets
+            .iter()
+            .map(|s| Ok(HeldRows { run, ..convert::held_in(s)? }))
+            .collect::<Checked<_>>()?;
+        let blob = convert::blob_in(part.part.as_ref())?;
+        let decl = PartDecl { blob, tokens_in: part.tokens_in, tokens_out: part.tokens_out };
+        sets.push(held.clone());
+        ops.push(OpKind::Complete { slot, run, part: decl, sets: held }.into());
+    }
+    for f in &m.failures {
+        let wire = v1::HeldRows { run: f.run, attempt: f.attempt, rows: f.rows.clone() };
+        let held = convert::held_in(&wire)?;
+        let class = convert::class_in(f.class)?;
+        sets.push(vec![held.clone()]);
+        let (code, message) = (f.code.clone(), f.message.clone());
+        ops.push(OpKind::Fail { slot, held, class, code, message }.into());
+    }
+    if !m.nacks.is_empty() {
+        let held: Vec<_> = m.nacks.iter().map(convert::held_in).collect::<Checked<_>>()?;
+        sets.push(held.clone());
+        ops.push(OpKind::Nack { slot, held }.into());
+    }
+    Ok(())
+}
+
+impl Done {
+    fn empty() -> Self {
+        Self { grants: Vec::new(), refused: Vec::new() }
+    }
+
+    /// Takes one reply; `said` is what its operation spoke of, if it brought results.
+    fn add(&mut self, reply: Reply, said: Option<Vec<HeldRows>>) -> Checked<()> {
+        match (reply, said) {
+            (Reply::Granted(grants), _) => self.grants = grants,
+            (Reply::Taken { refused }, _) => self.refused.extend(refused),
+            (Reply::Rejected(why), Some(sets)) => {
+                self.refused.extend(sets.into_iter().map(|s| RefusedRows {
+                    run: s.run,
+                    attempt: s.attempt,
+                    rows: s.rows,
+                    why: why.clone(),
+                }));
+            }
+            // It takes no work now; its pull waits until it does.
+            (Reply::Rejected(Rejection::WorkerNotReady), None) => {}
+            (Reply::Rejected(why), None) => return Err(reject::rejected(&why)),
+            (other, _) => {
+                tracing::error!(?other, "an exchange got a reply of another operation");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn answer(
+    leading: &Leading,
+    slot: SlotRef,
+    seq: u64,
+    grants: Vec<GrantedRows>,
+    refused: Vec<RefusedRows>,
+) -> v1::LeaderMessage {
+    let grants = grants
+        .iter()
+        .map(|g| convert::grant_out(g, leading.run_name(g.held.run).as_deref()))
+        .collect();
+    let refused = refused.iter().map(|r| refused_out(r, &r.rows)).collect();
+    let exchange = v1::ExchangeAnswer { slot: slot.slot.0.into(), seq, grants, refused };
+    v1::LeaderMessage {
+        header: Some(leading.header()),
+        kind: Some(v1::leader_message::Kind::Exchange(exchange)),
+    }
+}
+
+fn refused_out(refused: &RefusedRows, rows: &Rows) -> v1::Refused {
+    v1::Refused {
+        run: refused.run.0,
+        attempt: refused.attempt.0,
+        rows: Some(convert::rows_out(rows)),
+        code: reject::code_of(&refused.why).code().to_owned(),
+    }
+}

@@ -1,0 +1,230 @@
+//! `Cluster`: what operators ask. Answers without a quorum wherever that makes sense.
+
+use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::ledger_read::ReadLedger;
+use crate::process;
+use crate::reject;
+use rollout_ledger::Body;
+use rollout_ledger::view::WorkerState;
+use rollout_proto::{ErrorCode, RpcError, v1};
+use rollout_raft::{MemberRecord, NodeStatus, Role};
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::{Request, Response, Status};
+
+/// The longest wait for a digest.
+const DIGEST_WAIT_MAX_MS: u32 = 60_000;
+/// Cluster versions that this build can run.
+pub(crate) const VERSIONS: (u32, u32) = (1, 1);
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct ClusterService(pub(crate) Arc<Shared>);
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Waiting => "waiting",
+        Role::Learner => "learner",
+        Role::Follower => "follower",
+        Role::Candidate => "candidate",
+        Role::Leader => "leader",
+        Role::Stopped => "stopped",
+    }
+}
+
+impl ClusterService {
+    fn member_status(&self, status: &NodeStatus) -> v1::MemberStatus {
+        let shared = &self.0;
+        v1::MemberStatus {
+            name: shared.config.name.clone(),
+            id: shared.node.identity().map_or(0, |i| i.member_id),
+            role: role_name(status.role).into(),
+            term: status.term,
+            last_log_index: status.last_log.unwrap_or(0),
+            committed_index: status.committed.unwrap_or(0),
+            applied_index: status.applied.unwrap_or(0),
+            image_index: status.image_index.unwrap_or(0),
+            log_bytes: status.log_bytes,
+            image_bytes: status.image_bytes,
+            version: env!("CARGO_PKG_VERSION").into(),
+            zone: shared.config.zone.clone(),
+            cert_expires_unix: cert_expiry(&shared.config.security),
+            uptime_ms: shared.started.elapsed().as_millis() as u64,
+            resident_bytes: process::resident_bytes(),
+        }
+    }
+}
+
+fn cert_expiry(security: &rollout_proto::Security) -> u64 {
+    match security {
+        rollout_proto::Security::Mtls(files) => rollout_proto::pki::inspect(&files.cert)
+            .map_or(0, |info| u64::try_from(info.not_after_unix).unwrap_or(0)),
+        rollout_proto::Security::InsecurePlaintext => 0,
+    }
+}
+
+#[tonic::async_trait]
+impl v1::cluster_server::Cluster for ClusterService {
+    async fn status(
+        &self,
+        _: Request<v1::StatusRequest>,
+    ) -> Result<Response<v1::StatusResponse>, Status> {
+        let shared = &self.0;
+        let status = shared.node.status();
+        let has_quorum = match status.role {
+            Role::Leader => shared.node.lease_valid(),
+            _ => shared.node.leader().is_some(),
+        };
+        let (mut ready, mut suspect, mut draining) = (0, 0, 0);
+        let (running, paused, ended) = shared.node.ledger(|l| {
+            for id in l.worker_sessions() {
+                match l.worker_state(id) {
+                    Some(WorkerState::Ready) => ready += 1,
+                    Some(WorkerState::Suspect { .. }) => suspect += 1,
+                    Some(WorkerState::Draining) => draining += 1,
+                    None => {}
+                }
+            }
+            l.run_states()
+        });
+        let peers = status.peers.iter().map(|p| v1::PeerProgress {
+            id: p.id,
+            matched_index: p.matched.unwrap_or(0),
+        });
+        Ok(Response::new(v1::StatusResponse {
+            header: Some(shared.header()),
+            self_: Some(self.member_status(&status)),
+            has_quorum,
+            workers_ready: ready,
+            workers_suspect: suspect,
+            workers_draining: draining,
+            runs_running: running,
+            runs_paused: paused,
+            runs_ended: ended,
+            peers: peers.collect(),
+        }))
+    }
+
+    async fn list_workers(
+        &self,
+        request: Request<v1::ListWorkersRequest>,
+    ) -> Result<Response<v1::ListWorkersResponse>, Status> {
+        let identity = caller(&request)?;
+        let namespace = namespace_or_default(&request.get_ref().namespace);
+        check_namespace(&identity, &namespace)?;
+        let leading = self.0.reading().await?;
+        let views = self.0.node.ledger(|l| {
+            let sessions = l.worker_sessions().into_iter();
+            sessions.filter_map(|id| l.worker_view(id)).collect::<Vec<_>>()
+        });
+        let workers = views.into_iter().filter(|w| w.namespace == namespace).map(|w| {
+            let state = match w.state {
+                WorkerState::Ready => "ready",
+                WorkerState::Suspect { .. } => "suspect",
+                WorkerState::Draining => "draining",
+            };
+            let slots = w.slots.into_iter().enumerate().map(|(i, s)| v1::WorkerSlot {
+                slot: i as u32,
+                engine: s.offer.engine,
+                models: s.offer.models,
+                rows_held: s.rows_held as u32,
+                rows_done: s.rows_done,
+                ineligible: s.offer.ineligible,
+            });
+            v1::WorkerInfo {
+                namespace: w.namespace,
+                name: w.name,
+                session: w.session.0,
+                state: state.into(),
+                address: w.address,
+                silent_ms: leading.liveness.silence(w.session).as_millis() as u64,
+                slots: slots.collect(),
+                versions: w.versions.into_iter().collect(),
+            }
+        });
+        let workers = workers.collect();
+        Ok(Response::new(v1::ListWorkersResponse { header: Some(self.0.header()), workers }))
+    }
+
+    async fn request_digest(
+        &self,
+        _: Request<v1::RequestDigestRequest>,
+    ) -> Result<Response<v1::RequestDigestResponse>, Status> {
+        let leading = self.0.leading()?;
+        let proposed = leading.proposer.command(Body::DigestAt).await;
+        let (index, _) = proposed.map_err(|e| reject::proposal(&e))?;
+        Ok(Response::new(v1::RequestDigestResponse { header: Some(self.0.header()), index }))
+    }
+
+    async fn digests(
+        &self,
+        request: Request<v1::DigestsRequest>,
+    ) -> Result<Response<v1::DigestsResponse>, Status> {
+        let r = request.into_inner();
+        let wait = Duration::from_millis(r.wait_ms.min(DIGEST_WAIT_MAX_MS).into());
+        let Some(digests) = self.0.node.digests(r.index, wait).await else {
+            let text = format!("no digest of index {} here within {wait:?}", r.index);
+            return Err(RpcError::new(ErrorCode::TimedOut, text).into());
+        };
+        let (image, image_error) = match digests.image {
+            Ok(digest) => (digest.to_vec(), String::new()),
+            Err(error) => (Vec::new(), error),
+        };
+        Ok(Response::new(v1::DigestsResponse {
+            header: Some(self.0.header()),
+            member: self.0.config.name.clone(),
+            index: digests.index,
+            chain: digests.chain.to_vec().into(),
+            state: digests.state.to_vec().into(),
+            image: image.into(),
+            image_error,
+        }))
+    }
+
+    async fn bootstrap(
+        &self,
+        request: Request<v1::BootstrapRequest>,
+    ) -> Result<Response<v1::BootstrapResponse>, Status> {
+        let r = request.into_inner();
+        if !r.store_url.is_empty() && r.store_url != self.0.probe.url() {
+            let (asked, have) = (r.store_url, self.0.probe.url());
+            return Err(crate::convert::invalid(format!(
+                "the request names store {asked}, this member's configuration {have}"
+            ))
+            .into());
+        }
+        let members = r.members.into_iter().map(|m| MemberRecord {
+            id: 0,
+            name: m.name,
+            peer_addr: m.peer_addr,
+            client_addr: m.client_addr,
+            zone: m.zone,
+            version_min: VERSIONS.0,
+            version_max: VERSIONS.1,
+        });
+        let formed = self.0.node.bootstrap(members.collect()).await;
+        formed.map_err(|e| {
+            RpcError::new(ErrorCode::AlreadyBootstrapped, e.to_string())
+        })?;
+        Ok(Response::new(v1::BootstrapResponse { header: Some(self.0.header()), created: true }))
+    }
+
+    async fn counters(
+        &self,
+        _: Request<v1::CountersRequest>,
+    ) -> Result<Response<v1::CountersResponse>, Status> {
+        let status = self.0.node.status();
+        Ok(Response::new(v1::CountersResponse {
+            member: self.0.config.name.clone(),
+            cpu_us: process::cpu_us(),
+            fsyncs: status.fsyncs,
+            fsync_us_p50: status.fsync_p50_us,
+            fsync_us_p99: status.fsync_p99_us,
+            log_entries: status.last_log.unwrap_or(0),
+            log_bytes: status.log_appended_bytes,
+            image_bytes_written: 0,
+            resident_bytes: process::resident_bytes(),
+            items_done: self.0.node.ledger(|l| l.rows_done()),
+        }))
+    }
+}

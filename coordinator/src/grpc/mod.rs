@@ -1,0 +1,156 @@
+//! The services: decode, propose or read, encode. No logic of their own.
+//!
+//! *Invariant:* who may call what was decided before a message was decoded (the role of the
+//! certificate, see `rollout_proto::authz`); what a caller may touch within it is decided here,
+//! by the namespaces and the name in the certificate.
+
+mod cluster;
+mod runs;
+mod work_stream;
+mod worker;
+
+pub(crate) use cluster::ClusterService;
+pub(crate) use runs::RunsService;
+pub(crate) use worker::WorkerService;
+
+use crate::ledger_read::ReadLedger;
+use crate::config::Config;
+use crate::leading::{Current, Leading};
+use crate::reject;
+use crate::store_probe::StoreProbe;
+use rollout_ledger::{Op, OpKind, Reply, RequestId};
+use rollout_proto::{ErrorCode, Identity, RpcError, v1};
+use rollout_raft::Node;
+use std::sync::Arc;
+use std::time::Instant;
+use tonic::{Request, Status};
+
+/// What every service stands on.
+pub(crate) struct Shared {
+    pub(crate) node: Node,
+    pub(crate) config: Config,
+    pub(crate) current: Current,
+    pub(crate) probe: StoreProbe,
+    pub(crate) started: Instant,
+}
+
+impl Shared {
+    /// The open epoch, while its lease is valid.
+    pub(crate) fn leading(&self) -> Result<Arc<Leading>, RpcError> {
+        let leading = self.current.read().clone();
+        match leading {
+            Some(leading) if self.node.lease_valid() => Ok(leading),
+            Some(_) => Err(RpcError::new(ErrorCode::NoQuorum, "no quorum confirms the lease")
+                .with_outcome(rollout_proto::Outcome::NotApplied)),
+            None if self.node.is_waiting() => Err(RpcError::new(
+                ErrorCode::NotBootstrapped,
+                "this member belongs to no cluster yet",
+            )),
+            None => Err(reject::not_leader(self.node.leader().as_ref())),
+        }
+        .map_err(|e| e.with_members(self.members()))
+    }
+
+    /// The open epoch, once everything committed before now can be read.
+    pub(crate) async fn reading(&self) -> Result<Arc<Leading>, RpcError> {
+        let leading = self.leading()?;
+        match self.node.read_index().await {
+            Ok(_) => Ok(leading),
+            Err(e) => Err(reject::not_leader(e.leader.as_ref()).with_members(self.members())),
+        }
+    }
+
+    /// Has a client's operation applied.
+    pub(crate) async fn apply(
+        &self,
+        request: Option<RequestId>,
+        kind: OpKind,
+    ) -> Result<Reply, RpcError> {
+        let leading = self.leading()?;
+        match leading.proposer.op(Op { request, kind }).await {
+            Ok(Reply::Rejected(why)) => Err(reject::rejected(&why)),
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(reject::proposal(&error).with_members(self.members())),
+        }
+    }
+
+    pub(crate) fn members(&self) -> v1::MemberList {
+        members(&self.node)
+    }
+
+    /// What every answer says of the cluster.
+    pub(crate) fn header(&self) -> v1::ClusterHeader {
+        let (applied, epoch) = self.node.ledger(|l| (l.applied(), l.epoch()));
+        v1::ClusterHeader {
+            cluster_id: cluster_id(&self.node),
+            coord_epoch: epoch.0,
+            applied_index: applied.index,
+            members: Some(self.members()),
+        }
+    }
+}
+
+fn cluster_id(node: &Node) -> String {
+    node.identity().map(|i| i.cluster_id.to_string()).unwrap_or_default()
+}
+
+/// The members as this one knows them.
+pub(crate) fn members(node: &Node) -> v1::MemberList {
+    let members = node.members().into_iter().map(|(m, voter)| v1::MemberInfo {
+        id: m.id,
+        name: m.name,
+        peer_addr: m.peer_addr,
+        client_addr: m.client_addr,
+        zone: m.zone,
+        version_min: m.version_min,
+        version_max: m.version_max,
+        voter,
+    });
+    v1::MemberList {
+        members: members.collect(),
+        version: node.membership_index(),
+        leader: node.leader().map(|l| l.name).unwrap_or_default(),
+    }
+}
+
+impl Leading {
+    /// The short header of the hot path: no members.
+    pub(crate) fn header(&self) -> v1::ClusterHeader {
+        v1::ClusterHeader {
+            cluster_id: self.cluster_id.clone(),
+            coord_epoch: self.epoch,
+            applied_index: 0,
+            members: None,
+        }
+    }
+
+    /// The header of handshakes and heartbeats.
+    pub(crate) fn full_header(&self) -> v1::ClusterHeader {
+        v1::ClusterHeader { members: Some(members(&self.node)), ..self.header() }
+    }
+}
+
+/// Who calls, from the certificate.
+pub(crate) fn caller<T>(request: &Request<T>) -> Result<Identity, Status> {
+    rollout_proto::peer_identity(request)
+}
+
+/// Refuses a namespace that the certificate does not name.
+pub(crate) fn check_namespace(identity: &Identity, namespace: &str) -> Result<(), RpcError> {
+    if identity.namespaces.is_empty() || identity.namespaces.iter().any(|n| n == namespace) {
+        return Ok(());
+    }
+    let who = &identity.name;
+    Err(RpcError::new(
+        ErrorCode::PermissionDenied,
+        format!("the certificate of {who} does not name namespace {namespace}"),
+    ))
+}
+
+/// The namespace that was asked for, `default` when none was.
+pub(crate) fn namespace_or_default(namespace: &str) -> String {
+    match namespace {
+        "" => "default".into(),
+        other => other.into(),
+    }
+}

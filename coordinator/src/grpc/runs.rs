@@ -1,0 +1,288 @@
+//! `Runs`: what users do.
+
+use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::ledger_read::ReadLedger;
+use crate::convert;
+use rollout_ledger::id::{RunNo, SegmentNo};
+use rollout_ledger::view::{RunState, RunView};
+use rollout_ledger::{OpKind, Reply, RunAction};
+use rollout_proto::{ErrorCode, Identity, RpcError, v1};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tonic::{Request, Response, Status};
+
+/// Failures shown with a run.
+const FAILURES_SHOWN: usize = 100;
+/// Messages of a stream that wait for a slow reader.
+const STREAM_AHEAD: usize = 4;
+/// Bounds of a watch's interval.
+const WATCH_MS: std::ops::RangeInclusive<u64> = 50..=60_000;
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct RunsService(pub(crate) Arc<Shared>);
+
+type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl RunsService {
+    fn find(
+        &self,
+        identity: &Identity,
+        namespace: &str,
+        name: &str,
+    ) -> Result<RunNo, RpcError> {
+        let namespace = namespace_or_default(namespace);
+        check_namespace(identity, &namespace)?;
+        self.0.node.ledger(|l| l.find_run(&namespace, name)).ok_or_else(|| {
+            RpcError::new(ErrorCode::RunNotFound, format!("no run {name} in namespace {namespace}"))
+        })
+    }
+
+    fn view(&self, no: RunNo) -> Result<(RunView, String), RpcError> {
+        let found = self.0.node.ledger(|l| l.run_view(no).map(|v| (v, l.blocked(no))));
+        found.ok_or_else(|| RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}")))
+    }
+
+    fn check_run(&self, identity: &Identity, no: RunNo) -> Result<(String, String), RpcError> {
+        let name = self.0.node.ledger(|l| l.run_name(no)).ok_or_else(|| {
+            RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}"))
+        })?;
+        check_namespace(identity, &name.0)?;
+        Ok(name)
+    }
+}
+
+#[tonic::async_trait]
+impl v1::runs_server::Runs for RunsService {
+    async fn open_session(
+        &self,
+        request: Request<v1::OpenSessionRequest>,
+    ) -> Result<Response<v1::OpenSessionResponse>, Status> {
+        let name = request.into_inner().client_name;
+        let session = match self.0.apply(None, OpKind::OpenClient { name }).await? {
+            Reply::ClientOpened { session } => session.0,
+            other => return Err(unexpected(&other)),
+        };
+        let store_url = self.0.probe.url().to_owned();
+        let header = Some(self.0.header());
+        Ok(Response::new(v1::OpenSessionResponse { header, session, store_url }))
+    }
+
+    async fn create_run(
+        &self,
+        request: Request<v1::CreateRunRequest>,
+    ) -> Result<Response<v1::CreateRunResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let namespace = namespace_or_default(&r.namespace);
+        check_namespace(&identity, &namespace)?;
+        let id = convert::request_in(r.request.as_ref())?;
+        let spec = Box::new(convert::spec_in(r.spec)?);
+        let kind = OpKind::CreateRun { namespace, name: r.name, spec };
+        match self.0.apply(Some(id), kind).await? {
+            Reply::Run { run, created, segments, rows, input_closed } => {
+                Ok(Response::new(v1::CreateRunResponse {
+                    header: Some(self.0.header()),
+                    run: run.0,
+                    created,
+                    segments,
+                    rows,
+                    input_closed,
+                }))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn add_segments(
+        &self,
+        request: Request<v1::AddSegmentsRequest>,
+    ) -> Result<Response<v1::AddSegmentsResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let (namespace, name) = self.check_run(&identity, RunNo(r.run))?;
+        let id = convert::request_in(r.request.as_ref())?;
+        for segment in &r.segments {
+            check_key(&namespace, &name, segment)?;
+        }
+        let segments = r.segments.iter().map(convert::segment_in).collect::<Result<_, _>>()?;
+        match self.0.apply(Some(id), OpKind::AddSegments { run: RunNo(r.run), segments }).await? {
+            Reply::Run { segments, rows, .. } => Ok(Response::new(v1::AddSegmentsResponse {
+                header: Some(self.0.header()),
+                segments,
+                rows,
+            })),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn close_input(
+        &self,
+        request: Request<v1::CloseInputRequest>,
+    ) -> Result<Response<v1::CloseInputResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        self.check_run(&identity, RunNo(r.run))?;
+        let id = convert::request_in(r.request.as_ref())?;
+        let digest = convert::digest_in(&r.digest)?;
+        let kind = OpKind::CloseInput { run: RunNo(r.run), rows: r.rows, digest };
+        self.0.apply(Some(id), kind).await?;
+        Ok(Response::new(v1::CloseInputResponse { header: Some(self.0.header()) }))
+    }
+
+    async fn control_run(
+        &self,
+        request: Request<v1::ControlRunRequest>,
+    ) -> Result<Response<v1::ControlRunResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let leading = self.0.reading().await?;
+        let run = self.find(&identity, &r.namespace, &r.name)?;
+        let id = convert::request_in(r.request.as_ref())?;
+        let action = match r.action() {
+            v1::RunAction::Pause => RunAction::Pause,
+            v1::RunAction::Resume => RunAction::Resume,
+            v1::RunAction::Cancel => RunAction::Cancel,
+            v1::RunAction::Unspecified => return Err(convert::invalid("unknown action").into()),
+        };
+        let holders = match action {
+            RunAction::Cancel => self.0.node.ledger(|l| l.run_holders(run)),
+            _ => Vec::new(),
+        };
+        let kind = OpKind::ControlRun { run, action, reason: r.reason };
+        self.0.apply(Some(id), kind).await?;
+        leading.revoke(holders, "the run was cancelled");
+        leading.wake();
+        let (view, blocked) = self.view(run)?;
+        let run = Some(convert::run_out(&view, blocked));
+        Ok(Response::new(v1::ControlRunResponse { header: Some(self.0.header()), run }))
+    }
+
+    async fn list_runs(
+        &self,
+        request: Request<v1::ListRunsRequest>,
+    ) -> Result<Response<v1::ListRunsResponse>, Status> {
+        let identity = caller(&request)?;
+        let namespace = namespace_or_default(&request.get_ref().namespace);
+        check_namespace(&identity, &namespace)?;
+        self.0.reading().await?;
+        let runs = self.0.node.ledger(|l| {
+            let views = l.run_views(&namespace).into_iter();
+            views.map(|v| convert::run_out(&v, l.blocked(v.run))).collect()
+        });
+        Ok(Response::new(v1::ListRunsResponse { header: Some(self.0.header()), runs }))
+    }
+
+    async fn describe_run(
+        &self,
+        request: Request<v1::DescribeRunRequest>,
+    ) -> Result<Response<v1::DescribeRunResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        self.0.reading().await?;
+        let no = match r.name.is_empty() {
+            true => RunNo(r.run),
+            false => self.find(&identity, &r.namespace, &r.name)?,
+        };
+        self.check_run(&identity, no)?;
+        let (view, blocked) = self.view(no)?;
+        let failures = self.0.node.ledger(|l| l.failures(no, FAILURES_SHOWN));
+        Ok(Response::new(v1::DescribeRunResponse {
+            header: Some(self.0.header()),
+            run: Some(convert::run_out(&view, blocked)),
+            spec: Some(convert::spec_out(&view.spec)),
+            spec_digest: view.spec_digest.to_vec().into(),
+            failures: failures.iter().map(|(r, t)| convert::failed_row_out(*r, t)).collect(),
+        }))
+    }
+
+    type WatchRunStream = Streamed<v1::WatchRunResponse>;
+
+    async fn watch_run(
+        &self,
+        request: Request<v1::WatchRunRequest>,
+    ) -> Result<Response<Self::WatchRunStream>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        self.0.reading().await?;
+        let no = self.find(&identity, &r.namespace, &r.name)?;
+        let every = Duration::from_millis(
+            u64::from(r.interval_ms).clamp(*WATCH_MS.start(), *WATCH_MS.end()),
+        );
+        let (out, stream) = mpsc::channel(STREAM_AHEAD);
+        let service = self.clone();
+        tokio::spawn(async move {
+            loop {
+                let message = service.watched(no);
+                let ends = match &message {
+                    Ok((_, ended)) => *ended,
+                    Err(_) => true,
+                };
+                let sent = out.send(message.map(|m| m.0).map_err(Status::from)).await;
+                if ends || sent.is_err() {
+                    return;
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(every) => {}
+                    () = out.closed() => return,
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    type ReadResultsStream = Streamed<v1::ReadResultsResponse>;
+
+    async fn read_results(
+        &self,
+        request: Request<v1::ReadResultsRequest>,
+    ) -> Result<Response<Self::ReadResultsStream>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        self.0.reading().await?;
+        let no = RunNo(r.run);
+        let (namespace, name) = self.check_run(&identity, no)?;
+        let (out, stream) = mpsc::channel(STREAM_AHEAD);
+        let node = self.0.node.clone();
+        tokio::spawn(async move {
+            for number in r.first_segment.. {
+                let view = node.ledger(|l| l.segment_view(no, SegmentNo(number)));
+                let Some(view) = view else { return };
+                let message = convert::results_out(&namespace, &name, &view);
+                if out.send(Ok(message)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+}
+
+impl RunsService {
+    /// One message of a watch, and whether it is the last.
+    fn watched(&self, no: RunNo) -> Result<(v1::WatchRunResponse, bool), RpcError> {
+        self.0.leading()?;
+        let (view, blocked) = self.view(no)?;
+        let ended = matches!(view.state, RunState::Cancelled | RunState::Finished);
+        let run = Some(convert::run_out(&view, blocked));
+        Ok((v1::WatchRunResponse { header: Some(self.0.header()), run }, ended))
+    }
+}
+
+/// A segment's object has to be where everybody will look for it.
+fn check_key(namespace: &str, run: &str, segment: &v1::SegmentDecl) -> Result<(), RpcError> {
+    let blob = convert::blob_in(segment.blob.as_ref())?;
+    let expected = convert::blob_out(namespace, run, convert::Kind::Segment, &blob).key;
+    let got = segment.blob.as_ref().map(|b| b.key.as_str()).unwrap_or_default();
+    match got == expected {
+        true => Ok(()),
+        false => Err(convert::invalid(format!("segment key {got} should be {expected}"))),
+    }
+}
+
+pub(super) fn unexpected(reply: &Reply) -> Status {
+    RpcError::new(ErrorCode::Internal, format!("the ledger answered {reply:?}")).into()
+}

@@ -1,0 +1,163 @@
+//! One worker's stream: heartbeats and exchanges in, answers and control out.
+//!
+//! *Invariant:* every message is answered, or the stream is closed with the reason. The stream
+//! ends with its epoch, and at the first message after the lease has run out.
+
+use super::Shared;
+use crate::convert;
+use crate::dispatch;
+use crate::leading::{Leading, Outbox};
+use rollout_ledger::HeldRows;
+use rollout_ledger::id::SessionId;
+use rollout_proto::{ErrorCode, Identity, RpcError, v1};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+use v1::leader_message::Kind as Down;
+use v1::worker_message::Kind as Up;
+
+/// Answers that wait for a slow worker.
+const OUTBOX: usize = 256;
+/// Exchanges of one stream that are under way: each slot has one at a time.
+const EXCHANGES_MAX: usize = 256;
+
+/// Serves a stream in a task of its own.
+pub(super) fn start(
+    shared: Arc<Shared>,
+    leading: Arc<Leading>,
+    identity: Identity,
+    inbound: Streaming<v1::WorkerMessage>,
+) -> ReceiverStream<Result<v1::LeaderMessage, Status>> {
+    let (out, stream) = mpsc::channel(OUTBOX);
+    // The first message tells the epoch before the worker says anything in an older one.
+    let welcome = v1::LeaderMessage { header: Some(leading.full_header()), kind: None };
+    let _ = out.try_send(Ok(welcome));
+    let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
+    let serving = Serving { shared, leading, identity, out, session: None, slots };
+    tokio::spawn(serving.run(inbound));
+    ReceiverStream::new(stream)
+}
+
+struct Serving {
+    shared: Arc<Shared>,
+    leading: Arc<Leading>,
+    identity: Identity,
+    out: Outbox,
+    /// The session that this stream speaks for, once it has said so.
+    session: Option<SessionId>,
+    slots: Arc<Semaphore>,
+}
+
+impl Serving {
+    async fn run(mut self, mut inbound: Streaming<v1::WorkerMessage>) {
+        let ended = self.leading.ended.clone();
+        loop {
+            let message = tokio::select! {
+                biased;
+                () = ended.cancelled() => {
+                    let leader = self.shared.node.leader();
+                    let mut error = RpcError::new(ErrorCode::NotLeader, "FENCED: this member was deposed");
+                    if let Some(leader) = leader {
+                        error = error.with_leader(leader.name, leader.client_addr);
+                    }
+                    let _ = self.out.try_send(Err(error.into()));
+                    break;
+                }
+                message = inbound.message() => message,
+            };
+            let Ok(Some(message)) = message else { break };
+            if let Err(error) = self.take(message).await {
+                let _ = self.out.send(Err(error.into())).await;
+                break;
+            }
+        }
+        if let Some(session) = self.session {
+            let mut streams = self.leading.streams.lock();
+            if streams.get(&session).is_some_and(|s| s.same_channel(&self.out)) {
+                streams.remove(&session);
+            }
+        }
+    }
+
+    async fn take(&mut self, message: v1::WorkerMessage) -> Result<(), RpcError> {
+        if !self.leading.node.lease_valid() {
+            return Err(RpcError::new(ErrorCode::NoQuorum, "NO_QUORUM: the lease has run out"));
+        }
+        if message.coord_epoch > self.leading.epoch {
+            return Err(RpcError::new(
+                ErrorCode::NotLeader,
+                format!("epoch {} is newer than mine, {}", message.coord_epoch, self.leading.epoch),
+            ));
+        }
+        let session = SessionId(message.session);
+        self.speak_for(session)?;
+        self.leading.liveness.heard(session);
+        match message.kind {
+            Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat).await,
+            Some(Up::Exchange(exchange)) => {
+                let (leading, out) = (self.leading.clone(), self.out.clone());
+                // invariant: nobody closes this semaphore.
+                let Ok(permit) = self.slots.clone().acquire_owned().await else { return Ok(()) };
+                tokio::spawn(async move {
+                    dispatch::exchange(leading, session, exchange, out).await;
+                    drop(permit);
+                });
+                Ok(())
+            }
+            None => Err(convert::invalid("a message says nothing")),
+        }
+    }
+
+    /// A stream speaks for one session, whose name the certificate has.
+    fn speak_for(&mut self, session: SessionId) -> Result<(), RpcError> {
+        if self.session == Some(session) {
+            return Ok(());
+        }
+        if self.session.is_some() {
+            return Err(convert::invalid("a stream speaks for one session"));
+        }
+        self.shared.check_session(&self.identity, session)?;
+        self.session = Some(session);
+        self.leading.streams.lock().insert(session, self.out.clone());
+        Ok(())
+    }
+
+    async fn heartbeat(
+        &self,
+        session: SessionId,
+        heartbeat: v1::Heartbeat,
+    ) -> Result<(), RpcError> {
+        self.shared.check_session(&self.identity, session)?;
+        let started =
+            heartbeat.started.iter().map(convert::held_in).collect::<Result<Vec<_>, _>>()?;
+        self.leading.liveness.heartbeat(session, started);
+        let answer = v1::LeaderMessage {
+            header: Some(self.leading.full_header()),
+            kind: Some(Down::Heartbeat(v1::HeartbeatAnswer { seq: heartbeat.seq })),
+        };
+        let _ = self.out.send(Ok(answer)).await;
+        Ok(())
+    }
+}
+
+impl Leading {
+    /// Tells workers at once what is no longer theirs.
+    pub(crate) fn revoke(&self, held: Vec<(SessionId, HeldRows)>, reason: &str) {
+        let mut by_session: BTreeMap<SessionId, Vec<v1::HeldRows>> = BTreeMap::new();
+        for (session, rows) in &held {
+            by_session.entry(*session).or_default().push(convert::held_out(rows));
+        }
+        let streams = self.streams.lock();
+        for (session, rows) in by_session {
+            let revoke = v1::Revoke { rows, reason: reason.to_owned() };
+            let message =
+                v1::LeaderMessage { header: Some(self.header()), kind: Some(Down::Revoke(revoke)) };
+            if let Some(out) = streams.get(&session) {
+                // A full outbox means a worker that reads nothing: its results will be refused.
+                let _ = out.try_send(Ok(message));
+            }
+        }
+    }
+}

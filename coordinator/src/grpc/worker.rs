@@ -1,0 +1,143 @@
+//! `Worker`: registration, and the stream of work.
+
+use super::runs::unexpected;
+use super::{Shared, caller, check_namespace, namespace_or_default, work_stream};
+use crate::ledger_read::ReadLedger;
+use crate::convert;
+use rollout_ledger::id::{RunNo, SessionId};
+use rollout_ledger::{OpKind, Reply};
+use rollout_proto::{ErrorCode, Identity, Role, RpcError, v1};
+use std::sync::Arc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct WorkerService(pub(crate) Arc<Shared>);
+
+impl Shared {
+    /// A worker may speak for the session of its own name alone.
+    pub(super) fn check_session(
+        &self,
+        identity: &Identity,
+        session: SessionId,
+    ) -> Result<(), RpcError> {
+        let known = self.node.ledger(|l| {
+            l.worker_name(session).map(|(_, name)| identity.role != Role::Worker || name == identity.name)
+        });
+        match known {
+            Some(true) => Ok(()),
+            Some(false) => Err(RpcError::new(
+                ErrorCode::PermissionDenied,
+                format!("session {session} is not {}'s", identity.name),
+            )),
+            None => Err(RpcError::new(ErrorCode::SessionUnknown, format!("no session {session}"))),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl v1::worker_server::Worker for WorkerService {
+    async fn probe(
+        &self,
+        _: Request<v1::ProbeRequest>,
+    ) -> Result<Response<v1::ProbeResponse>, Status> {
+        let leading = self.0.leading()?;
+        Ok(Response::new(v1::ProbeResponse {
+            header: Some(leading.full_header()),
+            store_url: self.0.probe.url().to_owned(),
+            probe: Some(self.0.probe.get().await?),
+        }))
+    }
+
+    async fn register(
+        &self,
+        request: Request<v1::RegisterRequest>,
+    ) -> Result<Response<v1::RegisterResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let namespace = namespace_or_default(&r.namespace);
+        check_namespace(&identity, &namespace)?;
+        if identity.role == Role::Worker && identity.name != r.name {
+            let text = format!("the certificate is {}'s, not {}'s", identity.name, r.name);
+            return Err(RpcError::new(ErrorCode::PermissionDenied, text).into());
+        }
+        let leading = self.0.leading()?;
+        let holder = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
+        let failure = std::time::Duration::from_millis(self.0.config.workers.failure_ms);
+        let registration = rollout_ledger::Registration {
+            namespace,
+            name: r.name,
+            instance: r.instance,
+            address: r.address,
+            resume: (r.resume_session != 0).then_some(SessionId(r.resume_session)),
+            holder_alive: holder.is_some_and(|s| leading.liveness.silence(s) < failure),
+            slots: r.slots.iter().map(convert::offer_in).collect(),
+            held: r.held.iter().map(convert::held_in).collect::<Result<_, _>>()?,
+            stores: r.stores,
+            versions: r.versions.into_iter().collect(),
+        };
+        let reply = self.0.apply(None, OpKind::Register(Box::new(registration))).await?;
+        let Reply::Registered { session, resumed, dropped } = reply else {
+            return Err(unexpected(&reply));
+        };
+        leading.liveness.heard(session);
+        leading.wake();
+        Ok(Response::new(v1::RegisterResponse {
+            header: Some(leading.full_header()),
+            session: session.0,
+            resumed,
+            dropped: dropped.iter().map(convert::held_out).collect(),
+            heartbeat_ms: self.0.config.workers.heartbeat_ms as u32,
+            self_fence_ms: self.0.config.workers.self_fence_ms as u32,
+            store_url: self.0.probe.url().to_owned(),
+        }))
+    }
+
+    async fn get_run(
+        &self,
+        request: Request<v1::GetRunRequest>,
+    ) -> Result<Response<v1::GetRunResponse>, Status> {
+        let identity = caller(&request)?;
+        let leading = self.0.leading()?;
+        let no = RunNo(request.get_ref().run);
+        let view = self.0.node.ledger(|l| l.run_view(no)).ok_or_else(|| {
+            RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}"))
+        })?;
+        check_namespace(&identity, &view.namespace)?;
+        Ok(Response::new(v1::GetRunResponse {
+            header: Some(leading.full_header()),
+            run: no.0,
+            namespace: view.namespace,
+            name: view.name,
+            spec: Some(convert::spec_out(&view.spec)),
+        }))
+    }
+
+    type WorkStream = ReceiverStream<Result<v1::LeaderMessage, Status>>;
+
+    async fn work(
+        &self,
+        request: Request<Streaming<v1::WorkerMessage>>,
+    ) -> Result<Response<Self::WorkStream>, Status> {
+        let identity = caller(&request)?;
+        let leading = self.0.leading()?;
+        let stream = work_stream::start(self.0.clone(), leading, identity, request.into_inner());
+        Ok(Response::new(stream))
+    }
+
+    async fn deregister(
+        &self,
+        request: Request<v1::DeregisterRequest>,
+    ) -> Result<Response<v1::DeregisterResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let leading = self.0.leading()?;
+        let session = SessionId(r.session);
+        self.0.check_session(&identity, session)?;
+        // Ending the session gives back all that it holds, the nacked rows too.
+        self.0.apply(None, OpKind::Deregister { session }).await?;
+        leading.wake();
+        Ok(Response::new(v1::DeregisterResponse { header: Some(leading.full_header()) }))
+    }
+}

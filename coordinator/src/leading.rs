@@ -1,0 +1,267 @@
+//! What a member is and has while it leads: an open epoch, a way into the log, its workers.
+//!
+//! A term becomes an epoch in this order: a read barrier, so that everything committed before is
+//! applied; a committed `OpenEpoch`, so that the ledger refuses every other leader; then dispatch.
+//!
+//! *Invariant:* a [`Leading`] exists for at most one epoch at a time, and ends before the next.
+
+use crate::ledger_read::ReadLedger;
+use crate::config::Workers;
+use crate::dispatch;
+use crate::fence::Fence;
+use crate::liveness::Liveness;
+use crate::parked::Parked;
+use crate::proposer::{LeaderClock, Proposer, stamp};
+use parking_lot::{Mutex, RwLock};
+use rollout_ledger::id::{CoordEpoch, RunNo, SessionId};
+use rollout_ledger::view::WorkerState;
+use rollout_ledger::{Body, OpKind, Reply};
+use rollout_proto::v1;
+use rollout_raft::{Leadership, Node};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+/// The way to a worker: answers and control, in order.
+pub(crate) type Outbox = mpsc::Sender<Result<v1::LeaderMessage, tonic::Status>>;
+
+/// How often deadlines are looked at.
+const TICK: Duration = Duration::from_millis(50);
+/// How often workers' silence is looked at, in ticks.
+const LIVENESS_TICKS: u32 = 5;
+/// Ledger time is moved at least this often, so that it never falls a refused step behind.
+const TICK_AT_LEAST: Duration = Duration::from_secs(15);
+/// How often parked pulls are looked at when nothing says that there is work.
+const PUMP_AT_LEAST: Duration = Duration::from_millis(250);
+
+/// One epoch of leadership.
+pub(crate) struct Leading {
+    pub(crate) epoch: u64,
+    pub(crate) node: Node,
+    pub(crate) proposer: Proposer,
+    pub(crate) liveness: Liveness,
+    pub(crate) parked: Parked,
+    pub(crate) streams: Mutex<HashMap<SessionId, Outbox>>,
+    pub(crate) ended: CancellationToken,
+    /// Something was applied that may have made work for a parked pull.
+    changed: Arc<Notify>,
+    clock: Arc<LeaderClock>,
+    workers: Workers,
+    /// In every answer; formatted once.
+    pub(crate) cluster_id: String,
+    names: RwLock<HashMap<RunNo, Arc<(String, String)>>>,
+}
+
+/// Where the current epoch is found, if this member leads.
+pub(crate) type Current = Arc<RwLock<Option<Arc<Leading>>>>;
+
+/// Follows leadership for as long as the process lives.
+pub(crate) async fn follow(node: Node, workers: Workers, current: Current, fence: Fence) {
+    let mut leadership = node.leadership();
+    loop {
+        let now = leadership.borrow_and_update().clone();
+        match now {
+            Leadership::Leader { term } => {
+                let opened = tokio::select! {
+                    leading = open(&node, term, &workers) => leading,
+                    _ = leadership.changed() => continue,
+                };
+                if let Some(leading) = opened {
+                    *current.write() = Some(leading.clone());
+                    tracing::info!(epoch = leading.epoch, "dispatch is open");
+                    wait_until_deposed(&mut leadership, leading.epoch).await;
+                    depose(leading, &current, &fence, &leadership.borrow().clone()).await;
+                }
+            }
+            Leadership::Follower { .. } => {
+                if leadership.changed().await.is_err() {
+                    return;
+                }
+            }
+            Leadership::Stopped => return,
+        }
+    }
+}
+
+async fn wait_until_deposed(
+    leadership: &mut tokio::sync::watch::Receiver<Leadership>,
+    epoch: u64,
+) {
+    while *leadership.borrow_and_update() == (Leadership::Leader { term: epoch }) {
+        if leadership.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Opens the epoch of `term`, for as long as this member leads.
+async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<Leading>> {
+    loop {
+        let still = *node.leadership().borrow() == (Leadership::Leader { term });
+        if !still {
+            return None;
+        }
+        match try_open(node, term, workers).await {
+            Ok(leading) => return Some(leading),
+            Err(why) => {
+                tracing::debug!(term, %why, "the epoch is not open yet");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+}
+
+async fn try_open(node: &Node, term: u64, workers: &Workers) -> Result<Arc<Leading>, String> {
+    let leads = node.barrier().await.map_err(|e| e.to_string())?;
+    if leads != term {
+        return Err(format!("term {leads} has come"));
+    }
+    let base = node.ledger(|l| l.clock());
+    let clock = Arc::new(LeaderClock::new(base));
+    let command = stamp(CoordEpoch(term), &clock, Body::OpenEpoch);
+    let (_, replies) = node.propose(term, command.encode()).await.map_err(|e| e.to_string())?;
+    match replies.first() {
+        Some(Reply::EpochOpened { .. }) => Ok(Leading::start(node, term, clock, workers)),
+        other => Err(format!("the ledger answered {other:?}")),
+    }
+}
+
+/// Ends an epoch: nothing is dispatched any more, and every stream is closed.
+async fn depose(leading: Arc<Leading>, current: &Current, fence: &Fence, now: &Leadership) {
+    fence.begin();
+    *current.write() = None;
+    leading.ended.cancel();
+    let observed = match now {
+        Leadership::Leader { term } | Leadership::Follower { term, .. } => *term,
+        Leadership::Stopped => 0,
+    };
+    tracing::warn!(event = "coordinator_fenced", stale = leading.epoch, observed, "deposed");
+    metrics::counter!("rollout_coordinator_fenced_total").increment(1);
+    while !leading.streams.lock().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    fence.done();
+}
+
+impl Leading {
+    fn start(node: &Node, epoch: u64, clock: Arc<LeaderClock>, workers: &Workers) -> Arc<Self> {
+        let changed = Arc::new(Notify::new());
+        let notify = changed.clone();
+        let proposer =
+            Proposer::start(node.clone(), epoch, clock.clone(), move || notify.notify_one());
+        let leading = Arc::new(Self {
+            epoch,
+            node: node.clone(),
+            proposer,
+            liveness: Liveness::new(),
+            parked: Parked::default(),
+            streams: Mutex::default(),
+            ended: CancellationToken::new(),
+            changed,
+            clock,
+            workers: workers.clone(),
+            cluster_id: node.identity().map(|i| i.cluster_id.to_string()).unwrap_or_default(),
+            names: RwLock::default(),
+        });
+        tokio::spawn(leading.clone().until_ended(leading.clone().keep_time()));
+        tokio::spawn(leading.clone().until_ended(leading.clone().pump()));
+        leading
+    }
+
+    async fn until_ended(self: Arc<Self>, work: impl Future<Output = ()>) {
+        tokio::select! {
+            () = self.ended.cancelled() => {}
+            () = work => {}
+        }
+    }
+
+    /// Namespace and name of a run, which never change.
+    pub(crate) fn run_name(&self, no: RunNo) -> Option<Arc<(String, String)>> {
+        if let Some(name) = self.names.read().get(&no) {
+            return Some(name.clone());
+        }
+        let name = Arc::new(self.node.ledger(|l| l.run_name(no))?);
+        self.names.write().insert(no, name.clone());
+        Some(name)
+    }
+
+    /// Something may have become grantable.
+    pub(crate) fn wake(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Proposes what is due by time, and what follows from silence.
+    async fn keep_time(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(TICK);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut last_tick = Instant::now();
+        let mut round = 0u32;
+        loop {
+            interval.tick().await;
+            round = round.wrapping_add(1);
+            let due = self.node.ledger(|l| l.next_deadline());
+            let now = self.clock.now();
+            if due.is_some_and(|at| at <= now) || last_tick.elapsed() > TICK_AT_LEAST {
+                last_tick = Instant::now();
+                if let Err(error) = self.proposer.command(Body::Tick).await {
+                    tracing::debug!(%error, "the tick was not applied");
+                }
+                self.wake();
+            }
+            if round % LIVENESS_TICKS == 0 {
+                self.look_at_workers().await;
+                self.parked.sweep();
+            }
+        }
+    }
+
+    async fn look_at_workers(&self) {
+        let workers: Vec<(SessionId, WorkerState)> = self.node.ledger(|l| {
+            let sessions = l.worker_sessions().into_iter();
+            sessions.filter_map(|id| Some((id, l.worker_state(id)?))).collect()
+        });
+        let failure = Duration::from_millis(self.workers.failure_ms);
+        let mut ops = Vec::new();
+        for &(session, state) in &workers {
+            let silent = self.liveness.silence(session) >= failure;
+            match state {
+                WorkerState::Ready | WorkerState::Draining if silent => {
+                    tracing::warn!(%session, "a worker is silent: suspect");
+                    let started = self.liveness.started(session);
+                    let grace_ms = self.workers.started_grace_ms;
+                    ops.push(OpKind::Suspect { session, started, grace_ms }.into());
+                }
+                WorkerState::Suspect { .. } if !silent && self.liveness.was_heard(session) => {
+                    tracing::info!(%session, "a suspect worker is back");
+                    ops.push(OpKind::Unsuspect { session }.into());
+                }
+                _ => {}
+            }
+        }
+        if !ops.is_empty() {
+            if let Err(error) = self.proposer.command(Body::Ops(ops)).await {
+                tracing::debug!(%error, "workers' states were not applied");
+            }
+            self.wake();
+        }
+        self.liveness.retain(|id| workers.iter().any(|w| w.0 == id));
+    }
+
+    /// Serves parked pulls when there is something to give.
+    async fn pump(self: Arc<Self>) {
+        loop {
+            let _ = tokio::time::timeout(PUMP_AT_LEAST, self.changed.notified()).await;
+            if self.parked.is_empty() {
+                continue;
+            }
+            let ready = self
+                .node
+                .ledger(|l| self.parked.take_ready(|slot| l.has_work_for(slot)));
+            for pull in ready {
+                tokio::spawn(dispatch::serve_parked(self.clone(), pull));
+            }
+        }
+    }
+}

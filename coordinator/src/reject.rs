@@ -1,0 +1,63 @@
+//! From the ledger's rejections and consensus' errors to the errors that clients see.
+//!
+//! *Invariant:* the outcome is told as it is: a rejection was not applied, a proposal that lost
+//! its leader is unknown, everything before the log was not applied.
+
+use rollout_ledger::Rejection;
+use rollout_proto::{ErrorCode, Outcome, RpcError};
+use rollout_raft::{MemberRecord, ProposeError};
+
+pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
+    match rejection {
+        Rejection::EpochStale { .. } => ErrorCode::StaleEpoch,
+        Rejection::ClockStep { .. } => ErrorCode::Overloaded,
+        Rejection::Invalid(_) | Rejection::SlotUnknown | Rejection::PullStale { .. } => {
+            ErrorCode::InvalidArgument
+        }
+        Rejection::Limit { .. } => ErrorCode::LimitExceeded,
+        Rejection::NamespaceUnknown(_) => ErrorCode::NamespaceUnknown,
+        Rejection::RunUnknown => ErrorCode::RunNotFound,
+        Rejection::SpecConflict => ErrorCode::RunSpecConflict,
+        Rejection::SegmentConflict { .. } => ErrorCode::SegmentConflict,
+        Rejection::InputClosed => ErrorCode::InputClosed,
+        Rejection::InputMismatch { .. } => ErrorCode::InputMismatch,
+        Rejection::RunEnded => ErrorCode::RunEnded,
+        Rejection::SessionUnknown => ErrorCode::SessionUnknown,
+        Rejection::RequestForgotten => ErrorCode::RequestForgotten,
+        Rejection::WorkerNameTaken { .. } => ErrorCode::WorkerNameTaken,
+        Rejection::WorkerNotReady => ErrorCode::WorkerNotEligible,
+        Rejection::AttemptStale | Rejection::AlreadyDecided => ErrorCode::AttemptStale,
+    }
+}
+
+pub(crate) fn rejected(rejection: &Rejection) -> RpcError {
+    let outcome = match rejection {
+        // Nobody knows what became of the first try.
+        Rejection::RequestForgotten => Outcome::Unknown,
+        _ => Outcome::NotApplied,
+    };
+    RpcError::new(code_of(rejection), rejection.to_string()).with_outcome(outcome)
+}
+
+pub(crate) fn not_leader(leader: Option<&MemberRecord>) -> RpcError {
+    match leader {
+        Some(l) => RpcError::new(ErrorCode::NotLeader, format!("{} leads", l.name))
+            .with_leader(l.name.clone(), l.client_addr.clone()),
+        None => RpcError::new(ErrorCode::NoLeader, "no leader is known"),
+    }
+    .with_outcome(Outcome::NotApplied)
+}
+
+pub(crate) fn proposal(error: &ProposeError) -> RpcError {
+    match error {
+        ProposeError::NotLeader { leader } => not_leader(leader.as_ref()),
+        ProposeError::Unknown => {
+            RpcError::new(ErrorCode::OutcomeUnknown, error.to_string()).with_outcome(Outcome::Unknown)
+        }
+        ProposeError::Stopped => {
+            RpcError::new(ErrorCode::NoLeader, error.to_string()).with_outcome(Outcome::NotApplied)
+        }
+        ProposeError::TooLarge { .. } => RpcError::new(ErrorCode::LimitExceeded, error.to_string())
+            .with_outcome(Outcome::NotApplied),
+    }
+}

@@ -1,0 +1,153 @@
+//! Starts and stops everything, in the order that safety asks for.
+//!
+//! *Invariant:* a member listens for its peers before it asks for votes, and hands leadership over
+//! before it stops listening to workers.
+
+use crate::config::Config;
+use crate::fence::Fence;
+use crate::grpc::{ClusterService, RunsService, Shared, WorkerService};
+use crate::http;
+use crate::leading;
+use crate::store_probe::StoreProbe;
+use anyhow::{Context, Result};
+use rollout_proto::{AuthzLayer, MESSAGE_BYTES_MAX, ServerTls, v1};
+use rollout_raft::Node;
+use rollout_storage::BlobStore;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+
+/// How long open streams may take to end after leadership was handed over.
+const STREAMS_END_WITHIN: Duration = Duration::from_secs(2);
+
+/// Runs a member until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What keeps it from starting, by name: a file, an address, a data directory.
+pub async fn run(config: Config) -> Result<()> {
+    let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
+        .install_recorder()
+        .context("cannot start metrics")?;
+    let client = bind("client", config.listen_client).await?;
+    let peer = bind("peer", config.listen_peer).await?;
+    let http = bind("http", config.listen_http).await?;
+    let client_tls = ServerTls::load(&config.security).context("[tls]")?;
+    let peer_tls = ServerTls::load(&config.security).context("[tls]")?;
+    let store = BlobStore::open(&config.store_url).context("[store] url")?;
+
+    let node = Node::open(config.raft.clone()).await?;
+    if node.is_waiting() {
+        tracing::info!("the data directory is empty: waiting to be made part of a cluster");
+    }
+    let stop = CancellationToken::new();
+    let current = leading::Current::default();
+    let fence = Fence::start().context("cannot start the watchdog")?;
+    let shared = Arc::new(Shared {
+        node: node.clone(),
+        probe: StoreProbe::new(store, &config.name),
+        current: current.clone(),
+        started: Instant::now(),
+        config,
+    });
+    let peers = tokio::spawn(serve_peers(peer, peer_tls, node.clone(), stop.clone()));
+    let clients = tokio::spawn(serve_clients(client, client_tls, shared.clone(), stop.clone()));
+    let probes = tokio::spawn(http::serve(http, shared.clone(), metrics, stop.clone()));
+    let following = tokio::spawn(leading::follow(
+        node.clone(),
+        shared.config.workers.clone(),
+        current,
+        fence,
+    ));
+    tracing::info!(
+        name = shared.config.name,
+        client = shared.config.advertise_client,
+        peer = shared.config.advertise_peer,
+        "member started"
+    );
+    wait_for_signal().await?;
+    tracing::info!("stopping");
+    stop_gently(&node, &stop).await;
+    following.abort();
+    for task in [peers, clients] {
+        let _ = tokio::time::timeout(STREAMS_END_WITHIN, task).await;
+    }
+    probes.abort();
+    node.shutdown().await;
+    Ok(())
+}
+
+async fn bind(what: &str, addr: std::net::SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(addr).await.with_context(|| format!("cannot listen on {addr} ({what})"))
+}
+
+async fn wait_for_signal() -> Result<()> {
+    let mut term = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut int = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    Ok(())
+}
+
+async fn stop_gently(node: &Node, stop: &CancellationToken) {
+    if node.lease_valid() {
+        match node.transfer_leader(None).await {
+            Ok(()) => tracing::info!("leadership was handed over"),
+            Err(error) => tracing::warn!(%error, "leadership was not handed over"),
+        }
+    }
+    stop.cancel();
+}
+
+async fn serve_clients(
+    listener: TcpListener,
+    tls: ServerTls,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+) -> Result<()> {
+    let runs = v1::runs_server::RunsServer::new(RunsService(shared.clone()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let worker = v1::worker_server::WorkerServer::new(WorkerService(shared.clone()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let cluster = v1::cluster_server::ClusterServer::new(ClusterService(shared))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX);
+    server()
+        .layer(AuthzLayer)
+        .add_service(runs)
+        .add_service(worker)
+        .add_service(cluster)
+        .serve_with_incoming_shutdown(tls.incoming(listener), stop.cancelled_owned())
+        .await
+        .context("the client port ended")
+}
+
+async fn serve_peers(
+    listener: TcpListener,
+    tls: ServerTls,
+    node: Node,
+    stop: CancellationToken,
+) -> Result<()> {
+    server()
+        .layer(AuthzLayer)
+        .add_service(node.peer_service())
+        .serve_with_incoming_shutdown(tls.incoming(listener), stop.cancelled_owned())
+        .await
+        .context("the peer port ended")
+}
+
+/// HTTP/2 windows that do not stall a stream of large messages, and keep-alive that notices a
+/// peer that is gone without a word.
+fn server() -> Server {
+    Server::builder()
+        .tcp_nodelay(true)
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .http2_keepalive_interval(Some(Duration::from_secs(5)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(5)))
+}

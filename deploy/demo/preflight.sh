@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Looks for what a build needs beside Rust: a C++ compiler and libclang (for RocksDB), and Python for
+# the demo's check. Installs what is missing with apt where it may; else names the exact command.
+set -euo pipefail
+
+missing=()
+command -v cargo >/dev/null || {
+  echo "error: Rust is missing. Install it as https://rustup.rs says, then run this again." >&2
+  exit 1
+}
+command -v c++ >/dev/null && command -v make >/dev/null || missing+=(build-essential)
+has_libclang() {
+  [ -n "${LIBCLANG_PATH:-}" ] && return 0
+  ldconfig -p 2>/dev/null | grep -q 'libclang[-.]' && return 0
+  compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null
+}
+has_libclang || missing+=(libclang-dev)
+command -v python3 >/dev/null || missing+=(python3)
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "missing: ${missing[*]}" >&2
+install="apt-get update && apt-get install -y ${missing[*]}"
+if ! command -v apt-get >/dev/null; then
+  echo "error: install a C++ compiler, libclang and Python 3 with your package manager" >&2
+  exit 1
+fi
+if [ "$(id -u)" = 0 ]; then
+  sh -c "$install"
+elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+  sudo sh -c "$install"
+else
+  echo "error: run this as root, then try again:  $install" >&2
+  exit 1
+fi

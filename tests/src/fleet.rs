@@ -1,0 +1,386 @@
+//! Three members and some workers, as their users start them.
+
+use crate::cut::{Cut, Link};
+use crate::process::Process;
+use crate::wait::eventually;
+use anyhow::{Context, Result, bail};
+use rollout_proto::pki::{self, IssueRequest};
+use rollout_proto::{Role, TlsFiles};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// How long a healthy fleet may take for anything, on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a fleet is made of.
+#[derive(Clone, Default)]
+pub struct FleetOptions {
+    /// Lines added to every member's configuration, by section: `("worker", "failure_ms = 1500")`.
+    pub member_lines: Vec<(&'static str, &'static str)>,
+    /// Every link between members, and from each worker to each member, goes through a proxy.
+    pub cuttable: bool,
+}
+
+/// What a worker is made of.
+#[derive(Clone)]
+pub struct WorkerOptions {
+    /// Lines of its `[[engine]]` section.
+    pub engine: String,
+    /// Further lines before it.
+    pub head: String,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> Self {
+        let engine = "kind = \"mock\"\nslots = 2\nconcurrency = 32\n".into();
+        Self { engine, head: String::new() }
+    }
+}
+
+struct Member {
+    name: String,
+    client: String,
+    peer: String,
+    process: Option<Process>,
+}
+
+/// A running fleet in a directory of its own.
+pub struct Fleet {
+    dir: TempDir,
+    bin: PathBuf,
+    options: FleetOptions,
+    members: Vec<Member>,
+    workers: BTreeMap<String, Option<Process>>,
+    /// Cuts by the pair of names, from whom to whom, when the fleet is cuttable.
+    cuts: BTreeMap<(String, String), (Cut, Link)>,
+}
+
+/// Where cargo put the binaries: beside the test's own.
+fn bin_dir() -> Result<PathBuf> {
+    let exe = std::env::current_exe()?;
+    let dir = exe.ancestors().nth(2).context("the test is not where cargo puts tests")?;
+    if !dir.join("rollout-coordinator").exists() {
+        bail!("build the binaries first: cargo build --workspace --bins");
+    }
+    Ok(dir.to_owned())
+}
+
+/// An address of loopback that nobody listens on.
+fn free_addr() -> Result<String> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+impl Fleet {
+    /// Starts three members and makes them a cluster.
+    ///
+    /// # Errors
+    /// When something cannot be started; the logs are in the error.
+    pub fn start(options: FleetOptions) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("rollout-fleet-").tempdir()?;
+        let mut fleet = Self {
+            bin: bin_dir()?,
+            dir,
+            options,
+            members: Vec::new(),
+            workers: BTreeMap::new(),
+            cuts: BTreeMap::new(),
+        };
+        pki::init_ca(&fleet.path("ca"), "fleet")?;
+        for name in ["c1", "c2", "c3"] {
+            let (client, peer) = (free_addr()?, free_addr()?);
+            fleet.members.push(Member { name: name.into(), client, peer, process: None });
+        }
+        for name in fleet.member_names() {
+            fleet.issue(Role::Member, &name)?;
+            fleet.start_member(&name)?;
+        }
+        fleet.issue(Role::Client, "user")?;
+        fleet.issue(Role::Admin, "operator")?;
+        fleet.write_context("user", "client-user")?;
+        fleet.write_context("operator", "admin-operator")?;
+        fleet.bootstrap()?;
+        Ok(fleet)
+    }
+
+    /// A path in the fleet's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The names of the members.
+    pub fn member_names(&self) -> Vec<String> {
+        self.members.iter().map(|m| m.name.clone()).collect()
+    }
+
+    fn member(&self, name: &str) -> &Member {
+        self.members.iter().find(|m| m.name == name).expect("a member's name")
+    }
+
+    fn member_mut(&mut self, name: &str) -> &mut Member {
+        self.members.iter_mut().find(|m| m.name == name).expect("a member's name")
+    }
+
+    fn issue(&self, role: Role, name: &str) -> Result<TlsFiles> {
+        let request = IssueRequest {
+            role,
+            name: name.into(),
+            namespaces: Vec::new(),
+            dns_names: vec!["localhost".into()],
+            ip_addrs: vec![[127, 0, 0, 1].into()],
+            days: 2,
+        };
+        Ok(pki::issue(&self.path("ca"), &request, &self.path("tls"))?)
+    }
+
+    fn tls_lines(&self, stem: &str) -> String {
+        let dir = self.path("tls");
+        let (ca, dir) = (dir.join("ca.pem"), dir.display());
+        format!(
+            "ca_file = {ca:?}\ncert_file = \"{dir}/{stem}.pem\"\nkey_file = \"{dir}/{stem}.key\"\n"
+        )
+    }
+
+    fn write_context(&self, name: &str, stem: &str) -> Result<()> {
+        let endpoints: Vec<&str> = self.members.iter().map(|m| m.client.as_str()).collect();
+        let text = format!("endpoints = {endpoints:?}\n{}", self.tls_lines(stem));
+        Ok(std::fs::write(self.path(&format!("{name}.toml")), text)?)
+    }
+
+    /// The link from one process to another's port, through a proxy where the fleet is cuttable.
+    fn link(&mut self, from: &str, to: &str, addr: String) -> Result<String> {
+        if !self.options.cuttable {
+            return Ok(addr);
+        }
+        let key = (from.to_owned(), to.to_owned());
+        if !self.cuts.contains_key(&key) {
+            let cut = Cut::default();
+            let link = Link::start(addr, cut.clone())?;
+            self.cuts.insert(key.clone(), (cut, link));
+        }
+        Ok(self.cuts[&key].1.addr.clone())
+    }
+
+    /// Cuts, or heals, everything between two names, both ways.
+    pub fn set_cut(&self, a: &str, b: &str, cut: bool) {
+        for key in [(a.to_owned(), b.to_owned()), (b.to_owned(), a.to_owned())] {
+            if let Some((link, _)) = self.cuts.get(&key) {
+                if cut { link.cut() } else { link.heal() }
+            }
+        }
+    }
+
+    /// The object store's URL.
+    pub fn store_url(&self) -> String {
+        format!("file://{}", self.path("store").display())
+    }
+
+    /// Starts a member, for the first time or again.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_member(&mut self, name: &str) -> Result<()> {
+        std::fs::create_dir_all(self.path("store"))?;
+        let others: Vec<(String, String)> = self
+            .members
+            .iter()
+            .filter(|m| m.name != name)
+            .map(|m| (m.name.clone(), m.peer.clone()))
+            .collect();
+        let mut dial_map = String::new();
+        for (other, peer) in others {
+            let addr = self.link(name, &other, peer)?;
+            writeln!(dial_map, "{other} = {addr:?}")?;
+        }
+        let member = self.member(name);
+        let (client, peer) = (member.client.clone(), member.peer.clone());
+        let http = free_addr()?;
+        let mut text = format!(
+            "name = {name:?}\ndata_dir = {:?}\n[listen]\nclient = {client:?}\npeer = {peer:?}\n\
+             http = {http:?}\n[tls]\n{}[store]\nurl = {:?}\n",
+            self.path(name),
+            self.tls_lines(&format!("member-{name}")),
+            self.store_url(),
+        );
+        if self.options.cuttable {
+            write!(text, "[dial_map]\n{dial_map}")?;
+        }
+        let mut sections: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (section, line) in &self.options.member_lines {
+            sections.entry(section).or_default().push(line);
+        }
+        for (section, lines) in sections {
+            write!(text, "[{section}]\n{}\n", lines.join("\n"))?;
+        }
+        let config = self.path(&format!("{name}.toml"));
+        std::fs::write(&config, text)?;
+        let mut command = Command::new(self.bin.join("rollout-coordinator"));
+        command.arg("--config").arg(&config);
+        let process = Process::start(command, &self.path(&format!("{name}.log")))?;
+        self.member_mut(name).process = Some(process);
+        Ok(())
+    }
+
+    fn bootstrap(&self) -> Result<()> {
+        let mut args = vec!["cluster".to_owned(), "bootstrap".to_owned()];
+        for m in &self.members {
+            args.push("--member".into());
+            args.push(format!("{}={},{},z{}", m.name, m.peer, m.client, m.name));
+        }
+        args.extend(["--store".into(), self.store_url()]);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let out = self.ctl(&args)?;
+        if !out.status.success() {
+            bail!("bootstrap: {}{}", String::from_utf8_lossy(&out.stderr), self.logs());
+        }
+        Ok(())
+    }
+
+    /// The last lines of every log, for an error's sake.
+    pub fn logs(&self) -> String {
+        let mut text = String::new();
+        for entry in std::fs::read_dir(self.dir.path()).into_iter().flatten().flatten() {
+            if entry.path().extension().is_some_and(|e| e == "log") {
+                let log = std::fs::read_to_string(entry.path()).unwrap_or_default();
+                let lines: Vec<&str> = log.lines().collect();
+                let last = lines[lines.len().saturating_sub(15)..].join("\n");
+                let _ = write!(text, "\n--- {}\n{last}", entry.path().display());
+            }
+        }
+        text
+    }
+
+    /// Runs `rolloutctl` as the operator.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn ctl(&self, args: &[&str]) -> Result<Output> {
+        let mut command = Command::new(self.bin.join("rolloutctl"));
+        command.arg("--context").arg(self.path("operator.toml")).args(args);
+        Ok(command.output()?)
+    }
+
+    /// Runs `rolloutctl -o json` and returns the `data` of what it prints.
+    ///
+    /// # Errors
+    /// When it fails or prints no JSON.
+    pub fn ctl_json(&self, args: &[&str]) -> Result<Value> {
+        let mut all = vec!["-o", "json"];
+        all.extend(args);
+        let out = self.ctl(&all)?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        let value: Value = serde_json::from_str(&text).with_context(|| {
+            format!("{args:?}: {text}{}", String::from_utf8_lossy(&out.stderr))
+        })?;
+        Ok(value.get("data").cloned().unwrap_or(value))
+    }
+
+    /// A command of `rollout`, as the user.
+    pub fn rollout(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(self.bin.join("rollout"));
+        command.env("ROLLOUT_CONTEXT", self.path("user.toml")).args(args);
+        command
+    }
+
+    /// Starts a worker, for the first time or again.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_worker(&mut self, name: &str, options: &WorkerOptions) -> Result<()> {
+        if !self.path(&format!("tls/worker-{name}.pem")).exists() {
+            self.issue(Role::Worker, name)?;
+        }
+        let members: Vec<(String, String)> =
+            self.members.iter().map(|m| (m.name.clone(), m.client.clone())).collect();
+        let (mut endpoints, mut dial_map) = (Vec::new(), String::new());
+        for (member, client) in members {
+            let addr = self.link(name, &member, client)?;
+            writeln!(dial_map, "{member} = {addr:?}")?;
+            endpoints.push(addr);
+        }
+        let dial_map = match self.options.cuttable {
+            true => format!("[dial_map]\n{dial_map}"),
+            false => String::new(),
+        };
+        let text = format!(
+            "name = {name:?}\ndata_dir = {:?}\nendpoints = {endpoints:?}\n{}\n[tls]\n{}{dial_map}\
+             [[engine]]\n{}",
+            self.path(&format!("worker-{name}")),
+            options.head,
+            self.tls_lines(&format!("worker-{name}")),
+            options.engine,
+        );
+        let config = self.path(&format!("worker-{name}.toml"));
+        std::fs::write(&config, text)?;
+        let mut command = Command::new(self.bin.join("rollout-worker"));
+        command.arg("--config").arg(&config);
+        let process = Process::start(command, &self.path(&format!("worker-{name}.log")))?;
+        self.workers.insert(name.into(), Some(process));
+        Ok(())
+    }
+
+    /// The process of a member.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn member_process(&mut self, name: &str) -> &mut Process {
+        self.member_mut(name).process.as_mut().expect("the member runs")
+    }
+
+    /// The process of a worker.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn worker_process(&mut self, name: &str) -> &mut Process {
+        self.workers.get_mut(name).and_then(Option::as_mut).expect("the worker runs")
+    }
+
+    /// Waits until some member leads and says so, and names it.
+    pub fn leader(&self) -> String {
+        eventually("there is a leader", PATIENCE, || self.leader_now())
+    }
+
+    /// Waits until a member that is not `old` leads.
+    pub fn leader_other_than(&self, old: &str) -> String {
+        eventually("another member leads", PATIENCE, || {
+            self.leader_now().filter(|name| name != old)
+        })
+    }
+
+    fn leader_now(&self) -> Option<String> {
+        let status = self.ctl_json(&["--timeout", "2s", "status"]).ok()?;
+        let members = status.get("members")?.as_array()?;
+        // Of two that say so, the one of the higher term: the other has not heard of it.
+        let term = |m: &Value| m["term"].as_str().and_then(|t| t.parse::<u64>().ok());
+        let leader = members.iter().filter(|m| m["role"] == "leader").max_by_key(|m| term(m))?;
+        Some(leader["name"].as_str()?.to_owned())
+    }
+
+    /// Proves that all members hold the same state, in memory and on disk.
+    ///
+    /// # Errors
+    /// What `rolloutctl cluster verify` says.
+    pub fn verify(&self) -> Result<()> {
+        let out = self.ctl(&["cluster", "verify"])?;
+        if !out.status.success() {
+            let (o, e) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+            bail!("cluster verify: {o}{e}{}", self.logs());
+        }
+        Ok(())
+    }
+
+    /// The client address of a member, for an error's or a lone question's sake.
+    pub fn client_addr(&self, name: &str) -> &str {
+        &self.member(name).client
+    }
+
+    /// The data directory of a member.
+    pub fn data_dir(&self, name: &str) -> PathBuf {
+        Path::new(self.dir.path()).join(name)
+    }
+}
