@@ -188,7 +188,8 @@ impl Config {
             bail!("{path}: `data_dir` is missing")
         };
         let security = security(&file.tls).with_context(|| path.clone())?;
-        let mut dial_map = file.dial_map.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
+        let mut dial_map =
+            file.dial_map.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
         dial_map.extend(flags.dial_map);
         let dial_map = parse_dial_map(&dial_map)?;
         let cluster_id = match flags.cluster_id.or(file.cluster_id) {
@@ -221,7 +222,8 @@ impl Config {
 fn parse_dial_map(entries: &[String]) -> Result<DialMap> {
     let mut map = DialMap::default();
     for entry in entries {
-        map.extend(entry.parse::<DialMap>().with_context(|| format!("--dial-map {entry}"))?);
+        let one = entry.parse::<DialMap>().with_context(|| format!("--dial-map {entry}"))?;
+        map.merge(one).with_context(|| format!("--dial-map {entry}"))?;
     }
     Ok(map)
 }
@@ -232,7 +234,9 @@ fn security(tls: &Tls) -> Result<Security> {
             Ok(Security::Mtls(TlsFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() }))
         }
         (None, None, None, true) => Ok(Security::InsecurePlaintext),
-        _ => bail!("[tls] wants ca_file, cert_file and key_file, or insecure_plaintext = true alone"),
+        _ => {
+            bail!("[tls] wants ca_file, cert_file and key_file, or insecure_plaintext = true alone")
+        }
     }
 }
 

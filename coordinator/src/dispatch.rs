@@ -4,9 +4,9 @@
 //! not sent is found again under the same `seq` at the next leader. An exchange that brought
 //! results is answered at once, one that only pulls waits until there is something to give.
 
-use crate::ledger_read::ReadLedger;
 use crate::convert::{self, Checked};
 use crate::leading::{Leading, Outbox};
+use crate::ledger_read::ReadLedger;
 use crate::parked::Pull;
 use crate::reject;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
@@ -87,8 +87,7 @@ async fn apply(leading: &Leading, slot: SlotRef, m: &v1::Exchange) -> Checked<Op
     let (mut ops, mut sets) = (Vec::new(), Vec::new());
     results_in(slot, m, &mut ops, &mut sets)?;
     let has_results = !ops.is_empty();
-    let pulls =
-        m.credit_rows > 0 && leading.node.ledger(|l| l.answers_pull(slot, m.seq));
+    let pulls = m.credit_rows > 0 && leading.node.ledger(|l| l.answers_pull(slot, m.seq));
     if pulls {
         ops.push(OpKind::Claim { slot, seq: m.seq, rows_max: m.credit_rows }.into());
     }

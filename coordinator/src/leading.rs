@@ -5,10 +5,10 @@
 //!
 //! *Invariant:* a [`Leading`] exists for at most one epoch at a time, and ends before the next.
 
-use crate::ledger_read::ReadLedger;
 use crate::config::Workers;
 use crate::dispatch;
 use crate::fence::Fence;
+use crate::ledger_read::ReadLedger;
 use crate::liveness::Liveness;
 use crate::parked::Parked;
 use crate::proposer::{LeaderClock, Proposer, stamp};
@@ -72,7 +72,8 @@ pub(crate) async fn follow(node: Node, workers: Workers, current: Current, fence
                     *current.write() = Some(leading.clone());
                     tracing::info!(epoch = leading.epoch, "dispatch is open");
                     wait_until_deposed(&mut leadership, leading.epoch).await;
-                    depose(leading, &current, &fence, &leadership.borrow().clone()).await;
+                    let now = leadership.borrow().clone();
+                    depose(leading, &current, &fence, &now).await;
                 }
             }
             Leadership::Follower { .. } => {
@@ -85,10 +86,7 @@ pub(crate) async fn follow(node: Node, workers: Workers, current: Current, fence
     }
 }
 
-async fn wait_until_deposed(
-    leadership: &mut tokio::sync::watch::Receiver<Leadership>,
-    epoch: u64,
-) {
+async fn wait_until_deposed(leadership: &mut tokio::sync::watch::Receiver<Leadership>, epoch: u64) {
     while *leadership.borrow_and_update() == (Leadership::Leader { term: epoch }) {
         if leadership.changed().await.is_err() {
             return;
@@ -256,9 +254,7 @@ impl Leading {
             if self.parked.is_empty() {
                 continue;
             }
-            let ready = self
-                .node
-                .ledger(|l| self.parked.take_ready(|slot| l.has_work_for(slot)));
+            let ready = self.node.ledger(|l| self.parked.take_ready(|slot| l.has_work_for(slot)));
             for pull in ready {
                 tokio::spawn(dispatch::serve_parked(self.clone(), pull));
             }

@@ -51,9 +51,8 @@ pub(crate) fn not_leader(leader: Option<&MemberRecord>) -> RpcError {
 pub(crate) fn proposal(error: &ProposeError) -> RpcError {
     match error {
         ProposeError::NotLeader { leader } => not_leader(leader.as_ref()),
-        ProposeError::Unknown => {
-            RpcError::new(ErrorCode::OutcomeUnknown, error.to_string()).with_outcome(Outcome::Unknown)
-        }
+        ProposeError::Unknown => RpcError::new(ErrorCode::OutcomeUnknown, error.to_string())
+            .with_outcome(Outcome::Unknown),
         ProposeError::Stopped => {
             RpcError::new(ErrorCode::NoLeader, error.to_string()).with_outcome(Outcome::NotApplied)
         }

@@ -55,12 +55,8 @@ pub async fn run(config: Config) -> Result<()> {
     let peers = tokio::spawn(serve_peers(peer, peer_tls, node.clone(), stop.clone()));
     let clients = tokio::spawn(serve_clients(client, client_tls, shared.clone(), stop.clone()));
     let probes = tokio::spawn(http::serve(http, shared.clone(), metrics, stop.clone()));
-    let following = tokio::spawn(leading::follow(
-        node.clone(),
-        shared.config.workers.clone(),
-        current,
-        fence,
-    ));
+    let following =
+        tokio::spawn(leading::follow(node.clone(), shared.config.workers.clone(), current, fence));
     tracing::info!(
         name = shared.config.name,
         client = shared.config.advertise_client,

@@ -6,8 +6,7 @@ use std::io::IsTerminal;
 pub fn init(filter: &str) {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match std::io::stderr().is_terminal() {
         true => builder.init(),
         false => builder.json().flatten_event(true).init(),

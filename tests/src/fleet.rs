@@ -274,9 +274,8 @@ impl Fleet {
         all.extend(args);
         let out = self.ctl(&all)?;
         let text = String::from_utf8_lossy(&out.stdout);
-        let value: Value = serde_json::from_str(&text).with_context(|| {
-            format!("{args:?}: {text}{}", String::from_utf8_lossy(&out.stderr))
-        })?;
+        let value: Value = serde_json::from_str(&text)
+            .with_context(|| format!("{args:?}: {text}{}", String::from_utf8_lossy(&out.stderr)))?;
         Ok(value.get("data").cloned().unwrap_or(value))
     }
 
@@ -368,7 +367,8 @@ impl Fleet {
     pub fn verify(&self) -> Result<()> {
         let out = self.ctl(&["cluster", "verify"])?;
         if !out.status.success() {
-            let (o, e) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+            let (o, e) =
+                (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
             bail!("cluster verify: {o}{e}{}", self.logs());
         }
         Ok(())

@@ -87,10 +87,10 @@ impl v1::cluster_server::Cluster for ClusterService {
             }
             l.run_states()
         });
-        let peers = status.peers.iter().map(|p| v1::PeerProgress {
-            id: p.id,
-            matched_index: p.matched.unwrap_or(0),
-        });
+        let peers = status
+            .peers
+            .iter()
+            .map(|p| v1::PeerProgress { id: p.id, matched_index: p.matched.unwrap_or(0) });
         Ok(Response::new(v1::StatusResponse {
             header: Some(shared.header()),
             self_: Some(self.member_status(&status)),
@@ -203,9 +203,7 @@ impl v1::cluster_server::Cluster for ClusterService {
             version_max: VERSIONS.1,
         });
         let formed = self.0.node.bootstrap(members.collect()).await;
-        formed.map_err(|e| {
-            RpcError::new(ErrorCode::AlreadyBootstrapped, e.to_string())
-        })?;
+        formed.map_err(|e| RpcError::new(ErrorCode::AlreadyBootstrapped, e.to_string()))?;
         Ok(Response::new(v1::BootstrapResponse { header: Some(self.0.header()), created: true }))
     }
 

@@ -13,9 +13,9 @@ pub(crate) use cluster::ClusterService;
 pub(crate) use runs::RunsService;
 pub(crate) use worker::WorkerService;
 
-use crate::ledger_read::ReadLedger;
 use crate::config::Config;
 use crate::leading::{Current, Leading};
+use crate::ledger_read::ReadLedger;
 use crate::reject;
 use crate::store_probe::StoreProbe;
 use rollout_ledger::{Op, OpKind, Reply, RequestId};

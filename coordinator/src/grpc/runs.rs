@@ -1,8 +1,8 @@
 //! `Runs`: what users do.
 
 use super::{Shared, caller, check_namespace, namespace_or_default};
-use crate::ledger_read::ReadLedger;
 use crate::convert;
+use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::{RunNo, SegmentNo};
 use rollout_ledger::view::{RunState, RunView};
 use rollout_ledger::{OpKind, Reply, RunAction};
@@ -28,12 +28,7 @@ pub(crate) struct RunsService(pub(crate) Arc<Shared>);
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl RunsService {
-    fn find(
-        &self,
-        identity: &Identity,
-        namespace: &str,
-        name: &str,
-    ) -> Result<RunNo, RpcError> {
+    fn find(&self, identity: &Identity, namespace: &str, name: &str) -> Result<RunNo, RpcError> {
         let namespace = namespace_or_default(namespace);
         check_namespace(identity, &namespace)?;
         self.0.node.ledger(|l| l.find_run(&namespace, name)).ok_or_else(|| {
@@ -47,9 +42,10 @@ impl RunsService {
     }
 
     fn check_run(&self, identity: &Identity, no: RunNo) -> Result<(String, String), RpcError> {
-        let name = self.0.node.ledger(|l| l.run_name(no)).ok_or_else(|| {
-            RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}"))
-        })?;
+        let name =
+            self.0.node.ledger(|l| l.run_name(no)).ok_or_else(|| {
+                RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}"))
+            })?;
         check_namespace(identity, &name.0)?;
         Ok(name)
     }

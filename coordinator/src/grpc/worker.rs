@@ -2,8 +2,8 @@
 
 use super::runs::unexpected;
 use super::{Shared, caller, check_namespace, namespace_or_default, work_stream};
-use crate::ledger_read::ReadLedger;
 use crate::convert;
+use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::{RunNo, SessionId};
 use rollout_ledger::{OpKind, Reply};
 use rollout_proto::{ErrorCode, Identity, Role, RpcError, v1};
@@ -23,7 +23,8 @@ impl Shared {
         session: SessionId,
     ) -> Result<(), RpcError> {
         let known = self.node.ledger(|l| {
-            l.worker_name(session).map(|(_, name)| identity.role != Role::Worker || name == identity.name)
+            l.worker_name(session)
+                .map(|(_, name)| identity.role != Role::Worker || name == identity.name)
         });
         match known {
             Some(true) => Ok(()),
@@ -101,9 +102,10 @@ impl v1::worker_server::Worker for WorkerService {
         let identity = caller(&request)?;
         let leading = self.0.leading()?;
         let no = RunNo(request.get_ref().run);
-        let view = self.0.node.ledger(|l| l.run_view(no)).ok_or_else(|| {
-            RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}"))
-        })?;
+        let view =
+            self.0.node.ledger(|l| l.run_view(no)).ok_or_else(|| {
+                RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}"))
+            })?;
         check_namespace(&identity, &view.namespace)?;
         Ok(Response::new(v1::GetRunResponse {
             header: Some(leading.full_header()),
