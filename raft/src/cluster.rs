@@ -165,6 +165,14 @@ pub(crate) async fn initialize(
     }
 }
 
+/// Waits until the first list of members is known here.
+pub(crate) async fn formed(running: &Running) -> Result<(), ClusterError> {
+    let known =
+        |metrics: &openraft::RaftMetrics<Types>| metrics.membership_config.log_id().is_some();
+    let waited = running.raft.wait(Some(ASK_LIMIT)).metrics(known, "the members are known").await;
+    waited.map(drop).map_err(|error| ClusterError::Unfinished(error.to_string()))
+}
+
 /// Hands leadership to the named voter, or to the one whose log is longest, and waits until it has left.
 pub(crate) async fn transfer_leader(
     running: &Running,

@@ -150,7 +150,7 @@ impl Node {
         if let Some(running) = self.running()
             && !running.store.is_pristine()
         {
-            return self.formed_already(&running, &members);
+            return self.formed_already(&running, &members).await;
         }
         let dialer = &*self.inner.dialer;
         let others: Vec<_> = members.iter().filter(|member| member.id != me.id).cloned().collect();
@@ -174,15 +174,17 @@ impl Node {
         futures::future::try_join_all(adopted).await?;
         let running = self.leading()?;
         cluster::initialize(&running, &members).await?;
+        cluster::formed(&running).await?;
         tracing::info!(cluster = %id, members = members.len(), "a cluster was formed");
         Ok(id)
     }
 
-    fn formed_already(
+    async fn formed_already(
         &self,
         running: &Running,
         members: &[MemberRecord],
     ) -> Result<ClusterId, ClusterError> {
+        cluster::formed(running).await?;
         let known: Vec<MemberRecord> =
             self.members().into_iter().map(|(member, _)| member).collect();
         if known == members {

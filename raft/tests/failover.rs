@@ -1,0 +1,245 @@
+//! Each member its own process, killed with SIGKILL: how long until another one leads, and whether anything
+//! acknowledged is lost.
+
+mod trio;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rollout_proto::{Security, ServerTls, TlsFiles};
+use rollout_raft::{Leadership, MemberRecord, Node};
+use trio::{LIMIT, certificates, config, free_port, logging, open_clients, open_epoch, opened};
+
+/// Set in a child: the directory of everything, the member's name and its port.
+const CHILD: &str = "ROLLOUT_TEST_MEMBER";
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Not a test of its own: the body of a child process.
+#[test]
+fn member_process() {
+    let Ok(args) = std::env::var(CHILD) else { return };
+    let [dir, name, ports] = args.splitn(3, '|').collect::<Vec<_>>()[..] else { panic!("{args}") };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(serve(Path::new(dir), name, ports));
+}
+
+fn security(dir: &Path, name: &str) -> Security {
+    let dir = dir.join(name);
+    Security::Mtls(TlsFiles {
+        ca: dir.join("ca.pem"),
+        cert: dir.join(format!("member-{name}.pem")),
+        key: dir.join(format!("member-{name}.key")),
+    })
+}
+
+/// Runs a member and says on stdout when it leads; forms the cluster when it reads a line, then proposes for ever.
+async fn serve(dir: &Path, name: &str, ports: &str) {
+    logging();
+    let ports: Vec<u16> = ports.split(',').map(|port| port.parse().expect("a port")).collect();
+    let me = NAMES.iter().position(|other| *other == name).expect("a name");
+    let security = security(dir, name);
+    let config = config(dir.join(format!("data-{name}")), name, security.clone());
+    let node = Node::open(config).await.expect("opens");
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", ports[me])).await.expect("a port");
+    let incoming = ServerTls::load(&security).expect("certificates").incoming(listener);
+    let server = tonic::transport::Server::builder().add_service(node.peer_service());
+    node.runtime().spawn(server.serve_with_incoming(incoming));
+    say(&format!("up {name}"));
+    let forming = node.clone();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if line == "form" {
+                let records = records(&ports);
+                let formed = forming.runtime().block_on(forming.bootstrap(records));
+                formed.expect("a cluster");
+            }
+        }
+        // The parent is gone.
+        std::process::exit(0);
+    });
+    let mut leadership = node.leadership();
+    loop {
+        let now = leadership.borrow_and_update().clone();
+        if let Leadership::Leader { .. } = now {
+            lead(&node).await;
+        }
+        leadership.changed().await.expect("running");
+    }
+}
+
+/// Opens dispatch and writes until leadership is lost.
+async fn lead(node: &Node) {
+    let Ok(epoch) = node.barrier().await else { return };
+    if node.propose(epoch, open_epoch(epoch)).await.is_err() {
+        return;
+    }
+    say(&format!("leads {epoch}"));
+    for count in 0.. {
+        let command = open_clients(epoch, &[format!("{epoch}-{count}")]);
+        match node.propose(epoch, command).await {
+            Ok((index, replies)) if opened(&replies) == 1 => say(&format!("done {index}")),
+            Ok(_) | Err(_) => return,
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // A parent that is gone hears nothing; the child ends with its stdin.
+    drop(writeln!(out, "{line}").and_then(|()| out.flush()));
+}
+
+fn records(ports: &[u16]) -> Vec<MemberRecord> {
+    let record = |(name, port): (&&str, &u16)| MemberRecord {
+        name: (*name).to_owned(),
+        peer_addr: format!("127.0.0.1:{port}"),
+        client_addr: format!("127.0.0.1:{port}"),
+        ..MemberRecord::default()
+    };
+    NAMES.iter().zip(ports).map(record).collect()
+}
+
+struct Process {
+    child: Child,
+    stdin: ChildStdin,
+}
+
+enum Said {
+    Up,
+    Leads(usize, u64),
+    Done(u64),
+}
+
+struct Processes {
+    running: Vec<Option<Process>>,
+    said: std::sync::mpsc::Receiver<Said>,
+    sender: std::sync::mpsc::Sender<Said>,
+    dir: tempfile::TempDir,
+    ports: String,
+    acknowledged: u64,
+}
+
+impl Processes {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        certificates(dir.path(), &NAMES);
+        let ports = NAMES.map(|_| free_port().to_string()).join(",");
+        let (sender, said) = std::sync::mpsc::channel();
+        let running = vec![None, None, None];
+        let mut all = Self { running, said, sender, dir, ports, acknowledged: 0 };
+        (0..3).for_each(|at| all.spawn(at));
+        (0..3).for_each(|_| assert!(matches!(all.next(), Said::Up)));
+        let first = all.running[0].as_mut().expect("running");
+        writeln!(first.stdin, "form").expect("it reads");
+        all
+    }
+
+    fn spawn(&mut self, at: usize) {
+        let args = format!("{}|{}|{}", self.dir.path().display(), NAMES[at], self.ports);
+        let mut child = Command::new(std::env::current_exe().expect("this test"))
+            .args(["member_process", "--exact", "--nocapture", "--test-threads=1"])
+            .env(CHILD, args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let stdin = child.stdin.take().expect("piped");
+        let out = child.stdout.take().expect("piped");
+        let sender = self.sender.clone();
+        std::thread::spawn(move || listen(at, out, &sender));
+        self.running[at] = Some(Process { child, stdin });
+    }
+
+    fn next(&mut self) -> Said {
+        let said = self.said.recv_timeout(LIMIT).expect("a member says something");
+        if let Said::Done(index) = said {
+            assert!(index > self.acknowledged, "an index was acknowledged twice: {index}");
+            self.acknowledged = index;
+        }
+        said
+    }
+
+    /// The next member that leads, after `term`.
+    fn leader(&mut self, term: u64) -> (usize, u64) {
+        loop {
+            if let Said::Leads(at, epoch) = self.next() {
+                assert!(epoch > term, "terms grow");
+                return (at, epoch);
+            }
+        }
+    }
+
+    /// Waits for a few acknowledged commands.
+    fn work(&mut self, count: usize) {
+        let mut done = 0;
+        while done < count {
+            done += usize::from(matches!(self.next(), Said::Done(_)));
+        }
+    }
+
+    fn kill(&mut self, at: usize) {
+        let mut process = self.running[at].take().expect("running");
+        process.child.kill().expect("SIGKILL");
+        process.child.wait().expect("it ends");
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for mut process in self.running.iter_mut().filter_map(Option::take) {
+            drop(process.child.kill());
+            drop(process.child.wait());
+        }
+    }
+}
+
+fn listen(at: usize, out: ChildStdout, said: &std::sync::mpsc::Sender<Said>) {
+    for line in BufReader::new(out).lines().map_while(Result::ok) {
+        let number = |text: &str| text.trim().parse::<u64>().expect("a number");
+        // The test harness writes to the same pipe, sometimes before us on the same line.
+        let told = if let Some((_, epoch)) = line.split_once("leads ") {
+            Said::Leads(at, number(epoch))
+        } else if let Some((_, index)) = line.split_once("done ") {
+            Said::Done(number(index))
+        } else if line.contains("up ") {
+            Said::Up
+        } else {
+            continue;
+        };
+        if said.send(told).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_killed_leader_is_succeeded_within_a_second_and_nothing_acknowledged_is_lost() {
+    let rounds =
+        std::env::var("ROLLOUT_TEST_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
+    let mut processes = Processes::start();
+    let (mut leader, mut epoch) = processes.leader(0);
+    let mut gaps = Vec::new();
+    for _ in 0..rounds {
+        processes.work(20);
+        let killed = Instant::now();
+        processes.kill(leader);
+        let dead = leader;
+        (leader, epoch) = processes.leader(epoch);
+        gaps.push(killed.elapsed());
+        processes.work(5);
+        processes.spawn(dead);
+        processes.work(20);
+    }
+    gaps.sort();
+    let (median, worst) = (gaps[gaps.len() / 2], gaps[gaps.len() - 1]);
+    eprintln!("from SIGKILL to an open epoch: median {median:?}, worst {worst:?}, all {gaps:?}");
+    // Generous for a busy machine; the figures above are what counts.
+    assert!(worst < Duration::from_secs(5), "{gaps:?}");
+}

@@ -1,0 +1,193 @@
+//! Who may take part: forming a cluster, replacing members, and everything that is refused.
+
+mod trio;
+
+use rollout_proto::v1::peer_client::PeerClient;
+use rollout_proto::v1::{HelloRequest, PeerMessage};
+use rollout_proto::{ChannelOptions, ClientTls, DialMap, Endpoint, Security, channel};
+use rollout_raft::{ClusterError, ClusterId, Node, OpenError};
+use tonic::Code;
+use trio::{Cluster, Member, bulk, chain_and_digest, eventually, logging, open_clients, waiting};
+
+fn client(member: &Member, security: &Security) -> PeerClient<tonic::transport::Channel> {
+    let endpoint =
+        Endpoint::named(&member.config.name, &member.record().peer_addr).expect("an endpoint");
+    let tls = ClientTls::load(security).expect("certificates");
+    let options = ChannelOptions::default();
+    PeerClient::new(channel(&endpoint, &tls, &DialMap::default(), &options).expect("a channel"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forming_needs_every_member_and_is_repeated_after_a_failure() {
+    logging();
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut members = waiting(dir.path(), &["a", "b", "c"], |_| {}).await;
+    let records: Vec<_> = members.iter().map(Member::record).collect();
+    members[2].stop().await;
+    let failed = members[0].node().bootstrap(records.clone()).await;
+    assert!(
+        matches!(failed, Err(ClusterError::Unreachable { ref name, .. }) if name == "c"),
+        "{failed:?}"
+    );
+    assert!(members[0].node().is_waiting(), "nothing was begun");
+    members[2].restart().await;
+
+    // As if an earlier attempt had died after its first steps.
+    let id = ClusterId([9; 16]);
+    members[0].node().adopt(id, 1, "a").await.expect("adopted");
+    members[1].node().adopt(id, 2, "b").await.expect("adopted");
+    let formed = members[0].node().bootstrap(records.clone()).await;
+    assert_eq!(formed, Ok(id), "the earlier attempt is continued");
+    assert_eq!(members[0].node().bootstrap(records.clone()).await, Ok(id), "and may be repeated");
+    let cluster = Cluster { members, id, dir };
+    cluster.open().await;
+
+    let mut others = records;
+    others[1].zone = "elsewhere".into();
+    let refused = cluster.members[0].node().bootstrap(others).await;
+    assert!(matches!(refused, Err(ClusterError::Refused(_))), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_a_living_cluster_is_never_adopted_by_another() {
+    let cluster = Cluster::form(|_| {}).await;
+    cluster.open().await;
+    let other = ClusterId([1; 16]);
+    let adopted = cluster.members[1].node().adopt(other, 2, "b").await;
+    assert!(adopted.is_err_and(|error| error.to_string().contains(&cluster.id.to_string())));
+    let records = vec![cluster.members[1].record()];
+    assert!(cluster.members[1].node().bootstrap(records).await.is_err());
+    cluster.open().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_another_cluster_or_for_another_member_are_refused() {
+    let cluster = Cluster::form(|_| {}).await;
+    cluster.open().await;
+    let member = &cluster.members[0];
+    let mut client = client(member, &cluster.members[1].config.security);
+    let id = cluster.id.to_string();
+    let other = ClusterId([1; 16]).to_string();
+    for (cluster_id, from, to) in [(&other, 2, 1), (&id, 2, 3), (&id, 1, 1)] {
+        let message =
+            PeerMessage { cluster_id: cluster_id.clone(), from, to, payload: vec![1].into() };
+        let answers = [
+            client.vote(message.clone()).await.err(),
+            client.pre_vote(message.clone()).await.err(),
+            client.transfer_leader(message.clone()).await.err(),
+            match client.append(tokio_stream::iter([message])).await {
+                Ok(stream) => stream.into_inner().message().await.err(),
+                Err(status) => Some(status),
+            },
+        ];
+        for answer in answers {
+            let code = answer.as_ref().map(tonic::Status::code);
+            assert_eq!(
+                code,
+                Some(Code::FailedPrecondition),
+                "{cluster_id} {from} {to}: {answer:?}"
+            );
+        }
+    }
+    let malformed = PeerMessage { cluster_id: id, from: 2, to: 1, payload: vec![1, 2, 3].into() };
+    assert_eq!(
+        client.vote(malformed).await.err().map(|status| status.code()),
+        Some(Code::InvalidArgument)
+    );
+    let hello = client.hello(HelloRequest {}).await.expect("an answer").into_inner();
+    assert_eq!((hello.name.as_str(), hello.member_id, hello.empty), ("a", 1, false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_emptied_directory_waits_and_is_replaced_under_a_new_id() {
+    let mut cluster = Cluster::form(|_| {}).await;
+    let (leader, epoch) = cluster.open().await;
+    let node = cluster.members[leader].node();
+    node.propose(epoch, bulk(epoch, 20, 1)).await.expect("applied");
+    let lost = (leader + 1) % 3;
+    cluster.members[lost].stop().await;
+    let data = cluster.members[lost].config.data_dir.clone();
+    eventually("its files are closed", async || std::fs::remove_dir_all(&data).ok()).await;
+    cluster.members[lost].restart().await;
+    assert!(cluster.members[lost].node().is_waiting(), "it does not vote with what it forgot");
+
+    let node = cluster.members[leader].node();
+    let fresh = node.replace_member(cluster.members[lost].record()).await.expect("replaced");
+    assert!(fresh > 3, "ids are never used again");
+    let members = node.members();
+    assert_eq!(members.len(), 3);
+    assert!(members.iter().any(|(member, voter)| member.id == fresh && *voter));
+    let (index, _) =
+        node.propose(epoch, open_clients(epoch, &["x".into()])).await.expect("applied");
+    cluster.all_applied(index).await;
+    assert_eq!(chain_and_digest(cluster.members[lost].node()), chain_and_digest(node));
+
+    // The others may now fail one at a time again.
+    let third = (leader + 2) % 3;
+    cluster.members[third].stop().await;
+    let node = cluster.members[leader].node();
+    node.propose(epoch, open_clients(epoch, &["y".into()])).await.expect("applied");
+    let name = cluster.members[third].config.name.clone();
+    node.remove_member(&name).await.expect("removed");
+    assert_eq!(node.members().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_contradicts_the_configuration_is_refused_naming_both() {
+    let mut cluster = Cluster::form(|_| {}).await;
+    cluster.open().await;
+    cluster.members[0].stop().await;
+    let own = cluster.members[0].config.clone();
+    let refusal = async |config| {
+        eventually("the directory is free", async || {
+            match Node::open(Clone::clone(&config)).await {
+                Ok(_) => panic!("opened"),
+                Err(OpenError::Storage(error)) if error.to_string().contains("lock") => None,
+                Err(error) => Some(error.to_string()),
+            }
+        })
+        .await
+    };
+
+    let mut renamed = own.clone();
+    renamed.name = "z".into();
+    let said = refusal(renamed).await;
+    assert!(said.contains(" a ") && said.contains(" z "), "{said}");
+
+    let mut moved = own.clone();
+    moved.cluster_id = Some(ClusterId([1; 16]));
+    let said = refusal(moved).await;
+    let (here, there) = (cluster.id.to_string(), ClusterId([1; 16]).to_string());
+    assert!(said.contains(&here) && said.contains(&there), "{said}");
+
+    // Half a directory is worse than none: its votes are gone.
+    std::fs::rename(own.data_dir.join("log"), own.data_dir.join("gone")).expect("renamed");
+    let said = refusal(own.clone()).await;
+    assert!(said.contains("IDENTITY") || said.contains("identity"), "{said}");
+    std::fs::rename(own.data_dir.join("gone"), own.data_dir.join("log")).expect("renamed");
+    std::fs::remove_file(own.data_dir.join("IDENTITY")).expect("removed");
+    let said = refusal(own).await;
+    assert!(said.contains("IDENTITY"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_member_is_a_cluster() {
+    logging();
+    let dir = tempfile::tempdir().expect("a directory");
+    let members = waiting(dir.path(), &["solo"], |_| {}).await;
+    let id = members[0].node().bootstrap(vec![members[0].record()]).await.expect("a cluster");
+    let cluster = Cluster { members, id, dir };
+    let (_, epoch) = cluster.open().await;
+    let node = cluster.members[0].node();
+    node.propose(epoch, bulk(epoch, 5, 1)).await.expect("applied");
+    assert!(node.read_index().await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_another_authority_cannot_connect() {
+    let cluster = Cluster::form(|_| {}).await;
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let stranger = trio::certificates(elsewhere.path(), &["b"]).remove(0);
+    let mut client = client(&cluster.members[0], &stranger);
+    assert!(client.hello(HelloRequest {}).await.is_err());
+}

@@ -1,0 +1,260 @@
+//! Owns: members in one process, each with its own directory, port, certificate and threads.
+//!
+//! Invariant: they talk over TCP with mTLS and share nothing else; a member that is stopped closes its sockets.
+//! Absent: fixed waits. Everything waits for a condition, with a generous limit.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rollout_ledger::id::{CoordEpoch, LedgerMs};
+use rollout_ledger::{Body, Command, Op, OpKind, Reply};
+use rollout_proto::pki::{IssueRequest, init_ca, issue};
+use rollout_proto::{DialMap, Role, Security, ServerTls};
+use rollout_raft::{ClusterId, Leadership, MemberRecord, Node, NotLeader, OpenError, RaftConfig};
+use tokio::runtime::Runtime;
+
+/// The longest that anything may take here.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Polls until `found` finds something.
+pub async fn eventually<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = found().await {
+            return found;
+        }
+        assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Certificates for members called `names`, reached over loopback.
+pub fn certificates(dir: &Path, names: &[&str]) -> Vec<Security> {
+    let ca = dir.join("ca");
+    init_ca(&ca, "test").expect("an authority");
+    let certificate = |name: &&str| {
+        let request = IssueRequest {
+            role: Role::Member,
+            name: (*name).to_owned(),
+            namespaces: vec![],
+            dns_names: vec![],
+            ip_addrs: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            days: 1,
+        };
+        Security::Mtls(issue(&ca, &request, &dir.join(name)).expect("a certificate"))
+    };
+    names.iter().map(certificate).collect()
+}
+
+/// A free port on loopback. Somebody else could take it before it is used; nobody here does.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+pub fn config(dir: PathBuf, name: &str, security: Security) -> RaftConfig {
+    RaftConfig::new(dir, name, DialMap::default(), security)
+}
+
+/// One member, running or stopped.
+pub struct Member {
+    pub config: RaftConfig,
+    pub port: u16,
+    node: Option<Node>,
+    server: Option<Runtime>,
+}
+
+impl Member {
+    pub async fn start(config: RaftConfig, port: u16) -> Self {
+        let mut member = Self { config, port, node: None, server: None };
+        member.restart().await;
+        member
+    }
+
+    pub fn node(&self) -> &Node {
+        self.node.as_ref().expect("running")
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.node.is_some()
+    }
+
+    pub fn record(&self) -> MemberRecord {
+        MemberRecord {
+            id: 0,
+            name: self.config.name.clone(),
+            peer_addr: format!("127.0.0.1:{}", self.port),
+            client_addr: format!("127.0.0.1:{}", self.port + 1),
+            zone: format!("zone-{}", self.config.name),
+            version_min: 1,
+            version_max: 3,
+        }
+    }
+
+    /// Opens the directory and serves the peer port. Waits for the locks of an earlier life to go.
+    pub async fn restart(&mut self) {
+        let node = eventually("the directory is free", async || {
+            match Node::open(self.config.clone()).await {
+                Ok(node) => Some(node),
+                Err(OpenError::Storage(error)) if error.to_string().contains("lock") => None,
+                Err(error) => panic!("{error}"),
+            }
+        })
+        .await;
+        let server = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("peer-port")
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let (service, port) = (node.peer_service(), self.port);
+        let tls = ServerTls::load(&self.config.security).expect("certificates");
+        // Bound before anyone is told that the member runs.
+        let listener = eventually("the port is free", async || {
+            std::net::TcpListener::bind(("127.0.0.1", port)).ok()
+        })
+        .await;
+        listener.set_nonblocking(true).expect("a socket option");
+        server.spawn(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+            tonic::transport::Server::builder()
+                .add_service(service)
+                .serve_with_incoming(tls.incoming(listener))
+                .await
+                .expect("the peer port is served");
+        });
+        self.node = Some(node);
+        self.server = Some(server);
+    }
+
+    /// Ends the member without warning the others.
+    pub async fn stop(&mut self) {
+        let node = self.node.take().expect("running");
+        node.stop().await;
+        self.close();
+    }
+
+    fn close(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A formed cluster.
+pub struct Cluster {
+    pub members: Vec<Member>,
+    pub id: ClusterId,
+    pub dir: tempfile::TempDir,
+}
+
+/// Members that wait to be adopted.
+pub async fn waiting(dir: &Path, names: &[&str], adjust: impl Fn(&mut RaftConfig)) -> Vec<Member> {
+    let securities = certificates(dir, names);
+    let mut members = Vec::new();
+    for (name, security) in names.iter().zip(securities) {
+        let mut config = config(dir.join(format!("data-{name}")), name, security);
+        adjust(&mut config);
+        members.push(Member::start(config, free_port()).await);
+    }
+    members
+}
+
+impl Cluster {
+    /// Three members, formed.
+    pub async fn form(adjust: impl Fn(&mut RaftConfig)) -> Self {
+        logging();
+        let dir = tempfile::tempdir().expect("a directory");
+        let members = waiting(dir.path(), &["a", "b", "c"], adjust).await;
+        let records = members.iter().map(Member::record).collect();
+        let id = members[0].node().bootstrap(records).await.expect("a cluster");
+        Self { members, id, dir }
+    }
+
+    pub fn running(&self) -> impl Iterator<Item = (usize, &Node)> {
+        let running = self.members.iter().enumerate().filter(|(_, member)| member.is_running());
+        running.map(|(at, member)| (at, member.node()))
+    }
+
+    /// The member that leads and has confirmed it with a quorum, and its term.
+    pub async fn leader(&self) -> (usize, u64) {
+        eventually("a leader", async || {
+            for (at, node) in self.running() {
+                let leads = matches!(*node.leadership().borrow(), Leadership::Leader { .. });
+                if leads && let Ok(term) = node.barrier().await {
+                    return Some((at, term));
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    /// A leader that has opened dispatch, and its epoch.
+    pub async fn open(&self) -> (usize, u64) {
+        eventually("an open epoch", async || {
+            let (at, epoch) = self.leader().await;
+            self.members[at].node().propose(epoch, open_epoch(epoch)).await.ok()?;
+            Some((at, epoch))
+        })
+        .await
+    }
+
+    /// Waits until every running member has applied `index`.
+    pub async fn all_applied(&self, index: u64) {
+        for (at, node) in self.running() {
+            assert!(node.applied(index, LIMIT).await, "member {at} has not applied {index}");
+        }
+    }
+}
+
+/// Prints what the members say when a test fails; `RUST_LOG` chooses.
+pub fn logging() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    drop(tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init());
+}
+
+fn command(epoch: u64, body: Body) -> Vec<u8> {
+    Command { epoch: CoordEpoch(epoch), at: LedgerMs(0), wall_ms: 0, body }.encode()
+}
+
+pub fn open_epoch(epoch: u64) -> Vec<u8> {
+    command(epoch, Body::OpenEpoch)
+}
+
+pub fn digest_at(epoch: u64) -> Vec<u8> {
+    command(epoch, Body::DigestAt)
+}
+
+/// A command that opens client sessions with these names.
+pub fn open_clients(epoch: u64, names: &[String]) -> Vec<u8> {
+    let open = |name: &String| Op::from(OpKind::OpenClient { name: name.clone() });
+    command(epoch, Body::Ops(names.iter().map(open).collect()))
+}
+
+/// A command of about `ops * 120` bytes.
+pub fn bulk(epoch: u64, ops: usize, tag: usize) -> Vec<u8> {
+    let names: Vec<String> = (0..ops).map(|op| format!("{tag:0>40}-{op:0>60}")).collect();
+    open_clients(epoch, &names)
+}
+
+/// How many of the replies opened a session.
+pub fn opened(replies: &[Reply]) -> usize {
+    replies.iter().filter(|reply| matches!(reply, Reply::ClientOpened { .. })).count()
+}
+
+pub fn chain_and_digest(node: &Node) -> ([u8; 32], [u8; 32]) {
+    node.with_ledger(|ledger| (ledger.chain(), ledger.state_digest())).expect("a member")
+}
+
+pub fn not_leader<T: std::fmt::Debug>(result: Result<T, NotLeader>) -> bool {
+    result.is_err()
+}
