@@ -94,6 +94,10 @@ pub struct DirOp {
     pub dir_dev: AtomicU64,
     /// See `dir_dev`.
     pub dir_ino: AtomicU64,
+    /// The device and inode of the directory that [`Kind::RemoveDir`] removes; else 0.
+    pub removed_dev: AtomicU64,
+    /// See `removed_dev`.
+    pub removed_ino: AtomicU64,
     /// The number of the directory fsync that is covering it now; 0 for none.
     pub syncing: AtomicU64,
     /// 1 where what the operation replaced or removed was kept under [`Journal::saved`].
@@ -133,7 +137,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn from_u32(kind: u32) -> Option<Self> {
+    /// The kind with this number.
+    pub fn from_u32(kind: u32) -> Option<Self> {
         [Self::Create, Self::MakeDir, Self::Rename, Self::Unlink, Self::RemoveDir]
             .into_iter()
             .find(|known| *known as u32 == kind)

@@ -88,7 +88,13 @@ fn undo_names(journal: Journal, journal_path: &Path, dice: &mut Dice) -> io::Res
     let survive = dice.up_to(ops.len() as u64) as usize;
     let mut undone = 0;
     for op in ops[survive..].iter().rev() {
-        undone += usize::from(undo(op, journal_path)?);
+        let failed = |error: io::Error| {
+            // SAFETY: as in `undo`.
+            let path = unsafe { (*op.path.get()).to_path() };
+            let kind = Kind::from_u32(op.kind.load(Ordering::Acquire));
+            io::Error::other(format!("cannot undo {kind:?} of {}: {error}", path.display()))
+        };
+        undone += usize::from(undo(op, journal_path).map_err(failed)?);
     }
     Ok(undone)
 }

@@ -192,23 +192,96 @@ pub(crate) fn synced(before: &libc::stat) {
 /// A directory's fsync begins: it covers what has taken place by now. Returns its number.
 pub(crate) fn dir_sync_begins(dir: &libc::stat) -> u64 {
     let number = DIR_SYNCS.fetch_add(1, Ordering::AcqRel) + 1;
-    for_ops(|op, _| {
-        let here = op.dir_dev.load(Ordering::Acquire) == dir.st_dev
-            && op.dir_ino.load(Ordering::Acquire) == dir.st_ino;
+    let Some(tracker) = TRACKER.get() else { return number };
+    let _lock = lock();
+    for op in live_ops(tracker) {
+        let here = dir_id(op) == (dir.st_dev, dir.st_ino);
         if here && op.state.load(Ordering::Acquire) == OpState::Pending as u32 {
             op.syncing.store(number, Ordering::Release);
         }
-    });
+    }
     number
 }
 
-/// A directory's fsync succeeded.
+/// A directory's fsync succeeded: what it covers can no longer be undone.
 pub(crate) fn dir_synced(number: u64) {
-    for_ops(|op, tracker| {
-        if op.syncing.load(Ordering::Acquire) == number {
-            release(tracker, op);
+    let Some(tracker) = TRACKER.get() else { return };
+    let _errno = KeepErrno::new();
+    let _lock = lock();
+    let mut durable: Vec<&DirOp> =
+        live_ops(tracker).filter(|op| op.syncing.load(Ordering::Acquire) == number).collect();
+    let mut seen = 0;
+    while let Some(op) = durable.get(seen) {
+        // A removed directory is never synced itself: what was pending in it goes with it.
+        if op.kind.load(Ordering::Acquire) == Kind::RemoveDir as u32 {
+            let inside = inside_removed(tracker, op);
+            durable.extend(inside);
         }
-    });
+        seen += 1;
+    }
+    // In their order: whenever the process dies here, what is left to be undone is a later part.
+    durable.sort_unstable_by_key(|op| op.sequence.load(Ordering::Acquire));
+    durable.dedup_by_key(|op| op.sequence.load(Ordering::Acquire));
+    for op in durable {
+        if op.kind.load(Ordering::Acquire) == Kind::Rename as u32 {
+            follow_rename(tracker, op);
+        }
+        release(tracker, op);
+    }
+}
+
+/// Operations in a directory that is gone for good.
+fn inside_removed(tracker: &Tracker, removed: &DirOp) -> Vec<&'static DirOp> {
+    let dir = removed_id(removed);
+    live_ops(tracker).filter(|op| dir_id(op) == dir).collect()
+}
+
+/// A directory was removed. Its inode may come back as another one at once, whose fsync would seem to cover what
+/// was pending in this one: from now on both are known by the number of the removal.
+fn forget_inode(tracker: &Tracker, removed: &DirOp) {
+    let (dir, number) = (removed_id(removed), removed.sequence.load(Ordering::Acquire));
+    for op in live_ops(tracker).filter(|op| dir_id(op) == dir) {
+        op.dir_dev.store(u64::MAX, Ordering::Release);
+        op.dir_ino.store(number, Ordering::Release);
+    }
+    removed.removed_dev.store(u64::MAX, Ordering::Release);
+    removed.removed_ino.store(number, Ordering::Release);
+}
+
+fn dir_id(op: &DirOp) -> (u64, u64) {
+    (op.dir_dev.load(Ordering::Acquire), op.dir_ino.load(Ordering::Acquire))
+}
+
+fn removed_id(op: &DirOp) -> (u64, u64) {
+    (op.removed_dev.load(Ordering::Acquire), op.removed_ino.load(Ordering::Acquire))
+}
+
+/// A rename that will not be undone: earlier operations below the old name are now to be undone below the new one.
+fn follow_rename(tracker: &Tracker, rename: &DirOp) {
+    // SAFETY: the lock is held, so nobody writes these.
+    let (from, to) = unsafe { (*rename.path.get(), *rename.to.get()) };
+    let renamed_at = rename.sequence.load(Ordering::Acquire);
+    let moved = |path: &JournalPath| {
+        let rest = path.bytes().strip_prefix(from.bytes())?;
+        rest.starts_with(b"/").then(|| JournalPath::new(&[to.bytes(), rest].concat()))?
+    };
+    for op in live_ops(tracker) {
+        if op.sequence.load(Ordering::Acquire) >= renamed_at {
+            continue;
+        }
+        // SAFETY: as above; the slot is marked free while its paths change, in case the process dies here.
+        unsafe {
+            let (path, to) = (moved(&*op.path.get()), moved(&*op.to.get()));
+            let state = op.state.swap(OpState::Free as u32, Ordering::AcqRel);
+            if let Some(path) = path {
+                *op.path.get() = path;
+            }
+            if let Some(to) = to {
+                *op.to.get() = to;
+            }
+            op.state.store(state, Ordering::Release);
+        }
+    }
 }
 
 /// An operation on a name that is about to happen. It must be ended by `done`.
@@ -239,6 +312,10 @@ pub(crate) fn intend(
     op.dir_dev.store(dir.st_dev, Ordering::Relaxed);
     op.dir_ino.store(dir.st_ino, Ordering::Relaxed);
     op.syncing.store(0, Ordering::Relaxed);
+    let removed = stat_path(path).filter(|_| kind == Kind::RemoveDir);
+    let (dev, ino) = removed.map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
+    op.removed_dev.store(dev, Ordering::Relaxed);
+    op.removed_ino.store(ino, Ordering::Relaxed);
     // SAFETY: the lock is held and the slot is free, so nobody else reads or writes these.
     unsafe {
         *op.path.get() = *path;
@@ -260,13 +337,16 @@ pub(crate) fn intend(
 impl Pending {
     /// Says whether the operation took place.
     pub(crate) fn done(self, happened: bool) {
-        if happened {
-            self.op.state.store(OpState::Pending as u32, Ordering::Release);
-        } else if let Some(tracker) = TRACKER.get() {
-            let _errno = KeepErrno::new();
-            let _lock = lock();
-            release(tracker, self.op);
+        let Some(tracker) = TRACKER.get() else { return };
+        let _errno = KeepErrno::new();
+        let _lock = lock();
+        if !happened {
+            return release(tracker, self.op);
         }
+        if self.op.kind.load(Ordering::Acquire) == Kind::RemoveDir as u32 {
+            forget_inode(tracker, self.op);
+        }
+        self.op.state.store(OpState::Pending as u32, Ordering::Release);
     }
 }
 
@@ -313,15 +393,10 @@ fn saved(tracker: &Tracker, sequence: u64) -> Option<CString> {
     CString::new(Journal::saved(journal, sequence).into_os_string().as_bytes()).ok()
 }
 
-fn for_ops(mut each: impl FnMut(&'static DirOp, &Tracker)) {
-    let Some(tracker) = TRACKER.get() else { return };
-    let _errno = KeepErrno::new();
-    let _lock = lock();
-    for op in tracker.journal.ops() {
-        if op.state.load(Ordering::Acquire) != OpState::Free as u32 {
-            each(op, tracker);
-        }
-    }
+/// Operations that are not yet durable. The caller holds the lock.
+fn live_ops(tracker: &Tracker) -> impl Iterator<Item = &'static DirOp> {
+    let free = OpState::Free as u32;
+    tracker.journal.ops().iter().filter(move |op| op.state.load(Ordering::Acquire) != free)
 }
 
 fn with_slot(fd: c_int, each: impl FnOnce(&FileSlot, &libc::stat)) {

@@ -52,8 +52,14 @@ mod tests {
     fn keys_are_stable() {
         let digest = [0xab; 32];
         let hex = "ab".repeat(32);
-        assert_eq!(segment_key("default", "eval-7", &digest), format!("runs/default/eval-7/segments/{hex}"));
-        assert_eq!(part_key("default", "eval-7", &digest), format!("runs/default/eval-7/parts/{hex}"));
+        assert_eq!(
+            segment_key("default", "eval-7", &digest),
+            format!("runs/default/eval-7/segments/{hex}")
+        );
+        assert_eq!(
+            part_key("default", "eval-7", &digest),
+            format!("runs/default/eval-7/parts/{hex}")
+        );
         let longest = "n".repeat(128);
         assert!(check(&segment_key(&longest, &longest, &digest)).is_ok());
     }
