@@ -6,13 +6,17 @@
 //! Deliberately absent: namespaces, and that a worker speaks only for the name in its certificate:
 //! both need the decoded request, so the services check them with [`crate::Identity`].
 
+#[cfg(test)]
+mod tests;
+
 use std::task::{Context, Poll};
 
 use futures::future::{Either, Ready, ready};
 use tonic::Status;
 use tower::{Layer, Service};
 
-use crate::identity::{PeerInfo, Role};
+use crate::error::{ErrorCode, RpcError};
+use crate::identity::{PeerInfo, Role, no_identity};
 
 const RUNS: &[Role] = &[Role::Client, Role::Admin];
 const WORKER: &[Role] = &[Role::Worker];
@@ -109,10 +113,11 @@ where
 #[allow(clippy::result_large_err)]
 fn decide(path: &str, peer: Option<&PeerInfo>) -> Result<(), Status> {
     let Some(peer) = peer else {
-        return Err(Status::unauthenticated("the connection carries no identity"));
+        return Err(no_identity());
     };
     let Some(roles) = allowed(path) else {
-        return Err(Status::unimplemented("this version has no such method"));
+        let message = format!("this member knows no method {path}: it runs an older version");
+        return Err(RpcError::new(ErrorCode::UnsupportedVersion, message).into());
     };
     if roles.iter().any(|role| peer.identity.acts_as(*role)) {
         return Ok(());
@@ -124,9 +129,10 @@ fn decide(path: &str, peer: Option<&PeerInfo>) -> Result<(), Status> {
         "refused a call that the caller's role does not reach"
     );
     let wanted: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
-    Err(Status::permission_denied(format!(
+    let message = format!(
         "{} may not call {path}: it needs a certificate of a {}",
         peer.identity,
         wanted.join(" or ")
-    )))
+    );
+    Err(RpcError::new(ErrorCode::PermissionDenied, message).into())
 }

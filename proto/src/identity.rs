@@ -14,6 +14,8 @@ use std::str::FromStr;
 use tonic::Status;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use crate::error::{ErrorCode, RpcError};
+
 /// The longest name of an identity or namespace, in bytes.
 pub const IDENTITY_NAME_BYTES_MAX: usize = 128;
 /// The most namespaces that one certificate lists.
@@ -230,15 +232,16 @@ pub struct PeerInfo {
 /// The identity behind a request.
 ///
 /// # Errors
-/// `UNAUTHENTICATED` when the server was not fed by [`crate::ServerTls::incoming`].
+/// RO-3001 (`UNAUTHENTICATED`) when the server was not fed by [`crate::ServerTls::incoming`].
 // A status is what every caller returns as it is.
 #[allow(clippy::result_large_err)]
 pub fn peer_identity<T>(request: &tonic::Request<T>) -> Result<Identity, Status> {
-    request
-        .extensions()
-        .get::<PeerInfo>()
-        .map(|peer| peer.identity.clone())
-        .ok_or_else(|| Status::unauthenticated("the connection carries no identity"))
+    request.extensions().get::<PeerInfo>().map(|peer| peer.identity.clone()).ok_or_else(no_identity)
+}
+
+/// The refusal of a request on a connection that no handshake of ours made.
+pub(crate) fn no_identity() -> Status {
+    RpcError::new(ErrorCode::Unauthenticated, "the connection carries no identity").into()
 }
 
 // Any spelling of the scheme counts as ours, so that a second URI in capitals is an ambiguity

@@ -129,7 +129,7 @@ pub fn init_ca(dir: &Path, cluster_name: &str) -> Result<PathBuf, PkiError> {
         files::write_new(&key_path, key.serialize_pem().as_bytes(), 0o600)?;
     }
     let key = read_key(&key_path)?;
-    let wanted = ca_common_name(cluster_name);
+    let wanted = ca_common_name(cluster_name, &key);
     if !files::exists(&cert_path)? {
         let certificate = ca_params(&wanted).self_signed(&key)?;
         files::write_new(&cert_path, certificate.pem().as_bytes(), 0o644)?;
@@ -267,8 +267,11 @@ fn trust(path: &Path, ca: &Ca) -> Result<(), PkiError> {
     files::replace(path, &ca.pem, 0o644)
 }
 
-fn ca_common_name(cluster_name: &str) -> String {
-    format!("rollout {cluster_name} authority")
+// The key is part of the name: of two authorities of one name, a certificate of the other would be
+// refused for its signature, and not, as it should read, for its unknown issuer.
+fn ca_common_name(cluster_name: &str, key: &KeyPair) -> String {
+    let digest = blake3::hash(key.public_key_raw()).to_hex();
+    format!("rollout {cluster_name} authority {}", &digest[..8])
 }
 
 fn ca_params(common_name: &str) -> CertificateParams {

@@ -4,6 +4,7 @@
 //! holds before the identity is looked at; the signature checks are webpki's alone. The refusal
 //! happens within the handshake, so that the other end gets an alert and not a mere close.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -24,12 +25,20 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("the server's certificate is one of a {0}, not of a member")]
-struct ServerIsNoMember(Role);
+/// Why a certificate is refused here; rustls prints the debug form, so that is the text too.
+#[derive(thiserror::Error)]
+#[error("{0}")]
+struct Refused(String);
 
-fn refused(cause: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(cause))))
+impl fmt::Debug for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn refused(cause: impl fmt::Display) -> Error {
+    let cause = Arc::new(Refused(cause.to_string()));
+    Error::InvalidCertificate(CertificateError::Other(OtherError(cause)))
 }
 
 /// A server's check of whoever connects.
@@ -124,7 +133,10 @@ impl ServerCertVerifier for MemberVerifier {
         )?;
         let identity = Identity::from_certificate(end_entity).map_err(refused)?;
         if identity.role != Role::Member {
-            return Err(refused(ServerIsNoMember(identity.role)));
+            let role = identity.role;
+            return Err(refused(format!(
+                "the server's certificate is one of a {role}, not of a member"
+            )));
         }
         Ok(verified)
     }
