@@ -8,10 +8,10 @@ mod context;
 mod duration;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use rollout_proto::{Client, ClientConfig, ClientError, DialMap, Security, TlsFiles};
+use rollout_proto::{Client, ClientConfig, ClientError, DialMap, EndpointError, Security, TlsFiles};
+pub use rollout_proto::OnWait;
 
 pub use self::context::{Context, ContextError};
 pub use self::duration::parse_duration;
@@ -22,9 +22,6 @@ pub const ENDPOINT_DEFAULT: &str = "127.0.0.1:7420";
 pub const NAMESPACE_DEFAULT: &str = "default";
 /// How long a command keeps trying without a leader, by default.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-
-/// Told what the client waits for, at most once a second.
-pub type OnWait = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The flags that every command shares.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -114,13 +111,8 @@ pub enum ConnectError {
         files: String,
     },
     /// An entry of the dial map is not NAME=HOST:PORT.
-    #[error("dial map entry {entry:?}: {reason}")]
-    DialMap {
-        /// What was given.
-        entry: String,
-        /// What is wrong.
-        reason: String,
-    },
+    #[error(transparent)]
+    DialMap(#[from] EndpointError),
     /// The client refuses the settings, for instance a key file that cannot be read.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -145,7 +137,7 @@ impl ConnectArgs {
         Ok(ConnectSettings {
             endpoints,
             security: self.security(&base)?,
-            dial_map: dial_map(&dial)?,
+            dial_map: DialMap::from_entries(&dial)?,
             timeout: self.timeout.unwrap_or(TIMEOUT_DEFAULT),
             namespace: self
                 .namespace
@@ -199,27 +191,17 @@ impl ConnectArgs {
 impl ConnectSettings {
     /// A client with these settings. It connects with its first request.
     pub fn client(&self, on_wait: Option<OnWait>) -> Result<Client, ConnectError> {
-        let config = ClientConfig {
-            endpoints: self.endpoints.clone(),
-            security: self.security.clone(),
-            dial_map: self.dial_map.clone(),
-            timeout: self.timeout,
-            members_file: members_file(&self.endpoints),
-            on_wait,
-        };
+        let mut config = ClientConfig::new(self.endpoints.clone(), self.security.clone());
+        config.dial_map = self.dial_map.clone();
+        config.timeout = self.timeout;
+        config.members_file = members_file(&self.endpoints);
+        config.on_wait = on_wait;
         Ok(Client::new(config)?)
     }
 }
 
 fn first_filled(lists: [&Vec<String>; 2]) -> Option<Vec<String>> {
     lists.into_iter().find(|list| !list.is_empty()).cloned()
-}
-
-fn dial_map(entries: &[String]) -> Result<DialMap, ConnectError> {
-    entries.join(",").parse().map_err(|error| ConnectError::DialMap {
-        entry: entries.join(","),
-        reason: format!("{error}"),
-    })
 }
 
 /// Where the last member list seen from these seeds is kept, so that they may all have moved by the next call.

@@ -1,0 +1,14 @@
+//! Owns: a batch job from its file to its end: configuration, upload, submission, watching.
+//!
+//! Invariant: nothing is submitted before the whole input was read and found good, and every step may be repeated:
+//! the same file gives the same run, the same objects, the same segments.
+//! Absent: the output (`export`), and what is printed (`progress`, `rollout`).
+
+pub mod config;
+pub mod error;
+pub mod name;
+pub mod sampling;
+pub mod spec;
+pub mod submit;
+pub mod upload;
+pub mod watch;

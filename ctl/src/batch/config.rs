@@ -1,0 +1,295 @@
+//! Owns: the batch file, TOML.
+//!
+//! Invariant: a key that nobody knows is refused with its line and the nearest known one, every bound of a run is
+//! checked before anything is contacted, and paths are relative to the file.
+//! Absent: merging with flags (`spec`, `connect`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::sampling::Sampling;
+use crate::connect::Context;
+use crate::nearest;
+
+/// A batch file, read and checked.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchConfig {
+    /// What runs.
+    pub model: Model,
+    /// How it samples; what is left out is the engine's own default.
+    #[serde(default)]
+    pub sampling: Sampling,
+    /// What goes in.
+    pub input: Input,
+    /// Where results go.
+    pub output: Output,
+    /// Who may work on it.
+    #[serde(default)]
+    pub workers: Workers,
+    /// The run's name and bounds.
+    #[serde(default)]
+    pub run: Run,
+    /// Where the cluster is.
+    #[serde(default)]
+    pub cluster: Cluster,
+    /// Where the run's objects are.
+    #[serde(default)]
+    pub store: Store,
+    /// Certificates.
+    #[serde(default)]
+    pub tls: Tls,
+    /// The file's directory.
+    #[serde(skip)]
+    pub dir: PathBuf,
+}
+
+/// `[model]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// A name that workers advertise, such as `Qwen/Qwen2.5-0.5B-Instruct`.
+    pub uri: String,
+    /// A revision of it.
+    #[serde(default)]
+    pub revision: String,
+    /// What is asked of it.
+    #[serde(default = "generate")]
+    pub task: String,
+    /// Engine settings that alter results.
+    #[serde(default)]
+    pub options: toml::Table,
+}
+
+fn generate() -> String {
+    "generate".to_owned()
+}
+
+/// `[input]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// One or several paths or globs of JSONL files.
+    pub glob: OneOrMany,
+}
+
+/// A string, or a list of them.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
+pub enum OneOrMany {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    /// As a list.
+    pub fn list(&self) -> Vec<String> {
+        match self {
+            Self::One(one) => vec![one.clone()],
+            Self::Many(many) => many.clone(),
+        }
+    }
+}
+
+/// `[output]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Output {
+    /// The directory of completions.jsonl and errors.jsonl.
+    pub dir: PathBuf,
+}
+
+/// `[workers]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Workers {
+    /// How many workers you expect; fewer give a warning. Nothing is started.
+    pub count: Option<u32>,
+    /// Labels that a worker must have.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// `[run]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Run {
+    /// Its name within the namespace.
+    pub name: Option<String>,
+    /// 0 to 9; 9 goes first.
+    pub priority: u32,
+    /// Share within its priority, 1 to 100.
+    pub weight: u32,
+    /// Rows that may fail for good before the run is paused.
+    pub failures_max: u32,
+    /// Tries of a retryable failure, 1 to 8.
+    pub attempts_max: u32,
+    /// How long one attempt may hold a row; 0 for ever.
+    pub attempt_timeout_ms: u64,
+    /// Rows that workers may hold at a time; 0 for no cap.
+    pub running_rows_max: u32,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            name: None,
+            priority: 5,
+            weight: 1,
+            failures_max: 1000,
+            attempts_max: 3,
+            attempt_timeout_ms: 0,
+            running_rows_max: 0,
+        }
+    }
+}
+
+/// `[cluster]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cluster {
+    /// Client addresses of members, host:port.
+    pub endpoints: Vec<String>,
+    /// The namespace of the run.
+    pub namespace: Option<String>,
+    /// Addresses by member name, NAME=HOST:PORT.
+    pub dial_map: Vec<String>,
+}
+
+/// `[store]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// The object store; the cluster's own where left out.
+    pub url: String,
+}
+
+/// `[tls]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// The certificate authority that members must prove.
+    pub ca_file: Option<PathBuf>,
+    /// Your certificate.
+    pub cert_file: Option<PathBuf>,
+    /// Your certificate's key.
+    pub key_file: Option<PathBuf>,
+    /// No TLS.
+    pub insecure_plaintext: bool,
+}
+
+/// Why a batch file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("config {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// It is no TOML, has an unknown key, or a value of the wrong kind.
+    #[error("config {}:{line}: {message}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// A value is out of its bounds.
+    #[error("config {}: {key}: {message}", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The key, with its block.
+        key: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// A key and what is wrong with its value.
+pub(super) type Wrong = (&'static str, String);
+
+impl BatchConfig {
+    /// Reads and checks a batch file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Io { path: path.to_owned(), source })?;
+        let dir = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, path, dir)
+    }
+
+    /// Checks a batch file's text.
+    pub fn parse(text: &str, path: &Path, dir: &Path) -> Result<Self, ConfigError> {
+        let mut config: Self = toml::from_str(text).map_err(|error| ConfigError::Syntax {
+            path: path.to_owned(),
+            line: nearest::line_of(text, error.span()),
+            message: nearest::explain(error.message()),
+        })?;
+        config.dir = dir.to_owned();
+        config.output.dir = dir.join(&config.output.dir);
+        config.check().map_err(|(key, message)| ConfigError::Value {
+            path: path.to_owned(),
+            key,
+            message,
+        })?;
+        Ok(config)
+    }
+
+    /// What it says of the cluster, for flags and environment to override.
+    pub fn context(&self) -> Context {
+        let mut context = Context {
+            endpoints: self.cluster.endpoints.clone(),
+            ca_file: self.tls.ca_file.clone(),
+            cert_file: self.tls.cert_file.clone(),
+            key_file: self.tls.key_file.clone(),
+            insecure_plaintext: self.tls.insecure_plaintext,
+            dial_map: self.cluster.dial_map.clone(),
+            namespace: self.cluster.namespace.clone(),
+        };
+        context.resolve(&self.dir);
+        context
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        let within = |key: &'static str, value: u64, min: u64, max: u64| match value {
+            value if (min..=max).contains(&value) => Ok(()),
+            value => Err((key, format!("{value} is not {min} to {max}"))),
+        };
+        let filled = |key: &'static str, text: &str| match text.len() {
+            0 => Err((key, "is empty".to_owned())),
+            1..=1024 => Ok(()),
+            _ => Err((key, "is longer than 1024 bytes".to_owned())),
+        };
+        filled("model.uri", &self.model.uri)?;
+        filled("model.task", &self.model.task)?;
+        within("model.revision", self.model.revision.len() as u64, 0, 1024)?;
+        within("run.priority", self.run.priority.into(), 0, 9)?;
+        within("run.weight", self.run.weight.into(), 1, 100)?;
+        within("run.attempts_max", self.run.attempts_max.into(), 1, 8)?;
+        within("workers.labels", self.workers.labels.len() as u64, 0, 64)?;
+        let globs = self.input.glob.list();
+        if globs.is_empty() {
+            return Err(("input.glob", "names no file".to_owned()));
+        }
+        globs.iter().try_for_each(|glob| filled("input.glob", glob))?;
+        if let Some(name) = &self.run.name {
+            super::name::check(name).map_err(|message| ("run.name", message))?;
+        }
+        if self.tls.insecure_plaintext && self.tls.ca_file.is_some() {
+            let message = "contradicts the TLS files; give one or the other".to_owned();
+            return Err(("tls.insecure_plaintext", message));
+        }
+        self.sampling.check()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Owns: why a batch command ends early, and with which exit status.
+//!
+//! Invariant: a text says what to do where somebody can do something.
+//! Absent: rows that failed for good; those are results.
+
+use std::path::PathBuf;
+
+use rollout_proto::{ClientError, ErrorCode};
+use rollout_storage::BlobError;
+
+use super::config::ConfigError;
+use crate::connect::ConnectError;
+use crate::input::canonical::CanonicalError;
+use crate::input::files::FilesError;
+use crate::input::scan::ScanError;
+
+/// A command that could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum BatchError {
+    /// The batch file.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// What the flags say.
+    #[error("{0}")]
+    Usage(String),
+    /// Endpoints or certificates.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The list of input files.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// Sampling or options that are no JSON.
+    #[error("sampling or model options: {0}")]
+    Json(#[from] CanonicalError),
+    /// Reading the input.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// Rows that are wrong; each was told.
+    #[error("the input has {count} errors, nothing was submitted")]
+    Input {
+        /// How many.
+        count: u64,
+    },
+    /// Nothing to do.
+    #[error("the input has no rows, nothing was submitted")]
+    Empty,
+    /// The object store, while writing.
+    #[error("the object store {url} refuses a segment, nothing was submitted: {source}")]
+    Upload {
+        /// The store.
+        url: String,
+        /// Its answer.
+        source: BlobError,
+    },
+    /// The object store.
+    #[error(transparent)]
+    Store(#[from] BlobError),
+    /// The cluster.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The run exists and is another one.
+    #[error("run {name:?} {what}; {advice}")]
+    Conflict {
+        /// The run.
+        name: String,
+        /// How it differs.
+        what: &'static str,
+        /// What to do.
+        advice: String,
+    },
+    /// A file of the output directory.
+    #[error("output {}: {source}", path.display())]
+    Output {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// What the cluster or the store says contradicts itself.
+    #[error("run {name:?}: {message}")]
+    Inconsistent {
+        /// The run.
+        name: String,
+        /// What does not fit.
+        message: String,
+    },
+    /// The run was cancelled.
+    #[error("run {name:?} was cancelled: {reason}")]
+    Cancelled {
+        /// The run.
+        name: String,
+        /// Why, as far as anybody said.
+        reason: String,
+    },
+    /// The run has not ended, and no part of it was asked for.
+    #[error("run {name:?} has {open} rows without an outcome; wait for its end, or add --partial")]
+    NotEnded {
+        /// The run.
+        name: String,
+        /// Rows without an outcome.
+        open: u64,
+    },
+    /// Ctrl-C. What to do was told.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl BatchError {
+    /// 1 failed, 2 usage or input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown,
+    /// 130 interrupted.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_)
+            | Self::Usage(_)
+            | Self::Files(_)
+            | Self::Json(_)
+            | Self::Input { .. }
+            | Self::Empty => 2,
+            Self::Connect(ConnectError::Client(error)) => error.exit_code(),
+            Self::Connect(_) => 2,
+            Self::Client(error) => error.exit_code(),
+            Self::Conflict { .. } | Self::NotEnded { .. } => 5,
+            Self::Upload { source, .. } | Self::Store(source) if source.retryable() => 3,
+            Self::Scan(_)
+            | Self::Upload { .. }
+            | Self::Store(_)
+            | Self::Output { .. }
+            | Self::Inconsistent { .. }
+            | Self::Cancelled { .. } => 1,
+            Self::Interrupted => 130,
+        }
+    }
+
+    /// A refusal of the cluster in the words of a user who submits.
+    pub(super) fn of_submission(name: &str, error: ClientError) -> Self {
+        let (what, advice) = match error.code() {
+            Some(ErrorCode::RunSpecConflict) => (
+                "exists with another model, sampling, store or bounds",
+                "give this one another name with --name, or another output directory",
+            ),
+            Some(ErrorCode::SegmentConflict | ErrorCode::InputMismatch | ErrorCode::InputClosed) => (
+                "exists with another input",
+                "give this one another name with --name, or another output directory; \
+                 to have the results of the old one: rollout export",
+            ),
+            Some(ErrorCode::RunEnded) => {
+                ("was cancelled", "give this one another name with --name")
+            }
+            _ => return Self::Client(error),
+        };
+        Self::Conflict { name: name.to_owned(), what, advice: advice.to_owned() }
+    }
+}

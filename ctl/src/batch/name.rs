@@ -1,0 +1,96 @@
+//! Owns: what a run is called.
+//!
+//! Invariant: a name is decided once per output directory: it is in `run-id` there before anything is uploaded, so
+//! that a repeated command finds its run.
+//! Absent: names that a cluster has; it says so itself.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use time::OffsetDateTime;
+
+/// The file in the output directory that keeps the run's name.
+pub const RUN_ID_FILE: &str = "run-id";
+const NAME_BYTES_MAX: usize = 128;
+
+/// Checks a run's name.
+pub fn check(name: &str) -> Result<(), String> {
+    let mut chars = name.chars();
+    let good = chars.next().is_some_and(|first| first.is_ascii_alphanumeric())
+        && chars.all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+        && name.len() <= NAME_BYTES_MAX;
+    match good {
+        true => Ok(()),
+        false => Err(format!(
+            "{name:?} is no name: 1 to {NAME_BYTES_MAX} of a-z A-Z 0-9 . _ -, a letter or digit first"
+        )),
+    }
+}
+
+/// The name that an output directory remembers.
+pub fn remembered(output_dir: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(output_dir.join(RUN_ID_FILE)) {
+        Ok(text) => {
+            let name = text.trim().to_owned();
+            check(&name).map_err(|message| io::Error::new(io::ErrorKind::InvalidData, message))?;
+            Ok(Some(name))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Keeps a name in an output directory, whole or not at all.
+pub fn remember(output_dir: &Path, name: &str) -> io::Result<()> {
+    fs::create_dir_all(output_dir)?;
+    let mut file = tempfile::NamedTempFile::new_in(output_dir)?;
+    writeln!(file, "{name}")?;
+    file.as_file().sync_all()?;
+    file.persist(output_dir.join(RUN_ID_FILE)).map_err(|error| error.error)?;
+    fs::File::open(output_dir)?.sync_all()
+}
+
+/// A name that nobody gave before: the time and three random letters' worth of hexadecimal digits.
+pub fn generate() -> String {
+    let now = OffsetDateTime::now_utc();
+    let (date, time) = (now.date(), now.time());
+    format!(
+        "batch-{:04}{:02}{:02}-{:02}{:02}{:02}-{:04x}",
+        date.year(),
+        u8::from(date.month()),
+        date.day(),
+        time.hour(),
+        time.minute(),
+        time.second(),
+        rand::random::<u16>()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_remembers_its_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let output = dir.path().join("out/deep");
+        assert_eq!(remembered(&output).unwrap(), None);
+        let name = generate();
+        check(&name).unwrap();
+        remember(&output, &name).unwrap();
+        remember(&output, "other").unwrap();
+        assert_eq!(remembered(&output).unwrap().as_deref(), Some("other"));
+        assert_eq!(fs::read_dir(&output).unwrap().count(), 1);
+        fs::write(output.join(RUN_ID_FILE), "../x").unwrap();
+        assert!(remembered(&output).is_err());
+    }
+
+    #[test]
+    fn names_are_plain() {
+        for bad in ["", "-a", "a b", "a/b", "é", &"a".repeat(129)] {
+            assert!(check(bad).is_err(), "{bad:?} was accepted");
+        }
+        assert!(check("Nightly_7.x-2").is_ok());
+    }
+}

@@ -1,0 +1,135 @@
+//! Owns: the one pass that checks an input and makes its segments durable in the store.
+//!
+//! Segments are written while the input is still read, under names that nobody refers to yet; the run is created when
+//! all is good. What a broken input leaves behind belongs to no run and is swept.
+//! Invariant: at most [`PUTS_MAX`] puts and [`QUEUE_MAX`] segments wait, and declarations are in order.
+//! Absent: the cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use rollout_proto::v1;
+use rollout_storage::{BlobError, BlobStore, segment_key};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::error::BatchError;
+use crate::input::files::InputFile;
+use crate::input::scan::{
+    FinishedSegment, Scan, ScanControl, ScanError, ScanOptions, SinkClosed, scan,
+};
+use crate::item_id::ItemIds;
+
+/// Segments written at a time.
+pub const PUTS_MAX: usize = 8;
+/// Finished segments that wait for that.
+pub const QUEUE_MAX: usize = 4;
+const TRIES_MAX: u32 = 6;
+
+/// An input whose segments are durable.
+#[derive(Debug, Clone)]
+pub struct Uploaded {
+    /// What was found in it. Where it has errors, segments are missing.
+    pub scan: Scan,
+    /// Its segments.
+    pub segments: Vec<v1::SegmentDecl>,
+}
+
+impl Uploaded {
+    /// blake3 over the segments' digests in order.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        for segment in &self.segments {
+            hasher.update(segment.blob.as_ref().map_or(&[], |blob| &blob.digest));
+        }
+        *hasher.finalize().as_bytes()
+    }
+}
+
+/// Where segments go.
+#[derive(Debug, Clone)]
+pub struct Destination {
+    /// The store.
+    pub store: BlobStore,
+    /// The run's namespace.
+    pub namespace: String,
+    /// The run's name.
+    pub run: String,
+}
+
+/// Reads the whole input without writing anything.
+pub async fn check(
+    files: Vec<InputFile>,
+    ids: ItemIds,
+    options: ScanOptions,
+    control: Arc<ScanControl>,
+) -> Result<Scan, BatchError> {
+    let work = move || scan(&files, &ids, &options, &control, None);
+    Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
+}
+
+/// Reads the whole input and writes its segments.
+pub async fn upload(
+    files: Vec<InputFile>,
+    ids: ItemIds,
+    options: ScanOptions,
+    control: Arc<ScanControl>,
+    destination: &Destination,
+) -> Result<Uploaded, BatchError> {
+    let (queue, finished) = mpsc::channel::<FinishedSegment>(QUEUE_MAX);
+    let scanning = tokio::task::spawn_blocking(move || {
+        let mut sink = |segment| queue.blocking_send(segment).map_err(|_| SinkClosed);
+        scan(&files, &ids, &options, &control, Some(&mut sink))
+    });
+    let mut puts =
+        ReceiverStream::new(finished).map(|segment| put(destination, segment)).buffered(PUTS_MAX);
+    let mut segments = Vec::new();
+    let mut refused = None;
+    while let Some(outcome) = puts.next().await {
+        match outcome {
+            Ok(segment) => segments.push(segment),
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+    }
+    // Closes the queue, at which the scan ends.
+    drop(puts);
+    let scan = scanning.await.unwrap_or(Err(ScanError::Stopped));
+    match (refused, scan) {
+        (Some(source), _) => {
+            Err(BatchError::Upload { url: destination.store.url().to_owned(), source })
+        }
+        (None, scan) => Ok(Uploaded { scan: scan?, segments }),
+    }
+}
+
+async fn put(
+    destination: &Destination,
+    segment: FinishedSegment,
+) -> Result<v1::SegmentDecl, BlobError> {
+    let digest = *blake3::hash(&segment.bytes).as_bytes();
+    let key = segment_key(&destination.namespace, &destination.run, &digest);
+    let mut pause = Duration::from_millis(100);
+    for _ in 1..TRIES_MAX {
+        match destination.store.put(&key, segment.bytes.clone()).await {
+            Err(error) if error.retryable() => {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            outcome => return outcome.map(|blob| declare(&segment, blob)),
+        }
+    }
+    let blob = destination.store.put(&key, segment.bytes.clone()).await?;
+    Ok(declare(&segment, blob))
+}
+
+fn declare(segment: &FinishedSegment, blob: rollout_storage::BlobRef) -> v1::SegmentDecl {
+    v1::SegmentDecl {
+        number: segment.number,
+        rows: segment.rows,
+        blob: Some(v1::BlobRef { key: blob.key, digest: blob.digest.to_vec().into(), bytes: blob.len }),
+    }
+}

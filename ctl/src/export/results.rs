@@ -1,0 +1,73 @@
+//! Owns: the list of a run's segments with their outcomes, read from the leader.
+//!
+//! Invariant: segments come in order, each once, whatever happens to the stream.
+//! Absent: bytes of rows.
+
+use futures::Stream;
+use rollout_proto::{CallOptions, Client, services, v1};
+
+use crate::batch::error::BatchError;
+use crate::leader_stream::{LeaderStream, Patience};
+
+pub(super) struct Results {
+    client: Client,
+    run: u32,
+    next: u32,
+    segments: u32,
+    stream: Option<LeaderStream<v1::ReadResultsResponse>>,
+    patience: Patience,
+}
+
+impl Results {
+    pub(super) fn new(client: &Client, run: &v1::RunSummary) -> Self {
+        let patience = Patience::new(client, "read results");
+        let (client, run, segments) = (client.clone(), run.run, run.segments);
+        Self { client, run, next: 0, segments, stream: None, patience }
+    }
+
+    pub(super) fn stream(
+        self,
+    ) -> impl Stream<Item = Result<v1::ReadResultsResponse, BatchError>> + Send {
+        futures::stream::unfold(Some(self), |results| async {
+            let mut results = results?;
+            match results.next().await {
+                Ok(Some(listed)) => Some((Ok(listed), Some(results))),
+                Ok(None) => None,
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+    }
+
+    async fn next(&mut self) -> Result<Option<v1::ReadResultsResponse>, BatchError> {
+        while self.next < self.segments {
+            let Some(stream) = &mut self.stream else {
+                self.stream = Some(self.open().await?);
+                continue;
+            };
+            match stream.next(|message| message.header.as_ref()).await? {
+                Some(listed) if listed.number == self.next => {
+                    self.next += 1;
+                    self.patience.renew();
+                    return Ok(Some(listed));
+                }
+                // A member that lists something else is asked again.
+                _ => {
+                    if let Some(stream) = self.stream.take() {
+                        stream.abandon().await;
+                    }
+                    self.patience.check()?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn open(&self) -> Result<LeaderStream<v1::ReadResultsResponse>, BatchError> {
+        let request = v1::ReadResultsRequest { run: self.run, first_segment: self.next };
+        let opened = self.client.with_leader_opts("read results", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::runs(channel).read_results(request).await }
+        });
+        Ok(LeaderStream::new(&self.client, opened.await?))
+    }
+}

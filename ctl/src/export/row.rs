@@ -1,0 +1,286 @@
+//! Owns: one line of output.
+//!
+//! A line is `id` (the row's own, or the item id in hexadecimal digits), the row's other fields in their order and
+//! byte for byte, then what came of it. Where a field of the row has the name of one of ours, ours keeps the name
+//! and the row's comes back as `input_<name>`.
+//! Invariant: completions and errors have the same fields, but for `error`; equal inputs give equal bytes.
+//! Absent: which file a line belongs to.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use rollout_proto::v1;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::input::canonical::{Fields, plain_message, write_string};
+use crate::item_id::ModelId;
+
+/// The names that are ours.
+pub const OUTPUT_FIELDS: [&str; 10] = [
+    "completion",
+    "finish_reason",
+    "sampling_params",
+    "model_uri",
+    "model_content_id",
+    "completion_blob_id",
+    "generated_at",
+    "prompt_tokens",
+    "completion_tokens",
+    "error",
+];
+
+/// What came of a row.
+#[derive(Debug, Clone, Copy)]
+pub enum Outcome<'a> {
+    /// A completion.
+    Done {
+        /// The part that it is in.
+        part: &'a v1::BlobRef,
+        /// The result's JSON.
+        body: &'a [u8],
+    },
+    /// A failure for good.
+    Failed {
+        /// What the ledger keeps of it.
+        failure: &'a v1::FailedRow,
+        /// The part with its evidence.
+        part: Option<&'a v1::BlobRef>,
+        /// That evidence.
+        body: Option<&'a [u8]>,
+    },
+}
+
+/// What a worker writes of a row. Fields that a later version adds are left out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ResultBody<'a> {
+    #[serde(borrow)]
+    completion: Option<&'a RawValue>,
+    #[serde(borrow)]
+    finish_reason: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    completion_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    generated_at: Option<&'a RawValue>,
+}
+
+/// Writes the lines of one run.
+#[derive(Debug)]
+pub struct RowFormat {
+    /// The three fields that are the same in every line.
+    constant: String,
+}
+
+impl RowFormat {
+    /// For a run of this spec.
+    pub fn new(spec: &v1::RunSpec, model: ModelId) -> Self {
+        let mut constant = String::from("\"sampling_params\":");
+        constant += if spec.sampling_json.is_empty() { "{}" } else { &spec.sampling_json };
+        constant += ",\"model_uri\":";
+        write_string(spec.engine.as_ref().map_or("", |engine| &engine.model), &mut constant);
+        constant += ",\"model_content_id\":\"";
+        constant += &model.to_hex();
+        constant += "\"";
+        Self { constant }
+    }
+
+    /// Appends a row's line. An error says what is no JSON.
+    pub fn write(
+        &self,
+        out: &mut String,
+        item_id: [u8; 32],
+        input: &[u8],
+        outcome: &Outcome<'_>,
+    ) -> Result<(), String> {
+        let input = std::str::from_utf8(input).map_err(|_| "the input row is no utf-8")?;
+        let Fields(fields) = serde_json::from_str(input)
+            .map_err(|error| format!("the input row: {}", plain_message(&error)))?;
+        out.push_str("{\"id\":");
+        match fields.iter().find(|(name, _)| name == "id") {
+            Some((_, id)) => out.push_str(id.get()),
+            None => {
+                out.push('"');
+                out.push_str(&blake3::Hash::from_bytes(item_id).to_hex());
+                out.push('"');
+            }
+        }
+        for (name, value) in fields.iter().filter(|(name, _)| name != "id") {
+            out.push(',');
+            write_string(&output_name(name, &fields), out);
+            out.push(':');
+            out.push_str(value.get());
+        }
+        self.write_outcome(out, outcome)?;
+        out.push_str("}\n");
+        Ok(())
+    }
+
+    fn write_outcome(&self, out: &mut String, outcome: &Outcome<'_>) -> Result<(), String> {
+        let (part, body) = match *outcome {
+            Outcome::Done { part, body } => (Some(part), Some(body)),
+            Outcome::Failed { part, body, .. } => (part, body),
+        };
+        let body = match body {
+            Some(bytes) => parse_body(bytes)?,
+            None => ResultBody::default(),
+        };
+        let failed = match outcome {
+            Outcome::Done { .. } => None,
+            Outcome::Failed { failure, .. } => Some(*failure),
+        };
+        let raw = |value: Option<&RawValue>| value.map_or("null".to_owned(), |v| v.get().to_owned());
+        out.push_str(",\"completion\":");
+        match (failed, body.completion) {
+            (None, Some(completion)) => out.push_str(completion.get()),
+            (None, None) => return Err("the result has no completion".to_owned()),
+            (Some(_), _) => out.push_str("null"),
+        }
+        out.push_str(",\"finish_reason\":");
+        match failed {
+            Some(_) => out.push_str("\"error\""),
+            None => out.push_str(&raw(body.finish_reason)),
+        }
+        out.push(',');
+        out.push_str(&self.constant);
+        out.push_str(",\"completion_blob_id\":");
+        match part.and_then(|part| <[u8; 32]>::try_from(&part.digest[..]).ok()) {
+            Some(digest) => {
+                write_string(&blake3::Hash::from_bytes(digest).to_hex(), out);
+            }
+            None => out.push_str("null"),
+        }
+        for (name, value) in [
+            ("generated_at", body.generated_at),
+            ("prompt_tokens", body.prompt_tokens),
+            ("completion_tokens", body.completion_tokens),
+        ] {
+            // Writing to a string cannot fail.
+            let _ = write!(out, ",\"{name}\":{}", raw(value));
+        }
+        if let Some(failure) = failed {
+            out.push_str(",\"error\":{\"class\":");
+            write_string(&failure.class, out);
+            out.push_str(",\"code\":");
+            write_string(&failure.code, out);
+            out.push_str(",\"message\":");
+            write_string(&failure.message, out);
+            let _ = write!(out, ",\"attempts\":{}}}", failure.attempts);
+        }
+        Ok(())
+    }
+}
+
+fn parse_body(bytes: &[u8]) -> Result<ResultBody<'_>, String> {
+    serde_json::from_slice(bytes).map_err(|error| format!("the result: {}", plain_message(&error)))
+}
+
+/// The name under which a field of the row comes back.
+fn output_name<'a>(name: &'a str, fields: &[(Cow<'_, str>, &RawValue)]) -> Cow<'a, str> {
+    if !OUTPUT_FIELDS.contains(&name) {
+        return Cow::Borrowed(name);
+    }
+    let mut output = format!("input_{name}");
+    while fields.iter().any(|(other, _)| *other == output) {
+        output.insert_str(0, "input_");
+    }
+    Cow::Owned(output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format() -> RowFormat {
+        let engine = v1::EngineSpec { model: "m".into(), ..Default::default() };
+        let spec = v1::RunSpec {
+            engine: Some(engine),
+            sampling_json: "{\"seed\":1}".into(),
+            ..Default::default()
+        };
+        RowFormat::new(&spec, ModelId([0xab; 32]))
+    }
+
+    fn part() -> v1::BlobRef {
+        v1::BlobRef { key: "k".into(), digest: vec![0xcd; 32].into(), bytes: 1 }
+    }
+
+    fn done(input: &str, body: &str) -> String {
+        let mut out = String::new();
+        let part = part();
+        let outcome = Outcome::Done { part: &part, body: body.as_bytes() };
+        format().write(&mut out, [0x11; 32], input.as_bytes(), &outcome).unwrap();
+        out
+    }
+
+    const BODY: &str = r#"{"completion":"\u00e9!","finish_reason":"stop","prompt_tokens":2,"completion_tokens":3,"generated_at":"2026-01-01T00:00:00Z","later":1}"#;
+
+    #[test]
+    fn fields_come_back_byte_for_byte_with_the_result_behind_them() {
+        let line = done(r#"{ "n" : 1.50, "prompt":"a", "id": 7 }"#, BODY);
+        let expected = format!(
+            concat!(
+                r#"{{"id":7,"n":1.50,"prompt":"a","completion":"\u00e9!","finish_reason":"stop","#,
+                r#""sampling_params":{{"seed":1}},"model_uri":"m","model_content_id":"{}","#,
+                r#""completion_blob_id":"{}","generated_at":"2026-01-01T00:00:00Z","#,
+                r#""prompt_tokens":2,"completion_tokens":3}}"#,
+                "\n"
+            ),
+            "ab".repeat(32),
+            "cd".repeat(32)
+        );
+        assert_eq!(line, expected);
+        let line = done(r#"{"prompt":"a"}"#, BODY);
+        assert!(line.starts_with(&format!(r#"{{"id":"{}","prompt""#, "11".repeat(32))), "{line}");
+    }
+
+    #[test]
+    fn a_field_with_one_of_our_names_comes_back_under_another() {
+        let line = done(r#"{"prompt":"a","error":1,"completion":2,"input_completion":3}"#, BODY);
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["input_error"], 1);
+        assert_eq!(value["input_input_completion"], 2);
+        assert_eq!(value["input_completion"], 3);
+        assert_eq!(value["completion"], "é!");
+        assert!(value.get("error").is_none());
+    }
+
+    #[test]
+    fn a_failed_row_has_the_same_shape_and_its_error() {
+        let failure = v1::FailedRow {
+            row: 0,
+            class: "transient".into(),
+            code: "RO-1".into(),
+            message: "no \"luck\"".into(),
+            attempts: 3,
+        };
+        let mut out = String::new();
+        let outcome = Outcome::Failed { failure: &failure, part: None, body: None };
+        format().write(&mut out, [0; 32], br#"{"prompt":"a","id":"x"}"#, &outcome).unwrap();
+        let failed: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let good: serde_json::Value =
+            serde_json::from_str(&done(r#"{"prompt":"a","id":"x"}"#, BODY)).unwrap();
+        let names = |value: &serde_json::Value| {
+            let map = value.as_object().unwrap();
+            map.keys().filter(|key| *key != "error").cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(names(&failed), names(&good));
+        assert_eq!(failed["completion"], serde_json::Value::Null);
+        assert_eq!(failed["finish_reason"], "error");
+        assert_eq!(failed["error"]["message"], "no \"luck\"");
+        assert_eq!(failed["error"]["attempts"], 3);
+    }
+
+    #[test]
+    fn a_result_that_is_no_result_is_refused() {
+        for body in ["", "[]", "{}", "{\"completion\":\"x\"", "\u{7f}"] {
+            let mut out = String::new();
+            let part = part();
+            let outcome = Outcome::Done { part: &part, body: body.as_bytes() };
+            let input = br#"{"prompt":"a"}"#;
+            assert!(format().write(&mut out, [0; 32], input, &outcome).is_err(), "{body:?}");
+        }
+    }
+}

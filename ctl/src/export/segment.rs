@@ -1,0 +1,234 @@
+//! Owns: one segment's rows put together with their results.
+//!
+//! Invariant: each row has one outcome or, where that is allowed, none; a result counts only where the part's row says
+//! that it is this row. What is wanted of a part is copied, so that memory does not grow with the parts that a
+//! segment's rows are spread over.
+//! Absent: order among segments.
+
+use futures::{StreamExt, TryStreamExt};
+use rollout_proto::v1;
+use rollout_storage::{BlobStore, PartRowKind, Segment};
+
+use super::parts::{ObjectError, PartCache, digest_of};
+use super::row::{Outcome, RowFormat};
+use crate::batch::error::BatchError;
+
+/// Parts of one segment that are fetched at a time.
+const PARTS_AHEAD: usize = 8;
+
+/// The rows of a segment, ready to be written.
+#[derive(Debug)]
+pub struct SegmentOutput {
+    /// Its number.
+    pub number: u32,
+    /// The number of its first row.
+    pub first_row: u64,
+    /// The segment.
+    pub segment: Segment,
+    /// The blake3 of its object.
+    pub digest: [u8; 32],
+    /// Lines of completions.jsonl.
+    pub completions: String,
+    /// Lines of errors.jsonl.
+    pub errors: String,
+    /// Completions.
+    pub done: u64,
+    /// Rows that failed for good.
+    pub failed: u64,
+    /// Rows without an outcome.
+    pub open: u64,
+}
+
+pub(super) struct Fetch<'a> {
+    pub(super) store: &'a BlobStore,
+    pub(super) parts: &'a PartCache,
+    pub(super) format: &'a RowFormat,
+    pub(super) run: &'a str,
+    pub(super) partial: bool,
+}
+
+/// What the part says of a row.
+struct Found {
+    part: usize,
+    kind: PartRowKind,
+    body: Vec<u8>,
+}
+
+impl Fetch<'_> {
+    pub(super) async fn segment(
+        &self,
+        listed: v1::ReadResultsResponse,
+    ) -> Result<SegmentOutput, BatchError> {
+        let (segment, digest) = self.input(&listed).await?;
+        let rows = segment.len();
+        if rows as u32 != listed.rows
+            || listed.parts.len() != rows
+            || listed.part_rows.len() != rows
+        {
+            let message = format!(
+                "segment {} has {rows} rows, the ledger lists {} with {} outcomes",
+                listed.number,
+                listed.rows,
+                listed.parts.len()
+            );
+            return Err(self.inconsistent(message));
+        }
+        let found = self.results(&listed).await?;
+        self.put_together(&listed, segment, digest, &found)
+    }
+
+    async fn input(
+        &self,
+        listed: &v1::ReadResultsResponse,
+    ) -> Result<(Segment, [u8; 32]), BatchError> {
+        let blob = listed.blob.clone().unwrap_or_default();
+        let digest = digest_of(&blob).map_err(|error| self.object(error))?;
+        let bytes = self.store.get(&blob.key, &digest).await?;
+        match Segment::decode(bytes) {
+            Ok(segment) => Ok((segment, digest)),
+            Err(source) => Err(self.object(ObjectError::Format { key: blob.key, source })),
+        }
+    }
+
+    /// The result of each row that has one.
+    async fn results(
+        &self,
+        listed: &v1::ReadResultsResponse,
+    ) -> Result<Vec<Option<Found>>, BatchError> {
+        let mut wanted: Vec<Vec<(usize, usize)>> = vec![Vec::new(); listed.part_table.len()];
+        for (row, (part, part_row)) in listed.parts.iter().zip(&listed.part_rows).enumerate() {
+            if *part == 0 {
+                continue;
+            }
+            match wanted.get_mut(*part as usize - 1) {
+                Some(rows) => rows.push((row, *part_row as usize)),
+                None => {
+                    let message = format!("segment {} names no part {part}", listed.number);
+                    return Err(self.inconsistent(message));
+                }
+            }
+        }
+        let each = futures::stream::iter(wanted.into_iter().enumerate())
+            .filter(|(_, rows)| std::future::ready(!rows.is_empty()))
+            .map(|(part, rows)| self.rows_of(listed, part, rows))
+            .buffer_unordered(PARTS_AHEAD);
+        let mut found: Vec<Option<Found>> = Vec::new();
+        found.resize_with(listed.parts.len(), || None);
+        let mut each = std::pin::pin!(each);
+        while let Some(rows) = each.try_next().await? {
+            for (row, result) in rows {
+                found[row] = Some(result);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn rows_of(
+        &self,
+        listed: &v1::ReadResultsResponse,
+        part: usize,
+        rows: Vec<(usize, usize)>,
+    ) -> Result<Vec<(usize, Found)>, BatchError> {
+        let blob = &listed.part_table[part];
+        let decoded = self.parts.get(blob).await.map_err(|error| self.object(error))?;
+        let mut found = Vec::with_capacity(rows.len());
+        for (row, part_row) in rows {
+            let number = listed.first_row + row as u64;
+            match decoded.row(part_row) {
+                Some(result) if result.row == number => {
+                    let body = result.body.to_vec();
+                    found.push((row, Found { part, kind: result.kind, body }));
+                }
+                Some(result) => {
+                    let other = result.row;
+                    let message = format!(
+                        "row {part_row} of part {} is the run's row {other}, not {number}",
+                        blob.key
+                    );
+                    return Err(self.inconsistent(message));
+                }
+                None => {
+                    let message = format!("part {} has no row {part_row}", blob.key);
+                    return Err(self.inconsistent(message));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn put_together(
+        &self,
+        listed: &v1::ReadResultsResponse,
+        segment: Segment,
+        digest: [u8; 32],
+        found: &[Option<Found>],
+    ) -> Result<SegmentOutput, BatchError> {
+        let mut failures = listed.failures.iter().peekable();
+        let mut output = SegmentOutput {
+            number: listed.number,
+            first_row: listed.first_row,
+            segment: segment.clone(),
+            digest,
+            completions: String::new(),
+            errors: String::new(),
+            done: 0,
+            failed: 0,
+            open: 0,
+        };
+        for (row, found) in segment.rows().zip(found) {
+            let number = listed.first_row + output.done + output.failed + output.open;
+            let failure = failures.next_if(|failure| failure.row == number);
+            let part = found.as_ref().map(|found| &listed.part_table[found.part]);
+            let outcome = match (failure, found) {
+                (Some(failure), found) => {
+                    let body = found.as_ref().map(|found| &found.body[..]);
+                    Outcome::Failed { failure, part, body }
+                }
+                (None, Some(Found { kind: PartRowKind::Completed, body, .. })) => {
+                    Outcome::Done { part: part.unwrap_or(&listed.part_table[0]), body }
+                }
+                (None, Some(_)) => {
+                    let message =
+                        format!("the part of row {number} has a failure, the ledger has none");
+                    return Err(self.inconsistent(message));
+                }
+                (None, None) if self.partial => {
+                    output.open += 1;
+                    continue;
+                }
+                (None, None) => {
+                    return Err(self.inconsistent(format!("row {number} has no outcome")));
+                }
+            };
+            let (lines, count) = match outcome {
+                Outcome::Done { .. } => (&mut output.completions, &mut output.done),
+                Outcome::Failed { .. } => (&mut output.errors, &mut output.failed),
+            };
+            self.format
+                .write(lines, row.item_id, row.body, &outcome)
+                .map_err(|message| self.inconsistent(format!("row {number}: {message}")))?;
+            *count += 1;
+        }
+        match failures.next() {
+            None => Ok(output),
+            Some(failure) => {
+                let message = format!(
+                    "segment {} lists a failure of row {}, out of order",
+                    listed.number, failure.row
+                );
+                Err(self.inconsistent(message))
+            }
+        }
+    }
+
+    fn inconsistent(&self, message: String) -> BatchError {
+        BatchError::Inconsistent { name: self.run.to_owned(), message }
+    }
+
+    fn object(&self, error: ObjectError) -> BatchError {
+        match error {
+            ObjectError::Store(error) => BatchError::Store(error),
+            other => self.inconsistent(other.to_string()),
+        }
+    }
+}

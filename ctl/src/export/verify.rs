@@ -1,0 +1,135 @@
+//! Owns: the proof that a run's results are whole.
+//!
+//! What is proven: segments follow one another without a gap; every segment and part has the digest in the ledger; every
+//! row has exactly one outcome, in a part whose row names it; every item id is that of its row, and no two are the
+//! same; the counts are the ledger's; and, with an output directory, its files are what the parts say, byte for byte.
+//! Absent: the replicas' agreement; `rolloutctl cluster verify` is for that.
+
+use std::path::Path;
+
+use rollout_proto::v1;
+
+use super::compare::Compare;
+use super::{SegmentOutput, Sink, Source, Totals, read};
+use crate::batch::error::BatchError;
+use crate::batch::spec;
+use crate::input::duplicates::{BUDGET_BYTES, Duplicates};
+use crate::input::occurrence::Occurrences;
+use crate::input::row::Row;
+use crate::item_id::{ItemIds, Key};
+use crate::progress::Progress;
+
+/// What was proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verified {
+    /// What was read.
+    pub totals: Totals,
+    /// blake3 over the segments' digests in order.
+    pub input_digest: [u8; 32],
+}
+
+/// Proves a run, and the files in `output` where that is given.
+pub async fn verify(
+    source: &Source<'_>,
+    output: Option<&Path>,
+    progress: &Progress,
+) -> Result<Verified, BatchError> {
+    let summary = source.described.run.clone().unwrap_or_default();
+    let run_spec = source.described.spec.clone().unwrap_or_default();
+    let files = match output {
+        Some(dir) => Some(Compare::open(dir, &summary.name)?),
+        None => None,
+    };
+    let mut digest = blake3::Hasher::new();
+    let proof = Proof {
+        run: summary.name.clone(),
+        ids: spec::item_ids(&run_spec),
+        occurrences: Occurrences::new(),
+        unique: Duplicates::new(BUDGET_BYTES, &std::env::temp_dir()),
+        digest: &mut digest,
+        files,
+    };
+    let totals = read(source, Box::new(proof), progress).await?;
+    check_counts(&summary, &totals)?;
+    Ok(Verified { totals, input_digest: *digest.finalize().as_bytes() })
+}
+
+fn check_counts(summary: &v1::RunSummary, totals: &Totals) -> Result<(), BatchError> {
+    let counts = summary.counts.unwrap_or_default();
+    let pairs = [
+        ("rows", totals.rows, counts.rows),
+        ("completions", totals.done, counts.done),
+        ("failures", totals.failed, counts.failed),
+    ];
+    for (what, found, ledger) in pairs {
+        if found != ledger {
+            let message = format!("{found} {what} were found, the ledger counts {ledger}");
+            return Err(BatchError::Inconsistent { name: summary.name.clone(), message });
+        }
+    }
+    Ok(())
+}
+
+struct Proof<'a> {
+    run: String,
+    ids: ItemIds,
+    occurrences: Occurrences,
+    unique: Duplicates,
+    digest: &'a mut blake3::Hasher,
+    files: Option<Compare>,
+}
+
+impl Proof<'_> {
+    fn wrong(&self, message: String) -> BatchError {
+        BatchError::Inconsistent { name: self.run.clone(), message }
+    }
+
+    fn item_id(&mut self, body: &[u8]) -> Option<[u8; 32]> {
+        let row = Row::parse(std::str::from_utf8(body).ok()?).ok()?;
+        if let Some(own) = &row.id_json {
+            return Some(self.ids.item_id(&row.prompt_json, Key::Own(own)));
+        }
+        let first = self.ids.item_id(&row.prompt_json, Key::Occurrence(0));
+        Some(match self.occurrences.next(&first) {
+            0 => first,
+            number => self.ids.item_id(&row.prompt_json, Key::Occurrence(number)),
+        })
+    }
+}
+
+impl Sink for Proof<'_> {
+    fn segment(&mut self, output: &SegmentOutput) -> Result<(), BatchError> {
+        self.digest.update(&output.digest);
+        for (row, number) in output.segment.rows().zip(output.first_row..) {
+            match self.item_id(row.body) {
+                Some(id) if id == row.item_id => {}
+                Some(_) => return Err(self.wrong(format!("row {number} has another row's id"))),
+                None => return Err(self.wrong(format!("row {number} is no row"))),
+            }
+            let mut half = [0; 16];
+            half.copy_from_slice(&row.item_id[..16]);
+            let noted = self.unique.push(u128::from_le_bytes(half), output.number, number);
+            noted.map_err(|source| BatchError::Output { path: std::env::temp_dir(), source })?;
+        }
+        match &mut self.files {
+            Some(files) => files.segment(output),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), BatchError> {
+        let Self { run, unique, files, .. } = *self;
+        let (twice, _) = unique
+            .finish(1)
+            .map_err(|source| BatchError::Output { path: std::env::temp_dir(), source })?;
+        if let Some(twice) = twice.first() {
+            let message =
+                format!("rows {} and {} are the same item", twice.first.1, twice.row.1);
+            return Err(BatchError::Inconsistent { name: run, message });
+        }
+        match files {
+            Some(files) => Box::new(files).finish(),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Owns: reading a stream that only the leader serves.
+//!
+//! Invariant: a stream that breaks, ends or falls silent while another member leads is over, and the caller opens it
+//! again at the new leader; only a refusal that no member would mend is an error.
+//! Absent: where to go on; each caller knows what it has.
+
+use std::time::{Duration, Instant};
+
+use rollout_proto::{Client, ClientError, MemberRef, RpcError, v1};
+use tonic::Streaming;
+
+/// Silence after which others are asked who leads.
+const SILENCE: Duration = Duration::from_secs(2);
+/// Before a stream is opened again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A stream, and the member it comes from.
+pub(crate) struct LeaderStream<T> {
+    client: Client,
+    leader: Option<MemberRef>,
+    stream: Streaming<T>,
+}
+
+impl<T> LeaderStream<T> {
+    /// `stream` was just opened with `client`.
+    pub(crate) fn new(client: &Client, stream: Streaming<T>) -> Self {
+        Self { client: client.clone(), leader: client.leader(), stream }
+    }
+
+    /// The next message that is believed; None when the stream is over.
+    pub(crate) async fn next(
+        &mut self,
+        header: impl Fn(&T) -> Option<&v1::ClusterHeader>,
+    ) -> Result<Option<T>, ClientError> {
+        let moved = async {
+            tokio::time::sleep(SILENCE).await;
+            match &self.leader {
+                Some(leader) => self.client.other_leader(leader).await,
+                None => std::future::pending().await,
+            }
+        };
+        let message = tokio::select! {
+            biased;
+            message = self.stream.message() => message,
+            _ = moved => return Ok(None),
+        };
+        let message = match message {
+            Ok(Some(message)) => message,
+            Ok(None) => return Ok(None),
+            Err(status) => {
+                let error = RpcError::from_status(&status);
+                return if error.retryable { Ok(None) } else { Err(error.into()) };
+            }
+        };
+        let believed = header(&message).is_none_or(|header| self.client.observe(header).is_ok());
+        Ok(believed.then_some(message))
+    }
+
+    /// Lets the next call look for the leader again.
+    pub(crate) async fn abandon(self) {
+        if let Some(leader) = &self.leader {
+            self.client.leader_failed(&leader.addr);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Gives up on streams that open and never say anything.
+pub(crate) struct Patience {
+    client: Client,
+    what: &'static str,
+    since: Instant,
+}
+
+impl Patience {
+    pub(crate) fn new(client: &Client, what: &'static str) -> Self {
+        Self { client: client.clone(), what, since: Instant::now() }
+    }
+
+    /// Something arrived.
+    pub(crate) fn renew(&mut self) {
+        self.since = Instant::now();
+    }
+
+    /// An error once nothing has arrived for the client's time-out.
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
+        let waited = self.since.elapsed();
+        if waited < self.client.config().timeout {
+            return Ok(());
+        }
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        Err(ClientError::NoLeader { what: self.what, waited_ms, tried: Vec::new() })
+    }
+}
