@@ -70,6 +70,12 @@ struct Inner {
     keeping: Mutex<()>,
 }
 
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("config", &self.inner.config).finish_non_exhaustive()
+    }
+}
+
 impl Client {
     /// A client that has connected to nobody yet. Fails on unusable certificates, malformed
     /// endpoints, a damaged members file, or where there is nobody to ask.

@@ -176,7 +176,7 @@ pub struct RpcError {
     /// The epoch of whoever answered; 0: not known.
     pub coord_epoch: u64,
     /// The members, as whoever answered knows them.
-    pub members: Option<v1::MemberList>,
+    pub members: Option<Box<v1::MemberList>>,
 }
 
 impl RpcError {
@@ -215,7 +215,7 @@ impl RpcError {
 
     /// Adds the member list.
     pub fn with_members(mut self, members: v1::MemberList) -> Self {
-        self.members = Some(members);
+        self.members = Some(Box::new(members));
         self
     }
 
@@ -240,7 +240,7 @@ impl RpcError {
             leader_name: detail.leader_name,
             leader_addr: detail.leader_addr,
             coord_epoch: detail.coord_epoch,
-            members: detail.members,
+            members: detail.members.map(Box::new),
         }
     }
 
@@ -288,7 +288,7 @@ impl From<RpcError> for Status {
             leader_name: error.leader_name,
             leader_addr: error.leader_addr,
             coord_epoch: error.coord_epoch,
-            members: error.members,
+            members: error.members.map(|members| *members),
         };
         Status::with_details(error.code.grpc(), error.message, detail.encode_to_vec().into())
     }

@@ -1,1 +1,111 @@
+//! Every phase of a connection fails under its own name.
 
+use std::net::IpAddr;
+use std::path::Path;
+
+use futures::StreamExt;
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::identity::Role;
+use crate::pki::{IssueRequest, init_ca, issue};
+use crate::tls::{Security, ServerTls, TlsFiles};
+use crate::v1;
+
+fn authority(dir: &Path) -> (TlsFiles, TlsFiles) {
+    init_ca(dir, "test").unwrap();
+    let certificate = |role, name: &str| {
+        let request = IssueRequest {
+            role,
+            name: name.to_owned(),
+            namespaces: Vec::new(),
+            dns_names: Vec::new(),
+            ip_addrs: vec![IpAddr::from([127, 0, 0, 1])],
+            days: 1,
+        };
+        issue(dir, &request, dir).unwrap()
+    };
+    (certificate(Role::Member, "c1"), certificate(Role::Client, "alice"))
+}
+
+async fn failure(endpoint: &Endpoint, security: &Security, map: &DialMap) -> ConnectError {
+    let tls = ClientTls::load(security).unwrap();
+    let options =
+        ChannelOptions { connect_timeout: Duration::from_secs(1), ..ChannelOptions::default() };
+    let channel = channel(endpoint, &tls, map, &options).unwrap();
+    let mut cluster = v1::cluster_client::ClusterClient::new(channel);
+    let status = cluster.status(v1::StatusRequest {}).await.unwrap_err();
+    ConnectError::find(&status).unwrap_or_else(|| panic!("{status:?}")).clone()
+}
+
+async fn plain(endpoint: &str) -> ConnectError {
+    let seed = Endpoint::seed(endpoint).unwrap();
+    failure(&seed, &Security::InsecurePlaintext, &DialMap::default()).await
+}
+
+/// Serves handshakes and keeps what connects.
+async fn serve(files: &TlsFiles) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    let mut incoming = ServerTls::load(&Security::Mtls(files.clone())).unwrap().incoming(listener);
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Some(conn) = incoming.next().await {
+            kept.push(conn);
+        }
+    });
+    addr
+}
+
+#[tokio::test]
+async fn an_unknown_name_fails_at_dns() {
+    let error = plain("c1.invalid:7000").await;
+    assert_eq!((error.phase, error.endpoint.as_str()), (Phase::Dns, "c1.invalid:7000"));
+}
+
+#[tokio::test]
+async fn a_closed_port_fails_at_tcp_and_names_where_it_was_dialled() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = plain(&free.to_string()).await;
+    assert_eq!((error.phase, error.cause.as_str()), (Phase::Tcp, "connection refused"));
+    assert!(!error.permanent);
+    let named = Endpoint::named("c2", "c2.example:7000").unwrap();
+    let map = format!("c2={free}").parse().unwrap();
+    let error = failure(&named, &Security::InsecurePlaintext, &map).await;
+    assert_eq!(error.endpoint, format!("c2 (c2.example:7000) by way of {free}"));
+}
+
+#[tokio::test]
+async fn a_server_of_another_authority_fails_at_tls_for_good() {
+    let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_, client) = authority(ours.path());
+    let (server, _) = authority(theirs.path());
+    let seed = Endpoint::seed(&serve(&server).await).unwrap();
+    let error = failure(&seed, &Security::Mtls(client), &DialMap::default()).await;
+    assert_eq!((error.phase, error.permanent), (Phase::Tls, true), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_that_the_server_refuses_fails_at_tls_for_good() {
+    let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (server, _) = authority(ours.path());
+    let (_, mut client) = authority(theirs.path());
+    // It trusts the server, but the server does not trust it.
+    client.ca = server.ca.clone();
+    let seed = Endpoint::seed(&serve(&server).await).unwrap();
+    let error = failure(&seed, &Security::Mtls(client), &DialMap::default()).await;
+    assert_eq!((error.phase, error.permanent), (Phase::Tls, true), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_never_shakes_hands_fails_at_tls_in_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, client) = authority(dir.path());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let seed = Endpoint::seed(&listener.local_addr().unwrap().to_string()).unwrap();
+    let error = failure(&seed, &Security::Mtls(client), &DialMap::default()).await;
+    assert_eq!(
+        (error.phase, error.cause.as_str(), error.permanent),
+        (Phase::Tls, "no answer within 1000 ms", false)
+    );
+}

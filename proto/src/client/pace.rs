@@ -27,8 +27,7 @@ impl Pace {
     /// The wait before the next try. The first one starts the streak.
     pub(super) fn next_wait(&mut self) -> Duration {
         let since = *self.since.get_or_insert_with(Instant::now);
-        let wait = (since.elapsed() / 16).clamp(WAIT_MIN, WAIT_MAX);
-        wait.mul_f64(rand::rng().random_range(0.5..=1.0))
+        longest_wait(since.elapsed()).mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 
     /// Something worked: the next failure starts a new streak.
@@ -37,19 +36,25 @@ impl Pace {
     }
 }
 
+fn longest_wait(outage: Duration) -> Duration {
+    (outage / 16).clamp(WAIT_MIN, WAIT_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn waits_grow_with_the_outage_and_start_anew_after_it() {
-        let mut pace = Pace::new();
-        assert!(pace.next_wait() <= WAIT_MIN);
-        tokio::time::advance(Duration::from_secs(1)).await;
-        let wait = pace.next_wait();
-        assert!((31..=63).contains(&wait.as_millis()), "{wait:?}");
-        tokio::time::advance(Duration::from_secs(60)).await;
-        assert!((WAIT_MAX / 2..=WAIT_MAX).contains(&pace.next_wait()));
+    #[test]
+    fn waits_grow_with_the_outage_within_their_bounds() {
+        let waits = [0, 100, 400, 1_000, 60_000]
+            .map(|outage_ms| longest_wait(Duration::from_millis(outage_ms)).as_micros());
+        assert_eq!(waits, [10_000, 10_000, 25_000, 62_500, 250_000]);
+    }
+
+    #[test]
+    fn a_new_streak_starts_with_the_shortest_wait() {
+        let mut pace = Pace { since: Instant::now().checked_sub(Duration::from_secs(9)) };
+        assert!(pace.since.is_none() || pace.next_wait() > WAIT_MIN);
         pace.reset();
         assert!(pace.next_wait() <= WAIT_MIN);
     }

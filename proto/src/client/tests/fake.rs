@@ -1,0 +1,282 @@
+//! A member that says what a test tells it to.
+//!
+//! *Invariant:* it decides nothing: every answer follows from [`Says`].
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::Stream;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tonic::{Request, Response, Status};
+
+use crate::error::{ErrorCode, RpcError};
+use crate::tls::{Security, ServerTls};
+use crate::v1::{self, cluster_server, runs_server};
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// What the member answers.
+#[derive(Clone)]
+pub(super) struct Says {
+    pub(super) cluster_id: String,
+    pub(super) coord_epoch: u64,
+    pub(super) term: u64,
+    pub(super) leads: bool,
+    pub(super) members: Option<v1::MemberList>,
+    /// Never answers anything, like a stopped process.
+    pub(super) hangs: bool,
+    /// Errors for the next calls, the first one first; then calls succeed.
+    pub(super) refusals: Vec<RpcError>,
+}
+
+/// A running member. Dropping it cuts its connections and frees its port.
+pub(super) struct Fake {
+    pub(super) name: String,
+    pub(super) addr: SocketAddr,
+    pub(super) says: Arc<Mutex<Says>>,
+    /// The request ids that it was sent, in order.
+    pub(super) asked: Arc<Mutex<Vec<v1::RequestId>>>,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Fake {
+    pub(super) fn start(name: &str) -> Fake {
+        Fake::start_with(name, &Security::InsecurePlaintext)
+    }
+
+    pub(super) fn start_with(name: &str, security: &Security) -> Fake {
+        // A runtime of its own, so that dropping the member cuts its connections like a kill.
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let says = Arc::new(Mutex::new(Says {
+            cluster_id: "a".repeat(32),
+            coord_epoch: 1,
+            term: 1,
+            leads: false,
+            members: None,
+            hangs: false,
+            refusals: Vec::new(),
+        }));
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let service = Service { name: name.to_owned(), says: says.clone(), asked: asked.clone() };
+        let tls = ServerTls::load(security).unwrap();
+        runtime.spawn(async move {
+            let incoming = tls.incoming(TcpListener::from_std(listener).unwrap());
+            tonic::transport::Server::builder()
+                .add_service(cluster_server::ClusterServer::new(service.clone()))
+                .add_service(runs_server::RunsServer::new(service))
+                .serve_with_incoming(incoming)
+                .await
+        });
+        Fake { name: name.to_owned(), addr, says, asked, runtime: Some(runtime) }
+    }
+
+    pub(super) fn set(&self, change: impl FnOnce(&mut Says)) {
+        change(&mut self.says.lock());
+    }
+
+    pub(super) fn leads(&self, term: u64) {
+        self.set(|says| (says.leads, says.term, says.coord_epoch) = (true, term, term));
+    }
+
+    pub(super) fn info(&self) -> v1::MemberInfo {
+        v1::MemberInfo {
+            name: self.name.clone(),
+            client_addr: self.addr.to_string(),
+            voter: true,
+            ..Default::default()
+        }
+    }
+}
+
+/// Tells all of them about each other.
+pub(super) fn introduce(fakes: &[&Fake]) {
+    let members: Vec<_> = fakes.iter().map(|fake| fake.info()).collect();
+    for fake in fakes {
+        let list = v1::MemberList { version: 1, members: members.clone(), leader: String::new() };
+        fake.set(|says| says.members = Some(list));
+    }
+}
+
+#[derive(Clone)]
+struct Service {
+    name: String,
+    says: Arc<Mutex<Says>>,
+    asked: Arc<Mutex<Vec<v1::RequestId>>>,
+}
+
+impl Service {
+    fn header(&self) -> v1::ClusterHeader {
+        let says = self.says.lock();
+        v1::ClusterHeader {
+            cluster_id: says.cluster_id.clone(),
+            coord_epoch: says.coord_epoch,
+            applied_index: 0,
+            members: says.members.clone(),
+        }
+    }
+
+    async fn hang_if_told(&self) {
+        if self.says.lock().hangs {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn unused<T>() -> Result<Response<T>, Status> {
+    Err(RpcError::new(ErrorCode::Internal, "the fake member has no such answer").into())
+}
+
+#[tonic::async_trait]
+impl cluster_server::Cluster for Service {
+    async fn status(
+        &self,
+        _: Request<v1::StatusRequest>,
+    ) -> Result<Response<v1::StatusResponse>, Status> {
+        self.hang_if_told().await;
+        let (leads, term) = {
+            let says = self.says.lock();
+            (says.leads, says.term)
+        };
+        let role = if leads { "leader" } else { "follower" }.to_owned();
+        let member = v1::MemberStatus { name: self.name.clone(), role, term, ..Default::default() };
+        Ok(Response::new(v1::StatusResponse {
+            header: Some(self.header()),
+            self_: Some(member),
+            has_quorum: leads,
+            ..Default::default()
+        }))
+    }
+
+    async fn list_workers(
+        &self,
+        _: Request<v1::ListWorkersRequest>,
+    ) -> Result<Response<v1::ListWorkersResponse>, Status> {
+        unused()
+    }
+
+    async fn request_digest(
+        &self,
+        _: Request<v1::RequestDigestRequest>,
+    ) -> Result<Response<v1::RequestDigestResponse>, Status> {
+        unused()
+    }
+
+    async fn digests(
+        &self,
+        _: Request<v1::DigestsRequest>,
+    ) -> Result<Response<v1::DigestsResponse>, Status> {
+        unused()
+    }
+
+    async fn bootstrap(
+        &self,
+        _: Request<v1::BootstrapRequest>,
+    ) -> Result<Response<v1::BootstrapResponse>, Status> {
+        unused()
+    }
+
+    async fn counters(
+        &self,
+        _: Request<v1::CountersRequest>,
+    ) -> Result<Response<v1::CountersResponse>, Status> {
+        self.hang_if_told().await;
+        let member = self.name.clone();
+        Ok(Response::new(v1::CountersResponse { member, ..Default::default() }))
+    }
+}
+
+#[tonic::async_trait]
+impl runs_server::Runs for Service {
+    type WatchRunStream = Answers<v1::WatchRunResponse>;
+    type ReadResultsStream = Answers<v1::ReadResultsResponse>;
+
+    async fn open_session(
+        &self,
+        _: Request<v1::OpenSessionRequest>,
+    ) -> Result<Response<v1::OpenSessionResponse>, Status> {
+        let header = Some(self.header());
+        let store_url = "file:///store".to_owned();
+        Ok(Response::new(v1::OpenSessionResponse { header, session: 77, store_url }))
+    }
+
+    async fn create_run(
+        &self,
+        request: Request<v1::CreateRunRequest>,
+    ) -> Result<Response<v1::CreateRunResponse>, Status> {
+        self.asked.lock().push(request.into_inner().request.unwrap_or_default());
+        self.hang_if_told().await;
+        let refusal = {
+            let mut says = self.says.lock();
+            (!says.refusals.is_empty()).then(|| says.refusals.remove(0))
+        };
+        if let Some(refusal) = refusal {
+            return Err(refusal.into());
+        }
+        let header = Some(self.header());
+        Ok(Response::new(v1::CreateRunResponse { header, run: 5, ..Default::default() }))
+    }
+
+    async fn add_segments(
+        &self,
+        _: Request<v1::AddSegmentsRequest>,
+    ) -> Result<Response<v1::AddSegmentsResponse>, Status> {
+        unused()
+    }
+
+    async fn close_input(
+        &self,
+        _: Request<v1::CloseInputRequest>,
+    ) -> Result<Response<v1::CloseInputResponse>, Status> {
+        unused()
+    }
+
+    async fn control_run(
+        &self,
+        _: Request<v1::ControlRunRequest>,
+    ) -> Result<Response<v1::ControlRunResponse>, Status> {
+        unused()
+    }
+
+    async fn list_runs(
+        &self,
+        _: Request<v1::ListRunsRequest>,
+    ) -> Result<Response<v1::ListRunsResponse>, Status> {
+        unused()
+    }
+
+    async fn describe_run(
+        &self,
+        _: Request<v1::DescribeRunRequest>,
+    ) -> Result<Response<v1::DescribeRunResponse>, Status> {
+        unused()
+    }
+
+    async fn watch_run(
+        &self,
+        _: Request<v1::WatchRunRequest>,
+    ) -> Result<Response<Self::WatchRunStream>, Status> {
+        unused()
+    }
+
+    async fn read_results(
+        &self,
+        _: Request<v1::ReadResultsRequest>,
+    ) -> Result<Response<Self::ReadResultsStream>, Status> {
+        unused()
+    }
+}
