@@ -252,6 +252,42 @@ pub(crate) async fn replace_member(
     Ok(id)
 }
 
+/// Replaces the record of a member, whose id and name stay.
+pub(crate) async fn update_member(
+    running: &Running,
+    member: MemberRecord,
+) -> Result<(), ClusterError> {
+    if let Some(problem) = member.problem() {
+        return Err(ClusterError::BadMembers(problem));
+    }
+    crate::reads::confirm(running).await?;
+    let known = {
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.get_node(&member.id).cloned()
+    };
+    match known {
+        Some(known) if known == member => return Ok(()),
+        Some(known) if known.name == member.name => {}
+        _ => {
+            let text = format!("there is no member {:?} with id {}", member.name, member.id);
+            return Err(ClusterError::Refused(text));
+        }
+    }
+    // Whoever answers at a new address must be this very member: two members behind one id would split the cluster.
+    if member.id != running.context.me {
+        let answer = hello(&running.context.dialer, &member).await?;
+        if answer.member_id != member.id || answer.cluster_id != running.context.cluster_text {
+            return Err(ClusterError::Refused(format!(
+                "{} is member {} of cluster {:?}, not member {} of this cluster",
+                member.peer_addr, answer.member_id, answer.cluster_id, member.id
+            )));
+        }
+    }
+    let change = ChangeMembers::SetNodes(BTreeMap::from([(member.id, member)]));
+    running.raft.change_membership(change, true).await.map(drop).map_err(changed)
+}
+
 /// Takes a member out of the cluster.
 pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), ClusterError> {
     crate::reads::confirm(running).await?;

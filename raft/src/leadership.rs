@@ -1,4 +1,4 @@
-//! Owns: who leads, as far as this member knows.
+//! Owns: who leads, as far as this member knows, and where the members are.
 //!
 //! Invariant: `Leader` is said only of a vote that a quorum granted to this member.
 //! Absent: permission to dispatch. That takes a barrier and an open epoch; see [`crate::Node::barrier`].
@@ -35,9 +35,16 @@ pub enum Leadership {
 /// Follows openraft's metrics until consensus ends. Ends the process if it ended by itself.
 pub(crate) async fn watch(running: Arc<Running>, told: watch::Sender<Leadership>) {
     let mut metrics = running.raft.metrics();
+    let mut listed = None;
     loop {
         let (now, ended) = {
             let metrics = metrics.borrow_and_update();
+            let members = &metrics.membership_config;
+            if listed != *members.log_id() {
+                listed = *members.log_id();
+                *running.context.book.write() =
+                    members.nodes().map(|(id, member)| (*id, member.clone())).collect();
+            }
             (current(&running, &metrics), metrics.running_state.clone().err())
         };
         if let Some(fatal) = ended {

@@ -292,7 +292,7 @@ fn load_state(cluster: ClusterId, image: &ImageStore) -> Result<State, LoadError
         let ledger = Ledger::new(cluster.0);
         return Ok(State { ledger, applied: None, membership: meta.last_membership });
     };
-    let ledger = with_records(image, Box::new(|| {}), |records| Ledger::load(records))??;
+    let ledger = with_records(image, Box::new(|| {}), Ledger::load)??;
     if ledger.applied().index != applied.index() {
         let text = format!(
             "the ledger stands at {}, the log position beside it at {applied}",

@@ -241,6 +241,12 @@ impl Node {
         cluster::replace_member(&*self.leading()?, member).await
     }
 
+    /// Records new addresses, zone or versions of the member with the record's id, whose name stays. This member must
+    /// lead.
+    pub async fn update_member(&self, member: MemberRecord) -> Result<(), ClusterError> {
+        cluster::update_member(&*self.leading()?, member).await
+    }
+
     /// Takes a member out of the cluster. This member must lead; it may name itself.
     pub async fn remove_member(&self, name: &str) -> Result<(), ClusterError> {
         cluster::remove_member(&*self.leading()?, name).await
@@ -257,7 +263,12 @@ impl Node {
         if command.len() > max {
             return Err(ProposeError::TooLarge { bytes: command.len(), max });
         }
-        let running = self.running().ok_or(ProposeError::NotLeader { leader: None })?;
+        let Some(running) = self.running() else {
+            return Err(match *self.inner.leadership.borrow() {
+                Leadership::Stopped => ProposeError::Stopped,
+                _ => ProposeError::NotLeader { leader: None },
+            });
+        };
         let (responder, answer) = ProgressResponder::complete_only();
         let command = Command(Bytes::from(command));
         let sent = running.raft.write(command).with_leader(epoch).responder(responder).await;
@@ -309,6 +320,21 @@ impl Node {
         let mut applied = running.machine.applied_next();
         let reached = applied.wait_for(|next| *next > index);
         matches!(tokio::time::timeout(wait, reached).await, Ok(Ok(_)))
+    }
+
+    /// How long ago the leader was last heard here, and on the leader, a quorum: what was committed before that is
+    /// known to this member. `None` while no leader is known.
+    pub fn silence(&self) -> Option<Duration> {
+        let running = self.running()?;
+        let (leader, acknowledged) = {
+            let metrics = running.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            (metrics.current_leader?, metrics.last_quorum_acked.map(|at| at.elapsed()))
+        };
+        if leader == running.context.me {
+            return acknowledged;
+        }
+        running.presence.of(leader).0.map(|heard| heard.elapsed())
     }
 
     /// Who leads, as far as this member knows, as it changes.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use openraft::Raft;
 use openraft::async_runtime::WatchReceiver;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rollout_storage::{ImageStore, LogOptions, RaftLog};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -104,7 +104,12 @@ impl Running {
 
         let cluster_text = cluster.to_string();
         let openraft = config.openraft(&cluster_text).map_err(|error| failed(&error))?;
-        let context = Arc::new(PeerContext { cluster_text, me: identity.member_id, dialer });
+        let context = Arc::new(PeerContext {
+            cluster_text,
+            me: identity.member_id,
+            dialer,
+            book: RwLock::default(),
+        });
         let raft = Raft::new(
             identity.member_id,
             Arc::new(openraft),

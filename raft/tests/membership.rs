@@ -94,6 +94,11 @@ async fn messages_of_another_cluster_or_for_another_member_are_refused() {
         client.vote(malformed).await.err().map(|status| status.code()),
         Some(Code::InvalidArgument)
     );
+    // Member b's certificate does not make it member c.
+    let message =
+        PeerMessage { cluster_id: cluster.id.to_string(), from: 3, to: 1, payload: vec![1].into() };
+    let answer = client.vote(message).await.err().map(|status| status.code());
+    assert_eq!(answer, Some(Code::PermissionDenied));
     let hello = client.hello(HelloRequest {}).await.expect("an answer").into_inner();
     assert_eq!((hello.name.as_str(), hello.member_id, hello.empty), ("a", 1, false));
 }
@@ -168,6 +173,38 @@ async fn a_directory_that_contradicts_the_configuration_is_refused_naming_both()
     std::fs::remove_file(own.data_dir.join("IDENTITY")).expect("removed");
     let said = refusal(own).await;
     assert!(said.contains("IDENTITY"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_moves_to_another_address_and_keeps_its_id() {
+    let mut cluster = Cluster::form(|_| {}).await;
+    let (leader, epoch) = cluster.open().await;
+    let moving = (leader + 1) % 3;
+    cluster.members[moving].stop().await;
+    let node = cluster.members[leader].node();
+    let name = cluster.members[moving].config.name.clone();
+    let find = |node: &Node| {
+        let members = node.members();
+        members.into_iter().find(|(member, _)| member.name == name).expect("known").0
+    };
+    let mut record = find(node);
+    let position = node.membership_index();
+    let port = trio::free_port();
+    record.peer_addr = format!("127.0.0.1:{port}");
+    record.version_max = 9;
+    let refused = node.update_member(record.clone()).await;
+    assert!(matches!(refused, Err(ClusterError::Unreachable { .. })), "{refused:?}");
+    cluster.members[moving].port = port;
+    cluster.members[moving].restart().await;
+    let node = cluster.members[leader].node();
+    node.update_member(record.clone()).await.expect("updated");
+    assert_eq!(find(node), record);
+    assert!(node.membership_index() > position);
+    let (index, _) =
+        node.propose(epoch, open_clients(epoch, &["x".into()])).await.expect("applied");
+    cluster.all_applied(index).await;
+    let stranger = rollout_raft::MemberRecord { id: 77, ..record };
+    assert!(matches!(node.update_member(stranger).await, Err(ClusterError::Refused(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,7 @@
 //! heartbeat; a peer that cannot be reached is reported as unreachable, never as an answer.
 //! Absent: retries. openraft retries, with its backoff.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use openraft::raft::{
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+use parking_lot::RwLock;
 use rollout_proto::v1::PeerMessage;
 use rollout_proto::v1::peer_client::PeerClient;
 use tonic::transport::Channel;
@@ -39,6 +41,8 @@ pub(crate) struct PeerContext {
     pub(crate) cluster_text: String,
     pub(crate) me: u64,
     pub(crate) dialer: Arc<Dialer>,
+    /// The members as last known. openraft keeps a link when a member's address changes.
+    pub(crate) book: RwLock<BTreeMap<u64, MemberRecord>>,
 }
 
 impl PeerContext {
@@ -55,7 +59,7 @@ impl PeerContext {
                 message.from, message.cluster_id, message.to, self.cluster_text
             )));
         }
-        Ok(Bytes::from(message.payload))
+        Ok(message.payload)
     }
 }
 
@@ -92,6 +96,7 @@ impl RaftNetworkFactory<Types> for PeerLinks {
 pub(crate) struct PeerLink {
     context: Arc<PeerContext>,
     target: u64,
+    /// As it was when the link was made.
     member: MemberRecord,
     lane: Lane,
     /// The stream that carries heartbeats, kept open between them.
@@ -100,7 +105,9 @@ pub(crate) struct PeerLink {
 
 impl PeerLink {
     fn client(&self) -> Result<PeerClient<Channel>, Unreachable<Types>> {
-        self.context.dialer.client(&self.member, self.lane).map_err(unreachable)
+        let book = self.context.book.read();
+        let member = book.get(&self.target).unwrap_or(&self.member);
+        self.context.dialer.client(member, self.lane).map_err(unreachable)
     }
 
     async fn unary(

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
+use openraft::async_runtime::WatchReceiver;
 use openraft::raft::AppendEntriesRequest;
 use parking_lot::Mutex;
 use rollout_proto::v1::peer_server::Peer;
@@ -17,6 +18,7 @@ use rollout_proto::v1::snapshot_chunk::Kind;
 use rollout_proto::v1::{
     AdoptRequest, AdoptResponse, HelloRequest, HelloResponse, PeerMessage, SnapshotChunk,
 };
+use rollout_proto::{Identity, Role, peer_identity};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::presence::StreamGuard;
@@ -47,10 +49,13 @@ impl PeerService {
     }
 
     /// The running member and the payload of a message that is meant for it.
-    fn open(&self, message: PeerMessage) -> Result<(Arc<Running>, u64, Bytes), Status> {
+    fn open(&self, request: Request<PeerMessage>) -> Result<(Arc<Running>, u64, Bytes), Status> {
         let running = self.running()?;
+        let caller = Caller::of(&request);
+        let message = request.into_inner();
         check(&running, &message.cluster_id, message.from, message.to)?;
-        Ok((running, message.from, Bytes::from(message.payload)))
+        caller.check(&running, message.from)?;
+        Ok((running, message.from, message.payload))
     }
 }
 
@@ -74,6 +79,34 @@ fn check(running: &Running, cluster: &str, from: u64, to: u64) -> Result<(), Sta
     Ok(())
 }
 
+/// Who a certificate says the other side is; nothing where connections carry no identity.
+struct Caller(Option<Identity>);
+
+impl Caller {
+    fn of<T>(request: &Request<T>) -> Self {
+        Self(peer_identity(request).ok().filter(|identity| !identity.is_insecure()))
+    }
+
+    /// Refuses one member that speaks as another.
+    fn check(&self, running: &Running, from: u64) -> Result<(), Status> {
+        let Some(identity) = &self.0 else { return Ok(()) };
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        // A member that is not known yet is one that this member has not read of in its log.
+        let known = metrics.membership_config.get_node(&from);
+        if identity.role == Role::Member && known.is_none_or(|known| known.name == identity.name) {
+            return Ok(());
+        }
+        let who = format!("{} {:?}", identity.role, identity.name);
+        tracing::warn!(
+            from,
+            who,
+            "refused a message whose sender is not whom its certificate names"
+        );
+        Err(Status::permission_denied(format!("{who} does not speak for member {from}")))
+    }
+}
+
 fn stopping(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("this member is stopping: {error}"))
 }
@@ -86,6 +119,7 @@ fn malformed(error: impl std::fmt::Display) -> Status {
 struct Incoming {
     running: Arc<Running>,
     messages: Streaming<PeerMessage>,
+    caller: Caller,
     /// Set with the first message, which says whose stream this is.
     guard: Option<StreamGuard>,
     from: Arc<AtomicU64>,
@@ -109,6 +143,7 @@ impl Incoming {
     fn accept(&mut self, message: PeerMessage) -> Result<AppendEntriesRequest<Types>, Status> {
         check(&self.running, &message.cluster_id, message.from, message.to)?;
         if self.guard.is_none() {
+            self.caller.check(&self.running, message.from)?;
             self.guard = Some(self.running.presence.connected(message.from));
             self.from.store(message.from, Ordering::Release);
         }
@@ -116,7 +151,7 @@ impl Incoming {
             return Err(Status::invalid_argument("one stream carries one sender"));
         }
         self.running.presence.heard(message.from);
-        decode_append(Bytes::from(message.payload)).map_err(malformed)
+        decode_append(message.payload).map_err(malformed)
     }
 }
 
@@ -136,6 +171,7 @@ impl Peer for PeerService {
         let asker = Arc::new(AtomicU64::new(0));
         let incoming = Incoming {
             running: running.clone(),
+            caller: Caller::of(&request),
             messages: request.into_inner(),
             guard: None,
             from: asker.clone(),
@@ -153,7 +189,7 @@ impl Peer for PeerService {
     }
 
     async fn vote(&self, request: Request<PeerMessage>) -> Result<Response<PeerMessage>, Status> {
-        let (running, from, payload) = self.open(request.into_inner())?;
+        let (running, from, payload) = self.open(request)?;
         let request = decode_vote_request(payload).map_err(malformed)?;
         let answer = running.raft.vote(request).await.map_err(stopping)?;
         Ok(Response::new(running.context.frame(from, encode_vote_response(&answer))))
@@ -163,7 +199,7 @@ impl Peer for PeerService {
         &self,
         request: Request<PeerMessage>,
     ) -> Result<Response<PeerMessage>, Status> {
-        let (running, from, payload) = self.open(request.into_inner())?;
+        let (running, from, payload) = self.open(request)?;
         let request = decode_vote_request(payload).map_err(malformed)?;
         let answer = running.raft.pre_vote(request).await.map_err(stopping)?;
         Ok(Response::new(running.context.frame(from, encode_vote_response(&answer))))
@@ -173,7 +209,7 @@ impl Peer for PeerService {
         &self,
         request: Request<PeerMessage>,
     ) -> Result<Response<PeerMessage>, Status> {
-        let (running, from, payload) = self.open(request.into_inner())?;
+        let (running, from, payload) = self.open(request)?;
         let request = decode_transfer(payload).map_err(malformed)?;
         let answer = running.raft.handle_transfer_leader(request).await.map_err(stopping)?;
         Ok(Response::new(running.context.frame(from, encode_transfer_reply(&answer))))
@@ -184,12 +220,14 @@ impl Peer for PeerService {
         request: Request<Streaming<SnapshotChunk>>,
     ) -> Result<Response<PeerMessage>, Status> {
         let running = self.running()?;
+        let caller = Caller::of(&request);
         let mut chunks = request.into_inner();
         let first = chunks.message().await?.ok_or_else(|| malformed("no header"))?;
         let from = first.from;
         check(&running, &first.cluster_id, from, first.to)?;
+        caller.check(&running, from)?;
         let Some(Kind::Header(header)) = first.kind else { return Err(malformed("no header")) };
-        let header = decode_snapshot_header(Bytes::from(header)).map_err(malformed)?;
+        let header = decode_snapshot_header(header).map_err(malformed)?;
         tracing::info!(from, files = header.files.len(), "receiving a snapshot");
         let image = running.machine.image().clone();
         let staged = receive_files(image, &header, chunks, |chunk| {
