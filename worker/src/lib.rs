@@ -1,1 +1,31 @@
-//! The worker agent and its engines
+//! The worker agent: it pulls rows from the leader, runs them on this host's engines, and commits each result once.
+//!
+//! One [`run`] is one agent with several slots. Each slot has an engine, a queue as short as its credit, and a spool
+//! of finished rows; a session keeps the agent registered with whoever leads. What a slot has finished survives the
+//! process, what it has committed survives everything.
+//!
+//! Invariant: a row is started only under a live lease and an answered heartbeat, and reported only when its part is
+//! durable. Execution may repeat after a crash; acceptance is the ledger's, and never repeats.
+
+mod agent;
+mod backoff;
+mod config;
+mod disk;
+mod engine;
+mod fence;
+mod held;
+mod metrics;
+mod part;
+mod run;
+mod segments;
+mod session;
+mod slot;
+mod spool;
+mod stores;
+
+pub use agent::{AgentError, Drained, run};
+pub use config::{
+    CREDIT_ROWS_MAX, CacheConfig, Config, ConfigError, CreditConfig, EngineConfig, EngineKind,
+    Flags, PartConfig, SLOTS_MAX, StoreConfig, Tail, TimingConfig, TlsConfig,
+};
+pub use metrics::serve as serve_metrics;

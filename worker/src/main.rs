@@ -1,2 +1,113 @@
-//! Entry point.
-fn main() {}
+//! The program `rollout-worker`: flags, logs, signals, exit status.
+//!
+//! Exit status: 0 drained and everything answered for, 1 failed, 2 wrong use or configuration, 5 another cluster,
+//! 75 drained but results stay in the spool.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+use rollout_worker::{AgentError, Config, Drained, Flags};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    log();
+    let mut config = match Config::load(&flags) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("rollout-worker: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    if flags.check_config {
+        let slots: u32 = config.engine.iter().map(|engine| engine.slots).sum();
+        println!(
+            "worker {} with {slots} slots, data in {}",
+            config.name,
+            config.data_dir.display()
+        );
+        return ExitCode::SUCCESS;
+    }
+    if config.address.is_empty() {
+        config.address = host_name();
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(work(config)),
+        Err(error) => {
+            tracing::error!(%error, "cannot start the runtime");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn work(config: Config) -> ExitCode {
+    if let Some(address) = config.metrics_listen {
+        match rollout_worker::serve_metrics(address).await {
+            Ok(address) => tracing::info!(%address, "serving metrics"),
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "cannot serve metrics");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let stop = CancellationToken::new();
+    if let Err(error) = stop_on_signals(stop.clone()) {
+        tracing::error!(%error, "cannot listen for signals");
+        return ExitCode::FAILURE;
+    }
+    match rollout_worker::run(config, stop).await {
+        Ok(Drained { everything_answered: true }) => ExitCode::SUCCESS,
+        Ok(Drained { everything_answered: false }) => {
+            tracing::warn!("results stay in the spool, start again in the same directory");
+            ExitCode::from(75)
+        }
+        Err(error) => {
+            tracing::error!(%error, "the agent ends");
+            match error {
+                AgentError::Start(_) => ExitCode::from(2),
+                AgentError::Cluster(_) => ExitCode::from(5),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+/// The first SIGTERM or SIGINT drains, the second ends the process at once.
+fn stop_on_signals(stop: CancellationToken) -> std::io::Result<()> {
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(async move {
+        for first in [true, false] {
+            let number = tokio::select! {
+                _ = terminate.recv() => 15,
+                _ = interrupt.recv() => 2,
+            };
+            if first {
+                tracing::info!(signal = number, "stopping, once more ends at once");
+                stop.cancel();
+            } else {
+                std::process::exit(128 + number);
+            }
+        }
+    });
+    Ok(())
+}
+
+fn log() {
+    let filter = EnvFilter::try_from_env("ROLLOUT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if std::io::stderr().is_terminal() {
+        logs.init();
+    } else {
+        logs.json().init();
+    }
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}

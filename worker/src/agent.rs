@@ -1,0 +1,319 @@
+//! Owns: the whole agent: what is put together at the start, and the order in which it ends.
+//!
+//! Invariant: no slot starts before its spool was read; the agent ends cleanly only when the leader has answered for
+//! every row that it held.
+//! Absent: signals and the command line; a program hands in a token.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use futures::FutureExt;
+use rollout_proto::v1::{self, ClusterHeader};
+use rollout_proto::{
+    CallOptions, Client, ClientConfig, ClientError, DialMap, ErrorCode, Security, TlsFiles,
+    services,
+};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::disk::DataDir;
+use crate::engine;
+use crate::fence::{Fence, fence};
+use crate::part::OpenPart;
+use crate::run::{FetchRun, RunError, RunInfo, Runs};
+use crate::segments::SegmentCache;
+use crate::session::{Link, Session, SlotLink};
+use crate::slot::{self, SlotCommand, SlotParts};
+use crate::spool::SlotSpool;
+use crate::stores::Stores;
+
+/// What a drain may take beyond its deadline, for uploads and answers.
+const DRAIN_GRACE: Duration = Duration::from_secs(15);
+const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What ends an agent other than a drain.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// The configuration, the directory, an engine or a certificate cannot be used.
+    #[error("{0:#}")]
+    Start(anyhow::Error),
+    /// The local disk failed: finished rows may not be kept.
+    #[error("the local disk failed: {0}")]
+    Disk(String),
+    /// The cluster is not the one that this worker belongs to, or does not speak its version.
+    #[error("{0}")]
+    Cluster(String),
+    /// A defect of the agent itself.
+    #[error("the agent failed: {0}")]
+    Internal(&'static str),
+}
+
+/// How a drained agent ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// False: results stay in the spool, for the next start in the same directory.
+    pub everything_answered: bool,
+}
+
+/// Runs an agent until `stop` is cancelled or the leader asks for a drain.
+pub async fn run(config: Config, stop: CancellationToken) -> Result<Drained, AgentError> {
+    let (failed, mut disk_failed) = mpsc::channel(1);
+    let (drain, mut drain_asked) = mpsc::channel(1);
+    let config = Arc::new(config);
+    let agent = Agent::start(config.clone(), failed, drain).await.map_err(AgentError::Start)?;
+    let mut session = agent.session;
+    let configured = Duration::from_millis(config.timing.drain_ms);
+    let within = tokio::select! {
+        () = stop.cancelled() => configured,
+        Some(within) = drain_asked.recv() => within.min(configured),
+        Some(reason) = disk_failed.recv() => {
+            session.abort();
+            return Err(AgentError::Disk(reason));
+        }
+        ended = &mut session => {
+            return Err(ended.unwrap_or(AgentError::Internal("the session's task panicked")));
+        }
+    };
+    tracing::info!(within_ms = within.as_millis() as u64, "draining");
+    let deadline = Instant::now() + within;
+    for slot in &agent.slots {
+        // A slot that has ended is drained.
+        let _ = slot.commands.send(SlotCommand::Drain(deadline)).await;
+    }
+    let ended = futures::future::join_all(agent.slots.into_iter().map(|slot| slot.ended));
+    let ended = tokio::select! {
+        ended = tokio::time::timeout_at((deadline + DRAIN_GRACE).into(), ended) => ended,
+        Some(reason) = disk_failed.recv() => {
+            session.abort();
+            return Err(AgentError::Disk(reason));
+        }
+    };
+    session.abort();
+    let all = |ended: Vec<Result<bool, _>>| ended.iter().all(|slot| matches!(slot, Ok(true)));
+    let everything_answered = ended.is_ok_and(all);
+    let number = agent.current.load(Ordering::Acquire);
+    if everything_answered && number != 0 {
+        deregister(&agent.client, number).await;
+    }
+    Ok(Drained { everything_answered })
+}
+
+async fn deregister(client: &Client, session: u64) {
+    let options = CallOptions::default().timeout(DEREGISTER_TIMEOUT);
+    let request = v1::DeregisterRequest { session, nacks: Vec::new() };
+    let ended = client.with_leader_opts("deregister", options, |channel| {
+        let request = request.clone();
+        async move { services::worker(channel).deregister(request).await }
+    });
+    match ended.await {
+        Ok(_) => tracing::info!(session, "deregistered"),
+        // The leader ends a silent session by itself.
+        Err(error) => tracing::warn!(%error, session, "could not deregister"),
+    }
+}
+
+struct RunningSlot {
+    commands: mpsc::Sender<SlotCommand>,
+    ended: JoinHandle<bool>,
+}
+
+struct Agent {
+    client: Client,
+    session: JoinHandle<AgentError>,
+    current: Arc<AtomicU64>,
+    slots: Vec<RunningSlot>,
+}
+
+/// What all slots share.
+struct Shared {
+    config: Arc<Config>,
+    fence: Fence,
+    eligibility: Arc<Notify>,
+    stores: Arc<Stores>,
+    runs: Arc<Runs>,
+    segments: Arc<SegmentCache>,
+    failed: mpsc::Sender<String>,
+}
+
+impl Agent {
+    async fn start(
+        config: Arc<Config>,
+        failed: mpsc::Sender<String>,
+        drain: mpsc::Sender<Duration>,
+    ) -> anyhow::Result<Self> {
+        let disk = Arc::new(DataDir::open(&config.data_dir)?);
+        let state = disk.load()?;
+        let client = client(&config, &disk)?;
+        let seen = ClusterHeader {
+            cluster_id: state.cluster_id.clone(),
+            coord_epoch: state.coord_epoch,
+            ..ClusterHeader::default()
+        };
+        match client.observe(&seen) {
+            // The client's own file may be newer: then the agent's says nothing new.
+            Err(error) if error.code != ErrorCode::StaleEpoch => {
+                return Err(error).context("the directory's own files disagree");
+            }
+            _ => {}
+        }
+        let (keeper, fence) = fence();
+        let shared = Shared {
+            fence,
+            eligibility: Arc::default(),
+            stores: Arc::new(Stores::new(config.store.urls.clone())),
+            runs: Arc::new(Runs::new(fetch_run(client.clone()))),
+            segments: Arc::new(SegmentCache::new(config.cache.bytes)),
+            failed,
+            config: config.clone(),
+        };
+        let (slots, links) = start_slots(&shared, &disk).await?;
+        let current = Arc::new(AtomicU64::new(0));
+        let session = Session {
+            config,
+            client: client.clone(),
+            disk,
+            state,
+            instance: rand::random(),
+            slots: links,
+            stores: shared.stores,
+            fence: keeper,
+            eligibility: shared.eligibility,
+            drain,
+            current: current.clone(),
+            link: Link::new(),
+        };
+        Ok(Self { client, session: tokio::spawn(session.run()), current, slots })
+    }
+}
+
+fn client(config: &Config, disk: &DataDir) -> anyhow::Result<Client> {
+    let tls = &config.tls;
+    let security = match (&tls.ca_file, &tls.cert_file, &tls.key_file) {
+        (Some(ca), Some(cert), Some(key)) => {
+            Security::Mtls(TlsFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() })
+        }
+        _ => Security::InsecurePlaintext,
+    };
+    let mut client = ClientConfig::new(config.endpoints.clone(), security);
+    client.dial_map =
+        DialMap::from_entries(config.dial_map.iter().map(|(name, addr)| format!("{name}={addr}")))?;
+    client.members_file = Some(disk.members());
+    client.on_wait = Some(Arc::new(|what| tracing::warn!("{what}")));
+    Ok(Client::new(client)?)
+}
+
+fn fetch_run(client: Client) -> FetchRun {
+    Box::new(move |run| {
+        let client = client.clone();
+        async move {
+            let answer =
+                client.with_leader_opts("get run", CallOptions::read(), |channel| async move {
+                    services::worker(channel).get_run(v1::GetRunRequest { run }).await
+                });
+            let answer = answer.await.map_err(|error| of_run(run, &error))?;
+            RunInfo::from_wire(answer)
+        }
+        .boxed()
+    })
+}
+
+fn of_run(run: u32, error: &ClientError) -> RunError {
+    let reason = error.to_string();
+    match error.code() {
+        Some(ErrorCode::RunNotFound | ErrorCode::RunEnded) => RunError::Gone { run, reason },
+        _ => RunError::Unavailable { run, reason },
+    }
+}
+
+async fn start_slots(
+    shared: &Shared,
+    disk: &DataDir,
+) -> anyhow::Result<(Vec<RunningSlot>, Vec<SlotLink>)> {
+    let mut spools = open_spools(disk)?;
+    let blocks = shared.config.engine.iter();
+    let engines: Vec<_> = blocks.flat_map(|block| (0..block.slots).map(move |_| block)).collect();
+    // Slots that there are no more leave their parts to the first.
+    let orphans = spools.split_off(&(engines.len() as u32));
+    let (mut slots, mut links) = (Vec::new(), Vec::new());
+    let mut inherited = orphans.into_values();
+    for (index, block) in engines.into_iter().enumerate() {
+        let index = index as u32;
+        let mut spool = match spools.remove(&index) {
+            Some(spool) => spool,
+            None => SlotSpool::open(&slot_dir(disk, index))?,
+        };
+        for other in inherited.by_ref() {
+            spool.adopt(other)?;
+        }
+        let engine = engine::build(block)?;
+        let reason = engine.probe().await.err();
+        if let Some(reason) = &reason {
+            tracing::warn!(slot = index, reason, "the engine cannot be reached yet");
+        }
+        let parts = slot_parts(shared, block, index, engine, spool)?;
+        let handle = slot::start(parts, reason);
+        links.push(SlotLink {
+            engine: block.clone(),
+            commands: handle.commands.clone(),
+            book: handle.book,
+            ineligible: handle.ineligible,
+        });
+        slots.push(RunningSlot { commands: handle.commands, ended: handle.ended });
+    }
+    Ok((slots, links))
+}
+
+fn slot_parts(
+    shared: &Shared,
+    block: &crate::config::EngineConfig,
+    index: u32,
+    engine: Arc<dyn engine::Engine>,
+    mut spool: SlotSpool,
+) -> anyhow::Result<SlotParts> {
+    let recovered: Vec<OpenPart> = std::mem::take(&mut spool.parts);
+    let next_part = spool.next_number();
+    let timing = &shared.config.timing;
+    Ok(SlotParts {
+        index,
+        engine,
+        concurrency: block.concurrency as usize,
+        credit: shared.config.credit_rows(block) as usize,
+        part: shared.config.part.clone(),
+        probe_every: Duration::from_millis(timing.probe_ms),
+        fence: shared.fence.clone(),
+        eligibility: shared.eligibility.clone(),
+        stores: shared.stores.clone(),
+        runs: shared.runs.clone(),
+        segments: shared.segments.clone(),
+        spool: spool.start(shared.failed.clone()).context("cannot start the spool's thread")?,
+        recovered,
+        next_part,
+    })
+}
+
+fn slot_dir(disk: &DataDir, index: u32) -> std::path::PathBuf {
+    disk.spool().join(format!("slot-{index}"))
+}
+
+/// Every slot's spool that an earlier process left behind.
+fn open_spools(disk: &DataDir) -> anyhow::Result<BTreeMap<u32, SlotSpool>> {
+    let root = disk.spool();
+    std::fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
+    let mut spools = BTreeMap::new();
+    let entries =
+        std::fs::read_dir(&root).with_context(|| format!("cannot list {}", root.display()))?;
+    for entry in entries {
+        let name = entry?.file_name();
+        let index = name.to_str().and_then(|name| name.strip_prefix("slot-")?.parse().ok());
+        if let Some(index) = index {
+            spools.insert(index, SlotSpool::open(&slot_dir(disk, index))?);
+        }
+    }
+    Ok(spools)
+}

@@ -1,0 +1,417 @@
+//! Owns: what an agent is told: file, environment and flags merged into one checked [`Config`].
+//!
+//! Invariant: a `Config` that [`Config::load`] returned is complete and within bounds; a key nobody knows, or one
+//! of another engine kind, was refused with the nearest known one.
+//! Absent: what the leader decides (heartbeat interval, store URL).
+
+mod engine;
+mod flags;
+mod keys;
+mod size;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+pub use self::engine::{EngineConfig, EngineKind, Tail};
+pub use self::flags::Flags;
+
+/// Slots that one agent may have; the ledger's own bound.
+pub const SLOTS_MAX: usize = 64;
+/// Rows that a slot may ask for in one pull; the ledger's own bound.
+pub const CREDIT_ROWS_MAX: u32 = 4096;
+
+/// A configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The file is no TOML, or a value has the wrong type.
+    #[error("{origin}: {message}")]
+    Parse {
+        /// The file, or where the text came from.
+        origin: String,
+        /// Where and what.
+        message: String,
+    },
+    /// A key that nobody reads.
+    #[error("{origin}: unknown key {key}{}", nearest.as_ref().map(|n| format!(", did you mean {n}?")).unwrap_or_default())]
+    UnknownKey {
+        /// The file, or where the text came from.
+        origin: String,
+        /// The key with its path.
+        key: String,
+        /// The known key that looks most like it.
+        nearest: Option<String>,
+    },
+    /// A value is missing or out of bounds.
+    #[error("{key}: {reason}")]
+    Invalid {
+        /// The key with its path.
+        key: &'static str,
+        /// What is wrong, and what would do.
+        reason: String,
+    },
+}
+
+/// Everything an agent is told.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The worker's name, unique in its namespace; its certificate names the same.
+    pub name: String,
+    /// The namespace that it works for.
+    pub namespace: String,
+    /// Where the session, the spool and the member list are kept.
+    pub data_dir: PathBuf,
+    /// Members to begin with, `host:port`; the list that they answer replaces it.
+    pub endpoints: Vec<String>,
+    /// Labels of every slot, which a run's selector is compared with.
+    pub labels: BTreeMap<String, String>,
+    /// Files of the mutual TLS, or its renunciation.
+    pub tls: TlsConfig,
+    /// Members dialled at another address than their own, name to `host:port`.
+    pub dial_map: BTreeMap<String, String>,
+    /// Object stores besides the cluster's.
+    pub store: StoreConfig,
+    /// How much work a slot asks for.
+    pub credit: CreditConfig,
+    /// When a part of results is closed.
+    pub part: PartConfig,
+    /// Times.
+    pub timing: TimingConfig,
+    /// Input segments kept in memory.
+    pub cache: CacheConfig,
+    /// Where metrics are served over HTTP; nowhere by default.
+    pub metrics_listen: Option<SocketAddr>,
+    /// Where a person finds this worker; the host's name by default.
+    pub address: String,
+    /// The engines, each with its slots.
+    pub engine: Vec<EngineConfig>,
+}
+
+/// Mutual TLS: three files, or none and the flag that says so.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsConfig {
+    /// The cluster's certificate authority, PEM.
+    pub ca_file: Option<PathBuf>,
+    /// The worker's certificate, PEM.
+    pub cert_file: Option<PathBuf>,
+    /// Its key, PEM.
+    pub key_file: Option<PathBuf>,
+    /// No TLS at all: everybody who reaches the port is trusted.
+    pub insecure_plaintext: bool,
+}
+
+/// Object stores besides the cluster's.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreConfig {
+    /// URLs that runs may name.
+    pub urls: Vec<String>,
+}
+
+/// How much work a slot asks for.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CreditConfig {
+    /// Rows of a slot that are queued or running; twice its engine's concurrency by default.
+    pub rows: Option<u32>,
+}
+
+/// When a part of results is closed: whichever bound is met first.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PartConfig {
+    /// Rows, at most 4096.
+    pub rows: usize,
+    /// Bytes of results, a number or `"8MiB"`.
+    #[serde(deserialize_with = "size::bytes")]
+    pub bytes: usize,
+    /// Milliseconds since its first row.
+    pub linger_ms: u64,
+}
+
+/// Times in milliseconds.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimingConfig {
+    /// Without an answered heartbeat for so long no row is started. The leader's own value applies where it is
+    /// smaller.
+    pub self_fence_ms: u64,
+    /// A heartbeat unanswered for so long has another leader looked for.
+    pub leader_silent_ms: u64,
+    /// How long a drain lets running rows finish.
+    pub drain_ms: u64,
+    /// How often an engine that cannot be reached is tried again.
+    pub probe_ms: u64,
+}
+
+/// Input segments kept in memory.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheConfig {
+    /// Bytes, a number or `"256MiB"`.
+    #[serde(deserialize_with = "size::bytes")]
+    pub bytes: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            namespace: "default".to_owned(),
+            data_dir: PathBuf::new(),
+            endpoints: Vec::new(),
+            labels: BTreeMap::new(),
+            tls: TlsConfig::default(),
+            dial_map: BTreeMap::new(),
+            store: StoreConfig::default(),
+            credit: CreditConfig::default(),
+            part: PartConfig::default(),
+            timing: TimingConfig::default(),
+            cache: CacheConfig::default(),
+            metrics_listen: None,
+            address: String::new(),
+            engine: Vec::new(),
+        }
+    }
+}
+
+impl Default for PartConfig {
+    fn default() -> Self {
+        Self {
+            rows: rollout_storage::PART_ROWS_CLOSE,
+            bytes: rollout_storage::PART_BYTES_CLOSE,
+            linger_ms: 1000,
+        }
+    }
+}
+
+impl Default for TimingConfig {
+    fn default() -> Self {
+        Self { self_fence_ms: 4000, leader_silent_ms: 1000, drain_ms: 60_000, probe_ms: 2000 }
+    }
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self { bytes: 256 << 20 }
+    }
+}
+
+impl Config {
+    /// Reads the file that the flags name, lays the flags over it and checks the whole.
+    pub fn load(flags: &Flags) -> Result<Self, ConfigError> {
+        let mut config = match &flags.config {
+            Some(path) => Self::read(path)?,
+            None => Self::default(),
+        };
+        flags.apply(&mut config);
+        config.check()?;
+        Ok(config)
+    }
+
+    fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Parses a file's text, without the checks that need it whole.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ConfigError> {
+        let parse = |error: toml::de::Error| ConfigError::Parse {
+            origin: origin.to_owned(),
+            message: error.to_string(),
+        };
+        let table: toml::Table = text.parse().map_err(parse)?;
+        keys::check(&table, origin)?;
+        toml::from_str(text).map_err(parse)
+    }
+
+    /// Refuses what is missing or out of bounds.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let invalid = |key, reason: &str| Err(ConfigError::Invalid { key, reason: reason.into() });
+        if self.name.is_empty() || self.name.len() > 128 {
+            return invalid("name", "a worker needs a name of 1 to 128 bytes (--name)");
+        }
+        if self.data_dir.as_os_str().is_empty() {
+            return invalid("data_dir", "a worker needs a directory of its own (--data-dir)");
+        }
+        if self.endpoints.is_empty() {
+            return invalid("endpoints", "give at least one member as host:port (--endpoint)");
+        }
+        self.check_tls()?;
+        self.check_bounds()?;
+        if self.engine.is_empty() {
+            return invalid("engine", "give at least one [[engine]] block (or --engine mock)");
+        }
+        for engine in &self.engine {
+            engine.check()?;
+        }
+        let slots: usize = self.engine.iter().map(|engine| engine.slots as usize).sum();
+        if slots > SLOTS_MAX {
+            return invalid("engine.slots", &format!("{slots} slots, a worker has at most 64"));
+        }
+        Ok(())
+    }
+
+    fn check_tls(&self) -> Result<(), ConfigError> {
+        let tls = &self.tls;
+        let files = [&tls.ca_file, &tls.cert_file, &tls.key_file];
+        let given = files.iter().filter(|file| file.is_some()).count();
+        let reason = match (given, tls.insecure_plaintext) {
+            (3, false) | (0, true) => return Ok(()),
+            (0, false) => {
+                "ca_file, cert_file and key_file are needed, or insecure_plaintext = true"
+            }
+            (_, true) => "insecure_plaintext contradicts the certificate files",
+            (_, false) => "ca_file, cert_file and key_file are needed together",
+        };
+        Err(ConfigError::Invalid { key: "tls", reason: reason.to_owned() })
+    }
+
+    fn check_bounds(&self) -> Result<(), ConfigError> {
+        let within = |key, value: u64, min: u64, max: u64| {
+            if (min..=max).contains(&value) {
+                return Ok(());
+            }
+            Err(ConfigError::Invalid { key, reason: format!("{value} is not in {min} to {max}") })
+        };
+        let (part, timing) = (&self.part, &self.timing);
+        if let Some(rows) = self.credit.rows {
+            within("credit.rows", rows.into(), 1, CREDIT_ROWS_MAX.into())?;
+        }
+        within("part.rows", part.rows as u64, 1, rollout_storage::PART_ROWS_MAX as u64)?;
+        within("part.bytes", part.bytes as u64, 1, rollout_storage::PART_BYTES_CLOSE as u64)?;
+        within("part.linger_ms", part.linger_ms, 1, 60_000)?;
+        within("timing.self_fence_ms", timing.self_fence_ms, 200, 60_000)?;
+        within("timing.leader_silent_ms", timing.leader_silent_ms, 50, 60_000)?;
+        within("timing.drain_ms", timing.drain_ms, 0, 3_600_000)?;
+        within("timing.probe_ms", timing.probe_ms, 10, 600_000)?;
+        if timing.leader_silent_ms >= timing.self_fence_ms {
+            let reason = format!(
+                "{} must be below timing.self_fence_ms = {}",
+                timing.leader_silent_ms, timing.self_fence_ms
+            );
+            return Err(ConfigError::Invalid { key: "timing.leader_silent_ms", reason });
+        }
+        Ok(())
+    }
+
+    /// Rows that a slot with such an engine may have queued or running.
+    pub fn credit_rows(&self, engine: &EngineConfig) -> u32 {
+        self.credit.rows.unwrap_or(engine.concurrency.saturating_mul(2)).min(CREDIT_ROWS_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = r#"
+        name = "w1"
+        data_dir = "/tmp/w1"
+        endpoints = ["127.0.0.1:7001"]
+        [labels]
+        zone = "a"
+        [tls]
+        insecure_plaintext = true
+        [part]
+        bytes = "2MiB"
+        [[engine]]
+        kind = "mock"
+        slots = 2
+        latency_ms_min = 5
+        latency_ms_max = 500
+        tail = "pareto"
+        [[engine]]
+        kind = "openai"
+        base_url = "http://127.0.0.1:8000"
+    "#;
+
+    #[test]
+    fn a_full_file_is_read() {
+        let config = Config::parse(FULL, "test").unwrap();
+        config.check().unwrap();
+        assert_eq!(config.part.bytes, 2 << 20);
+        assert_eq!(config.engine.len(), 2);
+        assert_eq!(config.engine[0].slots, 2);
+        assert_eq!(config.credit_rows(&config.engine[0]), 128);
+        assert_eq!(config.namespace, "default");
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+        for (text, key, nearest) in [
+            ("naem = 'x'", "naem", "name"),
+            ("[part]\nlinger = 5", "part.linger", "part.linger_ms"),
+            ("[tls]\nca_fil = 'x'", "tls.ca_fil", "tls.ca_file"),
+            (
+                "[[engine]]\nkind='mock'\nlatency_ms_mn=1",
+                "engine.latency_ms_mn",
+                "engine.latency_ms_min",
+            ),
+        ] {
+            let error = Config::parse(text, "w.toml").unwrap_err().to_string();
+            assert!(error.contains(&format!("unknown key {key}")), "{error}");
+            assert!(error.contains(&format!("did you mean {nearest}?")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_another_engine_is_refused() {
+        let text = "[[engine]]\nkind='mock'\nbase_url='http://x'";
+        let error = Config::parse(text, "w.toml").unwrap_err().to_string();
+        assert!(error.contains("unknown key engine.base_url"), "{error}");
+    }
+
+    #[test]
+    fn flags_go_over_the_file() {
+        use clap::Parser;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("w.toml");
+        std::fs::write(&path, FULL).unwrap();
+        let path = path.to_string_lossy().into_owned();
+        let flags = Flags::parse_from([
+            "rollout-worker",
+            "--config",
+            &path,
+            "--name",
+            "w9",
+            "--endpoint",
+            "a:1,b:2",
+        ]);
+        let config = Config::load(&flags).unwrap();
+        assert_eq!(config.name, "w9");
+        assert_eq!(config.endpoints, ["a:1", "b:2"]);
+        assert_eq!(config.data_dir, PathBuf::from("/tmp/w1"));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        type Spoil = fn(&mut Config);
+        let cases: [(&str, Spoil); 5] = [
+            ("name", |c| c.name.clear()),
+            ("tls", |c| c.tls.ca_file = Some("x".into())),
+            ("timing.leader_silent_ms", |c| c.timing.leader_silent_ms = 4000),
+            ("credit.rows", |c| c.credit.rows = Some(0)),
+            ("engine", |c| c.engine.clear()),
+        ];
+        for (key, spoil) in cases {
+            let mut config = Config::parse(FULL, "test").unwrap();
+            spoil(&mut config);
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.starts_with(key), "{key}: {error}");
+        }
+    }
+}

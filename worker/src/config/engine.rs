@@ -1,0 +1,175 @@
+//! Owns: one `[[engine]]` block.
+//!
+//! Invariant: a checked block has what its kind needs, and nothing out of bounds.
+//! Absent: starting the engine.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::ConfigError;
+
+/// Rows that one engine may run at a time.
+const CONCURRENCY_MAX: u32 = 4096;
+
+/// Which engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineKind {
+    /// Deterministic answers, for tests and demonstrations.
+    Mock,
+    /// Any server that speaks the OpenAI HTTP API.
+    Openai,
+}
+
+impl EngineKind {
+    /// The name on the wire and in labels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mock => "mock",
+            Self::Openai => "openai",
+        }
+    }
+}
+
+/// How the mock's latencies are spread between their bounds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tail {
+    /// Evenly.
+    #[default]
+    Uniform,
+    /// Mostly near the lower bound, some near the upper (a bounded Pareto distribution).
+    Pareto,
+}
+
+/// One engine block: so many slots, each with an engine of its own.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineConfig {
+    /// Which engine.
+    pub kind: EngineKind,
+    /// Slots with such an engine.
+    #[serde(default = "one")]
+    pub slots: u32,
+    /// Model URIs that it serves; `"*"` for any.
+    #[serde(default = "any_model")]
+    pub models: Vec<String>,
+    /// Rows that run in it at a time.
+    #[serde(default = "concurrency")]
+    pub concurrency: u32,
+    /// Labels of its slots, over the agent's.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+
+    /// mock: the shortest latency of a row, milliseconds.
+    #[serde(default)]
+    pub latency_ms_min: u64,
+    /// mock: the longest latency of a row, milliseconds.
+    #[serde(default)]
+    pub latency_ms_max: u64,
+    /// mock: which latencies; with the item's id it decides them.
+    #[serde(default)]
+    pub seed: u64,
+    /// mock: how latencies are spread.
+    #[serde(default)]
+    pub tail: Tail,
+    /// mock: the exponent of the Pareto tail; the smaller, the heavier.
+    #[serde(default = "tail_alpha")]
+    pub tail_alpha: f64,
+    /// mock: where a line is appended as each execution starts and finishes.
+    #[serde(default)]
+    pub side_file: Option<PathBuf>,
+    /// mock: row numbers that fail as invalid.
+    #[serde(default)]
+    pub fail_rows: Vec<u64>,
+
+    /// openai: the server, without `/v1`.
+    #[serde(default)]
+    pub base_url: String,
+    /// openai: the environment variable that holds the key.
+    #[serde(default)]
+    pub api_key_env: Option<String>,
+    /// openai: how long one request may take, milliseconds.
+    #[serde(default = "timeout_ms")]
+    pub timeout_ms: u64,
+    /// openai: the model's name at the server, where it differs from the run's.
+    #[serde(default)]
+    pub served_model: Option<String>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn any_model() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+fn concurrency() -> u32 {
+    64
+}
+
+fn tail_alpha() -> f64 {
+    1.2
+}
+
+fn timeout_ms() -> u64 {
+    600_000
+}
+
+impl EngineConfig {
+    /// A block with the defaults of a kind.
+    pub fn new(kind: EngineKind) -> Self {
+        Self {
+            kind,
+            slots: one(),
+            models: any_model(),
+            concurrency: concurrency(),
+            labels: BTreeMap::new(),
+            latency_ms_min: 0,
+            latency_ms_max: 0,
+            seed: 0,
+            tail: Tail::default(),
+            tail_alpha: tail_alpha(),
+            side_file: None,
+            fail_rows: Vec::new(),
+            base_url: String::new(),
+            api_key_env: None,
+            timeout_ms: timeout_ms(),
+            served_model: None,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let invalid = |key, reason: String| Err(ConfigError::Invalid { key, reason });
+        if self.slots == 0 {
+            return invalid("engine.slots", "an engine has at least one slot".into());
+        }
+        if self.concurrency == 0 || self.concurrency > CONCURRENCY_MAX {
+            let reason = format!("{} is not in 1 to {CONCURRENCY_MAX}", self.concurrency);
+            return invalid("engine.concurrency", reason);
+        }
+        if self.models.is_empty() {
+            return invalid("engine.models", "name a model, or \"*\" for any".into());
+        }
+        match self.kind {
+            EngineKind::Mock if self.latency_ms_min > self.latency_ms_max => {
+                let reason = format!("{} is above latency_ms_max", self.latency_ms_min);
+                invalid("engine.latency_ms_min", reason)
+            }
+            EngineKind::Mock if !(self.tail_alpha > 0.0 && self.tail_alpha <= 100.0) => {
+                invalid("engine.tail_alpha", format!("{} is not in 0 to 100", self.tail_alpha))
+            }
+            EngineKind::Openai if !self.base_url.starts_with("http") => {
+                let reason = "the engine openai needs a server, like http://127.0.0.1:8000";
+                invalid("engine.base_url", reason.into())
+            }
+            EngineKind::Openai if self.timeout_ms == 0 => {
+                invalid("engine.timeout_ms", "0 would fail every request".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}

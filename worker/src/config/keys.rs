@@ -1,0 +1,77 @@
+//! Owns: the known keys of the file, and the refusal of all others.
+//!
+//! Invariant: every field of the configuration is listed here, or its use in a file is refused; a test reads a
+//! file with all of them.
+//! Absent: types and bounds.
+
+use toml::{Table, Value};
+
+use super::ConfigError;
+
+const ROOT: &[&str] = &[
+    "name",
+    "namespace",
+    "data_dir",
+    "endpoints",
+    "labels",
+    "tls",
+    "dial_map",
+    "store",
+    "credit",
+    "part",
+    "timing",
+    "cache",
+    "metrics_listen",
+    "address",
+    "engine",
+];
+const BLOCKS: &[(&str, &[&str])] = &[
+    ("tls", &["ca_file", "cert_file", "key_file", "insecure_plaintext"]),
+    ("store", &["urls"]),
+    ("credit", &["rows"]),
+    ("part", &["rows", "bytes", "linger_ms"]),
+    ("timing", &["self_fence_ms", "leader_silent_ms", "drain_ms", "probe_ms"]),
+    ("cache", &["bytes"]),
+];
+const ENGINE: &[&str] = &["kind", "slots", "models", "concurrency", "labels"];
+const MOCK: &[&str] =
+    &["latency_ms_min", "latency_ms_max", "seed", "tail", "tail_alpha", "side_file", "fail_rows"];
+const OPENAI: &[&str] = &["base_url", "api_key_env", "timeout_ms", "served_model"];
+
+/// Refuses the first key that nobody reads.
+pub(super) fn check(table: &Table, origin: &str) -> Result<(), ConfigError> {
+    check_table(table, "", ROOT, origin)?;
+    for (name, known) in BLOCKS {
+        if let Some(Value::Table(block)) = table.get(*name) {
+            check_table(block, &format!("{name}."), known, origin)?;
+        }
+    }
+    let Some(Value::Array(engines)) = table.get("engine") else { return Ok(()) };
+    for engine in engines {
+        let Value::Table(block) = engine else { continue };
+        let own = match block.get("kind").and_then(Value::as_str) {
+            Some("mock") => MOCK,
+            Some("openai") => OPENAI,
+            _ => &[],
+        };
+        check_table(block, "engine.", &[ENGINE, own].concat(), origin)?;
+    }
+    Ok(())
+}
+
+fn check_table(
+    table: &Table,
+    prefix: &str,
+    known: &[&str],
+    origin: &str,
+) -> Result<(), ConfigError> {
+    let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
+    let nearest = known
+        .iter()
+        .map(|candidate| (strsim::jaro_winkler(key, candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.7)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| format!("{prefix}{candidate}"));
+    let key = format!("{prefix}{key}");
+    Err(ConfigError::UnknownKey { origin: origin.to_owned(), key, nearest })
+}

@@ -1,0 +1,41 @@
+//! Owns: byte counts in a configuration, `8388608` or `"8MiB"`.
+//!
+//! Invariant: what does not fit into `usize`, or has an unknown unit, is refused.
+//! Absent: decimal units; `MB` would leave open which one is meant.
+
+use serde::de::{Deserializer, Error, Visitor};
+
+const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("B", 0)];
+
+pub(super) fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    from.deserialize_any(Bytes)
+}
+
+struct Bytes;
+
+impl Visitor<'_> for Bytes {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a number of bytes, or a text like \"8MiB\"")
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<usize, E> {
+        usize::try_from(value).map_err(|_| E::custom("a number of bytes is not negative"))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<usize, E> {
+        usize::try_from(value).map_err(|_| E::custom("too many bytes"))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<usize, E> {
+        let bad =
+            || E::custom(format!("{text:?} is no number of bytes; write 8388608 or \"8MiB\""));
+        let (digits, shift) = UNITS
+            .iter()
+            .find_map(|(unit, shift)| text.strip_suffix(unit).map(|digits| (digits, *shift)))
+            .unwrap_or((text, 0));
+        let value: usize = digits.trim().parse().map_err(|_| bad())?;
+        value.checked_mul(1 << shift).ok_or_else(bad)
+    }
+}

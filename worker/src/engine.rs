@@ -1,0 +1,138 @@
+//! Owns: what an engine is to a slot: it takes one row and gives a completion or a classified failure.
+//!
+//! Invariant: rows are independent; a slot runs up to its concurrency at once and waits for no batch. Dropping the
+//! future of [`Engine::run`] cancels the row.
+//! Absent: attempts, retries, results' ways. An engine knows nothing of the cluster.
+
+mod mock;
+mod openai;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use rollout_proto::v1::FailureClass;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use self::mock::MockEngine;
+use self::openai::OpenAiEngine;
+use crate::config::{EngineConfig, EngineKind};
+use crate::run::RunInfo;
+
+/// What a row asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Prompt {
+    /// A text to go on from.
+    Text(String),
+    /// A conversation, as the OpenAI API writes it.
+    Messages(Vec<Value>),
+}
+
+/// One execution of one row.
+#[derive(Debug, Clone)]
+pub(crate) struct EngineRow {
+    pub(crate) run: Arc<RunInfo>,
+    pub(crate) row: u64,
+    pub(crate) attempt: u64,
+    pub(crate) item_id: [u8; 32],
+    /// The row's JSON object, as it was submitted.
+    pub(crate) body: Bytes,
+}
+
+/// What an engine made of a row; also, as JSON, the row's body in a part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Completion {
+    pub(crate) text: String,
+    pub(crate) finish_reason: String,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) completion_tokens: u64,
+}
+
+/// Why an engine made nothing of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EngineFailure {
+    pub(crate) class: FailureClass,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    /// The engine itself cannot be reached: the slot takes no more rows until a probe succeeds.
+    pub(crate) unreachable: bool,
+}
+
+impl EngineFailure {
+    pub(crate) fn new(class: FailureClass, code: &'static str, message: impl Into<String>) -> Self {
+        Self { class, code, message: message.into(), unreachable: false }
+    }
+
+    pub(crate) fn invalid(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(FailureClass::InvalidRow, code, message)
+    }
+}
+
+pub(crate) trait Engine: Send + Sync {
+    fn run(&self, row: EngineRow) -> BoxFuture<'_, Result<Completion, EngineFailure>>;
+
+    /// Whether rows can be run now; else why not.
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
+}
+
+/// Makes the engine of one slot.
+pub(crate) fn build(config: &EngineConfig) -> anyhow::Result<Arc<dyn Engine>> {
+    Ok(match config.kind {
+        EngineKind::Mock => Arc::new(MockEngine::new(config)?),
+        EngineKind::Openai => Arc::new(OpenAiEngine::new(config)?),
+    })
+}
+
+impl EngineRow {
+    /// Reads the prompt out of the row's body.
+    pub(crate) fn prompt(&self) -> Result<Prompt, EngineFailure> {
+        let body: Map<String, Value> = serde_json::from_slice(&self.body)
+            .map_err(|e| EngineFailure::invalid("ROW_NOT_JSON", format!("the row: {e}")))?;
+        let shape = |message: &str| Err(EngineFailure::invalid("ROW_SHAPE", message));
+        match (body.get("prompt"), body.get("messages")) {
+            (Some(Value::String(text)), None) => Ok(Prompt::Text(text.clone())),
+            (None, Some(Value::Array(messages))) if !messages.is_empty() => {
+                Ok(Prompt::Messages(messages.clone()))
+            }
+            (Some(_), Some(_)) => shape("a row has a prompt or messages, not both"),
+            (None, None) => shape("a row needs a prompt or messages"),
+            (Some(_), None) => shape("the row's prompt is no text"),
+            (None, Some(_)) => shape("the row's messages are no list with a message in it"),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn test_row(run: RunInfo, row: u64, body: &str) -> EngineRow {
+    EngineRow {
+        run: Arc::new(run),
+        row,
+        attempt: 7,
+        item_id: *blake3::hash(body.as_bytes()).as_bytes(),
+        body: Bytes::copy_from_slice(body.as_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_a_prompt_or_messages() {
+        let row = |body: &str| test_row(RunInfo::for_test(1), 0, body).prompt();
+        assert_eq!(row(r#"{"prompt":"a","x":1}"#), Ok(Prompt::Text("a".into())));
+        assert!(matches!(row(r#"{"messages":[{"role":"user"}]}"#), Ok(Prompt::Messages(_))));
+        for bad in [
+            "",
+            "[]",
+            "{}",
+            r#"{"prompt":1}"#,
+            r#"{"messages":[]}"#,
+            r#"{"prompt":"a","messages":[1]}"#,
+        ] {
+            let failure = row(bad).unwrap_err();
+            assert_eq!(failure.class, FailureClass::InvalidRow, "{bad}");
+        }
+    }
+}

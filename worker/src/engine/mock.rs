@@ -1,0 +1,239 @@
+//! Owns: the engine that needs no model: `MOCK:` and the prompt, after a latency drawn from the item's id.
+//!
+//! Invariant: the same item gives the same answer and, with the same seed, the same latency, on every worker and
+//! in every attempt. Where a side file is asked for, each execution leaves one line there when it starts and one
+//! when it finishes, each by a single appending write.
+//! Absent: tokens. Words stand for them.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Context;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use rollout_proto::v1::FailureClass;
+use serde_json::Value;
+
+use super::{Completion, Engine, EngineFailure, EngineRow, Prompt};
+use crate::config::{EngineConfig, Tail};
+
+/// Rows remembered as having failed once already.
+const ONCE_MAX: usize = 65_536;
+
+/// What a prompt can ask for: the text, and the failure it stands for.
+const FAILURES: [(&str, FailureClass, &str); 4] = [
+    ("MOCK_FAIL_INVALID", FailureClass::InvalidRow, "MOCK_INVALID"),
+    ("MOCK_FAIL_TRANSIENT", FailureClass::Transient, "MOCK_TRANSIENT"),
+    ("MOCK_FAIL_OOM", FailureClass::OutOfMemory, "MOCK_OOM"),
+    ("MOCK_FAIL_ENGINE_DIED", FailureClass::EngineDied, "MOCK_ENGINE_DIED"),
+];
+const FAIL_ONCE: &str = "MOCK_FAIL_TRANSIENT_ONCE";
+const HANG: &str = "MOCK_HANG";
+
+pub(super) struct MockEngine {
+    latency_ms: (u64, u64),
+    seed: u64,
+    tail: Tail,
+    alpha: f64,
+    side_file: Option<File>,
+    fail_rows: HashSet<u64>,
+    failed_once: Mutex<HashSet<(u32, u64)>>,
+}
+
+impl MockEngine {
+    pub(super) fn new(config: &EngineConfig) -> anyhow::Result<Self> {
+        let open = |path: &std::path::PathBuf| {
+            let file = OpenOptions::new().create(true).append(true).open(path);
+            file.with_context(|| format!("cannot open the side file {}", path.display()))
+        };
+        Ok(Self {
+            latency_ms: (config.latency_ms_min, config.latency_ms_max),
+            seed: config.seed,
+            tail: config.tail,
+            alpha: config.tail_alpha,
+            side_file: config.side_file.as_ref().map(open).transpose()?,
+            fail_rows: config.fail_rows.iter().copied().collect(),
+            failed_once: Mutex::default(),
+        })
+    }
+
+    /// The row's latency: a number in 0..1 from seed and id, put through the distribution.
+    fn latency(&self, item_id: &[u8; 32]) -> Duration {
+        let (min, max) = self.latency_ms;
+        if max == 0 {
+            return Duration::ZERO;
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.seed.to_le_bytes());
+        hasher.update(item_id);
+        let mut word = [0; 8];
+        word.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+        // 53 bits fill a double exactly.
+        let unit = (u64::from_le_bytes(word) >> 11) as f64 / (1u64 << 53) as f64;
+        let (low, high) = (min.max(1) as f64, max as f64);
+        let ms = match self.tail {
+            Tail::Uniform => min as f64 + unit * (high - min as f64),
+            Tail::Pareto => {
+                let rest = (low / high).powf(self.alpha);
+                low / (1.0 - unit * (1.0 - rest)).powf(1.0 / self.alpha)
+            }
+        };
+        Duration::from_secs_f64(ms.clamp(min as f64, high) / 1000.0)
+    }
+
+    fn note(&self, row: &EngineRow, what: &str) {
+        let Some(mut file) = self.side_file.as_ref() else { return };
+        let line = format!("{} {} {} {what}\n", row.run.number, row.row, row.attempt);
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            tracing::warn!(%error, "cannot write to the side file");
+        }
+    }
+
+    fn failure(&self, row: &EngineRow, prompt: &str) -> Option<EngineFailure> {
+        if self.fail_rows.contains(&row.row) {
+            return Some(EngineFailure::invalid("MOCK_INVALID", "a row of fail_rows"));
+        }
+        if prompt.contains(FAIL_ONCE) {
+            let mut once = self.failed_once.lock();
+            let first = once.len() < ONCE_MAX && once.insert((row.run.number, row.row));
+            let failure =
+                || EngineFailure::new(FailureClass::Transient, "MOCK_TRANSIENT", "fails once");
+            return first.then(failure);
+        }
+        let (text, class, code) = FAILURES.iter().find(|(text, ..)| prompt.contains(text))?;
+        Some(EngineFailure::new(*class, code, format!("the prompt contains {text}")))
+    }
+
+    async fn answer(&self, row: EngineRow) -> Result<Completion, EngineFailure> {
+        self.note(&row, "started");
+        let prompt = match row.prompt()? {
+            Prompt::Text(text) => text,
+            Prompt::Messages(messages) => last_user_text(&messages)?,
+        };
+        if prompt.contains(HANG) {
+            std::future::pending::<()>().await;
+        }
+        let latency = self.latency(&row.item_id);
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
+        let failure = self.failure(&row, &prompt);
+        self.note(&row, "finished");
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let text = format!("MOCK:{prompt}");
+        Ok(Completion {
+            prompt_tokens: words(&prompt),
+            completion_tokens: words(&text),
+            finish_reason: "stop".to_owned(),
+            text,
+        })
+    }
+}
+
+impl Engine for MockEngine {
+    fn run(&self, row: EngineRow) -> BoxFuture<'_, Result<Completion, EngineFailure>> {
+        self.answer(row).boxed()
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        futures::future::ready(Ok(())).boxed()
+    }
+}
+
+fn words(text: &str) -> u64 {
+    text.split_whitespace().count() as u64
+}
+
+/// The content of the last message of a user: a text, or the texts of its parts.
+fn last_user_text(messages: &[Value]) -> Result<String, EngineFailure> {
+    let last = messages.iter().rev().find(|m| m.get("role") == Some(&Value::from("user")));
+    match last.and_then(|message| message.get("content")) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Array(parts)) => {
+            Ok(parts.iter().filter_map(|p| p.get("text").and_then(Value::as_str)).collect())
+        }
+        _ => Err(EngineFailure::invalid("ROW_SHAPE", "no message of a user has a content")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::EngineKind;
+    use crate::engine::test_row;
+    use crate::run::RunInfo;
+
+    fn engine(change: impl FnOnce(&mut EngineConfig)) -> MockEngine {
+        let mut config = EngineConfig::new(EngineKind::Mock);
+        change(&mut config);
+        MockEngine::new(&config).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_the_prompt_behind_mock() {
+        let engine = engine(|_| {});
+        let row = test_row(RunInfo::for_test(1), 0, r#"{"prompt":"two words"}"#);
+        let done = engine.run(row).await.unwrap();
+        assert_eq!(done.text, "MOCK:two words");
+        assert_eq!((done.prompt_tokens, done.completion_tokens), (2, 2));
+        let body = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c d"}]}"#;
+        let done = engine.run(test_row(RunInfo::for_test(1), 0, body)).await.unwrap();
+        assert_eq!((done.text.as_str(), done.finish_reason.as_str()), ("MOCK:c d", "stop"));
+    }
+
+    #[tokio::test]
+    async fn a_prompt_can_ask_for_each_failure() {
+        let engine = engine(|c| c.fail_rows = vec![9]);
+        for (text, class, _) in FAILURES {
+            let row = test_row(RunInfo::for_test(1), 0, &format!(r#"{{"prompt":"x {text}"}}"#));
+            assert_eq!(engine.run(row).await.unwrap_err().class, class);
+        }
+        let row = test_row(RunInfo::for_test(1), 9, r#"{"prompt":"x"}"#);
+        assert_eq!(engine.run(row).await.unwrap_err().class, FailureClass::InvalidRow);
+        let once = test_row(RunInfo::for_test(1), 1, &format!(r#"{{"prompt":"{FAIL_ONCE}"}}"#));
+        assert_eq!(engine.run(once.clone()).await.unwrap_err().class, FailureClass::Transient);
+        assert!(engine.run(once).await.is_ok());
+    }
+
+    #[test]
+    fn latencies_are_within_bounds_and_the_same_every_time() {
+        for tail in [Tail::Uniform, Tail::Pareto] {
+            let engine = || {
+                engine(|c| {
+                    (c.latency_ms_min, c.latency_ms_max) = (5, 500);
+                    (c.seed, c.tail) = (3, tail);
+                })
+            };
+            let (one, two) = (engine(), engine());
+            let mut all: Vec<u128> = (0..2000u32)
+                .map(|i| {
+                    let id = *blake3::hash(&i.to_le_bytes()).as_bytes();
+                    assert_eq!(one.latency(&id), two.latency(&id));
+                    one.latency(&id).as_millis()
+                })
+                .collect();
+            all.sort_unstable();
+            assert!(all[0] >= 5 && all[1999] <= 500);
+            let median = all[1000];
+            match tail {
+                Tail::Uniform => assert!((200..300).contains(&median), "{median}"),
+                Tail::Pareto => assert!(median < 15 && all[1980] > 100, "{median} {}", all[1980]),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn executions_leave_their_lines_in_the_side_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("side");
+        let engine = engine(|c| c.side_file = Some(path.clone()));
+        engine.run(test_row(RunInfo::for_test(4), 2, r#"{"prompt":"x"}"#)).await.unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "4 2 7 started\n4 2 7 finished\n");
+    }
+}

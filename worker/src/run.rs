@@ -1,0 +1,155 @@
+//! Owns: what a worker must know of a run: model, sampling, store.
+//!
+//! Invariant: the leader is asked once for a run, whatever the number of slots and rows; a bounded number is kept,
+//! the ones asked for first forgotten first.
+//! Absent: the run's state; grants say what is to be done.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use rollout_proto::v1;
+use serde_json::{Map, Value};
+use tokio::sync::Mutex;
+
+const RUNS_MAX: usize = 256;
+
+/// What rows of a run have in common.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RunInfo {
+    pub(crate) number: u32,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) model: String,
+    /// Exactly the fields that were set.
+    pub(crate) sampling: Map<String, Value>,
+    /// Empty: the cluster's.
+    pub(crate) store_url: String,
+}
+
+/// A run cannot be had.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum RunError {
+    /// The cluster knows no such run: its rows are nobody's any more.
+    #[error("run {run} is gone: {reason}")]
+    Gone { run: u32, reason: String },
+    /// The run asks for what no worker understands.
+    #[error("run {run}: {reason}")]
+    Unusable { run: u32, reason: String },
+    /// Nobody answered; ask again.
+    #[error("run {run}: {reason}")]
+    Unavailable { run: u32, reason: String },
+}
+
+impl RunInfo {
+    pub(crate) fn from_wire(answer: v1::GetRunResponse) -> Result<Self, RunError> {
+        let run = answer.run;
+        let unusable = |reason: String| RunError::Unusable { run, reason };
+        let spec = answer.spec.ok_or_else(|| unusable("it has no spec".to_owned()))?;
+        let sampling = match spec.sampling_json.trim() {
+            "" => Map::new(),
+            json => serde_json::from_str(json)
+                .map_err(|error| unusable(format!("its sampling is no JSON object: {error}")))?,
+        };
+        let engine = spec.engine.unwrap_or_default();
+        Ok(Self {
+            number: run,
+            namespace: answer.namespace,
+            name: answer.name,
+            model: engine.model,
+            sampling,
+            store_url: spec.store_url,
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_test(number: u32) -> Self {
+        Self {
+            number,
+            namespace: "default".to_owned(),
+            name: format!("run-{number}"),
+            model: "m".to_owned(),
+            sampling: Map::new(),
+            store_url: String::new(),
+        }
+    }
+}
+
+/// Asks the leader for a run.
+pub(crate) type FetchRun =
+    Box<dyn Fn(u32) -> BoxFuture<'static, Result<RunInfo, RunError>> + Send + Sync>;
+
+pub(crate) struct Runs {
+    fetch: FetchRun,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    runs: HashMap<u32, Arc<RunInfo>>,
+    order: VecDeque<u32>,
+}
+
+impl Runs {
+    pub(crate) fn new(fetch: FetchRun) -> Self {
+        Self { fetch, known: Mutex::default() }
+    }
+
+    pub(crate) async fn get(&self, run: u32) -> Result<Arc<RunInfo>, RunError> {
+        // Held while the leader is asked: whoever else wants a run would ask the same leader.
+        let mut known = self.known.lock().await;
+        if let Some(info) = known.runs.get(&run) {
+            return Ok(info.clone());
+        }
+        let info = Arc::new((self.fetch)(run).await?);
+        if known.order.len() >= RUNS_MAX
+            && let Some(oldest) = known.order.pop_front()
+        {
+            known.runs.remove(&oldest);
+        }
+        known.order.push_back(run);
+        known.runs.insert(run, info.clone());
+        Ok(info)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_leader_is_asked_once_for_a_run_and_again_after_a_failure() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let runs = Runs::new(Box::new(move |run| {
+            let nth = count.fetch_add(1, Ordering::SeqCst);
+            async move {
+                match nth {
+                    0 => Err(RunError::Unavailable { run, reason: "no leader".into() }),
+                    _ => Ok(RunInfo::for_test(run)),
+                }
+            }
+            .boxed()
+        }));
+        assert!(runs.get(1).await.is_err());
+        let (one, two) = tokio::join!(runs.get(1), runs.get(1));
+        assert_eq!(one.unwrap(), two.unwrap());
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn sampling_must_be_an_object() {
+        let answer = |json: &str| v1::GetRunResponse {
+            run: 1,
+            spec: Some(v1::RunSpec { sampling_json: json.into(), ..Default::default() }),
+            ..Default::default()
+        };
+        assert!(RunInfo::from_wire(answer("")).unwrap().sampling.is_empty());
+        assert_eq!(RunInfo::from_wire(answer(r#"{"n":1}"#)).unwrap().sampling.len(), 1);
+        assert!(matches!(RunInfo::from_wire(answer("[]")), Err(RunError::Unusable { .. })));
+    }
+}

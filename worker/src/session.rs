@@ -1,0 +1,188 @@
+//! Owns: the worker's registration: the store's probe, the session, and one stream after the other to whoever leads.
+//!
+//! Invariant: the session's number and the highest epoch are on disk before anything else is done with them. A
+//! leader that is gone is left within milliseconds; rows go on meanwhile.
+//! Absent: work. Slots are told when they can reach a leader.
+
+mod register;
+mod stream;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rollout_proto::v1::ClusterHeader;
+use rollout_proto::{Client, ClientError, ErrorCode, RpcError};
+use tokio::sync::{Notify, mpsc, watch};
+
+use self::stream::StreamEnd;
+use crate::agent::AgentError;
+use crate::backoff::Backoff;
+use crate::config::{Config, EngineConfig};
+use crate::disk::{DataDir, WorkerState};
+use crate::fence::FenceKeeper;
+use crate::slot::{Book, SlotCommand};
+use crate::stores::Stores;
+
+/// How the session reaches a slot.
+pub(crate) struct SlotLink {
+    pub(crate) engine: EngineConfig,
+    pub(crate) commands: mpsc::Sender<SlotCommand>,
+    pub(crate) book: Arc<Mutex<Book>>,
+    pub(crate) ineligible: watch::Receiver<Option<String>>,
+}
+
+pub(crate) struct Session {
+    pub(crate) config: Arc<Config>,
+    pub(crate) client: Client,
+    pub(crate) disk: Arc<DataDir>,
+    pub(crate) state: WorkerState,
+    /// Drawn when the process started.
+    pub(crate) instance: u64,
+    pub(crate) slots: Vec<SlotLink>,
+    pub(crate) stores: Arc<Stores>,
+    pub(crate) fence: FenceKeeper,
+    /// Told when a slot becomes able, or unable, to take work.
+    pub(crate) eligibility: Arc<Notify>,
+    /// Told that the leader wants this worker to stop, within that time.
+    pub(crate) drain: mpsc::Sender<Duration>,
+    /// The session's number for whoever ends it; 0: none.
+    pub(crate) current: Arc<AtomicU64>,
+    pub(crate) link: Link,
+}
+
+/// What the leader decided when the worker registered.
+#[derive(Debug, Clone)]
+pub(crate) struct Link {
+    registered: bool,
+    heartbeat: Duration,
+    self_fence: Duration,
+    /// Why the cluster's store cannot be used.
+    store_reason: Option<String>,
+    /// Whether each slot was registered as able.
+    eligible: Vec<bool>,
+}
+
+impl Link {
+    pub(crate) fn new() -> Self {
+        Self {
+            registered: false,
+            heartbeat: Duration::from_millis(500),
+            self_fence: Duration::ZERO,
+            store_reason: None,
+            eligible: Vec::new(),
+        }
+    }
+}
+
+impl Session {
+    /// Keeps the worker registered and connected; returns only with what no retry can mend.
+    pub(crate) async fn run(mut self) -> AgentError {
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(250));
+        loop {
+            if !self.link.registered
+                && let Err(error) = self.register().await
+            {
+                return error;
+            }
+            let (member, channel) = match self.client.leader_channel().await {
+                Ok(found) => found,
+                Err(error) => {
+                    if let Some(fatal) = fatal(&error) {
+                        return fatal;
+                    }
+                    tracing::warn!(%error, "no leader");
+                    backoff.sleep().await;
+                    continue;
+                }
+            };
+            let stream = self.stream(&member, channel).await;
+            for slot in &self.slots {
+                // A slot that has ended needs to know nothing.
+                let _ = slot.commands.send(SlotCommand::Offline).await;
+            }
+            metrics::counter!("rollout_worker_streams_ended_total").increment(1);
+            let (end, served) = match stream {
+                Ok(ended) => ended,
+                Err(error) => return error,
+            };
+            if served {
+                backoff.reset();
+            }
+            match end {
+                StreamEnd::Other(leader) => {
+                    tracing::info!(old = %member, new = %leader, "another member leads");
+                    self.client.leader_failed(&member.addr);
+                }
+                StreamEnd::Reregister => self.link.registered = false,
+                StreamEnd::Refused(error) => {
+                    tracing::warn!(%error, leader = %member, "the leader ended the stream");
+                    self.refused(&error, &member.addr);
+                    backoff.sleep().await;
+                }
+                StreamEnd::Broken(reason) => {
+                    tracing::warn!(reason, leader = %member, "the stream broke");
+                    self.client.leader_failed(&member.addr);
+                    backoff.sleep().await;
+                }
+            }
+        }
+    }
+
+    fn refused(&mut self, error: &RpcError, addr: &str) {
+        match error.code {
+            ErrorCode::SessionUnknown | ErrorCode::WorkerNotEligible => {
+                self.link.registered = false;
+            }
+            _ => self.client.leader_failed(addr),
+        }
+    }
+
+    /// Judges an answer by its header, and keeps a new epoch on disk before the answer is used.
+    async fn observe(&mut self, header: Option<&ClusterHeader>) -> Result<(), Observed> {
+        if let Some(header) = header {
+            self.client.observe(header).map_err(Observed::Refused)?;
+        }
+        let (epoch, cluster_id) = (self.client.coord_epoch(), self.client.cluster_id());
+        if epoch <= self.state.coord_epoch && cluster_id == self.state.cluster_id {
+            return Ok(());
+        }
+        tracing::info!(coord_epoch = epoch, "a new epoch");
+        metrics::gauge!("rollout_worker_coord_epoch").set(epoch as f64);
+        self.state.coord_epoch = epoch;
+        self.state.cluster_id = cluster_id;
+        self.save().await.map_err(Observed::Fatal)
+    }
+
+    async fn save(&self) -> Result<(), AgentError> {
+        let (disk, state) = (self.disk.clone(), self.state.clone());
+        let saved = tokio::task::spawn_blocking(move || disk.save(&state)).await;
+        match saved {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(AgentError::Disk(error.to_string())),
+            Err(error) => Err(AgentError::Disk(error.to_string())),
+        }
+    }
+
+    fn set_session(&mut self, session: u64) {
+        self.state.session = session;
+        self.current.store(session, Ordering::Release);
+    }
+}
+
+/// Why an answer is not used.
+enum Observed {
+    Refused(RpcError),
+    Fatal(AgentError),
+}
+
+/// An error that only a person can mend; the process ends with it.
+fn fatal(error: &ClientError) -> Option<AgentError> {
+    match error.code() {
+        Some(ErrorCode::OtherCluster | ErrorCode::UnsupportedVersion) => {
+            Some(AgentError::Cluster(error.to_string()))
+        }
+        _ => None,
+    }
+}

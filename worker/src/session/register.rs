@@ -1,0 +1,172 @@
+//! Owns: the probe of the store, and the registration with all that this process still holds.
+//!
+//! Invariant: whatever is registered as held was read from the slots while none of them could be granted more;
+//! what the leader dropped is dropped before the next stream.
+//! Absent: giving up. Only what a person must mend ends it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use rollout_proto::{Client, ClientError, ErrorCode, services, v1};
+
+use super::{Session, fatal};
+use crate::agent::AgentError;
+use crate::backoff::Backoff;
+use crate::held::Named;
+use crate::slot::{SlotCommand, to_wire};
+use crate::stores::Stores;
+
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Session {
+    /// Registers, however long it takes.
+    pub(super) async fn register(&mut self) -> Result<(), AgentError> {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        loop {
+            match self.try_register().await {
+                Ok(()) => return Ok(()),
+                Err(Failed::Fatal(error)) => return Err(error),
+                Err(Failed::Call(error)) => {
+                    if let Some(fatal) = fatal(&error) {
+                        return Err(fatal);
+                    }
+                    let taken = error.code() == Some(ErrorCode::WorkerNameTaken);
+                    tracing::error!(%error, name = self.config.name, taken, "cannot register");
+                }
+            }
+            backoff.sleep().await;
+        }
+    }
+
+    async fn try_register(&mut self) -> Result<(), Failed> {
+        self.link.store_reason = probe(&self.client, &self.stores).await.map_err(Failed::Call)?;
+        if let Some(reason) = &self.link.store_reason {
+            tracing::error!(reason, "this worker can take no work");
+        }
+        let request = self.request();
+        let eligible = request.slots.iter().map(|slot| slot.ineligible.is_empty()).collect();
+        let sent = Arc::new(Mutex::new(Instant::now()));
+        let answer = self
+            .client
+            .with_leader("register", |channel| {
+                let (request, sent) = (request.clone(), sent.clone());
+                *sent.lock() = Instant::now();
+                async move { services::worker(channel).register(request).await }
+            })
+            .await
+            .map_err(Failed::Call)?;
+        tracing::info!(
+            session = answer.session,
+            resumed = answer.resumed,
+            held = request.held.len(),
+            dropped = answer.dropped.len(),
+            "registered"
+        );
+        self.set_session(answer.session);
+        self.state.coord_epoch = self.client.coord_epoch();
+        self.state.cluster_id = self.client.cluster_id();
+        self.save().await.map_err(Failed::Fatal)?;
+        self.stores.set_cluster(&answer.store_url);
+        self.link.heartbeat = match answer.heartbeat_ms {
+            0 => Duration::from_millis(500),
+            ms => Duration::from_millis(u64::from(ms).clamp(10, 10_000)),
+        };
+        let configured = self.config.timing.self_fence_ms;
+        self.link.self_fence = Duration::from_millis(match answer.self_fence_ms {
+            0 => configured,
+            ms => configured.min(ms.into()),
+        });
+        self.link.eligible = eligible;
+        self.link.registered = true;
+        self.fence.answered(*sent.lock(), self.link.self_fence);
+        let dropped = Arc::new(Named::new(answer.dropped));
+        if !dropped.is_empty() {
+            for slot in &self.slots {
+                // A slot that has ended holds nothing.
+                let _ = slot.commands.send(SlotCommand::Gone(dropped.clone())).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Resolves with whether the store, which could not be used, can be used now.
+    pub(super) fn store_usable(&self) -> BoxFuture<'static, bool> {
+        let (client, stores) = (self.client.clone(), self.stores.clone());
+        async move { matches!(probe(&client, &stores).await, Ok(None)) }.boxed()
+    }
+
+    fn request(&self) -> v1::RegisterRequest {
+        let config = &self.config;
+        let slots = self.slots.iter().enumerate().map(|(index, slot)| {
+            let mut labels: HashMap<String, String> = config.labels.clone().into_iter().collect();
+            labels.extend(slot.engine.labels.clone());
+            let own = slot.ineligible.borrow().clone();
+            v1::SlotOffer {
+                slot: index as u32,
+                models: slot.engine.models.clone(),
+                tasks: vec!["generate".to_owned()],
+                labels,
+                engine: slot.engine.kind.name().to_owned(),
+                ineligible: shortened(self.link.store_reason.clone().or(own).unwrap_or_default()),
+            }
+        });
+        let held: Vec<_> = self.slots.iter().map(|slot| slot.book.lock().held()).collect();
+        let versions = [("agent".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
+        v1::RegisterRequest {
+            namespace: config.namespace.clone(),
+            name: config.name.clone(),
+            instance: self.instance,
+            resume_session: self.state.session,
+            coord_epoch_seen: self.client.coord_epoch(),
+            cluster_id: self.client.cluster_id(),
+            slots: slots.collect(),
+            held: to_wire(&held),
+            address: config.address.clone(),
+            versions: versions.into_iter().collect(),
+            stores: self.stores.urls().to_vec(),
+        }
+    }
+}
+
+pub(super) enum Failed {
+    Call(ClientError),
+    Fatal(AgentError),
+}
+
+/// Why the cluster's store cannot be used, if it cannot: an object that a member wrote must be readable here.
+async fn probe(client: &Client, stores: &Stores) -> Result<Option<String>, ClientError> {
+    let probe = client
+        .with_leader("probe", |channel| async move {
+            services::worker(channel).probe(v1::ProbeRequest {}).await
+        })
+        .await?;
+    Ok(read_probe(stores, probe).await.err())
+}
+
+async fn read_probe(stores: &Stores, probe: v1::ProbeResponse) -> Result<(), String> {
+    let url = probe.store_url;
+    let reason = |error: String| format!("the store {url} cannot be read here: {error}");
+    stores.set_cluster(&url);
+    let store = stores.get("").map_err(|error| reason(error.to_string()))?;
+    let Some(blob) = probe.probe else { return Ok(()) };
+    let digest = <[u8; 32]>::try_from(&blob.digest[..])
+        .map_err(|_| reason("the probe has no digest".to_owned()))?;
+    match tokio::time::timeout(PROBE_TIMEOUT, store.get(&blob.key, &digest)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(reason(error.to_string())),
+        Err(_) => Err(reason(format!("no answer in {} s", PROBE_TIMEOUT.as_secs()))),
+    }
+}
+
+/// The ledger takes no longer texts.
+fn shortened(mut text: String) -> String {
+    if text.len() > 512 {
+        let end = (0..=512).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+    }
+    text
+}

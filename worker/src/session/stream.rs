@@ -1,0 +1,313 @@
+//! Owns: one stream to one leader, from its first heartbeat to its end.
+//!
+//! Invariant: no message of an older epoch is acted upon. Rows may be started only as long as an answered heartbeat
+//! vouches for; a leader that falls silent is left as soon as another member is known to lead.
+//! Absent: what follows the end; the session decides.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, pending};
+use rollout_proto::v1::leader_message::Kind;
+use rollout_proto::{MemberRef, RpcError, services, v1};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use super::{Observed, Session};
+use crate::agent::AgentError;
+use crate::held::Named;
+use crate::slot::{SlotCommand, Uplink, to_wire};
+
+/// Messages that may wait for the network.
+const OUTBOX: usize = 512;
+/// Heartbeats without an answer after which the stream is given up, whoever leads.
+const UNANSWERED_MAX: usize = 32;
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+const QUIESCE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a stream ended.
+#[derive(Debug)]
+pub(super) enum StreamEnd {
+    /// The connection is gone, or what came over it cannot be believed.
+    Broken(String),
+    /// The leader closed it and said why.
+    Refused(RpcError),
+    /// Somebody else leads.
+    Other(MemberRef),
+    /// The worker has something new to register.
+    Reregister,
+}
+
+/// The state of one stream.
+struct Live {
+    uplink: Uplink,
+    leader: MemberRef,
+    /// Heartbeats without an answer, and when each was sent.
+    unanswered: VecDeque<(u64, Instant)>,
+    last_heartbeat: u64,
+    /// Looks for another leader while this one is silent.
+    search: Option<BoxFuture<'static, MemberRef>>,
+    /// Lets the slots come to rest before the worker registers anew.
+    rest: Option<BoxFuture<'static, ()>>,
+    /// Asks whether the store, which could not be used, can be used now.
+    probe: Option<BoxFuture<'static, bool>>,
+    served: bool,
+}
+
+impl Session {
+    /// Serves one stream; says why it ended, and whether a heartbeat was answered on it.
+    pub(super) async fn stream(
+        &mut self,
+        leader: &MemberRef,
+        channel: Channel,
+    ) -> Result<(StreamEnd, bool), AgentError> {
+        let (messages, queue) = mpsc::channel(OUTBOX);
+        let uplink = Uplink {
+            messages,
+            session: self.state.session,
+            client: self.client.clone(),
+            eligible: false,
+        };
+        let mut live = Live {
+            uplink,
+            leader: leader.clone(),
+            unanswered: VecDeque::new(),
+            last_heartbeat: 0,
+            search: None,
+            rest: None,
+            probe: None,
+            served: false,
+        };
+        self.heartbeat(&mut live);
+        let mut incoming = match self.open(&mut live, channel, queue).await {
+            Ok(incoming) => incoming,
+            Err(end) => return Ok((end, false)),
+        };
+        tracing::info!(leader = %leader, session = self.state.session, "connected");
+        for (slot, eligible) in self.slots.iter().zip(&self.link.eligible) {
+            let uplink = Uplink { eligible: *eligible, ..live.uplink.clone() };
+            // A slot that has ended sends nothing.
+            let _ = slot.commands.send(SlotCommand::Online(uplink)).await;
+        }
+        let end = self.serve(&mut live, &mut incoming).await?;
+        Ok((end, live.served))
+    }
+
+    async fn open(
+        &self,
+        live: &mut Live,
+        channel: Channel,
+        queue: mpsc::Receiver<v1::WorkerMessage>,
+    ) -> Result<Streaming<v1::LeaderMessage>, StreamEnd> {
+        let mut worker = services::worker(channel);
+        let open = timeout(OPEN_TIMEOUT, worker.work(ReceiverStream::new(queue)));
+        let silent = self.search(&live.leader);
+        tokio::select! {
+            opened = open => match opened {
+                Ok(Ok(response)) => Ok(response.into_inner()),
+                Ok(Err(status)) => Err(ended(&status)),
+                Err(_) => Err(StreamEnd::Broken("it could not be opened in time".to_owned())),
+            },
+            other = silent => Err(StreamEnd::Other(other)),
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        live: &mut Live,
+        incoming: &mut Streaming<v1::LeaderMessage>,
+    ) -> Result<StreamEnd, AgentError> {
+        let mut heartbeats = interval(self.link.heartbeat);
+        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        heartbeats.reset();
+        let eligibility = self.eligibility.clone();
+        let probe_every = Duration::from_millis(self.config.timing.probe_ms);
+        let mut probe = interval(probe_every);
+        probe.reset();
+        loop {
+            tokio::select! {
+                message = incoming.message() => match message {
+                    Ok(Some(message)) => {
+                        if let Some(end) = self.message(live, message).await? {
+                            return Ok(end);
+                        }
+                    }
+                    Ok(None) => return Ok(StreamEnd::Broken("the leader closed it".to_owned())),
+                    Err(status) => return Ok(ended(&status)),
+                },
+                _ = heartbeats.tick() => {
+                    self.heartbeat(live);
+                    if live.unanswered.len() > UNANSWERED_MAX {
+                        return Ok(StreamEnd::Broken("the leader is silent".to_owned()));
+                    }
+                    let first = live.unanswered.front().is_some_and(|(seq, _)| *seq < live.last_heartbeat);
+                    if first && live.search.is_none() {
+                        live.search = Some(self.search_after_silence(live));
+                    }
+                }
+                other = ready(&mut live.search) => return Ok(StreamEnd::Other(other)),
+                () = eligibility.notified(), if live.rest.is_none() => {
+                    live.rest = Some(self.quiesce());
+                }
+                _ = probe.tick(), if self.link.store_reason.is_some() && live.probe.is_none() => {
+                    live.probe = Some(self.store_usable());
+                }
+                usable = ready(&mut live.probe) => {
+                    live.probe = None;
+                    if usable && live.rest.is_none() {
+                        live.rest = Some(self.quiesce());
+                    }
+                }
+                () = ready(&mut live.rest) => return Ok(StreamEnd::Reregister),
+            }
+        }
+    }
+
+    async fn message(
+        &mut self,
+        live: &mut Live,
+        message: v1::LeaderMessage,
+    ) -> Result<Option<StreamEnd>, AgentError> {
+        match self.observe(message.header.as_ref()).await {
+            Ok(()) => {}
+            Err(Observed::Refused(error)) => return Ok(Some(StreamEnd::Broken(error.to_string()))),
+            Err(Observed::Fatal(error)) => return Err(error),
+        }
+        match message.kind {
+            Some(Kind::Heartbeat(answer)) => self.heartbeat_answered(live, answer.seq),
+            Some(Kind::Exchange(answer)) => {
+                let Some(slot) = self.slots.get(answer.slot as usize) else {
+                    return Ok(Some(StreamEnd::Broken(format!(
+                        "an answer to slot {}",
+                        answer.slot
+                    ))));
+                };
+                // A slot answers for two exchanges at most, so its queue is full only when it hangs.
+                if slot.commands.try_send(SlotCommand::Answer(answer)).is_err() {
+                    return Ok(Some(StreamEnd::Broken("a slot does not follow".to_owned())));
+                }
+            }
+            Some(Kind::Revoke(revoke)) => {
+                tracing::info!(reason = revoke.reason, "rows are revoked");
+                let named = Arc::new(Named::new(revoke.rows));
+                for slot in &self.slots {
+                    let gone = SlotCommand::Gone(named.clone());
+                    if let Err(TrySendError::Full(_)) = slot.commands.try_send(gone) {
+                        return Ok(Some(StreamEnd::Broken("a slot does not follow".to_owned())));
+                    }
+                }
+            }
+            Some(Kind::Drain(drain)) => {
+                tracing::info!(reason = drain.reason, "the leader asks for a drain");
+                let within = match drain.deadline_ms {
+                    0 => self.config.timing.drain_ms,
+                    ms => ms,
+                };
+                // Full: a drain is under way already.
+                let _ = self.drain.try_send(Duration::from_millis(within));
+            }
+            None => tracing::debug!("a message of a kind that this version does not know"),
+        }
+        Ok(None)
+    }
+
+    fn heartbeat(&self, live: &mut Live) {
+        let mut started = Vec::with_capacity(self.slots.len());
+        let (mut busy, mut unsettled) = (0, 0);
+        for slot in &self.slots {
+            let book = slot.book.lock();
+            busy += book.busy();
+            let held = book.started();
+            unsettled += held.len();
+            started.push(held);
+        }
+        metrics::gauge!("rollout_worker_rows_busy").set(busy as f64);
+        metrics::gauge!("rollout_worker_rows_started").set(unsettled as f64);
+        metrics::gauge!("rollout_worker_fenced").set(if self.fence.is_open() { 0.0 } else { 1.0 });
+        live.last_heartbeat += 1;
+        let seq = live.last_heartbeat;
+        let heartbeat = v1::Heartbeat { seq, started: to_wire(&started) };
+        // Also where it does not fit into the stream: that, too, is a heartbeat without an answer.
+        live.uplink.post(v1::worker_message::Kind::Heartbeat(heartbeat));
+        live.unanswered.push_back((seq, Instant::now()));
+    }
+
+    fn heartbeat_answered(&self, live: &mut Live, seq: u64) {
+        while let Some((first, sent)) = live.unanswered.front().copied() {
+            if first > seq {
+                break;
+            }
+            live.unanswered.pop_front();
+            if first == seq {
+                self.fence.answered(sent, self.link.self_fence);
+                metrics::histogram!("rollout_worker_heartbeat_seconds")
+                    .record(sent.elapsed().as_secs_f64());
+            }
+        }
+        live.served = true;
+        live.search = None;
+    }
+
+    /// Resolves when another member leads; asks only after the leader was silent for long enough.
+    fn search(&self, leader: &MemberRef) -> BoxFuture<'static, MemberRef> {
+        let (client, leader) = (self.client.clone(), leader.clone());
+        let silent = Duration::from_millis(self.config.timing.leader_silent_ms);
+        async move {
+            tokio::time::sleep(silent).await;
+            tracing::warn!(leader = %leader, "the leader is silent, looking for another");
+            client.other_leader(&leader).await
+        }
+        .boxed()
+    }
+
+    /// The same, counted from the oldest heartbeat without an answer.
+    fn search_after_silence(&self, live: &Live) -> BoxFuture<'static, MemberRef> {
+        let (client, leader) = (self.client.clone(), live.leader.clone());
+        let silent = Duration::from_millis(self.config.timing.leader_silent_ms);
+        let since = live.unanswered.front().map_or_else(Instant::now, |(_, sent)| *sent);
+        async move {
+            tokio::time::sleep_until((since + silent).into()).await;
+            tracing::warn!(leader = %leader, "the leader is silent, looking for another");
+            client.other_leader(&leader).await
+        }
+        .boxed()
+    }
+
+    /// Resolves once no slot waits for rows, so that none is granted any while the worker registers. What is not
+    /// answered in time goes out again afterwards.
+    fn quiesce(&self) -> BoxFuture<'static, ()> {
+        let commands: Vec<_> = self.slots.iter().map(|slot| slot.commands.clone()).collect();
+        let rest = async move {
+            let mut quiet = Vec::new();
+            for slot in commands {
+                let (done, rest) = oneshot::channel();
+                // A slot that has ended is at rest.
+                let _ = slot.send(SlotCommand::Quiesce(done)).await;
+                quiet.push(rest);
+            }
+            futures::future::join_all(quiet).await;
+        };
+        timeout(QUIESCE_TIMEOUT, rest).map(|_| ()).boxed()
+    }
+}
+
+/// What a future gives, if there is one.
+async fn ready<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => pending().await,
+    }
+}
+
+fn ended(status: &tonic::Status) -> StreamEnd {
+    if rollout_proto::ConnectError::find(status).is_some() {
+        return StreamEnd::Broken(status.message().to_owned());
+    }
+    StreamEnd::Refused(RpcError::from_status(status))
+}

@@ -1,0 +1,99 @@
+//! Owns: which rows a slot holds, and how far each has come. The session reads it for heartbeats and registrations.
+//!
+//! Invariant: a row is in at most one of the three sets; it leaves the last one only when the leader has answered
+//! for it or taken it back.
+//! Absent: rows' contents.
+
+use rollout_proto::v1;
+
+use crate::held::{Held, Lease, Named};
+
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    queued: Held,
+    running: Held,
+    /// Finished, failed or given back, and not answered for.
+    ended: Held,
+}
+
+impl Book {
+    pub(super) fn queue(&mut self, lease: Lease, row: u64) -> bool {
+        !self.running.contains(lease, row)
+            && !self.ended.contains(lease, row)
+            && self.queued.insert(lease, row)
+    }
+
+    pub(super) fn start(&mut self, lease: Lease, row: u64) {
+        self.queued.remove(lease, row);
+        self.running.insert(lease, row);
+    }
+
+    pub(super) fn end(&mut self, lease: Lease, row: u64) {
+        self.queued.remove(lease, row);
+        self.running.remove(lease, row);
+        self.ended.insert(lease, row);
+    }
+
+    pub(super) fn settle(&mut self, rows: &Held) {
+        for (lease, row) in rows.iter() {
+            self.ended.remove(lease, row);
+        }
+    }
+
+    pub(super) fn is_ended(&self, lease: Lease, row: u64) -> bool {
+        self.ended.contains(lease, row)
+    }
+
+    pub(super) fn is_queued(&self, lease: Lease, row: u64) -> bool {
+        self.queued.contains(lease, row)
+    }
+
+    pub(super) fn is_running(&self, lease: Lease, row: u64) -> bool {
+        self.running.contains(lease, row)
+    }
+
+    /// Rows that wait or run: what counts against the slot's credit.
+    pub(crate) fn busy(&self) -> usize {
+        self.queued.len() + self.running.len()
+    }
+
+    pub(super) fn queued(&self) -> &Held {
+        &self.queued
+    }
+
+    /// Takes rows away; what was taken was held.
+    pub(super) fn take(&mut self, named: &Named) -> usize {
+        let mut taken = 0;
+        for set in [&mut self.queued, &mut self.running, &mut self.ended] {
+            let gone: Vec<_> =
+                set.iter().filter(|(lease, row)| named.contains(*lease, *row)).collect();
+            taken += gone.len();
+            gone.into_iter().for_each(|(lease, row)| {
+                set.remove(lease, row);
+            });
+        }
+        taken
+    }
+
+    /// Rows that must not be given to anybody else while this worker is silent for a while: those that an engine
+    /// runs, and those that are done and not yet answered for.
+    pub(crate) fn started(&self) -> Held {
+        let mut all = self.running.clone();
+        all.extend(&self.ended);
+        all
+    }
+
+    /// Every row that this process holds.
+    pub(crate) fn held(&self) -> Held {
+        let mut all = self.started();
+        all.extend(&self.queued);
+        all
+    }
+}
+
+/// The sets of several slots in one list.
+pub(crate) fn to_wire<'a>(all: impl IntoIterator<Item = &'a Held>) -> Vec<v1::HeldRows> {
+    let mut sum = Held::default();
+    all.into_iter().for_each(|held| sum.extend(held));
+    sum.to_wire()
+}

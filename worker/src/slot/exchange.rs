@@ -1,0 +1,261 @@
+//! Owns: a slot's exchanges with the leader: what is to be reported, what was sent and is not answered.
+//!
+//! Invariant: numbers only grow. A message is kept, unchanged, until its answer has come or a later one's has;
+//! whatever it reported is then settled or reported again: nothing is dropped unreported. At most two are on their
+//! way: one that waits for work, and one behind it with results, which makes the leader answer the first.
+//! Absent: streams, time, and what rows are.
+
+use std::collections::VecDeque;
+
+use rollout_proto::v1;
+
+use crate::held::Held;
+use crate::part::PartId;
+
+/// Parts, and failures, of one message; with the bounds of each it stays far below the wire's.
+const PARTS_MAX: usize = 16;
+const FAILURES_MAX: usize = 1024;
+
+/// What is to be reported.
+#[derive(Debug, Default, Clone)]
+struct Report {
+    parts: Vec<(PartId, v1::PartResult)>,
+    failures: Vec<v1::FailedAttempt>,
+    nacks: Held,
+    /// The rows of failures and nacks.
+    rows: Held,
+}
+
+impl Report {
+    fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.failures.is_empty() && self.nacks.is_empty()
+    }
+}
+
+#[derive(Debug)]
+struct Sent {
+    message: v1::Exchange,
+    report: Report,
+    /// Whether the present stream has carried it.
+    on_stream: bool,
+}
+
+/// What an answered exchange had reported.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Settled {
+    pub(super) parts: Vec<PartId>,
+    pub(super) rows: Held,
+}
+
+#[derive(Debug)]
+pub(super) struct Exchanges {
+    slot: u32,
+    last_seq: u64,
+    outbox: Report,
+    sent: VecDeque<Sent>,
+}
+
+impl Exchanges {
+    pub(super) fn new(slot: u32) -> Self {
+        Self { slot, last_seq: 0, outbox: Report::default(), sent: VecDeque::new() }
+    }
+
+    pub(super) fn part(&mut self, id: PartId, result: v1::PartResult) {
+        self.outbox.parts.push((id, result));
+    }
+
+    pub(super) fn failure(&mut self, failure: v1::FailedAttempt, rows: &Held) {
+        self.outbox.rows.extend(rows);
+        self.outbox.failures.push(failure);
+    }
+
+    pub(super) fn nack(&mut self, rows: &Held) {
+        self.outbox.rows.extend(rows);
+        self.outbox.nacks.extend(rows);
+    }
+
+    /// True where something waits to be sent.
+    pub(super) fn has_report(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// True where a durable part is among it.
+    pub(super) fn has_parts(&self) -> bool {
+        !self.outbox.parts.is_empty()
+    }
+
+    /// Messages without an answer.
+    pub(super) fn unanswered(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// True where the only message on its way may be waiting for work at the leader.
+    pub(super) fn may_be_parked(&self) -> bool {
+        self.sent.len() == 1 && self.sent[0].message.credit_rows > 0
+    }
+
+    /// Makes the next message, if one may be sent now. `credit` 0 asks for no rows.
+    pub(super) fn make(&mut self, credit: u32) -> bool {
+        let credit = match self.sent.len() {
+            0 => credit,
+            // Credit twice would be rows twice.
+            1 if self.sent[0].message.credit_rows > 0 => 0,
+            _ => return false,
+        };
+        let report = self.take_report();
+        self.last_seq += 1;
+        let message = v1::Exchange {
+            slot: self.slot,
+            seq: self.last_seq,
+            parts: report.parts.iter().map(|(_, result)| result.clone()).collect(),
+            failures: report.failures.clone(),
+            nacks: report.nacks.to_wire(),
+            credit_rows: credit,
+        };
+        self.sent.push_back(Sent { message, report, on_stream: false });
+        true
+    }
+
+    fn take_report(&mut self) -> Report {
+        let outbox = &mut self.outbox;
+        let parts = outbox.parts.drain(..outbox.parts.len().min(PARTS_MAX)).collect();
+        let failures: Vec<v1::FailedAttempt> =
+            outbox.failures.drain(..outbox.failures.len().min(FAILURES_MAX)).collect();
+        let nacks = std::mem::take(&mut outbox.nacks);
+        let mut rows = nacks.clone();
+        for failure in &failures {
+            let listed = failure.rows.as_ref().and_then(crate::held::listed).unwrap_or_default();
+            for row in listed {
+                rows.insert((failure.run, failure.attempt), row);
+            }
+        }
+        for (lease, row) in rows.iter() {
+            outbox.rows.remove(lease, row);
+        }
+        Report { parts, failures, nacks, rows }
+    }
+
+    /// The oldest message that the present stream has not carried.
+    pub(super) fn to_send(&self) -> Option<&v1::Exchange> {
+        self.sent.iter().find(|sent| !sent.on_stream).map(|sent| &sent.message)
+    }
+
+    /// That message is on its way.
+    pub(super) fn was_sent(&mut self) {
+        if let Some(sent) = self.sent.iter_mut().find(|sent| !sent.on_stream) {
+            sent.on_stream = true;
+        }
+    }
+
+    /// The stream is gone: what is unanswered goes over the next one, the same messages in the same order.
+    pub(super) fn stream_broke(&mut self) {
+        self.sent.iter_mut().for_each(|sent| sent.on_stream = false);
+    }
+
+    /// Takes an answer; `None` where it answers nothing that was asked.
+    pub(super) fn answered(&mut self, seq: u64) -> Option<Settled> {
+        let position = self.sent.iter().position(|sent| sent.message.seq == seq)?;
+        // Messages before it will not be answered any more; the leader takes a report twice.
+        let mut again = Report::default();
+        for before in self.sent.drain(..position) {
+            again.parts.extend(before.report.parts);
+            again.failures.extend(before.report.failures);
+            again.nacks.extend(&before.report.nacks);
+            again.rows.extend(&before.report.rows);
+        }
+        let answered = self.sent.pop_front()?;
+        let newer = std::mem::replace(&mut self.outbox, again);
+        self.outbox.parts.extend(newer.parts);
+        self.outbox.failures.extend(newer.failures);
+        self.outbox.nacks.extend(&newer.nacks);
+        self.outbox.rows.extend(&newer.rows);
+        let parts = answered.report.parts.into_iter().map(|(id, _)| id).collect();
+        Some(Settled { parts, rows: answered.report.rows })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(number: u64) -> (PartId, v1::PartResult) {
+        (
+            PartId { run: 1, number },
+            v1::PartResult { run: 1, tokens_in: number, ..Default::default() },
+        )
+    }
+
+    fn send(exchanges: &mut Exchanges) -> Vec<v1::Exchange> {
+        let mut all = Vec::new();
+        while let Some(message) = exchanges.to_send().cloned() {
+            exchanges.was_sent();
+            all.push(message);
+        }
+        all
+    }
+
+    #[test]
+    fn results_go_behind_a_pull_that_waits_and_ask_for_nothing_more() {
+        let mut exchanges = Exchanges::new(3);
+        assert!(exchanges.make(64));
+        assert!(exchanges.may_be_parked());
+        let (id, result) = part(0);
+        exchanges.part(id, result);
+        assert!(exchanges.make(64));
+        let sent = send(&mut exchanges);
+        assert_eq!(
+            sent.iter().map(|m| (m.slot, m.seq, m.credit_rows)).collect::<Vec<_>>(),
+            [(3, 1, 64), (3, 2, 0)]
+        );
+        assert!(!exchanges.make(64), "a third waits");
+        assert_eq!(exchanges.answered(1), Some(Settled::default()));
+        assert_eq!(exchanges.answered(2).unwrap().parts, [id]);
+        assert_eq!(exchanges.answered(2), None);
+    }
+
+    #[test]
+    fn behind_results_nothing_is_sent() {
+        let mut exchanges = Exchanges::new(0);
+        let (id, result) = part(0);
+        exchanges.part(id, result);
+        assert!(exchanges.make(0));
+        assert!(!exchanges.make(8));
+    }
+
+    #[test]
+    fn after_a_break_the_same_messages_go_out_again() {
+        let mut exchanges = Exchanges::new(0);
+        let (id, result) = part(0);
+        exchanges.part(id, result);
+        exchanges.make(8);
+        let first = send(&mut exchanges);
+        assert!(send(&mut exchanges).is_empty());
+        exchanges.stream_broke();
+        assert_eq!(send(&mut exchanges), first);
+        assert_eq!(exchanges.answered(1).unwrap().parts, [id]);
+    }
+
+    #[test]
+    fn what_a_skipped_message_reported_is_reported_again() {
+        let mut exchanges = Exchanges::new(0);
+        let (id, result) = part(0);
+        let failed: Held = [((1, 5), 9)].into_iter().collect();
+        exchanges.part(id, result);
+        let failure = v1::FailedAttempt {
+            run: 1,
+            attempt: 5,
+            rows: Some(crate::held::ranges([9].into_iter())),
+            ..Default::default()
+        };
+        exchanges.failure(failure, &failed);
+        exchanges.make(8);
+        let (second, result) = part(1);
+        exchanges.part(second, result);
+        exchanges.make(0);
+        assert_eq!(exchanges.answered(2).unwrap().parts, [second]);
+        assert!(exchanges.make(8));
+        let settled = exchanges.answered(3).unwrap();
+        assert_eq!(settled, Settled { parts: vec![id], rows: failed });
+        assert!(!exchanges.has_report());
+    }
+}

@@ -1,0 +1,291 @@
+//! Owns: what becomes of a row that has ended: part, failure, or back to the leader.
+//!
+//! Invariant: every ended row stays in the book until the leader has answered for it, and a finished one in the
+//! spool. A store that refuses costs the run one row's execution, not the finished ones.
+//! Absent: sending.
+
+use std::time::{Duration, Instant};
+
+use rollout_proto::v1::{self, FailureClass};
+
+use super::{BACKLOG_BYTES, BACKLOG_PARTS, Event, Slot, Uploaded};
+use crate::engine::{Completion, EngineFailure};
+use crate::held::{Held, Lease, Named, ranges};
+use crate::part::{BODY_BYTES_MAX, Finished, OpenPart, PartId};
+
+/// A refusing store is reported so often, and tried so often.
+const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+const REFUSED_RETRY: Duration = Duration::from_secs(2);
+/// With nothing left to do a part does not wait for its full time.
+const IDLE_LINGER: Duration = Duration::from_millis(100);
+/// Bytes of a failure's message that the ledger keeps.
+const MESSAGE_BYTES_MAX: usize = 512;
+
+impl Slot {
+    pub(super) async fn ran(
+        &mut self,
+        lease: Lease,
+        row: u64,
+        outcome: Option<Result<Completion, EngineFailure>>,
+    ) {
+        self.running.remove(&(lease, row));
+        // Revoked meanwhile: its result is nobody's.
+        if !self.book.lock().is_running(lease, row) {
+            return;
+        }
+        match outcome {
+            None => self.give_back(lease, vec![row]),
+            Some(Err(failure)) => {
+                if failure.unreachable {
+                    self.engine_is_gone(&failure.message);
+                }
+                self.fail(lease, vec![row], &failure);
+            }
+            Some(Ok(completion)) => match Finished::new(lease.1, row, &completion) {
+                Ok(finished) if finished.body.len() <= BODY_BYTES_MAX => {
+                    self.finished(lease, finished).await;
+                }
+                Ok(finished) => {
+                    let message = format!("a result of {} bytes is too large", finished.body.len());
+                    self.fail(
+                        lease,
+                        vec![row],
+                        &EngineFailure::invalid("RESULT_TOO_LARGE", message),
+                    );
+                }
+                Err(error) => {
+                    let message = format!("the result cannot be written as JSON: {error}");
+                    self.fail(lease, vec![row], &EngineFailure::invalid("RESULT_JSON", message));
+                }
+            },
+        }
+    }
+
+    async fn finished(&mut self, lease: Lease, finished: Finished) {
+        metrics::counter!("rollout_worker_rows_total", "outcome" => "finished").increment(1);
+        self.book.lock().end(lease, finished.row);
+        let run = lease.0;
+        if self.open.get(&run).is_some_and(|part| !part.fits(&finished)) {
+            self.close_part(run);
+        }
+        if !self.open.contains_key(&run) {
+            let id = PartId { run, number: self.next_part };
+            self.next_part += 1;
+            self.open.insert(run, OpenPart::new(id));
+        }
+        let Some(part) = self.open.get_mut(&run) else { return };
+        let id = part.id;
+        part.push(finished.clone());
+        let full = part.is_full(&self.part);
+        self.uploader.spool.append(id, vec![finished]).await;
+        if full {
+            self.close_part(run);
+        }
+    }
+
+    /// A part of an earlier process: already spooled, and closed as it is.
+    pub(super) fn open_recovered(&mut self, part: OpenPart) {
+        let id = part.id;
+        self.closed_bytes.insert(id, part.bytes);
+        self.closed.insert(id, rows_of(&part));
+        self.recovered.push(part);
+    }
+
+    /// The leader has said which rows count: what is left of the recovered parts goes on its way.
+    pub(super) async fn release_recovered(&mut self) {
+        for mut part in std::mem::take(&mut self.recovered) {
+            {
+                let (book, run) = (self.book.lock(), part.id.run);
+                part.retain(|row| book.is_ended((run, row.attempt), row.row));
+            }
+            self.closed.insert(part.id, rows_of(&part));
+            if part.rows.is_empty() {
+                self.settle_part(part.id).await;
+            } else {
+                self.spawn_upload(part, Duration::ZERO);
+            }
+        }
+    }
+
+    /// Closes the parts whose time has come.
+    pub(super) fn close_parts(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let (now, linger) = (Instant::now(), self.linger());
+        let due = self.open.iter().filter(|(_, part)| now >= part.opened + linger);
+        let due: Vec<u32> = due.map(|(run, _)| *run).collect();
+        due.into_iter().for_each(|run| self.close_part(run));
+    }
+
+    pub(super) fn linger(&self) -> Duration {
+        let full = Duration::from_millis(self.part.linger_ms);
+        let idle = self.running.is_empty() && self.queue.is_empty();
+        match (self.drain.is_some() && idle, idle) {
+            (true, _) => Duration::ZERO,
+            (false, true) => full.min(IDLE_LINGER),
+            (false, false) => full,
+        }
+    }
+
+    fn close_part(&mut self, run: u32) {
+        let Some(part) = self.open.remove(&run) else { return };
+        self.closed.insert(part.id, rows_of(&part));
+        self.closed_bytes.insert(part.id, part.bytes);
+        self.spawn_upload(part, Duration::ZERO);
+    }
+
+    fn spawn_upload(&mut self, part: OpenPart, delay: Duration) {
+        let uploader = self.uploader.clone();
+        self.tasks.spawn(async move { Event::Uploaded(uploader.upload(part, delay).await) });
+    }
+
+    pub(super) async fn uploaded(&mut self, uploaded: Uploaded) {
+        match uploaded {
+            Uploaded::Done { part, result } => {
+                metrics::counter!("rollout_worker_parts_total").increment(1);
+                self.refused.remove(&part.id.run);
+                self.exchanges.part(part.id, result);
+            }
+            Uploaded::Gone { part } => {
+                tracing::warn!(
+                    run = part.id.run,
+                    rows = part.rows.len(),
+                    "the run is gone, its results are dropped"
+                );
+                self.settle_part(part.id).await;
+            }
+            Uploaded::Refused { part, reason } => self.store_refuses(part, &reason).await,
+        }
+    }
+
+    /// Reports a refusing store by one row, which pauses the run; all others are kept and tried again.
+    async fn store_refuses(&mut self, mut part: OpenPart, reason: &str) {
+        let run = part.id.run;
+        let now = Instant::now();
+        let due = self.refused.get(&run).is_none_or(|last| now >= *last + REFUSED_AGAIN);
+        if due {
+            self.refused.insert(run, now);
+            tracing::error!(run, rows = part.rows.len(), reason, "the store refuses a part");
+            if let Some(row) = part.rows.pop() {
+                let failure = EngineFailure::new(
+                    FailureClass::StoreRefused,
+                    rollout_proto::ErrorCode::StoreRefused.code(),
+                    reason,
+                );
+                self.fail((run, row.attempt), vec![row.row], &failure);
+                self.closed.insert(part.id, rows_of(&part));
+            }
+        }
+        if part.rows.is_empty() {
+            self.settle_part(part.id).await;
+        } else {
+            self.spawn_upload(part, REFUSED_RETRY);
+        }
+    }
+
+    /// The leader has answered for a part, or nobody wants it.
+    pub(super) async fn settle_part(&mut self, id: PartId) {
+        self.closed_bytes.remove(&id);
+        if let Some(rows) = self.closed.remove(&id) {
+            self.book.lock().settle(&rows);
+        }
+        self.uploader.spool.remove(id).await;
+    }
+
+    /// Reports rows as failed.
+    pub(super) fn fail(&mut self, lease: Lease, rows: Vec<u64>, failure: &EngineFailure) {
+        if rows.is_empty() {
+            return;
+        }
+        metrics::counter!("rollout_worker_rows_total", "outcome" => "failed")
+            .increment(rows.len() as u64);
+        let held: Held = rows.iter().map(|row| (lease, *row)).collect();
+        self.end_all(&held);
+        let mut message = failure.message.clone();
+        truncate(&mut message);
+        let report = v1::FailedAttempt {
+            run: lease.0,
+            attempt: lease.1,
+            rows: Some(ranges(held.iter().map(|(_, row)| row))),
+            class: failure.class.into(),
+            code: failure.code.to_owned(),
+            message,
+        };
+        self.exchanges.failure(report, &held);
+    }
+
+    /// Gives rows back unfinished.
+    pub(super) fn give_back(&mut self, lease: Lease, rows: Vec<u64>) {
+        if rows.is_empty() {
+            return;
+        }
+        metrics::counter!("rollout_worker_rows_total", "outcome" => "given_back")
+            .increment(rows.len() as u64);
+        let held: Held = rows.into_iter().map(|row| (lease, row)).collect();
+        self.end_all(&held);
+        self.exchanges.nack(&held);
+    }
+
+    fn end_all(&self, held: &Held) {
+        let mut book = self.book.lock();
+        held.iter().for_each(|(lease, row)| book.end(lease, row));
+    }
+
+    /// Rows are no longer this worker's: those that run are stopped, results of the others dropped. Parts that are
+    /// on their way go on; the leader refuses those rows of them.
+    pub(super) fn take_away(&mut self, named: &Named) {
+        let taken = self.book.lock().take(named);
+        if taken == 0 {
+            return;
+        }
+        tracing::info!(slot = self.index, rows = taken, "rows were taken back");
+        metrics::counter!("rollout_worker_rows_total", "outcome" => "revoked")
+            .increment(taken as u64);
+        self.queue.retain(|row| !named.contains((row.run.number, row.attempt), row.row));
+        for ((lease, row), cancel) in &self.running {
+            if named.contains(*lease, *row) {
+                cancel.cancel();
+            }
+        }
+        let mut emptied = Vec::new();
+        for part in self.open.values_mut() {
+            let run = part.id.run;
+            part.retain(|row| !named.contains((run, row.attempt), row.row));
+            if part.rows.is_empty() {
+                emptied.push(run);
+            }
+        }
+        for run in emptied {
+            if let Some(part) = self.open.remove(&run) {
+                let spool = self.uploader.spool.clone();
+                tokio::spawn(async move { spool.remove(part.id).await });
+            }
+        }
+    }
+
+    fn engine_is_gone(&mut self, reason: &str) {
+        if self.ineligible.borrow().is_some() {
+            return;
+        }
+        self.set_ineligible(Some(format!("the engine cannot be reached: {reason}")));
+        self.probe_later();
+        self.give_back_queued();
+    }
+
+    pub(super) fn backlogged(&self) -> bool {
+        self.closed.len() >= BACKLOG_PARTS
+            || self.closed_bytes.values().sum::<usize>() >= BACKLOG_BYTES
+    }
+}
+
+fn rows_of(part: &OpenPart) -> Held {
+    part.rows.iter().map(|row| ((part.id.run, row.attempt), row.row)).collect()
+}
+
+fn truncate(message: &mut String) {
+    if message.len() > MESSAGE_BYTES_MAX {
+        let end = (0..=MESSAGE_BYTES_MAX).rev().find(|at| message.is_char_boundary(*at));
+        message.truncate(end.unwrap_or(0));
+    }
+}

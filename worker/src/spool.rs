@@ -1,0 +1,240 @@
+//! Owns: finished rows on the local disk until the leader has answered for their part, one file a part.
+//!
+//! Invariant: a row that was appended survives the death of this process; one that was synced survives a power
+//! loss. All file work of a slot happens on one thread, in order, so that no disk stalls a heartbeat.
+//! Absent: the decision which rows count; the leader says so when a restarted worker registers.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rollout_storage::{Spool, StorageError};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::part::{Finished, OpenPart, PartId};
+
+/// Operations that may wait for the disk; a slot waits when there are more.
+const QUEUE: usize = 1024;
+
+enum Op {
+    Append { part: PartId, rows: Vec<Finished> },
+    Sync { part: PartId, done: oneshot::Sender<()> },
+    Remove { part: PartId },
+}
+
+/// Says that the disk failed: the process must end, for rows may be lost already.
+pub(crate) type DiskFailed = mpsc::Sender<String>;
+
+/// The way to a slot's spool thread.
+#[derive(Debug, Clone)]
+pub(crate) struct SpoolHandle {
+    ops: mpsc::Sender<Op>,
+}
+
+/// A slot's spool as an earlier process left it.
+#[derive(Debug)]
+pub(crate) struct SlotSpool {
+    dir: PathBuf,
+    files: BTreeMap<PartId, Spool>,
+    /// What was in it: parts that are to be uploaded.
+    pub(crate) parts: Vec<OpenPart>,
+}
+
+impl SlotSpool {
+    /// Opens the spool in `dir`. A damaged file is set aside: its rows will be executed again.
+    pub(crate) fn open(dir: &Path) -> Result<Self, StorageError> {
+        let mut spool = Self { dir: dir.to_owned(), files: BTreeMap::new(), parts: Vec::new() };
+        let io = |action| {
+            let path = dir.to_owned();
+            move |source| StorageError::Io { path, action, source }
+        };
+        std::fs::create_dir_all(dir).map_err(io("create directory"))?;
+        for entry in std::fs::read_dir(dir).map_err(io("list"))? {
+            let path = entry.map_err(io("list"))?.path();
+            let Some(id) = part_of(&path) else { continue };
+            match Spool::open(&path) {
+                Ok((file, rows)) if rows.is_empty() => file.remove()?,
+                Ok((file, rows)) => {
+                    let mut part = OpenPart::new(id);
+                    rows.into_iter().map(Finished::recovered).for_each(|row| part.push(row));
+                    spool.parts.push(part);
+                    spool.files.insert(id, file);
+                }
+                Err(error) if error.is_corrupt() => {
+                    let aside = path.with_extension("corrupt");
+                    tracing::error!(path = %path.display(), moved_to = %aside.display(),
+                        "a spool file is damaged, its rows will be executed again");
+                    std::fs::rename(&path, &aside).map_err(io("set aside a damaged file in"))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        spool.parts.sort_by_key(|part| part.id);
+        Ok(spool)
+    }
+
+    /// Takes over what another slot's spool holds; its files are moved and named anew.
+    pub(crate) fn adopt(&mut self, other: Self) -> Result<(), StorageError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| StorageError::Io { path, action: "move", source }
+        };
+        for mut part in other.parts {
+            let from = file_of(&other.dir, part.id);
+            part.id.number = self.next_number();
+            let to = file_of(&self.dir, part.id);
+            std::fs::rename(&from, &to).map_err(io(&from))?;
+            self.files.insert(part.id, Spool::open(&to)?.0);
+            self.parts.push(part);
+        }
+        Ok(())
+    }
+
+    /// A number above all that the files have.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.files.keys().map(|id| id.number + 1).max().unwrap_or(0)
+    }
+
+    /// Starts the thread that owns the files. It ends when every handle is gone.
+    pub(crate) fn start(self, failed: DiskFailed) -> std::io::Result<SpoolHandle> {
+        let (ops, mut queue) = mpsc::channel(QUEUE);
+        let Self { dir, mut files, parts: _ } = self;
+        std::thread::Builder::new().name("spool".to_owned()).spawn(move || {
+            while let Some(op) = queue.blocking_recv() {
+                if let Err(error) = work(&dir, &mut files, op) {
+                    // The receiver holds one: whoever comes second adds nothing.
+                    let _ = failed.try_send(error.to_string());
+                    return;
+                }
+            }
+        })?;
+        Ok(SpoolHandle { ops })
+    }
+}
+
+fn work(dir: &Path, files: &mut BTreeMap<PartId, Spool>, op: Op) -> Result<(), StorageError> {
+    match op {
+        Op::Append { part, rows } => {
+            let file = match files.entry(part) {
+                std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+                std::collections::btree_map::Entry::Vacant(entry) => {
+                    entry.insert(Spool::open(&file_of(dir, part))?.0)
+                }
+            };
+            rows.iter().try_for_each(|row| file.append(row.as_part_row()))
+        }
+        Op::Sync { part, done } => {
+            if let Some(file) = files.get(&part) {
+                file.sync()?;
+            }
+            // Nobody waits where the slot has ended.
+            let _ = done.send(());
+            Ok(())
+        }
+        Op::Remove { part } => files.remove(&part).map_or(Ok(()), Spool::remove),
+    }
+}
+
+fn file_of(dir: &Path, part: PartId) -> PathBuf {
+    dir.join(format!("{:010}-{:016}.spool", part.run, part.number))
+}
+
+fn part_of(path: &Path) -> Option<PartId> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".spool")?;
+    let (run, number) = name.split_once('-')?;
+    Some(PartId { run: run.parse().ok()?, number: number.parse().ok()? })
+}
+
+impl SpoolHandle {
+    /// Appends rows of a part; waits where the disk is behind.
+    pub(crate) async fn append(&self, part: PartId, rows: Vec<Finished>) {
+        self.send(Op::Append { part, rows }).await;
+    }
+
+    /// Returns when the part's rows are durable. It never returns when the disk failed: the process ends.
+    pub(crate) async fn sync(&self, part: PartId) {
+        let (done, synced) = oneshot::channel();
+        self.send(Op::Sync { part, done }).await;
+        if synced.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Forgets a part: the leader has answered for it.
+    pub(crate) async fn remove(&self, part: PartId) {
+        self.send(Op::Remove { part }).await;
+    }
+
+    async fn send(&self, op: Op) {
+        if self.ops.send(op).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Completion;
+
+    fn row(row: u64) -> Finished {
+        let completion = Completion {
+            text: "t".into(),
+            finish_reason: "stop".into(),
+            prompt_tokens: 1,
+            completion_tokens: 1,
+        };
+        Finished::new(5, row, &completion).unwrap()
+    }
+
+    #[tokio::test]
+    async fn appended_rows_are_there_after_the_process_died() {
+        let dir = tempfile::tempdir().unwrap();
+        let (failed, mut failure) = mpsc::channel(1);
+        let spool = SlotSpool::open(dir.path()).unwrap().start(failed.clone()).unwrap();
+        let (one, two) = (PartId { run: 1, number: 0 }, PartId { run: 2, number: 1 });
+        spool.append(one, vec![row(1), row(2)]).await;
+        spool.append(two, vec![row(3)]).await;
+        spool.append(one, vec![row(4)]).await;
+        spool.sync(one).await;
+        spool.remove(two).await;
+        spool.sync(one).await;
+        drop(spool);
+
+        let again = SlotSpool::open(dir.path()).unwrap();
+        assert_eq!(again.next_number(), 1);
+        assert_eq!(again.parts.len(), 1);
+        assert_eq!(again.parts[0].id, one);
+        assert_eq!(again.parts[0].rows, [row(1), row(2), row(4)]);
+        assert!(failure.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_fails_is_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        let (failed, mut failure) = mpsc::channel(1);
+        let spool = SlotSpool::open(dir.path()).unwrap();
+        std::fs::remove_dir(dir.path()).unwrap();
+        std::fs::write(dir.path(), b"no directory").unwrap();
+        let spool = spool.start(failed).unwrap();
+        spool.append(PartId { run: 1, number: 0 }, vec![row(1)]).await;
+        assert!(failure.recv().await.is_some());
+        std::fs::remove_file(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0000000001-0000000000000000.spool");
+        let (mut file, _) = Spool::open(&path).unwrap();
+        for number in 0..3 {
+            file.append(row(number).as_part_row()).unwrap();
+        }
+        drop(file);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[20] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let spool = SlotSpool::open(dir.path()).unwrap();
+        assert!(spool.parts.is_empty());
+        assert!(path.with_extension("corrupt").exists());
+    }
+}
