@@ -1,2 +1,7 @@
-//! Entry point.
-fn main() {}
+//! Entry point of `rolloutctl`, for operators.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rollout_ctl::rolloutctl::main()
+}

@@ -1,0 +1,72 @@
+//! What the disk itself does: append and fdatasync in a loop, before anything else runs.
+//!
+//! Invariant: measured on the file system that the members write to, with blocks of the size of a
+//! small log write. Deliberately absent: any cleverness; this is the yardstick.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+const BLOCK: [u8; 4096] = [0x5a; 4096];
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// The disk's own rate.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DiskRate {
+    pub(super) fsyncs_per_second: f64,
+    pub(super) p50_us: u64,
+    pub(super) p99_us: u64,
+}
+
+/// Measures for about `time`.
+///
+/// # Errors
+/// When the directory cannot be written.
+pub(super) fn measure(dir: &Path, time: Duration) -> std::io::Result<DiskRate> {
+    let path = dir.join("fsync-rate");
+    let mut file = std::fs::File::create(&path)?;
+    let mut times = Histogram::<u64>::new(3).map_err(std::io::Error::other)?;
+    let start = Instant::now();
+    let mut count = 0_u32;
+    while start.elapsed() < time {
+        let before = Instant::now();
+        file.write_all(&BLOCK)?;
+        file.sync_data()?;
+        times.saturating_record(before.elapsed().as_micros() as u64);
+        count += 1;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    std::fs::remove_file(&path)?;
+    Ok(DiskRate {
+        fsyncs_per_second: f64::from(count) / seconds,
+        p50_us: times.value_at_quantile(0.5),
+        p99_us: times.value_at_quantile(0.99),
+    })
+}
+
+/// Whether a directory is in memory, where an fsync proves nothing.
+pub(super) fn is_memory(dir: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt as _;
+    let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else { return false };
+    // SAFETY: statfs is plain data for which zeroes are a valid value.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends in NUL and `stat` outlives the call.
+    let found = unsafe { libc::statfs(path.as_ptr(), &raw mut stat) };
+    found == 0 && stat.f_type == TMPFS_MAGIC
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_positive_and_the_file_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let rate = measure(dir.path(), Duration::from_millis(50)).unwrap();
+        assert!(rate.fsyncs_per_second > 0.0);
+        assert!(rate.p50_us <= rate.p99_us);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,199 @@
+//! `rolloutctl bench failover`: from the leader's SIGKILL to the next claim, again and again.
+//!
+//! Invariant: the clock starts before the signal is sent and stops at the first claim that any worker
+//! receives from a leader of a later epoch; the load never pauses. Before the next kill the member is
+//! back and has caught up. Deliberately absent: a planned handover, which is another thing.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+
+use super::driver::{Driver, LoadArgs};
+use super::ledger::yardstick;
+use super::settle::{self, Settled};
+use super::target::{Target, TargetArgs};
+use crate::connect::{ConnectArgs, parse_duration};
+use crate::output::{self, Report, u64_string};
+use crate::rolloutctl::status::{self, Survey};
+
+const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
+const RETURN_PATIENCE: Duration = Duration::from_secs(120);
+/// Load between two kills, at least: every worker has exchanged with the new leader often.
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// How to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FailoverArgs {
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Rows that a slot asks for at a time
+    #[arg(long, value_name = "B", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    batch: u32,
+    /// How often to kill the leader
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    times: u32,
+    /// How long to go on before the first kill
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    warmup: Duration,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Failover {
+    number: u32,
+    killed: String,
+    #[serde(serialize_with = "u64_string")]
+    epoch_before: u64,
+    #[serde(serialize_with = "u64_string")]
+    epoch_after: u64,
+    seconds: f64,
+    back_seconds: f64,
+}
+
+impl Report for Failover {
+    const KIND: &'static str = "BenchFailover";
+
+    fn table(&self) -> String {
+        format!("{} {:.3} s\n", self.killed, self.seconds)
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FailoverSummary {
+    times: u32,
+    workers: u32,
+    batch: u32,
+    median_seconds: f64,
+    p90_seconds: f64,
+    worst_seconds: f64,
+    disk_fsyncs_per_second: f64,
+    settled: Settled,
+}
+
+impl Report for FailoverSummary {
+    const KIND: &'static str = "BenchFailoverSummary";
+
+    fn table(&self) -> String {
+        format!("median {:.3} s, worst {:.3} s\n", self.median_seconds, self.worst_seconds)
+    }
+}
+
+/// Kills and measures; prints a JSON line for each, and one for all.
+pub(crate) async fn run(connect: &ConnectArgs, args: FailoverArgs) -> anyhow::Result<()> {
+    let mut target = Target::open(connect, &args.target).await?;
+    let disk = yardstick(&target)?;
+    let mut driver = Driver::start(&target, &args.load, args.batch).await?;
+    eprintln!("warming up for {:?}", args.warmup);
+    driver.go_on_for(args.warmup).await?;
+    let mut seconds = Vec::new();
+    for number in 1..=args.times {
+        let failover = one(&mut target, &mut driver, number).await?;
+        eprintln!(
+            "{number}: {} killed, next claim after {:.3} s",
+            failover.killed, failover.seconds
+        );
+        seconds.push(failover.seconds);
+        output::emit_line(&failover)?;
+    }
+    driver.stop().await?;
+    eprintln!("checking conservation and digests");
+    let settled = settle::settle(target.admin(), driver.load()).await?;
+    seconds.sort_by(f64::total_cmp);
+    output::emit_line(&FailoverSummary {
+        times: args.times,
+        workers: args.load.workers,
+        batch: args.batch,
+        median_seconds: quantile(&seconds, 0.5),
+        p90_seconds: quantile(&seconds, 0.9),
+        worst_seconds: quantile(&seconds, 1.0),
+        disk_fsyncs_per_second: disk.fsyncs_per_second.round(),
+        settled,
+    })?;
+    settle::cancel_runs(driver.feed().session(), driver.load()).await?;
+    target.close().await
+}
+
+async fn one(target: &mut Target, driver: &mut Driver, number: u32) -> anyhow::Result<Failover> {
+    let survey = survey(target, driver).await?;
+    let killed = survey.leader.context("nobody leads before the kill")?;
+    let epoch_before = survey.coord_epoch;
+    driver.load().watch(epoch_before);
+    let start = Instant::now();
+    target.kill_member(&killed)?;
+    driver
+        .go_on(async |load| {
+            if start.elapsed() > CLAIM_PATIENCE {
+                bail!("no claim within {CLAIM_PATIENCE:?} of the death of {killed}");
+            }
+            Ok(load.watched().is_some())
+        })
+        .await?;
+    // The load notes the moment itself; how often we look at it does not matter.
+    let (seen, epoch_after) = driver.load().watched().context("the claim was not seen")?;
+    let seconds = seen.duration_since(start).as_secs_f64();
+    let back = Instant::now();
+    come_back(target, driver, &killed).await?;
+    let back_seconds = back.elapsed().as_secs_f64();
+    driver.go_on_for(BETWEEN).await?;
+    Ok(Failover { number, killed, epoch_before, epoch_after, seconds, back_seconds })
+}
+
+/// A survey, while the load goes on.
+async fn survey(target: &Target, driver: &mut Driver) -> anyhow::Result<Survey> {
+    let mut found = None;
+    driver
+        .go_on(async |_| {
+            found = Some(status::survey(target.admin()).await);
+            Ok(true)
+        })
+        .await?;
+    found.context("no survey")
+}
+
+/// Starts the member again and waits until it has applied what the leader had when it answered.
+async fn come_back(target: &mut Target, driver: &mut Driver, name: &str) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let mut revived = false;
+    let mut goal = None;
+    driver
+        .go_on(async |_| {
+            if start.elapsed() > RETURN_PATIENCE {
+                bail!("{name} has not caught up within {RETURN_PATIENCE:?}");
+            }
+            if !revived {
+                revived = target.revive_member(name)?;
+                return Ok(false);
+            }
+            let survey = status::survey(target.admin()).await;
+            let says = survey.members.iter().find(|member| member.name == name);
+            let Some(says) = says.and_then(|member| member.says.as_ref()) else { return Ok(false) };
+            let goal = *goal.get_or_insert(says.applied_index + says.behind);
+            Ok(says.applied_index >= goal && survey.leader.is_some())
+        })
+        .await
+}
+
+/// The value below which a share of the sorted values lies, the nearest rank.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_the_nearest_rank() {
+        let twenty: Vec<f64> = (1..=20).map(f64::from).collect();
+        let expect = |share, value: f64| assert!((quantile(&twenty, share) - value).abs() < 1e-9);
+        expect(0.5, 10.0);
+        expect(0.9, 18.0);
+        expect(1.0, 20.0);
+        assert!(quantile(&[], 0.5).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,177 @@
+//! `rolloutctl bench ledger`: how many items a second the ledger grants and completes.
+//!
+//! Invariant: an item counts when its completion was acknowledged, which means fsynced on a quorum;
+//! every completion was preceded by a claim that was fsynced as well. The first seconds are not
+//! measured. Deliberately absent: a verdict; docs say what to expect.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rollout_proto::v1;
+use serde::Serialize;
+
+use super::disk::{self, DiskRate};
+use super::driver::{Driver, LoadArgs};
+use super::meter::{self, CallTimes, MemberFigures, tenth};
+use super::settle::{self, Settled};
+use super::target::{Target, TargetArgs};
+use crate::connect::{ConnectArgs, parse_duration};
+use crate::output::{self, Report, count, u64_string};
+
+const DISK_TIME: Duration = Duration::from_secs(2);
+const TALK_EVERY: Duration = Duration::from_secs(5);
+
+/// How to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LedgerArgs {
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Rows that a slot asks for at a time
+    #[arg(long, value_name = "B", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    batch: u32,
+    /// How long to measure
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    seconds: Duration,
+    /// How long to go on before that
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    warmup: Duration,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LedgerFigures {
+    #[serde(serialize_with = "u64_string")]
+    items_per_run: u64,
+    workers: u32,
+    slots: u32,
+    batch: u32,
+    with_blobs: bool,
+    measured_seconds: f64,
+    #[serde(serialize_with = "u64_string")]
+    items: u64,
+    items_per_second: f64,
+    exchange: CallTimes,
+    register: CallTimes,
+    create_run: CallTimes,
+    add_segments: CallTimes,
+    close_input: CallTimes,
+    members_cpu_us_per_item: f64,
+    generator_cpu_us_per_item: f64,
+    log_bytes_per_item: f64,
+    members: Vec<MemberFigures>,
+    disk_fsyncs_per_second: f64,
+    disk_fsync_p50_us: u64,
+    disk_fsync_p99_us: u64,
+    settled: Settled,
+}
+
+impl Report for LedgerFigures {
+    const KIND: &'static str = "BenchLedger";
+
+    fn table(&self) -> String {
+        format!("{} items/s\n", count(self.items_per_second as u64))
+    }
+}
+
+/// A reading of everything that is a difference over the window.
+struct Reading {
+    at: Instant,
+    done: u64,
+    own_cpu_us: u64,
+    counters: BTreeMap<String, v1::CountersResponse>,
+}
+
+impl Reading {
+    async fn take(target: &Target, driver: &Driver) -> Self {
+        let counters = meter::counters(target.admin()).await;
+        let done = driver.load().with(|book| book.done_rows);
+        Self { at: Instant::now(), done, own_cpu_us: meter::own_cpu_us(), counters }
+    }
+}
+
+/// Measures and prints one JSON line.
+pub(crate) async fn run(connect: &ConnectArgs, args: LedgerArgs) -> anyhow::Result<()> {
+    let mut target = Target::open(connect, &args.target).await?;
+    let disk = yardstick(&target)?;
+    let mut driver = Driver::start(&target, &args.load, args.batch).await?;
+    eprintln!("warming up for {:?}", args.warmup);
+    driver.go_on_for(args.warmup).await?;
+    target.check_alive()?;
+    driver.load().with(|book| book.exchange.clear());
+    let before = Reading::take(&target, &driver).await;
+    let end = before.at + args.seconds;
+    while Instant::now() < end {
+        let (start, done) = (Instant::now(), driver.load().with(|book| book.done_rows));
+        driver.go_on_for(TALK_EVERY.min(end.saturating_duration_since(start))).await?;
+        let done = driver.load().with(|book| book.done_rows) - done;
+        let rate = done as f64 / start.elapsed().as_secs_f64().max(1e-3);
+        eprintln!("{} items/s", count(rate as u64));
+    }
+    let after = Reading::take(&target, &driver).await;
+    let exchange = driver.load().with(|book| book.exchange.summary());
+    target.check_alive()?;
+    driver.stop().await?;
+    eprintln!("checking conservation and digests");
+    let settled = settle::settle(target.admin(), driver.load()).await?;
+    anyhow::ensure!(
+        settled.granted_twice == 0,
+        "{} rows were granted while held",
+        settled.granted_twice
+    );
+    anyhow::ensure!(settled.refused == 0, "{} rows were refused", settled.refused);
+    output::emit_line(&figures(&args, &driver, &before, &after, exchange, disk, settled))?;
+    settle::cancel_runs(driver.feed().session(), driver.load()).await?;
+    target.close().await
+}
+
+/// The disk's own rate where the members write.
+pub(super) fn yardstick(target: &Target) -> anyhow::Result<DiskRate> {
+    let dir = target.layout().root();
+    if disk::is_memory(dir) {
+        eprintln!("{} is in memory, where an fsync costs nothing: use --work-dir", dir.display());
+    }
+    let rate = disk::measure(dir, DISK_TIME)?;
+    eprintln!("the disk alone: {} fsyncs/s, p50 {} us", rate.fsyncs_per_second as u64, rate.p50_us);
+    Ok(rate)
+}
+
+fn figures(
+    args: &LedgerArgs,
+    driver: &Driver,
+    before: &Reading,
+    after: &Reading,
+    exchange: CallTimes,
+    disk: DiskRate,
+    settled: Settled,
+) -> LedgerFigures {
+    let seconds = after.at.duration_since(before.at).as_secs_f64();
+    let items = after.done - before.done;
+    let members = meter::differences(&before.counters, &after.counters, items, seconds);
+    let own_cpu_us = (after.own_cpu_us - before.own_cpu_us) as f64;
+    let log_bytes: u64 = members.iter().map(|member| member.log_bytes).sum();
+    driver.load().with(|book| LedgerFigures {
+        items_per_run: args.load.items,
+        workers: args.load.workers,
+        slots: args.load.slots,
+        batch: args.batch,
+        with_blobs: args.load.with_blobs,
+        measured_seconds: seconds,
+        items,
+        items_per_second: (items as f64 / seconds).round(),
+        exchange,
+        register: book.register.summary(),
+        create_run: book.create_run.summary(),
+        add_segments: book.add_segments.summary(),
+        close_input: book.close_input.summary(),
+        members_cpu_us_per_item: members.iter().map(|member| member.cpu_us_per_item).sum(),
+        generator_cpu_us_per_item: own_cpu_us / items.max(1) as f64,
+        log_bytes_per_item: tenth(log_bytes as f64 / items.max(1) as f64),
+        members,
+        disk_fsyncs_per_second: disk.fsyncs_per_second.round(),
+        disk_fsync_p50_us: disk.p50_us,
+        disk_fsync_p99_us: disk.p99_us,
+        settled,
+    })
+}

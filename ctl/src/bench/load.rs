@@ -1,0 +1,210 @@
+//! The load as a whole: what all workers together were granted and have completed.
+//!
+//! Invariant: one thread. The book is borrowed for the time of one answer and never across an await.
+//! Deliberately absent: the workers themselves.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Instant;
+
+use rollout_proto::v1;
+
+use super::coverage::Coverage;
+use super::meter::Times;
+
+/// The namespace of all that the benchmark makes.
+pub(super) const NAMESPACE: &str = "default";
+
+/// One run of the load.
+pub(super) struct LoadRun {
+    pub(super) name: String,
+    pub(super) coverage: Coverage,
+}
+
+/// What was asked and answered so far.
+pub(super) struct Book {
+    pub(super) runs: BTreeMap<u32, LoadRun>,
+    pub(super) created_rows: u64,
+    pub(super) granted_rows: u64,
+    pub(super) done_rows: u64,
+    pub(super) refused_rows: u64,
+    pub(super) empty_answers: u64,
+    pub(super) exchange: Times,
+    pub(super) register: Times,
+    pub(super) create_run: Times,
+    pub(super) add_segments: Times,
+    pub(super) close_input: Times,
+    pub(super) watch: Option<Watch>,
+    stop: bool,
+}
+
+/// Waits for the first claim that a newer leader grants.
+pub(super) struct Watch {
+    after_epoch: u64,
+    pub(super) seen: Option<(Instant, u64)>,
+}
+
+impl Book {
+    pub(super) fn add_run(&mut self, run: u32, name: String, coverage: Coverage) {
+        self.runs.insert(run, LoadRun { name, coverage });
+    }
+
+    /// Rows were granted by the leader of `epoch`.
+    pub(super) fn granted(&mut self, grants: &[v1::Grant], epoch: u64) {
+        for grant in grants {
+            let Some(rows) = &grant.rows else { continue };
+            self.granted_rows += rows.count();
+            if let Some(run) = self.runs.get_mut(&grant.run) {
+                each_range(rows, |start, len| run.coverage.grant(start, len));
+            }
+        }
+        if grants.is_empty() {
+            self.empty_answers += 1;
+        } else if let Some(watch) = &mut self.watch
+            && watch.seen.is_none()
+            && epoch > watch.after_epoch
+        {
+            watch.seen = Some((Instant::now(), epoch));
+        }
+    }
+
+    /// The completion of these parts was answered; what `refused` names was not accepted.
+    pub(super) fn completed(&mut self, parts: &[v1::PartResult], refused: &[v1::Refused]) {
+        for part in parts {
+            let Some(run) = self.runs.get_mut(&part.run) else { continue };
+            for set in &part.sets {
+                let Some(rows) = &set.rows else { continue };
+                let lost = refused.iter().filter(|r| r.run == part.run && r.attempt == set.attempt);
+                let lost: Vec<(u64, u32)> = lost.flat_map(|r| &r.rows).flat_map(ranges).collect();
+                if lost.is_empty() {
+                    self.done_rows += rows.count();
+                    each_range(rows, |start, len| run.coverage.complete(start, len));
+                    continue;
+                }
+                for row in rows.iter() {
+                    if lost
+                        .iter()
+                        .any(|(start, len)| (*start..start + u64::from(*len)).contains(&row))
+                    {
+                        self.refused_rows += 1;
+                    } else {
+                        self.done_rows += 1;
+                        run.coverage.complete(row, 1);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Rows are no longer the worker's that had them.
+    pub(super) fn released(&mut self, held: &[v1::HeldRows]) {
+        for set in held {
+            let (Some(rows), Some(run)) = (&set.rows, self.runs.get_mut(&set.run)) else {
+                continue;
+            };
+            each_range(rows, |start, len| run.coverage.release(start, len));
+        }
+    }
+
+    /// Rows that were made and not granted yet.
+    pub(super) fn pending_rows(&self) -> u64 {
+        self.created_rows.saturating_sub(self.granted_rows)
+    }
+}
+
+fn ranges(rows: &v1::Rows) -> impl Iterator<Item = (u64, u32)> + '_ {
+    rows.starts.iter().copied().zip(rows.lens.iter().copied())
+}
+
+fn each_range(rows: &v1::Rows, mut f: impl FnMut(u64, u32)) {
+    ranges(rows).for_each(|(start, len)| f(start, len));
+}
+
+/// Shared by the workers, which all run on one thread.
+#[derive(Clone)]
+pub(super) struct Load(Rc<RefCell<Book>>);
+
+impl Load {
+    pub(super) fn new() -> Self {
+        Self(Rc::new(RefCell::new(Book {
+            runs: BTreeMap::new(),
+            created_rows: 0,
+            granted_rows: 0,
+            done_rows: 0,
+            refused_rows: 0,
+            empty_answers: 0,
+            exchange: Times::new(),
+            register: Times::new(),
+            create_run: Times::new(),
+            add_segments: Times::new(),
+            close_input: Times::new(),
+            watch: None,
+            stop: false,
+        })))
+    }
+
+    /// Reads or changes the book.
+    pub(super) fn with<T>(&self, f: impl FnOnce(&mut Book) -> T) -> T {
+        f(&mut self.0.borrow_mut())
+    }
+
+    /// Asks the workers to finish what they hold and ask for no more.
+    pub(super) fn stop(&self) {
+        self.with(|book| book.stop = true);
+    }
+
+    /// Whether they were asked to.
+    pub(super) fn stopping(&self) -> bool {
+        self.with(|book| book.stop)
+    }
+
+    /// From now on looks for a claim granted in an epoch after this one.
+    pub(super) fn watch(&self, after_epoch: u64) {
+        self.with(|book| book.watch = Some(Watch { after_epoch, seen: None }));
+    }
+
+    /// When that claim was seen, and its epoch.
+    pub(super) fn watched(&self) -> Option<(Instant, u64)> {
+        self.with(|book| book.watch.as_ref().and_then(|watch| watch.seen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(start: u64, len: u32) -> Option<v1::Rows> {
+        Some(v1::Rows::from_ranges([(start, len)]))
+    }
+
+    #[test]
+    fn a_refused_row_is_not_done() {
+        let load = Load::new();
+        load.with(|book| {
+            book.add_run(1, "r".into(), Coverage::new(100));
+            let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 10), segments: vec![] };
+            book.granted(&[grant], 1);
+            let set = v1::HeldRows { run: 1, attempt: 7, rows: rows(0, 10) };
+            let part = v1::PartResult { run: 1, sets: vec![set], ..v1::PartResult::default() };
+            let refused =
+                v1::Refused { run: 1, attempt: 7, rows: rows(3, 2), code: "RO-2009".into() };
+            book.completed(&[part], &[refused]);
+            assert_eq!((book.done_rows, book.refused_rows), (8, 2));
+            assert_eq!(book.runs[&1].coverage.done_rows, 8);
+        });
+    }
+
+    #[test]
+    fn only_a_claim_of_a_newer_leader_ends_the_watch() {
+        let load = Load::new();
+        load.watch(4);
+        let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 1), segments: vec![] };
+        load.with(|book| book.granted(std::slice::from_ref(&grant), 4));
+        assert!(load.watched().is_none());
+        load.with(|book| book.granted(&[], 5));
+        assert!(load.watched().is_none());
+        load.with(|book| book.granted(&[grant], 5));
+        assert_eq!(load.watched().map(|(_, epoch)| epoch), Some(5));
+    }
+}

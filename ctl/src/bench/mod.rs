@@ -1,0 +1,21 @@
+//! `rolloutctl bench`: what the cluster can do, measured from outside.
+//!
+//! Invariant: real processes, mutual TLS and shipped defaults; figures are JSON lines on stdout, talk
+//! goes to stderr, and each run ends by proving that no row was lost or done twice and that all
+//! members hold the same state. Deliberately absent: per-row work in the load generator, which
+//! shares the machine with what it measures: it handles ranges.
+
+pub mod coverage;
+mod disk;
+mod driver;
+pub mod failover;
+mod feed;
+pub mod ledger;
+mod load;
+mod meter;
+mod objects;
+mod settle;
+mod slot;
+pub mod submit;
+mod target;
+mod worker;

@@ -1,0 +1,96 @@
+//! The objects behind segments and parts: named only, or really written.
+//!
+//! Invariant: with blobs, an object is durable before the ledger hears of it, as in production.
+//! Deliberately absent: reading them back; no engine runs here.
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use rollout_proto::v1;
+use rollout_storage::{
+    BlobStore, PartRow, PartRowKind, PartWriter, SegmentWriter, part_key, segment_key,
+};
+
+use super::feed::synthetic_segment;
+use super::load::NAMESPACE;
+
+/// Bytes of a row with blobs: the prompts that the submit figures are stated for.
+const BODY_BYTES: usize = 200;
+/// Bytes that a part of synthetic rows claims to have for each.
+const PART_ROW_BYTES: u64 = 120;
+
+/// How objects come about.
+#[derive(Debug, Clone)]
+pub(super) enum Objects {
+    /// Digests of nothing.
+    Named,
+    /// Segments and parts in the cluster's store.
+    Written(BlobStore),
+}
+
+impl Objects {
+    /// One segment of a run.
+    pub(super) async fn segment(
+        &self,
+        run_name: &str,
+        number: u32,
+        rows: u32,
+    ) -> anyhow::Result<v1::BlobRef> {
+        let Self::Written(store) = self else {
+            return Ok(synthetic_segment(run_name, number, rows));
+        };
+        let mut writer = SegmentWriter::new();
+        let mut body = vec![b'x'; BODY_BYTES];
+        let mut item = [0; 32];
+        for row in 0..rows {
+            let line = u64::from(number) * 4096 + u64::from(row);
+            let digits = format!("{{\"prompt\":\"{line:012} ");
+            body[..digits.len()].copy_from_slice(digits.as_bytes());
+            body[BODY_BYTES - 2..].copy_from_slice(b"\"}");
+            item[..8].copy_from_slice(&line.to_le_bytes());
+            writer.push(item, line, &body).ok().context("a segment is full too early")?;
+        }
+        let bytes = writer.finish();
+        let key = segment_key(NAMESPACE, run_name, blake3::hash(&bytes).as_bytes());
+        put(store, &key, bytes).await
+    }
+
+    /// One part with the rows of `sets`; `unique` is never the same twice.
+    pub(super) async fn part(
+        &self,
+        run_name: &str,
+        sets: &[v1::HeldRows],
+        unique: [u64; 4],
+    ) -> anyhow::Result<v1::BlobRef> {
+        let Self::Written(store) = self else { return Ok(named_part(run_name, sets, unique)) };
+        let body = [b'y'; BODY_BYTES];
+        let mut writer = PartWriter::new();
+        for set in sets {
+            for row in set.rows.iter().flat_map(v1::Rows::iter) {
+                let kind = PartRowKind::Completed;
+                let row = PartRow { row, attempt: set.attempt, kind, body: &body };
+                writer.push(row).ok().context("a part is full too early")?;
+            }
+        }
+        let bytes = writer.finish();
+        let key = part_key(NAMESPACE, run_name, blake3::hash(&bytes).as_bytes());
+        put(store, &key, bytes).await
+    }
+}
+
+fn named_part(run_name: &str, sets: &[v1::HeldRows], unique: [u64; 4]) -> v1::BlobRef {
+    let mut digest = [0; 32];
+    for (bytes, number) in digest.chunks_exact_mut(8).zip(unique) {
+        bytes.copy_from_slice(&number.to_le_bytes());
+    }
+    let rows: u64 = sets.iter().flat_map(|set| &set.rows).map(v1::Rows::count).sum();
+    v1::BlobRef {
+        key: part_key(NAMESPACE, run_name, &digest),
+        digest: Bytes::copy_from_slice(&digest),
+        bytes: rows * PART_ROW_BYTES,
+    }
+}
+
+async fn put(store: &BlobStore, key: &str, bytes: Bytes) -> anyhow::Result<v1::BlobRef> {
+    let blob = store.put(key, bytes).await?;
+    Ok(v1::BlobRef { key: blob.key, digest: Bytes::copy_from_slice(&blob.digest), bytes: blob.len })
+}

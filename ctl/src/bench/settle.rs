@@ -1,0 +1,110 @@
+//! The proof at the end: nothing lost, nothing done twice, all members alike.
+//!
+//! Invariant: what the ledger counts as done is compared with what the load was told, run by run,
+//! and the digests are taken after that. Deliberately absent: tolerance.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use rollout_proto::{CallOptions, Client, Session, services, v1};
+use serde::Serialize;
+
+use super::load::{Load, NAMESPACE};
+use crate::output::u64_string;
+use crate::rolloutctl::cluster::verify;
+
+/// What was proven.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Settled {
+    pub(super) runs: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) rows: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) done: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) granted_twice: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) refused: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) returned: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) digest_index: u64,
+    pub(super) digests_equal: bool,
+}
+
+/// Compares the ledger with the load, and the members with each other.
+///
+/// # Errors
+/// The first difference, naming the run or the member.
+pub(super) async fn settle(client: &Client, load: &Load) -> anyhow::Result<Settled> {
+    let mut settled = Settled {
+        runs: 0,
+        rows: 0,
+        done: 0,
+        granted_twice: 0,
+        refused: load.with(|book| book.refused_rows),
+        returned: 0,
+        digest_index: 0,
+        digests_equal: false,
+    };
+    let runs: Vec<u32> = load.with(|book| book.runs.keys().copied().collect());
+    for run in runs {
+        let counts = counts(client, run).await?;
+        let sum = counts.pending + counts.running + counts.waiting + counts.done + counts.failed;
+        ensure!(sum == counts.rows, "run {run}: {sum} rows are somewhere, it has {}", counts.rows);
+        ensure!(counts.failed == 0, "run {run}: {} rows failed", counts.failed);
+        ensure!(counts.running == 0, "run {run}: {} rows are still held", counts.running);
+        let (done, twice, again, beyond) = load.with(|book| {
+            let coverage = &book.runs[&run].coverage;
+            (coverage.done_rows, coverage.done_twice, coverage.granted_twice, coverage.beyond)
+        });
+        ensure!(beyond == 0, "run {run}: {beyond} rows were granted that it does not have");
+        ensure!(
+            twice == 0,
+            "run {run}: {twice} rows were granted or accepted after they were done"
+        );
+        ensure!(
+            counts.done == done,
+            "run {run}: the ledger has {} rows done, the workers were told of {done}",
+            counts.done
+        );
+        settled.runs += 1;
+        settled.rows += counts.rows;
+        settled.done += done;
+        settled.granted_twice += again;
+        settled.returned += counts.returned;
+    }
+    let verification = verify::verify(client, Duration::from_secs(120)).await?;
+    settled.digest_index = verification.index;
+    settled.digests_equal = verification.agree;
+    ensure!(verification.agree, "the members do not agree: {}", verification.complaint());
+    Ok(settled)
+}
+
+async fn counts(client: &Client, run: u32) -> anyhow::Result<v1::RunCounts> {
+    let request = v1::DescribeRunRequest { namespace: NAMESPACE.into(), name: String::new(), run };
+    let answer = client
+        .with_leader_opts("describe run", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::runs(channel).describe_run(request).await }
+        })
+        .await?;
+    answer.run.and_then(|run| run.counts).with_context(|| format!("run {run} has no counts"))
+}
+
+/// Ends the runs, so that nothing of them is granted to others.
+pub(super) async fn cancel_runs(session: &Session, load: &Load) -> anyhow::Result<()> {
+    let names: Vec<String> =
+        load.with(|book| book.runs.values().map(|run| run.name.clone()).collect());
+    for name in names {
+        let result =
+            crate::batch::submit::cancel(session, NAMESPACE, &name, "the benchmark is over").await;
+        match result {
+            Err(rollout_proto::ClientError::Rpc(error))
+                if error.code == rollout_proto::ErrorCode::RunEnded => {}
+            other => other.with_context(|| format!("cannot cancel {name}"))?,
+        }
+    }
+    Ok(())
+}

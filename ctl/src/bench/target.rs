@@ -1,0 +1,146 @@
+//! The cluster under measurement: one of its own in a temporary directory, or one that runs.
+//!
+//! Invariant: its own cluster is three members as `rollout dev` starts them, from binaries of the
+//! same build, and nothing of it is left afterwards. A running one is a `rollout dev` cluster: its
+//! directory has the authority that names the load's workers and the pids of its members.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use rollout_proto::{Client, ClientConfig, Role, Security};
+use tempfile::TempDir;
+
+use crate::connect::ConnectArgs;
+use crate::dev::cluster::DevCluster;
+use crate::dev::layout::Layout;
+use crate::dev::pids::Pids;
+use crate::dev::{DevArgs, identity, ready};
+
+/// Where the cluster's files are put.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct TargetArgs {
+    /// Directory for the data of the cluster that is started, on the disk to be measured
+    /// [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    work_dir: Option<PathBuf>,
+}
+
+/// The cluster under measurement.
+pub(super) struct Target {
+    layout: Layout,
+    own: Option<DevCluster>,
+    endpoints: Vec<String>,
+    admin: Client,
+    _dir: Option<TempDir>,
+}
+
+impl Target {
+    /// Uses the running cluster that `--context` names, or starts one.
+    pub(super) async fn open(connect: &ConnectArgs, args: &TargetArgs) -> anyhow::Result<Self> {
+        match &connect.context {
+            Some(context) => Self::running(connect, context),
+            None => Self::start(args.work_dir.as_deref()).await,
+        }
+    }
+
+    async fn start(work_dir: Option<&Path>) -> anyhow::Result<Self> {
+        let base = work_dir.map_or_else(std::env::temp_dir, Path::to_path_buf);
+        let dir = tempfile::Builder::new()
+            .prefix("rollout-bench-")
+            .tempdir_in(&base)
+            .with_context(|| format!("cannot use {}", base.display()))?;
+        let mut cluster = DevCluster::prepare(&DevArgs::members_alone(dir.path().to_owned(), 3))?;
+        eprintln!("starting three members in {}", cluster.layout().root().display());
+        ready::start_members(&mut cluster).await?;
+        let admin = ready::client(&cluster, cluster.admin())?;
+        let endpoints = admin.config().endpoints.clone();
+        let layout = cluster.layout().clone();
+        Ok(Self { layout, own: Some(cluster), endpoints, admin, _dir: Some(dir) })
+    }
+
+    fn running(connect: &ConnectArgs, context: &Path) -> anyhow::Result<Self> {
+        let dir =
+            context.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let layout = Layout::existing(dir)
+            .with_context(|| format!("there is no directory {}", dir.display()))?;
+        if !layout.saved().is_file() {
+            bail!(
+                "{} is no context of a `rollout dev` cluster, whose authority the benchmark needs",
+                context.display()
+            );
+        }
+        let settings = connect.settings()?;
+        let admin = Client::new(ClientConfig {
+            dial_map: settings.dial_map.clone(),
+            ..ClientConfig::new(settings.endpoints.clone(), settings.security)
+        })?;
+        Ok(Self { layout, own: None, endpoints: settings.endpoints, admin, _dir: None })
+    }
+
+    /// A client with an admin's certificate.
+    pub(super) fn admin(&self) -> &Client {
+        &self.admin
+    }
+
+    /// Where the cluster's files are.
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// A client with the certificate of a worker, issued for it.
+    pub(super) fn worker(&self, name: &str) -> anyhow::Result<Client> {
+        let files = identity(&self.layout, Role::Worker, name)?;
+        Ok(Client::new(ClientConfig::new(self.endpoints.clone(), Security::Mtls(files)))?)
+    }
+
+    /// Kills a member. In a running cluster `rollout dev` starts it again.
+    pub(super) fn kill_member(&self, name: &str) -> anyhow::Result<()> {
+        if let Some(cluster) = &self.own {
+            let killed = cluster.signal(name, libc::SIGKILL);
+            return killed.map(drop).with_context(|| format!("member {name} does not run"));
+        }
+        let pids = Pids::load(&self.layout)?.unwrap_or_default();
+        let Some(pid) = pids.members.get(name).filter(|pid| **pid > 1) else {
+            bail!("{} names no process of member {name}", self.layout.pids().display());
+        };
+        // SAFETY: kill has no memory effects; the pid is from the file of the cluster that answers.
+        match unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()).context(format!("cannot kill pid {pid}")),
+        }
+    }
+
+    /// Starts a killed member again, once it is gone. Does nothing for a cluster that is not ours.
+    pub(super) fn revive_member(&mut self, name: &str) -> anyhow::Result<bool> {
+        let Some(cluster) = &mut self.own else { return Ok(true) };
+        cluster.reap()?;
+        let gone = cluster.processes().iter().any(|p| p.name == name && p.pid().is_none());
+        if gone {
+            cluster.start(name)?;
+        }
+        Ok(gone)
+    }
+
+    /// Fails when a member ended that nobody killed.
+    pub(super) fn check_alive(&mut self) -> anyhow::Result<()> {
+        let Some(cluster) = &mut self.own else { return Ok(()) };
+        if let Some(exit) = cluster.reap()?.into_iter().next() {
+            let log = cluster.layout().log(&exit.name);
+            bail!(
+                "member {} ended with {}; the end of its log:\n{}",
+                exit.name,
+                crate::dev::process::describe_exit(exit.status),
+                crate::dev::process::log_tail(&log, 20)
+            );
+        }
+        Ok(())
+    }
+
+    /// Stops what was started here.
+    pub(super) async fn close(mut self) -> anyhow::Result<()> {
+        if let Some(cluster) = &mut self.own {
+            cluster.stop().await?;
+        }
+        Ok(())
+    }
+}

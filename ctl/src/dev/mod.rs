@@ -1,0 +1,149 @@
+//! `rollout dev`: a local cluster in one command, on data that survives a restart.
+//!
+//! Invariant: whatever ends `rollout dev`, no process of its cluster is left: it stops them in order
+//! on Ctrl-C or SIGTERM, and the kernel kills them when it dies itself. A second Ctrl-C kills at once.
+//! Deliberately absent: anything that a shipped cluster would not do; the same binaries run with
+//! their defaults, mutual TLS included.
+
+mod args;
+mod certs;
+pub mod cluster;
+mod config;
+mod detach;
+pub mod layout;
+pub mod pids;
+mod ports;
+pub mod process;
+pub mod ready;
+mod saved;
+mod status;
+mod stop;
+mod supervise;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+pub use self::args::{DevAction, DevArgs, EngineKind, LatencyRange, MockTail};
+pub use self::certs::identity;
+use self::cluster::DevCluster;
+use self::supervise::Supervisor;
+
+const TICK: Duration = Duration::from_millis(100);
+
+/// Runs `rollout dev` until it is told to stop.
+///
+/// # Errors
+/// When the cluster cannot be started, with what its processes said, or not be looked after.
+pub async fn run(args: DevArgs) -> anyhow::Result<()> {
+    match args.action {
+        Some(DevAction::Stop) => return stop::run(&args.dir).await,
+        Some(DevAction::Status) => return status::run(&args.dir),
+        None => {}
+    }
+    if args.detach {
+        return detach::run(&args).await;
+    }
+    let mut signals = Signals::new()?;
+    let mut cluster = DevCluster::prepare(&args)?;
+    let started = tokio::select! {
+        started = start(&mut cluster) => Some(started),
+        () = signals.next() => None,
+    };
+    let result = match started {
+        Some(Ok(())) => {
+            eprint!("{}", usage(&cluster, &args));
+            supervise(&mut cluster, !args.no_restart, &mut signals).await
+        }
+        Some(Err(error)) => Err(error),
+        None => Ok(()),
+    };
+    eprintln!("stopping");
+    tokio::select! {
+        stopped = cluster.stop() => {
+            for name in stopped? {
+                eprintln!("{name} did not stop in time and was killed");
+            }
+        }
+        () = signals.next() => eprintln!("killed"),
+    }
+    result
+}
+
+async fn start(cluster: &mut DevCluster) -> anyhow::Result<()> {
+    eprintln!("starting a cluster in {}", cluster.layout().root().display());
+    ready::start_members(cluster).await?;
+    ready::start_workers(cluster).await?;
+    cluster.set_ready()
+}
+
+async fn supervise(
+    cluster: &mut DevCluster,
+    restart: bool,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
+    let mut supervisor = Supervisor::new(restart);
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(TICK) => {}
+            () = signals.next() => return Ok(()),
+        }
+        for line in supervisor.tick(cluster)? {
+            eprintln!("{line}");
+        }
+    }
+}
+
+/// What to do with the cluster, for people.
+fn usage(cluster: &DevCluster, args: &DevArgs) -> String {
+    let layout = cluster.layout();
+    let members: Vec<String> = cluster
+        .saved()
+        .members
+        .iter()
+        .map(|member| format!("{} {}", member.name, member.client_addr()))
+        .collect();
+    format!(
+        "ready: members {}; {} workers of {} slots\n\n  \
+         export ROLLOUT_CONTEXT={client}\n  \
+         rollout infer batch --config batch.toml\n  \
+         rolloutctl --context {admin} status\n\n\
+         store {store}\nlogs  {logs}\nCtrl-C stops it; the data stays for the next start\n",
+        members.join(", "),
+        args.workers,
+        args.slots,
+        client = layout.context("client").display(),
+        admin = layout.context("admin").display(),
+        store = layout.store_url(),
+        logs = layout.logs().display(),
+    )
+}
+
+/// Ctrl-C, SIGTERM and a closed terminal.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What the first start in a directory decided, and every later one keeps: names, zones, ports.
+//!
+//! Invariant: the file is replaced as a whole, so that a crash leaves the old one or the new one.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+
+use super::args::DevArgs;
+use super::layout::Layout;
+use super::ports;
+
+const FORMAT: u32 = 1;
+
+/// The lasting description of a development cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saved {
+    format: u32,
+    /// Whether the cluster was formed.
+    pub bootstrapped: bool,
+    /// The members, in the order of their names.
+    pub members: Vec<SavedMember>,
+}
+
+/// One member, which keeps its name and ports for ever.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedMember {
+    /// `c1`, `c2`, ...
+    pub name: String,
+    /// A zone of its own.
+    pub zone: String,
+    /// For workers and clients.
+    pub client_port: u16,
+    /// For the other members.
+    pub peer_port: u16,
+    /// For health, metrics, REST.
+    pub http_port: u16,
+}
+
+impl SavedMember {
+    /// Where workers and clients reach it.
+    pub fn client_addr(&self) -> String {
+        format!("127.0.0.1:{}", self.client_port)
+    }
+
+    /// Where the other members reach it.
+    pub fn peer_addr(&self) -> String {
+        format!("127.0.0.1:{}", self.peer_port)
+    }
+
+    /// Where health and metrics are.
+    pub fn http_addr(&self) -> String {
+        format!("127.0.0.1:{}", self.http_port)
+    }
+}
+
+impl Saved {
+    /// What the directory says, or a new description that was saved before it is returned.
+    ///
+    /// # Errors
+    /// When the flags contradict the directory, or no ports are free.
+    pub fn load_or_create(layout: &Layout, args: &DevArgs) -> anyhow::Result<Self> {
+        let Some(saved) = Self::load(layout)? else {
+            let saved = Self::create(args.members, args.base_port)?;
+            saved.save(layout)?;
+            return Ok(saved);
+        };
+        if saved.members.len() != usize::from(args.members) {
+            bail!(
+                "{} has {} members and --members asks for {}; use another --dir, or remove it",
+                layout.root().display(),
+                saved.members.len(),
+                args.members
+            );
+        }
+        let first = saved.members[0].client_port;
+        if args.base_port != 0 && first != args.base_port {
+            bail!(
+                "{} uses ports from {first} and --base-port asks for {}; use another --dir, or remove it",
+                layout.root().display(),
+                args.base_port
+            );
+        }
+        Ok(saved)
+    }
+
+    /// What the directory says; `None` before the first start.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is not one of ours.
+    pub fn load(layout: &Layout) -> anyhow::Result<Option<Self>> {
+        let path = layout.saved();
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).context(format!("cannot read {}", path.display())),
+        };
+        let saved: Self = serde_json::from_slice(&text)
+            .with_context(|| format!("{} is no description of a cluster", path.display()))?;
+        if saved.format != FORMAT || saved.members.is_empty() {
+            bail!("{} has format {}, expected {FORMAT}", path.display(), saved.format);
+        }
+        Ok(Some(saved))
+    }
+
+    fn create(members: u16, base_port: u16) -> anyhow::Result<Self> {
+        let ports = ports::choose(usize::from(members) * 3, base_port)?;
+        let members = (0..members)
+            .zip(ports.chunks_exact(3))
+            .map(|(at, ports)| SavedMember {
+                name: format!("c{}", at + 1),
+                zone: char::from(b'a' + at as u8).to_string(),
+                client_port: ports[0],
+                peer_port: ports[1],
+                http_port: ports[2],
+            })
+            .collect();
+        Ok(Self { format: FORMAT, bootstrapped: false, members })
+    }
+
+    /// Replaces what the directory says.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save(&self, layout: &Layout) -> anyhow::Result<()> {
+        write_atomically(&layout.saved(), &serde_json::to_vec_pretty(self)?)
+    }
+}
+
+/// Replaces a file as a whole, durably.
+pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let write = || {
+        let temporary = path.with_extension("new");
+        let mut file = std::fs::File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,45 @@
+//! `rollout dev stop`: ends the cluster of a directory, whoever started it.
+//!
+//! Invariant: a pid is signalled only while the directory's lock says that it is still the pid of
+//! the `rollout dev` that wrote it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use super::layout::Layout;
+use super::pids::{DirLock, Pids};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Stops it, and waits until it is gone. That none runs is no error.
+///
+/// # Errors
+/// When it does not end within a minute.
+pub(super) async fn run(dir: &Path) -> anyhow::Result<()> {
+    let layout = Layout::existing(dir)
+        .with_context(|| format!("there is no cluster in {}", dir.display()))?;
+    if DirLock::try_take(&layout)?.is_some() {
+        eprintln!("no cluster runs in {}", layout.root().display());
+        return Ok(());
+    }
+    let pid = Pids::load(&layout)?.map_or(0, |pids| pids.dev);
+    if pid == 0 {
+        bail!("a cluster starts in {}, try again", layout.root().display());
+    }
+    // SAFETY: kill has no memory effects; the lock is held, so the pid is still the holder's.
+    unsafe {
+        libc::kill(pid.cast_signed(), libc::SIGTERM);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while DirLock::try_take(&layout)?.is_none() {
+        if Instant::now() >= deadline {
+            bail!("pid {pid} did not end within {PATIENCE:?}");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    eprintln!("stopped");
+    Ok(())
+}

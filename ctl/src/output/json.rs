@@ -1,0 +1,54 @@
+//! The JSON contract: the envelope, and numbers that survive every reader.
+//!
+//! Invariant: a u64 is a string, since many readers keep 53 bits of a number; bytes are lower-case
+//! hex. Deliberately absent: protobuf's own JSON mapping, which omits what is zero.
+
+use std::fmt::Write as _;
+
+use serde::{Serialize, Serializer};
+
+/// The version of every document that we print.
+pub const API_VERSION: &str = "rollout/v1";
+
+/// What every JSON document looks like from outside.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Envelope<'a, T> {
+    api_version: &'static str,
+    kind: &'static str,
+    data: &'a T,
+}
+
+impl<'a, T: Serialize> Envelope<'a, T> {
+    /// Wraps `data` as a document of the given kind.
+    pub fn new(kind: &'static str, data: &'a T) -> Self {
+        Self { api_version: API_VERSION, kind, data }
+    }
+}
+
+/// For `#[serde(serialize_with)]`: a u64 as a string.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn u64_string<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+/// Bytes as lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // invariant: writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_is_lower_case_and_two_digits_a_byte() {
+        assert_eq!(hex(&[0, 0xab, 0x0f]), "00ab0f");
+    }
+}

@@ -1,0 +1,40 @@
+//! `rolloutctl cert init-ca`: creates an authority, unless it is there.
+
+use std::path::PathBuf;
+
+use rollout_proto::pki;
+use serde::Serialize;
+
+use crate::output::{self, Format, Report};
+
+/// Where, and for whom.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InitCaArgs {
+    /// Where the authority is kept: guard it, its key makes anybody anybody
+    #[arg(long = "ca-dir", value_name = "DIR")]
+    ca_dir: PathBuf,
+    /// The name of the cluster
+    #[arg(long = "cluster", value_name = "NAME", default_value = "rollout")]
+    cluster: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Authority {
+    cluster: String,
+    ca_file: PathBuf,
+}
+
+impl Report for Authority {
+    const KIND: &'static str = "CertificateAuthority";
+
+    fn table(&self) -> String {
+        format!("authority of {}: {}\n", self.cluster, self.ca_file.display())
+    }
+}
+
+/// Creates it and prints where it is.
+pub(crate) fn run(format: Format, args: &InitCaArgs) -> anyhow::Result<()> {
+    let ca_file = pki::init_ca(&args.ca_dir, &args.cluster)?;
+    output::emit(format, &Authority { cluster: args.cluster.clone(), ca_file })
+}

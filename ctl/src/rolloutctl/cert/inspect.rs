@@ -1,0 +1,77 @@
+//! `rolloutctl cert inspect FILE`: whom a certificate names, and when it ends.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rollout_proto::pki;
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::output::{self, Format, Report};
+
+/// Which file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InspectArgs {
+    /// A certificate, PEM
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Certificate {
+    role: Option<String>,
+    name: Option<String>,
+    namespaces: Vec<String>,
+    not_after: String,
+    seconds_left: i64,
+    alternative_names: Vec<String>,
+}
+
+impl Report for Certificate {
+    const KIND: &'static str = "Certificate";
+
+    fn table(&self) -> String {
+        let left = match self.seconds_left {
+            ..=0 => "expired".to_owned(),
+            left => format!("{} days left", left / 86_400),
+        };
+        let list = |texts: &[String], none: &str| {
+            if texts.is_empty() { none.to_owned() } else { texts.join(", ") }
+        };
+        format!(
+            "Identity    {} {}\nNamespaces  {}\nEnds        {} ({left})\nNames       {}\n",
+            self.role.as_deref().unwrap_or("none of ours"),
+            self.name.as_deref().unwrap_or(""),
+            list(&self.namespaces, "all"),
+            self.not_after,
+            list(&self.alternative_names, "none"),
+        )
+    }
+}
+
+/// Prints what the certificate says. Trusts nothing of it.
+pub(crate) fn run(format: Format, args: &InspectArgs) -> anyhow::Result<()> {
+    let info = pki::inspect(&args.file)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let not_after = OffsetDateTime::from_unix_timestamp(info.not_after_unix)
+        .ok()
+        .and_then(|at| at.format(&Rfc3339).ok())
+        .unwrap_or_else(|| info.not_after_unix.to_string());
+    let (role, name, namespaces) = match info.identity {
+        Some(id) => (Some(id.role.to_string()), Some(id.name), id.namespaces),
+        None => (None, None, Vec::new()),
+    };
+    output::emit(
+        format,
+        &Certificate {
+            role,
+            name,
+            namespaces,
+            not_after,
+            seconds_left: info.not_after_unix - now.cast_signed(),
+            alternative_names: info.sans,
+        },
+    )
+}

@@ -1,0 +1,86 @@
+//! `rolloutctl cert issue ROLE NAME`: a certificate for a member, worker, client or admin.
+//!
+//! Invariant: a member's certificate names at least one address, else nobody could reach it.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use rollout_proto::{Role, pki};
+use serde::Serialize;
+
+use crate::output::{self, Format, Report};
+use crate::rolloutctl::Failure;
+
+/// Whom the certificate names.
+#[derive(Debug, clap::Args)]
+pub(crate) struct IssueArgs {
+    /// member, worker, client or admin
+    role: Role,
+    /// The name: of the member, of the worker, or of whoever uses it
+    name: String,
+    /// Where the authority is, see `cert init-ca`
+    #[arg(long = "ca-dir", value_name = "DIR")]
+    ca_dir: PathBuf,
+    /// Where to write ca.pem, ROLE-NAME.pem and ROLE-NAME.key
+    #[arg(long = "out-dir", value_name = "DIR", default_value = ".")]
+    out_dir: PathBuf,
+    /// The namespaces that it is good for; none given: all
+    #[arg(long = "for-namespace", value_name = "NAME", value_delimiter = ',')]
+    for_namespaces: Vec<String>,
+    /// A host name under which a member is reached; may be repeated
+    #[arg(long = "dns", value_name = "HOST", value_delimiter = ',')]
+    dns_names: Vec<String>,
+    /// An address under which a member is reached; may be repeated
+    #[arg(long = "ip", value_name = "ADDR", value_delimiter = ',')]
+    ip_addrs: Vec<IpAddr>,
+    /// How long it is good for
+    #[arg(long, default_value_t = 365)]
+    days: u32,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Issued {
+    role: String,
+    name: String,
+    ca_file: PathBuf,
+    cert_file: PathBuf,
+    key_file: PathBuf,
+}
+
+impl Report for Issued {
+    const KIND: &'static str = "IssuedCertificate";
+
+    fn table(&self) -> String {
+        format!(
+            "{} {}\nca_file   = {:?}\ncert_file = {:?}\nkey_file  = {:?}\n",
+            self.role, self.name, self.ca_file, self.cert_file, self.key_file
+        )
+    }
+}
+
+/// Issues it and prints where it is, in the words of a config file.
+pub(crate) fn run(format: Format, args: &IssueArgs) -> anyhow::Result<()> {
+    if args.role == Role::Member && args.dns_names.is_empty() && args.ip_addrs.is_empty() {
+        return Err(Failure::usage("a member needs --dns or --ip: it is reached under them").into());
+    }
+    let request = pki::IssueRequest {
+        role: args.role,
+        name: args.name.clone(),
+        namespaces: args.for_namespaces.clone(),
+        dns_names: args.dns_names.clone(),
+        ip_addrs: args.ip_addrs.clone(),
+        days: args.days,
+    };
+    let files = pki::issue(&args.ca_dir, &request, &args.out_dir)?;
+    output::emit(
+        format,
+        &Issued {
+            role: args.role.to_string(),
+            name: args.name.clone(),
+            ca_file: files.ca,
+            cert_file: files.cert,
+            key_file: files.key,
+        },
+    )
+}

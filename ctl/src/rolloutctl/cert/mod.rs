@@ -1,0 +1,8 @@
+//! `rolloutctl cert`: certificates of a private authority, without any other tool.
+//!
+//! Invariant: works without a cluster, and a key is never printed. Deliberately absent: trust in
+//! anything but the files named on the command line.
+
+pub(super) mod init_ca;
+pub(super) mod inspect;
+pub(super) mod issue;

@@ -1,0 +1,225 @@
+//! The command tree.
+//!
+//! Invariant: nouns are singular and accept their plural; a verb's arguments are declared in the
+//! verb's own file. Deliberately absent: behaviour.
+
+use clap::{Parser, Subcommand};
+
+use super::cert::{init_ca::InitCaArgs, inspect::InspectArgs, issue::IssueArgs};
+use super::cluster::{bootstrap::BootstrapArgs, verify::VerifyArgs};
+use super::run::control::ControlArgs;
+use super::run::describe::DescribeArgs;
+use super::run::watch::WatchArgs;
+use crate::bench::{failover::FailoverArgs, ledger::LedgerArgs, submit::SubmitArgs};
+use crate::connect::ConnectArgs;
+use crate::output::Format;
+
+/// Operate a rollout cluster
+#[derive(Debug, Parser)]
+#[command(
+    name = "rolloutctl",
+    version,
+    arg_required_else_help = true,
+    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 unavailable or no leader, 4 not found, \
+                  5 conflict, 6 refused as unsafe, 7 TLS or permission, 8 outcome unknown (repeat it)"
+)]
+pub(crate) struct Cli {
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+    /// How to print: a table for people, or JSON whose shape is stable
+    #[arg(short, long, value_enum, default_value_t, global = true, value_name = "FORMAT")]
+    pub(crate) output: Format,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The nouns.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// The cluster on one screen; works without a quorum
+    Status,
+    /// Batch runs
+    #[command(alias = "runs", arg_required_else_help = true)]
+    Run {
+        /// What to do.
+        #[command(subcommand)]
+        verb: RunVerb,
+    },
+    /// Worker agents
+    #[command(alias = "workers", arg_required_else_help = true)]
+    Worker {
+        /// What to do.
+        #[command(subcommand)]
+        verb: WorkerVerb,
+    },
+    /// The members as one
+    #[command(arg_required_else_help = true)]
+    Cluster {
+        /// What to do.
+        #[command(subcommand)]
+        verb: ClusterVerb,
+    },
+    /// Certificates of a private authority
+    #[command(alias = "certs", arg_required_else_help = true)]
+    Cert {
+        /// What to do.
+        #[command(subcommand)]
+        verb: CertVerb,
+    },
+    /// Measure; prints JSON lines
+    #[command(arg_required_else_help = true)]
+    Bench {
+        /// What to do.
+        #[command(subcommand)]
+        verb: BenchVerb,
+    },
+    /// What an error code means
+    #[command(alias = "error", arg_required_else_help = true)]
+    Errors {
+        /// What to do.
+        #[command(subcommand)]
+        verb: ErrorsVerb,
+    },
+    /// The version of this program
+    Version,
+}
+
+/// Verbs of `run`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunVerb {
+    /// Every run of the namespace
+    List,
+    /// One run: progress, spec, failed rows
+    Describe(DescribeArgs),
+    /// Follow one run until it ends
+    Watch(WatchArgs),
+    /// End a run; rows that are done stay done
+    Cancel(ControlArgs),
+    /// Grant no more rows of a run
+    Pause(ControlArgs),
+    /// Grant rows of a paused run again
+    Resume(ControlArgs),
+}
+
+/// Verbs of `worker`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkerVerb {
+    /// Every worker of the namespace
+    List,
+}
+
+/// Verbs of `cluster`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterVerb {
+    /// Prove that all members hold the same state, in memory and on disk
+    Verify(VerifyArgs),
+    /// Form a new cluster of fresh members, once
+    Bootstrap(BootstrapArgs),
+}
+
+/// Verbs of `cert`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CertVerb {
+    /// Create a certificate authority, unless it is there
+    InitCa(InitCaArgs),
+    /// Issue a certificate for a member, worker, client or admin
+    Issue(IssueArgs),
+    /// Show whom a certificate names and when it ends
+    Inspect(InspectArgs),
+}
+
+/// Verbs of `bench`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchVerb {
+    /// Claims plus completions a second, each fsynced on a quorum
+    Ledger(LedgerArgs),
+    /// From the leader's SIGKILL to the next claim
+    Failover(FailoverArgs),
+    /// Rows a second from a JSONL file to durable segments
+    Submit(SubmitArgs),
+}
+
+/// Verbs of `errors`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ErrorsVerb {
+    /// Every code
+    List,
+    /// The page of one code
+    Explain {
+        /// The code, such as RO-1001
+        #[arg(value_name = "RO-NNNN")]
+        code: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn walk(command: &clap::Command, path: &str, paths: &mut Vec<String>) {
+        paths.push(path.to_owned());
+        for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+            walk(sub, &format!("{path} {}", sub.get_name()), paths);
+        }
+    }
+
+    #[test]
+    fn every_command_is_well_formed_and_its_help_renders() {
+        let mut command = Cli::command();
+        command.clone().debug_assert();
+        command.build();
+        let mut paths = Vec::new();
+        walk(&command, "rolloutctl", &mut paths);
+        for path in &paths {
+            let mut arguments: Vec<&str> = path.split(' ').collect();
+            arguments.push("--help");
+            let error = Cli::try_parse_from(arguments).expect_err("help is shown as an error");
+            assert_eq!(error.kind(), clap::error::ErrorKind::DisplayHelp, "{path}");
+            assert!(error.to_string().contains("Usage:"), "{path}");
+        }
+        assert_eq!(paths.join("\n"), TREE.trim());
+    }
+
+    /// The tree that scripts rely on: a name that leaves it breaks them.
+    const TREE: &str = "
+rolloutctl
+rolloutctl status
+rolloutctl run
+rolloutctl run list
+rolloutctl run describe
+rolloutctl run watch
+rolloutctl run cancel
+rolloutctl run pause
+rolloutctl run resume
+rolloutctl worker
+rolloutctl worker list
+rolloutctl cluster
+rolloutctl cluster verify
+rolloutctl cluster bootstrap
+rolloutctl cert
+rolloutctl cert init-ca
+rolloutctl cert issue
+rolloutctl cert inspect
+rolloutctl bench
+rolloutctl bench ledger
+rolloutctl bench failover
+rolloutctl bench submit
+rolloutctl errors
+rolloutctl errors list
+rolloutctl errors explain
+rolloutctl version
+";
+
+    #[test]
+    fn a_plural_noun_is_the_noun_and_flags_may_follow_the_verb() {
+        let cli =
+            Cli::try_parse_from(["rolloutctl", "runs", "list", "-o", "json", "-e", "h:1"]).unwrap();
+        assert!(matches!(cli.command, Command::Run { verb: RunVerb::List }));
+        assert_eq!(cli.output, Format::Json);
+        assert_eq!(cli.connect.endpoints, ["h:1"]);
+    }
+}

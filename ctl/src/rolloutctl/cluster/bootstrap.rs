@@ -1,0 +1,175 @@
+//! `rolloutctl cluster bootstrap`: forms a new cluster of fresh members, all at the same time.
+//!
+//! Invariant: repeating it with the same members changes nothing; a member that is part of a cluster
+//! already refuses. Deliberately absent: adding a member later; that never goes through here.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use rollout_proto::{
+    ChannelOptions, ClientError, ClientTls, ConnectError, DialMap, Endpoint, RpcError, Security,
+    channel, services, v1,
+};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+use crate::rolloutctl::Failure;
+
+/// The cluster versions that members of this release can run.
+const CLUSTER_VERSION: u32 = 1;
+/// How long forming a cluster may take: every member writes and fsyncs its identity.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Who becomes a member.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BootstrapArgs {
+    /// A member; name all of them
+    #[arg(long = "member", value_name = "NAME=PEER_ADDR,CLIENT_ADDR,ZONE", required = true)]
+    members: Vec<MemberArg>,
+    /// The object store that members, workers and clients all reach
+    #[arg(long, value_name = "URL")]
+    store: String,
+}
+
+/// One `--member`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MemberArg {
+    name: String,
+    peer_addr: String,
+    client_addr: String,
+    zone: String,
+}
+
+impl FromStr for MemberArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let shape = || format!("`{text}` is not NAME=PEER_ADDR,CLIENT_ADDR,ZONE");
+        let (name, rest) = text.split_once('=').ok_or_else(shape)?;
+        let parts: Vec<&str> = rest.split(',').map(str::trim).collect();
+        let (peer_addr, client_addr, zone) = match parts[..] {
+            [peer, client] => (peer, client, ""),
+            [peer, client, zone] => (peer, client, zone),
+            _ => return Err(shape()),
+        };
+        if name.is_empty() {
+            return Err(shape());
+        }
+        for addr in [peer_addr, client_addr] {
+            addr.parse::<rollout_proto::HostPort>().map_err(|error| error.to_string())?;
+        }
+        Ok(Self {
+            name: name.into(),
+            peer_addr: peer_addr.into(),
+            client_addr: client_addr.into(),
+            zone: zone.into(),
+        })
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Bootstrapped {
+    cluster_id: String,
+    created: bool,
+    members: Vec<String>,
+}
+
+impl Report for Bootstrapped {
+    const KIND: &'static str = "Bootstrap";
+
+    fn table(&self) -> String {
+        let what = if self.created { "formed" } else { "was formed before" };
+        format!("cluster {} {what}: {}\n", self.cluster_id, self.members.join(", "))
+    }
+}
+
+/// A member as the request names it; the cluster gives it its number.
+pub fn member(name: &str, peer_addr: &str, client_addr: &str, zone: &str) -> v1::MemberInfo {
+    v1::MemberInfo {
+        id: 0,
+        name: name.into(),
+        peer_addr: peer_addr.into(),
+        client_addr: client_addr.into(),
+        zone: zone.into(),
+        version_min: CLUSTER_VERSION,
+        version_max: CLUSTER_VERSION,
+        voter: true,
+    }
+}
+
+/// Asks the member at `address` to form the cluster; returns the cluster's id, and whether it is new.
+///
+/// # Errors
+/// When a member cannot be reached, is part of a cluster already, or the list contradicts it.
+pub async fn form(
+    address: &str,
+    security: &Security,
+    dial_map: &DialMap,
+    members: Vec<v1::MemberInfo>,
+    store_url: String,
+) -> Result<(String, bool), ClientError> {
+    // Not by the client that follows leaders: there is none yet.
+    let endpoint = Endpoint::seed(address)?;
+    let tls = ClientTls::load(security)?;
+    let channel = channel(&endpoint, &tls, dial_map, &ChannelOptions::default())?;
+    let mut request = tonic::Request::new(v1::BootstrapRequest { members, store_url });
+    request.set_timeout(PATIENCE);
+    match services::cluster(channel).bootstrap(request).await {
+        Ok(answer) => {
+            let answer = answer.into_inner();
+            Ok((answer.header.unwrap_or_default().cluster_id, answer.created))
+        }
+        Err(status) => Err(match ConnectError::find(&status) {
+            Some(error) => ClientError::Connect(error.clone()),
+            None => RpcError::from_status(&status).into(),
+        }),
+    }
+}
+
+/// Forms the cluster and prints its id.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: BootstrapArgs,
+) -> anyhow::Result<()> {
+    let mut names: Vec<&str> = args.members.iter().map(|member| member.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Failure::usage(format!("--member {} is given twice", twice[0])).into());
+    }
+    let mut settings = connect.settings()?;
+    // One member forms the cluster and tells the others: two who are asked at a time would compete.
+    if connect.endpoints.is_empty() && connect.context.is_none() {
+        settings.endpoints = vec![args.members[0].client_addr.clone()];
+    }
+    let address = settings.endpoints.swap_remove(0);
+    let members = args
+        .members
+        .iter()
+        .map(|m| member(&m.name, &m.peer_addr, &m.client_addr, &m.zone))
+        .collect();
+    let (cluster_id, created) =
+        form(&address, &settings.security, &settings.dial_map, members, args.store).await?;
+    let members = args.members.into_iter().map(|member| member.name).collect();
+    output::emit(format, &Bootstrapped { cluster_id, created, members })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_a_name_two_addresses_and_a_zone() {
+        let member: MemberArg = "c1=10.0.0.1:7421,10.0.0.1:7420,eu-1a".parse().unwrap();
+        assert_eq!(member.name, "c1");
+        assert_eq!(member.peer_addr, "10.0.0.1:7421");
+        assert_eq!(member.client_addr, "10.0.0.1:7420");
+        assert_eq!(member.zone, "eu-1a");
+        for bad in ["c1", "c1=a:1", "=a:1,b:2,z", "c1=a:1,b:2,z,more", "c1=a,b:2,z", "c1=a:1,b:0,z"]
+        {
+            assert!(bad.parse::<MemberArg>().is_err(), "{bad} was accepted");
+        }
+    }
+}

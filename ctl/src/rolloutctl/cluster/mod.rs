@@ -1,0 +1,4 @@
+//! `rolloutctl cluster`: the members as one.
+
+pub mod bootstrap;
+pub mod verify;

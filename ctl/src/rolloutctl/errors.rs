@@ -1,0 +1,109 @@
+//! `rolloutctl errors list|explain`: the pages of docs/errors, built in.
+//!
+//! Invariant: works without a cluster and without the documentation at hand. Deliberately absent: a
+//! second copy of the texts.
+
+use rollout_proto::ErrorCode;
+use serde::Serialize;
+
+use super::Failure;
+use crate::output::{self, Format, Report, Table};
+
+include!(concat!(env!("OUT_DIR"), "/error_pages.rs"));
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ErrorPage {
+    code: String,
+    summary: Option<&'static str>,
+    retryable: Option<bool>,
+    page: &'static str,
+}
+
+impl Report for ErrorPage {
+    const KIND: &'static str = "ErrorPage";
+
+    fn table(&self) -> String {
+        format!("{}\n", self.page.trim_end())
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ErrorRow {
+    code: &'static str,
+    summary: &'static str,
+    retryable: bool,
+}
+
+#[derive(Serialize)]
+struct ErrorList {
+    errors: Vec<ErrorRow>,
+}
+
+impl Report for ErrorList {
+    const KIND: &'static str = "ErrorList";
+
+    fn table(&self) -> String {
+        let mut table = Table::new(&["CODE", "RETRY", "SUMMARY"]);
+        for error in &self.errors {
+            let retry = if error.retryable { "yes" } else { "no" };
+            table.row([error.code.into(), retry.into(), error.summary.into()]);
+        }
+        table.to_string()
+    }
+}
+
+/// Prints every code.
+pub(crate) fn list(format: Format) -> anyhow::Result<()> {
+    let errors = ErrorCode::ALL
+        .iter()
+        .map(|code| ErrorRow {
+            code: code.code(),
+            summary: code.summary(),
+            retryable: code.retryable(),
+        })
+        .collect();
+    output::emit(format, &ErrorList { errors })
+}
+
+/// Prints the page of one code, written as `RO-1001`, `ro-1001` or `1001`.
+pub(crate) fn explain(format: Format, code: &str) -> anyhow::Result<()> {
+    let upper = code.to_ascii_uppercase();
+    let wanted = if upper.starts_with("RO-") { upper } else { format!("RO-{upper}") };
+    let Some((_, page)) = PAGES.iter().find(|(code, _)| *code == wanted) else {
+        let message = format!("there is no error {wanted}; see: rolloutctl errors list");
+        return Err(Failure::not_found(message).into());
+    };
+    let known = ErrorCode::ALL.iter().find(|code| code.code() == wanted);
+    output::emit(
+        format,
+        &ErrorPage {
+            code: wanted,
+            summary: known.map(|code| code.summary()),
+            retryable: known.map(|code| code.retryable()),
+            page,
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_page() {
+        for code in ErrorCode::ALL {
+            assert!(PAGES.iter().any(|(page, _)| *page == code.code()), "{code} has no page");
+        }
+    }
+
+    #[test]
+    fn a_code_is_found_however_it_is_written() {
+        let code = ErrorCode::ALL[0].code();
+        for spelling in [code.to_owned(), code.to_lowercase(), code[3..].to_owned()] {
+            explain(Format::Json, &spelling).unwrap();
+        }
+        assert!(explain(Format::Table, "RO-0000").is_err());
+    }
+}

@@ -1,0 +1,87 @@
+//! Exit codes, and what is said on stderr when a command fails.
+//!
+//! Invariant: 1 failed, 2 usage (clap), 3 unavailable or no leader, 4 not found, 5 conflict, 6
+//! refused as unsafe, 7 TLS or permission, 8 outcome unknown. Deliberately absent: a failure without
+//! a sentence on stderr.
+
+use rollout_proto::ClientError;
+
+use crate::connect::ConnectError;
+
+/// A failure whose exit code the command itself decides.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// Exit code 1.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self { code: 1, message: message.into() }
+    }
+
+    /// Exit code 2: what was asked makes no sense.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { code: 2, message: message.into() }
+    }
+
+    /// Exit code 3: nobody serves now; try again.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self { code: 3, message: message.into() }
+    }
+
+    /// Exit code 4.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self { code: 4, message: message.into() }
+    }
+}
+
+/// The exit code of an error.
+pub(crate) fn code(error: &anyhow::Error) -> u8 {
+    for cause in error.chain() {
+        if let Some(failure) = cause.downcast_ref::<Failure>() {
+            return failure.code;
+        }
+        if let Some(client) = client_error(cause) {
+            return client.exit_code();
+        }
+        if cause.downcast_ref::<ConnectError>().is_some() {
+            return 2;
+        }
+    }
+    1
+}
+
+/// The error in words, with the command that explains its code where it has one.
+pub(crate) fn explain(error: &anyhow::Error) -> String {
+    let mut text = format!("error: {error:#}\n");
+    let code = error.chain().find_map(|cause| match client_error(cause) {
+        Some(ClientError::Rpc(rpc)) => Some(rpc.code),
+        _ => None,
+    });
+    if let Some(code) = code {
+        text.push_str(&format!("  explain: rolloutctl errors explain {}\n", code.code()));
+    }
+    text
+}
+
+fn client_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a ClientError> {
+    cause.downcast_ref::<ClientError>().or_else(|| match cause.downcast_ref::<ConnectError>() {
+        Some(ConnectError::Client(client)) => Some(client),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_decides_its_exit_code_through_any_context() {
+        let error = anyhow::Error::from(Failure::not_found("there is no such code"));
+        assert_eq!(code(&error.context("cannot explain")), 4);
+        assert_eq!(code(&anyhow::anyhow!("something else")), 1);
+    }
+}

@@ -1,0 +1,86 @@
+//! `rolloutctl`, for operators: `rolloutctl <noun> <verb> [NAME] [flags]`.
+//!
+//! Invariant: one file a verb, named as the verb; data goes to stdout, talk to stderr, and the exit
+//! code says which kind of failure it was (see [`exit`]). Deliberately absent: hex ids on the
+//! command line; everything has a name.
+
+mod cert;
+mod cli;
+pub mod cluster;
+mod errors;
+mod exit;
+mod run;
+
+pub mod status;
+mod version;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use self::cli::{BenchVerb, CertVerb, Cli, ClusterVerb, Command, ErrorsVerb, RunVerb, WorkerVerb};
+pub use self::exit::Failure;
+use crate::bench;
+
+/// Parses the command line, runs it, and says how it went.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ROLLOUT_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let mut builder = match cli.command {
+        // The one command that has work for several cores; a load generator must not take them.
+        Command::Bench { verb: BenchVerb::Submit(_) } => {
+            tokio::runtime::Builder::new_multi_thread()
+        }
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let result = builder
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(dispatch(cli)));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprint!("{}", exit::explain(&error));
+            ExitCode::from(exit::code(&error))
+        }
+    }
+}
+
+async fn dispatch(cli: Cli) -> anyhow::Result<()> {
+    let (connect, format) = (&cli.connect, cli.output);
+    match cli.command {
+        Command::Status => status::run(connect, format).await,
+        Command::Run { verb } => match verb {
+            RunVerb::List => run::list::run(connect, format).await,
+            RunVerb::Describe(args) => run::describe::run(connect, format, args).await,
+            RunVerb::Watch(args) => run::watch::run(connect, format, args).await,
+            RunVerb::Cancel(args) => run::cancel::run(connect, format, args).await,
+            RunVerb::Pause(args) => run::pause::run(connect, format, args).await,
+            RunVerb::Resume(args) => run::resume::run(connect, format, args).await,
+        },
+        Command::Worker { verb: WorkerVerb::List } => worker::list::run(connect, format).await,
+        Command::Cluster { verb } => match verb {
+            ClusterVerb::Verify(args) => cluster::verify::run(connect, format, args).await,
+            ClusterVerb::Bootstrap(args) => cluster::bootstrap::run(connect, format, args).await,
+        },
+        Command::Cert { verb } => match verb {
+            CertVerb::InitCa(args) => cert::init_ca::run(format, &args),
+            CertVerb::Issue(args) => cert::issue::run(format, &args),
+            CertVerb::Inspect(args) => cert::inspect::run(format, &args),
+        },
+        Command::Bench { verb } => match verb {
+            BenchVerb::Ledger(args) => bench::ledger::run(connect, args).await,
+            BenchVerb::Failover(args) => bench::failover::run(connect, args).await,
+            BenchVerb::Submit(args) => bench::submit::run(connect, args).await,
+        },
+        Command::Errors { verb } => match verb {
+            ErrorsVerb::List => errors::list(format),
+            ErrorsVerb::Explain { code } => errors::explain(format, &code),
+        },
+        Command::Version => version::run(format),
+    }
+}

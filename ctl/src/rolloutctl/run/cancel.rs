@@ -1,0 +1,18 @@
+//! `rolloutctl run cancel NAME`: ends a run.
+//!
+//! Invariant: repeating it changes nothing; the rows that are done stay done, and the others get no outcome.
+
+use rollout_proto::v1::RunAction;
+
+use super::control::{ControlArgs, control};
+use crate::connect::ConnectArgs;
+use crate::output::Format;
+
+/// Asks the leader, and prints the run as it is afterwards.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: ControlArgs,
+) -> anyhow::Result<()> {
+    control(connect, format, args, RunAction::Cancel).await
+}

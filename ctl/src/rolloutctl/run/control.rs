@@ -1,0 +1,67 @@
+//! What cancel, pause and resume have in common: one request with an id, repeated until answered.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use super::summary::Run;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report, count};
+
+/// Which run, and why.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ControlArgs {
+    /// The run's name
+    name: String,
+    /// Why, for whoever looks at the run later
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Controlled(Run);
+
+impl Report for Controlled {
+    const KIND: &'static str = "RunSummary";
+
+    fn table(&self) -> String {
+        let counts = &self.0.counts;
+        format!(
+            "run {} is {}: {} of {} rows done, {} failed, {} running\n",
+            self.0.name,
+            self.0.state,
+            count(counts.done),
+            count(counts.rows),
+            count(counts.failed),
+            count(counts.running)
+        )
+    }
+}
+
+/// Sends the action and prints the run as it is afterwards.
+pub(super) async fn control(
+    connect: &ConnectArgs,
+    format: Format,
+    args: ControlArgs,
+    action: v1::RunAction,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let session = client.open_session("rolloutctl").await?;
+    let pending = session.request();
+    let request = v1::ControlRunRequest {
+        request: Some(pending.id()),
+        namespace: settings.namespace,
+        name: args.name,
+        action: action as i32,
+        reason: args.reason,
+    };
+    let answer = client
+        .with_leader("control run", |channel| {
+            let request = request.clone();
+            async move { services::runs(channel).control_run(request).await }
+        })
+        .await?;
+    pending.ack();
+    output::emit(format, &Controlled(answer.run.unwrap_or_default().into()))
+}

@@ -1,0 +1,213 @@
+//! `rolloutctl run describe NAME`: progress, spec and the first failed rows.
+
+use rollout_proto::{CallOptions, services, v1};
+use serde::Serialize;
+
+use super::summary::Run;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report, Table, count, hex, u64_string};
+
+/// Which run to describe.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DescribeArgs {
+    /// The run's name
+    name: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RunDescription {
+    run: Run,
+    spec: Spec,
+    failures: Vec<Failure>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    digest: String,
+    model: String,
+    revision: String,
+    task: String,
+    engine_options: serde_json::Value,
+    sampling: serde_json::Value,
+    selector: std::collections::BTreeMap<String, String>,
+    priority: u32,
+    weight: u32,
+    running_rows_max: u32,
+    attempt_timeout_seconds: f64,
+    failures_max: u32,
+    attempts_max: u32,
+    store_url: String,
+    input_name: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Failure {
+    #[serde(serialize_with = "u64_string")]
+    row: u64,
+    class: String,
+    code: String,
+    message: String,
+    attempts: u32,
+}
+
+/// JSON that came as text, or that text where it is none.
+fn json(text: String) -> serde_json::Value {
+    serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text))
+}
+
+impl Spec {
+    fn new(spec: v1::RunSpec, digest: &[u8]) -> Self {
+        let engine = spec.engine.unwrap_or_default();
+        Self {
+            digest: hex(digest),
+            model: engine.model,
+            revision: engine.revision,
+            task: engine.task,
+            engine_options: json(engine.options_json),
+            sampling: json(spec.sampling_json),
+            selector: spec.selector.into_iter().collect(),
+            priority: spec.priority,
+            weight: spec.weight,
+            running_rows_max: spec.running_rows_max,
+            attempt_timeout_seconds: spec.attempt_timeout_ms as f64 / 1000.0,
+            failures_max: spec.failures_max,
+            attempts_max: spec.attempts_max,
+            store_url: spec.store_url,
+            input_name: spec.input_name,
+        }
+    }
+}
+
+impl Report for RunDescription {
+    const KIND: &'static str = "Run";
+
+    fn table(&self) -> String {
+        let (run, counts, spec) = (&self.run, &self.run.counts, &self.spec);
+        let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+        let why = run.why();
+        let mut text = String::new();
+        let mut line = |title: &str, value: String| {
+            text.push_str(&format!("{title:<12}{value}\n"));
+        };
+        line("Run", format!("{} (number {}) in {}", run.name, run.run, run.namespace));
+        line(
+            "State",
+            if why.is_empty() { run.state.into() } else { format!("{}: {why}", run.state) },
+        );
+        line("Created", run.created_at.clone().unwrap_or_else(|| "-".into()));
+        line("Finished", run.finished_at.clone().unwrap_or_else(|| "-".into()));
+        let open = if run.input_closed { "closed" } else { "open" };
+        line("Input", format!("{} rows in {} segments, {open}", count(counts.rows), run.segments));
+        line(
+            "Rows",
+            format!(
+                "{} done ({}%), {} running, {} pending, {} waiting, {} failed",
+                count(counts.done),
+                counts.percent(),
+                count(counts.running),
+                count(counts.pending),
+                count(counts.waiting),
+                count(counts.failed)
+            ),
+        );
+        line(
+            "Attempts",
+            format!("{} retried, {} returned", count(counts.retries), count(counts.returned)),
+        );
+        line("Tokens", format!("{} in, {} out", count(counts.tokens_in), count(counts.tokens_out)));
+        line("Workers", run.workers.to_string());
+        line("Model", format!("{} {}", spec.model, spec.revision).trim_end().into());
+        line("Sampling", spec.sampling.to_string());
+        line("Priority", format!("{} (weight {})", spec.priority, spec.weight));
+        line("Store", or_dash(&spec.store_url));
+        line("Source", or_dash(&spec.input_name));
+        line("Spec", or_dash(&spec.digest));
+        if !self.failures.is_empty() {
+            let mut table = Table::new(&["ROW", "CLASS", "CODE", "ATTEMPTS", "MESSAGE"]);
+            for failure in &self.failures {
+                table.row([
+                    failure.row.to_string(),
+                    failure.class.clone(),
+                    failure.code.clone(),
+                    failure.attempts.to_string(),
+                    failure.message.clone(),
+                ]);
+            }
+            text.push_str(&format!("\nFailed rows (the first {})\n{table}", self.failures.len()));
+        }
+        text
+    }
+}
+
+/// Prints one run.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: DescribeArgs,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let request = v1::DescribeRunRequest { namespace: settings.namespace, name: args.name, run: 0 };
+    let answer = client
+        .with_leader_opts("describe run", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::runs(channel).describe_run(request).await }
+        })
+        .await?;
+    let failures = answer
+        .failures
+        .into_iter()
+        .map(|failed| Failure {
+            row: failed.row,
+            class: failed.class,
+            code: failed.code,
+            message: failed.message,
+            attempts: failed.attempts,
+        })
+        .collect();
+    output::emit(
+        format,
+        &RunDescription {
+            run: answer.run.unwrap_or_default().into(),
+            spec: Spec::new(answer.spec.unwrap_or_default(), &answer.spec_digest),
+            failures,
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::sample;
+    use super::*;
+
+    #[test]
+    fn a_description_shows_spec_and_failed_rows() {
+        let spec = v1::RunSpec {
+            sampling_json: "{\"max_tokens\":16}".into(),
+            weight: 1,
+            ..v1::RunSpec::default()
+        };
+        let failure = Failure {
+            row: 17,
+            class: "invalid row".into(),
+            code: "bad_prompt".into(),
+            message: "no prompt".into(),
+            attempts: 1,
+        };
+        let report = RunDescription {
+            run: sample(),
+            spec: Spec::new(spec, &[0xab]),
+            failures: vec![failure],
+        };
+        let text = report.table();
+        assert!(text.contains("Sampling    {\"max_tokens\":16}\n"), "{text}");
+        assert!(text.contains("17   invalid row"), "{text}");
+        let json = output::render(Format::Json, &report).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value["data"]["spec"]["sampling"]["max_tokens"], 16);
+        assert_eq!(value["data"]["failures"][0]["row"], "17");
+    }
+}

@@ -1,0 +1,75 @@
+//! `rolloutctl run list`.
+
+use rollout_proto::{CallOptions, services, v1};
+use serde::Serialize;
+
+use super::summary::{Run, now_wall_ms};
+use crate::connect::ConnectArgs;
+use crate::output::{self, Align, Format, Report, Table, age, count};
+
+#[derive(Serialize)]
+struct RunList {
+    runs: Vec<Run>,
+    #[serde(skip)]
+    now_wall_ms: u64,
+}
+
+impl Report for RunList {
+    const KIND: &'static str = "RunList";
+
+    fn table(&self) -> String {
+        let mut table = Table::new(&[
+            "NAME", "STATE", "PRIO", "DONE", "ROWS", "%", "RUNNING", "FAILED", "WORKERS", "MODEL",
+            "CREATED", "WHY",
+        ]);
+        for column in [2, 3, 4, 5, 6, 7, 8] {
+            table = table.align(column, Align::Right);
+        }
+        for run in &self.runs {
+            let rows = count(run.counts.rows) + if run.input_closed { "" } else { "+" };
+            table.row([
+                run.name.clone(),
+                run.state.into(),
+                run.priority.to_string(),
+                count(run.counts.done),
+                rows,
+                run.counts.percent().to_string(),
+                count(run.counts.running),
+                count(run.counts.failed),
+                run.workers.to_string(),
+                run.model.clone(),
+                age(run.created_wall_ms, self.now_wall_ms),
+                run.why(),
+            ]);
+        }
+        table.to_string()
+    }
+}
+
+/// Prints every run of the namespace.
+pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let request = v1::ListRunsRequest { namespace: settings.namespace };
+    let answer = client
+        .with_leader_opts("list runs", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::runs(channel).list_runs(request).await }
+        })
+        .await?;
+    let runs = answer.runs.into_iter().map(Run::from).collect();
+    output::emit(format, &RunList { runs, now_wall_ms: now_wall_ms() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::sample;
+    use super::*;
+
+    #[test]
+    fn a_run_whose_input_is_open_says_that_more_rows_may_come() {
+        let table = RunList { runs: vec![sample()], now_wall_ms: 0 }.table();
+        assert!(table.contains("nightly-eval  running"), "{table}");
+        assert!(table.contains("1,000,000+  71"), "{table}");
+    }
+}

@@ -1,0 +1,13 @@
+//! `rolloutctl run`: batch runs, by name.
+//!
+//! Invariant: a run is shown the same way by every verb. Deliberately absent: submitting; that is
+//! `rollout infer batch`.
+
+pub(super) mod cancel;
+pub(super) mod control;
+pub(super) mod describe;
+pub(super) mod list;
+pub(super) mod pause;
+pub(super) mod resume;
+mod summary;
+pub(super) mod watch;

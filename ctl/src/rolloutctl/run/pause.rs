@@ -1,0 +1,18 @@
+//! `rolloutctl run pause NAME`: no more rows of a run are granted.
+//!
+//! Invariant: repeating it changes nothing; rows that run now may finish.
+
+use rollout_proto::v1::RunAction;
+
+use super::control::{ControlArgs, control};
+use crate::connect::ConnectArgs;
+use crate::output::Format;
+
+/// Asks the leader, and prints the run as it is afterwards.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: ControlArgs,
+) -> anyhow::Result<()> {
+    control(connect, format, args, RunAction::Pause).await
+}

@@ -1,0 +1,18 @@
+//! `rolloutctl run resume NAME`: rows of a paused run are granted again.
+//!
+//! Invariant: repeating it changes nothing; the count of failures that paused it is kept.
+
+use rollout_proto::v1::RunAction;
+
+use super::control::{ControlArgs, control};
+use crate::connect::ConnectArgs;
+use crate::output::Format;
+
+/// Asks the leader, and prints the run as it is afterwards.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: ControlArgs,
+) -> anyhow::Result<()> {
+    control(connect, format, args, RunAction::Resume).await
+}

@@ -1,0 +1,173 @@
+//! One run as every verb shows it.
+//!
+//! Invariant: times are RFC 3339 in JSON and relative in tables; a run that waits says for what.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rollout_proto::v1;
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::output::u64_string;
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Run {
+    pub(super) run: u32,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) state: &'static str,
+    pub(super) reason: Option<String>,
+    pub(super) blocked: Option<String>,
+    pub(super) model: String,
+    pub(super) priority: u32,
+    pub(super) workers: u32,
+    pub(super) segments: u32,
+    pub(super) input_closed: bool,
+    pub(super) created_at: Option<String>,
+    pub(super) finished_at: Option<String>,
+    pub(super) counts: Counts,
+    #[serde(skip)]
+    pub(super) created_wall_ms: u64,
+}
+
+/// Where the rows of a run are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Counts {
+    #[serde(serialize_with = "u64_string")]
+    pub(super) rows: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) pending: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) running: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) waiting: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) done: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) failed: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) retries: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) returned: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) tokens_in: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) tokens_out: u64,
+}
+
+impl Counts {
+    /// Rows with an outcome.
+    pub(super) fn decided(&self) -> u64 {
+        self.done + self.failed
+    }
+
+    /// Their share of all rows, in whole percent, rounded down: 100 means all.
+    pub(super) fn percent(&self) -> u64 {
+        (self.decided() * 100).checked_div(self.rows).unwrap_or(0)
+    }
+}
+
+impl Run {
+    /// Whether it will not change any more.
+    pub(super) fn ended(&self) -> bool {
+        matches!(self.state, "finished" | "cancelled")
+    }
+
+    /// Why it does not go on, where something holds it up.
+    pub(super) fn why(&self) -> String {
+        [&self.reason, &self.blocked].into_iter().flatten().cloned().collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl From<v1::RunSummary> for Run {
+    fn from(wire: v1::RunSummary) -> Self {
+        let counts = wire.counts.unwrap_or_default();
+        Self {
+            state: state(wire.state),
+            run: wire.run,
+            namespace: wire.namespace,
+            name: wire.name,
+            reason: Some(wire.reason).filter(|text| !text.is_empty()),
+            blocked: Some(wire.blocked).filter(|text| !text.is_empty()),
+            model: wire.model,
+            priority: wire.priority,
+            workers: wire.workers,
+            segments: wire.segments,
+            input_closed: wire.input_closed,
+            created_at: rfc3339(wire.created_wall_ms),
+            finished_at: rfc3339(wire.finished_wall_ms),
+            created_wall_ms: wire.created_wall_ms,
+            counts: Counts {
+                rows: counts.rows,
+                pending: counts.pending,
+                running: counts.running,
+                waiting: counts.waiting,
+                done: counts.done,
+                failed: counts.failed,
+                retries: counts.retries,
+                returned: counts.returned,
+                tokens_in: counts.tokens_in,
+                tokens_out: counts.tokens_out,
+            },
+        }
+    }
+}
+
+fn state(wire: i32) -> &'static str {
+    match v1::RunState::try_from(wire) {
+        Ok(v1::RunState::Running) => "running",
+        Ok(v1::RunState::Paused) => "paused",
+        Ok(v1::RunState::Cancelled) => "cancelled",
+        Ok(v1::RunState::Finished) => "finished",
+        Ok(v1::RunState::Unspecified) | Err(_) => "unknown",
+    }
+}
+
+fn rfc3339(wall_ms: u64) -> Option<String> {
+    let at = UNIX_EPOCH.checked_add(Duration::from_millis(wall_ms)).filter(|_| wall_ms > 0)?;
+    OffsetDateTime::from(at).format(&Rfc3339).ok()
+}
+
+/// Wall time in milliseconds since 1970.
+pub(super) fn now_wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+pub(super) fn sample() -> Run {
+    Run::from(v1::RunSummary {
+        run: 7,
+        namespace: "default".into(),
+        name: "nightly-eval".into(),
+        state: v1::RunState::Running as i32,
+        model: "qwen2.5-7b".into(),
+        counts: Some(v1::RunCounts {
+            rows: 1_000_000,
+            pending: 285_461,
+            running: 4_096,
+            waiting: 31,
+            done: 710_410,
+            failed: 2,
+            ..v1::RunCounts::default()
+        }),
+        ..v1::RunSummary::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_is_100_only_when_every_row_has_an_outcome() {
+        let mut counts = Counts { rows: 1_000, done: 998, failed: 1, ..Counts::default() };
+        assert_eq!(counts.percent(), 99);
+        counts.failed = 2;
+        assert_eq!(counts.percent(), 100);
+        assert_eq!(Counts::default().percent(), 0);
+    }
+}

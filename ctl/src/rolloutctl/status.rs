@@ -1,0 +1,422 @@
+//! `rolloutctl status`: every member asked at once, whatever the cluster's state.
+//!
+//! Invariant: works without a quorum and without a leader; a member that does not answer is a line
+//! of the table that names the phase that failed. What only a leader knows comes from the member
+//! with the highest term that calls itself leader. Deliberately absent: a stored answer.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rollout_proto::{Client, ClientError, MemberRef, services, v1};
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::Failure;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Align, Format, Report, Table, bytes, count, duration, u64_string};
+
+const CERT_WARN_DAYS: i64 = 14;
+
+/// What all members together say of the cluster.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Survey {
+    /// 32 hex digits; `None` while no member knows of a cluster.
+    pub cluster_id: Option<String>,
+    /// `healthy`, `degraded`, `no leader` or `unreachable`.
+    pub health: &'static str,
+    /// The leader that has opened dispatch and reaches a majority.
+    pub leader: Option<String>,
+    /// The fencing number of workers and clients.
+    #[serde(serialize_with = "u64_string")]
+    pub coord_epoch: u64,
+    /// Voters that answered.
+    pub voters_reachable: u32,
+    /// Voters there are.
+    pub voters: u32,
+    /// One line a member, by name.
+    pub members: Vec<MemberLine>,
+    /// Workers that may take work.
+    pub workers_ready: u32,
+    /// Workers that are silent.
+    pub workers_suspect: u32,
+    /// Workers that are leaving.
+    pub workers_draining: u32,
+    /// Runs that grant rows.
+    pub runs_running: u32,
+    /// Runs that do not, for now.
+    pub runs_paused: u32,
+    /// Runs that are finished or cancelled.
+    pub runs_ended: u32,
+    /// When this was asked, RFC 3339.
+    pub as_of: String,
+}
+
+/// What one member says of itself, or why it says nothing.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberLine {
+    /// Its name; the endpoint where the name is not known.
+    pub name: String,
+    /// Where it was asked.
+    pub address: String,
+    /// Why it did not answer; `None` where it did.
+    pub problem: Option<String>,
+    /// What it said.
+    pub says: Option<MemberSays>,
+}
+
+/// A member's answer.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberSays {
+    /// Failure domain.
+    pub zone: String,
+    /// `leader`, `follower`, `candidate`, `learner` or `waiting`.
+    pub role: String,
+    /// Raft term.
+    #[serde(serialize_with = "u64_string")]
+    pub term: u64,
+    /// Highest index applied.
+    #[serde(serialize_with = "u64_string")]
+    pub applied_index: u64,
+    /// Entries behind the most advanced member that answered.
+    #[serde(serialize_with = "u64_string")]
+    pub behind: u64,
+    /// Index of the durable image.
+    #[serde(serialize_with = "u64_string")]
+    pub image_index: u64,
+    /// Bytes of the image on disk.
+    #[serde(serialize_with = "u64_string")]
+    pub image_bytes: u64,
+    /// Bytes of the log on disk.
+    #[serde(serialize_with = "u64_string")]
+    pub log_bytes: u64,
+    /// Resident memory.
+    #[serde(serialize_with = "u64_string")]
+    pub resident_bytes: u64,
+    /// Seconds since its start.
+    pub uptime_seconds: f64,
+    /// Seconds until its certificate ends; `None` without TLS.
+    pub cert_seconds: Option<i64>,
+    /// Program version.
+    pub version: String,
+    /// Whether it reaches a majority, as far as it knows.
+    pub has_quorum: bool,
+}
+
+impl Survey {
+    /// What is wrong, in one sentence.
+    pub fn problems(&self) -> String {
+        let mut said: Vec<String> = self
+            .members
+            .iter()
+            .map(|member| match (&member.problem, &member.says) {
+                (Some(problem), _) => format!("{} is unreachable: {problem}", member.name),
+                (None, Some(says)) => format!("{} says {}", member.name, says.role),
+                (None, None) => format!("{} says nothing", member.name),
+            })
+            .collect();
+        let leader = self.leader.as_deref().unwrap_or("nobody");
+        said.push(format!("{leader} leads; {} workers are ready", self.workers_ready));
+        said.join("; ")
+    }
+}
+
+/// Asks every member.
+pub async fn survey(client: &Client) -> Survey {
+    let answers = client
+        .each_member(|_, channel| async move {
+            services::cluster(channel).status(v1::StatusRequest {}).await
+        })
+        .await;
+    merge(answers, SystemTime::now())
+}
+
+type Answer = (MemberRef, Result<v1::StatusResponse, ClientError>);
+
+/// Makes one picture of the members' answers.
+fn merge(answers: Vec<Answer>, now: SystemTime) -> Survey {
+    let mut survey = Survey { as_of: rfc3339(now), ..Survey::default() };
+    let good = || answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+    let header = |answer: &v1::StatusResponse| answer.header.clone().unwrap_or_default();
+    let applied = good()
+        .filter_map(|answer| answer.self_.as_ref())
+        .map(|own| own.applied_index.max(own.committed_index))
+        .max()
+        .unwrap_or(0);
+    let newest = good().max_by_key(|answer| header(answer).applied_index);
+    survey.cluster_id = good().map(|answer| header(answer).cluster_id).find(|id| !id.is_empty());
+    survey.coord_epoch = good().map(|answer| header(answer).coord_epoch).max().unwrap_or(0);
+    let leading = good()
+        .filter(|answer| answer.has_quorum && header(answer).coord_epoch > 0)
+        .filter(|answer| answer.self_.as_ref().is_some_and(|own| own.role == "leader"))
+        .max_by_key(|answer| answer.self_.as_ref().map_or(0, |own| own.term));
+    survey.leader = leading.and_then(|answer| answer.self_.as_ref()).map(|own| own.name.clone());
+    if let Some(known) = leading.or(newest) {
+        survey.workers_ready = known.workers_ready;
+        survey.workers_suspect = known.workers_suspect;
+        survey.workers_draining = known.workers_draining;
+        survey.runs_running = known.runs_running;
+        survey.runs_paused = known.runs_paused;
+        survey.runs_ended = known.runs_ended;
+    }
+    let list = good().filter_map(|answer| header(answer).members).max_by_key(|list| list.version);
+    survey.members =
+        answers.into_iter().map(|(member, answer)| line(member, answer, applied, now)).collect();
+    // A member that answers at a seed's address and at its own is one member.
+    survey.members.sort_by(|a, b| a.name.cmp(&b.name).then(a.problem.cmp(&b.problem)));
+    survey.members.dedup_by(|again, first| again.name == first.name);
+    let reachable = |name: &str| {
+        survey.members.iter().any(|member| member.name == name && member.says.is_some())
+    };
+    (survey.voters, survey.voters_reachable) = match &list {
+        Some(list) => {
+            let voters = || list.members.iter().filter(|member| member.voter);
+            let answered = voters().filter(|member| reachable(&member.name)).count();
+            (voters().count() as u32, answered as u32)
+        }
+        None => {
+            let answered = survey.members.iter().filter(|member| member.says.is_some()).count();
+            (survey.members.len() as u32, answered as u32)
+        }
+    };
+    survey.health = health(&survey);
+    survey
+}
+
+fn health(survey: &Survey) -> &'static str {
+    match (&survey.leader, survey.voters_reachable, survey.cluster_id.is_some()) {
+        (_, 0, _) => "unreachable",
+        (None, _, false) => "not formed",
+        (None, _, true) => "no leader",
+        (Some(_), reachable, _) if reachable < survey.voters => "degraded",
+        (Some(_), _, _) => "healthy",
+    }
+}
+
+fn line(
+    member: MemberRef,
+    answer: Result<v1::StatusResponse, ClientError>,
+    applied: u64,
+    now: SystemTime,
+) -> MemberLine {
+    let address = member.addr;
+    let named = if member.name.is_empty() { address.clone() } else { member.name };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => {
+            let problem = Some(problem(&error));
+            return MemberLine { name: named, address, problem, says: None };
+        }
+    };
+    let own = answer.self_.unwrap_or_default();
+    let now_unix = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let cert_seconds = (own.cert_expires_unix > 0)
+        .then(|| own.cert_expires_unix.cast_signed() - now_unix.cast_signed());
+    let says = MemberSays {
+        zone: own.zone,
+        role: own.role,
+        term: own.term,
+        applied_index: own.applied_index,
+        behind: applied.saturating_sub(own.applied_index),
+        image_index: own.image_index,
+        image_bytes: own.image_bytes,
+        log_bytes: own.log_bytes,
+        resident_bytes: own.resident_bytes,
+        uptime_seconds: own.uptime_ms as f64 / 1000.0,
+        cert_seconds,
+        version: own.version,
+        has_quorum: answer.has_quorum,
+    };
+    let name = if own.name.is_empty() { named } else { own.name };
+    MemberLine { name, address, problem: None, says: Some(says) }
+}
+
+/// The phase that failed where a connection did, else the whole error.
+fn problem(error: &ClientError) -> String {
+    match error {
+        ClientError::Connect(error) => format!("{}: {}", error.phase, error.cause),
+        ClientError::Timeout { tried, .. } | ClientError::NoLeader { tried, .. } => {
+            tried.first().map_or_else(|| error.to_string(), |(_, why)| why.clone())
+        }
+        other => other.to_string(),
+    }
+}
+
+fn rfc3339(now: SystemTime) -> String {
+    OffsetDateTime::from(now).format(&Rfc3339).unwrap_or_default()
+}
+
+impl Report for Survey {
+    const KIND: &'static str = "ClusterStatus";
+
+    fn table(&self) -> String {
+        let id = self.cluster_id.as_deref().map_or("none", |id| &id[..id.len().min(8)]);
+        let leader = self.leader.as_deref().unwrap_or("none");
+        let mut text = format!(
+            "cluster {id}    {}    quorum {}/{}    leader {leader}    epoch {}    as of {}\n\n",
+            self.health, self.voters_reachable, self.voters, self.coord_epoch, self.as_of
+        );
+        text.push_str(&self.member_table().to_string());
+        text.push_str(&format!(
+            "\nworkers  {} ready   {} suspect   {} draining\nruns     {} running   {} paused   {} ended\n",
+            self.workers_ready,
+            self.workers_suspect,
+            self.workers_draining,
+            self.runs_running,
+            self.runs_paused,
+            self.runs_ended
+        ));
+        text
+    }
+}
+
+impl Survey {
+    fn member_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "MEMBER", "ZONE", "ROLE", "TERM", "APPLIED", "BEHIND", "IMAGE", "LOG", "CERT", "UP",
+            "VERSION", "PROBLEM",
+        ])
+        .align(3, Align::Right)
+        .align(4, Align::Right)
+        .align(5, Align::Right);
+        for member in &self.members {
+            let Some(says) = &member.says else {
+                let mut cells = vec![member.name.clone(), "-".into(), "unreachable".into()];
+                cells.resize(11, "-".into());
+                let why = member.problem.clone().unwrap_or_default();
+                cells.push(format!("{} at {}", why, member.address));
+                table.row(cells);
+                continue;
+            };
+            let leads = self.leader.as_deref() == Some(member.name.as_str());
+            let behind = if leads { "-".into() } else { count(says.behind) };
+            let problem = if says.has_quorum { "" } else { "reaches no majority" };
+            table.row([
+                member.name.clone(),
+                says.zone.clone(),
+                says.role.clone(),
+                says.term.to_string(),
+                says.applied_index.to_string(),
+                behind,
+                bytes(says.image_bytes),
+                bytes(says.log_bytes),
+                says.cert_seconds.map_or("-".into(), cert),
+                duration(says.uptime_seconds),
+                says.version.clone(),
+                problem.into(),
+            ]);
+        }
+        table
+    }
+}
+
+fn cert(seconds: i64) -> String {
+    let days = seconds.div_euclid(86_400);
+    match days {
+        ..0 => "expired !".into(),
+        0..CERT_WARN_DAYS => format!("{days}d !"),
+        _ => format!("{days}d"),
+    }
+}
+
+/// Prints the survey. Exit code 3 where no leader serves.
+pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+    let client = connect.client(None)?;
+    let survey = survey(&client).await;
+    output::emit(format, &survey)?;
+    match survey.leader {
+        Some(_) => Ok(()),
+        None => Err(Failure::unavailable(match survey.health {
+            "unreachable" => "no member can be reached",
+            "not formed" => {
+                "the cluster was not formed yet; see: rolloutctl cluster bootstrap --help"
+            }
+            _ => "no leader reaches a majority now",
+        })
+        .into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(name: &str, role: &str, term: u64, applied: u64) -> Answer {
+        let member = |name: &str| v1::MemberInfo {
+            name: name.into(),
+            voter: true,
+            ..v1::MemberInfo::default()
+        };
+        let list = v1::MemberList {
+            version: 1,
+            members: ["c1", "c2", "c3"].map(member).to_vec(),
+            leader: "c2".into(),
+        };
+        let response = v1::StatusResponse {
+            header: Some(v1::ClusterHeader {
+                cluster_id: "0123456789abcdef0123456789abcdef".into(),
+                coord_epoch: 3,
+                applied_index: applied,
+                members: Some(list),
+            }),
+            self_: Some(v1::MemberStatus {
+                name: name.into(),
+                role: role.into(),
+                term,
+                applied_index: applied,
+                committed_index: applied,
+                ..v1::MemberStatus::default()
+            }),
+            has_quorum: true,
+            workers_ready: 4,
+            ..v1::StatusResponse::default()
+        };
+        (MemberRef { name: name.into(), addr: format!("{name}:7420") }, Ok(response))
+    }
+
+    fn unreachable(name: &str) -> Answer {
+        let error = ClientError::Connect(rollout_proto::ConnectError {
+            endpoint: format!("{name}:7420"),
+            phase: rollout_proto::Phase::Tcp,
+            cause: "connection refused".into(),
+            permanent: false,
+        });
+        (MemberRef { name: name.into(), addr: format!("{name}:7420") }, Err(error))
+    }
+
+    #[test]
+    fn an_unreachable_member_is_a_line_with_the_phase_that_failed() {
+        let survey = merge(
+            vec![
+                answer("c2", "leader", 3, 100),
+                answer("c1", "follower", 3, 86),
+                unreachable("c3"),
+            ],
+            UNIX_EPOCH,
+        );
+        assert_eq!(survey.health, "degraded");
+        assert_eq!(survey.leader.as_deref(), Some("c2"));
+        assert_eq!((survey.voters_reachable, survey.voters), (2, 3));
+        assert_eq!(survey.members[0].says.as_ref().unwrap().behind, 14);
+        let table = survey.table();
+        assert!(table.contains("quorum 2/3"), "{table}");
+        assert!(table.contains("tcp: connection refused at c3:7420"), "{table}");
+    }
+
+    #[test]
+    fn a_deposed_leader_that_still_talks_is_not_the_leader() {
+        let survey =
+            merge(vec![answer("c1", "leader", 2, 90), answer("c2", "leader", 3, 100)], UNIX_EPOCH);
+        assert_eq!(survey.leader.as_deref(), Some("c2"));
+    }
+
+    #[test]
+    fn status_answers_when_nobody_does() {
+        let survey = merge(vec![unreachable("c1"), unreachable("c2")], UNIX_EPOCH);
+        assert_eq!(survey.health, "unreachable");
+        assert_eq!(survey.leader, None);
+        assert!(survey.problems().contains("c1 is unreachable"));
+    }
+}

@@ -1,0 +1,28 @@
+//! `rolloutctl version`.
+
+use serde::Serialize;
+
+use crate::output::{self, Format, Report};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    version: &'static str,
+    api_version: &'static str,
+}
+
+impl Report for Version {
+    const KIND: &'static str = "Version";
+
+    fn table(&self) -> String {
+        format!("rolloutctl {}\n", self.version)
+    }
+}
+
+/// Prints the version of this program, without asking anybody.
+pub(crate) fn run(format: Format) -> anyhow::Result<()> {
+    output::emit(
+        format,
+        &Version { version: env!("CARGO_PKG_VERSION"), api_version: output::API_VERSION },
+    )
+}

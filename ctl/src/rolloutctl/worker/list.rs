@@ -1,0 +1,149 @@
+//! `rolloutctl worker list`: one line a worker, and why a slot of it takes no work.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rollout_proto::{CallOptions, services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Align, Format, Report, Table, count, duration, u64_string};
+
+#[derive(Serialize)]
+struct WorkerList {
+    workers: Vec<WorkerLine>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WorkerLine {
+    namespace: String,
+    name: String,
+    #[serde(serialize_with = "u64_string")]
+    session: u64,
+    state: String,
+    address: String,
+    silent_seconds: f64,
+    slots: Vec<SlotLine>,
+    versions: BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SlotLine {
+    slot: u32,
+    engine: String,
+    models: Vec<String>,
+    rows_held: u32,
+    #[serde(serialize_with = "u64_string")]
+    rows_done: u64,
+    ineligible: Option<String>,
+}
+
+impl From<v1::WorkerInfo> for WorkerLine {
+    fn from(wire: v1::WorkerInfo) -> Self {
+        let slots = wire.slots.into_iter().map(|slot| SlotLine {
+            slot: slot.slot,
+            engine: slot.engine,
+            models: slot.models,
+            rows_held: slot.rows_held,
+            rows_done: slot.rows_done,
+            ineligible: Some(slot.ineligible).filter(|why| !why.is_empty()),
+        });
+        Self {
+            namespace: wire.namespace,
+            name: wire.name,
+            session: wire.session,
+            state: wire.state,
+            address: wire.address,
+            silent_seconds: wire.silent_ms as f64 / 1000.0,
+            slots: slots.collect(),
+            versions: wire.versions.into_iter().collect(),
+        }
+    }
+}
+
+fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    texts.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(",")
+}
+
+impl Report for WorkerList {
+    const KIND: &'static str = "WorkerList";
+
+    fn table(&self) -> String {
+        let titles = [
+            "NAME",
+            "STATE",
+            "SLOTS",
+            "ENGINE",
+            "MODELS",
+            "HELD",
+            "DONE",
+            "LAST HEARTBEAT",
+            "ADDRESS",
+            "PROBLEM",
+        ];
+        let mut table = Table::new(&titles);
+        for column in [2, 5, 6] {
+            table = table.align(column, Align::Right);
+        }
+        for worker in &self.workers {
+            let slots = || worker.slots.iter();
+            table.row([
+                worker.name.clone(),
+                worker.state.clone(),
+                worker.slots.len().to_string(),
+                distinct(slots().map(|slot| slot.engine.as_str())),
+                distinct(slots().flat_map(|slot| slot.models.iter().map(String::as_str))),
+                count(slots().map(|slot| u64::from(slot.rows_held)).sum()),
+                count(slots().map(|slot| slot.rows_done).sum()),
+                format!("{} ago", duration(worker.silent_seconds)),
+                worker.address.clone(),
+                distinct(slots().filter_map(|slot| slot.ineligible.as_deref())),
+            ]);
+        }
+        table.to_string()
+    }
+}
+
+/// Prints every worker of the namespace.
+pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let request = v1::ListWorkersRequest { namespace: settings.namespace };
+    let answer = client
+        .with_leader_opts("list workers", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::cluster(channel).list_workers(request).await }
+        })
+        .await?;
+    let mut workers: Vec<WorkerLine> = answer.workers.into_iter().map(WorkerLine::from).collect();
+    workers.sort_by(|a, b| a.name.cmp(&b.name));
+    output::emit(format, &WorkerList { workers })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_says_why_a_slot_takes_no_work() {
+        let slot = |slot, ineligible: &str| v1::WorkerSlot {
+            slot,
+            engine: "mock".into(),
+            models: vec!["*".into()],
+            rows_held: 5,
+            rows_done: 1_000,
+            ineligible: ineligible.into(),
+        };
+        let worker = v1::WorkerInfo {
+            name: "w1".into(),
+            state: "ready".into(),
+            silent_ms: 120,
+            slots: vec![slot(0, ""), slot(1, "cannot read the store")],
+            ..v1::WorkerInfo::default()
+        };
+        let table = WorkerList { workers: vec![worker.into()] }.table();
+        assert!(table.contains("2,000  120ms ago"), "{table}");
+        assert!(table.contains("cannot read the store"), "{table}");
+    }
+}

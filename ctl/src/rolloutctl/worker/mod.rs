@@ -1,0 +1,3 @@
+//! `rolloutctl worker`: worker agents, by name.
+
+pub(super) mod list;
