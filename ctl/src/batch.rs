@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod error;
+pub mod job;
 pub mod name;
 pub mod sampling;
 pub mod spec;

@@ -1,2 +1,7 @@
-//! Entry point.
-fn main() {}
+//! Entry point of `rollout`, for users.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rollout_ctl::rollout::main()
+}

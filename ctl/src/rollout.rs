@@ -1,0 +1,91 @@
+//! Owns: the command `rollout`, for users.
+//!
+//! Invariant: results and plans go to stdout, everything else to stderr, and the exit status says what happened: 0 done,
+//! 1 failed or some rows failed for good, 2 usage or bad input, 3 unavailable, 4 not found, 5 conflict, 7 TLS or
+//! permission, 8 outcome unknown, 130 interrupted.
+//! Absent: what operators do; that is `rolloutctl`.
+
+mod cli;
+mod dry_run;
+mod export;
+mod infer;
+mod interrupt;
+mod report;
+mod verify;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use rollout_proto::{ClientError, OnWait};
+
+use self::cli::{Cli, Command, InferCommand};
+use crate::batch::error::BatchError;
+use crate::connect::ConnectError;
+use crate::progress::Progress;
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ROLLOUT_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(run(cli));
+    // Reads of the input may still be on their way after an interruption.
+    runtime.shutdown_background();
+    ExitCode::from(code)
+}
+
+async fn run(cli: Cli) -> u8 {
+    let outcome = match cli.command {
+        Command::Infer { command: InferCommand::Batch(args) } => {
+            infer::run(&cli.connect, &args).await
+        }
+        Command::Export(args) => export::run(&cli.connect, &args).await,
+        Command::Verify(args) => verify::run(&cli.connect, &args).await,
+        Command::Dev(args) => {
+            return match crate::dev::run(args).await {
+                Ok(()) => 0,
+                Err(error) => {
+                    eprintln!("error: {error:#}");
+                    1
+                }
+            };
+        }
+    };
+    match outcome {
+        Ok(code) => code,
+        // What to do was said when it happened.
+        Err(BatchError::Interrupted) => 130,
+        Err(error) => {
+            eprint!("{}", explain(&error));
+            error.exit_code()
+        }
+    }
+}
+
+/// An error in words, with the command that explains its code where it has one.
+fn explain(error: &BatchError) -> String {
+    let mut text = format!("error: {error}\n");
+    let client = match error {
+        BatchError::Client(error) | BatchError::Connect(ConnectError::Client(error)) => Some(error),
+        _ => None,
+    };
+    if let Some(code) = client.and_then(ClientError::code) {
+        text += &format!("  explain: rolloutctl errors explain {code}\n");
+    }
+    text
+}
+
+/// Tells, above the bar, what the client waits for.
+fn on_wait(progress: &Arc<Progress>) -> OnWait {
+    let progress = Arc::clone(progress);
+    Arc::new(move |what| progress.note(&format!("waiting: {what}")))
+}

@@ -1,0 +1,116 @@
+//! Owns: the command line of `rollout`.
+//!
+//! Invariant: every flag says what it does in one line; what several commands share is in one place.
+//! Absent: doing anything.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::connect::ConnectArgs;
+use crate::dev::DevArgs;
+
+/// Batch inference on a fleet of workers: every row exactly once, in order, whatever dies on the way
+#[derive(Debug, Parser)]
+#[command(name = "rollout", version, propagate_version = true)]
+pub(super) struct Cli {
+    #[command(flatten)]
+    pub(super) connect: ConnectArgs,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run a model
+    Infer {
+        #[command(subcommand)]
+        command: InferCommand,
+    },
+    /// Make a run's output again from its parts
+    Export(ExportArgs),
+    /// Prove that a run has every row once and every digest right
+    Verify(VerifyArgs),
+    /// Run a local cluster
+    Dev(DevArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum InferCommand {
+    /// Run the rows of JSONL files and write their completions, in order
+    Batch(BatchArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BatchArgs {
+    /// The batch file, TOML
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) config: PathBuf,
+    /// The run's name [default: the file's, else that in the output directory's run-id, else a new one]
+    #[arg(long, value_name = "RUN", conflicts_with = "resume")]
+    pub(super) name: Option<String>,
+    /// Check everything, list every error, submit nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Come back to a run: submit what is missing, wait for its end, write its output
+    #[arg(long, value_name = "RUN", conflicts_with = "dry_run")]
+    pub(super) resume: Option<String>,
+    /// How many workers you expect; fewer give a warning
+    #[arg(long, value_name = "N")]
+    pub(super) workers: Option<u32>,
+    /// Submit and return; `--resume` waits and writes the output
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(super) detach: bool,
+    /// No progress
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    /// The run's name
+    #[arg(value_name = "RUN")]
+    pub(super) run: String,
+    /// The directory of completions.jsonl and errors.jsonl
+    #[arg(long, value_name = "DIR")]
+    pub(super) output: PathBuf,
+    /// Leave out rows that have no outcome yet
+    #[arg(long)]
+    pub(super) partial: bool,
+    /// No progress
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    /// The run's name
+    #[arg(value_name = "RUN")]
+    pub(super) run: String,
+    /// Compare this directory's completions.jsonl and errors.jsonl with the run, byte for byte
+    #[arg(long, value_name = "DIR")]
+    pub(super) output: Option<PathBuf>,
+    /// No progress
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn connection_flags_may_follow_the_verb() {
+        let cli = Cli::parse_from(["rollout", "verify", "r", "-e", "a:1", "--namespace", "n"]);
+        assert_eq!(cli.connect.endpoints, ["a:1"]);
+        assert_eq!(cli.connect.namespace.as_deref(), Some("n"));
+        assert!(Cli::try_parse_from(["rollout", "infer", "batch"]).is_err());
+    }
+}

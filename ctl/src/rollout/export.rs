@@ -1,0 +1,45 @@
+//! Owns: `rollout export RUN`.
+//!
+//! Invariant: the same run gives the same files, byte for byte, as `rollout infer batch` wrote them.
+//! Absent: waiting.
+
+use std::sync::Arc;
+
+use rollout_proto::{Client, v1};
+use rollout_storage::BlobStore;
+
+use super::cli::ExportArgs;
+use super::{on_wait, report};
+use crate::batch::error::BatchError;
+use crate::batch::submit;
+use crate::connect::ConnectArgs;
+use crate::export::{self, Source, files::Files};
+use crate::progress::Progress;
+
+pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, BatchError> {
+    let settings = connect.settings()?;
+    let progress = Arc::new(Progress::new(args.quiet));
+    let client = settings.client(Some(on_wait(&progress)))?;
+    let described = submit::describe(&client, &settings.namespace, &args.run).await?;
+    let store = store_of(&client, &described).await?;
+    let source = Source { client: &client, store, described: &described, partial: args.partial };
+    let outcome =
+        export::read(&source, Box::new(Files::create(&args.output)?), &progress).await;
+    progress.finish();
+    let totals = outcome?;
+    eprintln!("{}", report::outcome(&args.run, &totals, &args.output));
+    Ok(u8::from(totals.failed > 0))
+}
+
+/// The store of a run: its own, or the cluster's.
+pub(super) async fn store_of(
+    client: &Client,
+    described: &v1::DescribeRunResponse,
+) -> Result<BlobStore, BatchError> {
+    let own = described.spec.as_ref().map_or("", |spec| &spec.store_url);
+    if !own.is_empty() {
+        return Ok(BlobStore::open(own)?);
+    }
+    let session = client.open_session("rollout export").await?;
+    Ok(BlobStore::open(session.store_url())?)
+}

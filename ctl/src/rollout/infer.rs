@@ -1,0 +1,308 @@
+//! Owns: `rollout infer batch`.
+//!
+//! Invariant: whatever ends this command, what to do next was said; the run lives on unless its user cancels it.
+//! Absent: how each step works (`batch`, `export`).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use indicatif::HumanCount;
+use parking_lot::Mutex;
+use rollout_proto::{Client, Session, v1};
+use rollout_storage::BlobStore;
+
+use super::cli::BatchArgs;
+use super::interrupt::{Interrupt, Interrupts};
+use super::{dry_run, on_wait, report};
+use crate::batch::config::BatchConfig;
+use crate::batch::error::BatchError;
+use crate::batch::job::{self, Job};
+use crate::batch::{name, spec, submit, watch};
+use crate::connect::{ConnectArgs, NAMESPACE_DEFAULT};
+use crate::export::{self, Source, Totals, files::Files};
+use crate::input::files::{self, InputFile};
+use crate::input::scan::{ScanControl, ScanOptions};
+use crate::progress::Progress;
+
+/// Errors of an input that are shown before nothing is submitted; `--dry-run` shows more.
+const ERRORS_SHOWN: usize = 20;
+const READING_EVERY: Duration = Duration::from_millis(200);
+
+/// How far the command is, for whoever interrupts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Reading,
+    Submitting,
+    Watching,
+    Writing,
+}
+
+struct Batch<'a> {
+    args: &'a BatchArgs,
+    config: BatchConfig,
+    spec: v1::RunSpec,
+    namespace: String,
+    name: String,
+    client: Client,
+    progress: Arc<Progress>,
+    control: Arc<ScanControl>,
+    stage: Mutex<Stage>,
+    session: Mutex<Option<Session>>,
+}
+
+pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, BatchError> {
+    let config = BatchConfig::read(&args.config)?;
+    let spec = spec::run_spec(&config)?;
+    let name = run_name(args, &config)?;
+    if args.dry_run {
+        let files = files::find(&config.input.glob.list(), &config.dir)?;
+        return dry_run::run(&config, &name, &spec, files).await;
+    }
+    let settings = connect.settings_over(&config.context())?;
+    let progress = Arc::new(Progress::new(args.quiet));
+    let client = settings.client(Some(on_wait(&progress)))?;
+    let batch = Batch {
+        args,
+        config,
+        spec,
+        namespace: settings.namespace,
+        name,
+        client,
+        progress,
+        control: Arc::default(),
+        stage: Mutex::new(Stage::Reading),
+        session: Mutex::new(None),
+    };
+    let mut interrupts = Interrupts::listen();
+    let outcome = tokio::select! {
+        outcome = batch.work() => outcome,
+        interrupt = interrupts.next() => batch.interrupted(interrupt, &mut interrupts).await,
+    };
+    batch.progress.finish();
+    match &outcome {
+        Err(BatchError::Client(_)) if batch.stage() == Stage::Watching => batch.say_how_to_return(),
+        _ => {}
+    }
+    outcome
+}
+
+/// `--resume`, else `--name`, else the file's, else that of the output directory, else a new one.
+fn run_name(args: &BatchArgs, config: &BatchConfig) -> Result<String, BatchError> {
+    let given = args.resume.clone().or(args.name.clone());
+    if let Some(given) = given {
+        name::check(&given).map_err(BatchError::Usage)?;
+        return Ok(given);
+    }
+    if let Some(named) = &config.run.name {
+        return Ok(named.clone());
+    }
+    let remembered = name::remembered(&config.output.dir);
+    let remembered = remembered.map_err(|source| {
+        let path = config.output.dir.join(name::RUN_ID_FILE);
+        BatchError::Output { path, source }
+    })?;
+    Ok(remembered.unwrap_or_else(name::generate))
+}
+
+impl Batch<'_> {
+    async fn work(&self) -> Result<u8, BatchError> {
+        let session = self.client.open_session("rollout infer batch").await?;
+        *self.session.lock() = Some(session.clone());
+        let url = match self.config.store.url.as_str() {
+            "" => session.store_url(),
+            url => url,
+        };
+        let store = BlobStore::open(url)?;
+        if !self.attach(&session).await? {
+            self.submit(&session, store.clone()).await?;
+        }
+        self.warn_of_workers().await;
+        self.enter(Stage::Watching);
+        if self.args.detach {
+            println!("{}", self.name);
+            self.say_how_to_return();
+            return Ok(0);
+        }
+        let totals = self.wait_and_write(store).await?;
+        Ok(u8::from(totals.failed > 0))
+    }
+
+    /// With `--resume`: true where the run has its whole input, so that nothing has to be read.
+    async fn attach(&self, session: &Session) -> Result<bool, BatchError> {
+        if self.args.resume.is_none() {
+            return Ok(false);
+        }
+        // Only an existing run is resumed; creating it again then checks the spec and nothing else.
+        submit::describe(&self.client, &self.namespace, &self.name).await?;
+        let spec = self.spec.clone();
+        let found = submit::create(session, &self.namespace, &self.name, spec).await?;
+        Ok(found.input_closed)
+    }
+
+    async fn submit(&self, session: &Session, store: BlobStore) -> Result<(), BatchError> {
+        let files = files::find(&self.config.input.glob.list(), &self.config.dir)?;
+        let dir = &self.config.output.dir;
+        name::remember(dir, &self.name)
+            .map_err(|source| BatchError::Output { path: dir.clone(), source })?;
+        let (namespace, name) = (self.namespace.clone(), self.name.clone());
+        let job = Job { namespace, name, spec: self.spec.clone(), files };
+        let options = ScanOptions {
+            errors_max: ERRORS_SHOWN,
+            stop_after_errors: ERRORS_SHOWN as u64,
+            ..ScanOptions::default()
+        };
+        let prepared = job::prepare(&job, store, options, Arc::clone(&self.control));
+        let uploaded = tokio::select! {
+            uploaded = prepared => uploaded?,
+            never = self.show_reading(&job.files) => match never {},
+        };
+        if uploaded.scan.error_count > 0 {
+            self.progress.finish();
+            eprint!("{}", report::errors(&uploaded.scan, &job.files, ERRORS_SHOWN));
+            eprintln!("to see all of them: add --dry-run");
+        }
+        self.enter(Stage::Submitting);
+        let submitted = job::submit(session, &job, uploaded).await?;
+        let rows = submitted.uploaded.scan.rows;
+        let verb = if submitted.created { "submitted" } else { "was there already" };
+        self.progress.note(&format!("run {} {verb}: {} rows", self.name, HumanCount(rows)));
+        Ok(())
+    }
+
+    async fn show_reading(&self, files: &[InputFile]) -> std::convert::Infallible {
+        let total = files.iter().map(|file| file.bytes).sum();
+        loop {
+            tokio::time::sleep(READING_EVERY).await;
+            let bytes = self.control.bytes.load(Ordering::Relaxed);
+            let rows = self.control.rows.load(Ordering::Relaxed);
+            self.progress.reading(bytes, total, rows);
+        }
+    }
+
+    async fn warn_of_workers(&self) {
+        let Some(expected) = self.args.workers.or(self.config.workers.count) else { return };
+        // A hint only: whoever may not list workers may still submit.
+        let Ok(ready) = submit::workers_ready(&self.client, &self.namespace).await else { return };
+        if ready < expected as usize {
+            self.progress.note(&format!(
+                "warning: {ready} of {expected} workers are ready; the run takes those that come"
+            ));
+        }
+    }
+
+    async fn wait_and_write(&self, store: BlobStore) -> Result<Totals, BatchError> {
+        let mut told = String::new();
+        let seen = |run: &v1::RunSummary| {
+            let note = self.remark(run);
+            if note != told {
+                if !note.is_empty() {
+                    self.progress.note(&note);
+                }
+                told = note;
+            }
+            self.progress.run(run);
+        };
+        let ended = watch::follow(&self.client, &self.namespace, &self.name, seen).await?;
+        if ended.state() == v1::RunState::Cancelled {
+            let (name, reason) = (self.name.clone(), ended.reason);
+            return Err(BatchError::Cancelled { name, reason });
+        }
+        self.enter(Stage::Writing);
+        let described = submit::describe(&self.client, &self.namespace, &self.name).await?;
+        let source =
+            Source { client: &self.client, store, described: &described, partial: false };
+        let dir = &self.config.output.dir;
+        let totals =
+            export::read(&source, Box::new(Files::create(dir)?), &self.progress).await?;
+        self.progress.finish();
+        eprintln!("{}", report::outcome(&self.name, &totals, dir));
+        Ok(totals)
+    }
+
+    /// What a user should know of a run that does not go on.
+    fn remark(&self, run: &v1::RunSummary) -> String {
+        let namespace = self.namespace_flag();
+        match run.state() {
+            v1::RunState::Paused => format!(
+                "run {} is paused: {}; to go on: rolloutctl run resume {}{namespace}",
+                self.name,
+                or(&run.reason, "nobody said why"),
+                self.name
+            ),
+            v1::RunState::Running if !run.blocked.is_empty() => {
+                format!("run {} waits: {}", self.name, run.blocked)
+            }
+            _ => String::new(),
+        }
+    }
+
+    async fn interrupted(
+        &self,
+        interrupt: Interrupt,
+        interrupts: &mut Interrupts,
+    ) -> Result<u8, BatchError> {
+        self.control.stop.store(true, Ordering::Relaxed);
+        self.progress.finish();
+        let stage = self.stage();
+        if stage == Stage::Reading {
+            eprintln!("interrupted: nothing was submitted");
+            return Err(BatchError::Interrupted);
+        }
+        self.say_how_to_return();
+        if interrupt == Interrupt::Terminate || stage == Stage::Writing {
+            return Err(BatchError::Interrupted);
+        }
+        eprintln!("press Ctrl-C again within 3 seconds to cancel the run");
+        if !interrupts.second().await {
+            return Err(BatchError::Interrupted);
+        }
+        let session = self.session.lock().clone();
+        if let Some(session) = session {
+            let reason = "its user pressed Ctrl-C twice";
+            submit::cancel(&session, &self.namespace, &self.name, reason).await?;
+            eprintln!("run {} is cancelled", self.name);
+        }
+        Err(BatchError::Interrupted)
+    }
+
+    fn say_how_to_return(&self) {
+        let (name, namespace) = (&self.name, self.namespace_flag());
+        let config = shell_word(&self.args.config);
+        let state = match self.stage() {
+            Stage::Submitting => "may lack a part of its input; to complete it",
+            _ => "goes on without this command; to come back",
+        };
+        eprintln!(
+            "run {name} {state}:\n  rollout infer batch --config {config} --resume \
+             {name}{namespace}\n  rolloutctl run watch {name}{namespace}"
+        );
+    }
+
+    fn namespace_flag(&self) -> String {
+        match self.namespace.as_str() {
+            NAMESPACE_DEFAULT => String::new(),
+            namespace => format!(" --namespace {namespace}"),
+        }
+    }
+
+    fn enter(&self, stage: Stage) {
+        *self.stage.lock() = stage;
+    }
+
+    fn stage(&self) -> Stage {
+        *self.stage.lock()
+    }
+}
+
+fn or<'a>(text: &'a str, empty: &'a str) -> &'a str {
+    if text.is_empty() { empty } else { text }
+}
+
+/// A path as one word of a shell.
+fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}

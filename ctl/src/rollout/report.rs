@@ -1,0 +1,84 @@
+//! Owns: what is said about an input and about an outcome.
+//!
+//! Invariant: lists are bounded and say how much they leave out.
+//! Absent: progress.
+
+use std::path::Path;
+
+use indicatif::{HumanBytes, HumanCount};
+use rollout_proto::v1;
+
+use crate::batch::spec;
+use crate::export::Totals;
+use crate::export::files::{COMPLETIONS, ERRORS};
+use crate::input::files::InputFile;
+use crate::input::scan::Scan;
+
+/// The errors of an input, one a line: file, line, column.
+pub(super) fn errors(scan: &Scan, files: &[InputFile], max: usize) -> String {
+    let mut text = String::new();
+    for error in scan.errors.iter().take(max) {
+        let file = files.get(error.file as usize).map(|file| file.path.display().to_string());
+        text += &format!(
+            "{}:{}:{}: {}\n",
+            file.unwrap_or_default(),
+            error.line,
+            error.column,
+            error.message
+        );
+    }
+    let shown = scan.errors.len().min(max) as u64;
+    if scan.error_count > shown {
+        text += &format!("and {} more\n", HumanCount(scan.error_count - shown));
+    }
+    text
+}
+
+/// What would be submitted.
+pub(super) fn plan(
+    name: &str,
+    spec: &v1::RunSpec,
+    files: &[InputFile],
+    scan: &Scan,
+    output: &Path,
+) -> String {
+    let engine = spec.engine.clone().unwrap_or_default();
+    let bytes = files.iter().map(|file| file.bytes).sum();
+    let mut text = String::new();
+    let mut line = |what: &str, value: String| text += &format!("{what:<10} {value}\n");
+    line("run", name.to_owned());
+    line("model", format!("{} {} {}", engine.model, engine.revision, engine.task));
+    line("model id", spec::model_id(spec).to_hex());
+    line("options", engine.options_json);
+    line("sampling", spec.sampling_json.clone());
+    line("files", HumanCount(files.len() as u64).to_string());
+    line("bytes", HumanBytes(bytes).to_string());
+    line("rows", HumanCount(scan.rows).to_string());
+    if scan.repeated > 0 {
+        line("repeated", format!("{} rows equal an earlier one", HumanCount(scan.repeated)));
+    }
+    line("segments", HumanCount(scan.segments.into()).to_string());
+    line("output", output.display().to_string());
+    text
+}
+
+/// What came of a run.
+pub(super) fn outcome(name: &str, totals: &Totals, dir: &Path) -> String {
+    let mut text = format!(
+        "run {name}: {} rows, {} completions in {}",
+        HumanCount(totals.rows),
+        HumanCount(totals.done),
+        dir.join(COMPLETIONS).display()
+    );
+    if totals.failed > 0 {
+        text += &format!(
+            ", {} rows failed for good in {}",
+            HumanCount(totals.failed),
+            dir.join(ERRORS).display()
+        );
+    }
+    if totals.open > 0 {
+        text += &format!(", {} rows without an outcome left out", HumanCount(totals.open));
+    }
+    text
+}

@@ -1,0 +1,39 @@
+//! Owns: `rollout verify RUN`.
+//!
+//! Invariant: exit status 0 means that all of it was proven.
+//! Absent: what is proven (`export::verify`).
+
+use std::sync::Arc;
+
+use super::cli::VerifyArgs;
+use super::export::store_of;
+use super::on_wait;
+use crate::batch::error::BatchError;
+use crate::batch::submit;
+use crate::connect::ConnectArgs;
+use crate::export::{Source, verify};
+use crate::progress::Progress;
+
+pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, BatchError> {
+    let settings = connect.settings()?;
+    let progress = Arc::new(Progress::new(args.quiet));
+    let client = settings.client(Some(on_wait(&progress)))?;
+    let described = submit::describe(&client, &settings.namespace, &args.run).await?;
+    let store = store_of(&client, &described).await?;
+    let source = Source { client: &client, store, described: &described, partial: false };
+    let outcome = verify::verify(&source, args.output.as_deref(), &progress).await;
+    progress.finish();
+    let verified = outcome?;
+    let totals = verified.totals;
+    println!("run           {}", args.run);
+    println!("rows          {}  (each once)", totals.rows);
+    println!("completions   {}", totals.done);
+    println!("failed        {}", totals.failed);
+    println!("segments      {}  (every digest right)", totals.segments);
+    println!("parts         {}  (every digest right)", totals.parts);
+    println!("input digest  {}", blake3::Hash::from_bytes(verified.input_digest).to_hex());
+    if let Some(dir) = &args.output {
+        println!("output        {}  (byte for byte)", dir.display());
+    }
+    Ok(0)
+}
