@@ -45,7 +45,10 @@ pub(super) struct Fake {
 impl Drop for Fake {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            // Waits until the port is closed, on a thread that may block.
+            let limit = std::time::Duration::from_secs(10);
+            let stopped = std::thread::spawn(move || runtime.shutdown_timeout(limit)).join();
+            assert!(stopped.is_ok() || std::thread::panicking());
         }
     }
 }
