@@ -5,7 +5,7 @@
 
 use rollout_ledger::Rejection;
 use rollout_proto::{ErrorCode, Outcome, RpcError};
-use rollout_raft::{MemberRecord, ProposeError};
+use rollout_raft::{ClusterError, MemberRecord, ProposeError};
 
 pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
     match rejection {
@@ -59,4 +59,15 @@ pub(crate) fn proposal(error: &ProposeError) -> RpcError {
         ProposeError::TooLarge { .. } => RpcError::new(ErrorCode::LimitExceeded, error.to_string())
             .with_outcome(Outcome::NotApplied),
     }
+}
+
+pub(crate) fn cluster(error: &ClusterError) -> RpcError {
+    let (code, outcome) = match error {
+        ClusterError::BadMembers(_) => (ErrorCode::InvalidArgument, Outcome::NotApplied),
+        ClusterError::Unreachable { .. } => (ErrorCode::ConnectFailed, Outcome::NotApplied),
+        ClusterError::Refused(_) => (ErrorCode::AlreadyBootstrapped, Outcome::NotApplied),
+        ClusterError::NotLeader(e) => return not_leader(e.leader.as_ref()),
+        _ => (ErrorCode::OutcomeUnknown, Outcome::Unknown),
+    };
+    RpcError::new(code, error.to_string()).with_outcome(outcome)
 }

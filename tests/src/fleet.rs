@@ -374,6 +374,16 @@ impl Fleet {
         Ok(())
     }
 
+    /// Rows that a worker has finished in its session, once somebody can say.
+    pub fn rows_done_by(&self, worker: &str) -> Option<u64> {
+        let list = self.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
+        let workers = list.get("workers").unwrap_or(&list).as_array()?;
+        let worker = workers.iter().find(|w| w["name"] == worker)?;
+        let slots = worker.get("slots")?.as_array()?;
+        let done = slots.iter().filter_map(|s| s["rowsDone"].as_str()?.parse::<u64>().ok());
+        Some(done.sum())
+    }
+
     /// The client address of a member, for an error's or a lone question's sake.
     pub fn client_addr(&self, name: &str) -> &str {
         &self.member(name).client

@@ -4,11 +4,13 @@
 //! *Invariant:* a fleet ends with its test, whatever happens: processes die with their parent.
 //! Absent: fixed sleeps. A test waits for a condition, with a generous limit.
 
+mod batch;
 mod cut;
 mod fleet;
 mod process;
 mod wait;
 
+pub use batch::{Batch, Counts, Executions};
 pub use cut::{Cut, Link};
 pub use fleet::{Fleet, FleetOptions, WorkerOptions};
 pub use process::Process;

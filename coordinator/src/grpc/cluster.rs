@@ -203,7 +203,7 @@ impl v1::cluster_server::Cluster for ClusterService {
             version_max: VERSIONS.1,
         });
         let formed = self.0.node.bootstrap(members.collect()).await;
-        formed.map_err(|e| RpcError::new(ErrorCode::AlreadyBootstrapped, e.to_string()))?;
+        formed.map_err(|e| reject::cluster(&e))?;
         Ok(Response::new(v1::BootstrapResponse { header: Some(self.0.header()), created: true }))
     }
 

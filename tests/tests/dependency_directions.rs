@@ -1,0 +1,79 @@
+//! The crates depend on each other in one direction, and each foreign engine lives in one crate.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// Who may depend on which of ours. `storage` for worker, coordinator and ctl is its blobs alone.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("rollout-ledger", &[]),
+    ("rollout-storage", &[]),
+    ("rollout-proto", &[]),
+    ("rollout-raft", &["rollout-ledger", "rollout-storage", "rollout-proto"]),
+    (
+        "rollout-coordinator",
+        &["rollout-raft", "rollout-ledger", "rollout-proto", "rollout-storage"],
+    ),
+    ("rollout-worker", &["rollout-proto", "rollout-storage"]),
+    ("rollout-ctl", &["rollout-proto", "rollout-storage"]),
+    ("rollout-preload", &[]),
+    ("rollout-powerloss", &["rollout-preload"]),
+    ("rollout-tests", &["rollout-proto"]),
+];
+
+/// Who alone may use these.
+const CONFINED: &[(&str, &str)] = &[("openraft", "rollout-raft"), ("rocksdb", "rollout-storage")];
+
+fn dependencies() -> BTreeMap<String, Vec<Value>> {
+    let out = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .output()
+        .expect("cargo runs");
+    let metadata: Value = serde_json::from_slice(&out.stdout).expect("metadata is JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let of = |p: &Value| {
+        let name = p["name"].as_str().unwrap_or_default().to_owned();
+        (name, p["dependencies"].as_array().cloned().unwrap_or_default())
+    };
+    packages.iter().map(of).collect()
+}
+
+fn names(dependencies: &[Value]) -> BTreeSet<&str> {
+    let normal = dependencies.iter().filter(|d| d["kind"].is_null());
+    normal.filter_map(|d| d["name"].as_str()).collect()
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    let found = dependencies();
+    assert!(found.len() >= 7, "cargo metadata names the workspace's packages: {found:?}");
+    for (package, dependencies) in &found {
+        let allowed = ALLOWED.iter().find(|a| a.0 == package).map(|a| a.1);
+        let allowed = allowed.unwrap_or_else(|| panic!("say what {package} may depend on"));
+        for ours in names(dependencies).into_iter().filter(|n| n.starts_with("rollout-")) {
+            assert!(allowed.contains(&ours), "{package} must not depend on {ours}");
+        }
+    }
+}
+
+#[test]
+fn openraft_and_rocksdb_stay_in_their_crates() {
+    for (package, dependencies) in &dependencies() {
+        for (foreign, home) in CONFINED {
+            let uses = names(dependencies).contains(foreign);
+            assert!(!uses || package == home, "{package} must not use {foreign}");
+        }
+    }
+}
+
+#[test]
+fn only_members_link_rocksdb() {
+    for (package, dependencies) in &dependencies() {
+        let storage = dependencies.iter().find(|d| d["name"] == "rollout-storage");
+        let with_rocksdb = storage.is_some_and(|d| {
+            d["features"].as_array().is_some_and(|f| f.iter().any(|f| f == "rocksdb"))
+                && d["kind"].is_null()
+        });
+        assert!(!with_rocksdb || package == "rollout-raft", "{package} asks for RocksDB");
+    }
+}

@@ -1,0 +1,97 @@
+//! The main promise: whatever dies, each row has one accepted answer, and rows that ran at a
+//! leader's death are not run again for it.
+
+use anyhow::Result;
+use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions};
+use std::collections::BTreeSet;
+
+const ROWS: u64 = 20_000;
+const KILLS: u64 = 5;
+const WORKERS: [&str; 4] = ["w1", "w2", "w3", "w4"];
+
+fn worker(fleet: &Fleet, name: &str) -> WorkerOptions {
+    let side = fleet.path(&format!("{name}.side"));
+    let engine = format!(
+        "kind = \"mock\"\nslots = 2\nconcurrency = 48\nlatency_ms_min = 5\nlatency_ms_max = 500\n\
+         tail = \"pareto\"\nseed = 11\nside_file = {side:?}\n"
+    );
+    // Rows that a killed worker had finished but not handed over are in its spool.
+    WorkerOptions { engine, head: "[part]\nlinger_ms = 200\n".into() }
+}
+
+/// Rows that are started and not finished, by the side files.
+fn in_flight(fleet: &Fleet, name: &str) -> BTreeSet<(String, String)> {
+    let text = std::fs::read_to_string(fleet.path(&format!("{name}.side"))).unwrap_or_default();
+    let mut open = BTreeSet::new();
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [_, row, attempt, what] = fields[..] else { continue };
+        let key = (row.to_owned(), attempt.to_owned());
+        match what {
+            "started" => open.insert(key),
+            _ => open.remove(&key),
+        };
+    }
+    open
+}
+
+#[test]
+fn each_row_is_accepted_once_though_leaders_and_workers_are_killed() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    for name in WORKERS {
+        let options = worker(&fleet, name);
+        fleet.start_worker(name, &options)?;
+    }
+    let mut batch = Batch::submit(&fleet, "kills", ROWS, "")?;
+    let mut lost_with_workers = 0;
+    for kill in 0..KILLS {
+        // Between 10 and 90 percent, with at least a hundred rows running.
+        let at = ROWS * (12 + 15 * kill) / 100;
+        let seen =
+            batch.until(&fleet, "enough is done and running", |c| c.done >= at && c.running >= 100);
+        assert!(seen.done < ROWS * 9 / 10, "kill {kill} came too late: {seen:?}");
+        let leader = fleet.leader();
+        fleet.member_process(&leader).kill();
+        fleet.leader_other_than(&leader);
+        fleet.start_member(&leader)?;
+
+        let at = ROWS * (20 + 15 * kill) / 100;
+        batch.until(&fleet, "more is done", |c| c.done >= at.min(ROWS * 89 / 100));
+        let victim = WORKERS[kill as usize % WORKERS.len()];
+        fleet.worker_process(victim).kill();
+        lost_with_workers += in_flight(&fleet, victim).len() as u64;
+        let options = worker(&fleet, victim);
+        fleet.start_worker(victim, &options)?;
+    }
+    batch.finish(&fleet)?;
+    fleet.verify()?;
+
+    let files: Vec<_> = WORKERS.iter().map(|w| fleet.path(&format!("{w}.side"))).collect();
+    let executions = Executions::read(&files)?;
+    let again = executions.started - ROWS;
+    println!(
+        "executions minus rows: {again}, rows in flight on killed workers: {lost_with_workers}"
+    );
+    assert!(executions.attempts.len() as u64 == ROWS, "a row was answered without being run");
+    assert!(again <= lost_with_workers, "{again} executions again, {lost_with_workers} were lost");
+    Ok(())
+}
+
+#[test]
+fn rows_running_at_a_leaders_death_need_no_second_attempt() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    for name in ["w1", "w2"] {
+        let options = worker(&fleet, name);
+        fleet.start_worker(name, &options)?;
+    }
+    let mut batch = Batch::submit(&fleet, "calm", 4000, "")?;
+    batch.until(&fleet, "a hundred rows run", |c| c.done >= 400 && c.running >= 100);
+    let leader = fleet.leader();
+    fleet.member_process(&leader).kill();
+    batch.finish(&fleet)?;
+    let files = [fleet.path("w1.side"), fleet.path("w2.side")];
+    let executions = Executions::read(&files)?;
+    let twice = executions.attempts.iter().filter(|(_, a)| a.len() > 1).count();
+    assert_eq!((executions.started, twice), (4000, 0), "a row was run again");
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! Members come and go during a run; nothing is lost, nothing accepted is repeated.
+
+use anyhow::Result;
+use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions};
+use std::time::Duration;
+
+fn options(fleet: &Fleet) -> WorkerOptions {
+    let side = fleet.path("w1.side");
+    let engine = format!(
+        "kind = \"mock\"\nslots = 2\nconcurrency = 32\nlatency_ms_min = 20\nlatency_ms_max = 60\n\
+         side_file = {side:?}\n"
+    );
+    WorkerOptions { engine, head: String::new() }
+}
+
+#[test]
+fn restarting_every_member_in_turn_and_then_all_at_once_repeats_nothing() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let options = options(&fleet);
+    fleet.start_worker("w1", &options)?;
+    let mut batch = Batch::submit(&fleet, "restarts", 12_000, "")?;
+    for (turn, name) in fleet.member_names().into_iter().enumerate() {
+        batch.until(&fleet, "it goes on", |c| c.done >= 800 * (turn as u64 + 1));
+        let status = fleet.member_process(&name).terminate(Duration::from_secs(20))?;
+        assert!(status.success(), "{name} ended with {status}{}", fleet.logs());
+        fleet.start_member(&name)?;
+        fleet.leader();
+    }
+    let before = batch.until(&fleet, "it goes on", |c| c.done >= 4000);
+    for name in fleet.member_names() {
+        fleet.member_process(&name).kill();
+    }
+    for name in fleet.member_names() {
+        fleet.start_member(&name)?;
+    }
+    let after = batch.until(&fleet, "it is back", |_| true);
+    assert!(after.done >= before.done, "{} rows were lost", before.done - after.done);
+    batch.finish(&fleet)?;
+    fleet.verify()?;
+    let executions = Executions::read(&[fleet.path("w1.side")])?;
+    assert_eq!(executions.started, 12_000, "a row was run again");
+    Ok(())
+}
