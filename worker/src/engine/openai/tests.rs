@@ -1,0 +1,123 @@
+//! The engine against a server that the test starts.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use axum::{Json, Router};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::config::EngineKind;
+use crate::engine::test_row;
+use crate::run::RunInfo;
+
+type Seen = Arc<Mutex<Vec<(String, Value)>>>;
+
+async fn answer(
+    State(seen): State<Seen>,
+    headers: HeaderMap,
+    Json(body): Json<Value>,
+) -> (StatusCode, Json<Value>) {
+    let key = headers.get("authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
+    seen.lock().push((key.to_owned(), body.clone()));
+    let usage = json!({"prompt_tokens": 3, "completion_tokens": 5});
+    if let Some(messages) = body.get("messages") {
+        let text = format!("chat {}", messages[0]["content"].as_str().unwrap_or_default());
+        let choice =
+            json!({"message": {"role": "assistant", "content": text}, "finish_reason": "length"});
+        return (StatusCode::OK, Json(json!({"choices": [choice], "usage": usage})));
+    }
+    let prompt = body["prompt"].as_str().unwrap_or_default().to_owned();
+    match prompt.strip_prefix("status ").and_then(|status| status.parse::<u16>().ok()) {
+        Some(status) => {
+            (StatusCode::from_u16(status).unwrap(), Json(json!({"error": {"message": "no"}})))
+        }
+        None if prompt == "slow" => std::future::pending().await,
+        None if prompt == "strange" => (StatusCode::OK, Json(json!({"choices": []}))),
+        None => {
+            let choice = json!({"text": format!("text {prompt}"), "finish_reason": "stop"});
+            (StatusCode::OK, Json(json!({"choices": [choice], "usage": usage})))
+        }
+    }
+}
+
+async fn server() -> (String, Seen) {
+    let seen = Seen::default();
+    let app = Router::new()
+        .route("/v1/completions", post(answer))
+        .route("/v1/chat/completions", post(answer))
+        .with_state(seen.clone());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    (url, seen)
+}
+
+fn engine(url: &str) -> OpenAiEngine {
+    let mut config = EngineConfig::new(EngineKind::Openai);
+    config.base_url = url.to_owned();
+    config.timeout_ms = 500;
+    let mut engine = OpenAiEngine::new(&config).unwrap();
+    engine.api_key = Some("secret".to_owned());
+    engine
+}
+
+fn row(body: Value) -> EngineRow {
+    let mut run = RunInfo::for_test(1);
+    run.sampling = serde_json::from_str(r#"{"temperature":0.5,"max_tokens":7}"#).unwrap();
+    test_row(run, 0, &body.to_string())
+}
+
+#[tokio::test]
+async fn prompts_and_messages_go_to_their_own_paths_with_the_runs_sampling() {
+    let (url, seen) = server().await;
+    let engine = engine(&url);
+    let text = engine.run(row(json!({"prompt": "hi", "other": 1}))).await.unwrap();
+    assert_eq!((text.text.as_str(), text.finish_reason.as_str()), ("text hi", "stop"));
+    assert_eq!((text.prompt_tokens, text.completion_tokens), (3, 5));
+    let messages = json!([{"role": "user", "content": "hello"}]);
+    let chat = engine.run(row(json!({"messages": messages}))).await.unwrap();
+    assert_eq!((chat.text.as_str(), chat.finish_reason.as_str()), ("chat hello", "length"));
+    let seen = seen.lock();
+    assert_eq!(seen[0].0, "Bearer secret");
+    let expected = json!({"model": "m", "prompt": "hi", "temperature": 0.5, "max_tokens": 7});
+    assert_eq!(seen[0].1, expected);
+    let expected = json!({"model": "m", "messages": messages, "temperature": 0.5, "max_tokens": 7});
+    assert_eq!(seen[1].1, expected);
+}
+
+#[tokio::test]
+async fn refusals_are_the_rows_fault_and_all_else_is_worth_another_try() {
+    let (url, _) = server().await;
+    let engine = engine(&url);
+    for (prompt, class, code) in [
+        ("status 400", FailureClass::InvalidRow, "ENGINE_REFUSED_ROW"),
+        ("status 422", FailureClass::InvalidRow, "ENGINE_REFUSED_ROW"),
+        ("status 429", FailureClass::Transient, "ENGINE_OVERLOADED"),
+        ("status 503", FailureClass::Transient, "ENGINE_UNAVAILABLE"),
+        ("status 500", FailureClass::Transient, "ENGINE_ERROR"),
+        ("strange", FailureClass::Transient, "ENGINE_BAD_ANSWER"),
+        ("slow", FailureClass::Transient, "ENGINE_TIMEOUT"),
+    ] {
+        let failure = engine.run(row(json!({"prompt": prompt}))).await.unwrap_err();
+        assert_eq!((failure.class, failure.code), (class, code), "{prompt}: {}", failure.message);
+        assert!(!failure.unreachable);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_told_apart() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let engine = engine(&url);
+    let failure = engine.run(row(json!({"prompt": "x"}))).await.unwrap_err();
+    assert_eq!((failure.class, failure.code), (FailureClass::Transient, "ENGINE_UNREACHABLE"));
+    assert!(failure.unreachable);
+    assert!(engine.probe().await.is_err());
+    let (url, _) = server().await;
+    assert_eq!(super::OpenAiEngine { base_url: url, ..engine }.probe().await, Ok(()));
+}

@@ -1,0 +1,397 @@
+//! What an agent guarantees, shown with a cluster that the test plays.
+
+mod fake;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fake::{Fake, Outcome, list};
+use rollout_proto::v1;
+use rollout_proto::v1::leader_message::Kind;
+use rollout_worker::{AgentError, Config, Drained, EngineConfig, EngineKind};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// An agent on a runtime of its own, so that it can end as by SIGKILL.
+struct Agent {
+    runtime: Option<Runtime>,
+    stop: CancellationToken,
+    ended: Option<JoinHandle<Result<Drained, AgentError>>>,
+}
+
+impl Agent {
+    fn start(config: Config) -> Self {
+        config.check().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.unwrap();
+        let stop = CancellationToken::new();
+        let ended = runtime.spawn(rollout_worker::run(config, stop.clone()));
+        Self { runtime: Some(runtime), stop, ended: Some(ended) }
+    }
+
+    async fn drain(mut self) -> Drained {
+        self.stop.cancel();
+        self.ended.take().unwrap().await.unwrap().unwrap()
+    }
+
+    async fn kill(mut self) {
+        let runtime = self.runtime.take().unwrap();
+        tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(10)))
+            .await
+            .unwrap();
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn config(dir: &Path, fake: &Fake, engine: impl FnOnce(&mut EngineConfig)) -> Config {
+    let mut mock = EngineConfig::new(EngineKind::Mock);
+    mock.side_file = Some(dir.join("side"));
+    engine(&mut mock);
+    let mut config = Config {
+        name: "w1".into(),
+        data_dir: dir.join("w1"),
+        endpoints: fake.state.lock().addrs.clone(),
+        engine: vec![mock],
+        ..Config::default()
+    };
+    config.tls.insecure_plaintext = true;
+    config.part.linger_ms = 50;
+    config
+}
+
+fn prompts(count: usize) -> Vec<String> {
+    (0..count).map(|row| format!(r#"{{"prompt":"prompt {row}"}}"#)).collect()
+}
+
+/// The rows of the side file's lines of one kind, in their order.
+fn side(dir: &Path, kind: &str) -> Vec<u64> {
+    let text = std::fs::read_to_string(dir.join("side")).unwrap_or_default();
+    let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    words.filter(|words| words[3] == kind).map(|words| words[1].parse().unwrap()).collect()
+}
+
+fn assert_all_answered(fake: &Fake) {
+    for (row, state) in fake.state.lock().rows.iter().enumerate() {
+        let expected = Outcome::Done(format!("MOCK:prompt {row}"));
+        assert_eq!(state.outcome.as_ref(), Some(&expected), "row {row}");
+    }
+}
+
+#[tokio::test]
+async fn every_granted_row_is_executed_once_and_its_result_committed() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(3, dir.path(), &prompts(1000)).await;
+    let agent = Agent::start(config(dir.path(), &fake, |mock| {
+        mock.slots = 2;
+        mock.concurrency = 16;
+        mock.latency_ms_max = 5;
+    }));
+    fake.until("all rows are done", |state| state.done() == 1000).await;
+    assert_all_answered(&fake);
+    let mut started = side(dir.path(), "started");
+    started.sort_unstable();
+    assert_eq!(started, (0..1000).collect::<Vec<_>>());
+    assert!(fake.state.lock().exchanges.iter().all(|(_, e)| e.credit_rows <= 32));
+    assert_eq!(agent.drain().await, Drained { everything_answered: true });
+    assert_eq!(fake.state.lock().deregistered.len(), 1);
+}
+
+#[tokio::test]
+async fn an_unanswered_exchange_goes_to_the_next_leader_unchanged() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fake = Fake::start(3, dir.path(), &prompts(40)).await;
+    let agent = Agent::start(config(dir.path(), &fake, |mock| {
+        mock.concurrency = 8;
+        mock.latency_ms_max = 20;
+    }));
+    fake.until("some rows are done", |state| state.done() > 0).await;
+    fake.state.lock().mute_exchanges = true;
+    let unanswered = |state: &fake::State| {
+        state.exchanges.iter().rev().find(|(_, e)| !e.parts.is_empty()).map(|(_, e)| e.clone())
+    };
+    let before = fake.state.lock().exchanges.len();
+    fake.until("an exchange with results stays unanswered", |state| {
+        state.exchanges[before..].iter().any(|(_, e)| !e.parts.is_empty())
+    })
+    .await;
+    let lost = unanswered(&fake.state.lock()).unwrap();
+    fake.kill(0);
+    fake.elect(1);
+    fake.state.lock().mute_exchanges = false;
+    fake.until("all rows are done", |state| state.done() == 40).await;
+    assert_all_answered(&fake);
+    let state = fake.state.lock();
+    let again = state.exchanges.iter().find(|(member, e)| *member == 1 && e.seq == lost.seq);
+    assert_eq!(again.unwrap().1, lost);
+    assert!(state.rows.iter().all(|row| row.grants == 1), "no second attempt");
+    assert_eq!(state.registers.len(), 1, "the session went on");
+    drop(state);
+    assert_eq!(side(dir.path(), "started").len(), 40);
+    drop(agent);
+}
+
+fn spooled(dir: &Path) -> usize {
+    let spool = dir.join("w1/spool/slot-0");
+    let copy = dir.join("copy");
+    let Ok(files) = std::fs::read_dir(spool) else { return 0 };
+    let mut rows = 0;
+    for file in files {
+        if std::fs::copy(file.unwrap().path(), &copy).is_ok() {
+            rows += rollout_storage::Spool::open(&copy).map_or(0, |(_, rows)| rows.len());
+        }
+    }
+    rows
+}
+
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(30), "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn finished_rows_survive_a_kill_and_are_not_executed_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bodies = prompts(10);
+    bodies.push(r#"{"prompt":"MOCK_HANG"}"#.into());
+    let fake = Fake::start(1, dir.path(), &bodies).await;
+    let mut config = config(dir.path(), &fake, |_| {});
+    config.part.linger_ms = 60_000;
+    let agent = Agent::start(config.clone());
+    until("ten rows are spooled", || spooled(dir.path()) == 10).await;
+    agent.kill().await;
+    assert_eq!(fake.state.lock().done(), 0);
+    {
+        let mut state = fake.state.lock();
+        state.hold_grants = true;
+        state.drop_held = vec![3];
+    }
+    config.part.linger_ms = 50;
+    let agent = Agent::start(config);
+    fake.until("the held rows are done", |state| state.done() == 9).await;
+    {
+        let state = fake.state.lock();
+        assert_eq!(state.registers.len(), 2);
+        let (first, second) = (&state.registers[0], &state.registers[1]);
+        assert_eq!(first.resume_session, 0);
+        assert!(state.sessions.contains(&second.resume_session));
+        assert_eq!(second.coord_epoch_seen, 5);
+        assert_ne!(first.instance, second.instance);
+        let held: Vec<u64> = second.held.iter().flat_map(|h| list(h.rows.as_ref())).collect();
+        assert_eq!(held, (0..10).collect::<Vec<_>>());
+        assert_eq!(state.rows[3].outcome, None, "dropped, so not reported");
+    }
+    assert_eq!(side(dir.path(), "started").len(), 11);
+    until("the spool is empty", || spooled(dir.path()) == 0).await;
+    drop(agent);
+}
+
+#[tokio::test]
+async fn revoked_rows_are_stopped_and_their_results_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let bodies = ["a", "b", "MOCK_HANG", "d"].map(|text| format!(r#"{{"prompt":"{text}"}}"#));
+    let fake = Fake::start(1, dir.path(), &bodies).await;
+    let mut config = config(dir.path(), &fake, |mock| mock.concurrency = 3);
+    config.part.linger_ms = 60_000;
+    let agent = Agent::start(config);
+    until("three rows are finished", || spooled(dir.path()) == 3).await;
+    {
+        let mut state = fake.state.lock();
+        state.hold_grants = true;
+        let attempt = state.rows[0].attempt;
+        for row in [0, 2] {
+            (state.rows[row].attempt, state.rows[row].running) = (0, false);
+        }
+        let rows = Some(v1::Rows { starts: vec![0, 2], lens: vec![1, 1] });
+        let rows = vec![v1::HeldRows { run: 1, attempt, rows }];
+        state.post(Kind::Revoke(v1::Revoke { rows, reason: "test".into() }));
+        state.heartbeats.clear();
+    }
+    fake.until("the heartbeat names the others only", |state| {
+        let started = |heartbeat: &v1::Heartbeat| {
+            heartbeat.started.iter().flat_map(|h| list(h.rows.as_ref())).collect::<Vec<_>>()
+        };
+        state.heartbeats.iter().any(|heartbeat| started(heartbeat) == [1, 3])
+    })
+    .await;
+    // Also waits for the hanging row, were it not stopped.
+    assert_eq!(agent.drain().await, Drained { everything_answered: true });
+    let state = fake.state.lock();
+    let reported: Vec<u64> = state
+        .exchanges
+        .iter()
+        .flat_map(|(_, e)| &e.parts)
+        .flat_map(|part| &part.sets)
+        .flat_map(|set| list(set.rows.as_ref()))
+        .collect();
+    assert_eq!(reported, [1, 3]);
+    assert!(state.exchanges.iter().all(|(_, e)| e.nacks.is_empty() && e.failures.is_empty()));
+}
+
+#[tokio::test]
+async fn without_answered_heartbeats_no_row_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(400)).await;
+    let mut config = config(dir.path(), &fake, |mock| {
+        mock.concurrency = 2;
+        (mock.latency_ms_min, mock.latency_ms_max) = (10, 10);
+    });
+    config.credit.rows = Some(400);
+    config.timing.self_fence_ms = 300;
+    config.timing.leader_silent_ms = 100;
+    let agent = Agent::start(config);
+    fake.until("rows are done", |state| state.done() > 10).await;
+    fake.state.lock().mute_heartbeats = true;
+    let mut last = (0, Instant::now());
+    until("no row has started for half a second", || {
+        let started = side(dir.path(), "started").len();
+        if started != last.0 {
+            last = (started, Instant::now());
+        }
+        last.1.elapsed() > Duration::from_millis(500)
+    })
+    .await;
+    assert!(last.0 < 400, "the fence came too late to show anything");
+    assert_eq!(side(dir.path(), "finished").len(), last.0, "what ran was finished");
+    fake.state.lock().mute_heartbeats = false;
+    fake.until("all rows are done", |state| state.done() == 400).await;
+    assert_all_answered(&fake);
+    assert_eq!(side(dir.path(), "started").len(), 400);
+    drop(agent);
+}
+
+#[tokio::test]
+async fn rows_of_a_corrupt_segment_fail_with_their_own_class_and_the_others_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(200)).await;
+    let key = fake.state.lock().segments[1].blob.clone().unwrap().key;
+    let path = dir.path().join("store").join(key);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let agent = Agent::start(config(dir.path(), &fake, |_| {}));
+    fake.until("all rows are decided", |state| state.done() == 200).await;
+    let state = fake.state.lock();
+    let corrupt = Outcome::Failed(v1::FailureClass::InputUnreadable, "SEGMENT_CORRUPT".to_owned());
+    assert!(state.rows[100..].iter().all(|row| row.outcome == Some(corrupt.clone())));
+    assert!(state.rows[..100].iter().all(|row| matches!(row.outcome, Some(Outcome::Done(_)))));
+    drop(state);
+    drop(agent);
+}
+
+#[tokio::test]
+async fn an_unknown_session_is_registered_anew_and_nothing_is_executed_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(300)).await;
+    let agent = Agent::start(config(dir.path(), &fake, |mock| {
+        mock.concurrency = 4;
+        (mock.latency_ms_min, mock.latency_ms_max) = (5, 10);
+    }));
+    fake.until("rows are done", |state| state.done() > 10).await;
+    fake.state.lock().sessions.clear();
+    fake.until("all rows are done", |state| state.done() == 300).await;
+    assert_all_answered(&fake);
+    assert_eq!(fake.state.lock().registers.len(), 2);
+    assert_eq!(agent.drain().await, Drained { everything_answered: true });
+}
+
+#[tokio::test]
+async fn a_hung_leader_is_left_for_one_that_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(3, dir.path(), &prompts(200)).await;
+    let mut config = config(dir.path(), &fake, |mock| {
+        mock.concurrency = 4;
+        (mock.latency_ms_min, mock.latency_ms_max) = (5, 10);
+    });
+    config.timing.leader_silent_ms = 200;
+    let agent = Agent::start(config);
+    fake.until("rows are done", |state| state.done() > 10).await;
+    fake.state.lock().hung.insert(0);
+    fake.elect(2);
+    let start = Instant::now();
+    fake.until("the new leader is spoken to", |state| state.exchanges.iter().any(|(m, _)| *m == 2))
+        .await;
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    fake.until("all rows are done", |state| state.done() == 200).await;
+    assert_all_answered(&fake);
+    drop(agent);
+}
+
+#[tokio::test]
+async fn an_answer_of_an_older_epoch_is_not_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(10)).await;
+    fake.state.lock().hold_grants = true;
+    let agent = Agent::start(config(dir.path(), &fake, |_| {}));
+    fake.until("a pull waits", |state| !state.exchanges.is_empty()).await;
+    {
+        let mut state = fake.state.lock();
+        state.epoch = 4;
+        state.hold_grants = false;
+        state.wake();
+        state.heartbeats.clear();
+    }
+    assert!(fake.state.lock().rows.iter().all(|row| row.running), "they were granted");
+    fake.state.lock().epoch = 5;
+    // The stale grant was thrown away with its stream; the repeated pull brings it back.
+    fake.until("all rows are done", |state| state.done() == 10).await;
+    assert!(fake.state.lock().exchanges.iter().filter(|(_, e)| e.seq == 1).count() >= 2);
+    drop(agent);
+}
+
+#[tokio::test]
+async fn a_drain_gives_back_what_it_cannot_finish() {
+    let dir = tempfile::tempdir().unwrap();
+    let bodies: Vec<String> = prompts(3)
+        .into_iter()
+        .chain((0..5).map(|_| r#"{"prompt":"MOCK_HANG"}"#.to_owned()))
+        .collect();
+    let fake = Fake::start(1, dir.path(), &bodies).await;
+    let mut config = config(dir.path(), &fake, |mock| mock.concurrency = 5);
+    config.part.linger_ms = 60_000;
+    config.timing.drain_ms = 200;
+    let agent = Agent::start(config);
+    until("three rows are finished and five hang", || {
+        spooled(dir.path()) == 3 && side(dir.path(), "started").len() == 8
+    })
+    .await;
+    fake.state.lock().hold_grants = true;
+    assert_eq!(agent.drain().await, Drained { everything_answered: true });
+    let state = fake.state.lock();
+    assert_eq!(state.done(), 3);
+    assert!(state.rows[3..].iter().all(|row| row.attempt == 0 && !row.running), "all given back");
+    assert_eq!(state.deregistered.len(), 1);
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_costs_one_row_and_the_rest_is_committed_when_it_heals() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(20)).await;
+    // A file where the folder of the parts must be: no identity can write through it, root included.
+    let parts = dir.path().join("store/runs/default/r/parts");
+    std::fs::write(&parts, b"in the way").unwrap();
+    std::fs::set_permissions(&parts, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let agent = Agent::start(config(dir.path(), &fake, |_| {}));
+    fake.until("the refusal is reported", |state| state.done() == 1).await;
+    let refused = |outcome: &Option<Outcome>| {
+        matches!(outcome, Some(Outcome::Failed(v1::FailureClass::StoreRefused, _)))
+    };
+    assert_eq!(fake.state.lock().count(|row| refused(&row.outcome)), 1);
+    std::fs::remove_file(&parts).unwrap();
+    fake.until("the others are committed", |state| state.done() == 20).await;
+    assert_eq!(side(dir.path(), "started").len(), 20);
+    drop(agent);
+}
