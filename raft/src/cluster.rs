@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, InitializeError, RaftError};
+use openraft::{ChangeMembers, Instant};
 use rand::Rng;
 use rollout_proto::v1::{AdoptRequest, HelloRequest, HelloResponse};
 
@@ -24,6 +24,9 @@ const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long a transfer of leadership may take.
 const TRANSFER_LIMIT: Duration = Duration::from_secs(3);
+
+/// Leases within which a member answered a heartbeat, if it is to be preferred as a successor.
+const HEARD_LATELY: u32 = 2;
 
 /// Refuses a list of members that cannot form a cluster, and gives them their ids.
 pub(crate) fn number_members(
@@ -193,7 +196,13 @@ pub(crate) async fn transfer_leader(
             config.get_node(id).is_some_and(|member| to.is_none_or(|to| member.name == to))
         };
         let voters: Vec<u64> = config.voter_ids().filter(|id| *id != me && named(id)).collect();
-        voters.into_iter().max_by_key(|id| replication.get(id).copied().flatten())
+        let heard = |id: &u64| {
+            metrics.heartbeat.as_ref().and_then(|acked| acked.get(id).copied().flatten())
+        };
+        let answers = |id: &u64| {
+            heard(id).is_some_and(|at| at.elapsed() < HEARD_LATELY * running.config.lease())
+        };
+        voters.into_iter().max_by_key(|id| (answers(id), replication.get(id).copied().flatten()))
     };
     let Some(target) = target else {
         let text = match to {

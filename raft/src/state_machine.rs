@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::{Stream, TryStreamExt};
 use openraft::alias::SnapshotOf;
 use openraft::storage::{EntryResponder, RaftStateMachine};
-use openraft::{OptionalSend, RaftSnapshotBuilder};
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use rollout_storage::{Snapshot, Staged};
 
 use crate::fatal::stop_process;
 use crate::log_store::io_error;
 use crate::machine::{Machine, blocking, meta_of};
 use crate::snapshot_files::stage_copy;
-use crate::types::{LogId, Replies, SnapshotMeta, StoredMembership, Types};
+use crate::types::{Entry, LogId, Replies, SnapshotMeta, StoredMembership, Types};
 
 /// An image on its way between members.
 pub(crate) enum SnapshotData {
@@ -26,6 +26,13 @@ pub(crate) enum SnapshotData {
     Taken(Arc<Snapshot>),
     /// One that this member received, complete and verified.
     Received(Staged),
+}
+
+/// Bytes of a command from which on applying it may take long enough to hold up heartbeats.
+const HEAVY_BYTES: usize = 2048;
+
+fn is_heavy(entry: &Entry) -> bool {
+    matches!(&entry.payload, EntryPayload::Normal(command) if command.0.len() >= HEAVY_BYTES)
 }
 
 /// Entries that are applied before other tasks of the runtime get their turn.
@@ -75,7 +82,13 @@ impl RaftStateMachine<Types> for StateMachine {
     {
         let mut turn = 0;
         while let Some((entry, responder)) = entries.try_next().await? {
-            let Some((replies, digest)) = self.machine.apply(&entry) else {
+            let applied = if is_heavy(&entry) {
+                // Whatever this thread was to run next, RaftCore first of all, moves to another one meanwhile.
+                tokio::task::block_in_place(|| self.machine.apply(&entry))
+            } else {
+                self.machine.apply(&entry)
+            };
+            let Some((replies, digest)) = applied else {
                 // Part of the image already: only entries replayed after a restart come here.
                 continue;
             };

@@ -57,10 +57,14 @@ async fn serve(dir: &Path, name: &str, ports: &str) {
     let forming = node.clone();
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
-            if line == "form" {
-                let records = records(&ports);
-                let formed = forming.runtime().block_on(forming.bootstrap(records));
-                formed.expect("a cluster");
+            match line.as_str() {
+                "form" => {
+                    let formed = forming.runtime().block_on(forming.bootstrap(records(&ports)));
+                    formed.expect("a cluster");
+                }
+                "pause" => PAUSED.store(true, Ordering::Relaxed),
+                "state" => say(&state(&forming)),
+                other => panic!("{other}"),
             }
         }
         // The parent is gone.
@@ -76,6 +80,18 @@ async fn serve(dir: &Path, name: &str, ports: &str) {
     }
 }
 
+/// Set when the parent wants to compare the members.
+static PAUSED: AtomicBool = AtomicBool::new(false);
+
+/// The position of the ledger, its chain and its digest.
+fn state(node: &Node) -> String {
+    let read =
+        node.with_ledger(|ledger| (ledger.applied().index, ledger.chain(), ledger.state_digest()));
+    let (index, chain, digest) = read.expect("a member");
+    let hex = |bytes: [u8; 32]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("state {index}:{}:{}", hex(chain), hex(digest))
+}
+
 /// Opens dispatch and writes until leadership is lost.
 async fn lead(node: &Node) {
     let Ok(epoch) = node.barrier().await else { return };
@@ -84,6 +100,9 @@ async fn lead(node: &Node) {
     }
     say(&format!("leads {epoch}"));
     for count in 0.. {
+        while PAUSED.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let command = open_clients(epoch, &[format!("{epoch}-{count}")]);
         match node.propose(epoch, command).await {
             Ok((index, replies)) if opened(&replies) == 1 => say(&format!("done {index}")),
@@ -118,6 +137,7 @@ enum Said {
     Up,
     Leads(usize, u64),
     Done(u64),
+    State(usize, String),
 }
 
 struct Processes {
@@ -187,6 +207,31 @@ impl Processes {
         }
     }
 
+    fn tell(&mut self, what: &str) {
+        for process in self.running.iter_mut().flatten() {
+            writeln!(process.stdin, "{what}").expect("it reads");
+        }
+    }
+
+    /// Stops the writing and waits until all members have the same state.
+    fn agree(&mut self) {
+        self.tell("pause");
+        let start = Instant::now();
+        loop {
+            self.tell("state");
+            let mut states = vec![String::new(); 3];
+            while states.iter().any(String::is_empty) {
+                if let Said::State(at, state) = self.next() {
+                    states[at] = state;
+                }
+            }
+            if states.iter().all(|state| *state == states[0]) {
+                return;
+            }
+            assert!(start.elapsed() < LIMIT, "the members differ: {states:?}");
+        }
+    }
+
     fn signal(&self, at: usize, signal: &str) {
         let id = self.running[at].as_ref().expect("running").child.id().to_string();
         let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
@@ -217,6 +262,8 @@ fn listen(at: usize, out: ChildStdout, said: &std::sync::mpsc::Sender<Said>) {
             Said::Leads(at, number(epoch))
         } else if let Some((_, index)) = line.split_once("done ") {
             Said::Done(number(index))
+        } else if let Some((_, state)) = line.split_once("state ") {
+            Said::State(at, state.trim().to_owned())
         } else if line.contains("up ") {
             Said::Up
         } else {
@@ -246,6 +293,7 @@ fn a_killed_leader_is_succeeded_within_a_second_and_nothing_acknowledged_is_lost
         processes.spawn(dead);
         processes.work(20);
     }
+    processes.agree();
     gaps.sort();
     let (median, worst) = (gaps[gaps.len() / 2], gaps[gaps.len() - 1]);
     eprintln!("from SIGKILL to an open epoch: median {median:?}, worst {worst:?}, all {gaps:?}");
@@ -274,6 +322,7 @@ fn a_leader_that_hangs_is_succeeded_and_follows_when_it_wakes() {
             assert!(!matches!(said, Said::Leads(..)), "the member that woke caused an election");
         }
     }
+    processes.agree();
 }
 
 #[test]

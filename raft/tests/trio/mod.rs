@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rollout_ledger::id::{CoordEpoch, LedgerMs};
-use rollout_ledger::{Body, Command, Op, OpKind, Reply};
+use rollout_ledger::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
+use rollout_ledger::{Body, Command, FailureClass, HeldRows, Op, OpKind, Reply, Rows};
 use rollout_proto::pki::{IssueRequest, init_ca, issue};
 use rollout_proto::{DialMap, Role, Security, ServerTls};
 use rollout_raft::{ClusterId, Leadership, MemberRecord, Node, NotLeader, OpenError, RaftConfig};
@@ -244,6 +244,21 @@ pub fn open_clients(epoch: u64, names: &[String]) -> Vec<u8> {
 pub fn bulk(epoch: u64, ops: usize, tag: usize) -> Vec<u8> {
     let names: Vec<String> = (0..ops).map(|op| format!("{tag:0>40}-{op:0>60}")).collect();
     open_clients(epoch, &names)
+}
+
+/// A command of about `ops * 110` bytes whose operations are all refused.
+pub fn refused(epoch: u64, ops: usize) -> Vec<u8> {
+    let slot = SlotRef { session: SessionId(1), slot: SlotNo(0) };
+    let fail = |_| {
+        Op::from(OpKind::Fail {
+            slot,
+            held: HeldRows { run: RunNo(1), attempt: Attempt(1), rows: Rows::default() },
+            class: FailureClass::Transient,
+            code: "none".to_owned(),
+            message: "x".repeat(90),
+        })
+    };
+    command(epoch, Body::Ops((0..ops).map(fail).collect()))
 }
 
 /// How many of the replies opened a session.
