@@ -10,8 +10,10 @@ mod duration;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rollout_proto::{Client, ClientConfig, ClientError, DialMap, EndpointError, Security, TlsFiles};
 pub use rollout_proto::OnWait;
+use rollout_proto::{
+    Client, ClientConfig, ClientError, DialMap, EndpointError, Security, TlsFiles,
+};
 
 pub use self::context::{Context, ContextError};
 pub use self::duration::parse_duration;

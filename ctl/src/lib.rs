@@ -1,6 +1,16 @@
 //! What `rollout` (users) and `rolloutctl` (operators) are made of.
 
+pub mod batch;
+pub mod bench;
 pub mod connect;
+pub mod dev;
+pub mod export;
 pub mod input;
 pub mod item_id;
+mod leader_stream;
 pub mod nearest;
+pub mod output;
+pub mod progress;
+pub mod rollout;
+pub mod rolloutctl;
+mod say;

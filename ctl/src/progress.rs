@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rollout_proto::v1;
 
 use self::rate::Rate;
+use crate::say::to_stderr;
 
 /// Between plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -109,7 +110,10 @@ impl Progress {
         }
         let now = Instant::now();
         let mut state = self.state.lock();
-        if state.last_line.is_none_or(|last| now.saturating_duration_since(last) >= LINE_EVERY && last <= now) {
+        if state
+            .last_line
+            .is_none_or(|last| now.saturating_duration_since(last) >= LINE_EVERY && last <= now)
+        {
             state.last_line = Some(now);
             drop(state);
             self.print(text);
@@ -118,8 +122,8 @@ impl Progress {
 
     fn print(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| to_stderr(&format!("{text}\n"))),
+            None => to_stderr(&format!("{text}\n")),
         }
     }
 }
@@ -146,7 +150,8 @@ fn line(counts: &v1::RunCounts, rows_rate: f64, tokens_rate: f64, left: u64) -> 
         let eta = Duration::from_secs_f64((left as f64 / rows_rate).clamp(1.0, 1e9));
         text += &format!("  eta {}", HumanDuration(eta));
     }
-    text += &format!("  retries {}  failed {}", HumanCount(counts.retries), HumanCount(counts.failed));
+    text +=
+        &format!("  retries {}  failed {}", HumanCount(counts.retries), HumanCount(counts.failed));
     text
 }
 
@@ -156,7 +161,13 @@ mod tests {
 
     #[test]
     fn a_line_has_rows_rates_eta_retries_and_failures() {
-        let counts = v1::RunCounts { rows: 20_000, done: 5_000, failed: 7, retries: 31, ..Default::default() };
+        let counts = v1::RunCounts {
+            rows: 20_000,
+            done: 5_000,
+            failed: 7,
+            retries: 31,
+            ..Default::default()
+        };
         let text = line(&counts, 100.0, 12_345.6, 14_993);
         assert_eq!(
             text,

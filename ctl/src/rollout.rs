@@ -23,6 +23,7 @@ use self::cli::{Cli, Command, InferCommand};
 use crate::batch::error::BatchError;
 use crate::connect::ConnectError;
 use crate::progress::Progress;
+use crate::say::to_stderr;
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
@@ -33,7 +34,7 @@ pub fn main() -> ExitCode {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: cannot start: {error}");
+            to_stderr(&format!("error: cannot start: {error}\n"));
             return ExitCode::FAILURE;
         }
     };
@@ -54,7 +55,7 @@ async fn run(cli: Cli) -> u8 {
             return match crate::dev::run(args).await {
                 Ok(()) => 0,
                 Err(error) => {
-                    eprintln!("error: {error:#}");
+                    to_stderr(&format!("error: {error:#}\n"));
                     1
                 }
             };
@@ -65,7 +66,7 @@ async fn run(cli: Cli) -> u8 {
         // What to do was said when it happened.
         Err(BatchError::Interrupted) => 130,
         Err(error) => {
-            eprint!("{}", explain(&error));
+            to_stderr(&explain(&error));
             error.exit_code()
         }
     }

@@ -138,7 +138,9 @@ impl BatchError {
                 "exists with another model, sampling, store or bounds",
                 "give this one another name with --name, or another output directory",
             ),
-            Some(ErrorCode::SegmentConflict | ErrorCode::InputMismatch | ErrorCode::InputClosed) => (
+            Some(
+                ErrorCode::SegmentConflict | ErrorCode::InputMismatch | ErrorCode::InputClosed,
+            ) => (
                 "exists with another input",
                 "give this one another name with --name, or another output directory; \
                  to have the results of the old one: rollout export",

@@ -42,8 +42,11 @@ pub async fn declare(
     let failed = |error| BatchError::of_submission(name, error);
     for segments in uploaded.segments.chunks(SEGMENTS_PER_REQUEST) {
         let pending = session.request();
-        let request =
-            v1::AddSegmentsRequest { request: Some(pending.id()), run, segments: segments.to_vec() };
+        let request = v1::AddSegmentsRequest {
+            request: Some(pending.id()),
+            run,
+            segments: segments.to_vec(),
+        };
         let added = session.client().with_leader("add segments", |channel| {
             let request = request.clone();
             async move { services::runs(channel).add_segments(request).await }
@@ -70,11 +73,8 @@ pub async fn describe(
     namespace: &str,
     name: &str,
 ) -> Result<v1::DescribeRunResponse, ClientError> {
-    let request = v1::DescribeRunRequest {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        run: 0,
-    };
+    let request =
+        v1::DescribeRunRequest { namespace: namespace.to_owned(), name: name.to_owned(), run: 0 };
     let options = rollout_proto::CallOptions::read();
     client
         .with_leader_opts("describe the run", options, |channel| {

@@ -130,6 +130,10 @@ fn declare(segment: &FinishedSegment, blob: rollout_storage::BlobRef) -> v1::Seg
     v1::SegmentDecl {
         number: segment.number,
         rows: segment.rows,
-        blob: Some(v1::BlobRef { key: blob.key, digest: blob.digest.to_vec().into(), bytes: blob.len }),
+        blob: Some(v1::BlobRef {
+            key: blob.key,
+            digest: blob.digest.to_vec().into(),
+            bytes: blob.len,
+        }),
     }
 }

@@ -79,10 +79,9 @@ impl Sink for Compare {
         for (file, text) in
             [(&mut self.completions, &output.completions), (&mut self.errors, &output.errors)]
         {
-            let same = file.goes_on_with(text).map_err(|source| BatchError::Output {
-                path: file.path.clone(),
-                source,
-            })?;
+            let same = file
+                .goes_on_with(text)
+                .map_err(|source| BatchError::Output { path: file.path.clone(), source })?;
             if !same {
                 return Err(Self::differs(&self.run, &file.path, file.line));
             }
@@ -93,10 +92,9 @@ impl Sink for Compare {
     fn finish(mut self: Box<Self>) -> Result<(), BatchError> {
         let missing = self.completions.file.is_none();
         for file in [&mut self.completions, &mut self.errors] {
-            let end = file.at_end().map_err(|source| BatchError::Output {
-                path: file.path.clone(),
-                source,
-            })?;
+            let end = file
+                .at_end()
+                .map_err(|source| BatchError::Output { path: file.path.clone(), source })?;
             if !end {
                 return Err(Self::differs(&self.run, &file.path, file.line));
             }

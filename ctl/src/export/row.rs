@@ -131,7 +131,8 @@ impl RowFormat {
             Outcome::Done { .. } => None,
             Outcome::Failed { failure, .. } => Some(*failure),
         };
-        let raw = |value: Option<&RawValue>| value.map_or("null".to_owned(), |v| v.get().to_owned());
+        let raw =
+            |value: Option<&RawValue>| value.map_or("null".to_owned(), |v| v.get().to_owned());
         out.push_str(",\"completion\":");
         match (failed, body.completion) {
             (None, Some(completion)) => out.push_str(completion.get()),

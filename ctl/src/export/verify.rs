@@ -123,8 +123,7 @@ impl Sink for Proof<'_> {
             .finish(1)
             .map_err(|source| BatchError::Output { path: std::env::temp_dir(), source })?;
         if let Some(twice) = twice.first() {
-            let message =
-                format!("rows {} and {} are the same item", twice.first.1, twice.row.1);
+            let message = format!("rows {} and {} are the same item", twice.first.1, twice.row.1);
             return Err(BatchError::Inconsistent { name: run, message });
         }
         match files {

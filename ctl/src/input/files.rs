@@ -72,7 +72,7 @@ pub fn find(patterns: &[String], base: &Path) -> Result<Vec<InputFile>, FilesErr
             }
         }
         if paths.len() == before {
-            let looked_in = base.to_owned();
+            let looked_in = here(base).to_owned();
             return Err(FilesError::NoMatch { pattern: pattern.clone(), looked_in });
         }
     }
@@ -136,9 +136,14 @@ fn push(path: PathBuf, found: &mut Vec<PathBuf>) -> Result<(), FilesError> {
     Ok(())
 }
 
+/// The parent of a bare file name is an empty path, which the system does not know.
+fn here(dir: &Path) -> &Path {
+    if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
+}
+
 fn entries(dir: &Path) -> Result<Vec<(String, PathBuf, fs::FileType)>, FilesError> {
     let failed = |source| FilesError::Io { path: dir.to_owned(), source };
-    let listed = match fs::read_dir(dir) {
+    let listed = match fs::read_dir(here(dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(failed)?,
     };

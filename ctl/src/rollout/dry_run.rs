@@ -13,6 +13,7 @@ use crate::batch::error::BatchError;
 use crate::batch::{spec, upload};
 use crate::input::files::InputFile;
 use crate::input::scan::{ScanControl, ScanOptions};
+use crate::say::{to_stderr, to_stdout};
 
 /// Errors that are listed.
 const ERRORS_MAX: usize = 1000;
@@ -26,8 +27,8 @@ pub(super) async fn run(
     let options = ScanOptions { errors_max: ERRORS_MAX, ..ScanOptions::default() };
     let control = Arc::new(ScanControl::default());
     let scan = upload::check(files.clone(), spec::item_ids(run_spec), options, control).await?;
-    print!("{}", report::plan(name, run_spec, &files, &scan, &config.output.dir));
-    eprint!("{}", report::errors(&scan, &files, ERRORS_MAX));
+    to_stdout(&report::plan(name, run_spec, &files, &scan, &config.output.dir));
+    to_stderr(&report::errors(&scan, &files, ERRORS_MAX));
     match scan.error_count {
         0 if scan.rows == 0 => Err(BatchError::Empty),
         0 => Ok(0),

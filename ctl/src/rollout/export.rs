@@ -15,6 +15,7 @@ use crate::batch::submit;
 use crate::connect::ConnectArgs;
 use crate::export::{self, Source, files::Files};
 use crate::progress::Progress;
+use crate::say::to_stderr;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, BatchError> {
     let settings = connect.settings()?;
@@ -23,11 +24,10 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, 
     let described = submit::describe(&client, &settings.namespace, &args.run).await?;
     let store = store_of(&client, &described).await?;
     let source = Source { client: &client, store, described: &described, partial: args.partial };
-    let outcome =
-        export::read(&source, Box::new(Files::create(&args.output)?), &progress).await;
+    let outcome = export::read(&source, Box::new(Files::create(&args.output)?), &progress).await;
     progress.finish();
     let totals = outcome?;
-    eprintln!("{}", report::outcome(&args.run, &totals, &args.output));
+    to_stderr(&(report::outcome(&args.run, &totals, &args.output) + "\n"));
     Ok(u8::from(totals.failed > 0))
 }
 

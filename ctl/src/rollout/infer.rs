@@ -25,6 +25,7 @@ use crate::export::{self, Source, Totals, files::Files};
 use crate::input::files::{self, InputFile};
 use crate::input::scan::{ScanControl, ScanOptions};
 use crate::progress::Progress;
+use crate::say::{to_stderr, to_stdout};
 
 /// Errors of an input that are shown before nothing is submitted; `--dry-run` shows more.
 const ERRORS_SHOWN: usize = 20;
@@ -121,7 +122,7 @@ impl Batch<'_> {
         self.warn_of_workers().await;
         self.enter(Stage::Watching);
         if self.args.detach {
-            println!("{}", self.name);
+            to_stdout(&format!("{}\n", self.name));
             self.say_how_to_return();
             return Ok(0);
         }
@@ -160,8 +161,8 @@ impl Batch<'_> {
         };
         if uploaded.scan.error_count > 0 {
             self.progress.finish();
-            eprint!("{}", report::errors(&uploaded.scan, &job.files, ERRORS_SHOWN));
-            eprintln!("to see all of them: add --dry-run");
+            to_stderr(&report::errors(&uploaded.scan, &job.files, ERRORS_SHOWN));
+            to_stderr("to see all of them: add --dry-run\n");
         }
         self.enter(Stage::Submitting);
         let submitted = job::submit(session, &job, uploaded).await?;
@@ -211,13 +212,11 @@ impl Batch<'_> {
         }
         self.enter(Stage::Writing);
         let described = submit::describe(&self.client, &self.namespace, &self.name).await?;
-        let source =
-            Source { client: &self.client, store, described: &described, partial: false };
+        let source = Source { client: &self.client, store, described: &described, partial: false };
         let dir = &self.config.output.dir;
-        let totals =
-            export::read(&source, Box::new(Files::create(dir)?), &self.progress).await?;
+        let totals = export::read(&source, Box::new(Files::create(dir)?), &self.progress).await?;
         self.progress.finish();
-        eprintln!("{}", report::outcome(&self.name, &totals, dir));
+        to_stderr(&(report::outcome(&self.name, &totals, dir) + "\n"));
         Ok(totals)
     }
 
@@ -247,14 +246,14 @@ impl Batch<'_> {
         self.progress.finish();
         let stage = self.stage();
         if stage == Stage::Reading {
-            eprintln!("interrupted: nothing was submitted");
+            to_stderr("interrupted: nothing was submitted\n");
             return Err(BatchError::Interrupted);
         }
         self.say_how_to_return();
         if interrupt == Interrupt::Terminate || stage == Stage::Writing {
             return Err(BatchError::Interrupted);
         }
-        eprintln!("press Ctrl-C again within 3 seconds to cancel the run");
+        to_stderr("press Ctrl-C again within 3 seconds to cancel the run\n");
         if !interrupts.second().await {
             return Err(BatchError::Interrupted);
         }
@@ -262,7 +261,7 @@ impl Batch<'_> {
         if let Some(session) = session {
             let reason = "its user pressed Ctrl-C twice";
             submit::cancel(&session, &self.namespace, &self.name, reason).await?;
-            eprintln!("run {} is cancelled", self.name);
+            to_stderr(&format!("run {} is cancelled\n", self.name));
         }
         Err(BatchError::Interrupted)
     }
@@ -274,10 +273,10 @@ impl Batch<'_> {
             Stage::Submitting => "may lack a part of its input; to complete it",
             _ => "goes on without this command; to come back",
         };
-        eprintln!(
+        to_stderr(&format!(
             "run {name} {state}:\n  rollout infer batch --config {config} --resume \
-             {name}{namespace}\n  rolloutctl run watch {name}{namespace}"
-        );
+             {name}{namespace}\n  rolloutctl run watch {name}{namespace}\n"
+        ));
     }
 
     fn namespace_flag(&self) -> String {

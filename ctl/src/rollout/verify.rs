@@ -13,6 +13,7 @@ use crate::batch::submit;
 use crate::connect::ConnectArgs;
 use crate::export::{Source, verify};
 use crate::progress::Progress;
+use crate::say::to_stdout;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, BatchError> {
     let settings = connect.settings()?;
@@ -25,15 +26,19 @@ pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, 
     progress.finish();
     let verified = outcome?;
     let totals = verified.totals;
-    println!("run           {}", args.run);
-    println!("rows          {}  (each once)", totals.rows);
-    println!("completions   {}", totals.done);
-    println!("failed        {}", totals.failed);
-    println!("segments      {}  (every digest right)", totals.segments);
-    println!("parts         {}  (every digest right)", totals.parts);
-    println!("input digest  {}", blake3::Hash::from_bytes(verified.input_digest).to_hex());
+    let digest = blake3::Hash::from_bytes(verified.input_digest).to_hex();
+    let mut text = String::new();
+    let mut line = |what: &str, value: String| text += &format!("{what:<13} {value}\n");
+    line("run", args.run.clone());
+    line("rows", format!("{}  (each once)", totals.rows));
+    line("completions", totals.done.to_string());
+    line("failed", totals.failed.to_string());
+    line("segments", format!("{}  (every digest right)", totals.segments));
+    line("parts", format!("{}  (every digest right)", totals.parts));
+    line("input digest", digest.to_string());
     if let Some(dir) = &args.output {
-        println!("output        {}  (byte for byte)", dir.display());
+        line("output", format!("{}  (byte for byte)", dir.display()));
     }
+    to_stdout(&text);
     Ok(0)
 }

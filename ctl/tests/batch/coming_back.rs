@@ -1,0 +1,111 @@
+//! Interruptions, and what happens without a leader.
+
+use std::io::{BufRead, BufReader};
+
+use super::cluster::{Conduct, TestCluster};
+use super::command::{Ended, Job, interrupt};
+
+const INPUT: &str = "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n";
+
+fn held() -> TestCluster {
+    let cluster = TestCluster::start();
+    cluster.conduct(Conduct { holds_from: Some(1), ..Conduct::default() });
+    cluster
+}
+
+#[test]
+fn ctrl_c_leaves_the_run_alive_and_says_how_to_come_back() {
+    let cluster = held();
+    let job = Job::new(&cluster, "job", INPUT);
+    let child = job.spawn_batch(&["--name", "r"]);
+    cluster.wait_for("a watcher", |state| state.streams_opened > 0);
+    interrupt(&child);
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, 130, "{ended:?}");
+    assert!(
+        ended.stderr.contains("rollout infer batch --config batch.toml --resume r\n"),
+        "{ended:?}"
+    );
+    assert!(ended.stderr.contains("rolloutctl run watch r\n"), "{ended:?}");
+    assert_eq!(cluster.run("r").unwrap().reason, "");
+    assert!(!job.out().join("completions.jsonl").exists());
+    cluster.release();
+    let resumed = job.batch(&["--resume", "r"]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    assert_eq!(job.lines("out/completions.jsonl").len(), 2);
+}
+
+#[test]
+fn a_second_ctrl_c_cancels_the_run() {
+    let cluster = held();
+    let job = Job::new(&cluster, "job", INPUT);
+    let mut child = job.spawn_batch(&["--name", "r"]);
+    cluster.wait_for("a watcher", |state| state.streams_opened > 0);
+    interrupt(&child);
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    for line in stderr.lines() {
+        if line.unwrap().contains("press Ctrl-C again") {
+            break;
+        }
+    }
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let run = cluster.run("r").unwrap();
+    assert!(run.reason.contains("Ctrl-C twice"), "{}", run.reason);
+    let ended = job.batch(&["--resume", "r"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.stderr.contains("was cancelled"), "{ended:?}");
+}
+
+#[test]
+fn a_paused_run_is_told_with_its_reason_and_watched_on() {
+    let cluster = held();
+    let job = Job::new(&cluster, "job", INPUT);
+    let mut child = job.spawn_batch(&["--name", "r"]);
+    cluster.wait_for("a watcher", |state| state.streams_opened > 0);
+    let set = |state: rollout_proto::v1::RunState, reason: &str| {
+        let mut guard = cluster.state.lock();
+        let run = guard.runs.values_mut().next().unwrap();
+        run.state = state as i32;
+        run.reason = reason.to_owned();
+    };
+    set(rollout_proto::v1::RunState::Paused, "the store is full");
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("is paused: the store is full; to go on: rolloutctl run resume r") {
+        line.clear();
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended");
+    }
+    set(rollout_proto::v1::RunState::Running, "");
+    cluster.release();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn without_a_leader_it_says_so_and_ends_at_its_time_out() {
+    let cluster = TestCluster::start();
+    let job = Job::new(&cluster, "job", INPUT);
+    let config = job.read("batch.toml");
+    job.write("batch.toml", &config);
+    let args = ["infer", "batch", "--config", "batch.toml", "--name", "r"];
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rollout"));
+    command.args(args).args(["--insecure-plaintext", "-e", "127.0.0.1:1", "--timeout", "2s"]);
+    command.current_dir(&job.dir).env("XDG_CACHE_HOME", job.dir.join("cache"));
+    let ended = Ended::from(command.output().unwrap());
+    assert_eq!(ended.code, 3, "{ended:?}");
+    assert!(ended.stderr.contains("127.0.0.1:1"), "{ended:?}");
+    assert!(ended.stderr.contains("tcp"), "{ended:?}");
+    assert!(ended.stderr.contains("waiting: "), "{ended:?}");
+}
+
+#[test]
+fn an_unknown_run_is_not_found() {
+    let cluster = TestCluster::start();
+    let job = Job::new(&cluster, "job", INPUT);
+    for args in [&["export", "nope", "--output", "x"][..], &["verify", "nope"]] {
+        let ended = job.run(args);
+        assert_eq!(ended.code, 4, "{ended:?}");
+        assert!(ended.stderr.contains("RO-2001"), "{ended:?}");
+    }
+    assert_eq!(job.batch(&["--resume", "nope"]).code, 4);
+}

@@ -1,0 +1,115 @@
+//! The command as a process of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use super::cluster::TestCluster;
+
+/// A job of a test: a directory with a batch file and inputs.
+pub(crate) struct Job<'a> {
+    cluster: &'a TestCluster,
+    pub(crate) dir: PathBuf,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl<'a> Job<'a> {
+    pub(crate) fn new(cluster: &'a TestCluster, name: &str, input: &str) -> Self {
+        let dir = cluster.dir.path().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let job = Self { cluster, dir };
+        job.write("in.jsonl", input);
+        job.write(
+            "batch.toml",
+            "[model]\nuri = \"mock\"\n[sampling]\nseed = 1\n[input]\nglob = \"in*.jsonl\"\n\
+             [output]\ndir = \"out\"\n[workers]\ncount = 1\n",
+        );
+        job
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.dir.join(name), text).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.dir.join(name)).unwrap_or_default()
+    }
+
+    pub(crate) fn out(&self) -> PathBuf {
+        self.dir.join("out")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rollout"));
+        command
+            .args(args)
+            .args(["--insecure-plaintext", "-e", &self.cluster.addr.to_string()])
+            .args(["--timeout", "20s"])
+            .current_dir(&self.dir)
+            .env("XDG_CACHE_HOME", self.dir.join("cache"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROLLOUT_")) {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Ended {
+        self.command(args).output().unwrap().into()
+    }
+
+    pub(crate) fn batch(&self, more: &[&str]) -> Ended {
+        self.run(&[&["infer", "batch", "--config", "batch.toml"], more].concat())
+    }
+
+    pub(crate) fn spawn_batch(&self, more: &[&str]) -> Child {
+        let args = [&["infer", "batch", "--config", "batch.toml"], more].concat();
+        self.command(&args).spawn().unwrap()
+    }
+
+    pub(crate) fn lines(&self, file: &str) -> Vec<serde_json::Value> {
+        let text = self.read(file);
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    pub(crate) fn run_name(&self) -> String {
+        self.read("out/run-id").trim().to_owned()
+    }
+}
+
+/// Sends Ctrl-C.
+pub(crate) fn interrupt(child: &Child) {
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+}
+
+pub(crate) fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let Ok(entries) = std::fs::read_dir(dir) else { return found };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files_below(&path)),
+            false => found.push(path),
+        }
+    }
+    found
+}

@@ -1,0 +1,8 @@
+//! The command `rollout` against a cluster that a test plays: one process, no replication, real objects.
+
+mod bad_input;
+mod cluster;
+mod coming_back;
+mod command;
+mod output;
+mod proof;

@@ -1,0 +1,124 @@
+//! What comes out.
+
+use super::cluster::{Conduct, TestCluster};
+use super::command::Job;
+
+fn input(rows: usize) -> String {
+    let mut text = String::new();
+    for n in 0..rows {
+        text += &match n % 4 {
+            0 => format!("{{\"prompt\": \"p{n}\", \"weight\": 1.50, \"n\": {n}}}\n"),
+            1 => format!("{{\"id\":\"own-{n}\",\"prompt\":\"q\"}}\n"),
+            2 => format!(
+                "{{\"messages\":[{{\"role\":\"user\",\"content\":\"m{n}\"}}],\"id\":{n}}}\n"
+            ),
+            _ => "{\"prompt\":\"again\"}\n".to_owned(),
+        };
+    }
+    text
+}
+
+#[test]
+fn every_row_comes_back_once_and_in_order_with_its_fields() {
+    let cluster = TestCluster::start();
+    let rows = 9_000;
+    let job = Job::new(&cluster, "job", &input(rows));
+    let ended = job.batch(&[]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("9,000 completions"), "{ended:?}");
+    let lines = job.lines("out/completions.jsonl");
+    assert_eq!(lines.len(), rows);
+    let mut ids = std::collections::HashSet::new();
+    for (n, (line, source)) in lines.iter().zip(input(rows).lines()).enumerate() {
+        let source: serde_json::Value = serde_json::from_str(source).unwrap();
+        for (name, value) in source.as_object().unwrap() {
+            assert_eq!(&line[name], value, "row {n}");
+        }
+        let expected: serde_json::Value =
+            serde_json::from_slice(&super::cluster::answer(source.to_string().as_bytes())).unwrap();
+        assert_eq!(line["completion"], expected["completion"], "row {n}");
+        assert_eq!(line["sampling_params"], serde_json::json!({"seed": 1}));
+        assert_eq!(line["model_uri"], "mock");
+        assert_eq!(line["completion_blob_id"].as_str().unwrap().len(), 64);
+        assert!(ids.insert(line["id"].to_string()), "row {n} has an id twice");
+    }
+    assert!(job.read("out/completions.jsonl").contains("\"weight\":1.50,"));
+    assert!(!job.out().join("errors.jsonl").exists());
+
+    // The same command again finds the same run and writes the same bytes.
+    let before = job.read("out/completions.jsonl");
+    std::fs::remove_file(job.out().join("completions.jsonl")).unwrap();
+    let again = job.batch(&[]);
+    assert_eq!(again.code, 0, "{again:?}");
+    assert_eq!(job.read("out/completions.jsonl"), before);
+    assert_eq!(cluster.state.lock().runs.len(), 1);
+
+    let name = job.run_name();
+    let exported = job.run(&["export", &name, "--output", "other"]);
+    assert_eq!(exported.code, 0, "{exported:?}");
+    assert_eq!(job.read("other/completions.jsonl"), before);
+    let verified = job.run(&["verify", &name, "--output", "out"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+    assert!(verified.stdout.contains("9000"), "{verified:?}");
+}
+
+#[test]
+fn rows_that_failed_for_good_are_in_errors_and_in_the_exit_status() {
+    let cluster = TestCluster::start();
+    cluster.conduct(Conduct { fails: vec![1, 6], ..Conduct::default() });
+    let job = Job::new(&cluster, "job", &input(8));
+    let ended = job.batch(&["--name", "some.run"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.stderr.contains("2 rows failed for good"), "{ended:?}");
+    let (good, bad) = (job.lines("out/completions.jsonl"), job.lines("out/errors.jsonl"));
+    assert_eq!((good.len(), bad.len()), (6, 2));
+    assert_eq!(bad[0]["id"], "own-1");
+    assert_eq!(bad[1]["id"], 6);
+    for line in &bad {
+        assert_eq!(line["completion"], serde_json::Value::Null);
+        assert_eq!(line["finish_reason"], "error");
+        assert_eq!(line["error"]["code"], "RO-7001");
+        let keys = |line: &serde_json::Value| -> Vec<String> {
+            let ours = line.as_object().unwrap().keys().skip_while(|key| *key != "completion");
+            ours.filter(|key| *key != "error").cloned().collect()
+        };
+        assert_eq!(keys(line), keys(&good[0]));
+    }
+    let verified = job.run(&["verify", "some.run", "--output", "out"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+}
+
+#[test]
+fn a_lost_stream_is_invisible() {
+    let cluster = TestCluster::start();
+    cluster.conduct(Conduct { cuts_streams_after: Some(1), ..Conduct::default() });
+    let job = Job::new(&cluster, "job", &input(9_000));
+    let ended = job.batch(&[]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(job.lines("out/completions.jsonl").len(), 9_000);
+    assert!(cluster.state.lock().streams_opened > 3, "no stream was cut");
+}
+
+#[test]
+fn a_part_of_a_run_is_exported_when_that_is_asked_for() {
+    let cluster = TestCluster::start();
+    cluster.conduct(Conduct { holds_from: Some(700), ..Conduct::default() });
+    let job = Job::new(&cluster, "job", &input(1_000));
+    let ended = job.batch(&["--name", "r", "--detach"]);
+    assert_eq!((ended.code, ended.stdout.trim()), (0, "r"), "{ended:?}");
+    cluster.wait_for("700 rows", |state| {
+        let done = |run: &super::cluster::Run| run.outcomes.iter().flatten().count();
+        state.runs.values().any(|run| done(run) == 700)
+    });
+    let refused = job.run(&["export", "r", "--output", "part"]);
+    assert_eq!(refused.code, 5, "{refused:?}");
+    assert!(refused.stderr.contains("300 rows without an outcome"), "{refused:?}");
+    assert_eq!(job.run(&["verify", "r"]).code, 5);
+    let partial = job.run(&["export", "r", "--output", "part", "--partial"]);
+    assert_eq!(partial.code, 0, "{partial:?}");
+    assert_eq!(job.lines("part/completions.jsonl").len(), 700);
+    cluster.release();
+    let resumed = job.batch(&["--resume", "r"]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    assert_eq!(job.lines("out/completions.jsonl").len(), 1_000);
+}
