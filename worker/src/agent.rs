@@ -240,21 +240,23 @@ async fn start_slots(
     let engines: Vec<_> = blocks.flat_map(|block| (0..block.slots).map(move |_| block)).collect();
     // Slots that there are no more leave their parts to the first.
     let orphans = spools.split_off(&(engines.len() as u32));
+    let built = engines.iter().map(|block| engine::build(block)).collect::<Result<Vec<_>, _>>()?;
+    let reasons = futures::future::join_all(built.iter().map(|engine| engine.probe())).await;
     let (mut slots, mut links) = (Vec::new(), Vec::new());
     let mut inherited = orphans.into_values();
-    for (index, block) in engines.into_iter().enumerate() {
-        let index = index as u32;
+    for (index, (block, (engine, probed))) in
+        engines.into_iter().zip(built.into_iter().zip(reasons)).enumerate()
+    {
+        let (index, reason) = (index as u32, probed.err());
+        if let Some(reason) = &reason {
+            tracing::warn!(slot = index, reason, "the engine cannot be reached yet");
+        }
         let mut spool = match spools.remove(&index) {
             Some(spool) => spool,
             None => SlotSpool::open(&slot_dir(disk, index))?,
         };
         for other in inherited.by_ref() {
             spool.adopt(other)?;
-        }
-        let engine = engine::build(block)?;
-        let reason = engine.probe().await.err();
-        if let Some(reason) = &reason {
-            tracing::warn!(slot = index, reason, "the engine cannot be reached yet");
         }
         let parts = slot_parts(shared, block, index, engine, spool)?;
         let handle = slot::start(parts, reason);

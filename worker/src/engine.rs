@@ -12,7 +12,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use rollout_proto::v1::FailureClass;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use self::mock::MockEngine;
@@ -40,8 +39,8 @@ pub(crate) struct EngineRow {
     pub(crate) body: Bytes,
 }
 
-/// What an engine made of a row; also, as JSON, the row's body in a part.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What an engine made of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Completion {
     pub(crate) text: String,
     pub(crate) finish_reason: String,

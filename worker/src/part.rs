@@ -4,6 +4,7 @@
 //! their order; it never outgrows what a part may be.
 //! Absent: durability, which `spool` and `upload` see to.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -11,6 +12,9 @@ use rollout_proto::v1;
 use rollout_storage::{
     PART_BYTES_MAX, PART_ROWS_MAX, PartRow, PartRowKind, PartWriter, SpooledRow,
 };
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::config::PartConfig;
 use crate::engine::Completion;
@@ -20,6 +24,19 @@ use crate::held::ranges;
 const ROW_OVERHEAD: usize = 32;
 /// The largest body of a result.
 pub(crate) const BODY_BYTES_MAX: usize = PART_BYTES_MAX - 64 * 1024;
+
+/// A row's body in a part: what whoever writes a run's output reads.
+#[derive(Debug, Serialize, Deserialize)]
+struct Body<'a> {
+    #[serde(borrow)]
+    completion: Cow<'a, str>,
+    #[serde(borrow)]
+    finish_reason: Cow<'a, str>,
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    /// When, by this host's clock; for people.
+    generated_at: String,
+}
 
 /// A part on this worker: its run and a number that is unique within its slot's spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,10 +58,17 @@ pub(crate) struct Finished {
 
 impl Finished {
     pub(crate) fn new(attempt: u64, row: u64, completion: &Completion) -> serde_json::Result<Self> {
+        let body = Body {
+            completion: completion.text.as_str().into(),
+            finish_reason: completion.finish_reason.as_str().into(),
+            prompt_tokens: completion.prompt_tokens,
+            completion_tokens: completion.completion_tokens,
+            generated_at: now_text(),
+        };
         Ok(Self {
             attempt,
             row,
-            body: serde_json::to_vec(completion)?.into(),
+            body: serde_json::to_vec(&body)?.into(),
             tokens_in: completion.prompt_tokens,
             tokens_out: completion.completion_tokens,
         })
@@ -52,7 +76,7 @@ impl Finished {
 
     /// A row that an earlier process left behind.
     pub(crate) fn recovered(row: SpooledRow) -> Self {
-        let tokens = serde_json::from_slice::<Completion>(&row.body);
+        let tokens = serde_json::from_slice::<Body<'_>>(&row.body);
         let (tokens_in, tokens_out) =
             tokens.map(|c| (c.prompt_tokens, c.completion_tokens)).unwrap_or_default();
         let body = Bytes::from(row.body);
@@ -63,6 +87,14 @@ impl Finished {
         let (row, attempt) = (self.row, self.attempt);
         PartRow { row, attempt, kind: PartRowKind::Completed, body: &self.body }
     }
+}
+
+/// The time in UTC, to the second.
+fn now_text() -> String {
+    let now = OffsetDateTime::now_utc();
+    let now = now.replace_nanosecond(0).unwrap_or(now);
+    // invariant: years of four digits can be written so; another year is no reason to fail a row.
+    now.format(&Rfc3339).unwrap_or_default()
 }
 
 /// A part that still grows, or waits for its upload.

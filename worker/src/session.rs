@@ -80,6 +80,8 @@ impl Session {
     /// Keeps the worker registered and connected; returns only with what no retry can mend.
     pub(crate) async fn run(mut self) -> AgentError {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(250));
+        // For refusals that a person has to mend.
+        let mut denied = Backoff::new(Duration::from_millis(10), Duration::from_secs(5));
         loop {
             if !self.link.registered
                 && let Err(error) = self.register().await
@@ -109,6 +111,7 @@ impl Session {
             };
             if served {
                 backoff.reset();
+                denied.reset();
             }
             match end {
                 StreamEnd::Other(leader) => {
@@ -119,6 +122,9 @@ impl Session {
                 StreamEnd::Refused(error) => {
                     tracing::warn!(%error, leader = %member, "the leader ended the stream");
                     self.refused(&error, &member.addr);
+                    if !error.code.retryable() {
+                        denied.sleep().await;
+                    }
                     backoff.sleep().await;
                 }
                 StreamEnd::Broken(reason) => {

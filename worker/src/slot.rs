@@ -218,7 +218,7 @@ impl Slot {
                 return true;
             }
             let wake = self.next_wake();
-            let wait_for_fence = !self.queue.is_empty() && !self.fence.open();
+            let wait_for_fence = !self.fence.open();
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(command) => self.command(command).await,

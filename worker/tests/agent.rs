@@ -395,3 +395,52 @@ async fn a_store_that_refuses_costs_one_row_and_the_rest_is_committed_when_it_he
     assert_eq!(side(dir.path(), "started").len(), 20);
     drop(agent);
 }
+
+#[tokio::test]
+async fn a_drain_that_the_leader_asks_for_ends_the_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(30)).await;
+    let mut agent = Agent::start(config(dir.path(), &fake, |mock| {
+        mock.concurrency = 2;
+        (mock.latency_ms_min, mock.latency_ms_max) = (5, 10);
+    }));
+    fake.until("rows are done", |state| state.done() > 0).await;
+    fake.state.lock().post(Kind::Drain(v1::Drain { deadline_ms: 5000, reason: "test".into() }));
+    let ended = agent.ended.take().unwrap().await.unwrap().unwrap();
+    assert_eq!(ended, Drained { everything_answered: true });
+    let state = fake.state.lock();
+    assert_eq!(state.deregistered.len(), 1);
+    assert!(state.rows.iter().all(|row| !row.running), "given back, or done");
+}
+
+#[tokio::test]
+async fn an_engine_that_comes_late_is_registered_when_it_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(5)).await;
+    let reserved = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = reserved.local_addr().unwrap();
+    drop(reserved);
+    let mut config = config(dir.path(), &fake, |_| {});
+    let mut engine = EngineConfig::new(EngineKind::Openai);
+    engine.base_url = format!("http://{address}");
+    config.engine = vec![engine];
+    config.timing.probe_ms = 50;
+    let agent = Agent::start(config);
+    fake.until("the slot is registered with a reason", |state| {
+        state.registers.iter().any(|r| r.slots[0].ineligible.contains("/v1/models"))
+    })
+    .await;
+    fake.until("a heartbeat has come", |state| !state.heartbeats.is_empty()).await;
+    assert!(fake.state.lock().exchanges.iter().all(|(_, e)| e.credit_rows == 0));
+    let answer = |axum::Json(body): axum::Json<serde_json::Value>| async move {
+        let text = format!("MOCK:{}", body["prompt"].as_str().unwrap_or_default());
+        axum::Json(serde_json::json!({"choices": [{"text": text, "finish_reason": "stop"}]}))
+    };
+    let app = axum::Router::new().route("/v1/completions", axum::routing::post(answer));
+    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    fake.until("all rows are done", |state| state.done() == 5).await;
+    assert_all_answered(&fake);
+    assert!(fake.state.lock().registers.last().unwrap().slots[0].ineligible.is_empty());
+    drop(agent);
+}

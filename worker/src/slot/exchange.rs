@@ -1,8 +1,8 @@
 //! Owns: a slot's exchanges with the leader: what is to be reported, what was sent and is not answered.
 //!
-//! Invariant: numbers only grow. A message is kept, unchanged, until its answer has come or a later one's has;
-//! whatever it reported is then settled or reported again: nothing is dropped unreported. At most two are on their
-//! way: one that waits for work, and one behind it with results, which makes the leader answer the first.
+//! Invariant: numbers only grow. A message is kept, unchanged, until its own answer has come, in whatever order
+//! answers come: nothing reported and nothing granted is lost. At most two are on their way: one that waits for work,
+//! and one behind it with results, which makes the leader answer the first.
 //! Absent: streams, time, and what rows are.
 
 use std::collections::VecDeque;
@@ -155,20 +155,7 @@ impl Exchanges {
     /// Takes an answer; `None` where it answers nothing that was asked.
     pub(super) fn answered(&mut self, seq: u64) -> Option<Settled> {
         let position = self.sent.iter().position(|sent| sent.message.seq == seq)?;
-        // Messages before it will not be answered any more; the leader takes a report twice.
-        let mut again = Report::default();
-        for before in self.sent.drain(..position) {
-            again.parts.extend(before.report.parts);
-            again.failures.extend(before.report.failures);
-            again.nacks.extend(&before.report.nacks);
-            again.rows.extend(&before.report.rows);
-        }
-        let answered = self.sent.pop_front()?;
-        let newer = std::mem::replace(&mut self.outbox, again);
-        self.outbox.parts.extend(newer.parts);
-        self.outbox.failures.extend(newer.failures);
-        self.outbox.nacks.extend(&newer.nacks);
-        self.outbox.rows.extend(&newer.rows);
+        let answered = self.sent.remove(position)?;
         let parts = answered.report.parts.into_iter().map(|(id, _)| id).collect();
         Some(Settled { parts, rows: answered.report.rows })
     }
@@ -236,11 +223,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_skipped_message_reported_is_reported_again() {
+    fn answers_may_come_in_any_order() {
         let mut exchanges = Exchanges::new(0);
-        let (id, result) = part(0);
+        assert!(exchanges.make(8));
         let failed: Held = [((1, 5), 9)].into_iter().collect();
-        exchanges.part(id, result);
         let failure = v1::FailedAttempt {
             run: 1,
             attempt: 5,
@@ -248,14 +234,14 @@ mod tests {
             ..Default::default()
         };
         exchanges.failure(failure, &failed);
-        exchanges.make(8);
-        let (second, result) = part(1);
-        exchanges.part(second, result);
         exchanges.make(0);
-        assert_eq!(exchanges.answered(2).unwrap().parts, [second]);
+        assert_eq!(exchanges.answered(2), Some(Settled { parts: vec![], rows: failed }));
+        // The pull still waits at the leader, so nothing more is asked for.
+        assert!(exchanges.may_be_parked());
         assert!(exchanges.make(8));
-        let settled = exchanges.answered(3).unwrap();
-        assert_eq!(settled, Settled { parts: vec![id], rows: failed });
+        assert_eq!(exchanges.sent[1].message.credit_rows, 0);
+        assert_eq!(exchanges.answered(1), Some(Settled::default()));
+        assert_eq!(exchanges.answered(1), None);
         assert!(!exchanges.has_report());
     }
 }

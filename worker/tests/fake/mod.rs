@@ -1,8 +1,6 @@
 //! A cluster in the test's own process that speaks the worker's protocol and remembers what it was told. Its members
 //! share one state, as if replication took no time; each has its own runtime, so that it can be killed.
 
-#![allow(dead_code)]
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,58 +19,58 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-pub type Out = mpsc::Sender<Result<LeaderMessage, Status>>;
+pub(crate) type Out = mpsc::Sender<Result<LeaderMessage, Status>>;
 
 /// What became of a row.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Done(String),
     Failed(v1::FailureClass, String),
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Row {
-    pub attempt: u64,
-    pub running: bool,
-    pub grants: u32,
-    pub outcome: Option<Outcome>,
+pub(crate) struct Row {
+    pub(crate) attempt: u64,
+    pub(crate) running: bool,
+    pub(crate) grants: u32,
+    pub(crate) outcome: Option<Outcome>,
 }
 
 #[derive(Default)]
-pub struct SlotSeen {
+pub(crate) struct SlotSeen {
     last_seq: u64,
     last_grant: Vec<v1::Grant>,
     parked: Option<(u64, u32, Out)>,
 }
 
-pub struct State {
-    pub epoch: u64,
-    pub leader: usize,
-    pub addrs: Vec<String>,
-    pub store: BlobStore,
-    pub segments: Vec<v1::SegmentRef>,
-    pub rows: Vec<Row>,
-    pub sessions: HashSet<u64>,
-    pub next: u64,
-    pub slots: HashMap<u32, SlotSeen>,
+pub(crate) struct State {
+    pub(crate) epoch: u64,
+    pub(crate) leader: usize,
+    pub(crate) addrs: Vec<String>,
+    pub(crate) store: BlobStore,
+    pub(crate) segments: Vec<v1::SegmentRef>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) sessions: HashSet<u64>,
+    pub(crate) next: u64,
+    pub(crate) slots: HashMap<u32, SlotSeen>,
     /// Every exchange with the member that it reached.
-    pub exchanges: Vec<(usize, v1::Exchange)>,
-    pub registers: Vec<v1::RegisterRequest>,
-    pub deregistered: Vec<u64>,
+    pub(crate) exchanges: Vec<(usize, v1::Exchange)>,
+    pub(crate) registers: Vec<v1::RegisterRequest>,
+    pub(crate) deregistered: Vec<u64>,
     /// Rows of `held` that the next registration drops.
-    pub drop_held: Vec<u64>,
-    pub heartbeats: Vec<v1::Heartbeat>,
-    pub mute_heartbeats: bool,
-    pub mute_exchanges: bool,
-    pub hold_grants: bool,
+    pub(crate) drop_held: Vec<u64>,
+    pub(crate) heartbeats: Vec<v1::Heartbeat>,
+    pub(crate) mute_heartbeats: bool,
+    pub(crate) mute_exchanges: bool,
+    pub(crate) hold_grants: bool,
     /// Members that answer nothing at all.
-    pub hung: HashSet<usize>,
-    pub out: Option<Out>,
-    pub bad: Vec<String>,
+    pub(crate) hung: HashSet<usize>,
+    pub(crate) out: Option<Out>,
+    pub(crate) bad: Vec<String>,
 }
 
-pub struct Fake {
-    pub state: Arc<Mutex<State>>,
+pub(crate) struct Fake {
+    pub(crate) state: Arc<Mutex<State>>,
     members: BTreeMap<usize, Runtime>,
 }
 
@@ -103,11 +101,11 @@ impl State {
         }
     }
 
-    pub fn count(&self, wanted: impl Fn(&Row) -> bool) -> usize {
+    pub(crate) fn count(&self, wanted: impl Fn(&Row) -> bool) -> usize {
         self.rows.iter().filter(|row| wanted(row)).count()
     }
 
-    pub fn done(&self) -> usize {
+    pub(crate) fn done(&self) -> usize {
         self.count(|row| row.outcome.is_some())
     }
 
@@ -115,7 +113,7 @@ impl State {
         LeaderMessage { header: Some(self.header()), kind: Some(kind) }
     }
 
-    pub fn post(&self, kind: Kind) {
+    pub(crate) fn post(&self, kind: Kind) {
         if let Some(out) = &self.out {
             let _ = out.try_send(Ok(self.message(kind)));
         }
@@ -229,7 +227,7 @@ impl State {
     }
 
     /// Lets parked pulls have what is there now.
-    pub fn wake(&mut self) {
+    pub(crate) fn wake(&mut self) {
         let slots: Vec<u32> = self.slots.keys().copied().collect();
         for slot in slots {
             let Some(parked) = self.slots.get_mut(&slot).and_then(|s| s.parked.take()) else {
@@ -243,7 +241,7 @@ impl State {
     }
 }
 
-pub fn list(rows: Option<&v1::Rows>) -> Vec<u64> {
+pub(crate) fn list(rows: Option<&v1::Rows>) -> Vec<u64> {
     let Some(rows) = rows else { return Vec::new() };
     let range = |(start, len): (&u64, &u32)| *start..start + u64::from(*len);
     rows.starts.iter().zip(&rows.lens).flat_map(range).collect()
@@ -251,7 +249,7 @@ pub fn list(rows: Option<&v1::Rows>) -> Vec<u64> {
 
 impl Fake {
     /// Members that listen, and a run of the given rows in segments of 100.
-    pub async fn start(members: usize, dir: &Path, bodies: &[String]) -> Self {
+    pub(crate) async fn start(members: usize, dir: &Path, bodies: &[String]) -> Self {
         let store = BlobStore::open(&format!("file://{}", dir.join("store").display())).unwrap();
         let mut segments = Vec::new();
         for (number, chunk) in bodies.chunks(100).enumerate() {
@@ -326,19 +324,19 @@ impl Fake {
     }
 
     /// Ends a member and all its connections at once.
-    pub fn kill(&mut self, index: usize) {
+    pub(crate) fn kill(&mut self, index: usize) {
         self.members.remove(&index).unwrap().shutdown_background();
     }
 
     /// Another member leads from now on.
-    pub fn elect(&self, index: usize) {
+    pub(crate) fn elect(&self, index: usize) {
         let mut state = self.state.lock();
         state.epoch += 1;
         state.leader = index;
         state.slots.values_mut().for_each(|slot| slot.parked = None);
     }
 
-    pub async fn until(&self, what: &str, condition: impl Fn(&State) -> bool) {
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&State) -> bool) {
         let start = Instant::now();
         while !condition(&self.state.lock()) {
             if start.elapsed() > Duration::from_secs(30) {
@@ -441,7 +439,7 @@ async fn read_part(
     for row in part.rows() {
         let body: serde_json::Value =
             serde_json::from_slice(row.body).map_err(|error| error.to_string())?;
-        let text = body["text"].as_str().ok_or("a result without a text")?.to_owned();
+        let text = body["completion"].as_str().ok_or("a result without a completion")?.to_owned();
         rows.push((row.attempt, row.row, text));
     }
     let of_set = |set: &v1::HeldRows| {
