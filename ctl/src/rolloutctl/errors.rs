@@ -69,22 +69,23 @@ pub(crate) fn list(format: Format) -> anyhow::Result<()> {
 
 /// Prints the page of one code, written as `RO-1001`, `ro-1001` or `1001`.
 pub(crate) fn explain(format: Format, code: &str) -> anyhow::Result<()> {
+    output::emit(format, &find(code)?)
+}
+
+fn find(code: &str) -> Result<ErrorPage, Failure> {
     let upper = code.to_ascii_uppercase();
     let wanted = if upper.starts_with("RO-") { upper } else { format!("RO-{upper}") };
     let Some((_, page)) = PAGES.iter().find(|(code, _)| *code == wanted) else {
         let message = format!("there is no error {wanted}; see: rolloutctl errors list");
-        return Err(Failure::not_found(message).into());
+        return Err(Failure::not_found(message));
     };
     let known = ErrorCode::ALL.iter().find(|code| code.code() == wanted);
-    output::emit(
-        format,
-        &ErrorPage {
-            code: wanted,
-            summary: known.map(|code| code.summary()),
-            retryable: known.map(|code| code.retryable()),
-            page,
-        },
-    )
+    Ok(ErrorPage {
+        code: wanted,
+        summary: known.map(|code| code.summary()),
+        retryable: known.map(|code| code.retryable()),
+        page,
+    })
 }
 
 #[cfg(test)]
@@ -102,8 +103,8 @@ mod tests {
     fn a_code_is_found_however_it_is_written() {
         let code = ErrorCode::ALL[0].code();
         for spelling in [code.to_owned(), code.to_lowercase(), code[3..].to_owned()] {
-            explain(Format::Json, &spelling).unwrap();
+            assert_eq!(find(&spelling).unwrap().code, code);
         }
-        assert!(explain(Format::Table, "RO-0000").is_err());
+        assert!(find("RO-0000").is_err());
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
 
 /// The error in words, with the command that explains its code where it has one.
 pub(crate) fn explain(error: &anyhow::Error) -> String {
-    let mut text = format!("error: {error:#}\n");
+    let mut text = format!("error: {}\n", sentence(error));
     let code = error.chain().find_map(|cause| match client_error(cause) {
         Some(ClientError::Rpc(rpc)) => Some(rpc.code),
         _ => None,
@@ -65,6 +65,20 @@ pub(crate) fn explain(error: &anyhow::Error) -> String {
         text.push_str(&format!("  explain: rolloutctl errors explain {}\n", code.code()));
     }
     text
+}
+
+/// The error and its causes, each said once: many a type of ours repeats its cause in its own words.
+fn sentence(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |mut said, cause| {
+        let words = cause.to_string();
+        if !said.contains(&words) {
+            if !said.is_empty() {
+                said.push_str(": ");
+            }
+            said.push_str(&words);
+        }
+        said
+    })
 }
 
 fn client_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a ClientError> {
@@ -76,6 +90,8 @@ fn client_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a 
 
 #[cfg(test)]
 mod tests {
+    use rollout_proto::{ErrorCode, RpcError};
+
     use super::*;
 
     #[test]
@@ -83,5 +99,16 @@ mod tests {
         let error = anyhow::Error::from(Failure::not_found("there is no such code"));
         assert_eq!(code(&error.context("cannot explain")), 4);
         assert_eq!(code(&anyhow::anyhow!("something else")), 1);
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let refusal = RpcError::new(ErrorCode::RunNotFound, "no run eval");
+        let error = anyhow::Error::from(ClientError::from(refusal)).context("cannot describe");
+        assert_eq!(
+            explain(&error),
+            "error: cannot describe: RO-2001: no run eval\n  explain: rolloutctl errors explain RO-2001\n"
+        );
+        assert_eq!(code(&error), 4);
     }
 }

@@ -245,7 +245,9 @@ fn problem(error: &ClientError) -> String {
 }
 
 fn rfc3339(now: SystemTime) -> String {
-    OffsetDateTime::from(now).format(&Rfc3339).unwrap_or_default()
+    let now = OffsetDateTime::from(now);
+    // Nobody reads beyond the millisecond.
+    now.replace_millisecond(now.millisecond()).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
 }
 
 impl Report for Survey {

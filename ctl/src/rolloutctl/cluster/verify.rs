@@ -233,9 +233,9 @@ mod tests {
         let answer = v1::DigestsResponse {
             index: 9,
             member: name.into(),
-            chain: vec![chain; 32],
-            state: vec![state; 32],
-            image: vec![image; 32],
+            chain: vec![chain; 32].into(),
+            state: vec![state; 32].into(),
+            image: vec![image; 32].into(),
             ..v1::DigestsResponse::default()
         };
         digests(at(name), 9, Ok(answer))
@@ -274,8 +274,8 @@ mod tests {
         let answer = v1::DigestsResponse {
             index: 9,
             member: "c1".into(),
-            chain: vec![1; 32],
-            state: vec![2; 32],
+            chain: vec![1; 32].into(),
+            state: vec![2; 32].into(),
             image_error: "block 7 fails its checksum".into(),
             ..v1::DigestsResponse::default()
         };
