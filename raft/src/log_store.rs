@@ -24,6 +24,7 @@ use crate::codec::{
 };
 use crate::entry_cache::EntryCache;
 use crate::log_meter::LogMeter;
+use crate::running::StoresOpen;
 use crate::types::{Entry, LogId, Types, Vote};
 
 const VOTE: &str = "vote";
@@ -43,6 +44,8 @@ pub(crate) struct LogStore {
     cache: Arc<Mutex<EntryCache>>,
     vote: Arc<Mutex<Option<Vote>>>,
     meter: Arc<Mutex<LogMeter>>,
+    // Last: dropped when the log is closed.
+    _open: Arc<StoresOpen>,
 }
 
 pub(crate) fn io_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
@@ -51,7 +54,11 @@ pub(crate) fn io_error(error: impl std::error::Error + Send + Sync + 'static) ->
 
 impl LogStore {
     /// Wraps an open log and reads its vote.
-    pub(crate) fn new(log: RaftLog, keep_bytes: u64) -> Result<Self, io::Error> {
+    pub(crate) fn new(
+        log: RaftLog,
+        open: Arc<StoresOpen>,
+        keep_bytes: u64,
+    ) -> Result<Self, io::Error> {
         let vote = match log.meta(VOTE).map_err(io_error)? {
             Some(bytes) => Some(decode_vote(Bytes::from(bytes))?),
             None => None,
@@ -65,6 +72,7 @@ impl LogStore {
             meter: Arc::new(Mutex::new(meter)),
             cache: Arc::new(Mutex::new(EntryCache::new(CACHE_BYTES))),
             vote: Arc::new(Mutex::new(vote)),
+            _open: open,
         })
     }
 

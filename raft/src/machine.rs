@@ -22,6 +22,7 @@ use crate::digest::DigestBook;
 use crate::fatal::stop_process;
 use crate::member::ClusterId;
 use crate::records::with_records;
+use crate::running::StoresOpen;
 use crate::types::{Entry, LogId, SnapshotMeta, StoredMembership, term_of};
 
 const APPLIED: &[u8] = b"raft/applied";
@@ -68,6 +69,8 @@ struct Shared {
     flush_due: Notify,
     digests: DigestBook,
     applied_next: watch::Sender<u64>,
+    // Last: dropped when the image is closed.
+    _open: Arc<StoresOpen>,
 }
 
 impl Machine {
@@ -75,6 +78,7 @@ impl Machine {
     pub(crate) fn load(
         cluster: ClusterId,
         image: ImageStore,
+        open: Arc<StoresOpen>,
         image_log_bytes: u64,
     ) -> Result<Self, LoadError> {
         let state = load_state(cluster, &image)?;
@@ -91,6 +95,7 @@ impl Machine {
                 digests: DigestBook::default(),
                 applied_next: watch::Sender::new(next_index(imaged)),
                 state: RwLock::new(state),
+                _open: open,
             }),
         })
     }

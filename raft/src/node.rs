@@ -397,16 +397,20 @@ impl Node {
 
     /// Ends consensus and closes the stores without handing leadership over.
     pub async fn stop(&self) {
-        let Some(running) = self.running() else { return };
-        let stopping = {
-            let running = running.clone();
-            async move { running.stop().await }
-        };
+        let Some(running) = self.inner.running.write().take() else { return };
+        let open = running.open.clone();
+        let stopping = async move { running.stop().await };
         if let Err(error) = self.inner.runtime.handle().spawn(stopping).await {
             tracing::warn!(%error, "this member did not stop cleanly");
         }
-        *self.inner.running.write() = None;
         self.inner.leadership.send_replace(Leadership::Stopped);
+        let since = std::time::Instant::now();
+        while open.strong_count() > 0 && since.elapsed() < CLOSE_LIMIT {
+            tokio::time::sleep(CLOSE_POLL).await;
+        }
+        if open.strong_count() > 0 {
+            tracing::warn!("the stores are still in use, they close when the process ends");
+        }
     }
 
     /// The service to mount on the peer port. The caller checks that the other side is a member.
@@ -416,6 +420,11 @@ impl Node {
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }
 }
+
+/// How long the stores may take to close.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// How often that is looked at. Whoever holds a store last says nothing when it lets go.
+const CLOSE_POLL: Duration = Duration::from_millis(2);
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -431,7 +440,7 @@ fn refuse_orphans(config: &RaftConfig) -> Result<(), OpenError> {
     }
     // An adoption that died before its last step leaves empty stores behind.
     let stores = Stores::open(dir)?;
-    let store = LogStore::new(stores.log, config.log_keep_bytes)
+    let store = LogStore::new(stores.log, stores.open, config.log_keep_bytes)
         .map_err(|error| OpenError::Start(error.to_string()))?;
     if store.is_pristine() {
         return Ok(());

@@ -4,8 +4,8 @@
 //! Absent: the state before that; see `node`.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use openraft::Raft;
@@ -44,6 +44,8 @@ pub(crate) struct Running {
     pub(crate) machine: Machine,
     pub(crate) presence: Presence,
     pub(crate) reads: ReadQueue,
+    /// Tells when the stores are closed.
+    pub(crate) open: Weak<StoresOpen>,
     /// Set before an intended end, so that the end of consensus is not taken for a failure.
     pub(crate) closing: AtomicBool,
     /// Bytes of the image on disk, as last measured.
@@ -63,7 +65,12 @@ struct Tasks {
 pub(crate) struct Stores {
     pub(crate) log: RaftLog,
     pub(crate) image: ImageStore,
+    /// Held, and dropped last, by whatever holds a store: gone when both are closed.
+    pub(crate) open: Arc<StoresOpen>,
 }
+
+/// That the stores of a member are open.
+pub(crate) struct StoresOpen;
 
 impl Stores {
     /// Opens, or creates, both stores. Blocks.
@@ -77,7 +84,7 @@ impl Stores {
             },
         )?;
         let image = ImageStore::open(&dir.join(IMAGE_DIR))?;
-        Ok(Self { log, image })
+        Ok(Self { log, image, open: Arc::new(StoresOpen) })
     }
 }
 
@@ -92,14 +99,17 @@ impl Running {
     ) -> Result<Arc<Self>, OpenError> {
         let failed = |error: &dyn std::fmt::Display| OpenError::Start(error.to_string());
         let image_log_bytes = config.image_log_bytes;
-        let (cluster, image) = (identity.cluster_id, stores.image);
-        let machine =
-            tokio::task::spawn_blocking(move || Machine::load(cluster, image, image_log_bytes))
-                .await
-                .map_err(|error| failed(&error))?
-                .map_err(|error| failed(&error))?;
-        let store =
-            LogStore::new(stores.log, config.log_keep_bytes).map_err(|error| failed(&error))?;
+        let cluster = identity.cluster_id;
+        let open = Arc::downgrade(&stores.open);
+        let (image, image_open) = (stores.image, stores.open.clone());
+        let machine = tokio::task::spawn_blocking(move || {
+            Machine::load(cluster, image, image_open, image_log_bytes)
+        })
+        .await
+        .map_err(|error| failed(&error))?
+        .map_err(|error| failed(&error))?;
+        let store = LogStore::new(stores.log, stores.open, config.log_keep_bytes)
+            .map_err(|error| failed(&error))?;
         check_reach(&store, &machine)?;
 
         let cluster_text = cluster.to_string();
@@ -131,6 +141,7 @@ impl Running {
             machine,
             presence,
             reads,
+            open,
             closing: AtomicBool::new(false),
             image_bytes: AtomicU64::new(0),
             tasks: Mutex::default(),

@@ -20,9 +20,9 @@ impl StoreBuilder<Types, LogStore, StateMachine, TempDir> for Builder {
     async fn build(&self) -> Result<(TempDir, LogStore, StateMachine), StorageError<Types>> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let stores = Stores::open(dir.path()).expect("empty stores");
-        let machine =
-            Machine::load(ClusterId([7; 16]), stores.image, 1 << 20).expect("an empty image");
-        let log = LogStore::new(stores.log, 1 << 20).expect("an empty log");
+        let machine = Machine::load(ClusterId([7; 16]), stores.image, stores.open.clone(), 1 << 20)
+            .expect("an empty image");
+        let log = LogStore::new(stores.log, stores.open, 1 << 20).expect("an empty log");
         Ok((dir, log, StateMachine::new(machine)))
     }
 }

@@ -5,9 +5,9 @@ mod trio;
 use rollout_proto::v1::peer_client::PeerClient;
 use rollout_proto::v1::{HelloRequest, PeerMessage};
 use rollout_proto::{ChannelOptions, ClientTls, DialMap, Endpoint, Security, channel};
-use rollout_raft::{ClusterError, ClusterId, Node, OpenError};
+use rollout_raft::{ClusterError, ClusterId, Node};
 use tonic::Code;
-use trio::{Cluster, Member, bulk, chain_and_digest, eventually, logging, open_clients, waiting};
+use trio::{Cluster, Member, bulk, chain_and_digest, logging, open_clients, waiting};
 
 fn client(member: &Member, security: &Security) -> PeerClient<tonic::transport::Channel> {
     let endpoint =
@@ -112,7 +112,7 @@ async fn an_emptied_directory_waits_and_is_replaced_under_a_new_id() {
     let lost = (leader + 1) % 3;
     cluster.members[lost].stop().await;
     let data = cluster.members[lost].config.data_dir.clone();
-    eventually("its files are closed", async || std::fs::remove_dir_all(&data).ok()).await;
+    std::fs::remove_dir_all(&data).expect("its files are closed");
     cluster.members[lost].restart().await;
     assert!(cluster.members[lost].node().is_waiting(), "it does not vote with what it forgot");
 
@@ -143,15 +143,9 @@ async fn a_directory_that_contradicts_the_configuration_is_refused_naming_both()
     cluster.open().await;
     cluster.members[0].stop().await;
     let own = cluster.members[0].config.clone();
-    let refusal = async |config| {
-        eventually("the directory is free", async || {
-            match Node::open(Clone::clone(&config)).await {
-                Ok(_) => panic!("opened"),
-                Err(OpenError::Storage(error)) if error.to_string().contains("lock") => None,
-                Err(error) => Some(error.to_string()),
-            }
-        })
-        .await
+    let refusal = async |config| match Node::open(config).await {
+        Ok(_) => panic!("opened"),
+        Err(error) => error.to_string(),
     };
 
     let mut renamed = own.clone();

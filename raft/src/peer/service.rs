@@ -5,8 +5,8 @@
 //! Absent: who may connect at all. The certificate's role is checked by whoever mounts the service.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
@@ -117,7 +117,8 @@ fn malformed(error: impl std::fmt::Display) -> Status {
 
 /// The incoming requests of one append stream.
 struct Incoming {
-    running: Arc<Running>,
+    /// Weak: a stream that stays open does not keep the stores of a stopped member open.
+    running: Weak<Running>,
     messages: Streaming<PeerMessage>,
     caller: Caller,
     /// Set with the first message, which says whose stream this is.
@@ -141,16 +142,17 @@ impl Incoming {
     }
 
     fn accept(&mut self, message: PeerMessage) -> Result<AppendEntriesRequest<Types>, Status> {
-        check(&self.running, &message.cluster_id, message.from, message.to)?;
+        let running = self.running.upgrade().ok_or_else(|| stopping("consensus has ended"))?;
+        check(&running, &message.cluster_id, message.from, message.to)?;
         if self.guard.is_none() {
-            self.caller.check(&self.running, message.from)?;
-            self.guard = Some(self.running.presence.connected(message.from));
+            self.caller.check(&running, message.from)?;
+            self.guard = Some(running.presence.connected(message.from));
             self.from.store(message.from, Ordering::Release);
         }
         if self.from.load(Ordering::Acquire) != message.from {
             return Err(Status::invalid_argument("one stream carries one sender"));
         }
-        self.running.presence.heard(message.from);
+        running.presence.heard(message.from);
         decode_append(message.payload).map_err(malformed)
     }
 }
@@ -170,7 +172,7 @@ impl Peer for PeerService {
         // Answers go to whoever sent the first request; nothing is answered before it.
         let asker = Arc::new(AtomicU64::new(0));
         let incoming = Incoming {
-            running: running.clone(),
+            running: Arc::downgrade(&running),
             caller: Caller::of(&request),
             messages: request.into_inner(),
             guard: None,
@@ -178,10 +180,11 @@ impl Peer for PeerService {
             refused: refused.clone(),
         };
         let requests = Box::pin(stream::unfold(incoming, Incoming::next));
+        let context = running.context.clone();
         let answers = running.raft.stream_append(requests).map(move |answer| {
             let answer = answer.map_err(stopping)?;
             let to = asker.load(Ordering::Acquire);
-            Ok(running.context.frame(to, encode_append_result(&answer)))
+            Ok(context.frame(to, encode_append_result(&answer)))
         });
         let last =
             stream::once(async move { refused.lock().take() }).filter_map(|s| async { s.map(Err) });

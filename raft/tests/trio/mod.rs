@@ -12,7 +12,7 @@ use rollout_ledger::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo
 use rollout_ledger::{Body, Command, FailureClass, HeldRows, Op, OpKind, Reply, Rows};
 use rollout_proto::pki::{IssueRequest, init_ca, issue};
 use rollout_proto::{DialMap, Role, Security, ServerTls};
-use rollout_raft::{ClusterId, Leadership, MemberRecord, Node, NotLeader, OpenError, RaftConfig};
+use rollout_raft::{ClusterId, Leadership, MemberRecord, Node, NotLeader, RaftConfig};
 use tokio::runtime::Runtime;
 
 /// The longest that anything may take here.
@@ -93,16 +93,9 @@ impl Member {
         }
     }
 
-    /// Opens the directory and serves the peer port. Waits for the locks of an earlier life to go.
+    /// Opens the directory and serves the peer port.
     pub async fn restart(&mut self) {
-        let node = eventually("the directory is free", async || {
-            match Node::open(self.config.clone()).await {
-                Ok(node) => Some(node),
-                Err(OpenError::Storage(error)) if error.to_string().contains("lock") => None,
-                Err(error) => panic!("{error}"),
-            }
-        })
-        .await;
+        let node = Node::open(self.config.clone()).await.expect("opens");
         let server = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("peer-port")
@@ -131,9 +124,9 @@ impl Member {
 
     /// Ends the member without warning the others.
     pub async fn stop(&mut self) {
+        self.close();
         let node = self.node.take().expect("running");
         node.stop().await;
-        self.close();
     }
 
     fn close(&mut self) {
