@@ -20,7 +20,8 @@ demo: build ## 2,000 prompts, three members, four workers, and the leader dies o
 	@bash deploy/demo/demo.sh "$(TARGET)/debug"
 
 test: build ## every test
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --exclude rollout-tests
+	$(CARGO) test -p rollout-tests -- --test-threads=1 --nocapture
 
 lint: preflight ## formatting and clippy, with warnings as errors
 	$(CARGO) fmt --all --check

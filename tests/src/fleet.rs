@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long a healthy fleet may take for anything, on a machine that is busy with other things.
@@ -234,11 +234,18 @@ impl Fleet {
         }
         args.extend(["--store".into(), self.store_url()]);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let out = self.ctl(&args)?;
-        if !out.status.success() {
-            bail!("bootstrap: {}{}", String::from_utf8_lossy(&out.stderr), self.logs());
+        // Members that do not listen yet are a reason to try again, and the repeat is harmless.
+        let mut last = String::new();
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            let out = self.ctl(&args)?;
+            if out.status.success() {
+                return Ok(());
+            }
+            last = String::from_utf8_lossy(&out.stderr).into_owned();
+            std::thread::sleep(Duration::from_millis(50)); // The poll; the condition decides.
         }
-        Ok(())
+        bail!("bootstrap: {last}{}", self.logs())
     }
 
     /// The last lines of every log, for an error's sake.
@@ -353,11 +360,7 @@ impl Fleet {
 
     fn leader_now(&self) -> Option<String> {
         let status = self.ctl_json(&["--timeout", "2s", "status"]).ok()?;
-        let members = status.get("members")?.as_array()?;
-        // Of two that say so, the one of the higher term: the other has not heard of it.
-        let term = |m: &Value| m["term"].as_str().and_then(|t| t.parse::<u64>().ok());
-        let leader = members.iter().filter(|m| m["role"] == "leader").max_by_key(|m| term(m))?;
-        Some(leader["name"].as_str()?.to_owned())
+        Some(status.get("leader")?.as_str()?.to_owned())
     }
 
     /// Proves that all members hold the same state, in memory and on disk.

@@ -16,8 +16,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("rollout-worker", &["rollout-proto", "rollout-storage"]),
     ("rollout-ctl", &["rollout-proto", "rollout-storage"]),
-    ("rollout-preload", &[]),
-    ("rollout-powerloss", &["rollout-preload"]),
+    ("rollout-preload", &["rollout-powerloss"]),
+    ("rollout-powerloss", &[]),
     ("rollout-tests", &["rollout-proto"]),
 ];
 
