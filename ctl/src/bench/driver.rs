@@ -58,7 +58,7 @@ impl Driver {
         args: &LoadArgs,
         batch: u32,
     ) -> anyhow::Result<Self> {
-        let load = Load::new();
+        let load = Load::new(target.label());
         let mut feed = Feed::open(target.admin(), args.items).await?;
         let objects = Rc::new(match args.with_blobs {
             false => Objects::Named,

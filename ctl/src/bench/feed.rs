@@ -79,6 +79,7 @@ impl Feed {
         let spec = v1::RunSpec {
             engine: Some(engine),
             sampling_json: "{}".into(),
+            selector: load.labels(),
             weight: 1,
             failures_max: 1,
             attempts_max: 3,

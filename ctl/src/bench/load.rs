@@ -4,7 +4,7 @@
 //! Deliberately absent: the workers themselves.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -123,11 +123,19 @@ fn each_range(rows: &v1::Rows, mut f: impl FnMut(u64, u32)) {
 
 /// Shared by the workers, which all run on one thread.
 #[derive(Clone)]
-pub(super) struct Load(Rc<RefCell<Book>>);
+pub(super) struct Load {
+    book: Rc<RefCell<Book>>,
+    label: Option<String>,
+}
+
+/// The label that binds the load's runs to its own workers.
+const LABEL: &str = "bench";
 
 impl Load {
-    pub(super) fn new() -> Self {
-        Self(Rc::new(RefCell::new(Book {
+    /// A load without work. In a cluster with other workers a `label` keeps its rows from them, and
+    /// their rows from it.
+    pub(super) fn new(label: Option<String>) -> Self {
+        let book = Book {
             runs: BTreeMap::new(),
             created_rows: 0,
             granted_rows: 0,
@@ -141,12 +149,18 @@ impl Load {
             close_input: Times::new(),
             watch: None,
             stop: false,
-        })))
+        };
+        Self { book: Rc::new(RefCell::new(book)), label }
+    }
+
+    /// What its slots have, and its runs select.
+    pub(super) fn labels(&self) -> HashMap<String, String> {
+        self.label.iter().map(|label| (LABEL.to_owned(), label.clone())).collect()
     }
 
     /// Reads or changes the book.
     pub(super) fn with<T>(&self, f: impl FnOnce(&mut Book) -> T) -> T {
-        f(&mut self.0.borrow_mut())
+        f(&mut self.book.borrow_mut())
     }
 
     /// Asks the workers to finish what they hold and ask for no more.
@@ -180,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_refused_row_is_not_done() {
-        let load = Load::new();
+        let load = Load::new(None);
         load.with(|book| {
             book.add_run(1, "r".into(), Coverage::new(100));
             let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 10), segments: vec![] };
@@ -197,7 +211,7 @@ mod tests {
 
     #[test]
     fn only_a_claim_of_a_newer_leader_ends_the_watch() {
-        let load = Load::new();
+        let load = Load::new(None);
         load.watch(4);
         let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 1), segments: vec![] };
         load.with(|book| book.granted(std::slice::from_ref(&grant), 4));

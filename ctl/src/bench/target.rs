@@ -82,6 +82,11 @@ impl Target {
         &self.admin
     }
 
+    /// What keeps the load apart from the other workers of a cluster that is not ours.
+    pub(super) fn label(&self) -> Option<String> {
+        self.own.is_none().then(|| format!("{:016x}", rand::random::<u64>()))
+    }
+
     /// Where the cluster's files are.
     pub(super) fn layout(&self) -> &Layout {
         &self.layout

@@ -109,6 +109,7 @@ impl Worker {
             models: vec!["*".into()],
             tasks: vec!["generate".into()],
             engine: "mock".into(),
+            labels: self.load.labels(),
             ..v1::SlotOffer::default()
         };
         let request = v1::RegisterRequest {

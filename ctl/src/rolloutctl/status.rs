@@ -4,6 +4,10 @@
 //! of the table that names the phase that failed. What only a leader knows comes from the member
 //! with the highest term that calls itself leader. Deliberately absent: a stored answer.
 
+mod table;
+#[cfg(test)]
+mod tests;
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rollout_proto::{Client, ClientError, MemberRef, services, v1};
@@ -13,9 +17,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::Failure;
 use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, bytes, count, duration, u64_string};
-
-const CERT_WARN_DAYS: i64 = 14;
+use crate::output::{self, Format, u64_string};
 
 /// What all members together say of the cluster.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -250,79 +252,6 @@ fn rfc3339(now: SystemTime) -> String {
     now.replace_millisecond(now.millisecond()).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
 }
 
-impl Report for Survey {
-    const KIND: &'static str = "ClusterStatus";
-
-    fn table(&self) -> String {
-        let id = self.cluster_id.as_deref().map_or("none", |id| &id[..id.len().min(8)]);
-        let leader = self.leader.as_deref().unwrap_or("none");
-        let mut text = format!(
-            "cluster {id}    {}    quorum {}/{}    leader {leader}    epoch {}    as of {}\n\n",
-            self.health, self.voters_reachable, self.voters, self.coord_epoch, self.as_of
-        );
-        text.push_str(&self.member_table().to_string());
-        text.push_str(&format!(
-            "\nworkers  {} ready   {} suspect   {} draining\nruns     {} running   {} paused   {} ended\n",
-            self.workers_ready,
-            self.workers_suspect,
-            self.workers_draining,
-            self.runs_running,
-            self.runs_paused,
-            self.runs_ended
-        ));
-        text
-    }
-}
-
-impl Survey {
-    fn member_table(&self) -> Table {
-        let mut table = Table::new(&[
-            "MEMBER", "ZONE", "ROLE", "TERM", "APPLIED", "BEHIND", "IMAGE", "LOG", "CERT", "UP",
-            "VERSION", "PROBLEM",
-        ])
-        .align(3, Align::Right)
-        .align(4, Align::Right)
-        .align(5, Align::Right);
-        for member in &self.members {
-            let Some(says) = &member.says else {
-                let mut cells = vec![member.name.clone(), "-".into(), "unreachable".into()];
-                cells.resize(11, "-".into());
-                let why = member.problem.clone().unwrap_or_default();
-                cells.push(format!("{} at {}", why, member.address));
-                table.row(cells);
-                continue;
-            };
-            let leads = self.leader.as_deref() == Some(member.name.as_str());
-            let behind = if leads { "-".into() } else { count(says.behind) };
-            let problem = if says.has_quorum { "" } else { "reaches no majority" };
-            table.row([
-                member.name.clone(),
-                says.zone.clone(),
-                says.role.clone(),
-                says.term.to_string(),
-                says.applied_index.to_string(),
-                behind,
-                bytes(says.image_bytes),
-                bytes(says.log_bytes),
-                says.cert_seconds.map_or("-".into(), cert),
-                duration(says.uptime_seconds),
-                says.version.clone(),
-                problem.into(),
-            ]);
-        }
-        table
-    }
-}
-
-fn cert(seconds: i64) -> String {
-    let days = seconds.div_euclid(86_400);
-    match days {
-        ..0 => "expired !".into(),
-        0..CERT_WARN_DAYS => format!("{days}d !"),
-        _ => format!("{days}d"),
-    }
-}
-
 /// Prints the survey. Exit code 3 where no leader serves.
 pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
     let client = connect.client(None)?;
@@ -338,87 +267,5 @@ pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result
             _ => "no leader reaches a majority now",
         })
         .into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answer(name: &str, role: &str, term: u64, applied: u64) -> Answer {
-        let member = |name: &str| v1::MemberInfo {
-            name: name.into(),
-            voter: true,
-            ..v1::MemberInfo::default()
-        };
-        let list = v1::MemberList {
-            version: 1,
-            members: ["c1", "c2", "c3"].map(member).to_vec(),
-            leader: "c2".into(),
-        };
-        let response = v1::StatusResponse {
-            header: Some(v1::ClusterHeader {
-                cluster_id: "0123456789abcdef0123456789abcdef".into(),
-                coord_epoch: 3,
-                applied_index: applied,
-                members: Some(list),
-            }),
-            self_: Some(v1::MemberStatus {
-                name: name.into(),
-                role: role.into(),
-                term,
-                applied_index: applied,
-                committed_index: applied,
-                ..v1::MemberStatus::default()
-            }),
-            has_quorum: true,
-            workers_ready: 4,
-            ..v1::StatusResponse::default()
-        };
-        (MemberRef { name: name.into(), addr: format!("{name}:7420") }, Ok(response))
-    }
-
-    fn unreachable(name: &str) -> Answer {
-        let error = ClientError::Connect(rollout_proto::ConnectError {
-            endpoint: format!("{name}:7420"),
-            phase: rollout_proto::Phase::Tcp,
-            cause: "connection refused".into(),
-            permanent: false,
-        });
-        (MemberRef { name: name.into(), addr: format!("{name}:7420") }, Err(error))
-    }
-
-    #[test]
-    fn an_unreachable_member_is_a_line_with_the_phase_that_failed() {
-        let survey = merge(
-            vec![
-                answer("c2", "leader", 3, 100),
-                answer("c1", "follower", 3, 86),
-                unreachable("c3"),
-            ],
-            UNIX_EPOCH,
-        );
-        assert_eq!(survey.health, "degraded");
-        assert_eq!(survey.leader.as_deref(), Some("c2"));
-        assert_eq!((survey.voters_reachable, survey.voters), (2, 3));
-        assert_eq!(survey.members[0].says.as_ref().unwrap().behind, 14);
-        let table = survey.table();
-        assert!(table.contains("quorum 2/3"), "{table}");
-        assert!(table.contains("tcp: connection refused at c3:7420"), "{table}");
-    }
-
-    #[test]
-    fn a_deposed_leader_that_still_talks_is_not_the_leader() {
-        let survey =
-            merge(vec![answer("c1", "leader", 2, 90), answer("c2", "leader", 3, 100)], UNIX_EPOCH);
-        assert_eq!(survey.leader.as_deref(), Some("c2"));
-    }
-
-    #[test]
-    fn status_answers_when_nobody_does() {
-        let survey = merge(vec![unreachable("c1"), unreachable("c2")], UNIX_EPOCH);
-        assert_eq!(survey.health, "unreachable");
-        assert_eq!(survey.leader, None);
-        assert!(survey.problems().contains("c1 is unreachable"));
     }
 }

@@ -1,0 +1,82 @@
+//! The survey on one screen.
+//!
+//! Invariant: every member is a line, also one that says nothing: its line has the phase that failed.
+
+use super::Survey;
+use crate::output::{Align, Report, Table, bytes, count, duration};
+
+/// A certificate that ends sooner is marked.
+const CERT_WARN_DAYS: i64 = 14;
+
+impl Report for Survey {
+    const KIND: &'static str = "ClusterStatus";
+
+    fn table(&self) -> String {
+        let id = self.cluster_id.as_deref().map_or("none", |id| &id[..id.len().min(8)]);
+        let leader = self.leader.as_deref().unwrap_or("none");
+        let mut text = format!(
+            "cluster {id}    {}    quorum {}/{}    leader {leader}    epoch {}    as of {}\n\n",
+            self.health, self.voters_reachable, self.voters, self.coord_epoch, self.as_of
+        );
+        text.push_str(&self.member_table().to_string());
+        text.push_str(&format!(
+            "\nworkers  {} ready   {} suspect   {} draining\nruns     {} running   {} paused   {} ended\n",
+            self.workers_ready,
+            self.workers_suspect,
+            self.workers_draining,
+            self.runs_running,
+            self.runs_paused,
+            self.runs_ended
+        ));
+        text
+    }
+}
+
+impl Survey {
+    fn member_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "MEMBER", "ZONE", "ROLE", "TERM", "APPLIED", "BEHIND", "IMAGE", "LOG", "CERT", "UP",
+            "VERSION", "PROBLEM",
+        ])
+        .align(3, Align::Right)
+        .align(4, Align::Right)
+        .align(5, Align::Right);
+        for member in &self.members {
+            let Some(says) = &member.says else {
+                let mut cells = vec![member.name.clone(), "-".into(), "unreachable".into()];
+                cells.resize(11, "-".into());
+                let why = member.problem.clone().unwrap_or_default();
+                cells.push(format!("{} at {}", why, member.address));
+                table.row(cells);
+                continue;
+            };
+            let leads = self.leader.as_deref() == Some(member.name.as_str());
+            let behind = if leads { "-".into() } else { count(says.behind) };
+            let problem = if says.has_quorum { "" } else { "reaches no majority" };
+            table.row([
+                member.name.clone(),
+                says.zone.clone(),
+                says.role.clone(),
+                says.term.to_string(),
+                says.applied_index.to_string(),
+                behind,
+                bytes(says.image_bytes),
+                bytes(says.log_bytes),
+                says.cert_seconds.map_or("-".into(), cert),
+                duration(says.uptime_seconds),
+                says.version.clone(),
+                problem.into(),
+            ]);
+        }
+        table
+    }
+}
+
+fn cert(seconds: i64) -> String {
+    let days = seconds.div_euclid(86_400);
+    match days {
+        ..0 => "expired !".into(),
+        0..CERT_WARN_DAYS => format!("{days}d !"),
+        _ => format!("{days}d"),
+    }
+}

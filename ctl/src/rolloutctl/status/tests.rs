@@ -1,0 +1,74 @@
+//! What the members' answers together say.
+
+use super::*;
+use crate::output::Report as _;
+
+fn answer(name: &str, role: &str, term: u64, applied: u64) -> Answer {
+    let member =
+        |name: &str| v1::MemberInfo { name: name.into(), voter: true, ..v1::MemberInfo::default() };
+    let list = v1::MemberList {
+        version: 1,
+        members: ["c1", "c2", "c3"].map(member).to_vec(),
+        leader: "c2".into(),
+    };
+    let response = v1::StatusResponse {
+        header: Some(v1::ClusterHeader {
+            cluster_id: "0123456789abcdef0123456789abcdef".into(),
+            coord_epoch: 3,
+            applied_index: applied,
+            members: Some(list),
+        }),
+        self_: Some(v1::MemberStatus {
+            name: name.into(),
+            role: role.into(),
+            term,
+            applied_index: applied,
+            committed_index: applied,
+            ..v1::MemberStatus::default()
+        }),
+        has_quorum: true,
+        workers_ready: 4,
+        ..v1::StatusResponse::default()
+    };
+    (MemberRef { name: name.into(), addr: format!("{name}:7420") }, Ok(response))
+}
+
+fn unreachable(name: &str) -> Answer {
+    let error = ClientError::Connect(rollout_proto::ConnectError {
+        endpoint: format!("{name}:7420"),
+        phase: rollout_proto::Phase::Tcp,
+        cause: "connection refused".into(),
+        permanent: false,
+    });
+    (MemberRef { name: name.into(), addr: format!("{name}:7420") }, Err(error))
+}
+
+#[test]
+fn an_unreachable_member_is_a_line_with_the_phase_that_failed() {
+    let survey = merge(
+        vec![answer("c2", "leader", 3, 100), answer("c1", "follower", 3, 86), unreachable("c3")],
+        UNIX_EPOCH,
+    );
+    assert_eq!(survey.health, "degraded");
+    assert_eq!(survey.leader.as_deref(), Some("c2"));
+    assert_eq!((survey.voters_reachable, survey.voters), (2, 3));
+    assert_eq!(survey.members[0].says.as_ref().unwrap().behind, 14);
+    let table = survey.table();
+    assert!(table.contains("quorum 2/3"), "{table}");
+    assert!(table.contains("tcp: connection refused at c3:7420"), "{table}");
+}
+
+#[test]
+fn a_deposed_leader_that_still_talks_is_not_the_leader() {
+    let survey =
+        merge(vec![answer("c1", "leader", 2, 90), answer("c2", "leader", 3, 100)], UNIX_EPOCH);
+    assert_eq!(survey.leader.as_deref(), Some("c2"));
+}
+
+#[test]
+fn status_answers_when_nobody_does() {
+    let survey = merge(vec![unreachable("c1"), unreachable("c2")], UNIX_EPOCH);
+    assert_eq!(survey.health, "unreachable");
+    assert_eq!(survey.leader, None);
+    assert!(survey.problems().contains("c1 is unreachable"));
+}
