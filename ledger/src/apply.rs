@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::codec;
 use crate::command::{Body, Command, Op, OpKind, RequestId};
 use crate::fail::Failure;
-use crate::id::{Attempt, RunNo, SessionId};
+use crate::id::{Attempt, CoordEpoch, RunNo, SessionId};
 use crate::ledger::{EntryId, Ledger, UnknownCommand};
 use crate::limits;
 use crate::reply::{Rejection, Reply};
@@ -82,7 +82,7 @@ impl Ledger {
         match command.body {
             Body::OpenEpoch => vec![self.open_epoch(command.epoch)],
             Body::Tick => {
-                self.tick(ctx.wall_ms);
+                self.tick();
                 vec![Reply::Ok]
             }
             Body::DigestAt => {
@@ -108,10 +108,11 @@ impl Ledger {
     /// clock runs wild.
     fn admit(&self, entry: EntryId, command: &Command) -> Result<(), Rejection> {
         let opens = command.body == Body::OpenEpoch && command.epoch.0 == entry.term;
-        let stale = command.epoch != self.meta.epoch || command.epoch.0 != entry.term;
+        let CoordEpoch(open) = self.meta.epoch;
+        // Epoch 0 is that of a new cluster, in which nobody has opened one.
+        let stale = open == 0 || command.epoch.0 != open || command.epoch.0 != entry.term;
         if !opens && stale {
-            let (got, open) = (command.epoch.0, self.meta.epoch.0);
-            return Err(Rejection::EpochStale { got, open });
+            return Err(Rejection::EpochStale { got: command.epoch.0, open });
         }
         let step_ms = command.at.0.saturating_sub(self.meta.clock.0);
         if step_ms > limits::CLOCK_STEP_MAX_MS {

@@ -32,7 +32,7 @@ impl Client {
         self.used_at = now;
         if ack_upto > self.ack_upto {
             self.ack_upto = ack_upto;
-            self.replies = self.replies.split_off(&(ack_upto + 1));
+            self.replies.retain(|&seq, _| seq > ack_upto);
         }
         if let Some(reply) = self.replies.get(&seq) {
             return Ok(Some(reply.clone()));

@@ -8,7 +8,9 @@ use crate::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::Reply;
+use crate::rows::Rows;
 use crate::worker::WorkerState;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Ledger {
     /// A new leader has taken over: whoever was given time to come back gets it anew, for nobody
@@ -18,7 +20,7 @@ impl Ledger {
         let now = self.meta.clock;
         for worker in self.workers.values_mut() {
             if let WorkerState::Suspect { until, grace_ms } = &mut worker.state {
-                *until = LedgerMs(now.0 + *grace_ms);
+                *until = LedgerMs(now.0.saturating_add(*grace_ms));
                 self.dirty.workers.insert(worker.id);
             }
         }
@@ -43,25 +45,32 @@ impl Ledger {
     }
 
     /// Does all that is due.
-    pub(crate) fn tick(&mut self, wall_ms: u64) {
+    pub(crate) fn tick(&mut self) {
         self.end_waits();
         self.end_sessions();
         self.end_attempts();
         self.forget_clients();
-        let _ = wall_ms;
     }
 
     fn end_waits(&mut self) {
         let now = self.meta.clock;
-        while let Some(&(at, no, row)) = self.waiting.first().filter(|w| w.0 <= now) {
-            self.waiting.remove(&(at, no, row));
+        let mut due: BTreeMap<RunNo, BTreeSet<u64>> = BTreeMap::new();
+        while let Some((_, no, row)) = self.waiting.first().copied().filter(|w| w.0 <= now) {
+            self.waiting.pop_first();
+            due.entry(no).or_default().insert(row);
+        }
+        for (no, due) in due {
             let Some(run) = self.runs.get_mut(&no) else { continue };
-            if let Some(trouble) = run.troubles.get_mut(&row) {
-                trouble.not_before = None;
-                self.dirty.troubles.insert((no, row));
+            let mut rows = Rows::default();
+            for row in due {
+                rows.push(row, 1);
+                if let Some(trouble) = run.troubles.get_mut(&row) {
+                    trouble.not_before = None;
+                    self.dirty.troubles.insert((no, row));
+                }
             }
-            run.head.counts.waiting -= 1;
-            run.flight.returned.unite(&crate::rows::Rows::range(row, 1));
+            run.head.counts.waiting -= rows.len();
+            run.flight.returned.unite(&rows);
             self.dirty.runs.insert(no);
             self.refresh_active(no);
         }

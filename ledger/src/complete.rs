@@ -64,10 +64,7 @@ impl Ledger {
         refused: &mut Vec<RefusedRows>,
     ) -> bool {
         let Some(run) = self.runs.get(&no) else { return false };
-        let (accepted, rest) = match run.holding(slot, set.attempt) {
-            Some(rows) => set.rows.partition(rows),
-            None => (Rows::default(), set.rows.clone()),
-        };
+        let (accepted, rest) = run.decidable(slot, set);
         run.refuse_rest(set.attempt, &rest, part, refused);
         if accepted.is_empty() {
             return false;
@@ -107,13 +104,24 @@ impl Ledger {
 }
 
 impl Run {
-    /// The rows that `attempt` may still decide, when `slot` speaks for it: a live one is its
-    /// session's alone, a lapsed one anybody's who knows it, for sessions end.
-    pub(crate) fn holding(&self, slot: SlotRef, attempt: Attempt) -> Option<&Rows> {
-        match self.flight.grants.get(&attempt) {
-            Some(grant) => (grant.slot.session == slot.session).then_some(&grant.rows),
-            None => self.flight.lapsed.get(&attempt).map(|g| &g.rows),
+    /// Splits a set into the rows that its attempt may still decide, when `slot` speaks for it,
+    /// and the others. Live rows are their session's alone, lapsed ones anybody's who knows the
+    /// attempt, for sessions end. One attempt may have both: what a silent worker had started
+    /// lives on, the rest of its grant has lapsed.
+    fn decidable(&self, slot: SlotRef, set: &HeldRows) -> (Rows, Rows) {
+        let live = self.flight.grants.get(&set.attempt);
+        let (mut inside, mut rest) = match live.filter(|g| g.slot.session == slot.session) {
+            Some(grant) => set.rows.partition(&grant.rows),
+            None => (Rows::default(), set.rows.clone()),
+        };
+        if !rest.is_empty()
+            && let Some(lapsed) = self.flight.lapsed.get(&set.attempt)
+        {
+            let (late, others) = rest.partition(&lapsed.rows);
+            inside.unite(&late);
+            rest = others;
         }
+        (inside, rest)
     }
 
     fn refuse_rest(

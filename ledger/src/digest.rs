@@ -12,7 +12,7 @@ use crate::ledger::{EntryId, Ledger};
 use crate::reply::Reply;
 
 /// The chain is kept at every index that is a multiple of this.
-pub const MARK_EVERY: u64 = 4096;
+pub(crate) const MARK_EVERY: u64 = 4096;
 /// How many of these are kept.
 const MARKS_KEPT: usize = 64;
 

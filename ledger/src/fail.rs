@@ -46,8 +46,13 @@ impl Ledger {
             let (run, attempt, why) = (held.run, held.attempt, Rejection::AttemptStale);
             refused.push(RefusedRows { run, attempt, rows: rest, why });
         }
+        if taken.is_empty() {
+            return Ok(Reply::Taken { refused }); // Who holds nothing pauses nothing.
+        }
         self.release(held.run, held.attempt, &taken);
         let worker = self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default();
+        let failed_before = self.runs.get(&held.run).map_or(0, |r| r.head.counts.failed);
+        let mut again = Rows::default();
         for row in taken.iter() {
             let failed = FailedTry {
                 attempt: held.attempt,
@@ -57,25 +62,29 @@ impl Ledger {
                 message: failure.message.clone(),
                 wall_ms: ctx.wall_ms,
             };
-            self.fail_row(held.run, row, failed);
+            if self.fail_row(held.run, row, failed) == Some(Verdict::Again) {
+                again.push(row, 1);
+            }
         }
-        self.stop_if_hopeless(held.run, &failure);
+        if let Some(run) = self.runs.get_mut(&held.run) {
+            run.head.counts.returned += again.len();
+            run.flight.returned.unite(&again);
+        }
+        self.stop_if_hopeless(held.run, &failure, failed_before);
         self.refresh_active(held.run);
         self.finish_if_done(held.run, ctx.wall_ms);
         Ok(Reply::Taken { refused })
     }
 
-    fn fail_row(&mut self, no: RunNo, row: u64, failed: FailedTry) {
+    fn fail_row(&mut self, no: RunNo, row: u64, failed: FailedTry) -> Option<Verdict> {
         let now = self.meta.clock;
-        let Some(run) = self.runs.get_mut(&no) else { return };
+        let run = self.runs.get_mut(&no)?;
         let attempts_max = run.head.spec.attempts_max;
         let trouble = run.troubles.entry(row).or_default();
         self.dirty.troubles.insert((no, row));
-        match trouble.add(failed, attempts_max, now) {
-            Verdict::Again => {
-                run.head.counts.returned += 1;
-                run.flight.returned.unite(&Rows::range(row, 1));
-            }
+        let verdict = trouble.add(failed, attempts_max, now);
+        match verdict {
+            Verdict::Again => {} // The caller returns all of these at once.
             Verdict::Wait(until) => {
                 run.head.counts.retries += 1;
                 run.head.counts.waiting += 1;
@@ -93,10 +102,12 @@ impl Ledger {
                 );
             }
         }
+        Some(verdict)
     }
 
-    /// Pauses a run that cannot go on: the store refuses it, or too many of its rows fail.
-    fn stop_if_hopeless(&mut self, no: RunNo, failure: &Failure) {
+    /// Pauses a run that cannot go on: the store refuses it, or too many of its rows fail. One
+    /// that was resumed in spite of its failures goes on until the next of them.
+    fn stop_if_hopeless(&mut self, no: RunNo, failure: &Failure, failed_before: u64) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         if run.head.state != RunState::Running {
             return;
@@ -105,7 +116,7 @@ impl Ledger {
         if failure.class == FailureClass::StoreRefused {
             run.head.state = RunState::Paused;
             run.head.reason = format!("the store refuses writes: {}", failure.message);
-        } else if failed > max {
+        } else if failed > max && failed > failed_before {
             run.head.state = RunState::Paused;
             run.head.reason =
                 format!("{failed} rows failed for good, more than failures_max = {max}");
@@ -169,27 +180,20 @@ impl Ledger {
     pub(crate) fn release(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         self.dirty.runs.insert(no);
-        let Some(grant) = run.flight.grants.get_mut(&attempt) else {
-            if let Some(lapsed) = run.flight.lapsed.get_mut(&attempt) {
-                lapsed.rows.subtract(rows);
-                if lapsed.rows.is_empty() {
-                    run.flight.lapsed.remove(&attempt);
-                }
-                run.flight.returned.subtract(rows); // Lapsed rows are pending.
-            }
-            return;
-        };
+        let late = run.release_lapsed(attempt, rows);
+        let Some(grant) = run.flight.grants.get_mut(&attempt) else { return };
         grant.rows.subtract(rows);
+        let len = rows.len() - late;
         let (slot, ended) = (grant.slot, grant.rows.is_empty());
         if ended {
             run.flight.grants.remove(&attempt);
         }
-        run.head.counts.running -= rows.len();
+        run.head.counts.running -= len;
         if let Some(namespace) = self.namespaces.get_mut(&run.head.namespace) {
-            namespace.running -= rows.len();
+            namespace.running -= len;
         }
         if let Some(held) = self.slot_mut(slot) {
-            held.rows_held -= rows.len();
+            held.rows_held -= len;
             if ended {
                 held.held.remove(&(no, attempt));
             }

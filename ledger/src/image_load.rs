@@ -51,6 +51,10 @@ impl Ledger {
         if !has_meta {
             return Err(LoadError::NoMeta);
         }
+        // A name is never empty: this run has records, but not its own.
+        if let Some(run) = ledger.runs.values().find(|r| r.head.name.is_empty()) {
+            return Err(bad(&crate::image::run_key(b'R', run.no, &[])));
+        }
         ledger.derive();
         Ok(ledger)
     }

@@ -95,7 +95,8 @@ fn check_run(run: &Run) -> Result<(), String> {
         run.troubles.iter().filter(|t| t.1.not_before.is_some()).map(|t| (*t.0, 1)).collect();
     let waiting = Rows::from_ranges(waiting).unwrap_or_default();
     ensure!(claim(&waiting), "a waiting row is held or pending");
-    let (done, failed) = check_segments(run, |row| claim(&Rows::range(row, 1)))?;
+    let (done, failed, decided) = check_segments(run)?;
+    ensure!(claim(&decided), "a decided row is still somewhere else");
     ensure!(taken.end() <= head.next_fresh, "a fresh row is taken");
     ensure!(total == head.next_fresh, "{} rows are nowhere", head.next_fresh - total);
     ensure!(head.next_fresh <= head.rows, "more rows given than there are");
@@ -119,8 +120,10 @@ fn check_run(run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-fn check_segments(run: &Run, mut claim: impl FnMut(u64) -> bool) -> Result<(u64, u64), String> {
+/// How many rows are done and failed, and which these are.
+fn check_segments(run: &Run) -> Result<(u64, u64, Rows), String> {
     let (mut next, mut done, mut failed) = (0, 0, 0);
+    let mut all = Rows::default();
     let mut places = BTreeSet::new();
     for (number, segment) in run.segments.iter().enumerate() {
         ensure!(segment.first_row == next, "segment {number} begins at {}", segment.first_row);
@@ -132,7 +135,7 @@ fn check_segments(run: &Run, mut claim: impl FnMut(u64) -> bool) -> Result<(u64,
                 continue;
             }
             decided += 1;
-            ensure!(claim(row), "row {row} is decided and still somewhere else");
+            all.push(row, 1);
             match outcome.part() {
                 Some(place) => {
                     done += 1;
@@ -149,5 +152,5 @@ fn check_segments(run: &Run, mut claim: impl FnMut(u64) -> bool) -> Result<(u64,
         ensure!(decided == segment.decided, "segment {number} counts {}", segment.decided);
     }
     ensure!(next == run.head.rows, "segments end at {next}, not {}", run.head.rows);
-    Ok((done, failed))
+    Ok((done, failed, all))
 }

@@ -33,7 +33,7 @@ pub struct UnknownCommand {
 }
 
 /// The version of commands and formats that a new cluster starts with.
-pub const FIRST_VERSION: u32 = 1;
+pub(crate) const FIRST_VERSION: u32 = 1;
 
 /// The replicated state.
 #[derive(Clone, Debug)]
@@ -77,6 +77,7 @@ impl Ledger {
         let meta = Meta { cluster_id, version: FIRST_VERSION, ..Meta::default() };
         let mut ledger = Self::empty(meta);
         ledger.namespaces.insert(namespace::DEFAULT.into(), Namespace::default());
+        ledger.dirty.meta = true;
         ledger.dirty.namespaces.insert(namespace::DEFAULT.into());
         ledger
     }

@@ -11,6 +11,8 @@
 //! them by digest), heartbeats (the leader keeps them in memory; only consequences arrive here),
 //! and anything that knows of Raft, disks or the network.
 
+#![deny(clippy::disallowed_types, clippy::disallowed_methods, clippy::float_arithmetic)]
+
 mod apply;
 pub mod claim;
 mod client;

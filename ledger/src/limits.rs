@@ -2,8 +2,8 @@
 
 /// Rows in one segment.
 pub const SEGMENT_ROWS_MAX: u32 = 4096;
-/// Rows of one run: row numbers stay far from the edge of what a range can say.
-pub const RUN_ROWS_MAX: u64 = 1 << 32;
+/// Rows of one run: all of them fit one range of a set.
+pub const RUN_ROWS_MAX: u64 = u32::MAX as u64;
 /// Segments declared in one operation.
 pub const SEGMENTS_PER_OP_MAX: usize = 1024;
 /// Rows granted to one pull.

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The namespace of whoever names none.
-pub const DEFAULT: &str = "default";
+pub(crate) const DEFAULT: &str = "default";
 
 /// One namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -120,17 +120,26 @@ impl Rows {
         if other.is_empty() {
             return;
         }
-        let mut ranges: Vec<(u64, u64)> =
-            self.0.iter().chain(&other.0).map(|&(s, l)| (s, s + u64::from(l))).collect();
-        ranges.sort_unstable();
-        let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
-        for (s, e) in ranges {
-            match joined.last_mut() {
-                Some(last) if s <= last.1 => last.1 = last.1.max(e),
-                _ => joined.push((s, e)),
-            }
+        if other.0[0].0 >= self.end() {
+            other.0.iter().for_each(|&(s, l)| self.push(s, l)); // The usual case: behind.
+            return;
         }
-        self.0 = joined.into_iter().map(|(s, e)| (s, (e - s) as u32)).collect();
+        let mut joined = Self(Vec::with_capacity(self.0.len() + other.0.len()));
+        let (mut a, mut b) = (&self.0[..], &other.0[..]);
+        loop {
+            let next = match (a.first(), b.first()) {
+                (Some(x), Some(y)) if x.0 <= y.0 => &mut a,
+                (_, Some(_)) => &mut b,
+                (Some(_), None) => &mut a,
+                (None, None) => break,
+            };
+            let (start, len) = next[0];
+            *next = &next[1..];
+            // What the last range has not covered already.
+            let (end, from) = (start + u64::from(len), start.max(joined.end()));
+            joined.push(from, end.saturating_sub(from) as u32);
+        }
+        *self = joined;
     }
 
     /// Removes and returns up to `count` of the lowest rows.

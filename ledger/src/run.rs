@@ -159,6 +159,18 @@ impl Run {
         rows
     }
 
+    /// Takes rows out of an attempt's lapsed part, which are pending, and returns how many.
+    pub(crate) fn release_lapsed(&mut self, attempt: Attempt, rows: &Rows) -> u64 {
+        let Some(lapsed) = self.flight.lapsed.get_mut(&attempt) else { return 0 };
+        let (late, _) = rows.partition(&lapsed.rows);
+        lapsed.rows.subtract(&late);
+        if lapsed.rows.is_empty() {
+            self.flight.lapsed.remove(&attempt);
+        }
+        self.flight.returned.subtract(&late);
+        late.len()
+    }
+
     /// Sets the outcomes of `rows` one after another and returns the segments that changed.
     pub(crate) fn decide(
         &mut self,

@@ -142,12 +142,13 @@ impl Ledger {
         run.head.reason = reason;
         run.head.finished_wall_ms = wall_ms;
         self.waiting.retain(|w| w.1 != no);
-        let (dirty, returned) = (&mut self.dirty.troubles, &mut run.flight.returned);
+        let (dirty, mut waited) = (&mut self.dirty.troubles, crate::rows::Rows::default());
         for (&row, trouble) in run.troubles.iter_mut().filter(|t| t.1.not_before.is_some()) {
             trouble.not_before = None;
             dirty.insert((no, row));
-            returned.unite(&crate::rows::Rows::range(row, 1));
+            waited.push(row, 1);
         }
+        run.flight.returned.unite(&waited);
         run.head.counts.waiting = 0;
     }
 

@@ -19,7 +19,10 @@ struct Candidate {
 impl Ledger {
     /// How many rows of which runs a pull for `want` rows gets.
     pub(crate) fn share(&mut self, slot: SlotRef, want: u32) -> Vec<(RunNo, u32)> {
-        let mut left = u64::from(want);
+        // Runs of one pull share a namespace, since a worker serves one: its room is theirs
+        // together, over all priorities.
+        let Some(worker) = self.workers.get(&slot.session) else { return Vec::new() };
+        let mut left = u64::from(want).min(self.namespace_room(&worker.namespace));
         let mut shares = Vec::new();
         for priority in (0..=limits::PRIORITY_MAX).rev() {
             if left == 0 || self.active.is_empty() {
@@ -49,8 +52,7 @@ impl Ledger {
             if !fits {
                 continue;
             }
-            let room = run.room().min(self.namespace_room(&run.head.namespace));
-            let rows = run.pending().min(room);
+            let rows = run.pending().min(run.room());
             if rows > 0 {
                 candidates.push(Candidate { run: no, rows, weight: run.head.spec.weight.into() });
             }
@@ -58,7 +60,8 @@ impl Ledger {
         candidates
     }
 
-    fn namespace_room(&self, name: &str) -> u64 {
+    /// Rows that a namespace's runs together may still be granted.
+    pub(crate) fn namespace_room(&self, name: &str) -> u64 {
         match self.namespaces.get(name) {
             Some(n) if n.running_rows_max > 0 => n.running_rows_max.saturating_sub(n.running),
             _ => u64::MAX,
@@ -72,10 +75,9 @@ impl Ledger {
         mut left: u64,
     ) -> Vec<(RunNo, u64)> {
         let mut shares: Vec<(RunNo, u64)> = Vec::new();
-        let mut room = self.namespace_room_of(&candidates);
         let turn = self.meta.turns.get(&priority).copied().unwrap_or_default();
         let mut at = candidates.iter().position(|c| c.run >= turn).unwrap_or(0);
-        while left > 0 && room > 0 && !candidates.is_empty() {
+        while left > 0 && !candidates.is_empty() {
             at %= candidates.len();
             let candidate = &mut candidates[at];
             // invariant: candidates are runs that exist.
@@ -84,10 +86,10 @@ impl Ledger {
             if head.deficit == 0 {
                 head.deficit = candidate.weight * u64::from(limits::QUANTUM_ROWS);
             }
-            let take = left.min(head.deficit).min(candidate.rows).min(room);
+            let take = left.min(head.deficit).min(candidate.rows);
             head.deficit -= take;
             candidate.rows -= take;
-            (left, room) = (left - take, room - take);
+            left -= take;
             match shares.iter_mut().find(|s| s.0 == candidate.run) {
                 Some(share) => share.1 += take,
                 None => shares.push((candidate.run, take)),
@@ -105,11 +107,5 @@ impl Ledger {
             self.meta.turns.insert(priority, next);
         }
         shares
-    }
-
-    /// Runs of one pull share a namespace, since a worker serves one: its room is theirs together.
-    fn namespace_room_of(&self, candidates: &[Candidate]) -> u64 {
-        let first = candidates.first().and_then(|c| self.runs.get(&c.run));
-        first.map_or(0, |run| self.namespace_room(&run.head.namespace))
     }
 }

@@ -110,8 +110,8 @@ pub struct SlotOffer {
     pub ineligible: String,
 }
 
-/// Why a slot can take no row of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a slot can take no row of a run, from the worst fit to the closest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Misfit {
     /// The slot takes no work at all.
     Ineligible,

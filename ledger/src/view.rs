@@ -3,8 +3,10 @@
 //! *Invariant:* reading changes nothing, and takes time in proportion to what it returns.
 
 use crate::command::{HeldRows, PartDecl};
-use crate::id::{Attempt, RunNo, SegmentNo, SessionId};
+use crate::grant::Grant;
+use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
 use crate::ledger::Ledger;
+use crate::limits;
 use crate::reply::SegmentRef;
 use crate::rows::Rows;
 use crate::run::Run;
@@ -94,7 +96,37 @@ pub struct WorkerView {
     pub versions: BTreeMap<String, String>,
 }
 
+/// The rows of a run that are neither fresh nor decided: who has them, or what they wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlightView {
+    /// Came back, and are granted before fresh rows.
+    pub returned: Rows,
+    /// Attempts that hold rows, and the slots that they were granted to.
+    pub live: Vec<(SlotRef, HeldRows)>,
+    /// Attempts whose lease has ended, with the returned rows of which a late result is accepted.
+    pub lapsed: Vec<(SlotRef, HeldRows)>,
+    /// Rows that wait after a failure, and until when.
+    pub waiting: Vec<(u64, LedgerMs)>,
+}
+
 impl Ledger {
+    /// Who has which rows of a run. For inspection; takes time in proportion to what it returns.
+    pub fn flight_view(&self, no: RunNo) -> Option<FlightView> {
+        let run = self.runs.get(&no)?;
+        let held = |grants: &BTreeMap<Attempt, Grant>| {
+            let rows = |(&attempt, g): (&Attempt, &Grant)| {
+                (g.slot, HeldRows { run: no, attempt, rows: g.rows.clone() })
+            };
+            grants.iter().map(rows).collect()
+        };
+        Some(FlightView {
+            returned: run.flight.returned.clone(),
+            live: held(&run.flight.grants),
+            lapsed: held(&run.flight.lapsed),
+            waiting: run.troubles.iter().filter_map(|(r, t)| Some((*r, t.not_before?))).collect(),
+        })
+    }
+
     /// The run of that name.
     pub fn find_run(&self, namespace: &str, name: &str) -> Option<RunNo> {
         self.run_names.get(&(namespace.to_owned(), name.to_owned())).copied()
@@ -211,7 +243,7 @@ impl Ledger {
 
     /// Whether proposing this pull would get an answer: rows, those that it got before, or the
     /// news that its session is gone.
-    pub fn answers_pull(&self, slot: crate::id::SlotRef, seq: u64) -> bool {
+    pub fn answers_pull(&self, slot: SlotRef, seq: u64) -> bool {
         match self.workers.get(&slot.session).map(|w| w.slots.get(slot.slot.0 as usize)) {
             Some(Some(pulls)) => pulls.last_pull >= seq || self.has_work_for(slot),
             Some(None) | None => true,
@@ -245,10 +277,12 @@ impl Ledger {
     }
 
     /// Whether a pull of this slot would get anything. What the leader asks before it proposes.
-    pub fn has_work_for(&self, slot: crate::id::SlotRef) -> bool {
+    pub fn has_work_for(&self, slot: SlotRef) -> bool {
         let Some(worker) = self.workers.get(&slot.session) else { return false };
         let Some(pulls) = worker.slots.get(slot.slot.0 as usize) else { return false };
         worker.state == WorkerState::Ready
+            && pulls.rows_held < u64::from(limits::SLOT_ROWS_MAX)
+            && self.namespace_room(&worker.namespace) > 0
             && self.active.iter().any(|(_, no)| {
                 let run = &self.runs[no];
                 run.head.namespace == worker.namespace
@@ -263,33 +297,46 @@ impl Ledger {
         if run.head.state != RunState::Running || !run.has_pending() {
             return String::new();
         }
-        let mut misfits = BTreeSet::new();
+        // What the slots that come closest lack: to say that no slot has the model is wrong as soon
+        // as one has it and lacks a label.
+        let mut closest = None;
         let mut reasons = BTreeSet::new();
         for (worker, _, slot) in self.slots() {
             if worker.namespace != run.head.namespace {
                 continue;
             }
-            match slot.offer.fits(&run.head.spec, &worker.stores) {
+            let misfit = match slot.offer.fits(&run.head.spec, &worker.stores) {
                 Ok(()) => return String::new(),
                 Err(Misfit::Ineligible) => {
                     reasons.insert(format!("{}: {}", worker.name, slot.offer.ineligible));
+                    continue;
                 }
-                Err(Misfit::Engine) => {
-                    misfits.insert(format!("no slot offers model {}", run.head.spec.engine.model));
-                }
-                Err(Misfit::Selector) => {
-                    misfits.insert(format!("no slot has labels {:?}", run.head.spec.selector));
-                }
-                Err(Misfit::Store) => {
-                    misfits.insert(format!("no worker can use store {}", run.head.spec.store_url));
-                }
-            }
+                Err(misfit) => misfit,
+            };
+            closest = closest.max(Some(misfit));
         }
-        let all: Vec<String> = misfits.into_iter().chain(reasons.into_iter().take(3)).collect();
+        let lacks = closest.map(|misfit| lack(misfit, &run.head.spec));
+        let all: Vec<String> = lacks.into_iter().chain(reasons.into_iter().take(3)).collect();
         match all.is_empty() {
             true => format!("no worker is registered in namespace {}", run.head.namespace),
             false => all.join("; "),
         }
+    }
+}
+
+/// What no slot has of what a run asks for.
+fn lack(misfit: Misfit, spec: &RunSpec) -> String {
+    let model = &spec.engine.model;
+    match misfit {
+        Misfit::Ineligible => String::new(),
+        Misfit::Engine if spec.engine.task.is_empty() => format!("no slot offers model {model}"),
+        Misfit::Engine => format!("no slot offers model {model} for task {}", spec.engine.task),
+        Misfit::Selector => {
+            let labels: Vec<String> =
+                spec.selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            format!("no slot that offers model {model} has labels {}", labels.join(","))
+        }
+        Misfit::Store => format!("no worker that fits can use store {}", spec.store_url),
     }
 }
 

@@ -49,8 +49,17 @@ pub(crate) struct Worker {
     pub(crate) instance: u64,
     pub(crate) address: String,
     pub(crate) state: WorkerState,
+    /// Asked to take no more work. Outlives suspicion; a new process begins anew.
+    pub(crate) draining: bool,
     pub(crate) slots: Vec<Slot>,
     pub(crate) stores: Vec<String>,
     pub(crate) versions: BTreeMap<String, String>,
     pub(crate) since_wall_ms: u64,
+}
+
+impl Worker {
+    /// Where a worker stands that is heard.
+    pub(crate) fn state_when_heard(&self) -> WorkerState {
+        if self.draining { WorkerState::Draining } else { WorkerState::Ready }
+    }
 }

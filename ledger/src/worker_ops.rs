@@ -93,7 +93,8 @@ impl Ledger {
             let same_process = worker.instance == registration.instance;
             worker.instance = registration.instance;
             worker.address = registration.address;
-            worker.state = WorkerState::Ready;
+            worker.draining &= same_process;
+            worker.state = worker.state_when_heard();
             worker.stores = registration.stores;
             worker.versions = registration.versions;
             worker.slots.resize_with(registration.slots.len(), Slot::default);
@@ -105,6 +106,7 @@ impl Ledger {
             }
         }
         self.dirty.workers.insert(session);
+        self.forget_lost_grants(session);
         Reply::Registered { session, resumed: true, dropped }
     }
 
@@ -122,7 +124,7 @@ impl Ledger {
         started: &[HeldRows],
         grace_ms: u64,
     ) -> Result<Reply, Rejection> {
-        let until = LedgerMs(self.meta.clock.0 + grace_ms);
+        let until = LedgerMs(self.meta.clock.0.saturating_add(grace_ms));
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
         if matches!(worker.state, WorkerState::Suspect { .. }) {
             return Ok(Reply::Ok);
@@ -149,16 +151,20 @@ impl Ledger {
     pub(crate) fn unsuspect(&mut self, session: SessionId) -> Result<Reply, Rejection> {
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
         if matches!(worker.state, WorkerState::Suspect { .. }) {
-            worker.state = WorkerState::Ready;
+            worker.state = worker.state_when_heard();
             self.dirty.workers.insert(session);
             self.adopt_lapsed(session);
+            self.forget_lost_grants(session);
         }
         Ok(Reply::Ok)
     }
 
     pub(crate) fn drain(&mut self, session: SessionId) -> Result<Reply, Rejection> {
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
-        worker.state = WorkerState::Draining;
+        worker.draining = true;
+        if worker.state == WorkerState::Ready {
+            worker.state = WorkerState::Draining; // A suspect one stays so, or it never ended.
+        }
         self.dirty.workers.insert(session);
         Ok(Reply::Ok)
     }
@@ -198,6 +204,30 @@ impl Ledger {
         }
     }
 
+    /// After a silence or a resumption the answer to a slot's last pull may name rows that it has
+    /// lost. A repeat of that pull gets what is left of it, or, when nothing is, new rows.
+    fn forget_lost_grants(&mut self, session: SessionId) {
+        let Some(worker) = self.workers.get_mut(&session) else { return };
+        for slot in &mut worker.slots {
+            let runs = &self.runs;
+            let had_any = !slot.last_grant.is_empty();
+            slot.last_grant.retain_mut(|granted| {
+                let HeldRows { run, attempt, rows } = &mut granted.held;
+                let Some(run) = runs.get(run) else { return false };
+                let live = run.flight.grants.get(attempt);
+                let kept = live.map(|g| rows.partition(&g.rows).0).unwrap_or_default();
+                if kept != *rows {
+                    granted.segments = run.segments_of(&kept);
+                    *rows = kept;
+                }
+                !rows.is_empty()
+            });
+            if had_any && slot.last_grant.is_empty() {
+                slot.last_pull -= 1; // A pull that was answered has a seq of 1 at least.
+            }
+        }
+    }
+
     fn revive(&mut self, no: RunNo, attempt: Attempt) {
         let Some(run) = self.runs.get_mut(&no).filter(|r| !r.ended()) else { return };
         let Some(grant) = run.flight.lapsed.remove(&attempt) else { return };
@@ -227,13 +257,13 @@ impl Ledger {
         let mut rows = held.rows.clone();
         if let Some(run) = self.runs.get(&held.run) {
             let flight = &run.flight;
-            for grant in [flight.grants.get(&held.attempt), flight.lapsed.get(&held.attempt)] {
-                if let Some(grant) = grant {
-                    rows.subtract(&grant.rows);
-                }
+            let (live, lapsed) =
+                (flight.grants.get(&held.attempt), flight.lapsed.get(&held.attempt));
+            for grant in live.into_iter().chain(lapsed) {
+                rows.subtract(&grant.rows);
             }
         }
-        (!rows.is_empty()).then(|| HeldRows { run: held.run, attempt: held.attempt, rows })
+        (!rows.is_empty()).then_some(HeldRows { run: held.run, attempt: held.attempt, rows })
     }
 
     /// The slots of a worker, for invariants and views.
@@ -253,6 +283,7 @@ fn new_worker(id: SessionId, registration: Registration, wall_ms: u64) -> Worker
         instance: registration.instance,
         address: registration.address,
         state: WorkerState::Ready,
+        draining: false,
         slots: slots.map(|offer| Slot { offer, ..Slot::default() }).collect(),
         stores: registration.stores,
         versions: registration.versions,

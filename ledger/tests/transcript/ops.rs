@@ -1,0 +1,235 @@
+//! From a line of input to an operation.
+
+use crate::args::{self, Args, Parsed};
+use crate::world::World;
+use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use rollout_ledger::{
+    BlobRef, EngineSpec, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration, RequestId,
+    RunAction, RunSpec, SegmentDecl, SlotOffer,
+};
+
+pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
+    // Example: request client=c1 seq=1 ack=0 create name=chat
+    let (request, line) = match line.strip_prefix("request ") {
+        Some(rest) => {
+            let mut words = rest.splitn(4, ' ');
+            let head: Vec<&str> = words.by_ref().take(3).collect();
+            let mut args = Args::parse(&format!("request {}", head.join(" ")))?;
+            let session = world.client(&args.text("client")?)?;
+            let id = RequestId {
+                session,
+                seq: args.number("seq", 0)?,
+                ack_upto: args.number("ack", 0)?,
+            };
+            args.finish()?;
+            (Some(id), words.next().unwrap_or_default())
+        }
+        None => (None, line),
+    };
+    let mut args = Args::parse(line)?;
+    let kind = kind(world, &mut args)?;
+    args.finish()?;
+    Ok(Op { request, kind })
+}
+
+fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
+    let name = args.name.clone();
+    Ok(match name.as_str() {
+        // Example: namespace name=team-a cap=100
+        "namespace" => OpKind::SetNamespace {
+            name: args.text("name")?,
+            running_rows_max: args.number("cap", 0)?,
+        },
+        // Example: client name=c1
+        "client" => OpKind::OpenClient { name: args.text("name")? },
+        "create" => create(args)?,
+        "segments" => segments(world, args)?,
+        "close" => close(world, args)?,
+        // Example: pause run=chat reason="the store is full"
+        "pause" => control(world, args, RunAction::Pause)?,
+        "resume" => control(world, args, RunAction::Resume)?,
+        "cancel" => control(world, args, RunAction::Cancel)?,
+        "register" => register(world, args)?,
+        // Example: deregister worker=w1
+        "deregister" => OpKind::Deregister { session: session(world, args)? },
+        // Example: suspect worker=w1 started=chat:6.0:0-1 grace=60000
+        "suspect" => OpKind::Suspect {
+            session: session(world, args)?,
+            started: held(world, &args.text_or("started", ""))?,
+            grace_ms: args.number("grace", 60_000)?,
+        },
+        "unsuspect" => OpKind::Unsuspect { session: session(world, args)? },
+        "drain" => OpKind::Drain { session: session(world, args)? },
+        // Example: claim worker=w1 slot=0 seq=1 max=4
+        "claim" => OpKind::Claim {
+            slot: slot(world, args)?,
+            seq: args.number("seq", 0)?,
+            rows_max: args.number("max", 4)?,
+        },
+        "complete" => complete(world, args)?,
+        // Example: fail worker=w1 held=chat:6.0:2 class=transient code=timeout
+        "fail" => {
+            let slot = slot(world, args)?;
+            let [held]: [HeldRows; 1] = held(world, &args.text("held")?)?
+                .try_into()
+                .map_err(|_| "a failure speaks of one set".to_owned())?;
+            let class = class(&args.text("class")?)?;
+            let (code, message) = (args.text_or("code", "e"), args.text_or("message", ""));
+            OpKind::Fail { slot, held, class, code, message }
+        }
+        // Example: nack worker=w1 held=chat:6.0:0-1;chat:7.0:4
+        "nack" => {
+            OpKind::Nack { slot: slot(world, args)?, held: held(world, &args.text("held")?)? }
+        }
+        other => return Err(format!("no such command: {other}")),
+    })
+}
+
+// Example: create name=chat model=m priority=3 weight=2 cap=10 timeout=1000 failures=5 attempts=3
+fn create(args: &mut Args) -> Parsed<OpKind> {
+    let spec = RunSpec {
+        engine: EngineSpec {
+            model: args.text_or("model", "m"),
+            task: args.text_or("task", "generate"),
+            ..EngineSpec::default()
+        },
+        selector: args.labels("selector")?,
+        priority: args.number("priority", 5)?,
+        weight: args.number("weight", 1)?,
+        running_rows_max: args.number("cap", 0)?,
+        attempt_timeout_ms: args.number("timeout", 0)?,
+        failures_max: args.number("failures", 100)?,
+        attempts_max: args.number("attempts", 3)?,
+        store_url: args.text_or("store", ""),
+        ..RunSpec::default()
+    };
+    let (namespace, name) = (args.text_or("namespace", "default"), args.text("name")?);
+    Ok(OpKind::CreateRun { namespace, name, spec: Box::new(spec) })
+}
+
+// Example: segments run=chat rows=4,4,2 from=0 blob=other
+fn segments(world: &World, args: &mut Args) -> Parsed<OpKind> {
+    let run = run(world, &args.text("run")?)?;
+    let from: u32 = args.number("from", world.ledger.run_view(run).map_or(0, |r| r.segments))?;
+    let label = args.text_or("blob", "segment");
+    let mut segments = Vec::new();
+    for (i, rows) in args.list("rows").iter().enumerate() {
+        let number = SegmentNo(from + i as u32);
+        let rows = rows.parse().map_err(|_| format!("{rows} is no count"))?;
+        segments.push(SegmentDecl { number, rows, blob: blob(&format!("{label}{number}")) });
+    }
+    Ok(OpKind::AddSegments { run, segments })
+}
+
+// Example: close run=chat rows=10 digest=wrong
+fn close(world: &World, args: &mut Args) -> Parsed<OpKind> {
+    let run = run(world, &args.text("run")?)?;
+    let view = world.ledger.run_view(run);
+    let mut digest = blake3::Hasher::new();
+    for number in 0..view.as_ref().map_or(0, |v| v.segments) {
+        let segment = world.ledger.segment_view(run, SegmentNo(number)).ok_or("no segment")?;
+        digest.update(&segment.segment.blob.digest);
+    }
+    digest.update(args.text_or("digest", "").as_bytes());
+    let rows = args.number("rows", view.map_or(0, |v| v.rows))?;
+    Ok(OpKind::CloseInput { run, rows, digest: *digest.finalize().as_bytes() })
+}
+
+fn control(world: &World, args: &mut Args, action: RunAction) -> Parsed<OpKind> {
+    let run = run(world, &args.text("run")?)?;
+    Ok(OpKind::ControlRun { run, action, reason: args.text_or("reason", "") })
+}
+
+// Example: register worker=w1 slots=2 models=m labels=gpu:h100 instance=7 alive resume
+//          held=chat:6.0:0-1
+fn register(world: &World, args: &mut Args) -> Parsed<OpKind> {
+    let name = args.text("worker")?;
+    let offer = SlotOffer {
+        models: args.text_or("models", "m").split(',').map(str::to_owned).collect(),
+        labels: args.labels("labels")?,
+        ineligible: args.text_or("ineligible", ""),
+        engine: "mock".into(),
+        ..SlotOffer::default()
+    };
+    let slots: usize = args.number("slots", 1)?;
+    let resume = match args.get("resume") {
+        Some(text) if text.is_empty() => Some(world.session(&name)?),
+        Some(text) => Some(SessionId(args::stamp(&text)?)),
+        None => None,
+    };
+    Ok(OpKind::Register(Box::new(Registration {
+        namespace: args.text_or("namespace", "default"),
+        address: args.text_or("address", &format!("{name}.example")),
+        name,
+        instance: args.number("instance", 1)?,
+        resume,
+        holder_alive: args.flag("alive"),
+        slots: vec![offer; slots],
+        held: held(world, &args.text_or("held", ""))?,
+        stores: args.list("stores"),
+        ..Registration::default()
+    })))
+}
+
+// Example: complete worker=w1 run=chat sets=6.0:0-1;7.0:4 part=p1 in=10 out=20
+fn complete(world: &World, args: &mut Args) -> Parsed<OpKind> {
+    let (slot, name) = (slot(world, args)?, args.text("run")?);
+    let sets = args.text("sets")?;
+    let sets: Vec<String> = sets.split(';').map(|s| format!("{name}:{s}")).collect();
+    let part = PartDecl {
+        blob: blob(&args.text("part")?),
+        tokens_in: args.number("in", 0)?,
+        tokens_out: args.number("out", 0)?,
+    };
+    let (run, sets) = (run(world, &name)?, held(world, &sets.join(";"))?);
+    Ok(OpKind::Complete { slot, run, part, sets })
+}
+
+pub(crate) fn blob(label: &str) -> BlobRef {
+    BlobRef { digest: *blake3::hash(label.as_bytes()).as_bytes(), bytes: label.len() as u32 }
+}
+
+fn class(text: &str) -> Parsed<FailureClass> {
+    Ok(match text {
+        "invalid" => FailureClass::InvalidRow,
+        "transient" => FailureClass::Transient,
+        "oom" => FailureClass::OutOfMemory,
+        "died" => FailureClass::EngineDied,
+        "input" => FailureClass::InputUnreadable,
+        "store" => FailureClass::StoreRefused,
+        other => return Err(format!("no such class: {other}")),
+    })
+}
+
+/// `namespace/name`, `name`, or the number of a run that need not exist.
+pub(crate) fn run(world: &World, text: &str) -> Parsed<RunNo> {
+    let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
+    let number = || text.parse().map(RunNo).map_err(|_| format!("no run {text}"));
+    world.ledger.find_run(namespace, name).map_or_else(number, Ok)
+}
+
+fn session(world: &World, args: &mut Args) -> Parsed<SessionId> {
+    match args.get("session") {
+        Some(text) => Ok(SessionId(args::stamp(&text)?)),
+        None => world.session(&args.text("worker")?),
+    }
+}
+
+pub(crate) fn slot(world: &World, args: &mut Args) -> Parsed<SlotRef> {
+    let slot = SlotNo(args.number("slot", 0)?);
+    Ok(SlotRef { session: session(world, args)?, slot })
+}
+
+fn held(world: &World, text: &str) -> Parsed<Vec<HeldRows>> {
+    let sets = text.split(';').filter(|t| !t.is_empty());
+    sets.map(|set| {
+        let words: Vec<&str> = set.split(':').collect();
+        let [name, attempt, rows] = words[..] else { return Err(format!("{set} is no set")) };
+        Ok(HeldRows {
+            run: run(world, name)?,
+            attempt: Attempt(args::stamp(attempt)?),
+            rows: args::rows(rows)?,
+        })
+    })
+    .collect()
+}

@@ -1,0 +1,135 @@
+//! Replies and states as a story shows them.
+
+use rollout_ledger::id::{RunNo, SegmentNo, SlotRef};
+use rollout_ledger::view::{RunState, WorkerState};
+use rollout_ledger::{GrantedRows, HeldRows, Ledger, Reply, Rows};
+use std::fmt::Write;
+
+pub(crate) fn reply(reply: &Reply) -> String {
+    match reply {
+        Reply::Ok => "ok".into(),
+        Reply::Rejected(why) => format!("rejected: {why}"),
+        Reply::ClientOpened { session } => format!("client {session}"),
+        Reply::Run { run, created, segments, rows, input_closed } => {
+            let made = if *created { "created" } else { "there" };
+            let open = if *input_closed { "closed" } else { "open" };
+            format!("run {run} {made}: {rows} rows in {segments} segments, {open}")
+        }
+        Reply::Registered { session, resumed, dropped } => {
+            let how = if *resumed { "resumed" } else { "registered" };
+            let dropped: Vec<String> = dropped.iter().map(held).collect();
+            match dropped.is_empty() {
+                true => format!("{how} {session}"),
+                false => format!("{how} {session}, dropped {}", dropped.join("; ")),
+            }
+        }
+        Reply::Granted(grants) if grants.is_empty() => "granted nothing".into(),
+        Reply::Granted(grants) => {
+            let grants: Vec<String> = grants.iter().map(granted).collect();
+            format!("granted {}", grants.join("; "))
+        }
+        Reply::Taken { refused } if refused.is_empty() => "taken".into(),
+        Reply::Taken { refused } => {
+            let refused = refused
+                .iter()
+                .map(|r| format!("run {} attempt {} rows {}: {}", r.run, r.attempt, r.rows, r.why));
+            format!("taken but for {}", refused.collect::<Vec<_>>().join("; "))
+        }
+        Reply::EpochOpened { at } => format!("open from {at}"),
+    }
+}
+
+fn held(held: &HeldRows) -> String {
+    format!("run {} attempt {} rows {}", held.run, held.attempt, held.rows)
+}
+
+fn granted(granted: &GrantedRows) -> String {
+    let numbers: Vec<String> = granted.segments.iter().map(|s| s.number.to_string()).collect();
+    format!("{} (segment {})", held(&granted.held), numbers.join(","))
+}
+
+/// Everything that a story may want to see, but for what is empty.
+pub(crate) fn state(ledger: &Ledger) -> String {
+    let mut out = format!("clock {} epoch {}\n", ledger.clock(), ledger.epoch());
+    for view in ledger.run_views("") {
+        run(&mut out, ledger, view.run);
+    }
+    for session in ledger.worker_sessions() {
+        let Some(view) = ledger.worker_view(session) else { continue };
+        let state = match view.state {
+            WorkerState::Ready => "ready".into(),
+            WorkerState::Draining => "draining".into(),
+            WorkerState::Suspect { until, .. } => format!("suspect until {until}"),
+        };
+        let slots: Vec<String> = view
+            .slots
+            .iter()
+            .map(|s| format!("holds {} did {}", s.rows_held, s.rows_done))
+            .collect();
+        let _ = writeln!(out, "worker {} {session} {state}: {}", view.name, slots.join("; "));
+    }
+    out
+}
+
+fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
+    let (Some(view), Some(flight)) = (ledger.run_view(no), ledger.flight_view(no)) else { return };
+    let state = match view.state {
+        RunState::Running => "running",
+        RunState::Paused => "paused",
+        RunState::Cancelled => "cancelled",
+        RunState::Finished => "finished",
+    };
+    let c = view.counts;
+    let _ = writeln!(
+        out,
+        "run {no} {}/{} {state}: rows {} pending {} running {} waiting {} done {} failed {}",
+        view.namespace, view.name, view.rows, view.pending, c.running, c.waiting, c.done, c.failed
+    );
+    if !view.reason.is_empty() {
+        let _ = writeln!(out, "  reason: {}", view.reason);
+    }
+    if !flight.returned.is_empty() {
+        let _ = writeln!(out, "  returned {}", flight.returned);
+    }
+    for (what, grants) in [("live", &flight.live), ("lapsed", &flight.lapsed)] {
+        for (SlotRef { session, slot }, held) in grants {
+            let name = ledger.worker_name(*session).map_or("gone", |n| n.1);
+            let _ = writeln!(out, "  {what} {} at {name}/{slot}: {}", held.attempt, held.rows);
+        }
+    }
+    for (row, until) in &flight.waiting {
+        let _ = writeln!(out, "  waiting {row} until {until}");
+    }
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for number in 0..view.segments {
+        let Some(segment) = ledger.segment_view(no, SegmentNo(number)) else { continue };
+        let rows = segment.segment.first_row..;
+        let results = rows.zip(&segment.results);
+        done.extend(results.filter(|r| r.1.is_some()).map(|r| (r.0, 1)));
+        failed.extend(segment.failures.iter().map(|f| (f.0, 1)));
+    }
+    for (what, ranges) in [("done", done), ("failed", failed)] {
+        let rows = Rows::from_ranges(ranges).unwrap_or_default();
+        if !rows.is_empty() {
+            let _ = writeln!(out, "  {what} {rows}");
+        }
+    }
+}
+
+/// The rows that failed for good with their histories.
+pub(crate) fn failures(ledger: &Ledger, no: RunNo) -> String {
+    let mut out = String::new();
+    for (row, trouble) in ledger.failures(no, 100) {
+        let _ = writeln!(out, "row {row}: {} strikes", trouble.strikes);
+        for t in &trouble.history {
+            let text = if t.message.is_empty() { "" } else { " " };
+            let (class, message) = (t.class, &t.message);
+            let _ = writeln!(
+                out,
+                "  {} at {}: {class:?} {}{text}{message}",
+                t.attempt, t.worker, t.code
+            );
+        }
+    }
+    if out.is_empty() { "none".into() } else { out }
+}

@@ -1,0 +1,183 @@
+//! Two ledgers that apply the same entries, the image that one of them drains into, and the names
+//! by which a story calls things.
+
+use crate::args::{self, Args, Parsed};
+use crate::{ops, show};
+use rollout_ledger::id::{CoordEpoch, LedgerMs, SessionId};
+use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, digest_records};
+use std::collections::BTreeMap;
+
+pub(crate) struct World {
+    pub(crate) ledger: Ledger,
+    twin: Ledger,
+    image: BTreeMap<Vec<u8>, Vec<u8>>,
+    index: u64,
+    term: u64,
+    epoch: u64,
+    clock: u64,
+    workers: BTreeMap<String, SessionId>,
+    clients: BTreeMap<String, SessionId>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self {
+            ledger: Ledger::new([7; 16]),
+            twin: Ledger::new([7; 16]),
+            image: BTreeMap::new(),
+            index: 0,
+            term: 0,
+            epoch: 0,
+            clock: 0,
+            workers: BTreeMap::new(),
+            clients: BTreeMap::new(),
+        }
+    }
+
+    /// Does what a block of input says: a directive alone on its line, or operations that share
+    /// one log entry.
+    pub(crate) fn block(&mut self, input: &[&str]) -> Parsed<String> {
+        let (&first, rest) = input.split_first().ok_or("nothing before ----")?;
+        let mut args = Args::parse(first)?;
+        let answer = match args.name.as_str() {
+            // Example: entry epoch=1 term=2 at=5000, before operations: an envelope that is off.
+            "entry" => {
+                let epoch = args.number("epoch", self.epoch)?;
+                let term = args.number("term", self.term)?;
+                let at = args.number("at", self.clock)?;
+                args.finish()?;
+                return self.operations(epoch, term, at, rest);
+            }
+            // Example: open-epoch term=2
+            "open-epoch" => {
+                self.term = args.number("term", self.term + 1)?;
+                self.epoch = self.term;
+                self.apply(self.epoch, self.term, self.clock, Body::OpenEpoch)
+            }
+            // Example: tick at=1000
+            "tick" => {
+                self.clock = args.number("at", self.clock)?;
+                self.apply(self.epoch, self.term, self.clock, Body::Tick)
+            }
+            // Example: version to=2
+            "version" => {
+                let body = Body::SetVersion(args.number("to", 1)?);
+                self.apply(self.epoch, self.term, self.clock, body)
+            }
+            "state" => show::state(&self.ledger),
+            "image" => self.reload()?,
+            // Example: deadline
+            "deadline" => match self.ledger.next_deadline() {
+                Some(at) => format!("at {at}"),
+                None => "none".into(),
+            },
+            // Example: blocked run=chat
+            "blocked" => match self.ledger.blocked(ops::run(self, &args.text("run")?)?) {
+                text if text.is_empty() => "not blocked".into(),
+                text => text,
+            },
+            // Example: failures run=chat
+            "failures" => show::failures(&self.ledger, ops::run(self, &args.text("run")?)?),
+            // Example: work worker=w1 slot=0
+            "work" => match self.ledger.has_work_for(ops::slot(self, &mut args)?) {
+                true => "there is work".into(),
+                false => "there is none".into(),
+            },
+            _ => return self.operations(self.epoch, self.term, self.clock, input),
+        };
+        args.finish()?;
+        Ok(answer)
+    }
+
+    pub(crate) fn session(&self, worker: &str) -> Parsed<SessionId> {
+        self.workers.get(worker).copied().ok_or_else(|| format!("no worker {worker}"))
+    }
+
+    pub(crate) fn client(&self, name: &str) -> Parsed<SessionId> {
+        match self.clients.get(name) {
+            Some(session) => Ok(*session),
+            None => args::stamp(name).map(SessionId),
+        }
+    }
+
+    fn operations(&mut self, epoch: u64, term: u64, at: u64, lines: &[&str]) -> Parsed<String> {
+        // A line may name what a line before it makes, so each is read against the ledger as the
+        // lines before would leave it.
+        let before = self.ledger.clone();
+        let mut ops: Vec<Op> = Vec::new();
+        for line in lines {
+            ops.push(ops::op(self, line)?);
+            self.ledger = before.clone();
+            let entry = EntryId { index: self.index + 1, term };
+            let body = Body::Ops(ops.clone());
+            let command = command(epoch, at, body);
+            let replies = self.ledger.apply(entry, &command.encode()).expect("known");
+            self.remember(&command.body, &replies);
+        }
+        self.ledger = before;
+        Ok(self.apply(epoch, term, at, Body::Ops(ops)))
+    }
+
+    fn apply(&mut self, epoch: u64, term: u64, at: u64, body: Body) -> String {
+        self.index += 1;
+        let entry = EntryId { index: self.index, term };
+        let command = command(epoch, at, body);
+        let bytes = command.encode();
+        assert_eq!(Command::decode(&bytes).as_ref(), Some(&command), "encoding loses nothing");
+        let replies = self.ledger.apply(entry, &bytes).expect("known");
+        let again = self.twin.apply(entry, &bytes).expect("known");
+        assert_eq!(replies, again, "the twin answers the same");
+        self.check();
+        self.remember(&command.body, &replies);
+        let lines: Vec<String> = replies.iter().map(show::reply).collect();
+        lines.join("\n")
+    }
+
+    fn check(&self) {
+        for ledger in [&self.ledger, &self.twin] {
+            ledger.check_invariants().unwrap_or_else(|broken| {
+                panic!("after entry {}: {broken}\n{}", self.index, show::state(ledger))
+            });
+        }
+        assert_eq!(self.ledger.chain(), self.twin.chain(), "the chains part");
+        assert_eq!(self.ledger.state_digest(), self.twin.state_digest(), "the states part");
+    }
+
+    fn remember(&mut self, body: &Body, replies: &[Reply]) {
+        use rollout_ledger::OpKind::{OpenClient, Register};
+        let Body::Ops(ops) = body else { return };
+        for (op, reply) in ops.iter().zip(replies) {
+            match (&op.kind, reply) {
+                (Register(r), Reply::Registered { session, .. }) => {
+                    self.workers.insert(r.name.clone(), *session);
+                }
+                (OpenClient { name }, Reply::ClientOpened { session }) => {
+                    self.clients.insert(name.clone(), *session);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Writes what changed into the image and goes on with a twin that is loaded from it.
+    fn reload(&mut self) -> Parsed<String> {
+        let delta = self.ledger.drain_dirty();
+        let changed = delta.puts.len();
+        self.image.extend(delta.puts);
+        for key in delta.deletes {
+            self.image.remove(&key);
+        }
+        for prefix in delta.delete_prefixes {
+            self.image.retain(|key, _| !key.starts_with(&prefix));
+        }
+        self.twin = Ledger::load(self.image.clone()).map_err(|e| e.to_string())?;
+        assert_eq!(digest_records(&self.image), self.ledger.state_digest(), "the image differs");
+        self.check();
+        Ok(format!("{changed} records written, {} in all: the same state", self.image.len()))
+    }
+}
+
+fn command(epoch: u64, at: u64, body: Body) -> Command {
+    let wall_ms = 1_700_000_000_000 + at;
+    Command { epoch: CoordEpoch(epoch), at: LedgerMs(at), wall_ms, body }
+}

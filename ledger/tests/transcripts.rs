@@ -1,0 +1,47 @@
+//! Stories of the ledger, told in `tests/testdata/*.txt`: a command, `----`, and what it answered.
+//!
+//! After every command the invariants hold, and a second ledger that applies the same bytes (and
+//! is now and then replaced by one loaded from the image) gives the same replies, chain and state.
+//!
+//! Regenerate the answers with `ROLLOUT_REWRITE=1 cargo test -p rollout-ledger --test transcripts`
+//! and read the difference: it is the change of behaviour.
+
+#[path = "transcript/args.rs"]
+mod args;
+#[path = "transcript/ops.rs"]
+mod ops;
+#[path = "transcript/script.rs"]
+mod script;
+#[path = "transcript/show.rs"]
+mod show;
+#[path = "transcript/world.rs"]
+mod world;
+
+use std::path::{Path, PathBuf};
+
+fn stories() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata");
+    let files = std::fs::read_dir(folder).expect("the stories are there");
+    let mut files: Vec<PathBuf> = files.map(|f| f.expect("readable").path()).collect();
+    files.retain(|f| f.extension().is_some_and(|e| e == "txt"));
+    files.sort();
+    files
+}
+
+#[test]
+fn every_story_ends_as_it_is_told() {
+    let rewrite = std::env::var_os("ROLLOUT_REWRITE").is_some();
+    let stories = stories();
+    assert!(!stories.is_empty());
+    let mut failures = Vec::new();
+    for path in stories {
+        let told = std::fs::read_to_string(&path).expect("readable");
+        let happened = script::play(&told, &path.display().to_string());
+        if rewrite && told != happened {
+            std::fs::write(&path, &happened).expect("writable");
+        } else if told != happened {
+            failures.push(script::difference(&path, &told, &happened));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
