@@ -196,27 +196,31 @@ impl ConnectSettings {
         let mut config = ClientConfig::new(self.endpoints.clone(), self.security.clone());
         config.dial_map = self.dial_map.clone();
         config.timeout = self.timeout;
-        config.members_file = members_file(&self.endpoints);
+        config.members_file = self.members_file();
         config.on_wait = on_wait;
         Ok(Client::new(config)?)
+    }
+
+    /// Where the last member list seen from these seeds is kept, so that they may all have moved by the next call.
+    /// Clusters are told apart by their authority, so without one, or without a cache directory, nothing is kept.
+    fn members_file(&self) -> Option<PathBuf> {
+        let Security::Mtls(files) = &self.security else { return None };
+        let authority = std::fs::read(&files.ca).ok()?;
+        let cache = match std::env::var_os("XDG_CACHE_HOME") {
+            Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
+            _ => Path::new(&std::env::var_os("HOME")?).join(".cache"),
+        };
+        let mut seeds = self.endpoints.clone();
+        seeds.sort_unstable();
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(seeds.join("\n").as_bytes()).update(b"\n").update(&authority);
+        let digest = hasher.finalize().to_hex();
+        Some(cache.join("rollout").join(format!("members-{}", &digest[..16])))
     }
 }
 
 fn first_filled(lists: [&Vec<String>; 2]) -> Option<Vec<String>> {
     lists.into_iter().find(|list| !list.is_empty()).cloned()
-}
-
-/// Where the last member list seen from these seeds is kept, so that they may all have moved by the next call.
-/// None where the host names no cache directory.
-fn members_file(endpoints: &[String]) -> Option<PathBuf> {
-    let cache = match std::env::var_os("XDG_CACHE_HOME") {
-        Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
-        _ => Path::new(&std::env::var_os("HOME")?).join(".cache"),
-    };
-    let mut seeds = endpoints.to_vec();
-    seeds.sort_unstable();
-    let digest = blake3::hash(seeds.join("\n").as_bytes()).to_hex();
-    Some(cache.join("rollout").join(format!("members-{}", &digest[..16])))
 }
 
 #[cfg(test)]

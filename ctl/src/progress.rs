@@ -38,6 +38,7 @@ impl Progress {
     pub fn new(quiet: bool) -> Self {
         let bar = (!quiet && console_is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+            bar.set_style(style());
             bar.enable_steady_tick(Duration::from_millis(250));
             bar
         });
@@ -102,7 +103,6 @@ impl Progress {
 
     fn show(&self, position: u64, length: u64, text: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_style(style());
             bar.set_length(length.max(1));
             bar.set_position(position);
             bar.set_message(text.to_owned());

@@ -68,10 +68,9 @@ impl Context {
 
     /// Makes relative paths relative to `dir`.
     pub fn resolve(&mut self, dir: &Path) {
-        for file in [&mut self.ca_file, &mut self.cert_file, &mut self.key_file] {
-            if let Some(path) = file {
-                *path = dir.join(&path);
-            }
+        let files = [&mut self.ca_file, &mut self.cert_file, &mut self.key_file];
+        for path in files.into_iter().flatten() {
+            *path = dir.join(&path);
         }
     }
 

@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rollout_proto::v1;
 use rollout_storage::{BlobError, BlobStore, FormatError, Part};
@@ -15,6 +17,7 @@ use tokio::sync::OnceCell;
 
 /// Bytes of parts that are kept.
 pub const CACHE_BYTES: u64 = 256 << 20;
+const TRIES_MAX: u32 = 6;
 
 /// Why a part, or a segment, cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +45,25 @@ pub enum ObjectError {
 pub(super) fn digest_of(blob: &v1::BlobRef) -> Result<[u8; 32], ObjectError> {
     let digest = <[u8; 32]>::try_from(&blob.digest[..]);
     digest.map_err(|_| ObjectError::Digest { key: blob.key.clone() })
+}
+
+/// Reads an object, and again where that may help.
+pub(super) async fn fetch(
+    store: &BlobStore,
+    key: &str,
+    digest: &[u8; 32],
+) -> Result<Bytes, BlobError> {
+    let mut pause = Duration::from_millis(100);
+    for _ in 1..TRIES_MAX {
+        match store.get(key, digest).await {
+            Err(error) if error.retryable() => {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            outcome => return outcome,
+        }
+    }
+    store.get(key, digest).await
 }
 
 /// Parts by digest, the least recently used one is dropped first.
@@ -80,7 +102,7 @@ impl PartCache {
         let digest = digest_of(blob)?;
         let cell = self.kept.lock().touch(digest, blob.bytes, self.bytes_max);
         let part = cell.get_or_try_init(|| async {
-            let bytes = self.store.get(&blob.key, &digest).await?;
+            let bytes = fetch(&self.store, &blob.key, &digest).await?;
             self.fetched.fetch_add(1, Ordering::Relaxed);
             Part::decode(bytes)
                 .map_err(|source| ObjectError::Format { key: blob.key.clone(), source })

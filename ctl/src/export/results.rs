@@ -64,10 +64,11 @@ impl Results {
 
     async fn open(&self) -> Result<LeaderStream<v1::ReadResultsResponse>, BatchError> {
         let request = v1::ReadResultsRequest { run: self.run, first_segment: self.next };
-        let opened = self.client.with_leader_opts("read results", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::runs(channel).read_results(request).await }
-        });
+        let opened = self.client.with_leader_opts(
+            "read results",
+            CallOptions::read(),
+            |channel| async move { services::runs(channel).read_results(request).await },
+        );
         Ok(LeaderStream::new(&self.client, opened.await?))
     }
 }

@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use rollout_proto::v1;
 use rollout_storage::{BlobStore, PartRowKind, Segment};
 
-use super::parts::{ObjectError, PartCache, digest_of};
+use super::parts::{ObjectError, PartCache, digest_of, fetch};
 use super::row::{Outcome, RowFormat};
 use crate::batch::error::BatchError;
 
@@ -83,7 +83,7 @@ impl Fetch<'_> {
     ) -> Result<(Segment, [u8; 32]), BatchError> {
         let blob = listed.blob.clone().unwrap_or_default();
         let digest = digest_of(&blob).map_err(|error| self.object(error))?;
-        let bytes = self.store.get(&blob.key, &digest).await?;
+        let bytes = fetch(self.store, &blob.key, &digest).await?;
         match Segment::decode(bytes) {
             Ok(segment) => Ok((segment, digest)),
             Err(source) => Err(self.object(ObjectError::Format { key: blob.key, source })),

@@ -90,7 +90,7 @@ impl Proof<'_> {
             return Some(self.ids.item_id(&row.prompt_json, Key::Own(own)));
         }
         let first = self.ids.item_id(&row.prompt_json, Key::Occurrence(0));
-        Some(match self.occurrences.next(&first) {
+        Some(match self.occurrences.next(&first).ok()? {
             0 => first,
             number => self.ids.item_id(&row.prompt_json, Key::Occurrence(number)),
         })

@@ -83,6 +83,8 @@ pub(super) struct Assembler<'a> {
 pub(super) enum Stop {
     Io(io::Error),
     Sink,
+    /// An error after which nothing more can be said of the input.
+    Enough,
 }
 
 impl From<SinkClosed> for Stop {
@@ -140,13 +142,17 @@ impl<'a> Assembler<'a> {
         let mut item_id = row.item_id;
         match row.own_id {
             Some(hash) => self.duplicates.push(hash, parsed.file, line)?,
-            None => {
-                let number = self.occurrences.next(&item_id);
-                if number > 0 {
+            None => match self.occurrences.next(&item_id) {
+                Ok(0) => {}
+                Ok(number) => {
                     item_id = self.repeated_id(body, number).unwrap_or(item_id);
                     self.scan.repeated += 1;
                 }
-            }
+                Err(too_many) => {
+                    self.error(parsed.file, line, 1, too_many.to_string());
+                    return Err(Stop::Enough);
+                }
+            },
         }
         if self.scan.error_count > 0 {
             return Ok(());

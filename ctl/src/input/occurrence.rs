@@ -2,31 +2,60 @@
 //!
 //! Rows are told apart by 64 bits of the id that they would have as a first occurrence. Should two different rows ever
 //! share those, the second counts as a repetition: its id is another one, and still its own.
-//! Invariant: the same rows in the same order get the same numbers. Memory: 8 bytes a distinct row at a load of at
-//! most 7/8, so 9 to 19 bytes; 10^7 rows take 128 MiB; and 32 bytes for each that repeats.
-//! Absent: an order of rows with an id; they need no number.
+//! Invariant: the same rows in the same order get the same numbers, in at most 800 MiB: 8 bytes a distinct row at a
+//! load of at most 7/8 (10^7 rows take 128 MiB), at most [`DISTINCT_MAX`] rows, of which [`REPEATED_MAX`] may repeat.
+//! Absent: rows with an id of their own; they need no number, and there is no bound for them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+/// Distinct rows without an id in one input.
+pub const DISTINCT_MAX: usize = (1 << 26) / 8 * 7;
+/// Distinct rows without an id that come more than once.
+pub const REPEATED_MAX: usize = 1 << 23;
+
+/// More rows without an id than can be told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "more than {distinct_max} different rows without an \"id\", or {repeated_max} that repeat: give rows an \"id\""
+)]
+pub struct TooMany {
+    /// The bound of rows.
+    pub distinct_max: usize,
+    /// The bound of those that repeat.
+    pub repeated_max: usize,
+}
+
 /// Counts rows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Occurrences {
     /// Open addressing; 0 is an empty place.
     seen: Vec<u64>,
     len: usize,
     /// How often a fingerprint came, where more than once.
     repeated: HashMap<u64, u64, BuildHasherDefault<Fingerprint>>,
+    max: TooMany,
+}
+
+impl Default for Occurrences {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Occurrences {
     /// None seen.
     pub fn new() -> Self {
-        Self::default()
+        Self::with_bounds(DISTINCT_MAX, REPEATED_MAX)
+    }
+
+    fn with_bounds(distinct_max: usize, repeated_max: usize) -> Self {
+        let max = TooMany { distinct_max, repeated_max };
+        Self { seen: Vec::new(), len: 0, repeated: HashMap::default(), max }
     }
 
     /// How many rows with this first-occurrence id came before.
-    pub fn next(&mut self, item_id: &[u8; 32]) -> u64 {
+    pub fn next(&mut self, item_id: &[u8; 32]) -> Result<u64, TooMany> {
         let mut first = [0; 8];
         first.copy_from_slice(&item_id[..8]);
         let fingerprint = u64::from_le_bytes(first).max(1);
@@ -35,11 +64,20 @@ impl Occurrences {
         }
         if insert(&mut self.seen, fingerprint) {
             self.len += 1;
-            return 0;
+            return if self.len > self.max.distinct_max { Err(self.max) } else { Ok(0) };
         }
-        let count = self.repeated.entry(fingerprint).or_insert(0);
-        *count += 1;
-        *count
+        let full = self.repeated.len() >= self.max.repeated_max;
+        match self.repeated.get_mut(&fingerprint) {
+            Some(count) => {
+                *count += 1;
+                Ok(*count)
+            }
+            None if full => Err(self.max),
+            None => {
+                self.repeated.insert(fingerprint, 1);
+                Ok(1)
+            }
+        }
     }
 
     fn grow(&mut self) {
@@ -89,6 +127,10 @@ impl Hasher for Fingerprint {
 mod tests {
     use super::*;
 
+    fn id(value: u64) -> [u8; 32] {
+        *blake3::hash(&value.to_le_bytes()).as_bytes()
+    }
+
     #[test]
     fn equal_rows_are_numbered_in_their_order() {
         let mut occurrences = Occurrences::new();
@@ -96,11 +138,19 @@ mod tests {
         for n in 0..50_000u64 {
             let value = n * n % 30_011;
             let expected = model.entry(value).or_insert(0);
-            let id = *blake3::hash(&value.to_le_bytes()).as_bytes();
-            assert_eq!(occurrences.next(&id), *expected, "row {n}");
+            assert_eq!(occurrences.next(&id(value)), Ok(*expected), "row {n}");
             *expected += 1;
         }
-        assert_eq!(occurrences.next(&[0; 32]), 0, "an id of zeros is no empty place");
-        assert_eq!(occurrences.next(&[0; 32]), 1);
+        assert_eq!(occurrences.next(&[0; 32]), Ok(0), "an id of zeros is no empty place");
+        assert_eq!(occurrences.next(&[0; 32]), Ok(1));
+    }
+
+    #[test]
+    fn over_a_bound_is_a_refusal() {
+        let mut occurrences = Occurrences::with_bounds(3, 1);
+        assert!((0..3).all(|n| occurrences.next(&id(n)) == Ok(0)));
+        assert_eq!((occurrences.next(&id(1)), occurrences.next(&id(1))), (Ok(1), Ok(2)));
+        assert!(occurrences.next(&id(2)).is_err());
+        assert!(occurrences.next(&id(3)).unwrap_err().to_string().contains("give rows an \"id\""));
     }
 }

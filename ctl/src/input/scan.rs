@@ -163,7 +163,7 @@ pub fn scan<'a>(
 
 fn temporary(stop: Stop, options: &ScanOptions) -> ScanError {
     match stop {
-        Stop::Sink => ScanError::Stopped,
+        Stop::Sink | Stop::Enough => ScanError::Stopped,
         Stop::Io(source) => ScanError::Temporary { path: options.temp_dir.clone(), source },
     }
 }
@@ -234,7 +234,10 @@ fn put_together(
             next += 1;
             // The permit was given before the chunk was.
             let _ = permitted.try_recv();
-            assembler.take(&chunk)?;
+            match assembler.take(&chunk) {
+                Err(Stop::Enough) => return Ok(()),
+                taken => taken?,
+            }
             control.rows.store(assembler.scan.rows, Ordering::Relaxed);
             if assembler.scan.error_count >= stop_after_errors {
                 return Ok(());

@@ -82,9 +82,10 @@ pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, B
         interrupt = interrupts.next() => batch.interrupted(interrupt, &mut interrupts).await,
     };
     batch.progress.finish();
-    match &outcome {
-        Err(BatchError::Client(_)) if batch.stage() == Stage::Watching => batch.say_how_to_return(),
-        _ => {}
+    if let Err(BatchError::Client(_)) = &outcome
+        && matches!(batch.stage(), Stage::Submitting | Stage::Watching)
+    {
+        batch.say_how_to_return();
     }
     outcome
 }
@@ -245,12 +246,12 @@ impl Batch<'_> {
         self.control.stop.store(true, Ordering::Relaxed);
         self.progress.finish();
         let stage = self.stage();
-        if stage == Stage::Reading {
+        if stage == Stage::Reading && self.args.resume.is_none() {
             to_stderr("interrupted: nothing was submitted\n");
             return Err(BatchError::Interrupted);
         }
         self.say_how_to_return();
-        if interrupt == Interrupt::Terminate || stage == Stage::Writing {
+        if interrupt == Interrupt::Terminate || matches!(stage, Stage::Reading | Stage::Writing) {
             return Err(BatchError::Interrupted);
         }
         to_stderr("press Ctrl-C again within 3 seconds to cancel the run\n");
@@ -271,6 +272,7 @@ impl Batch<'_> {
         let config = shell_word(&self.args.config);
         let state = match self.stage() {
             Stage::Submitting => "may lack a part of its input; to complete it",
+            Stage::Writing => "has its results; to write them",
             _ => "goes on without this command; to come back",
         };
         to_stderr(&format!(

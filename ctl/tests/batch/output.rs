@@ -122,3 +122,16 @@ fn a_part_of_a_run_is_exported_when_that_is_asked_for() {
     assert_eq!(resumed.code, 0, "{resumed:?}");
     assert_eq!(job.lines("out/completions.jsonl").len(), 1_000);
 }
+
+#[test]
+fn without_a_terminal_progress_is_plain_lines_and_quiet_has_none() {
+    let cluster = TestCluster::start();
+    let job = Job::new(&cluster, "job", &input(50));
+    let plain = job.batch(&["--name", "plain"]);
+    assert_eq!(plain.code, 0, "{plain:?}");
+    assert!(!plain.stderr.contains('\u{1b}'), "{plain:?}");
+    assert!(plain.stderr.contains("rows/s"), "{plain:?}");
+    let quiet = job.batch(&["--name", "quiet", "--quiet"]);
+    assert_eq!(quiet.code, 0, "{quiet:?}");
+    assert!(!quiet.stderr.contains("rows/s"), "{quiet:?}");
+}
