@@ -7,9 +7,12 @@
 
 mod book;
 mod drain;
+mod eligibility;
 mod exchange;
 mod load;
 mod results;
+mod rows;
+mod sending;
 mod uplink;
 mod upload;
 
@@ -17,9 +20,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::FutureExt;
 use parking_lot::Mutex;
-use rollout_proto::v1::{self, FailureClass};
+use rollout_proto::v1;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +35,7 @@ use self::upload::{Uploaded, Uploader};
 use crate::config::PartConfig;
 use crate::engine::{Completion, Engine, EngineFailure, EngineRow};
 use crate::fence::Fence;
-use crate::held::{Held, Lease, Named, listed};
+use crate::held::{Held, Lease, Named};
 use crate::part::{OpenPart, PartId};
 
 /// Commands that may wait for a slot.
@@ -43,11 +45,6 @@ const BACKLOG_PARTS: usize = 32;
 const BACKLOG_BYTES: usize = 128 << 20;
 /// Events taken up before the slot looks at everything else again.
 const EVENTS_AT_ONCE: usize = 256;
-/// Results wait so long behind an unanswered pull, so that many go together.
-const BEHIND_PULL: Duration = Duration::from_millis(15);
-/// Failures wait so long for others.
-const FAILURES_LINGER: Duration = Duration::from_millis(20);
-const NEVER: Duration = Duration::from_secs(3600);
 
 /// What the session tells a slot.
 #[derive(Debug)]
@@ -270,214 +267,9 @@ impl Slot {
         }
     }
 
-    /// Rows that an answer grants, and the end of what it answers for.
-    async fn answer(&mut self, answer: v1::ExchangeAnswer) {
-        let Some(settled) = self.exchanges.answered(answer.seq) else {
-            tracing::debug!(slot = self.index, seq = answer.seq, "an answer to nothing");
-            return;
-        };
-        for refused in &answer.refused {
-            metrics::counter!("rollout_worker_rows_refused_total").increment(
-                refused.rows.as_ref().map_or(0, |r| r.lens.iter().map(|l| u64::from(*l)).sum()),
-            );
-            tracing::info!(
-                slot = self.index,
-                run = refused.run,
-                attempt = refused.attempt,
-                code = refused.code,
-                "rows were refused, somebody else has them"
-            );
-        }
-        self.book.lock().settle(&settled.rows);
-        for part in settled.parts {
-            self.settle_part(part).await;
-        }
-        for grant in answer.grants {
-            self.granted(grant);
-        }
-    }
-
-    fn granted(&mut self, mut grant: v1::Grant) {
-        let lease = (grant.run, grant.attempt);
-        let Some(rows) = grant.rows.as_ref().and_then(listed) else {
-            tracing::error!(
-                run = grant.run,
-                attempt = grant.attempt,
-                "an impossible grant, ignored"
-            );
-            return;
-        };
-        let new: Vec<u64> = {
-            let mut book = self.book.lock();
-            rows.into_iter().filter(|row| book.queue(lease, *row)).collect()
-        };
-        if new.is_empty() {
-            return;
-        }
-        metrics::counter!("rollout_worker_rows_granted_total").increment(new.len() as u64);
-        if self.drain.is_some() || self.ineligible.borrow().is_some() {
-            self.give_back(lease, new);
-            return;
-        }
-        grant.rows = Some(crate::held::ranges(new.into_iter()));
-        let loader = self.loader.clone();
-        self.tasks.spawn(loader.load(grant).map(Event::Loaded));
-    }
-
-    fn loaded(&mut self, loaded: Loaded) {
-        let lease = loaded.lease;
-        for row in loaded.ready {
-            // Taken away, or given back, while it was loaded?
-            if self.book.lock().is_queued(lease, row.row) {
-                self.queue.push_back(row);
-            }
-        }
-        let held = |slot: &Self, rows: Vec<u64>| -> Vec<u64> {
-            let book = slot.book.lock();
-            rows.into_iter().filter(|row| book.is_queued(lease, *row)).collect()
-        };
-        for (rows, failure) in loaded.failed {
-            let rows = held(self, rows);
-            self.fail(lease, rows, &failure);
-        }
-        let rows = held(self, loaded.give_back);
-        self.give_back(lease, rows);
-    }
-
-    fn start_rows(&mut self) {
-        while self.running.len() < self.concurrency
-            && !self.queue.is_empty()
-            && self.drain.is_none()
-            && !self.backlogged()
-            && self.fence.open()
-        {
-            let Some(row) = self.queue.pop_front() else { break };
-            let (lease, number) = ((row.run.number, row.attempt), row.row);
-            let cancel = CancellationToken::new();
-            self.book.lock().start(lease, number);
-            self.running.insert((lease, number), cancel.clone());
-            let engine = self.engine.clone();
-            self.tasks.spawn(async move {
-                let run = std::panic::AssertUnwindSafe(engine.run(row)).catch_unwind();
-                let outcome = tokio::select! {
-                    () = cancel.cancelled() => None,
-                    outcome = run => Some(outcome.unwrap_or_else(|_| {
-                        let message = "the engine panicked";
-                        Err(EngineFailure::new(FailureClass::EngineDied, "ENGINE_PANIC", message))
-                    })),
-                };
-                Event::Ran { lease, row: number, outcome }
-            });
-        }
-    }
-
-    /// Sends what may be sent now.
-    fn exchange(&mut self) {
-        let now = Instant::now();
-        if self.exchanges.has_report() {
-            self.report_since.get_or_insert(now);
-        } else {
-            self.report_since = None;
-        }
-        if self.uplink.is_none() {
-            return;
-        }
-        let flush = self.quiet || self.drain.is_some();
-        let credit = if flush { 0 } else { self.wanted() };
-        let report = self.report_since.is_some_and(|since| match self.exchanges.unanswered() {
-            0 => {
-                self.exchanges.has_parts() || now >= since + FAILURES_LINGER || credit > 0 || flush
-            }
-            _ => self.asked.is_none_or(|asked| now >= asked + BEHIND_PULL),
-        });
-        let unpark = flush && self.exchanges.may_be_parked();
-        let pull = credit > 0 && self.exchanges.unanswered() == 0;
-        if (report || unpark || pull) && self.exchanges.make(credit) {
-            self.asked = Some(now);
-            self.report_since = self.exchanges.has_report().then_some(now);
-        }
-        while let (Some(uplink), Some(message)) = (&self.uplink, self.exchanges.to_send()) {
-            if !uplink.send(message.clone()) {
-                break;
-            }
-            self.exchanges.was_sent();
-        }
-        if self.exchanges.unanswered() == 0
-            && let Some(done) = self.quiesce.take()
-        {
-            // The session may have stopped waiting.
-            let _ = done.send(());
-        }
-    }
-
-    /// Rows to ask for: none while a good part of the credit is still in use.
-    fn wanted(&self) -> u32 {
-        let busy = self.book.lock().busy();
-        let free = self.credit.saturating_sub(busy);
-        let enough = free * 4 >= self.credit || self.queue.is_empty();
-        let eligible = self.ineligible.borrow().is_none()
-            && self.uplink.as_ref().is_some_and(|uplink| uplink.eligible);
-        let able = eligible && self.fence.open() && !self.backlogged();
-        if free > 0 && enough && able { free as u32 } else { 0 }
-    }
-
-    /// The next moment at which something is due without any event.
-    fn next_wake(&self) -> Instant {
-        let now = Instant::now();
-        let linger = self.linger();
-        let parts = self.open.values().map(|part| part.opened + linger);
-        let report = self.report_since.map(|since| match self.exchanges.unanswered() {
-            0 => since + FAILURES_LINGER,
-            1 if self.exchanges.may_be_parked() => {
-                self.asked.map_or(since, |asked| asked + BEHIND_PULL)
-            }
-            _ => now + NEVER,
-        });
-        let unsent = self.exchanges.to_send().map(|_| now + Duration::from_millis(20));
-        let online = self.uplink.is_some();
-        let timers = report.into_iter().chain(unsent).filter(|_| online);
-        let drain = self.drain.filter(|_| !self.running.is_empty());
-        parts.chain(timers).chain(drain).min().unwrap_or(now + NEVER)
-    }
-
     fn on_time(&mut self) {
         if self.drain.is_some_and(|deadline| Instant::now() >= deadline) {
             self.stop_running();
-        }
-    }
-
-    fn probe_later(&mut self) {
-        let (engine, wait) = (self.engine.clone(), self.probe_every);
-        self.tasks.spawn(async move {
-            tokio::time::sleep(wait).await;
-            Event::Probed(engine.probe().await)
-        });
-    }
-
-    fn probed(&mut self, result: Result<(), String>) {
-        let reason = result.err();
-        if reason.is_some() {
-            self.probe_later();
-        }
-        self.set_ineligible(reason);
-    }
-
-    fn set_ineligible(&mut self, reason: Option<String>) {
-        let changed = self.ineligible.send_if_modified(|old| {
-            let changed = *old != reason;
-            if changed {
-                match &reason {
-                    Some(reason) => {
-                        tracing::warn!(slot = self.index, reason, "the slot takes no work")
-                    }
-                    None => tracing::info!(slot = self.index, "the slot takes work again"),
-                }
-                *old = reason;
-            }
-            changed
-        });
-        if changed {
-            self.eligibility.notify_one();
         }
     }
 

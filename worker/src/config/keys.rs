@@ -1,7 +1,7 @@
 //! Owns: the known keys of the file, and the refusal of all others.
 //!
-//! Invariant: every field of the configuration is listed here, or its use in a file is refused; a test reads a
-//! file with all of them.
+//! Invariant: every field of the configuration is listed here, or its use in a file is refused. The example file
+//! names each of them.
 //! Absent: types and bounds.
 
 use toml::{Table, Value};
@@ -37,6 +37,13 @@ const ENGINE: &[&str] = &["kind", "slots", "models", "concurrency", "labels"];
 const MOCK: &[&str] =
     &["latency_ms_min", "latency_ms_max", "seed", "tail", "tail_alpha", "side_file", "fail_rows"];
 const OPENAI: &[&str] = &["base_url", "api_key_env", "timeout_ms", "served_model"];
+
+/// Every key of the file, without its path.
+#[cfg(test)]
+pub(super) fn all() -> impl Iterator<Item = &'static str> {
+    let blocks = BLOCKS.iter().flat_map(|(_, keys)| keys.iter());
+    ROOT.iter().chain(blocks).chain(ENGINE).chain(MOCK).chain(OPENAI).copied()
+}
 
 /// Refuses the first key that nobody reads.
 pub(super) fn check(table: &Table, origin: &str) -> Result<(), ConfigError> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
 use rollout_proto::v1::leader_message::Kind;
-use rollout_proto::{MemberRef, RpcError, services, v1};
+use rollout_proto::{ErrorCode, MemberRef, RpcError, services, v1};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -309,5 +309,8 @@ fn ended(status: &tonic::Status) -> StreamEnd {
     if rollout_proto::ConnectError::find(status).is_some() {
         return StreamEnd::Broken(status.message().to_owned());
     }
-    StreamEnd::Refused(RpcError::from_status(status))
+    match RpcError::from_status(status) {
+        error if error.code == ErrorCode::ConnectFailed => StreamEnd::Broken(error.message),
+        error => StreamEnd::Refused(error),
+    }
 }

@@ -264,15 +264,6 @@ impl Slot {
         }
     }
 
-    fn engine_is_gone(&mut self, reason: &str) {
-        if self.ineligible.borrow().is_some() {
-            return;
-        }
-        self.set_ineligible(Some(format!("the engine cannot be reached: {reason}")));
-        self.probe_later();
-        self.give_back_queued();
-    }
-
     pub(super) fn backlogged(&self) -> bool {
         self.closed.len() >= BACKLOG_PARTS
             || self.closed_bytes.values().sum::<usize>() >= BACKLOG_BYTES

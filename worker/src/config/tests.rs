@@ -1,0 +1,111 @@
+use super::*;
+
+const FULL: &str = r#"
+    name = "w1"
+    data_dir = "/tmp/w1"
+    endpoints = ["127.0.0.1:7001"]
+    [labels]
+    zone = "a"
+    [tls]
+    insecure_plaintext = true
+    [part]
+    bytes = "2MiB"
+    [[engine]]
+    kind = "mock"
+    slots = 2
+    latency_ms_min = 5
+    latency_ms_max = 500
+    tail = "pareto"
+    [[engine]]
+    kind = "openai"
+    base_url = "http://127.0.0.1:8000"
+"#;
+
+#[test]
+fn a_full_file_is_read() {
+    let config = Config::parse(FULL, "test").unwrap();
+    config.check().unwrap();
+    assert_eq!(config.part.bytes, 2 << 20);
+    assert_eq!(config.engine.len(), 2);
+    assert_eq!(config.engine[0].slots, 2);
+    assert_eq!(config.credit_rows(&config.engine[0]), 128);
+    assert_eq!(config.namespace, "default");
+}
+
+#[test]
+fn the_example_names_every_key_and_is_accepted() {
+    let text = include_str!("../../worker.example.toml");
+    Config::parse(text, "worker.example.toml").unwrap().check().unwrap();
+    for key in keys::all() {
+        let named = |line: &str| {
+            let line = line.trim_start_matches("# ").trim_start_matches('[');
+            line.strip_prefix(key).is_some_and(|rest| rest.starts_with([' ', ']']))
+        };
+        assert!(text.lines().any(named), "{key} is not in the example");
+    }
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+    for (text, key, nearest) in [
+        ("naem = 'x'", "naem", "name"),
+        ("[part]\nlinger = 5", "part.linger", "part.linger_ms"),
+        ("[tls]\nca_fil = 'x'", "tls.ca_fil", "tls.ca_file"),
+        (
+            "[[engine]]\nkind='mock'\nlatency_ms_mn=1",
+            "engine.latency_ms_mn",
+            "engine.latency_ms_min",
+        ),
+    ] {
+        let error = Config::parse(text, "w.toml").unwrap_err().to_string();
+        assert!(error.contains(&format!("unknown key {key}")), "{error}");
+        assert!(error.contains(&format!("did you mean {nearest}?")), "{error}");
+    }
+}
+
+#[test]
+fn a_key_of_another_engine_is_refused() {
+    let text = "[[engine]]\nkind='mock'\nbase_url='http://x'";
+    let error = Config::parse(text, "w.toml").unwrap_err().to_string();
+    assert!(error.contains("unknown key engine.base_url"), "{error}");
+}
+
+#[test]
+fn flags_go_over_the_file() {
+    use clap::Parser;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.toml");
+    std::fs::write(&path, FULL).unwrap();
+    let path = path.to_string_lossy().into_owned();
+    let flags = Flags::parse_from([
+        "rollout-worker",
+        "--config",
+        &path,
+        "--name",
+        "w9",
+        "--endpoint",
+        "a:1,b:2",
+    ]);
+    let config = Config::load(&flags).unwrap();
+    assert_eq!(config.name, "w9");
+    assert_eq!(config.endpoints, ["a:1", "b:2"]);
+    assert_eq!(config.data_dir, PathBuf::from("/tmp/w1"));
+}
+
+#[test]
+fn contradictions_are_refused() {
+    type Spoil = fn(&mut Config);
+    let cases: [(&str, Spoil); 5] = [
+        ("name", |c| c.name.clear()),
+        ("tls", |c| c.tls.ca_file = Some("x".into())),
+        ("timing.leader_silent_ms", |c| c.timing.leader_silent_ms = 4000),
+        ("credit.rows", |c| c.credit.rows = Some(0)),
+        ("engine", |c| c.engine.clear()),
+    ];
+    for (key, spoil) in cases {
+        let mut config = Config::parse(FULL, "test").unwrap();
+        spoil(&mut config);
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.starts_with(key), "{key}: {error}");
+    }
+}

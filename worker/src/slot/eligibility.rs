@@ -1,0 +1,53 @@
+//! Owns: whether a slot can take work, which its engine decides.
+//!
+//! Invariant: an engine that cannot be reached is given nothing more, and what waits for it goes back; it is asked
+//! again until it answers. Every change is told to the session, which registers it.
+//! Absent: the store's part in it, which the session knows.
+
+use super::{Event, Slot};
+
+impl Slot {
+    pub(super) fn probe_later(&mut self) {
+        let (engine, wait) = (self.engine.clone(), self.probe_every);
+        self.tasks.spawn(async move {
+            tokio::time::sleep(wait).await;
+            Event::Probed(engine.probe().await)
+        });
+    }
+
+    pub(super) fn probed(&mut self, result: Result<(), String>) {
+        let reason = result.err();
+        if reason.is_some() {
+            self.probe_later();
+        }
+        self.set_ineligible(reason);
+    }
+
+    fn set_ineligible(&mut self, reason: Option<String>) {
+        let changed = self.ineligible.send_if_modified(|old| {
+            let changed = *old != reason;
+            if changed {
+                match &reason {
+                    Some(reason) => {
+                        tracing::warn!(slot = self.index, reason, "the slot takes no work")
+                    }
+                    None => tracing::info!(slot = self.index, "the slot takes work again"),
+                }
+                *old = reason;
+            }
+            changed
+        });
+        if changed {
+            self.eligibility.notify_one();
+        }
+    }
+
+    pub(super) fn engine_is_gone(&mut self, reason: &str) {
+        if self.ineligible.borrow().is_some() {
+            return;
+        }
+        self.set_ineligible(Some(format!("the engine cannot be reached: {reason}")));
+        self.probe_later();
+        self.give_back_queued();
+    }
+}

@@ -1,0 +1,90 @@
+//! Owns: a row's way from a grant to the engine.
+//!
+//! Invariant: a row is started at most once per attempt, only while the fence is open, and at most `concurrency`
+//! rows run at a time.
+//! Absent: what becomes of it (`results`).
+
+use futures::FutureExt;
+use rollout_proto::v1::{self, FailureClass};
+use tokio_util::sync::CancellationToken;
+
+use super::load::Loaded;
+use super::{Event, Slot};
+use crate::engine::EngineFailure;
+use crate::held::listed;
+
+impl Slot {
+    pub(super) fn granted(&mut self, mut grant: v1::Grant) {
+        let lease = (grant.run, grant.attempt);
+        let Some(rows) = grant.rows.as_ref().and_then(listed) else {
+            tracing::error!(
+                run = grant.run,
+                attempt = grant.attempt,
+                "an impossible grant, ignored"
+            );
+            return;
+        };
+        let new: Vec<u64> = {
+            let mut book = self.book.lock();
+            rows.into_iter().filter(|row| book.queue(lease, *row)).collect()
+        };
+        if new.is_empty() {
+            return;
+        }
+        metrics::counter!("rollout_worker_rows_granted_total").increment(new.len() as u64);
+        if self.drain.is_some() || self.ineligible.borrow().is_some() {
+            self.give_back(lease, new);
+            return;
+        }
+        grant.rows = Some(crate::held::ranges(new.into_iter()));
+        let loader = self.loader.clone();
+        self.tasks.spawn(loader.load(grant).map(Event::Loaded));
+    }
+
+    pub(super) fn loaded(&mut self, loaded: Loaded) {
+        let lease = loaded.lease;
+        for row in loaded.ready {
+            // Taken away, or given back, while it was loaded?
+            if self.book.lock().is_queued(lease, row.row) {
+                self.queue.push_back(row);
+            }
+        }
+        let held = |slot: &Self, rows: Vec<u64>| -> Vec<u64> {
+            let book = slot.book.lock();
+            rows.into_iter().filter(|row| book.is_queued(lease, *row)).collect()
+        };
+        for (rows, failure) in loaded.failed {
+            let rows = held(self, rows);
+            self.fail(lease, rows, &failure);
+        }
+        let rows = held(self, loaded.give_back);
+        self.give_back(lease, rows);
+    }
+
+    pub(super) fn start_rows(&mut self) {
+        while self.running.len() < self.concurrency
+            && !self.queue.is_empty()
+            && self.drain.is_none()
+            && !self.backlogged()
+            && self.fence.open()
+        {
+            let Some(row) = self.queue.pop_front() else { break };
+            let (lease, number) = ((row.run.number, row.attempt), row.row);
+            let cancel = CancellationToken::new();
+            self.book.lock().start(lease, number);
+            self.running.insert((lease, number), cancel.clone());
+            let engine = self.engine.clone();
+            self.tasks.spawn(async move {
+                let run = std::panic::AssertUnwindSafe(engine.run(row)).catch_unwind();
+                let outcome = tokio::select! {
+                    () = cancel.cancelled() => None,
+                    outcome = run => Some(outcome.unwrap_or_else(|_| {
+                        let message = "the engine panicked";
+                        Err(EngineFailure::new(FailureClass::EngineDied, "ENGINE_PANIC", message))
+                    })),
+                };
+                Event::Ran { lease, row: number, outcome }
+            });
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Owns: when a slot speaks to the leader, for how much it asks, and what an answer settles.
+//!
+//! Invariant: rows are asked for only while they could be started, and never more than the credit has room for.
+//! Absent: the messages' bookkeeping (`exchange`).
+
+use std::time::{Duration, Instant};
+
+use rollout_proto::v1;
+
+use super::Slot;
+
+/// Results wait so long behind an unanswered pull, so that many go together.
+const BEHIND_PULL: Duration = Duration::from_millis(15);
+/// Failures wait so long for others.
+const FAILURES_LINGER: Duration = Duration::from_millis(20);
+/// A message that the stream did not take is tried again after so long.
+const UNSENT_RETRY: Duration = Duration::from_millis(20);
+const NEVER: Duration = Duration::from_secs(3600);
+
+impl Slot {
+    /// Rows that an answer grants, and the end of what it answers for.
+    pub(super) async fn answer(&mut self, answer: v1::ExchangeAnswer) {
+        let Some(settled) = self.exchanges.answered(answer.seq) else {
+            tracing::debug!(slot = self.index, seq = answer.seq, "an answer to nothing");
+            return;
+        };
+        for refused in &answer.refused {
+            metrics::counter!("rollout_worker_rows_refused_total").increment(
+                refused.rows.as_ref().map_or(0, |r| r.lens.iter().map(|l| u64::from(*l)).sum()),
+            );
+            tracing::info!(
+                slot = self.index,
+                run = refused.run,
+                attempt = refused.attempt,
+                code = refused.code,
+                "rows were refused, somebody else has them"
+            );
+        }
+        self.book.lock().settle(&settled.rows);
+        for part in settled.parts {
+            self.settle_part(part).await;
+        }
+        for grant in answer.grants {
+            self.granted(grant);
+        }
+    }
+
+    /// Sends what may be sent now.
+    pub(super) fn exchange(&mut self) {
+        let now = Instant::now();
+        if self.exchanges.has_report() {
+            self.report_since.get_or_insert(now);
+        } else {
+            self.report_since = None;
+        }
+        if self.uplink.is_none() {
+            return;
+        }
+        let flush = self.quiet || self.drain.is_some();
+        let credit = if flush { 0 } else { self.wanted() };
+        let report = self.report_since.is_some_and(|since| match self.exchanges.unanswered() {
+            0 => {
+                self.exchanges.has_parts() || now >= since + FAILURES_LINGER || credit > 0 || flush
+            }
+            _ => self.asked.is_none_or(|asked| now >= asked + BEHIND_PULL),
+        });
+        let unpark = flush && self.exchanges.may_be_parked();
+        let pull = credit > 0 && self.exchanges.unanswered() == 0;
+        if (report || unpark || pull) && self.exchanges.make(credit) {
+            self.asked = Some(now);
+            self.report_since = self.exchanges.has_report().then_some(now);
+        }
+        while let (Some(uplink), Some(message)) = (&self.uplink, self.exchanges.to_send()) {
+            if !uplink.send(message.clone()) {
+                break;
+            }
+            self.exchanges.was_sent();
+        }
+        if self.exchanges.unanswered() == 0
+            && let Some(done) = self.quiesce.take()
+        {
+            // The session may have stopped waiting.
+            let _ = done.send(());
+        }
+    }
+
+    /// Rows to ask for: none while a good part of the credit is still in use.
+    fn wanted(&self) -> u32 {
+        let busy = self.book.lock().busy();
+        let free = self.credit.saturating_sub(busy);
+        let enough = free * 4 >= self.credit || self.queue.is_empty();
+        let eligible = self.ineligible.borrow().is_none()
+            && self.uplink.as_ref().is_some_and(|uplink| uplink.eligible);
+        let able = eligible && self.fence.open() && !self.backlogged();
+        if free > 0 && enough && able { free as u32 } else { 0 }
+    }
+
+    /// The next moment at which something is due without any event.
+    pub(super) fn next_wake(&self) -> Instant {
+        let now = Instant::now();
+        let linger = self.linger();
+        let parts = self.open.values().map(|part| part.opened + linger);
+        let report = self.report_since.map(|since| match self.exchanges.unanswered() {
+            0 => since + FAILURES_LINGER,
+            1 if self.exchanges.may_be_parked() => {
+                self.asked.map_or(since, |asked| asked + BEHIND_PULL)
+            }
+            _ => now + NEVER,
+        });
+        let unsent = self.exchanges.to_send().map(|_| now + UNSENT_RETRY);
+        let online = self.uplink.is_some();
+        let timers = report.into_iter().chain(unsent).filter(|_| online);
+        let drain = self.drain.filter(|_| !self.running.is_empty());
+        parts.chain(timers).chain(drain).min().unwrap_or(now + NEVER)
+    }
+}
