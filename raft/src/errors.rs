@@ -26,7 +26,8 @@ fn hint(leader: Option<&MemberRecord>) -> String {
 /// Why a command has no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// Not appended, and never will be: this member does not lead in the given epoch.
+    /// Not appended, and never will be: this member does not lead in the given epoch, or has not heard a quorum for
+    /// longer than a proposal waits.
     #[error("this member does not lead in that epoch; {}", hint(leader.as_ref()))]
     NotLeader {
         /// Who leads, where it is known. It may be this member, in a later epoch.

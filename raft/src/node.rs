@@ -5,12 +5,13 @@
 //! Absent: openraft's types. They end here.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::Instant;
 use openraft::async_runtime::WatchReceiver;
-use openraft::errors::ClientWriteError;
+use openraft::errors::{ClientWriteError, ForwardReason};
 use openraft::impls::ProgressResponder;
 use parking_lot::RwLock;
 use rollout_ledger::{Ledger, Reply};
@@ -48,6 +49,15 @@ struct Inner {
     dialer: Arc<Dialer>,
     // Last: what runs on it is dropped before it.
     runtime: OwnRuntime,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Its runtime goes next, and consensus with it: intended, as far as that can be known.
+        if let Some(running) = self.running.get_mut() {
+            running.closing.store(true, Ordering::Release);
+        }
+    }
 }
 
 impl Node {
@@ -254,6 +264,9 @@ impl Node {
 
     /// Proposes a command, if this member still leads in term `epoch`, and waits until it is applied here. Returns
     /// its log index and the ledger's replies.
+    ///
+    /// A leader whose lease has lapsed, on a machine that is busy for a moment, is waited for, two leases at most.
+    /// Concurrent proposals are applied in any order.
     pub async fn propose(
         &self,
         epoch: u64,
@@ -269,19 +282,28 @@ impl Node {
                 _ => ProposeError::NotLeader { leader: None },
             });
         };
-        let (responder, answer) = ProgressResponder::complete_only();
         let command = Command(Bytes::from(command));
-        let sent = running.raft.write(command).with_leader(epoch).responder(responder).await;
-        if sent.is_err() {
-            return Err(ProposeError::Stopped);
-        }
-        match answer.await {
-            Ok(Ok(response)) => Ok((response.log_id.index(), response.data.0)),
-            Ok(Err(ClientWriteError::ForwardToLeader(forward))) => {
-                Err(ProposeError::NotLeader { leader: forward.leader_node })
+        let lease = running.config.lease();
+        let give_up = std::time::Instant::now() + LEASES_AWAITED * lease;
+        loop {
+            let (responder, answer) = ProgressResponder::complete_only();
+            let write = running.raft.write(command.clone()).with_leader(epoch).responder(responder);
+            if write.await.is_err() {
+                return Err(ProposeError::Stopped);
             }
-            // Discarded, superseded by a snapshot, or consensus ended: it may be committed by others.
-            Ok(Err(_)) | Err(_) => Err(ProposeError::Unknown),
+            match answer.await {
+                Ok(Ok(response)) => return Ok((response.log_id.index(), response.data.0)),
+                // Refused before it was appended: it may be proposed again without doubt.
+                Ok(Err(ClientWriteError::ForwardToLeader(forward))) => {
+                    let late = std::time::Instant::now() >= give_up;
+                    if forward.reason != ForwardReason::LeaseExpired || late {
+                        return Err(ProposeError::NotLeader { leader: forward.leader_node });
+                    }
+                    tokio::time::sleep(lease / 10).await;
+                }
+                // Discarded, superseded by a snapshot, or consensus ended: others may have committed it.
+                Ok(Err(_)) | Err(_) => return Err(ProposeError::Unknown),
+            }
         }
     }
 
@@ -421,6 +443,8 @@ impl Node {
     }
 }
 
+/// Leases for which a proposal waits until a quorum is heard again.
+const LEASES_AWAITED: u32 = 2;
 /// How long the stores may take to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// How often that is looked at. Whoever holds a store last says nothing when it lets go.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rollout_proto::{Security, ServerTls, TlsFiles};
-use rollout_raft::{Leadership, MemberRecord, Node};
+use rollout_raft::{Leadership, MemberRecord, Node, ProposeError};
 use trio::{LIMIT, certificates, config, free_port, logging, open_clients, open_epoch, opened};
 
 /// Set in a child: the directory of everything, the member's name and its port.
@@ -106,6 +106,9 @@ async fn lead(node: &Node) {
         let command = open_clients(epoch, &[format!("{epoch}-{count}")]);
         match node.propose(epoch, command).await {
             Ok((index, replies)) if opened(&replies) == 1 => say(&format!("done {index}")),
+            // Out of touch for a moment, and leading still.
+            Err(ProposeError::NotLeader { leader: None })
+                if *node.leadership().borrow() == (Leadership::Leader { term: epoch }) => {}
             Ok(_) | Err(_) => return,
         }
         tokio::time::sleep(Duration::from_millis(5)).await;

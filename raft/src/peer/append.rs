@@ -39,14 +39,18 @@ pub(super) async fn log_stream<'s, S>(
     context: Arc<PeerContext>,
     target: u64,
     mut client: PeerClient<Channel>,
-    input: S,
+    mut input: S,
     option: RPCOption,
 ) -> Result<BoxStream<'s, Answer>, RPCError<Types>>
 where
     S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
 {
+    // openraft's back-off after a failure is spent where its next request is awaited. Connecting before that would
+    // dial a dead peer again and again without a pause.
+    let Some(first) = input.next().await else { return Ok(Box::pin(futures::stream::empty())) };
     let outgoing = {
         let context = context.clone();
+        let input = futures::stream::once(std::future::ready(first)).chain(input);
         input.map(move |request| context.frame(target, encode_append(&request)))
     };
     let limit = option.soft_ttl().max(OPEN_LIMIT);
