@@ -215,7 +215,10 @@ impl ConnectSettings {
         let mut hasher = blake3::Hasher::new();
         hasher.update(seeds.join("\n").as_bytes()).update(b"\n").update(&authority);
         let digest = hasher.finalize().to_hex();
-        Some(cache.join("rollout").join(format!("members-{}", &digest[..16])))
+        let dir = cache.join("rollout");
+        // Without it the cluster is found by its seeds, as the first time.
+        std::fs::create_dir_all(&dir).ok()?;
+        Some(dir.join(format!("members-{}", &digest[..16])))
     }
 }
 
