@@ -165,7 +165,8 @@ pub struct Config {
 }
 
 fn default_log() -> String {
-    "info".into()
+    // openraft speaks of each election and each lost connection several times over.
+    "info,openraft=error".into()
 }
 
 fn default_http() -> SocketAddr {

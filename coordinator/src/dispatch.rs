@@ -24,7 +24,10 @@ pub(crate) async fn exchange(
     out: Outbox,
 ) {
     let slot = SlotRef { session, slot: SlotNo(message.slot as u16) };
-    if let Some(parked) = leading.parked.take(slot).filter(|p| p.seq != message.seq) {
+    // A newer pull takes the place of one that waits; results alone leave it where it is.
+    let newer = message.credit_rows > 0;
+    let parked = if newer { leading.parked.take(slot) } else { None };
+    if let Some(parked) = parked.filter(|p| p.seq != message.seq) {
         let empty = answer(&leading, slot, parked.seq, Vec::new(), Vec::new());
         let _ = parked.out.send(Ok(empty)).await;
     }

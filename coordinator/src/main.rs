@@ -29,7 +29,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(rollout_coordinator::run(config)) {
+    let ended = runtime.block_on(rollout_coordinator::run(config));
+    // Connections that peers keep open have nothing to say any more.
+    runtime.shutdown_background();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "the coordinator stops");

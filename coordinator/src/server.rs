@@ -66,12 +66,11 @@ pub async fn run(config: Config) -> Result<()> {
     wait_for_signal().await?;
     tracing::info!("stopping");
     stop_gently(&node, &stop).await;
-    following.abort();
-    for task in [peers, clients] {
-        let _ = tokio::time::timeout(STREAMS_END_WITHIN, task).await;
-    }
+    // The epoch has ended with the hand-over; without one it ends with consensus.
+    let _ = tokio::time::timeout(STREAMS_END_WITHIN, async { tokio::join!(peers, clients) }).await;
     probes.abort();
     node.shutdown().await;
+    let _ = tokio::time::timeout(STREAMS_END_WITHIN, following).await;
     Ok(())
 }
 
