@@ -1,7 +1,9 @@
 //! Owns: the threads on which consensus lives.
 //!
 //! Invariant: they serve nothing else, so load elsewhere in the process delays no heartbeat by queueing.
-//! Absent: waiting for them at the end; what must be finished is finished before by [`crate::Node::shutdown`].
+//! Absent: an orderly end. What must be finished is finished before, by [`crate::Node::shutdown`].
+
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -30,10 +32,18 @@ impl OwnRuntime {
     }
 }
 
+/// How long a dropped runtime may take to let go of what its tasks hold.
+const END_LIMIT: Duration = Duration::from_secs(2);
+
 impl Drop for OwnRuntime {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+        let Some(runtime) = self.runtime.take() else { return };
+        // On a thread of its own, because waiting is not allowed within a runtime. It is waited for, because RocksDB
+        // must not be open when the process runs its last destructors.
+        let waiting = std::thread::Builder::new().name("raft-end".into());
+        match waiting.spawn(move || runtime.shutdown_timeout(END_LIMIT)) {
+            Ok(ended) => drop(ended.join()),
+            Err(error) => tracing::warn!(%error, "the threads of consensus are not waited for"),
         }
     }
 }

@@ -131,7 +131,9 @@ impl Member {
 
     fn close(&mut self) {
         if let Some(server) = self.server.take() {
-            server.shutdown_background();
+            // Elsewhere, because waiting is not allowed here; what it holds must be gone before the process ends.
+            let ended = std::thread::spawn(move || server.shutdown_timeout(Duration::from_secs(2)));
+            ended.join().expect("it ends");
         }
     }
 }
