@@ -1,0 +1,203 @@
+//! The ledger against a model that is too simple to be wrong: a vector of rows for each run, each
+//! row with its state, no ranges, no indices, no counters.
+//!
+//! After every command: the same replies to the letter, the same state of every row, the same
+//! counts; the invariants; and a ledger that was loaded from the image stays equal to the one that
+//! was not, in chain and digest. For ever: what was once accepted of a row is what is there.
+
+#[path = "model/actions.rs"]
+mod actions;
+#[path = "model/compare.rs"]
+mod compare;
+#[path = "model/naive.rs"]
+mod naive;
+#[path = "model/runs.rs"]
+mod runs;
+#[path = "model/schedule.rs"]
+mod schedule;
+#[path = "model/workers.rs"]
+mod workers;
+
+use actions::{Act, Step};
+use naive::Model;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{TestCaseResult, TestRunner};
+use rollout_ledger::id::{CoordEpoch, LedgerMs};
+use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, digest_records};
+use std::collections::BTreeMap;
+
+struct Pair {
+    model: Model,
+    ledger: Ledger,
+    /// Drained from `ledger`.
+    image: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Loaded from the image, and applying since.
+    loaded: Ledger,
+    /// What was ever accepted: the blob and the row in it, by run and row.
+    accepted: BTreeMap<(u32, usize), ([u8; 32], u32)>,
+    /// How often what happened, for a test of the stories themselves.
+    events: BTreeMap<String, u64>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let ledger = Ledger::new([1; 16]);
+        let loaded = ledger.clone();
+        let (model, image, accepted, events) = Default::default();
+        Self { model, ledger, image, loaded, accepted, events }
+    }
+
+    fn step(&mut self, step: &Step) -> TestCaseResult {
+        match step {
+            Step::Reload => self.reload(),
+            Step::Ops(acts) => {
+                let ops: Vec<Op> = acts.iter().map(|a| a.op(&self.model)).collect();
+                self.apply(self.model.epoch, self.model.epoch, 0, Body::Ops(ops))
+            }
+            Step::Tick(after_ms) => {
+                self.apply(self.model.epoch, self.model.epoch, *after_ms, Body::Tick)
+            }
+            Step::OpenEpoch => {
+                let term = self.model.epoch + 1;
+                self.apply(term, term, 0, Body::OpenEpoch)
+            }
+            Step::Stale(act) => {
+                let ops = vec![act.op(&self.model)];
+                self.apply(self.model.epoch - 1, self.model.epoch - 1, 0, Body::Ops(ops))
+            }
+        }
+    }
+
+    fn apply(&mut self, epoch: u64, term: u64, after_ms: u64, body: Body) -> TestCaseResult {
+        let entry = EntryId { index: self.model.index + 1, term };
+        let at = LedgerMs(self.model.clock + after_ms);
+        let command = Command { epoch: CoordEpoch(epoch), at, wall_ms: at.0, body };
+        let bytes = command.encode();
+        let replies = self.ledger.apply(entry, &bytes).expect("known");
+        let expected = self.model.apply(entry, &command);
+        prop_assert_eq!(&replies, &expected, "the model answers otherwise to {:?}", &command.body);
+        let again = self.loaded.apply(entry, &bytes).expect("known");
+        prop_assert_eq!(&replies, &again, "a loaded ledger answers otherwise");
+        for event in replies.iter().flat_map(events_of).chain(self.model.events.drain(..)) {
+            *self.events.entry(event).or_default() += 1;
+        }
+        self.check()
+    }
+
+    fn check(&mut self) -> TestCaseResult {
+        for ledger in [&self.ledger, &self.loaded] {
+            ledger.check_invariants().map_err(TestCaseError::fail)?;
+        }
+        prop_assert_eq!(self.ledger.chain(), self.loaded.chain());
+        prop_assert_eq!(self.ledger.state_digest(), self.loaded.state_digest());
+        compare::same(&self.ledger, &self.model)?;
+        for (no, run) in (1u32..).zip(&self.model.runs) {
+            for (row, state) in run.rows.iter().enumerate() {
+                let now = state.result();
+                let before = self.accepted.get(&(no, row)).copied();
+                prop_assert!(before.is_none() || before == now, "row {row} of {no} was undone");
+                if let Some(result) = now {
+                    self.accepted.insert((no, row), result);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reload(&mut self) -> TestCaseResult {
+        let delta = self.ledger.drain_dirty();
+        self.image.extend(delta.puts);
+        delta.deletes.iter().for_each(|key| {
+            self.image.remove(key);
+        });
+        for prefix in delta.delete_prefixes {
+            self.image.retain(|key, _| !key.starts_with(&prefix));
+        }
+        self.loaded = Ledger::load(self.image.clone()).expect("what was drained loads");
+        prop_assert_eq!(digest_records(&self.image), self.ledger.state_digest());
+        self.check()
+    }
+}
+
+/// What a reply says, without its numbers.
+fn events_of(reply: &Reply) -> Vec<String> {
+    let word = |what: &dyn std::fmt::Debug| {
+        let text = format!("{what:?}");
+        text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+    };
+    match reply {
+        Reply::Rejected(why) => vec![word(why)],
+        Reply::Granted(grants) => vec![format!("granted of {} runs", grants.len())],
+        Reply::Registered { resumed, dropped, .. } => {
+            vec![format!("resumed {resumed}, dropped {}", !dropped.is_empty())]
+        }
+        Reply::Taken { refused } if refused.is_empty() => vec!["taken".to_owned()],
+        Reply::Taken { refused } => refused.iter().map(|r| word(&r.why)).collect(),
+        other => vec![word(other)],
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_ledger_does_what_the_model_does(steps in actions::story()) {
+        play(&steps)?;
+    }
+}
+
+fn play(steps: &[Step]) -> Result<Pair, TestCaseError> {
+    let mut pair = Pair::new();
+    pair.step(&Step::OpenEpoch)?;
+    pair.step(&Step::Ops(Act::beginning()))?;
+    for step in steps {
+        pair.step(step)?;
+    }
+    Ok(pair)
+}
+
+#[test]
+fn random_stories_reach_what_matters() {
+    let mut runner = TestRunner::deterministic();
+    let mut events: BTreeMap<String, u64> = BTreeMap::new();
+    for _ in 0..300 {
+        let story = actions::story().new_tree(&mut runner).expect("a story").current();
+        let pair = play(&story).expect("as the model");
+        pair.events.into_iter().for_each(|(event, n)| *events.entry(event).or_default() += n);
+    }
+    let wanted = [
+        ("taken", 500),
+        ("AttemptStale", 200),
+        ("AlreadyDecided", 50),
+        ("RunEnded", 20),
+        ("EpochStale", 50),
+        ("PullStale", 20),
+        ("WorkerNotReady", 50),
+        ("WorkerNameTaken", 10),
+        ("RequestForgotten", 10),
+        ("SpecConflict", 5),
+        ("SegmentConflict", 50),
+        ("InputMismatch", 10),
+        ("granted of 0 runs", 50),
+        ("granted of 1 runs", 300),
+        ("granted of 2 runs", 50),
+        ("granted of 3 runs", 3),
+        ("resumed true, dropped true", 10),
+        ("resumed false, dropped true", 10),
+        ("late result accepted", 20),
+        ("late result beside a live lease", 5),
+        ("completion repeated", 20),
+        ("pull repeated", 20),
+        ("pull of lost rows", 5),
+        ("lease adopted", 50),
+        ("attempt timed out", 20),
+        ("row gave up", 10),
+        ("run hopeless", 20),
+        ("run finished", 2),
+    ];
+    for (event, at_least) in wanted {
+        let times = events.get(event).copied().unwrap_or(0);
+        assert!(times >= at_least, "{event} happened {times} times; all: {events:#?}");
+    }
+}

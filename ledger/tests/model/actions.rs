@@ -1,0 +1,330 @@
+//! Random commands: what honest workers and users do, and what they get wrong.
+//!
+//! An action names things by small numbers that are resolved against the model's past when it is
+//! played, so that most of them hit something: an old grant, a session that has ended, a pull that
+//! was answered.
+
+use crate::naive::Model;
+use proptest::prelude::*;
+use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use rollout_ledger::{
+    BlobRef, EngineSpec, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration, RequestId,
+    Rows, RunAction, RunSpec, SegmentDecl, SlotOffer,
+};
+
+const RUNS: u8 = 4;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Ops(Vec<Act>),
+    Tick(u64),
+    OpenEpoch,
+    Stale(Act),
+    Reload,
+}
+
+/// A grant of the past, counted from the latest, and which of its rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pick {
+    back: u8,
+    mask: u16,
+    /// Another run's number, or rows that were never granted.
+    wrong: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    Create { run: u8, other: bool },
+    Segments { run: u8, rows: [u8; 2], from: i8 },
+    Close { run: u8, wrong: bool },
+    Control { run: u8, action: RunAction },
+    Namespace { cap: u8 },
+    Register { worker: u8, instance: u8, alive: bool, resume: bool, slots: u8, held: Vec<Pick> },
+    Deregister { worker: u8 },
+    Suspect { worker: u8, started: Vec<Pick>, grace_ms: u64 },
+    Unsuspect { worker: u8 },
+    Drain { worker: u8 },
+    Claim { worker: u8, slot: u8, seq: i8, max: u8 },
+    Complete { picks: Vec<Pick>, by: Option<u8>, part: u8 },
+    Fail { pick: Pick, by: Option<u8>, class: FailureClass },
+    Nack { picks: Vec<Pick>, by: Option<u8> },
+    Client,
+    Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
+}
+
+pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => prop::collection::vec(act(), 1..4).prop_map(Step::Ops),
+        3 => prop_oneof![1 => Just(0u64), 4 => 1..2500u64, 1 => 2500..9000u64].prop_map(Step::Tick),
+        1 => Just(Step::OpenEpoch),
+        1 => act().prop_map(Step::Stale),
+        1 => Just(Step::Reload),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let client = (0..3u8, 0..6u8, 0..4u8, plain());
+    prop_oneof![
+        30 => plain(),
+        1 => Just(Act::Client),
+        2 => client.prop_map(|(client, seq, ack, act)| {
+            Act::Request { client, seq, ack, act: Box::new(act) }
+        }),
+    ]
+}
+
+fn plain() -> impl Strategy<Value = Act> {
+    let run = || 0..RUNS + 1;
+    let worker = || prop_oneof![4 => 0..2u8, 1 => Just(2u8)];
+    let action = prop_oneof![
+        6 => Just(RunAction::Pause), 12 => Just(RunAction::Resume), 1 => Just(RunAction::Cancel)
+    ];
+    let by = || prop::option::weighted(0.15, 0..6u8);
+    prop_oneof![
+        2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, other)| Act::Create { run, other }),
+        8 => (run(), [0..9u8, 0..90u8], -4..2i8)
+            .prop_map(|(run, rows, from)| Act::Segments { run, rows, from }),
+        2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, wrong)| Act::Close { run, wrong }),
+        2 => (run(), action).prop_map(|(run, action)| Act::Control { run, action }),
+        1 => (0..30u8).prop_map(|cap| Act::Namespace { cap }),
+        4 => (worker(), 0..2u8, prop::bool::weighted(0.6), prop::bool::weighted(0.7), 1..3u8, picks(0..4))
+            .prop_map(|(worker, instance, alive, resume, slots, held)| {
+                Act::Register { worker, instance, alive, resume, slots, held }
+            }),
+        1 => worker().prop_map(|worker| Act::Deregister { worker }),
+        3 => (worker(), picks(0..4), 1..8000u64).prop_map(|(worker, started, grace_ms)| {
+            Act::Suspect { worker, started, grace_ms }
+        }),
+        5 => (worker(), prop::bool::weighted(0.1)).prop_map(|(worker, drain)| match drain {
+            true => Act::Drain { worker },
+            false => Act::Unsuspect { worker },
+        }),
+        30 => (worker(), 0..2u8, prop_oneof![6 => Just(1i8), 1 => Just(0), 1 => -2..4i8], 0..60u8)
+            .prop_map(|(worker, slot, seq, max)| Act::Claim { worker, slot, seq, max }),
+        18 => (picks(1..4), by(), 0..12u8)
+            .prop_map(|(picks, by, part)| Act::Complete { picks, by, part }),
+        14 => (pick(), by(), class()).prop_map(|(pick, by, class)| Act::Fail { pick, by, class }),
+        4 => (picks(1..3), by()).prop_map(|(picks, by)| Act::Nack { picks, by }),
+    ]
+}
+
+fn pick() -> impl Strategy<Value = Pick> {
+    let back = prop_oneof![3 => 0..3u8, 3 => 0..12u8];
+    let mask = prop_oneof![2 => Just(u16::MAX), 2 => any::<u16>(), 2 => (0..16u16).prop_map(|bit| 1 << bit)];
+    (back, mask, prop::bool::weighted(0.1)).prop_map(|(back, mask, wrong)| Pick {
+        back,
+        mask,
+        wrong,
+    })
+}
+
+fn picks(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Pick>> {
+    prop::collection::vec(pick(), count)
+}
+
+fn class() -> impl Strategy<Value = FailureClass> {
+    prop_oneof![
+        2 => Just(FailureClass::InvalidRow),
+        12 => Just(FailureClass::Transient),
+        1 => Just(FailureClass::OutOfMemory),
+        1 => Just(FailureClass::EngineDied),
+        1 => Just(FailureClass::InputUnreadable),
+        1 => Just(FailureClass::StoreRefused),
+    ]
+}
+
+fn blob(text: String) -> BlobRef {
+    BlobRef { digest: *blake3::hash(text.as_bytes()).as_bytes(), bytes: 9 }
+}
+
+/// Runs of two priorities, weights, models, caps and time limits; one in another namespace.
+fn spec(run: u8, other: bool) -> RunSpec {
+    let model = if run == 3 { "n" } else { "m" };
+    RunSpec {
+        engine: EngineSpec { model: model.into(), ..EngineSpec::default() },
+        priority: [5, 5, 8, 5, 5][usize::from(run)],
+        weight: [1, 3, 1, 2, 1][usize::from(run)],
+        running_rows_max: [0, 0, 7, 0, 3][usize::from(run)],
+        attempt_timeout_ms: [0, 5000, 0, 3000, 0][usize::from(run)],
+        attempts_max: [2, 3, 4, 3, 1][usize::from(run)],
+        failures_max: [100, 2, 0, 5, 100][usize::from(run)] + u64::from(other),
+        ..RunSpec::default()
+    }
+}
+
+impl Act {
+    /// Something to begin with: two runs with rows and two workers.
+    pub(crate) fn beginning() -> Vec<Act> {
+        let register = |worker| Act::Register {
+            worker,
+            instance: 0,
+            alive: false,
+            resume: false,
+            slots: 2,
+            held: Vec::new(),
+        };
+        vec![
+            Act::Namespace { cap: 0 },
+            Act::Create { run: 0, other: false },
+            Act::Create { run: 1, other: false },
+            Act::Segments { run: 0, rows: [8, 24], from: -1 },
+            Act::Segments { run: 1, rows: [30, 5], from: -1 },
+            register(0),
+            register(1),
+            register(2),
+            Act::Client,
+        ]
+    }
+
+    pub(crate) fn op(&self, model: &Model) -> Op {
+        let Act::Request { client, seq, ack, act } = self else { return self.kind(model).into() };
+        let session = *model.clients.keys().nth(usize::from(*client)).unwrap_or(&SessionId(3));
+        let (seq, ack_upto) = (u64::from(*seq), u64::from(*ack));
+        Op { request: Some(RequestId { session, seq, ack_upto }), kind: act.kind(model) }
+    }
+
+    fn kind(&self, model: &Model) -> OpKind {
+        match self.clone() {
+            Act::Create { run, other } => OpKind::CreateRun {
+                namespace: if run == 4 { "team".into() } else { "default".into() },
+                name: format!("run{run}"),
+                spec: Box::new(spec(run, other)),
+            },
+            Act::Segments { run, rows, from } => segments(model, run, rows, from),
+            Act::Close { run, wrong } => close(model, run, wrong),
+            Act::Control { run, action } => {
+                OpKind::ControlRun { run: run_no(model, run), action, reason: "so".into() }
+            }
+            Act::Namespace { cap } => OpKind::SetNamespace {
+                name: if cap % 2 == 0 { "team".into() } else { "default".into() },
+                running_rows_max: u64::from(cap / 2 * 3),
+            },
+            Act::Register { worker, instance, alive, resume, slots, held } => {
+                register(model, (worker, instance, alive, resume, slots), &held)
+            }
+            Act::Deregister { worker } => OpKind::Deregister { session: session(model, worker) },
+            Act::Suspect { worker, started, grace_ms } => {
+                let started = started.iter().filter_map(|p| held(model, *p)).map(|h| h.1);
+                let session = session(model, worker);
+                OpKind::Suspect { session, started: started.collect(), grace_ms }
+            }
+            Act::Unsuspect { worker } => OpKind::Unsuspect { session: session(model, worker) },
+            Act::Drain { worker } => OpKind::Drain { session: session(model, worker) },
+            Act::Claim { worker, slot, seq, max } => {
+                let slot = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
+                let pulls = model
+                    .workers
+                    .get(&slot.session)
+                    .and_then(|w| w.slots.get(usize::from(slot.slot.0)).map(|s| s.last_pull));
+                let seq = pulls.unwrap_or(0).saturating_add_signed(seq.into());
+                OpKind::Claim { slot, seq, rows_max: max.into() }
+            }
+            Act::Complete { picks, by, part } => complete(model, &picks, by, part),
+            Act::Fail { pick, by, class } => {
+                let Some((slot, held)) = held(model, pick) else { return nothing(model) };
+                let slot = who(model, slot, by);
+                let (code, message) = ("code".into(), "why".into());
+                OpKind::Fail { slot, held, class, code, message }
+            }
+            Act::Nack { picks, by } => {
+                let sets: Vec<_> = picks.iter().filter_map(|p| held(model, *p)).collect();
+                let Some((slot, _)) = sets.first() else { return nothing(model) };
+                let slot = who(model, *slot, by);
+                OpKind::Nack { slot, held: sets.into_iter().map(|s| s.1).collect() }
+            }
+            Act::Client => OpKind::OpenClient { name: "c".into() },
+            Act::Request { act, .. } => act.kind(model),
+        }
+    }
+}
+
+/// For an action that found nothing to speak of: a pull, so that the next one does.
+fn nothing(model: &Model) -> OpKind {
+    let slot = SlotRef { session: session(model, (model.index % 3) as u8), slot: SlotNo(0) };
+    let worker = model.workers.get(&slot.session);
+    let seq = worker.map_or(0, |w| w.slots[0].last_pull) + 1;
+    OpKind::Claim { slot, seq, rows_max: 20 }
+}
+
+fn run_no(model: &Model, run: u8) -> RunNo {
+    let name = format!("run{run}");
+    let at = model.runs.iter().position(|r| r.name == name);
+    RunNo(at.map_or(99, |at| at as u32 + 1))
+}
+
+fn segments(model: &Model, run: u8, rows: [u8; 2], from: i8) -> OpKind {
+    let no = run_no(model, run);
+    let have = model.runs.get(no.0 as usize - 1).map_or(0, |r| r.segments.len() as u32);
+    // Most go on where the input ends; the others repeat, conflict, or leave a gap.
+    let from = if from < 0 { have } else { have.saturating_add_signed(i32::from(from) * 3 - 2) };
+    let decl = |(i, rows): (u32, u8)| {
+        let rows = u32::from(rows).max(1);
+        SegmentDecl { number: SegmentNo(from + i), rows, blob: blob(format!("{rows}")) }
+    };
+    OpKind::AddSegments { run: no, segments: (0..).zip(rows).map(decl).collect() }
+}
+
+fn close(model: &Model, run: u8, wrong: bool) -> OpKind {
+    let no = run_no(model, run);
+    let run = model.runs.get(no.0 as usize - 1);
+    let digests = run.iter().flat_map(|r| &r.segments).flat_map(|s| s.blob.digest);
+    let digest = blake3::hash(&digests.collect::<Vec<u8>>());
+    let rows = run.map_or(0, |r| r.rows.len() as u64) + u64::from(wrong);
+    OpKind::CloseInput { run: no, rows, digest: *digest.as_bytes() }
+}
+
+fn session(model: &Model, worker: u8) -> SessionId {
+    let name = format!("w{worker}");
+    let latest = model.sessions.iter().rev().find(|s| s.1 == name);
+    latest.map_or(SessionId(1), |s| s.0)
+}
+
+fn register(model: &Model, what: (u8, u8, bool, bool, u8), picks: &[Pick]) -> OpKind {
+    let (worker, instance, holder_alive, resume, slots) = what;
+    let models = if worker == 1 { vec!["m".into(), "n".into()] } else { vec!["m".into()] };
+    let offer = SlotOffer { models, ..SlotOffer::default() };
+    OpKind::Register(Box::new(Registration {
+        namespace: if worker == 2 { "team".into() } else { "default".into() },
+        name: format!("w{worker}"),
+        instance: instance.into(),
+        address: format!("w{worker}:{instance}"),
+        resume: resume.then(|| session(model, worker)),
+        holder_alive,
+        slots: vec![offer; usize::from(slots)],
+        held: picks.iter().filter_map(|p| held(model, *p)).map(|h| h.1).collect(),
+        ..Registration::default()
+    }))
+}
+
+fn complete(model: &Model, picks: &[Pick], by: Option<u8>, part: u8) -> OpKind {
+    let sets: Vec<_> = picks.iter().filter_map(|p| held(model, *p)).collect();
+    let Some((slot, first)) = sets.first().cloned() else { return nothing(model) };
+    // A few blobs, so that one is repeated now and then; tokens tell whether it counted.
+    let blob = blob(format!("part {} {}", first.attempt, part % 3));
+    let part = PartDecl { blob, tokens_in: part.into(), tokens_out: 2 * u64::from(part) };
+    let sets = sets.into_iter().map(|s| s.1).filter(|h| h.run == first.run).collect();
+    OpKind::Complete { slot: who(model, slot, by), run: first.run, part, sets }
+}
+
+fn who(model: &Model, slot: SlotRef, by: Option<u8>) -> SlotRef {
+    let Some(back) = by else { return slot };
+    let other = model.sessions.iter().rev().nth(usize::from(back));
+    SlotRef { session: other.map_or(SessionId(1), |s| s.0), slot: SlotNo(u16::from(back % 2)) }
+}
+
+/// Rows of a grant of the past, or `None` when there is no such grant, or it has no such rows.
+fn held(model: &Model, pick: Pick) -> Option<(SlotRef, HeldRows)> {
+    let (slot, held) = model.grants.iter().rev().nth(usize::from(pick.back))?;
+    let chosen = held.rows.iter().filter(|r| pick.mask >> (r % 16) & 1 == 1);
+    let mut rows: Vec<(u64, u32)> = chosen.map(|r| (r, 1)).collect();
+    let mut run = held.run;
+    if pick.wrong {
+        match pick.mask % 2 {
+            0 => run = RunNo(run.0 % (model.runs.len() as u32 + 1) + 1),
+            _ => rows.push((held.rows.end() + 1, 3)),
+        }
+    }
+    let rows = Rows::from_ranges(rows).filter(|r| !r.is_empty())?;
+    Some((*slot, HeldRows { run, attempt: held.attempt, rows }))
+}

@@ -1,0 +1,82 @@
+//! The ledger's state, row by row, beside the model's.
+
+use crate::naive::Model;
+use crate::runs::RowState;
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use rollout_ledger::Ledger;
+use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
+use rollout_ledger::view::WorkerState;
+
+/// A row as both can show it.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum Seen {
+    Pending(Option<(Attempt, SlotRef)>),
+    Running(Attempt, SlotRef),
+    Waiting(u64),
+    Done([u8; 32], u32),
+    Failed(u32),
+}
+
+pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
+    prop_assert_eq!(ledger.clock(), LedgerMs(model.clock));
+    prop_assert_eq!(ledger.run_views("").len(), model.runs.len());
+    for (no, run) in (1..).zip(&model.runs) {
+        let view = ledger.run_view(RunNo(no)).expect("there");
+        prop_assert_eq!(view.state, run.state);
+        prop_assert_eq!(view.counts, run.counts(), "counts of run {}", no);
+        prop_assert_eq!(view.pending, run.pending());
+        prop_assert_eq!(view.input_closed, run.closed);
+        let expected: Vec<Seen> = run.rows.iter().map(seen_in_model).collect();
+        prop_assert_eq!(seen_in_ledger(ledger, RunNo(no)), expected, "rows of run {}", no);
+    }
+    let sessions: Vec<_> = model.workers.keys().copied().collect();
+    prop_assert_eq!(ledger.worker_sessions(), sessions);
+    for (session, worker) in &model.workers {
+        let state = match worker.suspect {
+            Some((until, grace_ms)) => WorkerState::Suspect { until: LedgerMs(until), grace_ms },
+            None if worker.draining => WorkerState::Draining,
+            None => WorkerState::Ready,
+        };
+        prop_assert_eq!(ledger.worker_state(*session), Some(state));
+    }
+    Ok(())
+}
+
+fn seen_in_model(row: &crate::runs::Row) -> Seen {
+    match row.state {
+        RowState::Pending { late } => Seen::Pending(late.map(|l| (l.attempt, l.slot))),
+        RowState::Running(lease) => Seen::Running(lease.attempt, lease.slot),
+        RowState::Waiting { until } => Seen::Waiting(until),
+        RowState::Done { digest, at } => Seen::Done(digest, at),
+        RowState::Failed => Seen::Failed(row.strikes),
+    }
+}
+
+fn seen_in_ledger(ledger: &Ledger, no: RunNo) -> Vec<Seen> {
+    let (view, flight) = (ledger.run_view(no).unwrap(), ledger.flight_view(no).unwrap());
+    let mut rows = vec![Seen::Pending(None); view.rows as usize];
+    for (slot, held) in &flight.lapsed {
+        held.rows
+            .iter()
+            .for_each(|r| rows[r as usize] = Seen::Pending(Some((held.attempt, *slot))));
+    }
+    for (slot, held) in &flight.live {
+        held.rows.iter().for_each(|r| rows[r as usize] = Seen::Running(held.attempt, *slot));
+    }
+    for &(row, until) in &flight.waiting {
+        rows[row as usize] = Seen::Waiting(until.0);
+    }
+    for number in 0..view.segments {
+        let segment = ledger.segment_view(no, SegmentNo(number)).unwrap();
+        for (row, result) in (segment.segment.first_row..).zip(&segment.results) {
+            if let Some((part, at)) = *result {
+                rows[row as usize] = Seen::Done(segment.parts[part as usize].blob.digest, at);
+            }
+        }
+        for (row, trouble) in &segment.failures {
+            rows[*row as usize] = Seen::Failed(trouble.strikes);
+        }
+    }
+    rows
+}

@@ -1,0 +1,169 @@
+//! The model's state, and the commands as a whole.
+
+use crate::runs::{RowState, Run};
+use crate::workers::Worker;
+use rollout_ledger::id::{LedgerMs, RunNo, SessionId, SlotRef};
+use rollout_ledger::{Body, Command, EntryId, Op, OpKind, Rejection, Reply};
+use std::collections::BTreeMap;
+
+#[derive(Default)]
+pub(crate) struct Client {
+    pub(crate) ack_upto: u64,
+    pub(crate) replies: BTreeMap<u64, Reply>,
+}
+
+pub(crate) struct Model {
+    pub(crate) index: u64,
+    pub(crate) clock: u64,
+    pub(crate) epoch: u64,
+    /// Caps; 0 for none.
+    pub(crate) namespaces: BTreeMap<String, u64>,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) workers: BTreeMap<SessionId, Worker>,
+    pub(crate) clients: BTreeMap<SessionId, Client>,
+    pub(crate) turns: BTreeMap<u8, u32>,
+    /// Every grant that was ever made, for those who want to speak of one.
+    pub(crate) grants: Vec<(SlotRef, rollout_ledger::HeldRows)>,
+    /// Every session that ever was, and its worker's name.
+    pub(crate) sessions: Vec<(SessionId, String)>,
+    /// What happened that no reply shows.
+    pub(crate) events: Vec<String>,
+    pub(crate) op: u32,
+    pub(crate) granted: u32,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            index: 0,
+            clock: 0,
+            epoch: 0,
+            namespaces: BTreeMap::from([("default".to_owned(), 0)]),
+            runs: Vec::new(),
+            workers: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            turns: BTreeMap::new(),
+            grants: Vec::new(),
+            sessions: Vec::new(),
+            events: Vec::new(),
+            op: 0,
+            granted: 0,
+        }
+    }
+}
+
+pub(crate) type Outcome = Result<Reply, Rejection>;
+
+impl Model {
+    pub(crate) fn apply(&mut self, entry: EntryId, command: &Command) -> Vec<Reply> {
+        self.index = entry.index;
+        (self.op, self.granted) = (0, 0);
+        if command.body != Body::OpenEpoch && command.epoch.0 != self.epoch {
+            let why = Rejection::EpochStale { got: command.epoch.0, open: self.epoch };
+            let Body::Ops(ops) = &command.body else { return vec![Reply::Rejected(why)] };
+            return vec![Reply::Rejected(why); ops.len()];
+        }
+        self.clock = self.clock.max(command.at.0);
+        match &command.body {
+            Body::OpenEpoch => {
+                self.epoch = command.epoch.0;
+                self.restart_grace();
+                vec![Reply::EpochOpened { at: LedgerMs(self.clock) }]
+            }
+            Body::Tick => {
+                self.tick();
+                vec![Reply::Ok]
+            }
+            Body::Ops(ops) => {
+                let mut replies = Vec::new();
+                for op in ops {
+                    replies.push(self.once(op));
+                    self.op += 1;
+                }
+                replies
+            }
+            other => panic!("the model knows no {other:?}"),
+        }
+    }
+
+    fn once(&mut self, op: &Op) -> Reply {
+        let Some(request) = op.request else { return self.run(&op.kind) };
+        let Some(client) = self.clients.get_mut(&request.session) else {
+            return Reply::Rejected(Rejection::SessionUnknown);
+        };
+        client.ack_upto = client.ack_upto.max(request.ack_upto);
+        if request.seq <= client.ack_upto {
+            return Reply::Rejected(Rejection::RequestForgotten);
+        }
+        if let Some(reply) = client.replies.get(&request.seq) {
+            return reply.clone();
+        }
+        let reply = self.run(&op.kind);
+        let client = self.clients.get_mut(&request.session).expect("just seen");
+        client.replies.insert(request.seq, reply.clone());
+        reply
+    }
+
+    fn run(&mut self, kind: &OpKind) -> Reply {
+        self.kind(kind).unwrap_or_else(Reply::Rejected)
+    }
+
+    fn kind(&mut self, kind: &OpKind) -> Outcome {
+        match kind.clone() {
+            OpKind::OpenClient { .. } => {
+                let session = SessionId::at(self.index, self.op);
+                self.clients.insert(session, Client::default());
+                Ok(Reply::ClientOpened { session })
+            }
+            OpKind::SetNamespace { name, running_rows_max } => {
+                self.namespaces.insert(name, running_rows_max);
+                Ok(Reply::Ok)
+            }
+            OpKind::CreateRun { namespace, name, spec } => self.create(namespace, name, *spec),
+            OpKind::AddSegments { run, segments } => self.segments(run, &segments),
+            OpKind::CloseInput { run, rows, digest } => self.close(run, rows, digest),
+            OpKind::ControlRun { run, action, .. } => self.control(run, action),
+            OpKind::Register(registration) => self.register(*registration),
+            OpKind::Deregister { session } => self.deregister(session),
+            OpKind::Suspect { session, started, grace_ms } => {
+                self.suspect(session, &started, grace_ms)
+            }
+            OpKind::Unsuspect { session } => self.unsuspect(session),
+            OpKind::Drain { session } => self.drain(session),
+            OpKind::Claim { slot, seq, rows_max } => self.claim(slot, seq, rows_max),
+            OpKind::Complete { slot, run, part, sets } => self.complete(slot, run, &part, &sets),
+            OpKind::Fail { slot, held, class, message, .. } => {
+                self.fail(slot, &held, class, &message)
+            }
+            OpKind::Nack { slot, held } => Ok(self.nack(slot, &held)),
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.clock;
+        for run in &mut self.runs {
+            for row in &mut run.rows {
+                if matches!(row.state, RowState::Waiting { until } if until <= now) {
+                    row.state = RowState::Pending { late: None };
+                }
+            }
+        }
+        self.end_silent();
+        for run in &mut self.runs {
+            let (timeout, before) = (run.spec.attempt_timeout_ms, run.returned);
+            run.lapse(|lease| timeout > 0 && lease.granted_at + timeout <= now);
+            if run.returned > before {
+                self.events.push("attempt timed out".into());
+            }
+        }
+    }
+
+    pub(crate) fn note(&mut self, event: &str) {
+        self.events.push(event.to_owned());
+    }
+
+    pub(crate) fn run_of(&mut self, no: RunNo) -> Result<&mut Run, Rejection> {
+        let at = (no.0 as usize).checked_sub(1).ok_or(Rejection::RunUnknown)?;
+        self.runs.get_mut(at).ok_or(Rejection::RunUnknown)
+    }
+}

@@ -1,0 +1,381 @@
+//! Rows, one by one: what a completion, a failure, a return and an end of a lease do to each.
+
+use crate::naive::{Model, Outcome};
+use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotRef};
+use rollout_ledger::view::{Counts, RunState};
+use rollout_ledger::{
+    FailureClass, HeldRows, PartDecl, RefusedRows, Rejection, Reply, Rows, RunAction, RunSpec,
+    SegmentDecl,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) attempt: Attempt,
+    pub(crate) slot: SlotRef,
+    pub(crate) granted_at: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowState {
+    /// With the lease that has lapsed, while nobody else was given the row.
+    Pending {
+        late: Option<Lease>,
+    },
+    Running(Lease),
+    Waiting {
+        until: u64,
+    },
+    Done {
+        digest: [u8; 32],
+        at: u32,
+    },
+    Failed,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) state: RowState,
+    pub(crate) strikes: u32,
+}
+
+impl Row {
+    pub(crate) fn result(&self) -> Option<([u8; 32], u32)> {
+        match self.state {
+            RowState::Done { digest, at } => Some((digest, at)),
+            _ => None,
+        }
+    }
+
+    fn live_for(&self, attempt: Attempt, session: SessionId) -> bool {
+        matches!(self.state,
+            RowState::Running(l) if l.attempt == attempt && l.slot.session == session)
+    }
+}
+
+pub(crate) struct Run {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) spec: RunSpec,
+    pub(crate) state: RunState,
+    pub(crate) closed: bool,
+    pub(crate) segments: Vec<SegmentDecl>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) deficit: u64,
+    pub(crate) retries: u64,
+    pub(crate) returned: u64,
+    pub(crate) tokens: u64,
+}
+
+impl Run {
+    pub(crate) fn count(&self, is: impl Fn(&RowState) -> bool) -> u64 {
+        self.rows.iter().filter(|r| is(&r.state)).count() as u64
+    }
+
+    pub(crate) fn running(&self) -> u64 {
+        self.count(|s| matches!(s, RowState::Running(_)))
+    }
+
+    pub(crate) fn pending(&self) -> u64 {
+        self.count(|s| matches!(s, RowState::Pending { .. }))
+    }
+
+    pub(crate) fn ended(&self) -> bool {
+        matches!(self.state, RunState::Cancelled | RunState::Finished)
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            running: self.running(),
+            waiting: self.count(|s| matches!(s, RowState::Waiting { .. })),
+            done: self.count(|s| matches!(s, RowState::Done { .. })),
+            failed: self.count(|s| *s == RowState::Failed),
+            retries: self.retries,
+            returned: self.returned,
+            tokens_in: self.tokens,
+            tokens_out: 2 * self.tokens,
+        }
+    }
+
+    /// Ends the leases that `which` names; late results stay welcome.
+    pub(crate) fn lapse(&mut self, which: impl Fn(&Lease) -> bool) {
+        for row in &mut self.rows {
+            if let RowState::Running(lease) = row.state
+                && which(&lease)
+            {
+                row.state = RowState::Pending { late: Some(lease) };
+                self.returned += 1;
+            }
+        }
+    }
+
+    fn finish_if_done(&mut self) {
+        let decided = self.count(|s| matches!(s, RowState::Done { .. } | RowState::Failed));
+        if self.closed && decided == self.rows.len() as u64 && !self.ended() {
+            self.state = RunState::Finished;
+        }
+    }
+
+    fn reply(&self, no: usize, created: bool) -> Reply {
+        Reply::Run {
+            run: RunNo(no as u32),
+            created,
+            segments: self.segments.len() as u32,
+            rows: self.rows.len() as u64,
+            input_closed: self.closed,
+        }
+    }
+}
+
+/// Rows picked out of a set, as a set.
+fn only(rows: &Rows, mut is: impl FnMut(u64) -> bool) -> Rows {
+    Rows::from_ranges(rows.iter().filter(|r| is(*r)).map(|r| (r, 1))).expect("ascending")
+}
+
+fn refuse(held: &HeldRows, rows: Rows, why: Rejection, refused: &mut Vec<RefusedRows>) {
+    if !rows.is_empty() {
+        refused.push(RefusedRows { run: held.run, attempt: held.attempt, rows, why });
+    }
+}
+
+impl Model {
+    pub(crate) fn create(&mut self, namespace: String, name: String, spec: RunSpec) -> Outcome {
+        if !self.namespaces.contains_key(&namespace) {
+            return Err(Rejection::NamespaceUnknown(namespace));
+        }
+        let found = self.runs.iter().position(|r| r.namespace == namespace && r.name == name);
+        if let Some(at) = found {
+            let run = &self.runs[at];
+            return match run.spec == spec {
+                true => Ok(run.reply(at + 1, false)),
+                false => Err(Rejection::SpecConflict),
+            };
+        }
+        self.runs.push(Run {
+            namespace,
+            name,
+            spec,
+            state: RunState::Running,
+            closed: false,
+            segments: Vec::new(),
+            rows: Vec::new(),
+            deficit: 0,
+            retries: 0,
+            returned: 0,
+            tokens: 0,
+        });
+        let no = self.runs.len();
+        Ok(self.runs[no - 1].reply(no, true))
+    }
+
+    pub(crate) fn segments(&mut self, no: RunNo, segments: &[SegmentDecl]) -> Outcome {
+        let run = self.run_of(no)?;
+        let mut all = run.segments.clone();
+        for decl in segments {
+            let (number, have) = (decl.number.0, all.len() as u32);
+            match run.segments.get(number as usize) {
+                Some(same) if same == decl => {}
+                None if number == have => all.push(decl.clone()),
+                _ => return Err(Rejection::SegmentConflict { number, have }),
+            }
+        }
+        if all.len() > run.segments.len() && run.ended() {
+            return Err(Rejection::RunEnded);
+        }
+        if all.len() > run.segments.len() && run.closed {
+            return Err(Rejection::InputClosed);
+        }
+        let rows = all.iter().map(|s| s.rows as usize).sum();
+        run.segments = all;
+        run.rows.resize(rows, Row { state: RowState::Pending { late: None }, strikes: 0 });
+        Ok(run.reply(no.0 as usize, false))
+    }
+
+    pub(crate) fn close(&mut self, no: RunNo, rows: u64, digest: [u8; 32]) -> Outcome {
+        let run = self.run_of(no)?;
+        if run.state == RunState::Cancelled {
+            return Err(Rejection::RunEnded);
+        }
+        let all: Vec<u8> = run.segments.iter().flat_map(|s| s.blob.digest).collect();
+        if rows != run.rows.len() as u64 || digest != *blake3::hash(&all).as_bytes() {
+            return Err(Rejection::InputMismatch { rows: run.rows.len() as u64 });
+        }
+        run.closed = true;
+        run.finish_if_done();
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn control(&mut self, no: RunNo, action: RunAction) -> Outcome {
+        let run = self.run_of(no)?;
+        if run.state == RunState::Cancelled && action == RunAction::Cancel {
+            return Ok(Reply::Ok);
+        }
+        if run.ended() {
+            return Err(Rejection::RunEnded);
+        }
+        run.state = match action {
+            RunAction::Pause => RunState::Paused,
+            RunAction::Resume => RunState::Running,
+            RunAction::Cancel => {
+                run.lapse(|_| true);
+                for row in &mut run.rows {
+                    if !matches!(row.state, RowState::Done { .. } | RowState::Failed) {
+                        row.state = RowState::Pending { late: None };
+                    }
+                }
+                RunState::Cancelled
+            }
+        };
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn complete(
+        &mut self,
+        slot: SlotRef,
+        no: RunNo,
+        part: &PartDecl,
+        sets: &[HeldRows],
+    ) -> Outcome {
+        let run = self.run_of(no)?;
+        if run.state == RunState::Cancelled {
+            return Err(Rejection::RunEnded);
+        }
+        let digest = part.blob.digest;
+        let mut events: Vec<&str> = Vec::new();
+        let (mut refused, mut now) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        for set in sets {
+            let (mut stale, mut decided) = (Vec::new(), Vec::new());
+            for row in set.rows.iter() {
+                let state = run.rows.get(row as usize).map(|r| r.state);
+                let takes = match state {
+                    Some(RowState::Running(l)) => {
+                        l.attempt == set.attempt && l.slot.session == slot.session
+                    }
+                    Some(RowState::Pending { late: Some(l) }) => l.attempt == set.attempt,
+                    _ => false,
+                };
+                match state {
+                    _ if takes => {
+                        if matches!(state, Some(RowState::Pending { .. })) {
+                            let live = |r: &Row| r.live_for(set.attempt, slot.session);
+                            events.push(match run.rows.iter().any(live) {
+                                true => "late result beside a live lease",
+                                false => "late result accepted",
+                            });
+                        }
+                        run.rows[row as usize] =
+                            Row { state: RowState::Done { digest, at }, strikes: 0 };
+                        now.push(row);
+                    }
+                    Some(RowState::Done { digest: d, .. })
+                        if d == digest && !now.contains(&row) =>
+                    {
+                        events.push("completion repeated");
+                    }
+                    Some(RowState::Done { .. } | RowState::Failed) => decided.push(row),
+                    _ => stale.push(row),
+                }
+                at += 1;
+            }
+            let (stale, decided) = (
+                only(&set.rows, |r| stale.contains(&r)),
+                only(&set.rows, |r| decided.contains(&r)),
+            );
+            let set = HeldRows { run: no, ..set.clone() };
+            refuse(&set, stale, Rejection::AttemptStale, &mut refused);
+            refuse(&set, decided, Rejection::AlreadyDecided, &mut refused);
+        }
+        if !now.is_empty() {
+            run.tokens += part.tokens_in;
+            run.finish_if_done();
+            events.extend((run.state == RunState::Finished).then_some("run finished"));
+        }
+        events.into_iter().for_each(|event| self.note(event));
+        Ok(Reply::Taken { refused })
+    }
+
+    pub(crate) fn fail(
+        &mut self,
+        slot: SlotRef,
+        held: &HeldRows,
+        class: FailureClass,
+        _message: &str,
+    ) -> Outcome {
+        let clock = self.clock;
+        let mut refused = Vec::new();
+        let Ok(run) = self.run_of(held.run) else {
+            refuse(held, held.rows.clone(), Rejection::AttemptStale, &mut refused);
+            return Ok(Reply::Taken { refused });
+        };
+        let (mut taken, mut rest) = (Vec::new(), Vec::new());
+        for row in held.rows.iter() {
+            let state = run.rows.get(row as usize);
+            match state.is_some_and(|r| r.live_for(held.attempt, slot.session)) {
+                true => taken.push(row),
+                false => rest.push(row),
+            }
+        }
+        refuse(
+            held,
+            only(&held.rows, |r| rest.contains(&r)),
+            Rejection::AttemptStale,
+            &mut refused,
+        );
+        let mut failed_now = false;
+        for &row in &taken {
+            let row = &mut run.rows[row as usize];
+            if class == FailureClass::StoreRefused {
+                row.state = RowState::Pending { late: None };
+                run.returned += 1;
+                continue;
+            }
+            row.strikes += u32::from(class != FailureClass::InvalidRow);
+            if class == FailureClass::InvalidRow || row.strikes >= run.spec.attempts_max {
+                row.state = RowState::Failed;
+                failed_now = true;
+            } else {
+                let wait = [1000, 2000, 4000][row.strikes as usize - 1];
+                row.state = RowState::Waiting { until: clock + wait };
+                run.retries += 1;
+            }
+        }
+        let failed = run.count(|s| *s == RowState::Failed);
+        let hopeless = class == FailureClass::StoreRefused && !taken.is_empty()
+            || failed_now && failed > run.spec.failures_max;
+        let pauses = hopeless && run.state == RunState::Running;
+        if pauses {
+            run.state = RunState::Paused;
+        }
+        run.finish_if_done();
+        let gave_up = failed_now && class != FailureClass::InvalidRow;
+        let events = [(pauses, "run hopeless"), (gave_up, "row gave up")];
+        events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
+        Ok(Reply::Taken { refused })
+    }
+
+    pub(crate) fn nack(&mut self, slot: SlotRef, held: &[HeldRows]) -> Reply {
+        let mut refused = Vec::new();
+        for set in held {
+            let mut rest = Vec::new();
+            for row in set.rows.iter() {
+                let run = self.run_of(set.run).ok();
+                let found =
+                    run.and_then(|run| Some((run.rows.get_mut(row as usize)?, &mut run.returned)));
+                match found {
+                    Some((r, returned)) if r.live_for(set.attempt, slot.session) => {
+                        r.state = RowState::Pending { late: None };
+                        *returned += 1;
+                    }
+                    _ => rest.push(row),
+                }
+            }
+            refuse(
+                set,
+                only(&set.rows, |r| rest.contains(&r)),
+                Rejection::AttemptStale,
+                &mut refused,
+            );
+        }
+        Reply::Taken { refused }
+    }
+}

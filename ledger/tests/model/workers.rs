@@ -1,0 +1,243 @@
+//! Workers: registered, silent, back, gone.
+
+use crate::naive::{Model, Outcome};
+use crate::runs::RowState;
+use rollout_ledger::id::{RunNo, SessionId};
+use rollout_ledger::{HeldRows, Registration, Rejection, Reply, Rows, SlotOffer};
+
+pub(crate) struct Slot {
+    pub(crate) offer: SlotOffer,
+    pub(crate) last_pull: u64,
+    pub(crate) last_grant: Vec<HeldRows>,
+}
+
+pub(crate) struct Worker {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) instance: u64,
+    pub(crate) address: String,
+    pub(crate) suspect: Option<(u64, u64)>,
+    pub(crate) draining: bool,
+    pub(crate) slots: Vec<Slot>,
+}
+
+impl Worker {
+    pub(crate) fn ready(&self) -> bool {
+        self.suspect.is_none() && !self.draining
+    }
+}
+
+fn slots(offers: &[SlotOffer]) -> Vec<Slot> {
+    let empty =
+        |offer: &SlotOffer| Slot { offer: offer.clone(), last_pull: 0, last_grant: Vec::new() };
+    offers.iter().map(empty).collect()
+}
+
+impl Model {
+    pub(crate) fn register(&mut self, r: Registration) -> Outcome {
+        if !self.namespaces.contains_key(&r.namespace) {
+            return Err(Rejection::NamespaceUnknown(r.namespace));
+        }
+        let holder = self
+            .workers
+            .iter()
+            .find(|(_, w)| w.namespace == r.namespace && w.name == r.name)
+            .map(|(id, _)| *id);
+        if let Some(session) = holder {
+            if r.resume == Some(session) {
+                return Ok(self.resume(session, &r));
+            }
+            let worker = &self.workers[&session];
+            if r.holder_alive && worker.instance != r.instance {
+                let (name, address) = (worker.name.clone(), worker.address.clone());
+                return Err(Rejection::WorkerNameTaken { name, address });
+            }
+            self.end(session);
+        }
+        let session = SessionId::at(self.index, self.op);
+        self.sessions.push((session, r.name.clone()));
+        let dropped = self.lost(&r.held);
+        self.workers.insert(
+            session,
+            Worker {
+                namespace: r.namespace,
+                name: r.name,
+                instance: r.instance,
+                address: r.address,
+                suspect: None,
+                draining: false,
+                slots: slots(&r.slots),
+            },
+        );
+        Ok(Reply::Registered { session, resumed: false, dropped })
+    }
+
+    fn resume(&mut self, session: SessionId, r: &Registration) -> Reply {
+        self.adopt(session);
+        for (no, run) in (1..).zip(&mut self.runs) {
+            for (number, row) in (0..).zip(&mut run.rows) {
+                let RowState::Running(lease) = row.state else { continue };
+                if lease.slot.session != session {
+                    continue;
+                }
+                let kept = r.held.iter().any(|h| {
+                    h.run == RunNo(no) && h.attempt == lease.attempt && h.rows.contains(number)
+                });
+                if !kept || usize::from(lease.slot.slot.0) >= r.slots.len() {
+                    row.state = RowState::Pending { late: None };
+                    run.returned += 1;
+                }
+            }
+        }
+        let dropped = self.lost(&r.held);
+        let worker = self.workers.get_mut(&session).expect("found");
+        let mut fresh = slots(&r.slots);
+        if worker.instance == r.instance {
+            for (new, old) in fresh.iter_mut().zip(&mut worker.slots) {
+                new.last_pull = old.last_pull;
+                new.last_grant = std::mem::take(&mut old.last_grant);
+            }
+        } else {
+            worker.draining = false;
+        }
+        worker.slots = fresh;
+        worker.instance = r.instance;
+        worker.address = r.address.clone();
+        worker.suspect = None;
+        self.trim_grants(session);
+        Reply::Registered { session, resumed: true, dropped }
+    }
+
+    /// What of these the attempt may not decide any more.
+    fn lost(&self, held: &[HeldRows]) -> Vec<HeldRows> {
+        let mut dropped = Vec::new();
+        for set in held {
+            let run = self.runs.get((set.run.0 as usize).wrapping_sub(1));
+            let gone = set.rows.iter().filter(|row| {
+                let row = run.and_then(|r| r.rows.get(*row as usize));
+                !matches!(row.map(|r| r.state),
+                    Some(RowState::Running(l) | RowState::Pending { late: Some(l) })
+                        if l.attempt == set.attempt)
+            });
+            let rows = Rows::from_ranges(gone.map(|r| (r, 1))).expect("ascending");
+            if !rows.is_empty() {
+                dropped.push(HeldRows { run: set.run, attempt: set.attempt, rows });
+            }
+        }
+        dropped
+    }
+
+    /// What lapsed and is nobody else's is the session's again.
+    fn adopt(&mut self, session: SessionId) {
+        for run in self.runs.iter_mut() {
+            for row in &mut run.rows {
+                if let RowState::Pending { late: Some(lease) } = row.state
+                    && lease.slot.session == session
+                {
+                    row.state = RowState::Running(lease);
+                    run.returned -= 1;
+                    self.events.push("lease adopted".into());
+                }
+            }
+        }
+    }
+
+    /// A repeated pull gets what is left of its answer; new rows when nothing is.
+    fn trim_grants(&mut self, session: SessionId) {
+        let Some(mut worker) = self.workers.remove(&session) else { return };
+        for slot in &mut worker.slots {
+            let had = !slot.last_grant.is_empty();
+            let mut left = Vec::new();
+            for set in slot.last_grant.drain(..) {
+                let run = &self.runs[set.run.0 as usize - 1];
+                let live = set.rows.iter().filter(|r| {
+                    matches!(run.rows[*r as usize].state,
+                        RowState::Running(l) if l.attempt == set.attempt)
+                });
+                let rows = Rows::from_ranges(live.map(|r| (r, 1))).expect("ascending");
+                if !rows.is_empty() {
+                    left.push(HeldRows { rows, ..set });
+                }
+            }
+            slot.last_grant = left;
+            if had && slot.last_grant.is_empty() {
+                slot.last_pull -= 1;
+                self.events.push("pull of lost rows".into());
+            }
+        }
+        self.workers.insert(session, worker);
+    }
+
+    fn end(&mut self, session: SessionId) {
+        for run in &mut self.runs {
+            run.lapse(|lease| lease.slot.session == session);
+        }
+        self.workers.remove(&session);
+    }
+
+    pub(crate) fn deregister(&mut self, session: SessionId) -> Outcome {
+        if !self.workers.contains_key(&session) {
+            return Err(Rejection::SessionUnknown);
+        }
+        self.end(session);
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn suspect(
+        &mut self,
+        session: SessionId,
+        started: &[HeldRows],
+        grace_ms: u64,
+    ) -> Outcome {
+        let until = self.clock + grace_ms;
+        let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
+        if worker.suspect.is_some() {
+            return Ok(Reply::Ok);
+        }
+        worker.suspect = Some((until, grace_ms));
+        for (no, run) in (1..).zip(&mut self.runs) {
+            for number in 0..run.rows.len() {
+                let RowState::Running(lease) = run.rows[number].state else { continue };
+                let begun = started.iter().any(|h| {
+                    let this = h.run == RunNo(no) && h.attempt == lease.attempt;
+                    this && h.rows.contains(number as u64)
+                });
+                if lease.slot.session == session && !begun {
+                    run.rows[number].state = RowState::Pending { late: Some(lease) };
+                    run.returned += 1;
+                }
+            }
+        }
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn unsuspect(&mut self, session: SessionId) -> Outcome {
+        let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
+        if worker.suspect.take().is_some() {
+            self.adopt(session);
+            self.trim_grants(session);
+        }
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn drain(&mut self, session: SessionId) -> Outcome {
+        let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
+        worker.draining = true;
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn restart_grace(&mut self) {
+        for worker in self.workers.values_mut() {
+            if let Some((until, grace_ms)) = &mut worker.suspect {
+                *until = self.clock + *grace_ms;
+            }
+        }
+    }
+
+    pub(crate) fn end_silent(&mut self) {
+        let now = self.clock;
+        let due = |w: &Worker| w.suspect.is_some_and(|(until, _)| until <= now);
+        let due: Vec<SessionId> = self.workers.iter().filter(|w| due(w.1)).map(|w| *w.0).collect();
+        due.into_iter().for_each(|session| self.end(session));
+    }
+}
