@@ -27,5 +27,6 @@ mod store_probe;
 mod telemetry;
 
 pub use config::Config;
+pub use process::leave;
 pub use server::run;
 pub use telemetry::init as init_telemetry;

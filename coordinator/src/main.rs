@@ -29,15 +29,13 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let ended = runtime.block_on(rollout_coordinator::run(config));
-    // Connections that peers keep open have nothing to say any more.
-    runtime.shutdown_background();
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match runtime.block_on(rollout_coordinator::run(config)) {
+        Ok(()) => 0,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "the coordinator stops");
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            1
         }
-    }
+    };
+    rollout_coordinator::leave(code)
 }

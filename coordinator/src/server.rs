@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
 /// How long open streams may take to end after leadership was handed over.
-const STREAMS_END_WITHIN: Duration = Duration::from_secs(2);
+const STREAMS_END_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs a member until SIGTERM or SIGINT.
 ///
@@ -52,7 +52,8 @@ pub async fn run(config: Config) -> Result<()> {
         started: Instant::now(),
         config,
     });
-    let peers = tokio::spawn(serve_peers(peer, peer_tls, node.clone(), stop.clone()));
+    // On consensus' own threads: a flood of work must not delay a heartbeat.
+    let peers = node.runtime().spawn(serve_peers(peer, peer_tls, node.clone(), stop.clone()));
     let clients = tokio::spawn(serve_clients(client, client_tls, shared.clone(), stop.clone()));
     let probes = tokio::spawn(http::serve(http, shared.clone(), metrics, stop.clone()));
     let following =
@@ -69,7 +70,7 @@ pub async fn run(config: Config) -> Result<()> {
     // The epoch has ended with the hand-over; without one it ends with consensus.
     let _ = tokio::time::timeout(STREAMS_END_WITHIN, async { tokio::join!(peers, clients) }).await;
     probes.abort();
-    node.shutdown().await;
+    node.stop().await;
     let _ = tokio::time::timeout(STREAMS_END_WITHIN, following).await;
     Ok(())
 }

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# 2,000 prompts through three members and four workers; the leader is killed with SIGKILL half-way.
+#   demo.sh DIRECTORY-OF-BINARIES
+# Everything lives in a temporary directory and ends with this script.
+set -euo pipefail
+
+bin=$1
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d -t rollout-demo-XXXXXX)
+dev=$work/dev
+rows=2000
+batch_pid=
+
+finish() {
+  [ -n "$batch_pid" ] && kill "$batch_pid" 2>/dev/null || true
+  "$bin/rollout" dev stop --dir "$dev" >/dev/null 2>&1 || true
+  rm -rf "$work"
+}
+trap finish EXIT
+
+say() { printf '\n== %s\n' "$*"; }
+
+say "a local cluster: three members, four workers with the mock engine, mTLS"
+"$bin/rollout" dev --dir "$dev" --members 3 --workers 4 --slots 1 --engine mock \
+  --latency-ms 20:60 --concurrency 8 --no-restart --detach
+export ROLLOUT_CONTEXT=$dev/admin.toml
+"$bin/rolloutctl" status
+
+say "$rows prompts"
+seq 1 $rows | awk '{printf "{\"id\": \"row-%d\", \"prompt\": \"What is %d times %d?\", \"tag\": %d}\n", $1, $1, $1, $1 % 7}' \
+  >"$work/prompts.jsonl"
+cat >"$work/batch.toml" <<TOML
+[model]
+uri = "mock/tiny"
+[sampling]
+temperature = 0.7
+max_tokens = 64
+[input]
+glob = "$work/prompts.jsonl"
+[output]
+dir = "$work/out"
+TOML
+"$bin/rollout" infer batch --config "$work/batch.toml" --name demo >"$work/batch.log" 2>&1 &
+batch_pid=$!
+
+field() { # a field of JSON on standard input
+  python3 -c 'import json, sys; v = json.load(sys.stdin)["data"]
+for key in sys.argv[1].split("."): v = v[key]
+print(v)' "$1"
+}
+
+say "when half of it is done, the leader is killed with SIGKILL"
+for _ in $(seq 600); do
+  done_rows=$("$bin/rolloutctl" -o json run describe demo 2>/dev/null | field run.counts.done 2>/dev/null || echo 0)
+  [ "$done_rows" -ge $((rows / 2)) ] && break
+  kill -0 "$batch_pid" || { cat "$work/batch.log"; exit 1; }
+  sleep 0.05
+done
+leader=$("$bin/rolloutctl" -o json status | field leader)
+pid=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["members"][sys.argv[2]])' "$dev/pids.json" "$leader")
+kill -9 "$pid"
+echo "killed $leader (pid $pid) with $done_rows of $rows rows done"
+before=$(date +%s%N)
+until "$bin/rolloutctl" --timeout 10s run list >/dev/null 2>&1; do sleep 0.01; done
+echo "the next answer from a leader came after $((($(date +%s%N) - before) / 1000000)) ms"
+
+if ! wait "$batch_pid"; then
+  batch_pid=
+  cat "$work/batch.log"
+  exit 1
+fi
+batch_pid=
+say "what the user saw"
+cat "$work/batch.log"
+say "what the cluster says now"
+"$bin/rolloutctl" status || true
+"$bin/rolloutctl" run list
+
+say "proof"
+"$bin/rollout" verify demo --output "$work/out"
+python3 "$here/check.py" "$work/prompts.jsonl" "$work/out/completions.jsonl"
