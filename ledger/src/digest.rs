@@ -30,7 +30,7 @@ impl Ledger {
         hasher.update(&scratch);
         self.meta.chain = *hasher.finalize().as_bytes();
         self.scratch = scratch;
-        if entry.index % MARK_EVERY == 0 {
+        if entry.index.is_multiple_of(MARK_EVERY) {
             self.meta.chain_marks.insert(entry.index, self.meta.chain);
             if self.meta.chain_marks.len() > MARKS_KEPT {
                 self.meta.chain_marks.pop_first();

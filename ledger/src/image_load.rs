@@ -51,8 +51,13 @@ impl Ledger {
         if !has_meta {
             return Err(LoadError::NoMeta);
         }
-        // A name is never empty: this run has records, but not its own.
-        if let Some(run) = ledger.runs.values().find(|r| r.head.name.is_empty()) {
+        // A run without a name has records, but not its own; one of other rows than its segments
+        // lacks some.
+        let whole = |run: &Run| {
+            let end = run.segments.last().map_or(0, |s| s.end());
+            !run.head.name.is_empty() && end == run.head.rows
+        };
+        if let Some(run) = ledger.runs.values().find(|run| !whole(run)) {
             return Err(bad(&crate::image::run_key(b'R', run.no, &[])));
         }
         ledger.derive();

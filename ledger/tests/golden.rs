@@ -1,0 +1,123 @@
+//! Bytes that are read for ever: a command of each kind, and a record of each kind.
+//!
+//! These lines never change, new ones are added. A difference here means that members of two
+//! versions would disagree, or that a log on disk is no longer read. `ROLLOUT_REWRITE=1` writes
+//! the files anew; whoever does that has a reason that no cluster has seen the old bytes.
+
+#[path = "golden/commands.rs"]
+mod commands;
+
+use rollout_ledger::{Command, EntryId, Ledger, UnknownCommand};
+use std::fmt::Write;
+use std::path::Path;
+
+type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+/// Compares lines with those of a file, or writes them there.
+#[expect(clippy::disallowed_methods, reason = "this is a test's file, not the ledger's")]
+fn lock(file: &str, lines: &[String]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/golden").join(file);
+    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
+        let text = lines.join("\n") + "\n";
+        std::fs::write(&path, text).expect("writable");
+        return;
+    }
+    let locked = std::fs::read_to_string(&path).expect("readable");
+    let locked: Vec<&str> = locked.lines().collect();
+    assert_eq!(locked, lines, "{file}: bytes changed");
+}
+
+/// The ledger after all commands, and the records that it drained on the way.
+fn played() -> (Ledger, Records) {
+    let mut ledger = Ledger::new([9; 16]);
+    let mut image = std::collections::BTreeMap::new();
+    for (index, (name, command)) in (1..).zip(commands::all()) {
+        let entry = EntryId { index, term: 1 };
+        ledger.apply(entry, &command.encode()).expect("known");
+        ledger.check_invariants().unwrap_or_else(|e| panic!("{name}: {e}"));
+        let delta = ledger.drain_dirty();
+        image.extend(delta.puts);
+        delta.deletes.iter().for_each(|key| {
+            image.remove(key);
+        });
+    }
+    (ledger, image.into_iter().collect())
+}
+
+#[test]
+fn the_bytes_of_commands_are_locked() {
+    let all = commands::all();
+    let lines: Vec<String> =
+        all.iter().map(|(name, c)| format!("{name} {}", hex(&c.encode()))).collect();
+    lock("commands.txt", &lines);
+    for (name, command) in all {
+        assert_eq!(Command::decode(&command.encode()), Some(command), "{name}");
+    }
+}
+
+#[test]
+fn the_bytes_of_records_are_locked() {
+    let (ledger, records) = played();
+    let tags: String = records.iter().map(|r| char::from(r.0[0])).collect();
+    for tag in "CFMNPRSTW".chars() {
+        assert!(tags.contains(tag), "no record of kind {tag}");
+    }
+    let lines: Vec<String> = records
+        .iter()
+        .map(|(key, value)| format!("{} {} {}", char::from(key[0]), hex(key), hex(value)))
+        .chain([format!("digest {}", hex(&ledger.state_digest()))])
+        .collect();
+    lock("records.txt", &lines);
+}
+
+#[test]
+fn bytes_of_another_version_stop_the_member() {
+    let good = commands::all().remove(0).1.encode();
+    let mut ledger = Ledger::new([9; 16]);
+    let mut newer = good.clone();
+    newer[0] += 1;
+    let mut unknown = good.clone();
+    *unknown.last_mut().unwrap() = 99; // The kind of body comes last where it has no fields.
+    let longer = [&good[..], &[0]].concat();
+    for bad in [&newer[..], &unknown, &longer, &good[..good.len() - 1], &[]] {
+        let entry = EntryId { index: 5, term: 1 };
+        assert_eq!(ledger.apply(entry, bad), Err(UnknownCommand { index: 5 }));
+    }
+    assert_eq!(ledger.applied(), EntryId::default(), "nothing was applied");
+}
+
+#[test]
+fn an_image_that_is_no_state_is_refused() {
+    let (ledger, records) = played();
+    let loaded = Ledger::load(records.clone()).expect("whole");
+    assert_eq!(loaded.state_digest(), ledger.state_digest());
+    loaded.check_invariants().expect("holds");
+    // Without its position, a run without its head, segments with a gap.
+    let without = |tag: u8, nth: usize| {
+        let at = records.iter().enumerate().filter(|(_, r)| r.0[0] == tag).nth(nth).unwrap().0;
+        let mut less = records.clone();
+        less.remove(at);
+        Ledger::load(less)
+    };
+    for (tag, nth) in [(b'M', 0), (b'R', 0), (b'S', 0), (b'S', 1)] {
+        assert!(without(tag, nth).is_err(), "loaded without {} {nth}", char::from(tag));
+    }
+    for at in 0..records.len() {
+        let mut bad = records.clone();
+        bad[at].1.push(0);
+        assert!(Ledger::load(bad).is_err(), "a longer record loaded");
+        let mut bad = records.clone();
+        bad[at].1[0] = 77;
+        assert!(Ledger::load(bad).is_err(), "a record of another version loaded");
+    }
+    let mut foreign = records.clone();
+    foreign.push((b"Z".to_vec(), vec![1]));
+    assert!(Ledger::load(foreign).is_err(), "a record of no kind loaded");
+}

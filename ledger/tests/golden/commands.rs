@@ -1,0 +1,158 @@
+//! One command of each kind, in an order in which each finds what it speaks of.
+
+use rollout_ledger::id::{
+    Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
+};
+use rollout_ledger::{
+    BlobRef, Body, Command, EngineSpec, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
+    RequestId, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer,
+};
+use std::collections::BTreeMap;
+
+const RUN: RunNo = RunNo(1);
+
+fn command(body: Body) -> Command {
+    let at = LedgerMs(300);
+    Command { epoch: CoordEpoch(1), at, wall_ms: 1_700_000_000_123, body }
+}
+
+fn op(kind: OpKind) -> Command {
+    command(Body::Ops(vec![kind.into()]))
+}
+
+fn blob(fill: u8) -> BlobRef {
+    BlobRef { digest: [fill; 32], bytes: 70_000 + u32::from(fill) }
+}
+
+fn labels() -> BTreeMap<String, String> {
+    BTreeMap::from([("gpu".into(), "h200".into())])
+}
+
+fn spec() -> RunSpec {
+    RunSpec {
+        engine: EngineSpec {
+            model: "hf://m".into(),
+            revision: "main".into(),
+            task: "generate".into(),
+            options_json: "{\"dtype\":\"bf16\"}".into(),
+        },
+        sampling_json: "{\"seed\":1}".into(),
+        selector: labels(),
+        priority: 7,
+        weight: 3,
+        running_rows_max: 1000,
+        attempt_timeout_ms: 60_000,
+        failures_max: 100,
+        attempts_max: 3,
+        store_url: "s3://bucket".into(),
+        input_name: "in.jsonl".into(),
+        options_json: "{}".into(),
+    }
+}
+
+fn registration() -> Registration {
+    Registration {
+        namespace: "team".into(),
+        name: "w1".into(),
+        instance: 77,
+        address: "w1:9000".into(),
+        resume: Some(SessionId::at(2, 1)),
+        holder_alive: true,
+        slots: vec![SlotOffer {
+            models: vec!["hf://m".into(), "*".into()],
+            tasks: vec!["generate".into()],
+            labels: labels(),
+            engine: "vllm".into(),
+            ineligible: String::new(),
+        }],
+        held: vec![held(9, &[(0, 2), (5, 1)])],
+        stores: vec!["s3://bucket".into()],
+        versions: BTreeMap::from([("agent".into(), "0.1.0".into())]),
+    }
+}
+
+fn held(index: u64, ranges: &[(u64, u32)]) -> HeldRows {
+    let rows = Rows::from_ranges(ranges.iter().copied()).expect("ascending");
+    HeldRows { run: RUN, attempt: Attempt::at(index, 0), rows }
+}
+
+fn fail(class: FailureClass, row: u64) -> OpKind {
+    let (slot, held) = (slot(), held(11, &[(row, 1)]));
+    OpKind::Fail { slot, held, class, code: "RO-0001".into(), message: "why".into() }
+}
+
+/// `registration` is entry 9.
+fn slot() -> SlotRef {
+    SlotRef { session: SessionId::at(9, 0), slot: SlotNo(0) }
+}
+
+pub(crate) fn all() -> Vec<(&'static str, Command)> {
+    let session = slot().session;
+    let request = RequestId { session: SessionId::at(4, 0), seq: 2, ack_upto: 1 };
+    let namespace = OpKind::SetNamespace { name: "team".into(), running_rows_max: 5000 };
+    let create =
+        OpKind::CreateRun { namespace: "team".into(), name: "chat".into(), spec: Box::new(spec()) };
+    let decl = |number: u32, rows| SegmentDecl {
+        number: SegmentNo(number),
+        rows,
+        blob: blob(number as u8),
+    };
+    let segments = OpKind::AddSegments { run: RUN, segments: vec![decl(0, 8), decl(1, 300)] };
+    let digest = *blake3::hash(&[[0; 32], [1; 32]].concat()).as_bytes();
+    let part = PartDecl { blob: blob(200), tokens_in: 1234, tokens_out: 56_789 };
+    let sets = vec![held(11, &[(0, 2), (7, 2)])];
+    let control = |action| OpKind::ControlRun { run: RUN, action, reason: "because".into() };
+    let started = vec![held(11, &[(10, 3)])];
+    vec![
+        ("open_epoch", command(Body::OpenEpoch)),
+        ("tick", command(Body::Tick)),
+        ("digest_at", command(Body::DigestAt)),
+        ("open_client", op(OpKind::OpenClient { name: "cli".into() })),
+        ("set_namespace", op(namespace)),
+        (
+            "create_run_by_request",
+            command(Body::Ops(vec![Op { request: Some(request), kind: create }])),
+        ),
+        ("add_segments", op(segments)),
+        ("close_input", op(OpKind::CloseInput { run: RUN, rows: 308, digest })),
+        ("register", op(OpKind::Register(Box::new(registration())))),
+        ("set_version", command(Body::SetVersion(2))),
+        ("claim", op(OpKind::Claim { slot: slot(), seq: 1, rows_max: 256 })),
+        ("complete", op(OpKind::Complete { slot: slot(), run: RUN, part, sets })),
+        (
+            "fail",
+            command(Body::Ops(vec![
+                fail(FailureClass::InvalidRow, 2).into(),
+                fail(FailureClass::Transient, 3).into(),
+                fail(FailureClass::OutOfMemory, 4).into(),
+                fail(FailureClass::EngineDied, 5).into(),
+                fail(FailureClass::InputUnreadable, 6).into(),
+                fail(FailureClass::StoreRefused, 9).into(),
+            ])),
+        ),
+        ("nack", op(OpKind::Nack { slot: slot(), held: vec![held(11, &[(20, 5)])] })),
+        (
+            "control_run",
+            command(Body::Ops(vec![
+                control(RunAction::Pause).into(),
+                control(RunAction::Resume).into(),
+            ])),
+        ),
+        ("suspect", op(OpKind::Suspect { session, started, grace_ms: 60_000 })),
+        ("unsuspect", op(OpKind::Unsuspect { session })),
+        ("drain", op(OpKind::Drain { session })),
+        (
+            "suspect_what_drains",
+            op(OpKind::Suspect { session, started: vec![held(11, &[(10, 1)])], grace_ms: 60_000 }),
+        ),
+        ("deregister_nobody", op(OpKind::Deregister { session: SessionId::at(1, 0) })),
+        (
+            "cancel_nothing",
+            op(OpKind::ControlRun {
+                run: RunNo(9),
+                action: RunAction::Cancel,
+                reason: String::new(),
+            }),
+        ),
+    ]
+}
