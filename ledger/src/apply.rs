@@ -146,6 +146,8 @@ impl Ledger {
         let now = self.meta.clock;
         let client = self.clients.get_mut(&request.session).ok_or(Rejection::SessionUnknown)?;
         self.dirty.clients.insert(request.session);
+        self.client_uses.remove(&(client.used_at, client.id));
+        self.client_uses.insert((now, client.id));
         client.recall(request.seq, request.ack_upto, now)
     }
 
@@ -187,7 +189,7 @@ impl Ledger {
         }
         if self.clients.len() >= limits::CLIENTS_MAX {
             // The one that nobody used for longest; of several, the oldest.
-            let oldest = self.clients.values().map(|c| (c.used_at, c.id)).min();
+            let oldest = self.client_uses.pop_first();
             if let Some((_, id)) = oldest {
                 self.clients.remove(&id);
                 self.dirty.clients.insert(id);
@@ -201,6 +203,7 @@ impl Ledger {
             ack_upto: 0,
             replies: Default::default(),
         };
+        self.client_uses.insert((client.used_at, session));
         self.clients.insert(session, client);
         self.dirty.clients.insert(session);
         Ok(Reply::ClientOpened { session })

@@ -39,8 +39,7 @@ impl Ledger {
             let first = run.flight.grants.values().next().filter(|_| timeout_ms > 0)?;
             Some(LedgerMs(first.granted_at.0.saturating_add(timeout_ms)))
         });
-        let clients =
-            self.clients.values().map(|c| LedgerMs(c.used_at.0 + limits::CLIENT_TTL_MS)).min();
+        let clients = self.client_uses.first().map(|c| client_ends(c.0));
         rows.into_iter().chain(workers).chain(attempts).chain(clients).min()
     }
 
@@ -112,13 +111,17 @@ impl Ledger {
 
     fn forget_clients(&mut self) {
         let now = self.meta.clock;
-        let dirty = &mut self.dirty.clients;
-        self.clients.retain(|&id, client| {
-            let keep = client.used_at.0 + limits::CLIENT_TTL_MS > now.0;
-            if !keep {
-                dirty.insert(id);
-            }
-            keep
-        });
+        while let Some(&(used_at, id)) =
+            self.client_uses.first().filter(|c| client_ends(c.0) <= now)
+        {
+            self.client_uses.remove(&(used_at, id));
+            self.clients.remove(&id);
+            self.dirty.clients.insert(id);
+        }
     }
+}
+
+/// When a client session that was last used then is forgotten.
+fn client_ends(used_at: LedgerMs) -> LedgerMs {
+    LedgerMs(used_at.0.saturating_add(limits::CLIENT_TTL_MS))
 }

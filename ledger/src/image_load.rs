@@ -118,6 +118,7 @@ impl Ledger {
             let times = run.troubles.iter().filter_map(|(row, t)| Some((t.not_before?, *row)));
             self.waiting.extend(times.map(|(at, row)| (at, *no, row)));
         }
+        self.client_uses = self.clients.values().map(|c| (c.used_at, c.id)).collect();
         for (id, worker) in &self.workers {
             self.worker_names.insert((worker.namespace.clone(), worker.name.clone()), *id);
         }

@@ -48,6 +48,8 @@ pub struct Ledger {
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
     /// Runs with rows to give, in the order in which priorities are served.
     pub(crate) active: BTreeSet<(Reverse<u8>, RunNo)>,
+    /// Client sessions by when they were last used.
+    pub(crate) client_uses: BTreeSet<(LedgerMs, SessionId)>,
     /// Rows that wait, by time.
     pub(crate) waiting: BTreeSet<(LedgerMs, RunNo, u64)>,
     pub(crate) dirty: Dirty,
@@ -89,6 +91,7 @@ impl Ledger {
             runs: BTreeMap::new(),
             workers: BTreeMap::new(),
             clients: BTreeMap::new(),
+            client_uses: BTreeSet::new(),
             run_names: BTreeMap::new(),
             worker_names: BTreeMap::new(),
             active: BTreeSet::new(),

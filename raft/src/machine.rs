@@ -65,6 +65,8 @@ struct Shared {
     imaged_next: AtomicU64,
     /// Bytes of commands applied since the image was last written.
     pending_bytes: AtomicU64,
+    /// Bytes of records written to the image since the start.
+    image_written: AtomicU64,
     image_log_bytes: u64,
     flush_due: Notify,
     digests: DigestBook,
@@ -90,6 +92,7 @@ impl Machine {
                 imaged_next: AtomicU64::new(next_index(imaged)),
                 imaged: Arc::new(tokio::sync::Mutex::new(imaged)),
                 pending_bytes: AtomicU64::new(0),
+                image_written: AtomicU64::new(0),
                 image_log_bytes,
                 flush_due: Notify::new(),
                 digests: DigestBook::default(),
@@ -160,6 +163,11 @@ impl Machine {
         Some((replies, digest))
     }
 
+    /// Bytes of records written to the image since the start.
+    pub(crate) fn image_written(&self) -> u64 {
+        self.shared.image_written.load(Ordering::Relaxed)
+    }
+
     fn count_bytes(&self, bytes: u64) {
         let before = self.shared.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
         let due = self.shared.image_log_bytes;
@@ -189,6 +197,8 @@ impl Machine {
             (batch_of(&mut state), state.applied)
         };
         let shared = self.shared.clone();
+        let bytes: usize = batch.puts.iter().map(|(key, value)| key.len() + value.len()).sum();
+        shared.image_written.fetch_add(bytes as u64, Ordering::Relaxed);
         blocking(move || {
             shared.image.write(batch)?;
             *imaged = applied;

@@ -62,6 +62,8 @@ pub struct NodeStatus {
     pub log_bytes: u64,
     /// Bytes of its image and snapshot on disk, as last measured; files that both share count twice.
     pub image_bytes: u64,
+    /// Bytes of records written to the image since the start.
+    pub image_written_bytes: u64,
     /// Bytes appended to the log since the start.
     pub log_appended_bytes: u64,
     /// fsyncs completed since the start.
@@ -90,6 +92,7 @@ impl NodeStatus {
             purged: None,
             log_bytes: 0,
             image_bytes: 0,
+            image_written_bytes: 0,
             log_appended_bytes: 0,
             fsyncs: 0,
             fsync_p50_us: 0,
@@ -130,6 +133,7 @@ impl NodeStatus {
             purged: metrics.purged.map(|id| id.index()),
             log_bytes: running.store.meter().bytes(),
             image_bytes: running.image_bytes.load(Ordering::Relaxed),
+            image_written_bytes: running.machine.image_written(),
             log_appended_bytes: stats.appended_bytes,
             fsyncs: stats.fsyncs,
             fsync_p50_us: stats.fsync_us.p50,

@@ -220,7 +220,7 @@ impl v1::cluster_server::Cluster for ClusterService {
             fsync_us_p99: status.fsync_p99_us,
             log_entries: status.last_log.unwrap_or(0),
             log_bytes: status.log_appended_bytes,
-            image_bytes_written: 0,
+            image_bytes_written: status.image_written_bytes,
             resident_bytes: process::resident_bytes(),
             items_done: self.0.node.ledger(|l| l.rows_done()),
         }))

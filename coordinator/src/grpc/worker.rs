@@ -15,6 +15,16 @@ use tonic::{Request, Response, Status, Streaming};
 #[derive(Clone)]
 pub(crate) struct WorkerService(pub(crate) Arc<Shared>);
 
+/// Says of a name that is taken who was refused, too: a person has to find both processes.
+fn also_at(mut error: RpcError, refused: &str) -> RpcError {
+    if error.code == ErrorCode::WorkerNameTaken {
+        error.message.push_str(&format!(
+            "; the process at {refused} is refused: stop one of the two, or give it another name"
+        ));
+    }
+    error
+}
+
 impl Shared {
     /// A worker may speak for the session of its own name alone.
     pub(super) fn check_session(
@@ -65,6 +75,7 @@ impl v1::worker_server::Worker for WorkerService {
         }
         let leading = self.0.leading()?;
         let holder = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
+        let address = r.address.clone();
         let failure = std::time::Duration::from_millis(self.0.config.workers.failure_ms);
         let registration = rollout_ledger::Registration {
             namespace,
@@ -78,7 +89,8 @@ impl v1::worker_server::Worker for WorkerService {
             stores: r.stores,
             versions: r.versions.into_iter().collect(),
         };
-        let reply = self.0.apply(None, OpKind::Register(Box::new(registration))).await?;
+        let reply = self.0.apply(None, OpKind::Register(Box::new(registration))).await;
+        let reply = reply.map_err(|error| also_at(error, &address))?;
         let Reply::Registered { session, resumed, dropped } = reply else {
             return Err(unexpected(&reply));
         };
