@@ -208,7 +208,7 @@ impl Leading {
                 }
                 self.wake();
             }
-            if round % LIVENESS_TICKS == 0 {
+            if round.is_multiple_of(LIVENESS_TICKS) {
                 self.look_at_workers().await;
                 self.parked.sweep();
             }
