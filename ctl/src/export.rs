@@ -107,7 +107,7 @@ pub async fn read(
             return Err(BatchError::Inconsistent { name: summary.name.clone(), message });
         }
         sink.segment(&output)?;
-        totals.rows += output.segment.len() as u64;
+        totals.rows += output.rows;
         totals.done += output.done;
         totals.failed += output.failed;
         totals.open += output.open;

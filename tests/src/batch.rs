@@ -94,6 +94,11 @@ impl Batch {
         Ok(Self { name: name.into(), input, output, rows, process })
     }
 
+    /// The user's own process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
     /// Where the run's rows are, once it exists and somebody can say.
     pub fn counts(&self, fleet: &Fleet) -> Option<Counts> {
         let run = fleet.ctl_json(&["--timeout", "5s", "run", "describe", &self.name]).ok()?;

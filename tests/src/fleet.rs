@@ -330,6 +330,37 @@ impl Fleet {
         Ok(())
     }
 
+    /// A program of ours, without arguments.
+    pub fn program(&self, name: &str) -> Command {
+        Command::new(self.bin.join(name))
+    }
+
+    /// Starts a worker that the fleet does not count as its own: `label` names its directory and log, `name`
+    /// is what it calls itself, `cert` whose certificate it shows. `lines` are the top of its configuration.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_impostor(
+        &self,
+        label: &str,
+        name: &str,
+        cert: &str,
+        lines: &str,
+    ) -> Result<Process> {
+        let endpoints: Vec<&str> = self.members.iter().map(|m| m.client.as_str()).collect();
+        let text = format!(
+            "name = {name:?}\ndata_dir = {:?}\nendpoints = {endpoints:?}\n{lines}\n[tls]\n{}\
+             [[engine]]\nkind = \"mock\"\n",
+            self.path(&format!("worker-{label}")),
+            self.tls_lines(&format!("worker-{cert}")),
+        );
+        let config = self.path(&format!("worker-{label}.toml"));
+        std::fs::write(&config, text)?;
+        let mut command = self.program("rollout-worker");
+        command.arg("--config").arg(&config);
+        Process::start(command, &self.path(&format!("worker-{label}.log")))
+    }
+
     /// The process of a member.
     ///
     /// # Panics

@@ -3,6 +3,7 @@
 //! A line is `id` (the row's own, or the item id in hexadecimal digits), the row's other fields in their order and
 //! byte for byte, then what came of it. Where a field of the row has the name of one of ours, ours keeps the name
 //! and the row's comes back as `input_<name>`.
+//! A row whose input is lost has no id and no fields of its own; `error.row` says which it was, from 0.
 //! Invariant: completions and errors have the same fields, but for `error`; equal inputs give equal bytes.
 //! Absent: which file a line belongs to.
 
@@ -118,6 +119,18 @@ impl RowFormat {
         Ok(())
     }
 
+    /// Appends the line of a row that failed and whose input cannot be read any more.
+    pub fn write_without_input(
+        &self,
+        out: &mut String,
+        failure: &v1::FailedRow,
+    ) -> Result<(), String> {
+        out.push_str("{\"id\":null");
+        self.write_outcome(out, &Outcome::Failed { failure, part: None, body: None })?;
+        out.push_str("}\n");
+        Ok(())
+    }
+
     fn write_outcome(&self, out: &mut String, outcome: &Outcome<'_>) -> Result<(), String> {
         let (part, body) = match *outcome {
             Outcome::Done { part, body } => (Some(part), Some(body)),
@@ -168,7 +181,7 @@ impl RowFormat {
             write_string(&failure.code, out);
             out.push_str(",\"message\":");
             write_string(&failure.message, out);
-            let _ = write!(out, ",\"attempts\":{}}}", failure.attempts);
+            let _ = write!(out, ",\"attempts\":{},\"row\":{}}}", failure.attempts, failure.row);
         }
         Ok(())
     }

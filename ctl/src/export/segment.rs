@@ -2,12 +2,13 @@
 //!
 //! Invariant: each row has one outcome or, where that is allowed, none; a result counts only where the part's row says
 //! that it is this row. What is wanted of a part is copied, so that memory does not grow with the parts that a
-//! segment's rows are spread over.
+//! segment's rows are spread over. A segment that cannot be read any more hides no outcome: where that is why all of
+//! its rows failed, they are errors without their input.
 //! Absent: order among segments.
 
 use futures::{StreamExt, TryStreamExt};
 use rollout_proto::v1;
-use rollout_storage::{BlobStore, PartRowKind, Segment};
+use rollout_storage::{BlobError, BlobStore, PartRowKind, Segment};
 
 use super::parts::{ObjectError, PartCache, digest_of, fetch};
 use super::row::{Outcome, RowFormat};
@@ -15,6 +16,8 @@ use crate::batch::error::BatchError;
 
 /// Parts of one segment that are fetched at a time.
 const PARTS_AHEAD: usize = 8;
+/// The class of rows whose segment no worker could read.
+const INPUT_UNREADABLE: &str = "input_unreadable";
 
 /// The rows of a segment, ready to be written.
 #[derive(Debug)]
@@ -23,8 +26,10 @@ pub struct SegmentOutput {
     pub number: u32,
     /// The number of its first row.
     pub first_row: u64,
-    /// The segment.
-    pub segment: Segment,
+    /// Its rows.
+    pub rows: u64,
+    /// The segment, or why it cannot be read.
+    pub segment: Result<Segment, String>,
     /// The blake3 of its object.
     pub digest: [u8; 32],
     /// Lines of completions.jsonl.
@@ -47,6 +52,14 @@ pub(super) struct Fetch<'a> {
     pub(super) partial: bool,
 }
 
+/// Why a segment cannot be read.
+enum Lost {
+    /// Its bytes are not there any more.
+    Always(BatchError),
+    /// The store did not answer.
+    Now(BatchError),
+}
+
 /// What the part says of a row.
 struct Found {
     part: usize,
@@ -59,7 +72,15 @@ impl Fetch<'_> {
         &self,
         listed: v1::ReadResultsResponse,
     ) -> Result<SegmentOutput, BatchError> {
-        let (segment, digest) = self.input(&listed).await?;
+        let blob = listed.blob.clone().unwrap_or_default();
+        let digest = digest_of(&blob).map_err(|error| self.object(error))?;
+        let segment = match self.input(&blob, &digest).await {
+            Ok(segment) => segment,
+            Err(Lost::Always(error)) if self.failed_for_it(&listed) => {
+                return self.without_input(&listed, digest, &error.to_string());
+            }
+            Err(Lost::Always(error) | Lost::Now(error)) => return Err(error),
+        };
         let rows = segment.len();
         if rows as u32 != listed.rows
             || listed.parts.len() != rows
@@ -77,17 +98,49 @@ impl Fetch<'_> {
         self.put_together(&listed, segment, digest, &found)
     }
 
-    async fn input(
+    async fn input(&self, blob: &v1::BlobRef, digest: &[u8; 32]) -> Result<Segment, Lost> {
+        let bytes = fetch(self.store, &blob.key, digest).await.map_err(|error| match error {
+            BlobError::Missing { .. } | BlobError::Corrupt { .. } => Lost::Always(error.into()),
+            error => Lost::Now(error.into()),
+        })?;
+        Segment::decode(bytes).map_err(|source| {
+            let key = blob.key.clone();
+            Lost::Always(self.object(ObjectError::Format { key, source }))
+        })
+    }
+
+    /// True where every row that has an outcome failed because its input could not be read.
+    fn failed_for_it(&self, listed: &v1::ReadResultsResponse) -> bool {
+        let all = self.partial || listed.failures.len() as u64 == u64::from(listed.rows);
+        all && listed.parts.iter().all(|part| *part == 0)
+            && listed.failures.iter().all(|failure| failure.class == INPUT_UNREADABLE)
+    }
+
+    fn without_input(
         &self,
         listed: &v1::ReadResultsResponse,
-    ) -> Result<(Segment, [u8; 32]), BatchError> {
-        let blob = listed.blob.clone().unwrap_or_default();
-        let digest = digest_of(&blob).map_err(|error| self.object(error))?;
-        let bytes = fetch(self.store, &blob.key, &digest).await?;
-        match Segment::decode(bytes) {
-            Ok(segment) => Ok((segment, digest)),
-            Err(source) => Err(self.object(ObjectError::Format { key: blob.key, source })),
+        digest: [u8; 32],
+        reason: &str,
+    ) -> Result<SegmentOutput, BatchError> {
+        let failed = listed.failures.len() as u64;
+        let mut output = SegmentOutput {
+            number: listed.number,
+            first_row: listed.first_row,
+            rows: listed.rows.into(),
+            segment: Err(format!("segment {}: {reason}", listed.number)),
+            digest,
+            completions: String::new(),
+            errors: String::new(),
+            done: 0,
+            failed,
+            open: u64::from(listed.rows).saturating_sub(failed),
+        };
+        for failure in &listed.failures {
+            self.format
+                .write_without_input(&mut output.errors, failure)
+                .map_err(|message| self.inconsistent(format!("row {}: {message}", failure.row)))?;
         }
+        Ok(output)
     }
 
     /// The result of each row that has one.
@@ -167,7 +220,8 @@ impl Fetch<'_> {
         let mut output = SegmentOutput {
             number: listed.number,
             first_row: listed.first_row,
-            segment: segment.clone(),
+            rows: segment.len() as u64,
+            segment: Ok(segment.clone()),
             digest,
             completions: String::new(),
             errors: String::new(),

@@ -100,7 +100,8 @@ impl Proof<'_> {
 impl Sink for Proof<'_> {
     fn segment(&mut self, output: &SegmentOutput) -> Result<(), BatchError> {
         self.digest.update(&output.digest);
-        for (row, number) in output.segment.rows().zip(output.first_row..) {
+        let segment = output.segment.as_ref().map_err(|lost| self.wrong(lost.clone()))?;
+        for (row, number) in segment.rows().zip(output.first_row..) {
             match self.item_id(row.body) {
                 Some(id) if id == row.item_id => {}
                 Some(_) => return Err(self.wrong(format!("row {number} has another row's id"))),
