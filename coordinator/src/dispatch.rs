@@ -19,21 +19,22 @@ use std::sync::Arc;
 /// Answers one exchange, now or when there is work.
 pub(crate) async fn exchange(
     leading: Arc<Leading>,
-    session: SessionId,
+    (session, instance): (SessionId, u64),
     message: v1::Exchange,
     out: Outbox,
 ) {
     let slot = SlotRef { session, slot: SlotNo(message.slot as u16) };
-    // A newer pull takes the place of one that waits; results alone leave it where it is.
-    let newer = message.credit_rows > 0;
-    let parked = if newer { leading.parked.take(slot) } else { None };
-    if let Some(parked) = parked.filter(|p| p.seq != message.seq) {
+    // Whatever is newer ends a pull that waits: a slot that drains asks for that with an empty one.
+    if let Some(parked) = leading.parked.take(slot).filter(|p| p.seq != message.seq) {
         let empty = answer(&leading, slot, parked.seq, Vec::new(), Vec::new());
         let _ = parked.out.send(Ok(empty)).await;
     }
-    match apply(&leading, slot, &message).await {
+    match apply(&leading, slot, instance, &message).await {
         Ok(Some(done)) => send(&leading, slot, message.seq, done, &out).await,
-        Ok(None) => park(&leading, slot, message.seq, message.credit_rows, out).await,
+        Ok(None) => {
+            let (seq, rows_max) = (message.seq, message.credit_rows);
+            park(&leading, Pull { slot, instance, seq, rows_max, out });
+        }
         Err(error) => {
             let _ = out.send(Err(error.into())).await;
         }
@@ -42,8 +43,8 @@ pub(crate) async fn exchange(
 
 /// Tries a parked pull again.
 pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
-    let Pull { slot, seq, rows_max, out } = pull;
-    match leading.proposer.op(OpKind::Claim { slot, seq, rows_max }).await {
+    let Pull { slot, instance, seq, rows_max, out } = pull;
+    match leading.proposer.op(OpKind::Claim { slot, instance, seq, rows_max }).await {
         Ok(Reply::Granted(grants)) if !grants.is_empty() => {
             send(&leading, slot, seq, Done { grants, refused: Vec::new() }, &out).await;
         }
@@ -52,7 +53,7 @@ pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
             let _ = out.send(Err(error.into())).await;
         }
         Ok(_) => {
-            leading.parked.park(Pull { slot, seq, rows_max, out });
+            leading.parked.park(Pull { slot, instance, seq, rows_max, out });
         }
         Err(error) => {
             let _ = out.send(Err(reject::proposal(&error).into())).await;
@@ -60,8 +61,9 @@ pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
     }
 }
 
-async fn park(leading: &Leading, slot: SlotRef, seq: u64, rows_max: u32, out: Outbox) {
-    leading.parked.park(Pull { slot, seq, rows_max, out });
+fn park(leading: &Leading, pull: Pull) {
+    let slot = pull.slot;
+    leading.parked.park(pull);
     // Work may have come between the look and the parking.
     if leading.node.ledger(|l| l.has_work_for(slot)) {
         leading.wake();
@@ -83,7 +85,12 @@ async fn send(leading: &Leading, slot: SlotRef, seq: u64, done: Done, out: &Outb
 }
 
 /// Applies results and pull; `None` when there is nothing to answer yet.
-async fn apply(leading: &Leading, slot: SlotRef, m: &v1::Exchange) -> Checked<Option<Done>> {
+async fn apply(
+    leading: &Leading,
+    slot: SlotRef,
+    instance: u64,
+    m: &v1::Exchange,
+) -> Checked<Option<Done>> {
     if m.seq == 0 {
         return Err(convert::invalid("an exchange's seq begins at 1"));
     }
@@ -92,7 +99,8 @@ async fn apply(leading: &Leading, slot: SlotRef, m: &v1::Exchange) -> Checked<Op
     let has_results = !ops.is_empty();
     let pulls = m.credit_rows > 0 && leading.node.ledger(|l| l.answers_pull(slot, m.seq));
     if pulls {
-        ops.push(OpKind::Claim { slot, seq: m.seq, rows_max: m.credit_rows }.into());
+        let (seq, rows_max) = (m.seq, m.credit_rows);
+        ops.push(OpKind::Claim { slot, instance, seq, rows_max }.into());
     }
     if ops.is_empty() {
         return Ok(if m.credit_rows == 0 { Some(Done::empty()) } else { None });

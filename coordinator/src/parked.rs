@@ -1,7 +1,7 @@
 //! Pulls that found nothing to give, held back until there is something.
 //!
-//! *Invariant:* one parked pull a slot. A newer pull of the slot answers the parked one first, empty;
-//! results pass it by. A parked pull proposes nothing.
+//! *Invariant:* one parked pull a slot. A newer message of the slot answers the parked one first,
+//! empty; so nothing waits behind it. A parked pull proposes nothing.
 
 use crate::leading::Outbox;
 use parking_lot::Mutex;
@@ -11,6 +11,8 @@ use std::collections::HashMap;
 /// One pull that waits.
 pub(crate) struct Pull {
     pub(crate) slot: SlotRef,
+    /// The process that pulls.
+    pub(crate) instance: u64,
     pub(crate) seq: u64,
     pub(crate) rows_max: u32,
     pub(crate) out: Outbox,

@@ -283,7 +283,7 @@ mod tests {
 
     fn claim(rows_max: u32) -> Bundle {
         let slot = SlotRef { session: SessionId(1), slot: SlotNo(0) };
-        let ops = vec![OpKind::Claim { slot, seq: 1, rows_max }.into()];
+        let ops = vec![OpKind::Claim { slot, instance: 1, seq: 1, rows_max }.into()];
         Bundle { ops, answer: oneshot::channel().0 }
     }
 

@@ -18,6 +18,9 @@ use std::time::Duration;
 type Clock = std::time::Instant;
 
 #[expect(clippy::disallowed_methods, reason = "this measures time, it is not the ledger")]
+/// The process of every worker here.
+const INSTANCE: u64 = 0;
+
 fn now() -> Clock {
     Clock::now()
 }
@@ -91,7 +94,8 @@ impl Bench {
 
     /// One turn of all workers: each pulls, then completes what it got in parts of so many rows.
     fn turn(&mut self, slots: &[SlotRef], seq: u64, claim: u32, part_rows: u32) -> u64 {
-        let pull = |&slot: &SlotRef| OpKind::Claim { slot, seq, rows_max: claim };
+        let pull =
+            |&slot: &SlotRef| OpKind::Claim { slot, instance: INSTANCE, seq, rows_max: claim };
         let mut held = Vec::new();
         for (slot, reply) in slots.iter().zip(self.ops(slots.iter().map(pull).collect())) {
             let Reply::Granted(grants) = reply else { continue };

@@ -169,7 +169,10 @@ impl Ledger {
             }
             OpKind::Unsuspect { session } => self.unsuspect(session),
             OpKind::Drain { session } => self.drain(session),
-            OpKind::Claim { slot, seq, rows_max } => self.claim(ctx, slot, seq, rows_max),
+            OpKind::Claim { slot, instance, seq, rows_max } => {
+                self.check_instance(slot.session, instance)?;
+                self.claim(ctx, slot, seq, rows_max)
+            }
             OpKind::Complete { slot, run, part, sets } => {
                 self.complete(ctx, slot, run, part, &sets)
             }

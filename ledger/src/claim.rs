@@ -1,12 +1,12 @@
 //! Claims: pending rows become a slot's, under a new attempt.
 //!
 //! *Invariant:* a row that is granted was pending, and from then on nobody else's. A repeated
-//! pull gets the grants that the first one made.
+//! pull gets the grants that the first one made. Only the process that registered last pulls.
 
 use crate::apply::Context;
 use crate::command::HeldRows;
 use crate::grant::Grant;
-use crate::id::{RunNo, SlotRef};
+use crate::id::{RunNo, SessionId, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{GrantedRows, Rejection, Reply};
@@ -40,6 +40,19 @@ impl Ledger {
             self.dirty.workers.insert(slot.session);
         }
         Ok(Reply::Granted(granted))
+    }
+
+    /// Refuses a pull of a process that was replaced: its answer would reach nobody, and its rows
+    /// would be held for as long as the session lives.
+    pub(crate) fn check_instance(
+        &self,
+        session: SessionId,
+        instance: u64,
+    ) -> Result<(), Rejection> {
+        match self.workers.get(&session) {
+            Some(worker) if worker.instance == instance => Ok(()),
+            _ => Err(Rejection::SessionUnknown),
+        }
     }
 
     fn pull_slot(&mut self, slot: SlotRef) -> Result<&mut Slot, Rejection> {

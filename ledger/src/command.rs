@@ -138,6 +138,9 @@ pub enum OpKind {
     Claim {
         /// Who pulls.
         slot: SlotRef,
+        /// The process that pulls: what a dead one asked for must not go to its successor, who
+        /// would not know of it.
+        instance: u64,
         /// Counts the slot's pulls: the same one gets the same answer.
         seq: u64,
         /// How many rows at most.

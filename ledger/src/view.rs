@@ -236,6 +236,11 @@ impl Ledger {
         self.workers.get(&session).map(|w| w.state)
     }
 
+    /// The process that registered a session last.
+    pub fn worker_instance(&self, session: SessionId) -> Option<u64> {
+        self.workers.get(&session).map(|w| w.instance)
+    }
+
     /// Namespace and name of a worker.
     pub fn worker_name(&self, session: SessionId) -> Option<(&str, &str)> {
         self.workers.get(&session).map(|w| (w.namespace.as_str(), w.name.as_str()))

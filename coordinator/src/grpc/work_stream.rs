@@ -7,6 +7,7 @@ use super::Shared;
 use crate::convert;
 use crate::dispatch;
 use crate::leading::{Leading, Outbox};
+use crate::ledger_read::ReadLedger;
 use rollout_ledger::HeldRows;
 use rollout_ledger::id::SessionId;
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
@@ -45,8 +46,9 @@ struct Serving {
     leading: Arc<Leading>,
     identity: Identity,
     out: Outbox,
-    /// The session that this stream speaks for, once it has said so.
-    session: Option<SessionId>,
+    /// The session that this stream speaks for, once it has said so, and the process that had
+    /// registered it then.
+    session: Option<(SessionId, u64)>,
     slots: Arc<Semaphore>,
 }
 
@@ -73,7 +75,7 @@ impl Serving {
                 break;
             }
         }
-        if let Some(session) = self.session {
+        if let Some((session, _)) = self.session {
             let mut streams = self.leading.streams.lock();
             if streams.get(&session).is_some_and(|s| s.same_channel(&self.out)) {
                 streams.remove(&session);
@@ -92,7 +94,7 @@ impl Serving {
             ));
         }
         let session = SessionId(message.session);
-        self.speak_for(session)?;
+        let instance = self.speak_for(session)?;
         self.leading.liveness.heard(session);
         match message.kind {
             Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat).await,
@@ -101,7 +103,7 @@ impl Serving {
                 // invariant: nobody closes this semaphore.
                 let Ok(permit) = self.slots.clone().acquire_owned().await else { return Ok(()) };
                 tokio::spawn(async move {
-                    dispatch::exchange(leading, session, exchange, out).await;
+                    dispatch::exchange(leading, (session, instance), exchange, out).await;
                     drop(permit);
                 });
                 Ok(())
@@ -111,17 +113,18 @@ impl Serving {
     }
 
     /// A stream speaks for one session, whose name the certificate has.
-    fn speak_for(&mut self, session: SessionId) -> Result<(), RpcError> {
-        if self.session == Some(session) {
-            return Ok(());
-        }
-        if self.session.is_some() {
-            return Err(convert::invalid("a stream speaks for one session"));
+    fn speak_for(&mut self, session: SessionId) -> Result<u64, RpcError> {
+        match self.session {
+            Some((spoken, instance)) if spoken == session => return Ok(instance),
+            Some(_) => return Err(convert::invalid("a stream speaks for one session")),
+            None => {}
         }
         self.shared.check_session(&self.identity, session)?;
-        self.session = Some(session);
+        let instance = self.shared.node.ledger(|l| l.worker_instance(session));
+        let instance = instance.unwrap_or_default();
+        self.session = Some((session, instance));
         self.leading.streams.lock().insert(session, self.out.clone());
-        Ok(())
+        Ok(instance)
     }
 
     async fn heartbeat(

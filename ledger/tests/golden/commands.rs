@@ -117,7 +117,7 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         ("close_input", op(OpKind::CloseInput { run: RUN, rows: 308, digest })),
         ("register", op(OpKind::Register(Box::new(registration())))),
         ("set_version", command(Body::SetVersion(2))),
-        ("claim", op(OpKind::Claim { slot: slot(), seq: 1, rows_max: 256 })),
+        ("claim", op(OpKind::Claim { slot: slot(), instance: 77, seq: 1, rows_max: 256 })),
         ("complete", op(OpKind::Complete { slot: slot(), run: RUN, part, sets })),
         (
             "fail",

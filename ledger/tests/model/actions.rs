@@ -218,7 +218,8 @@ impl Act {
                     .get(&slot.session)
                     .and_then(|w| w.slots.get(usize::from(slot.slot.0)).map(|s| s.last_pull));
                 let seq = pulls.unwrap_or(0).saturating_add_signed(seq.into());
-                OpKind::Claim { slot, seq, rows_max: max.into() }
+                let instance = instance(model, slot.session);
+                OpKind::Claim { slot, instance, seq, rows_max: max.into() }
             }
             Act::Complete { picks, by, part } => complete(model, &picks, by, part),
             Act::Fail { pick, by, class } => {
@@ -239,12 +240,17 @@ impl Act {
     }
 }
 
+/// The process that registered last, or one that never did.
+fn instance(model: &Model, session: SessionId) -> u64 {
+    model.workers.get(&session).map_or(0, |w| w.instance)
+}
+
 /// For an action that found nothing to speak of: a pull, so that the next one does.
 fn nothing(model: &Model) -> OpKind {
     let slot = SlotRef { session: session(model, (model.index % 3) as u8), slot: SlotNo(0) };
     let worker = model.workers.get(&slot.session);
     let seq = worker.map_or(0, |w| w.slots[0].last_pull) + 1;
-    OpKind::Claim { slot, seq, rows_max: 20 }
+    OpKind::Claim { slot, instance: instance(model, slot.session), seq, rows_max: 20 }
 }
 
 fn run_no(model: &Model, run: u8) -> RunNo {

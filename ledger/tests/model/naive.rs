@@ -130,7 +130,12 @@ impl Model {
             }
             OpKind::Unsuspect { session } => self.unsuspect(session),
             OpKind::Drain { session } => self.drain(session),
-            OpKind::Claim { slot, seq, rows_max } => self.claim(slot, seq, rows_max),
+            OpKind::Claim { slot, instance, seq, rows_max } => {
+                match self.workers.get(&slot.session) {
+                    Some(worker) if worker.instance == instance => self.claim(slot, seq, rows_max),
+                    _ => Err(Rejection::SessionUnknown),
+                }
+            }
             OpKind::Complete { slot, run, part, sets } => self.complete(slot, run, &part, &sets),
             OpKind::Fail { slot, held, class, message, .. } => {
                 self.fail(slot, &held, class, &message)

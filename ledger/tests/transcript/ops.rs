@@ -63,6 +63,7 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         // Example: claim worker=w1 slot=0 seq=1 max=4
         "claim" => OpKind::Claim {
             slot: slot(world, args)?,
+            instance: args.number("instance", 1)?,
             seq: args.number("seq", 0)?,
             rows_max: args.number("max", 4)?,
         },
