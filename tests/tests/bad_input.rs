@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A row that a mock engine never finishes.
+const HANGS: &str = r#"{"prompt":"MOCK_HANG"}"#;
+
 /// How a command ended.
 #[derive(Debug)]
 struct Ended {
@@ -72,6 +75,12 @@ fn run_state(fleet: &Fleet, name: &str) -> Option<(String, String)> {
     Some((text("state")?, text("reason").unwrap_or_default()))
 }
 
+/// Whether the run counts so many of its rows so.
+fn counts(fleet: &Fleet, name: &str, what: &str, rows: &str) -> Option<()> {
+    let run = fleet.ctl_json(&["--timeout", "5s", "run", "describe", name]).ok()?;
+    (run["run"]["counts"][what] == rows).then_some(())
+}
+
 fn until_state(fleet: &Fleet, name: &str, state: &str) -> String {
     let what = format!("run {name} is {state}");
     eventually(&what, PATIENCE, || run_state(fleet, name).filter(|s| s.0 == state)).1
@@ -114,6 +123,9 @@ fn a_broken_input_is_told_by_file_line_and_column_before_anything_is_submitted()
     let dry = batch(&fleet, &config, &["--dry-run"])?;
     dry.expect(2, &["many.jsonl:1:12: ", "many.jsonl:60:12: "]);
     assert_eq!(dry.err.lines().filter(|l| l.contains("many.jsonl:")).count(), 60, "{dry:?}");
+
+    let config = job(&fleet, "url", &rows("a", 1), "[store]\nurl = \"ftp://host/dir\"\n")?;
+    batch(&fleet, &config, &["--dry-run"])?.expect(2, &["object store ftp://host/dir"]);
 
     let twice = format!("{}{}", rows("a", 5), "{\"id\":\"a-2\",\"prompt\":\"other\"}\n");
     let config = job(&fleet, "twice", &twice, "")?;
@@ -189,6 +201,11 @@ fn who_cannot_be_reached_and_who_may_not_call_is_told_with_the_reason() -> Resul
     let (cert, key) = (tls("worker-w1.pem"), tls("worker-w1.key"));
     let refused = ctl(&fleet, &["--cert", &cert, "--key", &key, "run", "list"])?;
     refused.expect(7, &["w1", "Runs/", "client or admin"]);
+    let member = format!("x={0},{0},z", fleet.client_addr("c1"));
+    let args = ["cluster", "bootstrap", "--member", &member, "--store", "file:///nowhere"];
+    let mut command = fleet.program("rolloutctl");
+    command.arg("--context").arg(fleet.path("user.toml")).args(args);
+    ended(command)?.expect(7, &["user", "Cluster/Bootstrap", "admin"]);
     let impostor = fleet.start_impostor("impostor", "w2", "w1", "")?;
     until_said("an impostor is refused", &impostor, &["the certificate is w1's, not w2's"]);
 
@@ -241,6 +258,17 @@ fn without_a_leader_a_command_says_so_and_tries_until_its_time_out() -> Result<(
     let status = waits.wait(PATIENCE)?;
     assert!(status.success(), "{status}{}", fleet.logs());
     assert_eq!(lines(&fleet.path("late-out/completions.jsonl"))?.len(), 50);
+
+    // The same of a run that is under way: the command gives up, the run does not.
+    let config = job(&fleet, "under-way", &format!("{HANGS}\n"), "")?;
+    let args = ["infer", "batch", "--config", &config, "--name", "under-way", "--timeout", "3s"];
+    let mut watches = Process::start(fleet.rollout(&args), &fleet.path("under-way.log"))?;
+    eventually("its row runs", PATIENCE, || counts(&fleet, "under-way", "running", "1"));
+    fleet.member_process("c1").kill();
+    assert_eq!(watches.wait(PATIENCE)?.code(), Some(3), "{}", fleet.logs());
+    until_said("it says how to come back", &watches, &["no leader", "--resume under-way\n"]);
+    fleet.start_member("c1")?;
+    until_state(&fleet, "under-way", "running");
     Ok(())
 }
 
@@ -249,20 +277,23 @@ fn a_store_that_refuses_a_write_pauses_the_run_and_loses_nothing() -> Result<()>
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &slow_worker())?;
     fleet.start_worker("w2", &slow_worker())?;
+    let mut batch = Batch::submit(&fleet, "full", 1500, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done >= 100);
     // A file in the place of the directory of the run's parts.
     let parts = fleet.path("store/runs/default/full/parts");
-    std::fs::create_dir_all(parts.parent().context("a parent")?)?;
+    let away = fleet.path("parts-away");
+    std::fs::rename(&parts, &away)?;
     std::fs::write(&parts, "")?;
-    let mut batch = Batch::submit(&fleet, "full", 600, "")?;
     let reason = until_state(&fleet, "full", "paused");
     assert!(reason.contains("the store refuses writes"), "{reason}");
     assert!(reason.contains("full/parts"), "{reason}");
-    until_said(
-        "the user is told",
-        batch.process(),
-        &["is paused: the store refuses", "run resume full"],
-    );
+    let said = ["is paused: the store refuses", "rolloutctl run resume full"];
+    until_said("the user is told", batch.process(), &said);
+    // What was finished meanwhile is in the workers' spools, through their death too.
+    fleet.worker_process("w1").kill();
+    fleet.start_worker("w1", &slow_worker())?;
     std::fs::remove_file(&parts)?;
+    std::fs::rename(&away, &parts)?;
     ctl(&fleet, &["run", "resume", "full"])?.expect(0, &[]);
     batch.finish(&fleet)?;
     let output = batch.output.to_string_lossy().into_owned();
@@ -341,6 +372,14 @@ fn rows_that_fail_for_good_are_errors_of_the_same_shape_and_a_changed_output_is_
     let code = |row: &Value| (row["error"]["code"].clone(), row["error"]["attempts"].clone());
     assert_eq!(code(&errors[0]), ("MOCK_INVALID".into(), 1.into()));
     assert_eq!(code(&errors[1]), ("MOCK_TRANSIENT".into(), 2.into()));
+
+    // Another input, or another spec, under that name.
+    std::fs::write(fleet.path("mix.jsonl"), rows("mix", 41))?;
+    batch(&fleet, &config, &["--name", "mix"])?.expect(5, &["another input", "--name"]);
+    let other = std::fs::read_to_string(&config)?.replace("max_tokens = 16", "max_tokens = 17");
+    std::fs::write(&config, other)?;
+    batch(&fleet, &config, &["--resume", "mix"])?.expect(5, &["another model, sampling"]);
+    batch(&fleet, &config, &["--resume", "none"])?.expect(4, &["RO-2001"]);
 
     // The same again from the parts, and the proof of it.
     let dir = fleet.path("again").to_string_lossy().into_owned();
@@ -422,14 +461,9 @@ fn a_user_may_leave_come_back_pause_and_cancel() -> Result<()> {
     ctl(&fleet, &["run", "cancel", "end", "--reason", "too dear"])?.expect(0, &[]);
     assert_eq!(batch.process().wait(PATIENCE)?.code(), Some(1));
     until_said("it says why", batch.process(), &["was cancelled: too dear"]);
-    let idle = |name| batch_idle(&fleet, name);
+    let idle = |name| counts(&fleet, name, "running", "0");
     eventually("no row of a cancelled run is held", PATIENCE, || idle("go").and(idle("end")));
     Ok(())
-}
-
-fn batch_idle(fleet: &Fleet, name: &str) -> Option<()> {
-    let run = fleet.ctl_json(&["run", "describe", name]).ok()?;
-    (run["run"]["counts"]["running"] == "0").then_some(())
 }
 
 fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
@@ -488,6 +522,14 @@ fn a_member_with_foreign_or_damaged_data_stops_and_says_what_to_do() -> Result<(
         assert!(cluster.err.contains(words), "{words} is not said: {cluster:?}");
     }
 
+    // An identity that somebody wrote by hand.
+    let identity = fleet.data_dir(&one).join("IDENTITY");
+    let text = std::fs::read_to_string(&identity)?;
+    std::fs::write(&identity, text.replace(&id, other))?;
+    let changed = start("--name", &one)?;
+    changed.expect(1, &[&identity.display().to_string(), "corrupt", "replace it under a new id"]);
+    std::fs::write(&identity, text)?;
+
     // A bit in the middle of its log, and one in the other's image.
     fleet.member_process(&two).terminate(Duration::from_secs(20))?;
     for (name, part) in [(&one, "log"), (&two, "image")] {
@@ -502,5 +544,38 @@ fn a_member_with_foreign_or_damaged_data_stops_and_says_what_to_do() -> Result<(
             assert!(last.contains(words), "{part}: {words} is not said: {last}");
         }
     }
+    Ok(())
+}
+
+#[test]
+fn a_run_of_which_too_much_fails_is_paused_and_odd_rows_come_back_unchanged() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    let mut input = "{\"prompt\":\"MOCK_FAIL_INVALID\"}\n".repeat(20);
+    input.push_str(HANGS);
+    let config = job(&fleet, "hopeless", &input, "[run]\nfailures_max = 5\n")?;
+    batch(&fleet, &config, &["--name", "hopeless", "--detach"])?.expect(0, &[]);
+    let reason = until_state(&fleet, "hopeless", "paused");
+    assert!(reason.contains("failed for good, more than failures_max = 5"), "{reason}");
+
+    // Fields are carried as they were written, however deep, long or like our own names.
+    let deep = format!("{}{}", "[".repeat(20_000), "]".repeat(20_000));
+    let fields = [
+        format!(r#""x":{deep}"#),
+        r#""n":123456789012345678901234567890.1234567890"#.into(),
+        r#""z":1, "a" : { "b":1.0,"b":2 }"#.into(),
+    ];
+    let lines: Vec<String> =
+        fields.iter().map(|field| format!(r#"{{"prompt":"odd",{field}}}"#)).collect();
+    let config = job(&fleet, "odd", &lines.join("\n"), "")?;
+    batch(&fleet, &config, &["--name", "odd"])?.expect(0, &[]);
+    let text = std::fs::read_to_string(fleet.path("odd-out/completions.jsonl"))?;
+    let got: Vec<&str> = text.lines().collect();
+    assert_eq!(got.len(), 3);
+    for (line, value) in got.iter().zip([&deep, "123456789012345678901234567890.1234567890", "1"]) {
+        assert!(line.contains(value), "{value} was changed");
+    }
+    assert!(got[2].contains(r#""a":{ "b":1.0,"b":2 }"#), "{}", got[2]);
+    ended(fleet.rollout(&["verify", "odd"]))?.expect(0, &[]);
     Ok(())
 }

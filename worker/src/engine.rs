@@ -7,12 +7,14 @@
 mod mock;
 mod openai;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use rollout_proto::v1::FailureClass;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use self::mock::MockEngine;
 use self::openai::OpenAiEngine;
@@ -86,13 +88,19 @@ pub(crate) fn build(config: &EngineConfig) -> anyhow::Result<Arc<dyn Engine>> {
 impl EngineRow {
     /// Reads the prompt out of the row's body.
     pub(crate) fn prompt(&self) -> Result<Prompt, EngineFailure> {
-        let body: Map<String, Value> = serde_json::from_slice(&self.body)
-            .map_err(|e| EngineFailure::invalid("ROW_NOT_JSON", format!("the row: {e}")))?;
+        let not_json = |e| EngineFailure::invalid("ROW_NOT_JSON", format!("the row: {e}"));
+        // The row's other fields are the user's, however deep they are: they are not looked into.
+        let body: BTreeMap<String, &RawValue> =
+            serde_json::from_slice(&self.body).map_err(not_json)?;
+        let field = |name: &str| {
+            let raw = body.get(name).map(|raw| serde_json::from_str::<Value>(raw.get()));
+            raw.transpose().map_err(not_json)
+        };
         let shape = |message: &str| Err(EngineFailure::invalid("ROW_SHAPE", message));
-        match (body.get("prompt"), body.get("messages")) {
-            (Some(Value::String(text)), None) => Ok(Prompt::Text(text.clone())),
+        match (field("prompt")?, field("messages")?) {
+            (Some(Value::String(text)), None) => Ok(Prompt::Text(text)),
             (None, Some(Value::Array(messages))) if !messages.is_empty() => {
-                Ok(Prompt::Messages(messages.clone()))
+                Ok(Prompt::Messages(messages))
             }
             (Some(_), Some(_)) => shape("a row has a prompt or messages, not both"),
             (None, None) => shape("a row needs a prompt or messages"),
@@ -122,6 +130,8 @@ mod tests {
         let row = |body: &str| test_row(RunInfo::for_test(1), 0, body).prompt();
         assert_eq!(row(r#"{"prompt":"a","x":1}"#), Ok(Prompt::Text("a".into())));
         assert!(matches!(row(r#"{"messages":[{"role":"user"}]}"#), Ok(Prompt::Messages(_))));
+        let deep = format!(r#"{{"x":{}1{},"prompt":"a"}}"#, "[".repeat(9000), "]".repeat(9000));
+        assert_eq!(row(&deep), Ok(Prompt::Text("a".into())));
         for bad in [
             "",
             "[]",

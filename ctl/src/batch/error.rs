@@ -116,6 +116,7 @@ impl BatchError {
             | Self::Json(_)
             | Self::Input { .. }
             | Self::Empty => 2,
+            Self::Store(BlobError::Url { .. }) => 2,
             Self::Connect(ConnectError::Client(error)) => error.exit_code(),
             Self::Connect(_) => 2,
             Self::Client(error) => error.exit_code(),

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use rollout_proto::v1;
+use rollout_storage::BlobStore;
 
 use super::report;
 use crate::batch::config::BatchConfig;
@@ -24,6 +25,9 @@ pub(super) async fn run(
     run_spec: &v1::RunSpec,
     files: Vec<InputFile>,
 ) -> Result<u8, BatchError> {
+    if !config.store.url.is_empty() {
+        BlobStore::open(&config.store.url)?;
+    }
     let options = ScanOptions { errors_max: ERRORS_MAX, ..ScanOptions::default() };
     let control = Arc::new(ScanControl::default());
     let scan = upload::check(files.clone(), spec::item_ids(run_spec), options, control).await?;
