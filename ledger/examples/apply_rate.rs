@@ -17,10 +17,10 @@ use std::time::Duration;
 #[expect(clippy::disallowed_types, reason = "this measures time, it is not the ledger")]
 type Clock = std::time::Instant;
 
-#[expect(clippy::disallowed_methods, reason = "this measures time, it is not the ledger")]
 /// The process of every worker here.
 const INSTANCE: u64 = 0;
 
+#[expect(clippy::disallowed_methods, reason = "this measures time, it is not the ledger")]
 fn now() -> Clock {
     Clock::now()
 }

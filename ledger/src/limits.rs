@@ -17,9 +17,9 @@ pub const PART_ROWS_MAX: u64 = 4096;
 pub const OPS_PER_COMMAND_MAX: usize = 4096;
 /// Grants made by one command.
 pub const GRANTS_PER_COMMAND_MAX: u32 = 4096;
-/// Bytes of a run's, worker's, namespace's or slot's name.
+/// Bytes of a run's, worker's or namespace's name, and of a label's key or value.
 pub const NAME_BYTES_MAX: usize = 128;
-/// Bytes of a label, model name, URL or other short text.
+/// Bytes of a model name, URL or other short text.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// Bytes of the canonical JSON of sampling or options.
 pub const JSON_BYTES_MAX: usize = 64 * 1024;

@@ -89,16 +89,18 @@ impl RunSpec {
         Ok(())
     }
 
-    /// blake3 of the whole spec in its stable encoding.
+    /// blake3 of the spec in its stable encoding, but for what its user calls the input: the same
+    /// rows from another path are the same run.
     pub fn digest(&self) -> [u8; 32] {
-        *blake3::hash(&crate::codec::encode(self)).as_bytes()
+        let spec = Self { input_name: String::new(), ..self.clone() };
+        *blake3::hash(&crate::codec::encode(&spec)).as_bytes()
     }
 }
 
 /// What one slot of a worker can run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotOffer {
-    /// Model URIs that it has loaded or may load; `*` for any.
+    /// Model URIs that it has loaded or may load; `*` for any, `name@revision` for one revision.
     pub models: Vec<String>,
     /// Tasks that it can do; empty for `generate` alone.
     pub tasks: Vec<String>,
@@ -132,7 +134,7 @@ impl SlotOffer {
         if !self.ineligible.is_empty() {
             return Err(Misfit::Ineligible);
         }
-        let model = self.models.iter().any(|m| m == "*" || *m == spec.engine.model);
+        let model = self.models.iter().any(|m| offers(m, &spec.engine));
         let task = match self.tasks.is_empty() {
             true => spec.engine.task.is_empty() || spec.engine.task == "generate",
             false => self.tasks.contains(&spec.engine.task),
@@ -159,6 +161,14 @@ impl SlotOffer {
         }
         check_labels(&self.labels)
     }
+}
+
+/// A slot offers any model (`*`), a model in whatever revision is asked for (`name`), or one revision
+/// alone (`name@revision`).
+fn offers(offer: &str, engine: &EngineSpec) -> bool {
+    offer == "*"
+        || offer == engine.model
+        || offer.rsplit_once('@') == Some((&engine.model, &engine.revision))
 }
 
 pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Rejection> {

@@ -202,9 +202,10 @@ impl v1::cluster_server::Cluster for ClusterService {
             version_min: VERSIONS.0,
             version_max: VERSIONS.1,
         });
+        let created = self.0.node.is_waiting();
         let formed = self.0.node.bootstrap(members.collect()).await;
         formed.map_err(|e| reject::cluster(&e))?;
-        Ok(Response::new(v1::BootstrapResponse { header: Some(self.0.header()), created: true }))
+        Ok(Response::new(v1::BootstrapResponse { header: Some(self.0.header()), created }))
     }
 
     async fn counters(

@@ -85,7 +85,9 @@ impl Shared {
             cluster_id: cluster_id(&self.node),
             coord_epoch: epoch.0,
             applied_index: applied.index,
-            members: Some(self.members()),
+            // A member that belongs to no cluster knows of no members: an empty list would say that
+            // there are none.
+            members: (!self.node.is_waiting()).then(|| self.members()),
         }
     }
 }

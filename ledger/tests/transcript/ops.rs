@@ -91,6 +91,7 @@ fn create(args: &mut Args) -> Parsed<OpKind> {
     let spec = RunSpec {
         engine: EngineSpec {
             model: args.text_or("model", "m"),
+            revision: args.text_or("revision", ""),
             task: args.text_or("task", "generate"),
             ..EngineSpec::default()
         },
