@@ -12,11 +12,15 @@ use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long a healthy fleet may take for anything, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Ports that tests choose from, upwards from 10,000: below those that Linux hands out.
+const PORTS: u32 = 22_000;
 
 /// What a fleet is made of.
 #[derive(Clone, Default)]
@@ -71,9 +75,19 @@ fn bin_dir() -> Result<PathBuf> {
     Ok(dir.to_owned())
 }
 
-/// An address of loopback that nobody listens on.
+/// An address of loopback that nobody listens on. Not one that the system hands out by itself: those may be
+/// taken by an outgoing connection before the process that is told of it listens.
 fn free_addr() -> Result<String> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..PORTS {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + (std::process::id().wrapping_mul(211).wrapping_add(next)) % PORTS;
+        let addr = format!("127.0.0.1:{port}");
+        if TcpListener::bind(&addr).is_ok() {
+            return Ok(addr);
+        }
+    }
+    bail!("no port of loopback is free")
 }
 
 impl Fleet {
