@@ -22,7 +22,7 @@ say() { printf '\n== %s\n' "$*"; }
 
 say "a local cluster: three members, four workers with the mock engine, mTLS"
 "$bin/rollout" dev --dir "$dev" --members 3 --workers 4 --slots 1 --engine mock \
-  --latency-ms 20:60 --concurrency 8 --no-restart --detach
+  --latency-ms 40:120 --concurrency 8 --no-restart --detach
 export ROLLOUT_CONTEXT=$dev/admin.toml
 "$bin/rolloutctl" status
 
