@@ -109,7 +109,10 @@ fn acknowledged_entries_survive_a_power_loss_with_torn_files() {
 fn a_log_that_does_not_fsync_is_caught_by_the_power_loss() {
     let outcome = rounds(Task::Log, After::StrictLoss, 10, true);
     let violation = outcome.expect_err("lost acknowledgements went unnoticed");
-    assert!(violation.contains("was acknowledged"), "caught for another reason: {violation}");
+    // Or by the log itself: what RocksDB happened to write by itself may lie beyond what was lost, and then the log
+    // has a hole and does not open.
+    let caught = ["was acknowledged", "is missing"].iter().any(|what| violation.contains(what));
+    assert!(caught, "caught for another reason: {violation}");
 }
 
 #[test]
