@@ -6,7 +6,7 @@
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId};
 use rollout_ledger::view::{FailedTry, RunState, RunView, SegmentView, Trouble};
 use rollout_ledger::{
-    BlobRef, EngineSpec, FailureClass, GrantedRows, HeldRows, RequestId, Rows, RunSpec,
+    BlobRef, EngineSpec, Evidence, FailureClass, GrantedRows, HeldRows, RequestId, Rows, RunSpec,
     SegmentDecl, SegmentRef, SlotOffer,
 };
 use rollout_proto::{ErrorCode, RpcError, v1};
@@ -100,6 +100,11 @@ pub(crate) fn spec_in(spec: Option<v1::RunSpec>) -> Checked<RunSpec> {
         store_url: spec.store_url,
         input_name: spec.input_name,
         options_json: spec.options_json,
+        tail_duplicates: spec.tail_duplicates,
+        canary_rows: spec.canary_rows,
+        canary_failures_max: spec.canary_failures_max,
+        run_ttl_ms: spec.run_ttl_ms,
+        retention_ms: spec.retention_ms,
     })
 }
 
@@ -122,7 +127,23 @@ pub(crate) fn spec_out(spec: &RunSpec) -> v1::RunSpec {
         store_url: spec.store_url.clone(),
         input_name: spec.input_name.clone(),
         options_json: spec.options_json.clone(),
+        tail_duplicates: spec.tail_duplicates,
+        canary_rows: spec.canary_rows,
+        canary_failures_max: spec.canary_failures_max,
+        run_ttl_ms: spec.run_ttl_ms,
+        retention_ms: spec.retention_ms,
     }
+}
+
+/// What a failure was decided by; a longer text is an object among the run's parts.
+pub(crate) fn evidence_in(evidence: Option<&v1::Evidence>) -> Checked<Evidence> {
+    let Some(e) = evidence else { return Ok(Evidence::default()) };
+    Ok(Evidence {
+        exit_code: e.exit_code,
+        signal: e.signal,
+        exception: e.exception.clone(),
+        text: e.text.as_ref().map(|blob| blob_in(Some(blob))).transpose()?,
+    })
 }
 
 pub(crate) fn segment_in(decl: &v1::SegmentDecl) -> Checked<SegmentDecl> {
@@ -147,6 +168,7 @@ pub(crate) fn grant_out(granted: &GrantedRows, name: Option<&(String, String)>) 
         attempt: granted.held.attempt.0,
         rows: Some(rows_out(&granted.held.rows)),
         segments: granted.segments.iter().map(|s| segment_out(namespace, run, s)).collect(),
+        alone: granted.alone,
     }
 }
 

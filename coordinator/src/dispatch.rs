@@ -139,7 +139,8 @@ fn results_in(
         let class = convert::class_in(f.class)?;
         sets.push(vec![held.clone()]);
         let (code, message) = (f.code.clone(), f.message.clone());
-        ops.push(OpKind::Fail { slot, held, class, code, message }.into());
+        let evidence = convert::evidence_in(f.evidence.as_ref())?;
+        ops.push(OpKind::Fail { slot, held, class, code, message, evidence }.into());
     }
     if !m.nacks.is_empty() {
         let held: Vec<_> = m.nacks.iter().map(convert::held_in).collect::<Checked<_>>()?;

@@ -6,6 +6,7 @@
 use crate::client::Client;
 use crate::codec;
 use crate::command::{Body, Command, Op, OpKind, RequestId};
+use crate::event::EventKind;
 use crate::fail::Failure;
 use crate::id::{Attempt, CoordEpoch, RunNo, SessionId};
 use crate::ledger::{EntryId, Ledger, UnknownCommand};
@@ -24,6 +25,11 @@ impl Context {
     /// The id of the session that this operation opens.
     pub(crate) fn session(&self) -> SessionId {
         SessionId::at(self.entry.index, self.op)
+    }
+
+    /// The log index of the command.
+    pub(crate) fn index(&self) -> u64 {
+        self.entry.index
     }
 
     /// The next attempt of this command, while it has any left.
@@ -80,7 +86,10 @@ impl Ledger {
         self.meta.clock = self.meta.clock.max(command.at);
         let mut ctx = Context { entry, op: 0, grants: 0, wall_ms: command.wall_ms };
         match command.body {
-            Body::OpenEpoch => vec![self.open_epoch(command.epoch)],
+            Body::OpenEpoch => {
+                self.emit(&ctx, EventKind::EpochOpened { epoch: command.epoch });
+                vec![self.open_epoch(command.epoch)]
+            }
             Body::Tick => {
                 self.tick();
                 vec![Reply::Ok]
@@ -168,7 +177,7 @@ impl Ledger {
                 self.suspect(session, &started, grace_ms)
             }
             OpKind::Unsuspect { session } => self.unsuspect(session),
-            OpKind::Drain { session } => self.drain(session),
+            OpKind::Drain { session, .. } => self.drain(session),
             OpKind::Claim { slot, instance, seq, rows_max } => {
                 self.check_instance(slot.session, instance)?;
                 self.claim(ctx, slot, seq, rows_max)
@@ -176,12 +185,23 @@ impl Ledger {
             OpKind::Complete { slot, run, part, sets } => {
                 self.complete(ctx, slot, run, part, &sets)
             }
-            OpKind::Fail { slot, held, class, code, message } => {
-                self.fail(ctx, slot, &held, Failure { class, code, message })
+            OpKind::Fail { slot, held, class, code, message, evidence } => {
+                self.fail(ctx, slot, &held, Failure { class, code, message, evidence })
             }
             OpKind::Nack { slot, held } => Ok(self.nack(slot, &held)),
             OpKind::SetNamespace { name, running_rows_max } => {
                 self.set_namespace(name, running_rows_max)
+            }
+            OpKind::Steal { .. }
+            | OpKind::Duplicate { .. }
+            | OpKind::EngineDied { .. }
+            | OpKind::Cordon { .. }
+            | OpKind::RetryRows { .. }
+            | OpKind::Carry { .. }
+            | OpKind::Seal { .. }
+            | OpKind::DeleteRun { .. }
+            | OpKind::ForgetRun { .. } => {
+                Err(Rejection::Invalid("this version does not know that operation".into()))
             }
         }
     }

@@ -89,6 +89,6 @@ impl Ledger {
             held.rows_held += len;
         }
         self.dirty.runs.insert(no);
-        Some(GrantedRows { held: HeldRows { run: no, attempt, rows }, segments })
+        Some(GrantedRows { held: HeldRows { run: no, attempt, rows }, segments, alone: false })
     }
 }

@@ -133,6 +133,9 @@ pub enum OpKind {
     Drain {
         /// The session.
         session: SessionId,
+        /// In how much ledger time it has to be gone; 0 for no bound. A later call may only bring
+        /// the end nearer.
+        deadline_ms: u64,
     },
     /// Grants pending rows to a slot.
     Claim {
@@ -169,6 +172,8 @@ pub enum OpKind {
         code: String,
         /// For people.
         message: String,
+        /// What the class was decided by.
+        evidence: Evidence,
     },
     /// Rows come back unstarted or unfinished through no fault of theirs.
     Nack {
@@ -184,6 +189,104 @@ pub enum OpKind {
         /// Rows that its runs together may have at workers; 0 for no cap.
         running_rows_max: u64,
     },
+    /// Moves rows that a slot gave up unstarted to one that has nothing to do (seed 000).
+    Steal {
+        /// Who gave them up.
+        victim: SlotRef,
+        /// What it gave up.
+        held: Vec<HeldRows>,
+        /// Who gets them. Where it can take none, they are pending.
+        thief: SlotRef,
+        /// The process that pulls for the thief.
+        instance: u64,
+        /// The thief's pull that this answers.
+        seq: u64,
+    },
+    /// Gives a slot rows that others run already, at the tail of a run that allows it: the first
+    /// result wins.
+    Duplicate {
+        /// Who pulls.
+        slot: SlotRef,
+        /// The process that pulls.
+        instance: u64,
+        /// Its pull.
+        seq: u64,
+        /// How many rows at most.
+        rows_max: u32,
+    },
+    /// A slot's engine died with these rows started.
+    EngineDied {
+        /// Whose engine.
+        slot: SlotRef,
+        /// What it had started and not finished, of all runs.
+        started: Vec<HeldRows>,
+        /// [`FailureClass::EngineDied`] or [`FailureClass::OutOfMemory`], by the evidence.
+        class: FailureClass,
+        /// Machine-readable reason.
+        code: String,
+        /// For people.
+        message: String,
+        /// What is known of the death.
+        evidence: Evidence,
+    },
+    /// Stops grants to a worker or to one of its slots, or allows them again.
+    Cordon {
+        /// The session.
+        session: SessionId,
+        /// One slot, or all.
+        slot: Option<SlotNo>,
+        /// Whether grants stop.
+        cordoned: bool,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Rows that failed for good are pending again.
+    RetryRows {
+        /// The run.
+        run: RunNo,
+        /// Which; `None` for all that failed.
+        rows: Option<Rows>,
+    },
+    /// Rows that nobody was granted yet are done: their results were carried over from an earlier
+    /// run of the same items.
+    Carry {
+        /// The run.
+        run: RunNo,
+        /// The part, durable under this run.
+        part: PartDecl,
+        /// Its rows in its order.
+        rows: Rows,
+    },
+    /// An ended run's rows have moved to a manifest object.
+    Seal {
+        /// The run.
+        run: RunNo,
+        /// The manifest, durable.
+        manifest: BlobRef,
+    },
+    /// An ended run goes: its name stays taken until its objects are gone.
+    DeleteRun {
+        /// The run.
+        run: RunNo,
+    },
+    /// The objects of a deleted run are gone, and with this the run.
+    ForgetRun {
+        /// The run.
+        run: RunNo,
+    },
+}
+
+/// What a failure's class was decided by: never the words of a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Exit status of the process that died.
+    pub exit_code: Option<i32>,
+    /// Signal that ended it.
+    pub signal: Option<i32>,
+    /// Class of the exception, as its runtime names it; empty where there was none.
+    pub exception: String,
+    /// Where a longer text is.
+    pub text: Option<BlobRef>,
 }
 
 /// A worker as it introduces itself.

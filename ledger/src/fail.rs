@@ -5,7 +5,7 @@
 //! here so that it survives a failover.
 
 use crate::apply::Context;
-use crate::command::{FailureClass, HeldRows};
+use crate::command::{Evidence, FailureClass, HeldRows};
 use crate::id::{Attempt, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -21,6 +21,7 @@ pub(crate) struct Failure {
     pub(crate) class: FailureClass,
     pub(crate) code: String,
     pub(crate) message: String,
+    pub(crate) evidence: Evidence,
 }
 
 impl Ledger {
@@ -60,6 +61,7 @@ impl Ledger {
                 class: failure.class,
                 code: failure.code.clone(),
                 message: failure.message.clone(),
+                evidence: failure.evidence.clone(),
                 wall_ms: ctx.wall_ms,
             };
             if self.fail_row(held.run, row, failed) == Some(Verdict::Again) {

@@ -5,6 +5,7 @@
 //! above it and rebuilt on loading.
 
 use crate::client::Client;
+use crate::event::Event;
 use crate::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use crate::image::Dirty;
 use crate::namespace::{self, Namespace};
@@ -54,6 +55,8 @@ pub struct Ledger {
     pub(crate) waiting: BTreeSet<(LedgerMs, RunNo, u64)>,
     pub(crate) dirty: Dirty,
     pub(crate) digest_request: Option<u64>,
+    /// What happened since somebody asked. No part of the state.
+    pub(crate) events: Vec<Event>,
     pub(crate) scratch: Vec<u8>,
 }
 
@@ -98,6 +101,7 @@ impl Ledger {
             waiting: BTreeSet::new(),
             dirty: Dirty::default(),
             digest_request: None,
+            events: Vec::new(),
             scratch: Vec::new(),
         }
     }

@@ -21,6 +21,7 @@ mod codec;
 mod command;
 mod complete;
 mod digest;
+mod event;
 mod fail;
 mod grant;
 pub mod id;
@@ -43,10 +44,11 @@ mod worker;
 mod worker_ops;
 
 pub use command::{
-    BlobRef, Body, Command, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration, RequestId,
-    RunAction, SegmentDecl,
+    BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
+    RequestId, RunAction, SegmentDecl,
 };
 pub use digest::digest_records;
+pub use event::{Event, EventKind};
 pub use image::ImageDelta;
 pub use image_load::LoadError;
 pub use ledger::{EntryId, Ledger, UnknownCommand};

@@ -54,6 +54,18 @@ pub enum Reply {
         /// Ledger time, from which the leader counts on.
         at: LedgerMs,
     },
+    /// Rows went from one slot to another.
+    Stolen {
+        /// What the thief got.
+        granted: Vec<GrantedRows>,
+        /// What was not the victim's to give.
+        refused: Vec<RefusedRows>,
+    },
+    /// Failed rows are pending again.
+    Retried {
+        /// How many.
+        rows: u64,
+    },
 }
 
 /// Rows granted under one attempt.
@@ -63,6 +75,8 @@ pub struct GrantedRows {
     pub held: HeldRows,
     /// The segments that hold them.
     pub segments: Vec<SegmentRef>,
+    /// A trial: these rows run with no others beside them, for an engine died under some of them.
+    pub alone: bool,
 }
 
 /// Where some rows of input are.

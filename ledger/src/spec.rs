@@ -48,6 +48,16 @@ pub struct RunSpec {
     pub input_name: String,
     /// How to write the output, for the client alone.
     pub options_json: String,
+    /// Whether an idle slot may run, at the tail, what another runs already.
+    pub tail_duplicates: bool,
+    /// Rows to run first, before any other; 0 for none.
+    pub canary_rows: u64,
+    /// Of these, how many may fail for good before the run is paused.
+    pub canary_failures_max: u64,
+    /// Ledger time from its end to its sealing; 0 for the cluster's default.
+    pub run_ttl_ms: u64,
+    /// Ledger time from its sealing to its deletion; 0 for the cluster's default.
+    pub retention_ms: u64,
 }
 
 impl RunSpec {

@@ -3,7 +3,7 @@
 //! *Invariant:* a row waits for its time, is pending, runs, or has failed for good; its trouble
 //! outlives all of these until the row is done.
 
-use crate::command::FailureClass;
+use crate::command::{Evidence, FailureClass};
 use crate::id::{Attempt, LedgerMs};
 use crate::limits;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,8 @@ pub struct FailedTry {
     pub code: String,
     /// For people.
     pub message: String,
+    /// What the class was decided by.
+    pub evidence: Evidence,
     /// Wall time, for people.
     pub wall_ms: u64,
 }

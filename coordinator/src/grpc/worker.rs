@@ -104,6 +104,8 @@ impl v1::worker_server::Worker for WorkerService {
             heartbeat_ms: self.0.config.workers.heartbeat_ms as u32,
             self_fence_ms: self.0.config.workers.self_fence_ms as u32,
             store_url: self.0.probe.url().to_owned(),
+            draining: false,
+            drain_deadline_ms: 0,
         }))
     }
 

@@ -131,6 +131,16 @@ pub struct Run {
     pub attempt_timeout_ms: u64,
     /// Rows that workers may hold at a time; 0 for no cap.
     pub running_rows_max: u32,
+    /// Whether an idle slot may run, at the tail, what another runs already.
+    pub tail_duplicates: bool,
+    /// Rows to run before all others; 0 for none.
+    pub canary: u64,
+    /// Of these, how many may fail before the run is paused.
+    pub canary_failures_max: u64,
+    /// From the run's end to its sealing; 0 for the cluster's default.
+    pub run_ttl_ms: u64,
+    /// From its sealing to its deletion; 0 for the cluster's default.
+    pub retention_ms: u64,
 }
 
 impl Default for Run {
@@ -143,6 +153,11 @@ impl Default for Run {
             attempts_max: 3,
             attempt_timeout_ms: 0,
             running_rows_max: 0,
+            tail_duplicates: false,
+            canary: 0,
+            canary_failures_max: 0,
+            run_ttl_ms: 0,
+            retention_ms: 0,
         }
     }
 }

@@ -40,6 +40,11 @@ pub fn run_spec(config: &BatchConfig) -> Result<v1::RunSpec, CanonicalError> {
         store_url: config.store.url.clone(),
         input_name,
         options_json: "{}".to_owned(),
+        tail_duplicates: config.run.tail_duplicates,
+        canary_rows: config.run.canary,
+        canary_failures_max: config.run.canary_failures_max,
+        run_ttl_ms: config.run.run_ttl_ms,
+        retention_ms: config.run.retention_ms,
     })
 }
 

@@ -197,7 +197,7 @@ mod tests {
         let load = Load::new(None);
         load.with(|book| {
             book.add_run(1, "r".into(), Coverage::new(100));
-            let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 10), segments: vec![] };
+            let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 10), ..Default::default() };
             book.granted(&[grant], 1);
             let set = v1::HeldRows { run: 1, attempt: 7, rows: rows(0, 10) };
             let part = v1::PartResult { run: 1, sets: vec![set], ..v1::PartResult::default() };
@@ -213,7 +213,7 @@ mod tests {
     fn only_a_claim_of_a_newer_leader_ends_the_watch() {
         let load = Load::new(None);
         load.watch(4);
-        let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 1), segments: vec![] };
+        let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 1), ..Default::default() };
         load.with(|book| book.granted(std::slice::from_ref(&grant), 4));
         assert!(load.watched().is_none());
         load.with(|book| book.granted(&[], 5));

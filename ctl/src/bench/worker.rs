@@ -197,7 +197,7 @@ impl Worker {
                     }
                     self.heartbeats += 1;
                     let heartbeat =
-                        v1::Heartbeat { seq: self.heartbeats, started: Vec::new() };
+                        v1::Heartbeat { seq: self.heartbeats, ..Default::default() };
                     // A full channel is a slow leader, which the exchanges show anyway.
                     let _ = out.try_send(self.message(Up::Heartbeat(heartbeat)));
                 }
@@ -232,7 +232,7 @@ impl Worker {
                 // What it completes of them will be refused, and counted there.
                 self.load.with(|book| book.released(&revoke.rows));
             }
-            Some(Down::Heartbeat(_) | Down::Drain(_)) | None => {}
+            Some(Down::Heartbeat(_) | Down::Drain(_) | Down::Yield(_)) | None => {}
         }
         Ok(None)
     }

@@ -4,8 +4,8 @@ use rollout_ledger::id::{
     Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
 };
 use rollout_ledger::{
-    BlobRef, Body, Command, EngineSpec, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
-    RequestId, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer,
+    BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl,
+    Registration, RequestId, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer,
 };
 use std::collections::BTreeMap;
 
@@ -47,6 +47,11 @@ fn spec() -> RunSpec {
         store_url: "s3://bucket".into(),
         input_name: "in.jsonl".into(),
         options_json: "{}".into(),
+        tail_duplicates: true,
+        canary_rows: 10,
+        canary_failures_max: 2,
+        run_ttl_ms: 5000,
+        retention_ms: 6000,
     }
 }
 
@@ -78,7 +83,8 @@ fn held(index: u64, ranges: &[(u64, u32)]) -> HeldRows {
 
 fn fail(class: FailureClass, row: u64) -> OpKind {
     let (slot, held) = (slot(), held(11, &[(row, 1)]));
-    OpKind::Fail { slot, held, class, code: "RO-0001".into(), message: "why".into() }
+    let evidence = Evidence { signal: Some(9), text: Some(blob(9)), ..Evidence::default() };
+    OpKind::Fail { slot, held, class, code: "RO-0001".into(), message: "why".into(), evidence }
 }
 
 /// `registration` is entry 9.
@@ -140,7 +146,7 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         ),
         ("suspect", op(OpKind::Suspect { session, started, grace_ms: 60_000 })),
         ("unsuspect", op(OpKind::Unsuspect { session })),
-        ("drain", op(OpKind::Drain { session })),
+        ("drain", op(OpKind::Drain { session, deadline_ms: 60_000 })),
         (
             "suspect_what_drains",
             op(OpKind::Suspect { session, started: vec![held(11, &[(10, 1)])], grace_ms: 60_000 }),

@@ -8,8 +8,8 @@ use crate::naive::Model;
 use proptest::prelude::*;
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    BlobRef, EngineSpec, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration, RequestId,
-    Rows, RunAction, RunSpec, SegmentDecl, SlotOffer,
+    BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
+    RequestId, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer,
 };
 
 const RUNS: u8 = 4;
@@ -210,7 +210,9 @@ impl Act {
                 OpKind::Suspect { session, started: started.collect(), grace_ms }
             }
             Act::Unsuspect { worker } => OpKind::Unsuspect { session: session(model, worker) },
-            Act::Drain { worker } => OpKind::Drain { session: session(model, worker) },
+            Act::Drain { worker } => {
+                OpKind::Drain { session: session(model, worker), deadline_ms: 0 }
+            }
             Act::Claim { worker, slot, seq, max } => {
                 let slot = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
                 let pulls = model
@@ -226,7 +228,7 @@ impl Act {
                 let Some((slot, held)) = held(model, pick) else { return nothing(model) };
                 let slot = who(model, slot, by);
                 let (code, message) = ("code".into(), "why".into());
-                OpKind::Fail { slot, held, class, code, message }
+                OpKind::Fail { slot, held, class, code, message, evidence: Evidence::default() }
             }
             Act::Nack { picks, by } => {
                 let sets: Vec<_> = picks.iter().filter_map(|p| held(model, *p)).collect();

@@ -129,7 +129,7 @@ impl Model {
                 self.suspect(session, &started, grace_ms)
             }
             OpKind::Unsuspect { session } => self.unsuspect(session),
-            OpKind::Drain { session } => self.drain(session),
+            OpKind::Drain { session, .. } => self.drain(session),
             OpKind::Claim { slot, instance, seq, rows_max } => {
                 match self.workers.get(&slot.session) {
                     Some(worker) if worker.instance == instance => self.claim(slot, seq, rows_max),
@@ -141,6 +141,15 @@ impl Model {
                 self.fail(slot, &held, class, &message)
             }
             OpKind::Nack { slot, held } => Ok(self.nack(slot, &held)),
+            OpKind::Steal { .. }
+            | OpKind::Duplicate { .. }
+            | OpKind::EngineDied { .. }
+            | OpKind::Cordon { .. }
+            | OpKind::RetryRows { .. }
+            | OpKind::Carry { .. }
+            | OpKind::Seal { .. }
+            | OpKind::DeleteRun { .. }
+            | OpKind::ForgetRun { .. } => unreachable!("no action makes it"),
         }
     }
 

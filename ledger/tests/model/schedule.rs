@@ -139,6 +139,6 @@ impl Model {
             }
             first_row = end;
         }
-        GrantedRows { held, segments }
+        GrantedRows { held, segments, alone: false }
     }
 }

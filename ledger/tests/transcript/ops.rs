@@ -4,8 +4,8 @@ use crate::args::{self, Args, Parsed};
 use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    BlobRef, EngineSpec, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration, RequestId,
-    RunAction, RunSpec, SegmentDecl, SlotOffer,
+    BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
+    RequestId, RunAction, RunSpec, SegmentDecl, SlotOffer,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
@@ -59,7 +59,7 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             grace_ms: args.number("grace", 60_000)?,
         },
         "unsuspect" => OpKind::Unsuspect { session: session(world, args)? },
-        "drain" => OpKind::Drain { session: session(world, args)? },
+        "drain" => OpKind::Drain { session: session(world, args)?, deadline_ms: 0 },
         // Example: claim worker=w1 slot=0 seq=1 max=4
         "claim" => OpKind::Claim {
             slot: slot(world, args)?,
@@ -76,7 +76,7 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
                 .map_err(|_| "a failure speaks of one set".to_owned())?;
             let class = class(&args.text("class")?)?;
             let (code, message) = (args.text_or("code", "e"), args.text_or("message", ""));
-            OpKind::Fail { slot, held, class, code, message }
+            OpKind::Fail { slot, held, class, code, message, evidence: Evidence::default() }
         }
         // Example: nack worker=w1 held=chat:6.0:0-1;chat:7.0:4
         "nack" => {

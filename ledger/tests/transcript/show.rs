@@ -35,6 +35,12 @@ pub(crate) fn reply(reply: &Reply) -> String {
                 .map(|r| format!("run {} attempt {} rows {}: {}", r.run, r.attempt, r.rows, r.why));
             format!("taken but for {}", refused.collect::<Vec<_>>().join("; "))
         }
+        Reply::Stolen { granted: grants, refused } => {
+            let grants: Vec<String> = grants.iter().map(granted).collect();
+            let refused: u64 = refused.iter().map(|r| r.rows.len()).sum();
+            format!("stole {}, {refused} refused", grants.join("; "))
+        }
+        Reply::Retried { rows } => format!("{rows} rows again"),
         Reply::EpochOpened { at } => format!("open from {at}"),
     }
 }
@@ -45,7 +51,8 @@ fn held(held: &HeldRows) -> String {
 
 fn granted(granted: &GrantedRows) -> String {
     let numbers: Vec<String> = granted.segments.iter().map(|s| s.number.to_string()).collect();
-    format!("{} (segment {})", held(&granted.held), numbers.join(","))
+    let alone = if granted.alone { " alone" } else { "" };
+    format!("{}{alone} (segment {})", held(&granted.held), numbers.join(","))
 }
 
 /// Everything that a story may want to see, but for what is empty.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rollout_ledger::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
-use rollout_ledger::{Body, Command, FailureClass, HeldRows, Op, OpKind, Reply, Rows};
+use rollout_ledger::{Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, Reply, Rows};
 use rollout_proto::pki::{IssueRequest, init_ca, issue};
 use rollout_proto::{DialMap, Role, Security, ServerTls};
 use rollout_raft::{ClusterId, Leadership, MemberRecord, Node, NotLeader, RaftConfig};
@@ -251,6 +251,7 @@ pub fn refused(epoch: u64, ops: usize) -> Vec<u8> {
             class: FailureClass::Transient,
             code: "none".to_owned(),
             message: "x".repeat(90),
+            evidence: Evidence::default(),
         })
     };
     command(epoch, Body::Ops((0..ops).map(fail).collect()))

@@ -212,7 +212,9 @@ impl Session {
                 // Full: a drain is under way already.
                 let _ = self.drain.try_send(Duration::from_millis(within));
             }
-            None => tracing::debug!("a message of a kind that this version does not know"),
+            Some(Kind::Yield(_)) | None => {
+                tracing::debug!("a message of a kind that this version does not know")
+            }
         }
         Ok(None)
     }
@@ -232,7 +234,7 @@ impl Session {
         metrics::gauge!("rollout_worker_fenced").set(if self.fence.is_open() { 0.0 } else { 1.0 });
         live.last_heartbeat += 1;
         let seq = live.last_heartbeat;
-        let heartbeat = v1::Heartbeat { seq, started: to_wire(&started) };
+        let heartbeat = v1::Heartbeat { seq, started: to_wire(&started), slots: Vec::new() };
         // Also where it does not fit into the stream: that, too, is a heartbeat without an answer.
         live.uplink.post(v1::worker_message::Kind::Heartbeat(heartbeat));
         live.unanswered.push_back((seq, Instant::now()));

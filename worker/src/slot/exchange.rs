@@ -111,6 +111,7 @@ impl Exchanges {
             failures: report.failures.clone(),
             nacks: report.nacks.to_wire(),
             credit_rows: credit,
+            ..Default::default()
         };
         self.sent.push_back(Sent { message, report, on_stream: false });
         true

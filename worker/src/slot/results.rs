@@ -211,6 +211,7 @@ impl Slot {
             class: failure.class.into(),
             code: failure.code.to_owned(),
             message,
+            evidence: None,
         };
         self.exchanges.failure(report, &held);
     }

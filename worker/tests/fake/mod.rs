@@ -223,7 +223,8 @@ impl State {
         };
         let segments = self.segments.iter().filter(holds).cloned().collect();
         let lens = vec![1; rows.len()];
-        vec![v1::Grant { run: 1, attempt, rows: Some(v1::Rows { starts: rows, lens }), segments }]
+        let rows = Some(v1::Rows { starts: rows, lens });
+        vec![v1::Grant { run: 1, attempt, rows, segments, ..Default::default() }]
     }
 
     /// Lets parked pulls have what is there now.
@@ -513,6 +514,7 @@ impl Worker for Member {
             heartbeat_ms: 50,
             self_fence_ms: 4000,
             store_url: state.store.url().to_owned(),
+            ..Default::default()
         }))
     }
 

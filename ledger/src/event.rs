@@ -1,0 +1,169 @@
+//! What happened, for people and programs that follow: named after the log position that caused it.
+//!
+//! *Invariant:* an event is computed while its command is applied and is no part of the state: it
+//! enters no image and no digest, and nothing in the ledger depends on it. Every member makes the
+//! same events in the same order. Rows come as ranges, never one event a row.
+//!
+//! Absent on purpose: what a process does to itself (a member that fences itself says so locally),
+//! and how long events are kept.
+
+use crate::apply::Context;
+use crate::command::{FailureClass, HeldRows};
+use crate::id::{Attempt, CoordEpoch, RunNo, SessionId, SlotRef};
+use crate::ledger::Ledger;
+use crate::rows::Rows;
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The log entry.
+    pub index: u64,
+    /// Which of its events this is, from 0.
+    pub position: u32,
+    /// Wall time at the leader, for people.
+    pub wall_ms: u64,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What can happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A leader opened dispatch.
+    EpochOpened {
+        /// Its epoch.
+        epoch: CoordEpoch,
+    },
+    /// A worker registered, anew or resuming its session.
+    WorkerRegistered {
+        /// Its session.
+        session: SessionId,
+        /// Whether it had it before.
+        resumed: bool,
+    },
+    /// A worker fell silent.
+    WorkerSuspect {
+        /// Its session.
+        session: SessionId,
+    },
+    /// A silent worker is heard again.
+    WorkerBack {
+        /// Its session.
+        session: SessionId,
+    },
+    /// A worker was asked to drain.
+    WorkerDraining {
+        /// Its session.
+        session: SessionId,
+    },
+    /// A worker left by itself, drained.
+    WorkerDrained {
+        /// Its session.
+        session: SessionId,
+        /// Its namespace and name, for the session is gone.
+        name: (String, String),
+    },
+    /// A worker's session ended without its doing.
+    WorkerLost {
+        /// Its session.
+        session: SessionId,
+        /// Its namespace and name, for the session is gone.
+        name: (String, String),
+    },
+    /// A worker, or one of its slots, was cordoned or uncordoned.
+    WorkerCordoned {
+        /// The slot; all of the worker's where `whole`.
+        slot: SlotRef,
+        /// Whether all slots are meant.
+        whole: bool,
+        /// Cordoned, or uncordoned.
+        cordoned: bool,
+        /// Why.
+        reason: String,
+    },
+    /// A run came to be.
+    RunCreated {
+        /// The run.
+        run: RunNo,
+    },
+    /// A run was paused, resumed, cancelled, sealed or deleted, or it finished.
+    RunChanged {
+        /// The run.
+        run: RunNo,
+        /// `paused`, `resumed`, `cancelled`, `finished`, `sealed`, `deleted`.
+        to: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Rows were granted.
+    Granted {
+        /// To whom.
+        slot: SlotRef,
+        /// What.
+        held: HeldRows,
+        /// `claim`, `trial` or `duplicate`.
+        how: &'static str,
+    },
+    /// Rows went from one slot to another.
+    Stolen {
+        /// From whom.
+        victim: SlotRef,
+        /// To whom.
+        thief: SlotRef,
+        /// The attempt that lost them.
+        lost: Attempt,
+        /// What, under its new attempt.
+        held: HeldRows,
+    },
+    /// Rows have a result.
+    Completed {
+        /// Who brought it.
+        slot: SlotRef,
+        /// Which, under which attempt.
+        held: HeldRows,
+    },
+    /// Rows failed.
+    Failed {
+        /// Who said so.
+        slot: SlotRef,
+        /// Which, under which attempt.
+        held: HeldRows,
+        /// Why.
+        class: FailureClass,
+        /// Machine-readable reason.
+        code: String,
+        /// Of these, the rows that failed for good.
+        for_good: Rows,
+    },
+    /// Rows came back unfinished: given up, revoked, timed out or lost with their worker.
+    Returned {
+        /// Which, under which attempt.
+        held: HeldRows,
+        /// `nacked`, `silent`, `lost`, `timed_out`, `resumed`, `cancelled`.
+        why: &'static str,
+    },
+    /// Failed rows were made pending again by their user.
+    Retried {
+        /// The run.
+        run: RunNo,
+        /// Which.
+        rows: Rows,
+    },
+}
+
+impl Ledger {
+    /// Notes that something happened.
+    pub(crate) fn emit(&mut self, ctx: &Context, kind: EventKind) {
+        let (index, wall_ms) = (ctx.index(), ctx.wall_ms);
+        let position = match self.events.last() {
+            Some(last) if last.index == index => last.position + 1,
+            _ => 0,
+        };
+        self.events.push(Event { index, position, wall_ms, kind });
+    }
+
+    /// Takes the events of the entries applied since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+}
