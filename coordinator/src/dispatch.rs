@@ -15,6 +15,7 @@ use rollout_ledger::{
 };
 use rollout_proto::{ErrorCode, RpcError, v1};
 use std::sync::Arc;
+use tokio::sync::mpsc::error::TrySendError;
 
 /// Answers one exchange, now or when there is work.
 pub(crate) async fn exchange(
@@ -27,7 +28,7 @@ pub(crate) async fn exchange(
     // Whatever is newer ends a pull that waits: a slot that drains asks for that with an empty one.
     if let Some(parked) = leading.parked.take(slot).filter(|p| p.seq != message.seq) {
         let empty = answer(&leading, slot, parked.seq, Vec::new(), Vec::new());
-        let _ = parked.out.send(Ok(empty)).await;
+        deliver(&leading, &parked.out, Ok(empty)).await;
     }
     match apply(&leading, slot, instance, &message).await {
         Ok(Some(done)) => send(&leading, slot, message.seq, done, &out).await,
@@ -36,7 +37,7 @@ pub(crate) async fn exchange(
             park(&leading, Pull { slot, instance, seq, rows_max, out });
         }
         Err(error) => {
-            let _ = out.send(Err(error.into())).await;
+            deliver(&leading, &out, Err(error.into())).await;
         }
     }
 }
@@ -50,13 +51,13 @@ pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
         }
         Ok(Reply::Rejected(Rejection::SessionUnknown)) => {
             let error = reject::rejected(&Rejection::SessionUnknown);
-            let _ = out.send(Err(error.into())).await;
+            deliver(&leading, &out, Err(error.into())).await;
         }
         Ok(_) => {
             leading.parked.park(Pull { slot, instance, seq, rows_max, out });
         }
         Err(error) => {
-            let _ = out.send(Err(reject::proposal(&error).into())).await;
+            deliver(&leading, &out, Err(reject::proposal(&error).into())).await;
         }
     }
 }
@@ -81,7 +82,22 @@ async fn send(leading: &Leading, slot: SlotRef, seq: u64, done: Done, out: &Outb
         true => Ok(answer(leading, slot, seq, done.grants, done.refused)),
         false => Err(RpcError::new(ErrorCode::NoQuorum, "the lease has run out").into()),
     };
-    let _ = out.send(message).await;
+    deliver(leading, out, message).await;
+}
+
+/// Sends a message when there is room for it, or never if the epoch ends first: a worker that reads
+/// nothing holds up neither its stream's end nor the leader's.
+async fn deliver(
+    leading: &Leading,
+    out: &Outbox,
+    message: Result<v1::LeaderMessage, tonic::Status>,
+) {
+    let Err(TrySendError::Full(message)) = out.try_send(message) else { return };
+    tokio::select! {
+        biased;
+        () = leading.ended.cancelled() => {}
+        _ = out.send(message) => {}
+    }
 }
 
 /// Applies results and pull; `None` when there is nothing to answer yet.

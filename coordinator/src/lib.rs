@@ -12,6 +12,7 @@
 pub mod config;
 mod convert;
 mod dispatch;
+mod epoch_gate;
 mod fence;
 mod grpc;
 mod http;
@@ -27,6 +28,7 @@ mod store_probe;
 mod telemetry;
 
 pub use config::Config;
+pub use fence::fence_and_never_let_go;
 pub use process::leave;
 pub use server::run;
 pub use telemetry::init as init_telemetry;

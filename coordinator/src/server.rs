@@ -4,6 +4,7 @@
 //! before it stops listening to workers.
 
 use crate::config::Config;
+use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
 use crate::grpc::{ClusterService, RunsService, Shared, WorkerService};
 use crate::http;
@@ -111,10 +112,11 @@ async fn serve_clients(
     let worker = v1::worker_server::WorkerServer::new(WorkerService(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let cluster = v1::cluster_server::ClusterServer::new(ClusterService(shared))
+    let cluster = v1::cluster_server::ClusterServer::new(ClusterService(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
     server()
         .layer(AuthzLayer)
+        .layer(EpochGate(shared))
         .add_service(runs)
         .add_service(worker)
         .add_service(cluster)

@@ -26,7 +26,6 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::Status;
-use tonic::transport::Channel;
 
 pub use self::answer::Answer;
 pub use self::config::{CallOptions, ClientConfig, OnWait};
@@ -39,6 +38,7 @@ use self::probe::Heard;
 use crate::channel::{ConnectError, channel};
 use crate::endpoint::Endpoint;
 use crate::error::RpcError;
+use crate::stamp::Channel;
 use crate::tls::ClientTls;
 use crate::v1;
 
@@ -92,6 +92,7 @@ impl Client {
                 .unwrap_or_default(),
             None => Knowledge::default(),
         };
+        known.stamp.know(&known.cluster_id, known.coord_epoch);
         if known.candidates(&seeds, &config.dial_map).is_empty() {
             return Err(ClientError::NoEndpoints);
         }
@@ -199,6 +200,7 @@ impl Client {
             channels.clear();
         }
         let made = channel(endpoint, &self.inner.tls, &config.dial_map, &config.channel)?;
+        let made = Channel::new(made, self.inner.known.lock().stamp.clone());
         channels.insert(endpoint.clone(), made.clone());
         Ok(made)
     }

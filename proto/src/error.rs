@@ -110,6 +110,7 @@ codes! {
     AlreadyBootstrapped, "RO-1007", false, NotApplied, AlreadyExists, 5, "the member is part of a cluster already";
     OutcomeUnknown, "RO-1008", true, Unknown, Unavailable, 8, "the request may or may not have taken effect";
     Fenced, "RO-1009", true, NotApplied, Unavailable, 3, "a newer leader took over";
+    EpochUnknown, "RO-1010", false, NotApplied, FailedPrecondition, 5, "no leader of this cluster has opened the sender's coord_epoch";
     RunNotFound, "RO-2001", false, NotApplied, NotFound, 4, "there is no such run";
     RunSpecConflict, "RO-2002", false, NotApplied, AlreadyExists, 5, "a run of this name has another spec";
     SegmentConflict, "RO-2003", false, NotApplied, FailedPrecondition, 5, "the segment differs from what the run has";

@@ -19,6 +19,7 @@ mod error;
 mod identity;
 pub mod pki;
 mod rows;
+mod stamp;
 mod tls;
 
 pub use authz::AuthzLayer;
@@ -37,6 +38,7 @@ pub use identity::{
     peer_identity,
 };
 pub use rows::RowsError;
+pub use stamp::{CLUSTER_HEADER, Channel, EPOCH_HEADER, Stamp, sender_knows};
 pub use tls::{
     ClientTls, Incoming, Security, ServerConn, ServerTls, TlsError, TlsFiles, server_name,
 };

@@ -5,7 +5,7 @@ use crate::process::Process;
 use crate::wait::eventually;
 use anyhow::{Context, Result, bail};
 use rollout_proto::pki::{self, IssueRequest};
-use rollout_proto::{Role, TlsFiles};
+use rollout_proto::{Role, Security, TlsFiles};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -152,6 +152,17 @@ impl Fleet {
         Ok(pki::issue(&self.path("ca"), &request, &self.path("tls"))?)
     }
 
+    /// What a program of the test's own shows as its certificate: of one of the fleet's processes,
+    /// by its role and name.
+    pub fn security(&self, role: &str, name: &str) -> Security {
+        let file = |end: &str| self.path("tls").join(format!("{role}-{name}.{end}"));
+        Security::Mtls(TlsFiles {
+            ca: self.path("tls").join("ca.pem"),
+            cert: file("pem"),
+            key: file("key"),
+        })
+    }
+
     fn tls_lines(&self, stem: &str) -> String {
         let dir = self.path("tls");
         let (ca, dir) = (dir.join("ca.pem"), dir.display());
@@ -260,6 +271,21 @@ impl Fleet {
             std::thread::sleep(Duration::from_millis(50)); // The poll; the condition decides.
         }
         bail!("bootstrap: {last}{}", self.logs())
+    }
+
+    /// Forms another cluster of the same members: all their data is gone.
+    ///
+    /// # Errors
+    /// When a member cannot be stopped, emptied or started.
+    pub fn rebuild(&mut self) -> Result<()> {
+        for name in self.member_names() {
+            self.member_mut(&name).process = None;
+            std::fs::remove_dir_all(self.data_dir(&name))?;
+        }
+        for name in self.member_names() {
+            self.start_member(&name)?;
+        }
+        self.bootstrap()
     }
 
     /// The last lines of every log, for an error's sake.

@@ -74,6 +74,11 @@ impl Shared {
         }
     }
 
+    /// The cluster's id; empty while this member belongs to none.
+    pub(crate) fn cluster_id(&self) -> String {
+        cluster_id(&self.node)
+    }
+
     pub(crate) fn members(&self) -> v1::MemberList {
         members(&self.node)
     }

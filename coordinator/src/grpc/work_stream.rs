@@ -6,11 +6,13 @@
 use super::Shared;
 use crate::convert;
 use crate::dispatch;
+use crate::epoch_gate;
 use crate::leading::{Leading, Outbox};
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::HeldRows;
 use rollout_ledger::id::SessionId;
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
@@ -70,8 +72,15 @@ impl Serving {
                 message = inbound.message() => message,
             };
             let Ok(Some(message)) = message else { break };
-            if let Err(error) = self.take(message).await {
-                let _ = self.out.send(Err(error.into())).await;
+            // A worker that reads nothing fills its outbox: waiting for room must end with the
+            // epoch, or the watchdog would take this member down for it.
+            let taken = tokio::select! {
+                biased;
+                () = ended.cancelled() => continue,
+                taken = self.take(message) => taken,
+            };
+            if let Err(error) = taken {
+                let _ = self.out.try_send(Err(error.into()));
                 break;
             }
         }
@@ -87,11 +96,13 @@ impl Serving {
         if !self.leading.node.lease_valid() {
             return Err(RpcError::new(ErrorCode::NoQuorum, "NO_QUORUM: the lease has run out"));
         }
-        if message.coord_epoch > self.leading.epoch {
-            return Err(RpcError::new(
-                ErrorCode::NotLeader,
-                format!("epoch {} is newer than mine, {}", message.coord_epoch, self.leading.epoch),
-            ));
+        match message.coord_epoch.cmp(&self.leading.epoch) {
+            Ordering::Equal => {}
+            Ordering::Less => return Err(epoch_gate::behind(&self.leading, message.coord_epoch)),
+            Ordering::Greater => {
+                let claimed = message.coord_epoch;
+                return Err(epoch_gate::ahead(&self.shared, &self.leading, claimed).await);
+            }
         }
         let session = SessionId(message.session);
         let instance = self.speak_for(session)?;

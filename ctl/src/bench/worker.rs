@@ -7,11 +7,10 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use rollout_proto::{CallOptions, Client, MemberRef, RpcError, services, v1};
+use rollout_proto::{CallOptions, Channel, Client, MemberRef, RpcError, services, v1};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tonic::transport::Channel;
 use v1::leader_message::Kind as Down;
 use v1::worker_message::Kind as Up;
 

@@ -12,13 +12,13 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tonic::Status;
-use tonic::transport::Channel;
 
 use super::pace::Pace;
 use super::{Answer, CallOptions, Client, ClientError, MemberRef};
 use crate::channel::ConnectError;
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, Outcome, RpcError};
+use crate::stamp::Channel;
 
 /// Silence of a leader after which the others are asked.
 const HEDGE_AFTER: Duration = Duration::from_millis(300);

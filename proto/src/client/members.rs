@@ -7,6 +7,7 @@
 
 use crate::endpoint::{DialMap, Endpoint};
 use crate::error::{ErrorCode, RpcError};
+use crate::stamp::Stamp;
 use crate::v1;
 
 /// A member, or a configured address of which no more is known.
@@ -54,6 +55,8 @@ pub(super) struct Knowledge {
     pub(super) leader: Option<Endpoint>,
     /// The highest term in which somebody said to lead.
     pub(super) leader_term: u64,
+    /// Says it with every request.
+    pub(super) stamp: Stamp,
 }
 
 impl Knowledge {
@@ -91,6 +94,7 @@ impl Knowledge {
         }
         if header.coord_epoch > self.coord_epoch {
             self.coord_epoch = header.coord_epoch;
+            self.stamp.know(&self.cluster_id, self.coord_epoch);
             new = true;
         }
         if let Some(list) = &header.members

@@ -4,9 +4,8 @@
 //!
 //! Deliberately absent: the service between members; crate `rollout-raft` has it.
 
-use tonic::transport::Channel;
-
 use crate::channel::MESSAGE_BYTES_MAX;
+use crate::stamp::Channel;
 use crate::v1;
 
 /// The service for clients.

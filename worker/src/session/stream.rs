@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
 use rollout_proto::v1::leader_message::Kind;
-use rollout_proto::{ErrorCode, MemberRef, RpcError, services, v1};
+use rollout_proto::{Channel, ErrorCode, MemberRef, RpcError, services, v1};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tonic::transport::Channel;
 
 use super::{Observed, Session};
 use crate::agent::AgentError;

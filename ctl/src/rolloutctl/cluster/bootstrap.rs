@@ -7,8 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use rollout_proto::{
-    ChannelOptions, ClientError, ClientTls, ConnectError, DialMap, Endpoint, RpcError, Security,
-    channel, services, v1,
+    Channel, ChannelOptions, ClientError, ClientTls, ConnectError, DialMap, Endpoint, RpcError,
+    Security, Stamp, channel, services, v1,
 };
 use serde::Serialize;
 
@@ -114,6 +114,7 @@ pub async fn form(
     let endpoint = Endpoint::seed(address)?;
     let tls = ClientTls::load(security)?;
     let channel = channel(&endpoint, &tls, dial_map, &ChannelOptions::default())?;
+    let channel = Channel::new(channel, Stamp::default());
     let mut request = tonic::Request::new(v1::BootstrapRequest { members, store_url });
     request.set_timeout(PATIENCE);
     match services::cluster(channel).bootstrap(request).await {

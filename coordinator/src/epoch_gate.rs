@@ -1,0 +1,129 @@
+//! The gate on the client port: what a sender knows of epochs decides whether it is heard.
+//!
+//! *Invariant:* a request of another cluster's sender, of a sender behind the open epoch, or of
+//! one that claims an epoch which no leader of this cluster has opened, reaches no service and
+//! changes nothing. A leader that is told of a higher epoch asks a quorum first whether it still
+//! leads, for the sender may be right.
+//!
+//! Absent on purpose: the messages inside a worker's stream, which are judged by the same rules
+//! where they are read. `Cluster/Status` passes: it is how a sender learns what it does not know.
+
+use crate::grpc::Shared;
+use crate::leading::Leading;
+use rollout_proto::{ErrorCode, Outcome, RpcError, sender_knows};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tonic::Status;
+use tower::{Layer, Service};
+
+/// Asking this changes nothing, and its answer tells the epoch.
+const STATUS: &str = "/rollout.v1.Cluster/Status";
+
+/// The layer, for services of one member.
+#[derive(Clone)]
+pub(crate) struct EpochGate(pub(crate) Arc<Shared>);
+
+impl<S> Layer<S> for EpochGate {
+    type Service = Gated<S>;
+
+    fn layer(&self, inner: S) -> Gated<S> {
+        Gated { shared: self.0.clone(), inner }
+    }
+}
+
+/// A service behind the gate.
+#[derive(Clone)]
+pub(crate) struct Gated<S> {
+    shared: Arc<Shared>,
+    inner: S,
+}
+
+type Boxed<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
+
+impl<S, B, R> Service<http::Request<B>> for Gated<S>
+where
+    S: Service<http::Request<B>, Response = http::Response<R>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    R: Default + Send + 'static,
+{
+    type Response = http::Response<R>;
+    type Error = S::Error;
+    type Future = futures::future::Either<S::Future, Boxed<Result<Self::Response, S::Error>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        use futures::future::Either;
+        let refused = match judge(&self.shared, &request) {
+            Ok(()) => return Either::Left(self.inner.call(request)),
+            Err(refused) => refused,
+        };
+        let shared = self.shared.clone();
+        Either::Right(Box::pin(async move {
+            let error = match refused {
+                Refused::Now(error) => error,
+                Refused::Ahead { leading, claimed } => ahead(&shared, &leading, claimed).await,
+            };
+            Ok(Status::from(error.with_members(shared.members())).into_http())
+        }))
+    }
+}
+
+/// Why a request does not pass.
+enum Refused {
+    Now(RpcError),
+    /// Its epoch is higher than the one that this member has opened.
+    Ahead {
+        leading: Arc<Leading>,
+        claimed: u64,
+    },
+}
+
+fn judge<B>(shared: &Shared, request: &http::Request<B>) -> Result<(), Refused> {
+    if request.uri().path() == STATUS {
+        return Ok(());
+    }
+    let Some((cluster, claimed)) = sender_knows(request.headers()).map_err(Refused::Now)? else {
+        return Ok(());
+    };
+    let ours = shared.cluster_id();
+    if !ours.is_empty() && cluster != ours {
+        let message = format!("the sender knows cluster {cluster}, this is a member of {ours}");
+        return Err(Refused::Now(RpcError::new(ErrorCode::OtherCluster, message)));
+    }
+    // Who does not lead answers for no epoch: the service says who does.
+    let Some(leading) = shared.current.read().clone() else { return Ok(()) };
+    match claimed.cmp(&leading.epoch) {
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Less => Err(Refused::Now(behind(&leading, claimed))),
+        std::cmp::Ordering::Greater => Err(Refused::Ahead { leading, claimed }),
+    }
+}
+
+/// What a sender is told whose epoch is over.
+pub(crate) fn behind(leading: &Leading, claimed: u64) -> RpcError {
+    let message = format!("epoch {claimed} is over, {} is open", leading.epoch);
+    RpcError::new(ErrorCode::StaleEpoch, message).with_epoch(leading.epoch)
+}
+
+/// What a sender is told whose epoch this leader has not seen: that it leads no more, or, if a
+/// quorum says that it does, that nobody has opened such an epoch.
+pub(crate) async fn ahead(shared: &Shared, leading: &Leading, claimed: u64) -> RpcError {
+    match shared.node.barrier().await {
+        Ok(term) if term == leading.epoch => {
+            tracing::warn!(claimed, open = leading.epoch, "a sender claims an epoch of nobody");
+            let message = format!(
+                "no leader of this cluster has opened epoch {claimed}: a quorum has just confirmed \
+                 that {} is the newest",
+                leading.epoch
+            );
+            RpcError::new(ErrorCode::EpochUnknown, message).with_epoch(leading.epoch)
+        }
+        Ok(_) => crate::reject::not_leader(None),
+        Err(error) => crate::reject::not_leader(error.leader.as_ref()),
+    }
+    .with_outcome(Outcome::NotApplied)
+}

@@ -1,0 +1,116 @@
+//! What every request says of its sender: the highest coord_epoch that it has seen, and of which
+//! cluster.
+//!
+//! *Invariant:* the two travel together, since epochs of two clusters are never compared, and the
+//! epoch never goes back. A caller that knows nothing yet says nothing.
+//!
+//! Deliberately absent: what a member does with it (the coordinator's gate), and the messages of a
+//! worker's stream, which carry the epoch in themselves.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::{Request, Status};
+
+use crate::error::{ErrorCode, RpcError};
+
+/// The header with the epoch, in decimal.
+pub const EPOCH_HEADER: &str = "rollout-coord-epoch";
+/// The header with the cluster's id, 32 lower-case hex digits.
+pub const CLUSTER_HEADER: &str = "rollout-cluster-id";
+
+/// A channel whose requests say what their sender knows.
+pub type Channel = InterceptedService<tonic::transport::Channel, Stamp>;
+
+/// Writes the headers. Clones share what is known.
+#[derive(Clone, Debug, Default)]
+pub struct Stamp(Arc<RwLock<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    coord_epoch: u64,
+    headers: Option<(MetadataValue<Ascii>, MetadataValue<Ascii>)>,
+}
+
+impl Stamp {
+    /// From now on requests say this, if it is newer than what they say now.
+    pub fn know(&self, cluster_id: &str, coord_epoch: u64) {
+        if cluster_id.is_empty() || coord_epoch <= self.0.read().coord_epoch {
+            return;
+        }
+        let Ok(cluster) = MetadataValue::try_from(cluster_id) else { return };
+        let mut known = self.0.write();
+        if coord_epoch > known.coord_epoch {
+            known.coord_epoch = coord_epoch;
+            known.headers = Some((cluster, MetadataValue::from(coord_epoch)));
+        }
+    }
+}
+
+impl PartialEq for Stamp {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.read().coord_epoch == other.0.read().coord_epoch
+    }
+}
+
+impl Interceptor for Stamp {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some((cluster, epoch)) = &self.0.read().headers {
+            request.metadata_mut().insert(CLUSTER_HEADER, cluster.clone());
+            request.metadata_mut().insert(EPOCH_HEADER, epoch.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// What a request says: its sender's cluster id and epoch, or nothing.
+///
+/// # Errors
+/// `InvalidArgument` for one without the other, or an epoch that is no number.
+pub fn sender_knows(headers: &http::HeaderMap) -> Result<Option<(&str, u64)>, RpcError> {
+    let bad = |what: &str| RpcError::new(ErrorCode::InvalidArgument, what);
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    match (text(CLUSTER_HEADER), text(EPOCH_HEADER)) {
+        (None, None) => Ok(None),
+        (Some(cluster), Some(epoch)) if !cluster.is_empty() => {
+            let epoch = epoch.parse().map_err(|_| bad("rollout-coord-epoch is no number"))?;
+            Ok(Some((cluster, epoch)))
+        }
+        _ => Err(bad("rollout-coord-epoch and rollout-cluster-id come together or not at all")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(stamp: &Stamp) -> http::HeaderMap {
+        let request = stamp.clone().call(Request::new(())).unwrap();
+        request.metadata().clone().into_headers()
+    }
+
+    #[test]
+    fn a_request_says_the_highest_epoch_that_its_sender_has_seen() {
+        let stamp = Stamp::default();
+        assert_eq!(sender_knows(&sent(&stamp)), Ok(None));
+        stamp.know("", 3);
+        assert_eq!(sender_knows(&sent(&stamp)), Ok(None));
+        stamp.know("c0ffee", 5);
+        stamp.know("c0ffee", 4);
+        assert_eq!(sender_knows(&sent(&stamp)), Ok(Some(("c0ffee", 5))));
+    }
+
+    #[test]
+    fn half_a_stamp_is_refused() {
+        let mut headers = http::HeaderMap::new();
+        headers.insert(EPOCH_HEADER, "7".parse().unwrap());
+        assert_eq!(sender_knows(&headers).unwrap_err().code, ErrorCode::InvalidArgument);
+        headers.insert(CLUSTER_HEADER, "c0ffee".parse().unwrap());
+        assert_eq!(sender_knows(&headers), Ok(Some(("c0ffee", 7))));
+        headers.insert(EPOCH_HEADER, "-7".parse().unwrap());
+        assert_eq!(sender_knows(&headers).unwrap_err().code, ErrorCode::InvalidArgument);
+    }
+}

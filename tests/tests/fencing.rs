@@ -1,0 +1,248 @@
+//! Nobody acts in an epoch that is over, that was never opened, or that is another cluster's, and
+//! a leader that has lost its epoch lets go of everything, or of its life.
+
+use anyhow::{Context, Result};
+use rollout_proto::{
+    CLUSTER_HEADER, ChannelOptions, ClientTls, DialMap, EPOCH_HEADER, Endpoint, ErrorCode,
+    RpcError, channel, v1,
+};
+use rollout_tests::{Batch, Fleet, FleetOptions, Process, WorkerOptions, eventually};
+use serde_json::Value;
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A plain channel to one member, which says nothing of epochs by itself.
+fn dial(fleet: &Fleet, member: &str, role: &str, name: &str) -> Result<Channel> {
+    let tls = ClientTls::load(&fleet.security(role, name))?;
+    let endpoint = Endpoint::named(member, fleet.client_addr(member))?;
+    Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
+}
+
+/// A request that claims to come from a sender who knows this.
+fn claiming<T>(message: T, cluster: &str, epoch: u64) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert(EPOCH_HEADER, epoch.into());
+    request.metadata_mut().insert(CLUSTER_HEADER, cluster.parse().expect("ascii"));
+    request
+}
+
+fn code(status: &Status) -> ErrorCode {
+    RpcError::from_status(status).code
+}
+
+/// Every `coordinator_fenced` of a member's log, as (stale, observed).
+fn fencings(fleet: &mut Fleet, member: &str) -> Vec<(u64, u64)> {
+    let log = std::fs::read_to_string(&fleet.member_process(member).log).unwrap_or_default();
+    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events
+        .filter(|line| line["event"] == "coordinator_fenced")
+        .filter_map(|line| Some((line["stale"].as_u64()?, line["observed"].as_u64()?)))
+        .collect()
+}
+
+async fn header(channel: &Channel) -> Result<v1::ClusterHeader> {
+    let mut cluster = v1::cluster_client::ClusterClient::new(channel.clone());
+    let status = cluster.status(v1::StatusRequest {}).await?.into_inner();
+    status.header.context("a status has a header")
+}
+
+/// Makes another member lead by pausing the present leader for as long as that takes.
+fn depose(fleet: &mut Fleet) -> Result<(String, String)> {
+    let old = fleet.leader();
+    fleet.member_process(&old).signal(libc::SIGSTOP)?;
+    let new = fleet.leader_other_than(&old);
+    fleet.member_process(&old).signal(libc::SIGCONT)?;
+    Ok((old, new))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_a_forged_and_another_clusters_epoch_change_nothing_and_say_why() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    depose(&mut fleet)?;
+    let leader = fleet.leader();
+    let channel = dial(&fleet, &leader, "client", "user")?;
+    let known = header(&channel).await?;
+    let (cluster, epoch) = (known.cluster_id.as_str(), known.coord_epoch);
+    assert!(epoch > 1, "one leader was deposed");
+    let mut runs = v1::runs_client::RunsClient::new(channel);
+
+    let open = v1::OpenSessionRequest { client_name: "forger".into() };
+    let session = runs.open_session(claiming(open, cluster, epoch)).await?.into_inner().session;
+    let create = |seq| v1::CreateRunRequest {
+        request: Some(v1::RequestId { session, seq, ack_upto: 0 }),
+        namespace: "default".into(),
+        name: "forged".into(),
+        spec: Some(v1::RunSpec {
+            engine: Some(v1::EngineSpec { model: "m".into(), ..Default::default() }),
+            weight: 1,
+            attempts_max: 1,
+            ..Default::default()
+        }),
+    };
+    let others = "00000000000000000000000000000000";
+    let cases = [
+        (cluster, epoch - 1, ErrorCode::StaleEpoch, "is over"),
+        (cluster, epoch + 1000, ErrorCode::EpochUnknown, "a quorum has just confirmed"),
+        (others, epoch, ErrorCode::OtherCluster, cluster),
+    ];
+    for (cluster, claimed, wanted, says) in cases {
+        let refused = runs.create_run(claiming(create(1), cluster, claimed)).await.unwrap_err();
+        assert_eq!(code(&refused), wanted, "{refused}");
+        assert!(refused.message().contains(says), "{refused}");
+        assert_eq!(RpcError::from_status(&refused).outcome, rollout_proto::Outcome::NotApplied);
+        let listed = runs.list_runs(v1::ListRunsRequest { namespace: "default".into() }).await?;
+        assert!(listed.into_inner().runs.is_empty(), "{claimed} changed something");
+    }
+    // The same request id, with the right epoch, is not a repeat of anything.
+    let created = runs.create_run(claiming(create(1), cluster, epoch)).await?.into_inner();
+    assert!(created.created);
+    assert_eq!(fleet.leader(), leader, "a forged future epoch deposes nobody");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workers_stream_of_another_epoch_is_refused() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    depose(&mut fleet)?;
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    eventually("the worker is there", PATIENCE, || fleet.rows_done_by("w1"));
+    let leader = fleet.leader();
+    let channel = dial(&fleet, &leader, "worker", "w1")?;
+    let epoch = header(&channel).await?.coord_epoch;
+    let list = fleet.ctl_json(&["worker", "list"])?;
+    let text = list.to_string();
+    let session = text.split("\"session\":\"").nth(1).and_then(|t| t.split('"').next());
+    let session = session.and_then(|s| s.parse().ok()).context(text.clone())?;
+    for (claimed, wanted) in
+        [(epoch - 1, ErrorCode::StaleEpoch), (epoch + 9, ErrorCode::EpochUnknown)]
+    {
+        let heartbeat = v1::Heartbeat { seq: 1, ..Default::default() };
+        let message = v1::WorkerMessage {
+            session,
+            coord_epoch: claimed,
+            kind: Some(v1::worker_message::Kind::Heartbeat(heartbeat)),
+        };
+        let mut worker = v1::worker_client::WorkerClient::new(channel.clone());
+        let mut answers = worker.work(tokio_stream::iter([message])).await?.into_inner();
+        let welcome = answers.message().await?.context("the epoch is said first")?;
+        assert_eq!(welcome.header.map(|h| h.coord_epoch), Some(epoch));
+        let refused = answers.message().await.unwrap_err();
+        assert_eq!(code(&refused), wanted, "{refused}");
+    }
+    Ok(())
+}
+
+#[test]
+fn split_brain_old_coord_self_fences() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions { cuttable: true, ..FleetOptions::default() })?;
+    let engine = "kind = \"mock\"\nconcurrency = 16\nlatency_ms_min = 5\nlatency_ms_max = 20\n";
+    fleet.start_worker("w1", &WorkerOptions { engine: engine.into(), ..Default::default() })?;
+    let mut batch = Batch::submit(&fleet, "split", 6000, "")?;
+    batch.until(&fleet, "rows run", |c| c.done >= 300);
+    let old = fleet.leader();
+    for other in fleet.member_names().iter().filter(|n| **n != old) {
+        fleet.set_cut(&old, other, true);
+    }
+    let new = fleet.leader_other_than(&old);
+    batch.until(&fleet, "work goes on under the new one", |c| c.done >= 1200);
+    for other in fleet.member_names().iter().filter(|n| **n != old) {
+        fleet.set_cut(&old, other, false);
+    }
+    let fenced = eventually("the old one fences itself", PATIENCE, || {
+        Some(fencings(&mut fleet, &old)).filter(|f| !f.is_empty())
+    });
+    batch.finish(&fleet)?;
+    fleet.verify()?;
+    let (stale, observed) = fenced[0];
+    assert!(observed > stale, "{fenced:?}");
+    assert_eq!(fencings(&mut fleet, &old).len(), 1, "once a lost epoch");
+    assert!(fleet.member_process(&old).runs(), "it let go in time and lives on as a follower");
+    assert!(fencings(&mut fleet, &new).is_empty());
+    Ok(())
+}
+
+/// Longer than the watchdog waits: who is alive after it was not aborted.
+const WATCHDOG: Duration = Duration::from_secs(6);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_reads_nothing_does_not_take_a_deposed_leader_down() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    eventually("the worker is there", PATIENCE, || fleet.rows_done_by("w1"));
+    let old = fleet.leader();
+    let channel = dial(&fleet, &old, "worker", "w1")?;
+    let epoch = header(&channel).await?.coord_epoch;
+    let text = fleet.ctl_json(&["worker", "list"])?.to_string();
+    let session = text.split("\"session\":\"").nth(1).and_then(|t| t.split('"').next());
+    let session: u64 = session.and_then(|s| s.parse().ok()).context(text.clone())?;
+    // Far more answers than the windows and the outbox hold, and nobody reads one.
+    let (out, queue) = tokio::sync::mpsc::channel(64);
+    let beating = tokio::spawn(async move {
+        for seq in 1.. {
+            let heartbeat = v1::Heartbeat { seq, ..Default::default() };
+            let kind = Some(v1::worker_message::Kind::Heartbeat(heartbeat));
+            let message = v1::WorkerMessage { session, coord_epoch: epoch, kind };
+            let sent = out.send(message);
+            if tokio::time::timeout(Duration::from_secs(2), sent).await.is_err() {
+                return seq; // The member reads no more: it waits for room.
+            }
+        }
+        0
+    });
+    let mut worker = v1::worker_client::WorkerClient::new(channel);
+    let unread = worker.work(tokio_stream::wrappers::ReceiverStream::new(queue)).await?;
+    let sent = beating.await?;
+    assert!(sent > 256, "{sent} heartbeats filled it");
+
+    let (deposed, _) = depose(&mut fleet)?;
+    assert_eq!(deposed, old);
+    eventually("it fences itself", PATIENCE, || {
+        Some(fencings(&mut fleet, &old)).filter(|f| !f.is_empty())
+    });
+    let begun = Instant::now();
+    while begun.elapsed() < WATCHDOG {
+        assert!(fleet.member_process(&old).runs(), "aborted{}", fleet.logs());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    drop(unread);
+    Ok(())
+}
+
+#[test]
+fn fence_aborts_within_5s() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let mut command = fleet.program("rollout-coordinator");
+    command.arg("test-fence");
+    let begun = Instant::now();
+    let mut stuck = Process::start(command, &fleet.path("stuck.log"))?;
+    let status = stuck.wait(PATIENCE)?;
+    let took = begun.elapsed();
+    assert_eq!(status.signal(), Some(libc::SIGABRT), "{status}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let log = std::fs::read_to_string(&stuck.log)?;
+    assert!(log.contains("did not close its streams in time"), "{log}");
+    Ok(())
+}
+
+#[test]
+fn a_rebuilt_cluster_is_another_one_to_its_old_workers() -> Result<()> {
+    let mut old = Fleet::start(FleetOptions::default())?;
+    old.start_worker("w1", &WorkerOptions::default())?;
+    eventually("the worker is there", PATIENCE, || old.rows_done_by("w1"));
+    let id =
+        |fleet: &Fleet| -> Result<Value> { Ok(fleet.ctl_json(&["status"])?["clusterId"].clone()) };
+    let before = id(&old)?;
+    old.worker_process("w1").terminate(PATIENCE)?;
+    old.rebuild()?;
+    assert_ne!(id(&old)?, before, "epochs of the two must never be compared");
+    old.start_worker("w1", &WorkerOptions::default())?;
+    let log = old.worker_process("w1").log.clone();
+    eventually("the worker says that the members are another cluster's", PATIENCE, || {
+        std::fs::read_to_string(&log).ok().filter(|log| log.contains("RO-1005"))
+    });
+    Ok(())
+}
