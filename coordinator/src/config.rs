@@ -57,7 +57,17 @@ struct File {
     #[serde(default)]
     worker: Workers,
     #[serde(default)]
+    events: Events,
+    #[serde(default)]
     dial_map: BTreeMap<String, String>,
+}
+
+/// How much of what happened is kept in memory for those who follow.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Events {
+    bytes_max: Option<usize>,
+    count_max: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -197,7 +207,9 @@ impl Config {
             Some(id) => Some(id.parse().context("`cluster_id`")?),
             None => None,
         };
-        let raft = raft_config(&file.raft, data_dir, &name, dial_map, &security, cluster_id)?;
+        let mut raft = raft_config(&file.raft, data_dir, &name, dial_map, &security, cluster_id)?;
+        raft.events_bytes_max = file.events.bytes_max.unwrap_or(raft.events_bytes_max);
+        raft.events_count_max = file.events.count_max.unwrap_or(raft.events_count_max);
         check_timings(&file.worker).with_context(|| path.clone())?;
         let (advertise_client, advertise_peer) = match file.advertise {
             Some(a) => (a.client, a.peer),

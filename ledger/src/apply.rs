@@ -91,7 +91,7 @@ impl Ledger {
                 vec![self.open_epoch(command.epoch)]
             }
             Body::Tick => {
-                self.tick();
+                self.tick(&ctx);
                 vec![Reply::Ok]
             }
             Body::DigestAt => {
@@ -172,12 +172,12 @@ impl Ledger {
                 self.control_run(ctx, run, action, reason)
             }
             OpKind::Register(registration) => self.register(ctx, *registration),
-            OpKind::Deregister { session } => self.deregister(session),
+            OpKind::Deregister { session } => self.deregister(ctx, session),
             OpKind::Suspect { session, started, grace_ms } => {
-                self.suspect(session, &started, grace_ms)
+                self.suspect(ctx, session, &started, grace_ms)
             }
-            OpKind::Unsuspect { session } => self.unsuspect(session),
-            OpKind::Drain { session, .. } => self.drain(session),
+            OpKind::Unsuspect { session } => self.unsuspect(ctx, session),
+            OpKind::Drain { session, .. } => self.drain(ctx, session),
             OpKind::Claim { slot, instance, seq, rows_max } => {
                 self.check_instance(slot.session, instance)?;
                 self.claim(ctx, slot, seq, rows_max)
@@ -188,7 +188,7 @@ impl Ledger {
             OpKind::Fail { slot, held, class, code, message, evidence } => {
                 self.fail(ctx, slot, &held, Failure { class, code, message, evidence })
             }
-            OpKind::Nack { slot, held } => Ok(self.nack(slot, &held)),
+            OpKind::Nack { slot, held } => Ok(self.nack(ctx, slot, &held)),
             OpKind::SetNamespace { name, running_rows_max } => {
                 self.set_namespace(name, running_rows_max)
             }

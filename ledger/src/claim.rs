@@ -5,6 +5,7 @@
 
 use crate::apply::Context;
 use crate::command::HeldRows;
+use crate::event::EventKind;
 use crate::grant::Grant;
 use crate::id::{RunNo, SessionId, SlotRef};
 use crate::ledger::Ledger;
@@ -89,6 +90,8 @@ impl Ledger {
             held.rows_held += len;
         }
         self.dirty.runs.insert(no);
-        Some(GrantedRows { held: HeldRows { run: no, attempt, rows }, segments, alone: false })
+        let held = HeldRows { run: no, attempt, rows };
+        self.emit(ctx, EventKind::Granted { slot, held: held.clone(), how: "claim" });
+        Some(GrantedRows { held, segments, alone: false })
     }
 }

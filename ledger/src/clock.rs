@@ -4,12 +4,13 @@
 //! and makes something happen only in a `Tick`, which the leader proposes when
 //! [`Ledger::next_deadline`] has come. No member expires anything on its own.
 
+use crate::apply::Context;
 use crate::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::Reply;
 use crate::rows::Rows;
-use crate::worker::WorkerState;
+use crate::worker::{SessionEnd, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Ledger {
@@ -44,10 +45,10 @@ impl Ledger {
     }
 
     /// Does all that is due.
-    pub(crate) fn tick(&mut self) {
+    pub(crate) fn tick(&mut self, ctx: &Context) {
         self.end_waits();
-        self.end_sessions();
-        self.end_attempts();
+        self.end_sessions(ctx);
+        self.end_attempts(ctx);
         self.forget_clients();
     }
 
@@ -75,7 +76,7 @@ impl Ledger {
         }
     }
 
-    fn end_sessions(&mut self) {
+    fn end_sessions(&mut self, ctx: &Context) {
         let now = self.meta.clock;
         let due: Vec<SessionId> = self
             .workers
@@ -84,11 +85,11 @@ impl Ledger {
             .map(|w| w.id)
             .collect();
         for session in due {
-            self.end_session(session);
+            self.end_session(ctx, session, SessionEnd::Lost);
         }
     }
 
-    fn end_attempts(&mut self) {
+    fn end_attempts(&mut self, ctx: &Context) {
         let now = self.meta.clock;
         let timed: Vec<(RunNo, u64)> = self
             .runs
@@ -104,7 +105,7 @@ impl Ledger {
                 .first_key_value()
                 .filter(|(_, g)| g.granted_at.0.saturating_add(timeout_ms) <= now.0)
             {
-                self.lapse(no, attempt);
+                self.lapse(ctx, no, attempt, "timed_out");
             }
         }
     }

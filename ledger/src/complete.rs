@@ -7,6 +7,7 @@
 
 use crate::apply::Context;
 use crate::command::{HeldRows, PartDecl};
+use crate::event::EventKind;
 use crate::id::{Attempt, PartNo, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -35,7 +36,7 @@ impl Ledger {
         let mut accepted_any = false;
         let mut part_row = 0;
         for set in sets {
-            let accepted = self.accept_set(slot, no, set, part_row, &part, &mut refused);
+            let accepted = self.accept_set(ctx, slot, (no, set), part_row, &part, &mut refused);
             accepted_any |= accepted;
             part_row += set.rows.len() as u32;
         }
@@ -48,7 +49,7 @@ impl Ledger {
             self.dirty.parts.insert((no, chunk));
             self.dirty.runs.insert(no);
             self.refresh_active(no);
-            self.finish_if_done(no, ctx.wall_ms);
+            self.finish_if_done(ctx, no);
         }
         Ok(Reply::Taken { refused })
     }
@@ -56,9 +57,9 @@ impl Ledger {
     /// Takes what this attempt may speak of; says of the rest why it is refused.
     fn accept_set(
         &mut self,
+        ctx: &Context,
         slot: SlotRef,
-        no: RunNo,
-        set: &HeldRows,
+        (no, set): (RunNo, &HeldRows),
         first_part_row: u32,
         part: &PartDecl,
         refused: &mut Vec<RefusedRows>,
@@ -86,6 +87,8 @@ impl Ledger {
         if let Some(held) = self.slot_mut(slot) {
             held.rows_done += accepted.len();
         }
+        let held = HeldRows { run: no, attempt: set.attempt, rows: accepted };
+        self.emit(ctx, EventKind::Completed { slot, held });
         true
     }
 

@@ -101,7 +101,8 @@ pub enum EventKind {
         slot: SlotRef,
         /// What.
         held: HeldRows,
-        /// `claim`, `trial` or `duplicate`.
+        /// `claim`, `trial`, `duplicate`, or `back`: what had lapsed while its holder was silent
+        /// and was nobody else's is its own again.
         how: &'static str,
     },
     /// Rows went from one slot to another.
@@ -137,6 +138,8 @@ pub enum EventKind {
     },
     /// Rows came back unfinished: given up, revoked, timed out or lost with their worker.
     Returned {
+        /// Who had them.
+        slot: SlotRef,
         /// Which, under which attempt.
         held: HeldRows,
         /// `nacked`, `silent`, `lost`, `timed_out`, `resumed`, `cancelled`.
@@ -160,6 +163,26 @@ impl Ledger {
             _ => 0,
         };
         self.events.push(Event { index, position, wall_ms, kind });
+    }
+
+    /// Notes that rows came back unfinished.
+    pub(crate) fn emit_returned(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        (run, attempt): (RunNo, Attempt),
+        rows: &Rows,
+        why: &'static str,
+    ) {
+        if !rows.is_empty() {
+            let held = HeldRows { run, attempt, rows: rows.clone() };
+            self.emit(ctx, EventKind::Returned { slot, held, why });
+        }
+    }
+
+    /// Notes a change of a run.
+    pub(crate) fn emit_run(&mut self, ctx: &Context, run: RunNo, to: &'static str, reason: &str) {
+        self.emit(ctx, EventKind::RunChanged { run, to, reason: reason.to_owned() });
     }
 
     /// Takes the events of the entries applied since the last call.

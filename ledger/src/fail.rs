@@ -6,6 +6,7 @@
 
 use crate::apply::Context;
 use crate::command::{Evidence, FailureClass, HeldRows};
+use crate::event::EventKind;
 use crate::id::{Attempt, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -53,7 +54,7 @@ impl Ledger {
         self.release(held.run, held.attempt, &taken);
         let worker = self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default();
         let failed_before = self.runs.get(&held.run).map_or(0, |r| r.head.counts.failed);
-        let mut again = Rows::default();
+        let (mut again, mut for_good) = (Rows::default(), Rows::default());
         for row in taken.iter() {
             let failed = FailedTry {
                 attempt: held.attempt,
@@ -64,17 +65,22 @@ impl Ledger {
                 evidence: failure.evidence.clone(),
                 wall_ms: ctx.wall_ms,
             };
-            if self.fail_row(held.run, row, failed) == Some(Verdict::Again) {
-                again.push(row, 1);
+            match self.fail_row(held.run, row, failed) {
+                Some(Verdict::Again) => again.push(row, 1),
+                Some(Verdict::Failed) => for_good.push(row, 1),
+                Some(Verdict::Wait(_)) | None => {}
             }
         }
+        let failed = HeldRows { run: held.run, attempt: held.attempt, rows: taken };
+        let (class, code) = (failure.class, failure.code.clone());
+        self.emit(ctx, EventKind::Failed { slot, held: failed, class, code, for_good });
         if let Some(run) = self.runs.get_mut(&held.run) {
             run.head.counts.returned += again.len();
             run.flight.returned.unite(&again);
         }
-        self.stop_if_hopeless(held.run, &failure, failed_before);
+        self.stop_if_hopeless(ctx, held.run, &failure, failed_before);
         self.refresh_active(held.run);
-        self.finish_if_done(held.run, ctx.wall_ms);
+        self.finish_if_done(ctx, held.run);
         Ok(Reply::Taken { refused })
     }
 
@@ -109,7 +115,13 @@ impl Ledger {
 
     /// Pauses a run that cannot go on: the store refuses it, or too many of its rows fail. One
     /// that was resumed in spite of its failures goes on until the next of them.
-    fn stop_if_hopeless(&mut self, no: RunNo, failure: &Failure, failed_before: u64) {
+    fn stop_if_hopeless(
+        &mut self,
+        ctx: &Context,
+        no: RunNo,
+        failure: &Failure,
+        failed_before: u64,
+    ) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         if run.head.state != RunState::Running {
             return;
@@ -124,10 +136,14 @@ impl Ledger {
                 format!("{failed} rows failed for good, more than failures_max = {max}");
         }
         self.dirty.runs.insert(no);
+        if run.head.state == RunState::Paused {
+            let reason = run.head.reason.clone();
+            self.emit_run(ctx, no, "paused", &reason);
+        }
     }
 
     /// Rows come back: pending at once, without a strike.
-    pub(crate) fn nack(&mut self, slot: SlotRef, held: &[HeldRows]) -> Reply {
+    pub(crate) fn nack(&mut self, ctx: &Context, slot: SlotRef, held: &[HeldRows]) -> Reply {
         let mut refused = Vec::new();
         for set in held {
             let taken = self.taken_of(slot, set).unwrap_or_default();
@@ -137,6 +153,7 @@ impl Ledger {
                 refused.push(RefusedRows { run, attempt, rows: rest, why });
             }
             self.give_back(set.run, set.attempt, &taken);
+            self.emit_returned(ctx, slot, (set.run, set.attempt), &taken, "nacked");
         }
         Reply::Taken { refused }
     }
@@ -157,10 +174,11 @@ impl Ledger {
 
     /// Ends a lease but not the attempt: its rows are pending, and a late result of a row that
     /// nobody else was given since will be accepted.
-    pub(crate) fn lapse(&mut self, no: RunNo, attempt: Attempt) {
+    pub(crate) fn lapse(&mut self, ctx: &Context, no: RunNo, attempt: Attempt, why: &'static str) {
         let Some(run) = self.runs.get(&no) else { return };
         let Some(grant) = run.flight.grants.get(&attempt).cloned() else { return };
         self.lapse_rows(no, attempt, &grant.rows);
+        self.emit_returned(ctx, grant.slot, (no, attempt), &grant.rows, why);
     }
 
     /// [`lapse`](Self::lapse) for some of an attempt's rows.

@@ -5,6 +5,7 @@
 
 use crate::apply::Context;
 use crate::command::{RunAction, SegmentDecl};
+use crate::event::EventKind;
 use crate::id::{RunNo, SegmentNo};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -53,6 +54,7 @@ impl Ledger {
         self.runs.insert(no, run);
         self.run_names.insert(key, no);
         self.dirty.runs.insert(no);
+        self.emit(ctx, EventKind::RunCreated { run: no });
         Ok(reply)
     }
 
@@ -97,7 +99,7 @@ impl Ledger {
         }
         run.head.input_closed = true;
         self.dirty.runs.insert(no);
-        self.finish_if_done(no, ctx.wall_ms);
+        self.finish_if_done(ctx, no);
         Ok(Reply::Ok)
     }
 
@@ -112,35 +114,41 @@ impl Ledger {
             return Err(Rejection::Invalid("the reason is too long".into()));
         }
         let run = self.run_mut(no)?;
-        match (run.head.state, action) {
+        let to = match (run.head.state, action) {
             (RunState::Cancelled, RunAction::Cancel) => return Ok(Reply::Ok),
             (RunState::Cancelled | RunState::Finished, _) => return Err(Rejection::RunEnded),
-            (_, RunAction::Cancel) => self.cancel_run(no, reason, ctx.wall_ms),
+            (_, RunAction::Cancel) => {
+                self.cancel_run(ctx, no, reason.clone());
+                "cancelled"
+            }
             (_, RunAction::Pause) => {
                 run.head.state = RunState::Paused;
-                run.head.reason = reason;
+                run.head.reason = reason.clone();
+                "paused"
             }
             (_, RunAction::Resume) => {
                 run.head.state = RunState::Running;
                 run.head.reason = String::new();
+                "resumed"
             }
-        }
+        };
+        self.emit_run(ctx, no, to, &reason);
         self.dirty.runs.insert(no);
         self.refresh_active(no);
         Ok(Reply::Ok)
     }
 
-    fn cancel_run(&mut self, no: RunNo, reason: String, wall_ms: u64) {
+    fn cancel_run(&mut self, ctx: &Context, no: RunNo, reason: String) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         let attempts: Vec<_> = run.flight.grants.keys().copied().collect();
         for attempt in attempts {
-            self.lapse(no, attempt);
+            self.lapse(ctx, no, attempt, "cancelled");
         }
         let Some(run) = self.runs.get_mut(&no) else { return };
         run.flight.lapsed.clear();
         run.head.state = RunState::Cancelled;
         run.head.reason = reason;
-        run.head.finished_wall_ms = wall_ms;
+        run.head.finished_wall_ms = ctx.wall_ms;
         self.waiting.retain(|w| w.1 != no);
         let (dirty, mut waited) = (&mut self.dirty.troubles, crate::rows::Rows::default());
         for (&row, trouble) in run.troubles.iter_mut().filter(|t| t.1.not_before.is_some()) {
@@ -153,15 +161,16 @@ impl Ledger {
     }
 
     /// Ends a run whose input is closed and whose rows all have an outcome.
-    pub(crate) fn finish_if_done(&mut self, no: RunNo, wall_ms: u64) {
+    pub(crate) fn finish_if_done(&mut self, ctx: &Context, no: RunNo) {
         let Some(run) = self.runs.get_mut(&no) else { return };
         let decided = run.head.counts.done + run.head.counts.failed;
         if run.head.input_closed && decided == run.head.rows && !run.ended() {
             run.head.state = RunState::Finished;
             run.head.reason = String::new();
-            run.head.finished_wall_ms = wall_ms;
+            run.head.finished_wall_ms = ctx.wall_ms;
             self.dirty.runs.insert(no);
             self.refresh_active(no);
+            self.emit_run(ctx, no, "finished", "");
         }
     }
 

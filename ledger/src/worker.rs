@@ -28,6 +28,15 @@ pub enum WorkerState {
     Draining,
 }
 
+/// How a session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionEnd {
+    /// Its worker left by itself.
+    Left,
+    /// Without its worker's doing: it stayed silent, or another process took its name.
+    Lost,
+}
+
 /// One slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Slot {

@@ -5,13 +5,14 @@
 
 use crate::apply::Context;
 use crate::command::{HeldRows, Registration, slot_ref};
+use crate::event::EventKind;
 use crate::id::{Attempt, LedgerMs, RunNo, SessionId};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply};
 use crate::rows::Rows;
 use crate::spec;
-use crate::worker::{Slot, Worker, WorkerState};
+use crate::worker::{SessionEnd, Slot, Worker, WorkerState};
 
 impl Ledger {
     pub(crate) fn register(
@@ -24,7 +25,7 @@ impl Ledger {
         let holder = self.worker_names.get(&key).copied();
         match holder {
             Some(session) if registration.resume == Some(session) => {
-                return Ok(self.resume(session, registration));
+                return Ok(self.resume(ctx, session, registration));
             }
             Some(session) => {
                 let worker = &self.workers[&session];
@@ -32,7 +33,7 @@ impl Ledger {
                     let (name, address) = (worker.name.clone(), worker.address.clone());
                     return Err(Rejection::WorkerNameTaken { name, address });
                 }
-                self.end_session(session);
+                self.end_session(ctx, session, SessionEnd::Lost);
             }
             None if self.workers.len() >= limits::WORKERS_MAX => {
                 let max = limits::WORKERS_MAX as u64;
@@ -45,6 +46,7 @@ impl Ledger {
         self.worker_names.insert(key, session);
         self.dirty.workers.insert(session);
         self.workers.insert(session, new_worker(session, registration, ctx.wall_ms));
+        self.emit(ctx, EventKind::WorkerRegistered { session, resumed: false });
         Ok(Reply::Registered { session, resumed: false, dropped })
     }
 
@@ -69,8 +71,9 @@ impl Ledger {
     }
 
     /// The same worker is back: it keeps what it still holds, and gives back the rest.
-    fn resume(&mut self, session: SessionId, registration: Registration) -> Reply {
-        self.adopt_lapsed(session);
+    fn resume(&mut self, ctx: &Context, session: SessionId, registration: Registration) -> Reply {
+        self.emit(ctx, EventKind::WorkerRegistered { session, resumed: true });
+        self.adopt_lapsed(ctx, session);
         let live: Vec<(RunNo, Attempt)> = self.held_by(session);
         for (no, attempt) in live {
             let kept = registration
@@ -84,9 +87,11 @@ impl Ledger {
             let Some(grant) = self.runs.get(&no).and_then(|r| r.flight.grants.get(&attempt)) else {
                 continue;
             };
-            let slot_gone = grant.slot.slot.0 as usize >= registration.slots.len();
+            let slot = grant.slot;
+            let slot_gone = slot.slot.0 as usize >= registration.slots.len();
             let lost = if slot_gone { grant.rows.clone() } else { grant.rows.partition(&kept).1 };
             self.give_back(no, attempt, &lost);
+            self.emit_returned(ctx, slot, (no, attempt), &lost, "resumed");
         }
         let dropped = registration.held.iter().filter_map(|h| self.lost_of(h)).collect();
         if let Some(worker) = self.workers.get_mut(&session) {
@@ -110,16 +115,21 @@ impl Ledger {
         Reply::Registered { session, resumed: true, dropped }
     }
 
-    pub(crate) fn deregister(&mut self, session: SessionId) -> Result<Reply, Rejection> {
+    pub(crate) fn deregister(
+        &mut self,
+        ctx: &Context,
+        session: SessionId,
+    ) -> Result<Reply, Rejection> {
         if !self.workers.contains_key(&session) {
             return Err(Rejection::SessionUnknown);
         }
-        self.end_session(session);
+        self.end_session(ctx, session, SessionEnd::Left);
         Ok(Reply::Ok)
     }
 
     pub(crate) fn suspect(
         &mut self,
+        ctx: &Context,
         session: SessionId,
         started: &[HeldRows],
         grace_ms: u64,
@@ -131,6 +141,7 @@ impl Ledger {
         }
         worker.state = WorkerState::Suspect { until, grace_ms };
         self.dirty.workers.insert(session);
+        self.emit(ctx, EventKind::WorkerSuspect { session });
         for (no, attempt) in self.held_by(session) {
             let running = started.iter().filter(|h| h.run == no && h.attempt == attempt).fold(
                 Rows::default(),
@@ -142,40 +153,55 @@ impl Ledger {
             let Some(grant) = self.runs.get(&no).and_then(|r| r.flight.grants.get(&attempt)) else {
                 continue;
             };
-            let idle = grant.rows.partition(&running).1;
+            let (slot, idle) = (grant.slot, grant.rows.partition(&running).1);
             self.lapse_rows(no, attempt, &idle);
+            self.emit_returned(ctx, slot, (no, attempt), &idle, "silent");
         }
         Ok(Reply::Ok)
     }
 
-    pub(crate) fn unsuspect(&mut self, session: SessionId) -> Result<Reply, Rejection> {
+    pub(crate) fn unsuspect(
+        &mut self,
+        ctx: &Context,
+        session: SessionId,
+    ) -> Result<Reply, Rejection> {
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
         if matches!(worker.state, WorkerState::Suspect { .. }) {
             worker.state = worker.state_when_heard();
             self.dirty.workers.insert(session);
-            self.adopt_lapsed(session);
+            self.emit(ctx, EventKind::WorkerBack { session });
+            self.adopt_lapsed(ctx, session);
             self.forget_lost_grants(session);
         }
         Ok(Reply::Ok)
     }
 
-    pub(crate) fn drain(&mut self, session: SessionId) -> Result<Reply, Rejection> {
+    pub(crate) fn drain(&mut self, ctx: &Context, session: SessionId) -> Result<Reply, Rejection> {
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
-        worker.draining = true;
+        let asked_before = std::mem::replace(&mut worker.draining, true);
         if worker.state == WorkerState::Ready {
             worker.state = WorkerState::Draining; // A suspect one stays so, or it never ended.
         }
         self.dirty.workers.insert(session);
+        if !asked_before {
+            self.emit(ctx, EventKind::WorkerDraining { session });
+        }
         Ok(Reply::Ok)
     }
 
     /// Ends a registration: its leases lapse.
-    pub(crate) fn end_session(&mut self, session: SessionId) {
+    pub(crate) fn end_session(&mut self, ctx: &Context, session: SessionId, end: SessionEnd) {
         for (no, attempt) in self.held_by(session) {
-            self.lapse(no, attempt);
+            self.lapse(ctx, no, attempt, "lost");
         }
         if let Some(worker) = self.workers.remove(&session) {
-            self.worker_names.remove(&(worker.namespace, worker.name));
+            let name = (worker.namespace, worker.name);
+            self.worker_names.remove(&name);
+            let kind = match end {
+                SessionEnd::Left => EventKind::WorkerDrained { session, name },
+                SessionEnd::Lost => EventKind::WorkerLost { session, name },
+            };
+            self.emit(ctx, kind);
         }
         self.dirty.workers.insert(session);
     }
@@ -186,7 +212,7 @@ impl Ledger {
     }
 
     /// What lapsed while this session was silent and was given to nobody else is its own again.
-    fn adopt_lapsed(&mut self, session: SessionId) {
+    fn adopt_lapsed(&mut self, ctx: &Context, session: SessionId) {
         let runs: Vec<RunNo> = self.runs.keys().copied().collect();
         for no in runs {
             let Some(run) = self.runs.get_mut(&no) else { continue };
@@ -198,7 +224,7 @@ impl Ledger {
                 .map(|(a, _)| *a)
                 .collect();
             for attempt in mine {
-                self.revive(no, attempt);
+                self.revive(ctx, no, attempt);
             }
             self.refresh_active(no);
         }
@@ -228,10 +254,11 @@ impl Ledger {
         }
     }
 
-    fn revive(&mut self, no: RunNo, attempt: Attempt) {
+    fn revive(&mut self, ctx: &Context, no: RunNo, attempt: Attempt) {
         let Some(run) = self.runs.get_mut(&no).filter(|r| !r.ended()) else { return };
         let Some(grant) = run.flight.lapsed.remove(&attempt) else { return };
         let (slot, len) = (grant.slot, grant.rows.len());
+        let back = HeldRows { run: no, attempt, rows: grant.rows.clone() };
         run.flight.returned.subtract(&grant.rows);
         run.head.counts.running += len;
         run.head.counts.returned = run.head.counts.returned.saturating_sub(len);
@@ -250,6 +277,7 @@ impl Ledger {
             held.rows_held += len;
         }
         self.dirty.runs.insert(no);
+        self.emit(ctx, EventKind::Granted { slot, held: back, how: "back" });
     }
 
     /// What of `held` that attempt may no longer decide.

@@ -9,6 +9,8 @@
 mod actions;
 #[path = "model/compare.rs"]
 mod compare;
+#[path = "model/events.rs"]
+mod events;
 #[path = "model/naive.rs"]
 mod naive;
 #[path = "model/runs.rs"]
@@ -36,6 +38,8 @@ struct Pair {
     loaded: Ledger,
     /// What was ever accepted: the blob and the row in it, by run and row.
     accepted: BTreeMap<(u32, usize), ([u8; 32], u32)>,
+    /// What a reader of events knows.
+    told: events::Told,
     /// How often what happened, for a test of the stories themselves.
     events: BTreeMap<String, u64>,
 }
@@ -44,8 +48,8 @@ impl Pair {
     fn new() -> Self {
         let ledger = Ledger::new([1; 16]);
         let loaded = ledger.clone();
-        let (model, image, accepted, events) = Default::default();
-        Self { model, ledger, image, loaded, accepted, events }
+        let (model, image, accepted, told, events) = Default::default();
+        Self { model, ledger, image, loaded, accepted, told, events }
     }
 
     fn step(&mut self, step: &Step) -> TestCaseResult {
@@ -79,6 +83,13 @@ impl Pair {
         prop_assert_eq!(&replies, &expected, "the model answers otherwise to {:?}", &command.body);
         let again = self.loaded.apply(entry, &bytes).expect("known");
         prop_assert_eq!(&replies, &again, "a loaded ledger answers otherwise");
+        let happened = self.ledger.take_events();
+        prop_assert_eq!(
+            &happened,
+            &self.loaded.take_events(),
+            "a loaded ledger makes other events"
+        );
+        self.told.hear(&happened, entry.index)?;
         for event in replies.iter().flat_map(events_of).chain(self.model.events.drain(..)) {
             *self.events.entry(event).or_default() += 1;
         }
@@ -92,6 +103,7 @@ impl Pair {
         prop_assert_eq!(self.ledger.chain(), self.loaded.chain());
         prop_assert_eq!(self.ledger.state_digest(), self.loaded.state_digest());
         compare::same(&self.ledger, &self.model)?;
+        self.told.same(&self.ledger)?;
         for (no, run) in (1u32..).zip(&self.model.runs) {
             for (row, state) in run.rows.iter().enumerate() {
                 let now = state.result();

@@ -44,6 +44,10 @@ pub struct RaftConfig {
     pub stall_transfer_ms: u64,
     /// Milliseconds of one fsync after which the process ends.
     pub stall_exit_ms: u64,
+    /// Bytes of events kept in memory for those who follow, about.
+    pub events_bytes_max: usize,
+    /// Events kept in memory.
+    pub events_count_max: usize,
     /// Threads of the runtime on which consensus runs, apart from everything else.
     pub threads: usize,
 }
@@ -80,6 +84,8 @@ impl RaftConfig {
             command_bytes_max: 4 << 20,
             stall_transfer_ms: 1000,
             stall_exit_ms: 5000,
+            events_bytes_max: 32 << 20,
+            events_count_max: 200_000,
             threads: 2,
         }
     }
@@ -132,6 +138,8 @@ impl RaftConfig {
             ("snapshot_timeout_minutes", self.snapshot_timeout_minutes),
             ("threads", self.threads as u64),
             ("command_bytes_max", self.command_bytes_max as u64),
+            ("events.bytes_max", self.events_bytes_max as u64),
+            ("events.count_max", self.events_count_max as u64),
         ];
         match positive.iter().find(|(_, value)| *value == 0) {
             Some((what, _)) => bad(format!("{what} is 0")),

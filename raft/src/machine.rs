@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rollout_ledger::{EntryId, Ledger, Reply};
 use rollout_storage::{ImageBatch, ImageReader, ImageStore, StorageError};
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
@@ -18,7 +18,9 @@ use tokio::sync::{Notify, OwnedMutexGuard, watch};
 use crate::codec::{
     decode_log_id, decode_stored_membership, encode_log_id, encode_stored_membership,
 };
+use crate::config::RaftConfig;
 use crate::digest::DigestBook;
+use crate::event_ring::{Compacted, EventPage, EventPosition, EventRing};
 use crate::fatal::stop_process;
 use crate::member::ClusterId;
 use crate::records::with_records;
@@ -71,6 +73,10 @@ struct Shared {
     flush_due: Notify,
     digests: DigestBook,
     applied_next: watch::Sender<u64>,
+    /// Taken inside `state`, never the other way round.
+    events: Mutex<EventRing>,
+    /// The index of the last entry that had events.
+    events_told: watch::Sender<u64>,
     // Last: dropped when the image is closed.
     _open: Arc<StoresOpen>,
 }
@@ -81,10 +87,12 @@ impl Machine {
         cluster: ClusterId,
         image: ImageStore,
         open: Arc<StoresOpen>,
-        image_log_bytes: u64,
+        config: &RaftConfig,
     ) -> Result<Self, LoadError> {
         let state = load_state(cluster, &image)?;
         let imaged = state.applied;
+        let events =
+            EventRing::new(next_index(imaged), config.events_bytes_max, config.events_count_max);
         Ok(Self {
             shared: Arc::new(Shared {
                 cluster,
@@ -93,10 +101,12 @@ impl Machine {
                 imaged: Arc::new(tokio::sync::Mutex::new(imaged)),
                 pending_bytes: AtomicU64::new(0),
                 image_written: AtomicU64::new(0),
-                image_log_bytes,
+                image_log_bytes: config.image_log_bytes,
                 flush_due: Notify::new(),
                 digests: DigestBook::default(),
                 applied_next: watch::Sender::new(next_index(imaged)),
+                events: Mutex::new(events),
+                events_told: watch::Sender::new(0),
                 state: RwLock::new(state),
                 _open: open,
             }),
@@ -118,6 +128,21 @@ impl Machine {
     /// One more than the index of the last applied entry, as it changes.
     pub(crate) fn applied_next(&self) -> watch::Receiver<u64> {
         self.shared.applied_next.subscribe()
+    }
+
+    /// Up to `max` events at or after `from`.
+    pub(crate) fn events(&self, from: EventPosition, max: usize) -> Result<EventPage, Compacted> {
+        self.shared.events.lock().read(from, max)
+    }
+
+    /// The oldest index whose events are all held, and the one after the last applied.
+    pub(crate) fn event_bounds(&self) -> (u64, u64) {
+        self.shared.events.lock().bounds()
+    }
+
+    /// Changes when there are new events.
+    pub(crate) fn events_told(&self) -> watch::Receiver<u64> {
+        self.shared.events_told.subscribe()
     }
 
     /// The last index that the image on disk includes.
@@ -155,12 +180,24 @@ impl Machine {
             },
         }
         state.applied = Some(id);
+        let happened = self.keep_events(&mut state.ledger, id.index());
         drop(state);
         if let EntryPayload::Normal(command) = &entry.payload {
             self.count_bytes(command.0.len() as u64);
         }
         self.shared.applied_next.send_replace(id.index() + 1);
+        if happened {
+            self.shared.events_told.send_replace(id.index());
+        }
         Some((replies, digest))
+    }
+
+    /// Moves the events of the entry just applied to the ring; true where there are any.
+    fn keep_events(&self, ledger: &mut Ledger, index: u64) -> bool {
+        let events = ledger.take_events();
+        let happened = !events.is_empty();
+        self.shared.events.lock().push(index + 1, events, ledger);
+        happened
     }
 
     /// Bytes of records written to the image since the start.
@@ -240,7 +277,13 @@ impl Machine {
             shared.image.snapshot()?;
             let state = load_state(shared.cluster, &shared.image)?;
             let applied = state.applied;
-            *shared.state.write() = state;
+            {
+                let mut current = shared.state.write();
+                *current = state;
+                shared.events.lock().restart(next_index(applied));
+            }
+            // Whoever follows is behind the ring now and has to learn of it.
+            shared.events_told.send_replace(next_index(applied));
             *imaged = applied;
             shared.pending_bytes.store(0, Ordering::Relaxed);
             shared.imaged_next.store(next_index(applied), Ordering::Release);

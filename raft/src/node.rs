@@ -23,6 +23,7 @@ use crate::cluster;
 use crate::config::RaftConfig;
 use crate::digest::Digests;
 use crate::errors::{ClusterError, NotLeader, OpenError, ProposeError};
+use crate::event_ring::{Compacted, EventPage, EventPosition};
 use crate::identity::{Identity, contradiction};
 use crate::leadership::Leadership;
 use crate::log_store::LogStore;
@@ -334,6 +335,25 @@ impl Node {
     /// this member belongs to no cluster.
     pub fn with_ledger<R>(&self, f: impl FnOnce(&Ledger) -> R) -> Option<R> {
         self.running().map(|running| running.machine.read(|state| f(&state.ledger)))
+    }
+
+    /// Up to `max` events of the ledger at or after `from`, from what this member has applied. A place ahead of that
+    /// is waited for with [`Self::events_told`].
+    pub fn events(&self, from: EventPosition, max: usize) -> Result<EventPage, Compacted> {
+        match self.running() {
+            Some(running) => running.machine.events(from, max),
+            None => Ok(EventPage { records: Vec::new(), next: from, more: false }),
+        }
+    }
+
+    /// The oldest index whose events are all held here, and the one after the last applied.
+    pub fn event_bounds(&self) -> (u64, u64) {
+        self.running().map_or((0, 0), |running| running.machine.event_bounds())
+    }
+
+    /// Changes when this member has new events; `None` while it belongs to no cluster.
+    pub fn events_told(&self) -> Option<watch::Receiver<u64>> {
+        self.running().map(|running| running.machine.events_told())
     }
 
     /// Waits until this member has applied `index`; false after `wait`.

@@ -98,12 +98,12 @@ impl Running {
         told: watch::Sender<Leadership>,
     ) -> Result<Arc<Self>, OpenError> {
         let failed = |error: &dyn std::fmt::Display| OpenError::Start(error.to_string());
-        let image_log_bytes = config.image_log_bytes;
         let cluster = identity.cluster_id;
         let open = Arc::downgrade(&stores.open);
         let (image, image_open) = (stores.image, stores.open.clone());
+        let settings = config.clone();
         let machine = tokio::task::spawn_blocking(move || {
-            Machine::load(cluster, image, image_open, image_log_bytes)
+            Machine::load(cluster, image, image_open, &settings)
         })
         .await
         .map_err(|error| failed(&error))?

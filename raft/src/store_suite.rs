@@ -5,8 +5,10 @@
 
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
+use rollout_proto::{DialMap, Security};
 use tempfile::TempDir;
 
+use crate::config::RaftConfig;
 use crate::log_store::LogStore;
 use crate::machine::Machine;
 use crate::member::ClusterId;
@@ -20,7 +22,9 @@ impl StoreBuilder<Types, LogStore, StateMachine, TempDir> for Builder {
     async fn build(&self) -> Result<(TempDir, LogStore, StateMachine), StorageError<Types>> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let stores = Stores::open(dir.path()).expect("empty stores");
-        let machine = Machine::load(ClusterId([7; 16]), stores.image, stores.open.clone(), 1 << 20)
+        let config =
+            RaftConfig::new(dir.path(), "c1", DialMap::default(), Security::InsecurePlaintext);
+        let machine = Machine::load(ClusterId([7; 16]), stores.image, stores.open.clone(), &config)
             .expect("an empty image");
         let log = LogStore::new(stores.log, stores.open, 1 << 20).expect("an empty log");
         Ok((dir, log, StateMachine::new(machine)))

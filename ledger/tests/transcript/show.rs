@@ -1,8 +1,8 @@
 //! Replies and states as a story shows them.
 
-use rollout_ledger::id::{RunNo, SegmentNo, SlotRef};
+use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotRef};
 use rollout_ledger::view::{RunState, WorkerState};
-use rollout_ledger::{GrantedRows, HeldRows, Ledger, Reply, Rows};
+use rollout_ledger::{Event, EventKind, GrantedRows, HeldRows, Ledger, Reply, Rows};
 use std::fmt::Write;
 
 pub(crate) fn reply(reply: &Reply) -> String {
@@ -53,6 +53,57 @@ fn granted(granted: &GrantedRows) -> String {
     let numbers: Vec<String> = granted.segments.iter().map(|s| s.number.to_string()).collect();
     let alone = if granted.alone { " alone" } else { "" };
     format!("{}{alone} (segment {})", held(&granted.held), numbers.join(","))
+}
+
+/// What those who follow are told, beside the reply.
+pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
+    let worker = |session: &SessionId| match ledger.worker_name(*session) {
+        Some((_, name)) => name.to_owned(),
+        None => format!("session {session}"),
+    };
+    let slot = |s: &SlotRef| format!("{}/{}", worker(&s.session), s.slot);
+    let run = |no: &RunNo| format!("run {no}");
+    let text = match &event.kind {
+        EventKind::EpochOpened { epoch } => format!("epoch {epoch} opened"),
+        EventKind::WorkerRegistered { session, resumed: false } => {
+            format!("{} registered", worker(session))
+        }
+        EventKind::WorkerRegistered { session, .. } => format!("{} resumed", worker(session)),
+        EventKind::WorkerSuspect { session } => format!("{} suspect", worker(session)),
+        EventKind::WorkerBack { session } => format!("{} back", worker(session)),
+        EventKind::WorkerDraining { session } => format!("{} draining", worker(session)),
+        EventKind::WorkerDrained { name, .. } => format!("{} drained", name.1),
+        EventKind::WorkerLost { name, .. } => format!("{} lost", name.1),
+        EventKind::WorkerCordoned { slot: s, whole, cordoned, reason } => {
+            let who = if *whole { worker(&s.session) } else { slot(s) };
+            let what = if *cordoned { "cordoned" } else { "uncordoned" };
+            format!("{who} {what}: {reason}")
+        }
+        EventKind::RunCreated { run: no } => format!("{} created", run(no)),
+        EventKind::RunChanged { run: no, to, reason } if reason.is_empty() => {
+            format!("{} {to}", run(no))
+        }
+        EventKind::RunChanged { run: no, to, reason } => format!("{} {to}: {reason}", run(no)),
+        EventKind::Granted { slot: s, held: h, how } => {
+            format!("{} got {} ({how})", slot(s), held(h))
+        }
+        EventKind::Stolen { victim, thief, lost, held: h } => {
+            format!("{} got {} of {} under {lost}", slot(thief), held(h), slot(victim))
+        }
+        EventKind::Completed { slot: s, held: h } => format!("{} completed {}", slot(s), held(h)),
+        EventKind::Failed { slot: s, held: h, class, code, for_good } => {
+            let end = match for_good.is_empty() {
+                true => String::new(),
+                false => format!(", for good {for_good}"),
+            };
+            format!("{} failed {}: {class:?} {code}{end}", slot(s), held(h))
+        }
+        EventKind::Returned { slot: s, held: h, why } => {
+            format!("{} gave back {} ({why})", slot(s), held(h))
+        }
+        EventKind::Retried { run: no, rows } => format!("{} retries {rows}", run(no)),
+    };
+    format!("  {}:{} {text}", event.index, event.position)
 }
 
 /// Everything that a story may want to see, but for what is empty.

@@ -129,7 +129,11 @@ impl World {
         assert_eq!(replies, again, "the twin answers the same");
         self.check();
         self.remember(&command.body, &replies);
-        let lines: Vec<String> = replies.iter().map(show::reply).collect();
+        let events = self.ledger.take_events();
+        assert_eq!(events, self.twin.take_events(), "the twin makes other events");
+        let replies = replies.iter().map(show::reply);
+        let lines: Vec<String> =
+            replies.chain(events.iter().map(|e| show::event(&self.ledger, e))).collect();
         lines.join("\n")
     }
 
