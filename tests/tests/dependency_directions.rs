@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on which of ours. `storage` for worker, coordinator and ctl is its blobs alone.
@@ -16,10 +17,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("rollout-worker", &["rollout-proto", "rollout-storage"]),
     ("rollout-ctl", &["rollout-proto", "rollout-storage"]),
+    ("rollout-jepsen", &["rollout-proto"]),
     ("rollout-preload", &["rollout-powerloss"]),
     ("rollout-powerloss", &[]),
     ("rollout-tests", &["rollout-proto"]),
 ];
+
+/// The modules of `jepsen` that judge histories. They know nothing of the product, nor of what
+/// drives it: a misunderstanding there must not hide here.
+const JUDGING: &[&str] =
+    &["formats", "history", "judge", "models", "operations", "search", "value"];
 
 /// Who alone may use these.
 const CONFINED: &[(&str, &str)] = &[("openraft", "rollout-raft"), ("rocksdb", "rollout-storage")];
@@ -75,5 +82,32 @@ fn only_members_link_rocksdb() {
                 && d["kind"].is_null()
         });
         assert!(!with_rocksdb || package == "rollout-raft", "{package} asks for RocksDB");
+    }
+}
+
+/// All sources of a module: `name.rs` and whatever is in the folder `name`.
+fn sources(of: &Path, name: &str) -> Vec<PathBuf> {
+    let mut found = vec![of.join(format!("{name}.rs"))];
+    let mut folders = vec![of.join(name)];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for path in entries.map(|entry| entry.expect("a folder can be listed").path()) {
+            if path.is_dir() { folders.push(path) } else { found.push(path) }
+        }
+    }
+    found
+}
+
+#[test]
+fn what_judges_histories_knows_nothing_of_ours() {
+    let of = Path::new(env!("CARGO_MANIFEST_DIR")).join("../jepsen/src");
+    for path in JUDGING.iter().flat_map(|name| sources(&of, name)) {
+        let source = std::fs::read_to_string(&path).expect("a module can be read");
+        let path = path.display();
+        assert!(!source.contains("rollout_"), "{path} uses a crate of ours");
+        for used in source.split("crate::").skip(1) {
+            let end = used.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(used.len());
+            assert!(JUDGING.contains(&&used[..end]), "{path} uses {}", &used[..end]);
+        }
     }
 }

@@ -1,0 +1,144 @@
+//! `rollout-jepsen check`: one verdict a file, and an exit status that no budget turns into a pass.
+
+use crate::formats::{Format, ReadError, events};
+use crate::judge::{Budget, Judgement, Verdict, Violated, judge};
+use crate::models::{CasRegister, Kv, Model};
+use crate::operations::pair;
+use serde_json::json;
+use std::fs::File;
+use std::io::{self, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const VIOLATION: u8 = 1;
+const UNKNOWN: u8 = 2;
+/// Input that cannot be read, opened or understood, and output that cannot be written, as in
+/// sysexits.h.
+const DATA: u8 = 65;
+const NO_INPUT: u8 = 66;
+const OUTPUT: u8 = 74;
+
+/// Which object the history is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ModelName {
+    /// read, write, cas [from to]; at first nil
+    CasRegister,
+    /// get, put, append by key; at first ""
+    Kv,
+}
+
+/// How verdicts are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// FILE VERDICT
+    Text,
+    /// One object a line
+    Json,
+}
+
+/// What to judge.
+///
+/// Prints one line a file: its name and `linearizable`, `violation` or `unknown`. Exit status: 0
+/// all linearizable, 1 any violation, 2 any unknown, 64 wrong usage, 65 and above a file that
+/// cannot be read.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// What object the operations are of
+    #[arg(long, value_enum)]
+    model: ModelName,
+    /// How the files are written
+    #[arg(long, value_enum)]
+    format: Format,
+    /// Configurations that may be visited for one file before it is unknown
+    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    budget_configs: u64,
+    /// Milliseconds that one file may take before it is unknown
+    #[arg(long, value_name = "N", default_value_t = 60_000)]
+    time_limit_ms: u64,
+    /// Say which answer of a violation no order explains
+    #[arg(long)]
+    explain: bool,
+    /// Text or JSON
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
+    /// Histories
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// Judges every file, whatever the verdict on those before it.
+pub fn run(args: &Args) -> ExitCode {
+    let mut statuses = Vec::new();
+    for file in &args.files {
+        let started = Instant::now();
+        let judged = match args.model {
+            ModelName::CasRegister => judge_file(&CasRegister, file, args),
+            ModelName::Kv => judge_file(&Kv, file, args),
+        };
+        statuses.push(match &judged {
+            Ok(judgement) => match judgement.verdict {
+                Verdict::Linearizable => 0,
+                Verdict::Violation => VIOLATION,
+                Verdict::Unknown => UNKNOWN,
+            },
+            Err(ReadError::Io(_)) => NO_INPUT,
+            Err(_) => DATA,
+        });
+        let printed = match &judged {
+            Ok(judgement) => print(file, judgement, started.elapsed(), args.output),
+            Err(err) => writeln!(io::stderr(), "{}: {err}", file.display()),
+        };
+        if printed.is_err() {
+            return ExitCode::from(OUTPUT);
+        }
+    }
+    ExitCode::from(status(&statuses))
+}
+
+/// A violation is certain whatever else happened; then what was not judged at all counts.
+fn status(statuses: &[u8]) -> u8 {
+    if statuses.contains(&VIOLATION) {
+        return VIOLATION;
+    }
+    statuses.iter().copied().max().unwrap_or_default()
+}
+
+fn judge_file<M: Model>(model: &M, file: &Path, args: &Args) -> Result<Judgement, ReadError> {
+    let operations = pair(events(args.format, BufReader::new(File::open(file)?)))?;
+    let time = Duration::from_millis(args.time_limit_ms);
+    let budget = Budget { configurations: args.budget_configs, time };
+    judge(model, &operations, budget, args.explain)
+}
+
+fn print(file: &Path, judged: &Judgement, took: Duration, output: Output) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let file = file.display();
+    let violated = judged.violated.as_ref();
+    let witness = violated.and_then(|violated| violated.witness.as_ref());
+    if output == Output::Json {
+        let line = json!({
+            "file": file.to_string(),
+            "verdict": judged.verdict,
+            "operations": judged.operations,
+            "unanswered": judged.unanswered,
+            "keys": judged.keys,
+            "configurations": judged.configurations,
+            "elapsed_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            "limit": judged.limit,
+            "violated_key": violated.and_then(|violated| violated.key.as_deref()),
+            "witness": witness,
+        });
+        return writeln!(out, "{line}");
+    }
+    writeln!(out, "{file} {}", judged.verdict)?;
+    if let (Some(Violated { key, .. }), Some(witness)) = (violated, witness) {
+        if let Some(key) = key {
+            writeln!(out, "  key {key:?}:")?;
+        }
+        for line in witness.to_string().lines() {
+            writeln!(out, "  {line}")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! Reading histories: each format turns its bytes into the same [`Event`]s, one at a time.
+//!
+//! *Invariant:* a reader never guesses. What belongs to the format but cannot be read is an error
+//! with its line; what the format says to ignore is ignored. After this module `fail` means in
+//! every format that the operation did not happen.
+
+mod edn;
+mod edn_text;
+mod jepsen_log;
+mod jsonl;
+mod lines;
+
+pub use crate::history::Kind;
+pub use lines::{Line, Lines};
+
+use crate::value::Value;
+use std::fmt::Display;
+use std::io::{self, BufRead};
+use std::sync::Arc;
+
+/// The formats that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Lines of a Jepsen log: `INFO  jepsen.util - 3 :invoke :cas [0 4]`
+    JepsenLog,
+    /// Knossos: a vector, or one map a line, of `{:process 4, :type :invoke, :f :write, :value 2}`
+    Edn,
+    /// What this suite records
+    Jsonl,
+}
+
+/// One invocation or completion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// The line where it stands, from 1.
+    pub line: u64,
+    /// Its time; only the order counts, and equal times are taken as concurrent.
+    pub at: u64,
+    /// Who.
+    pub process: i64,
+    /// What happened to the operation.
+    pub kind: Kind,
+    /// The function.
+    pub f: Arc<str>,
+    /// The independent object that it concerns.
+    pub key: Option<Arc<str>>,
+    /// Arguments or answer.
+    pub value: Value,
+}
+
+/// Why a history cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The bytes could not be had.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// They say nothing that the format knows.
+    #[error("line {line}: {what}")]
+    Content {
+        /// Where, from 1.
+        line: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// Nothing of the format was found: a pass would be vacuous.
+    #[error("no operation in it; is this the right format?")]
+    Empty,
+}
+
+impl ReadError {
+    pub(crate) fn at(line: u64, what: impl Display) -> Self {
+        Self::Content { line, what: what.to_string() }
+    }
+}
+
+/// The events of one history.
+pub type Events<'a> = Box<dyn Iterator<Item = Result<Event, ReadError>> + 'a>;
+
+/// Reads the events of a history. One in which the format finds nothing at all is an error.
+pub fn events<'a>(format: Format, input: impl BufRead + 'a) -> Events<'a> {
+    match format {
+        Format::JepsenLog => Box::new(not_empty(jepsen_log::Reader::new(input))),
+        Format::Edn => Box::new(edn::Reader::new(input)),
+        Format::Jsonl => Box::new(not_empty(jsonl::events(input))),
+    }
+}
+
+fn not_empty(
+    mut events: impl Iterator<Item = Result<Event, ReadError>>,
+) -> impl Iterator<Item = Result<Event, ReadError>> {
+    let first = events.next().unwrap_or(Err(ReadError::Empty));
+    std::iter::once(first).chain(events)
+}

@@ -1,0 +1,292 @@
+//! Forms of EDN (Clojure's data notation), read from a stream within bounds.
+//!
+//! Absent on purpose: characters, floats and symbols have no meaning here and become their text.
+
+use super::ReadError;
+use crate::value::Value;
+use std::io::BufRead;
+
+/// How deep forms may be nested.
+const MAX_DEPTH: usize = 64;
+/// How many bytes a string or a word may have.
+const MAX_BYTES: usize = 16 << 20;
+/// How many elements one collection may have.
+const MAX_ELEMENTS: usize = 1 << 20;
+
+/// One form.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Form {
+    /// Anything that is neither keyword nor map.
+    Value(Value),
+    /// `:name`, without its colon.
+    Keyword(String),
+    /// A vector, list or set.
+    List(Vec<Form>),
+    /// Pairs in the order in which they stand.
+    Map(Vec<(Form, Form)>),
+}
+
+impl Form {
+    /// This form as a value of a history.
+    pub(super) fn value(&self) -> Value {
+        match self {
+            Self::Value(value) => value.clone(),
+            Self::Keyword(name) => Value::Other(format!(":{name}").into()),
+            Self::List(forms) => Value::List(forms.iter().map(Self::value).collect()),
+            Self::Map(entries) => {
+                let entry = |(k, v): &(Self, Self)| format!("{} {}", k.value(), v.value());
+                let entries: Vec<String> = entries.iter().map(entry).collect();
+                Value::Other(format!("{{{}}}", entries.join(", ")).into())
+            }
+        }
+    }
+}
+
+/// Reads the first form of `text`.
+pub(super) fn value(text: &str) -> Result<Value, String> {
+    let mut text = Text::new(text.as_bytes());
+    let read = text.peek_form().and_then(|next| match next {
+        Some(_) => text.form(),
+        None => Err(ReadError::at(1, "a value is missing")),
+    });
+    match read {
+        Ok(form) => Ok(form.value()),
+        Err(ReadError::Content { what, .. }) => Err(what),
+        Err(other) => Err(other.to_string()),
+    }
+}
+
+/// A stream of forms.
+pub(super) struct Text<R> {
+    input: R,
+    line: u64,
+    /// The `#` of a set was passed, its `{` is next.
+    in_set: bool,
+}
+
+impl<R: BufRead> Text<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self { input, line: 1, in_set: false }
+    }
+
+    /// The line being read, from 1.
+    pub(super) fn line(&self) -> u64 {
+        self.line
+    }
+
+    fn err<T>(&self, what: impl std::fmt::Display) -> Result<T, ReadError> {
+        Err(ReadError::at(self.line, what))
+    }
+
+    fn peek(&mut self) -> Result<Option<u8>, ReadError> {
+        loop {
+            match self.input.fill_buf() {
+                Ok(bytes) => return Ok(bytes.first().copied()),
+                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(err.into()),
+            }
+        }
+    }
+
+    /// Passes over the byte that was peeked at.
+    pub(super) fn skip(&mut self) -> Result<(), ReadError> {
+        if self.peek()? == Some(b'\n') {
+            self.line += 1;
+        }
+        self.input.consume(1);
+        Ok(())
+    }
+
+    fn take(&mut self, end: &str) -> Result<u8, ReadError> {
+        match self.peek()? {
+            Some(byte) => self.skip().map(|()| byte),
+            None => self.err(end),
+        }
+    }
+
+    /// The first byte of the next form, past blanks, comments, tags and discarded forms.
+    pub(super) fn peek_form(&mut self) -> Result<Option<u8>, ReadError> {
+        self.peek_form_at(0)
+    }
+
+    fn peek_form_at(&mut self, depth: usize) -> Result<Option<u8>, ReadError> {
+        while !self.in_set {
+            match self.peek()? {
+                Some(b' ' | b'\t' | b'\r' | b'\n' | b',' | 0x0c) => self.skip()?,
+                Some(b';') => {
+                    while !matches!(self.peek()?, None | Some(b'\n')) {
+                        self.skip()?;
+                    }
+                }
+                Some(b'#') => {
+                    self.skip()?;
+                    match self.peek()? {
+                        Some(b'{') => self.in_set = true,
+                        Some(b'_') => {
+                            self.skip()?;
+                            self.form_at(depth + 1)?;
+                        }
+                        _ => drop(self.word()?),
+                    }
+                }
+                other => return Ok(other),
+            }
+        }
+        Ok(Some(b'#'))
+    }
+
+    /// Reads the next form. `peek_form` has found its first byte.
+    pub(super) fn form(&mut self) -> Result<Form, ReadError> {
+        self.form_at(0)
+    }
+
+    fn form_at(&mut self, depth: usize) -> Result<Form, ReadError> {
+        if depth > MAX_DEPTH {
+            return self.err("nested too deeply");
+        }
+        match self.peek_form_at(depth)? {
+            None => self.err("a form is missing at the end"),
+            Some(b'[') => self.list(b']', depth),
+            Some(b'(') => self.list(b')', depth),
+            Some(b'#') => self.list(b'}', depth),
+            Some(b'{') => {
+                let Form::List(flat) = self.list(b'}', depth)? else {
+                    return self.err("not a map");
+                };
+                if flat.len() % 2 != 0 {
+                    return self.err("a map with a key that has no value");
+                }
+                let mut flat = flat.into_iter();
+                let pairs = std::iter::from_fn(|| Some((flat.next()?, flat.next()?)));
+                Ok(Form::Map(pairs.collect()))
+            }
+            Some(b'"') => self.string(),
+            Some(stray @ (b']' | b')' | b'}')) => {
+                self.err(format!("a stray {:?}", char::from(stray)))
+            }
+            Some(_) => self.word().map(|word| atom(&word)),
+        }
+    }
+
+    fn list(&mut self, close: u8, depth: usize) -> Result<Form, ReadError> {
+        self.in_set = false;
+        self.skip()?;
+        let mut forms = Vec::new();
+        loop {
+            match self.peek_form_at(depth + 1)? {
+                None => return self.err(format!("{:?} is missing at the end", char::from(close))),
+                Some(found) if found == close => {
+                    self.skip()?;
+                    return Ok(Form::List(forms));
+                }
+                Some(_) if forms.len() >= MAX_ELEMENTS => return self.err("too many elements"),
+                Some(_) => forms.push(self.form_at(depth + 1)?),
+            }
+        }
+    }
+
+    fn string(&mut self) -> Result<Form, ReadError> {
+        const END: &str = "a string has no end";
+        self.skip()?;
+        let mut bytes = Vec::new();
+        loop {
+            if bytes.len() > MAX_BYTES {
+                return self.err("a string is too long");
+            }
+            match self.take(END)? {
+                b'"' => break,
+                b'\\' => match self.take(END)? {
+                    b'n' => bytes.push(b'\n'),
+                    b't' => bytes.push(b'\t'),
+                    b'r' => bytes.push(b'\r'),
+                    b'b' => bytes.push(8),
+                    b'f' => bytes.push(12),
+                    b'u' => {
+                        let mut hex = String::new();
+                        for _ in 0..4 {
+                            hex.push(char::from(self.take(END)?));
+                        }
+                        let code = u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32);
+                        let Some(code) = code else {
+                            return self.err(format!("unknown escape \\u{hex}"));
+                        };
+                        bytes.extend_from_slice(code.encode_utf8(&mut [0; 4]).as_bytes());
+                    }
+                    plain @ (b'"' | b'\\') => bytes.push(plain),
+                    other => {
+                        return self.err(format!("unknown escape \\{}", char::from(other)));
+                    }
+                },
+                byte => bytes.push(byte),
+            }
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(Form::Value(Value::Text(text.into()))),
+            Err(_) => self.err("a string is not UTF-8"),
+        }
+    }
+
+    fn word(&mut self) -> Result<String, ReadError> {
+        let mut bytes = Vec::new();
+        while let Some(byte) = self.peek()? {
+            let ends = byte.is_ascii_whitespace() || b",;\"()[]{}".contains(&byte);
+            if ends {
+                break;
+            }
+            if bytes.len() > MAX_BYTES {
+                return self.err("a word is too long");
+            }
+            bytes.push(byte);
+            self.skip()?;
+        }
+        if bytes.is_empty() {
+            return self.err("a form is missing");
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+fn atom(word: &str) -> Form {
+    if let Some(name) = word.strip_prefix(':') {
+        return Form::Keyword(name.to_owned());
+    }
+    Form::Value(match word {
+        "nil" => Value::Nil,
+        "true" => Value::Bool(true),
+        "false" => Value::Bool(false),
+        _ => match word.strip_suffix('N').unwrap_or(word).parse() {
+            Ok(number) => Value::Int(number),
+            Err(_) => Value::Other(word.into()),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_are_read_past_comments_tags_and_what_is_discarded() {
+        let shown = |text: &str| value(text).map(|v| v.to_string());
+        assert_eq!(shown("[0 4]").unwrap(), "[0 4]");
+        assert_eq!(shown(" ; why\n #op{:a -1, :b #{nil}} ").unwrap(), "{:a -1, :b [nil]}");
+        assert_eq!(shown("#_ [1 2] (true 3N \"a\\n\\u00e9\")").unwrap(), "[true 3 \"a\\né\"]");
+        assert_eq!(shown("1.5").unwrap(), "1.5");
+    }
+
+    #[test]
+    fn what_is_no_form_is_an_error() {
+        for (text, why) in [
+            ("", "missing"),
+            ("[0 4", "missing at the end"),
+            ("{:a}", "has no value"),
+            ("\"a", "no end"),
+            ("]", "stray"),
+            ("\"\\q\"", "escape"),
+            (&"[".repeat(100), "too deeply"),
+        ] {
+            let err = value(text).unwrap_err();
+            assert!(err.contains(why), "{text}: {err}");
+        }
+    }
+}

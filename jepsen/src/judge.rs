@@ -1,0 +1,213 @@
+//! Judges a whole history: each key by itself, all within one budget.
+//!
+//! *Invariant:* [`Verdict::Violation`] and [`Verdict::Linearizable`] are proofs. Whatever a budget
+//! cut short is [`Verdict::Unknown`], which is no pass.
+//!
+//! The keys take turns, each with a tenfold allowance at its next turn: one hard key does not
+//! keep an easy violation of another from being found.
+
+mod witness;
+
+pub use witness::{Step, Witness};
+
+use crate::formats::ReadError;
+use crate::models::Model;
+use crate::operations::{Operation, Outcome};
+use crate::search::{Interval, Search, Stop};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How many configurations each key may visit before all others had their turn.
+const FIRST_TURN: u64 = 1_000;
+
+/// How much one history may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Configurations visited, over all keys.
+    pub configurations: u64,
+    /// Time.
+    pub time: Duration,
+}
+
+/// What is known of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// One order explains every answer.
+    Linearizable,
+    /// No order does.
+    Violation,
+    /// The budget did not suffice to tell.
+    Unknown,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Linearizable => "linearizable",
+            Self::Violation => "violation",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// A verdict and what it took.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// How many operations were judged, and how many of those without an answer.
+    pub operations: usize,
+    /// How many of them have no answer.
+    pub unanswered: usize,
+    /// Over how many keys.
+    pub keys: usize,
+    /// Configurations visited.
+    pub configurations: u64,
+    /// Why the verdict is unknown.
+    pub limit: Option<&'static str>,
+    /// The key whose answers no order explains.
+    pub violated: Option<Violated>,
+}
+
+/// Where a violation is.
+#[derive(Clone, Debug)]
+pub struct Violated {
+    /// The key, if the history has keys.
+    pub key: Option<Arc<str>>,
+    /// The evidence for a person, if it was asked for.
+    pub witness: Option<Witness>,
+}
+
+/// An operation as a model understands it.
+pub(crate) struct Understood<'a, O> {
+    operation: &'a Operation,
+    /// With its answer; `None` if it has none or tells nothing.
+    answered: Option<O>,
+    /// As it would be had its answer been lost.
+    unanswered: Option<O>,
+}
+
+type Keys<'a, O> = BTreeMap<Option<&'a str>, Vec<Understood<'a, O>>>;
+
+struct Turn<'a, 'h, M: Model> {
+    key: Option<&'h str>,
+    search: Search<'a, M>,
+    verdict: Option<Stop>,
+}
+
+/// Judges the operations of one history; with `explain`, adds a witness to a violation.
+///
+/// # Errors
+/// An operation that the model cannot understand, with its line.
+pub fn judge<M: Model>(
+    model: &M,
+    operations: &[Operation],
+    budget: Budget,
+    explain: bool,
+) -> Result<Judgement, ReadError> {
+    let deadline = Instant::now().checked_add(budget.time);
+    let keys = understand(model, operations)?;
+    let mut turns: Vec<Turn<'_, '_, M>> = Vec::with_capacity(keys.len());
+    for (key, understood) in &keys {
+        let search = Search::new(model, &intervals(understood, u64::MAX).0);
+        turns.push(Turn { key: *key, search, verdict: None });
+    }
+    let violated = take_turns(&mut turns, budget, deadline);
+    let configurations = turns.iter().map(|t| t.search.configurations()).sum();
+    let unfinished = turns.iter().find_map(|t| t.verdict.filter(|stop| *stop != Stop::Found));
+    let verdict = match (violated.is_some(), unfinished) {
+        (true, _) => Verdict::Violation,
+        (false, None) => Verdict::Linearizable,
+        (false, Some(_)) => Verdict::Unknown,
+    };
+    let limit = unfinished.filter(|_| verdict == Verdict::Unknown).map(|stop| match stop {
+        Stop::OutOfTime => "time",
+        Stop::OutOfMemory => "memory",
+        _ => "configurations",
+    });
+    let violated = violated.map(|key| {
+        drop(turns);
+        let find = || keys.get(&key).map(|understood| witness::find(model, understood, budget));
+        let witness = explain.then(find).flatten();
+        Violated { key: key.map(Into::into), witness }
+    });
+    let unanswered = operations.iter().filter(|o| o.outcome == Outcome::Unknown).count();
+    let (operations, keys) = (operations.len(), keys.len());
+    Ok(Judgement { verdict, operations, unanswered, keys, configurations, limit, violated })
+}
+
+/// Lets every key search in turn. Returns the key of a violation; every other turn has its verdict.
+fn take_turns<'h, M: Model>(
+    turns: &mut [Turn<'_, 'h, M>],
+    budget: Budget,
+    deadline: Option<Instant>,
+) -> Option<Option<&'h str>> {
+    let mut left = budget.configurations;
+    let mut allowance = FIRST_TURN;
+    loop {
+        let mut waiting = false;
+        for turn in turns.iter_mut().filter(|t| matches!(t.verdict, None | Some(Stop::Paused))) {
+            let before = turn.search.configurations();
+            let stop = turn.search.run(allowance.min(before.saturating_add(left)), deadline);
+            left = left.saturating_sub(turn.search.configurations() - before);
+            turn.verdict = Some(stop);
+            match stop {
+                Stop::Exhausted => return Some(turn.key),
+                Stop::Paused => waiting = true,
+                Stop::Found | Stop::OutOfTime | Stop::OutOfMemory => {}
+            }
+        }
+        if !waiting || left == 0 {
+            return None;
+        }
+        allowance = allowance.saturating_mul(10);
+    }
+}
+
+fn understand<'a, M: Model>(
+    model: &M,
+    operations: &'a [Operation],
+) -> Result<Keys<'a, M::Op>, ReadError> {
+    let mut keys: Keys<'a, M::Op> = BTreeMap::new();
+    for operation in operations {
+        let line = operation.line;
+        if M::KEYED && operation.key.is_none() {
+            return Err(ReadError::at(line, "an operation without a key"));
+        }
+        let read = |answer| model.read(&operation.f, &operation.input, answer);
+        let unanswered = read(None).map_err(|what| ReadError::at(line, what))?;
+        let answered = match &operation.outcome {
+            Outcome::Unknown => None,
+            Outcome::Answered { value, line, .. } => {
+                read(Some(value)).map_err(|what| ReadError::at(*line, what))?
+            }
+        };
+        let key = keys.entry(operation.key.as_deref()).or_default();
+        key.push(Understood { operation, answered, unanswered });
+    }
+    Ok(keys)
+}
+
+/// What was known at time `until`, and which operation each interval is.
+pub(crate) fn intervals<O: Clone>(
+    understood: &[Understood<'_, O>],
+    until: u64,
+) -> (Vec<Interval<O>>, Vec<usize>) {
+    let mut intervals = Vec::new();
+    let mut which = Vec::new();
+    for (index, one) in understood.iter().enumerate() {
+        let call = one.operation.called_at;
+        if call > until {
+            continue;
+        }
+        let ret = one.operation.answered_at().filter(|&at| at <= until);
+        let op = if ret.is_some() { &one.answered } else { &one.unanswered };
+        if let Some(op) = op {
+            intervals.push(Interval { op: op.clone(), call, ret });
+            which.push(index);
+        }
+    }
+    (intervals, which)
+}

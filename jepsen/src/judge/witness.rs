@@ -1,0 +1,183 @@
+//! The evidence of a violation, for a person: the first answer that no order explains, an order of
+//! all that was answered before it, and what was in flight.
+
+use super::{Budget, Understood, intervals};
+use crate::models::Model;
+use crate::operations::{Operation, Outcome};
+use crate::search::{Search, Stop};
+use crate::value::Value;
+use serde::Serialize;
+use std::fmt;
+use std::time::Instant;
+
+/// How many operations before the refused answer are shown.
+const SHOWN: usize = 12;
+/// How many characters of a value are shown.
+const SHOWN_CHARS: usize = 160;
+
+/// Why a key's answers cannot be explained.
+#[derive(Clone, Debug, Serialize)]
+pub struct Witness {
+    /// How many answers the shortest prefix without an order holds, and how many there are.
+    pub answers: usize,
+    /// How many answers the key has.
+    pub of: usize,
+    /// Whether a shorter prefix certainly has an order; otherwise a budget ended the search.
+    pub shortest: bool,
+    /// The answer that ends this prefix: with it there is no order any more.
+    pub refused: Step,
+    /// An order of all answers before it: its last steps.
+    pub before: Vec<Step>,
+    /// How many steps precede those.
+    pub omitted: usize,
+    /// The state that this order leads to.
+    pub state: Option<String>,
+    /// What else was called and had no answer by then.
+    pub in_flight: Vec<Step>,
+}
+
+/// One operation in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// The line of the call.
+    pub called: u64,
+    /// The line of the answer, if it was there in time.
+    pub answered: Option<u64>,
+    /// The client.
+    pub process: i64,
+    /// What it did and was told.
+    pub what: String,
+}
+
+/// Finds the shortest prefix of a key's history that no order explains.
+pub(super) fn find<M: Model>(
+    model: &M,
+    understood: &[Understood<'_, M::Op>],
+    budget: Budget,
+) -> Witness {
+    let deadline = Instant::now().checked_add(budget.time);
+    let mut answers: Vec<(u64, usize)> = Vec::new();
+    for (index, one) in understood.iter().enumerate() {
+        if let (Some(at), Some(_)) = (one.operation.answered_at(), &one.answered) {
+            answers.push((at, index));
+        }
+    }
+    answers.sort_unstable();
+    let mut shortest = true;
+    // invariant: all answers together have no order; the first `explained` have one.
+    let (mut explained, mut refused) = (0, answers.len());
+    while explained + 1 < refused {
+        let middle = explained.midpoint(refused);
+        let (known, _) = intervals(understood, answers[middle - 1].0);
+        match Search::new(model, &known).run(budget.configurations, deadline) {
+            Stop::Exhausted => refused = middle,
+            Stop::Found => explained = middle,
+            Stop::Paused | Stop::OutOfTime | Stop::OutOfMemory => {
+                shortest = false;
+                explained = middle;
+            }
+        }
+    }
+    let (until, last) = answers[refused - 1];
+    let (before, omitted, state) = match explained.checked_sub(1) {
+        Some(index) => order(model, understood, answers[index].0, budget, deadline),
+        None => (Vec::new(), 0, Some(model.show(&model.initial()))),
+    };
+    let called = |one: &&Understood<'_, M::Op>| {
+        let in_time = one.operation.answered_at().is_some_and(|at| at <= until);
+        one.operation.called_at <= until && !in_time && one.unanswered.is_some()
+    };
+    let in_flight = understood.iter().filter(called).map(|o| step(o.operation, until)).collect();
+    Witness {
+        answers: refused,
+        of: answers.len(),
+        shortest,
+        refused: step(understood[last].operation, until),
+        before,
+        omitted,
+        state,
+        in_flight,
+    }
+}
+
+/// An order of what was answered until then: its last steps, how many precede them, the state.
+fn order<M: Model>(
+    model: &M,
+    understood: &[Understood<'_, M::Op>],
+    until: u64,
+    budget: Budget,
+    deadline: Option<Instant>,
+) -> (Vec<Step>, usize, Option<String>) {
+    let (known, which) = intervals(understood, until);
+    let mut search = Search::new(model, &known);
+    if search.run(budget.configurations, deadline) != Stop::Found {
+        return (Vec::new(), 0, None);
+    }
+    let order: Vec<usize> = search.order().map(|interval| which[interval]).collect();
+    let omitted = order.len().saturating_sub(SHOWN);
+    let steps = order[omitted..].iter().map(|&i| step(understood[i].operation, until)).collect();
+    (steps, omitted, Some(short(&model.show(search.state()))))
+}
+
+fn step(operation: &Operation, until: u64) -> Step {
+    let input = match &operation.input {
+        Value::Nil => String::new(),
+        input => format!(" {}", short(&input.to_string())),
+    };
+    let (answered, answer) = match &operation.outcome {
+        Outcome::Answered { value, at, line } if *at <= until => {
+            let same = *value == operation.input;
+            (Some(*line), if same { String::new() } else { short(&value.to_string()) })
+        }
+        _ => (None, "?".to_owned()),
+    };
+    let arrow = if answer.is_empty() { "" } else { " -> " };
+    let what = format!("{}{input}{arrow}{answer}", operation.f);
+    Step { called: operation.line, answered, process: operation.process, what }
+}
+
+/// A text with its middle left out, if it is long.
+fn short(text: &str) -> String {
+    let count = text.chars().count();
+    if count <= SHOWN_CHARS {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(SHOWN_CHARS / 4).collect();
+    let tail: String = text.chars().skip(count - SHOWN_CHARS / 2).collect();
+    format!("{head} … {tail}")
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answered = self.answered.map_or_else(|| "…".to_owned(), |line| line.to_string());
+        write!(f, "line {}-{answered}: process {} {}", self.called, self.process, self.what)
+    }
+}
+
+impl fmt::Display for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { answers, of, .. } = self;
+        let but = match self.shortest {
+            true => "; without the last of them there is one",
+            false => "; a shorter prefix may have none either, the budget did not tell",
+        };
+        writeln!(f, "no order explains the first {answers} of its {of} answers{but}")?;
+        writeln!(f, "the answer that none explains:")?;
+        writeln!(f, "  {}", self.refused)?;
+        if let (Some(state), true) = (&self.state, self.before.is_empty()) {
+            writeln!(f, "nothing was answered before: the state is {state}")?;
+        } else if let Some(state) = &self.state {
+            writeln!(f, "an order of what was answered before:")?;
+            if self.omitted > 0 {
+                writeln!(f, "  … {} before these", self.omitted)?;
+            }
+            self.before.iter().try_for_each(|step| writeln!(f, "  {step}"))?;
+            writeln!(f, "  which leaves {state}")?;
+        }
+        if !self.in_flight.is_empty() {
+            writeln!(f, "in flight or never answered at that time:")?;
+            self.in_flight.iter().try_for_each(|step| writeln!(f, "  {step}"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! `rollout-jepsen`: judges recorded histories.
+
+use clap::{Parser, Subcommand};
+use rollout_jepsen::check;
+use std::process::ExitCode;
+
+/// Status of a command line that says nothing this program knows (as in sysexits.h).
+const USAGE: u8 = 64;
+
+/// Try to break rollout, and judge what its clients saw.
+#[derive(Parser)]
+#[command(name = "rollout-jepsen", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Judge recorded histories: is there one order that explains every answer?
+    Check(check::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(err) => {
+            let usage = err.use_stderr();
+            // A closed pipe leaves nobody to tell.
+            let _ = err.print();
+            return if usage { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match cli.command {
+        Command::Check(args) => check::run(&args),
+    }
+}

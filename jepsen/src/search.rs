@@ -1,0 +1,248 @@
+//! The search for an order of operations that explains every answer: is a history linearizable?
+//!
+//! Wing and Gong's search with the memory that Lowe added, depth first, on a stack of its own. A
+//! *configuration* is the set of operations put in order so far and the state that they lead to.
+//! Operations without an answer (*crashed*) may be put anywhere after their call, or nowhere.
+//!
+//! What keeps it fast never changes the verdict, because each restriction leaves one order if
+//! there is any:
+//! - an operation that changes nothing is put in order as soon as it fits;
+//! - of equal operations in flight the one that is answered first goes first;
+//! - a configuration is left if one was seen with the same answered operations, an equivalent
+//!   state and a subset of its crashed ones;
+//! - and, where the model tells the shape of its operations, see [`outlook`].
+//!
+//! *Invariant:* [`Stop::Exhausted`] is said only when every configuration was excluded, and
+//! [`Stop::Found`] only with an order in hand. Anything else is no verdict.
+
+mod bits;
+mod moves;
+mod outlook;
+mod seen;
+mod space;
+
+use crate::models::Model;
+use outlook::Outlook;
+use seen::Seen;
+use space::{ClassId, Space, StateId};
+use std::time::Instant;
+
+/// About how many bytes one search may hold.
+const MAX_BYTES: usize = 1 << 30;
+/// How many steps pass between two looks at the clock.
+const STEPS_PER_LOOK: u32 = 256;
+/// Marks a crashed operation in [`Search::choices`] and [`Search::trail`].
+const CRASHED: u32 = 1 << 31;
+
+/// An operation in time. One precedes another if its answer is earlier than the other's call.
+#[derive(Clone, Debug)]
+pub struct Interval<O> {
+    /// The operation with its answer, or as it would be if it took effect.
+    pub op: O,
+    /// When it was called.
+    pub call: u64,
+    /// When it was answered; `None` if it never was.
+    pub ret: Option<u64>,
+}
+
+/// Why a search has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// An order was found; see [`Search::order`].
+    Found,
+    /// There is none.
+    Exhausted,
+    /// The configurations allowed are used up; it can go on.
+    Paused,
+    /// The deadline has passed; it can go on.
+    OutOfTime,
+    /// It would hold too much memory.
+    OutOfMemory,
+}
+
+struct Required {
+    call: u64,
+    ret: u64,
+    class: ClassId,
+    interval: u32,
+}
+
+struct Crashed {
+    call: u64,
+    class: ClassId,
+    interval: u32,
+    /// An equal one, called earlier, that must be used first.
+    earlier: Option<u32>,
+}
+
+struct Taken {
+    operation: u32,
+    before: StateId,
+}
+
+struct Frame {
+    /// The length of the trail before the step that led here.
+    trail: usize,
+    /// Where its choices start in the stack of choices, and which is next.
+    choices: usize,
+    next: usize,
+}
+
+/// A search over the operations of one object.
+pub struct Search<'a, M: Model> {
+    space: Space<'a, M>,
+    outlook: Outlook,
+    seen: Seen,
+    required: Vec<Required>,
+    crashed: Vec<Crashed>,
+    /// Which required operations are in order, and which crashed ones.
+    done: Vec<u64>,
+    used: Vec<u64>,
+    /// The first word of `done` that is not full.
+    low: usize,
+    left: usize,
+    state: StateId,
+    trail: Vec<Taken>,
+    frames: Vec<Frame>,
+    choices: Vec<u32>,
+    /// Required operations that may be next, as found by the last scan.
+    available: Vec<u32>,
+    key: Vec<u64>,
+    configurations: u64,
+    started: bool,
+}
+
+impl<'a, M: Model> Search<'a, M> {
+    /// Prepares a search over at most 2^31 intervals.
+    pub fn new(model: &'a M, intervals: &[Interval<M::Op>]) -> Self {
+        let mut space = Space::new(model);
+        let mut required = Vec::new();
+        let mut crashed = Vec::new();
+        for (interval, one) in (0_u32..).zip(intervals) {
+            let (class, call) = (space.class(&one.op), one.call);
+            match one.ret {
+                Some(ret) => required.push(Required { call, ret, class, interval }),
+                None => crashed.push(Crashed { call, class, interval, earlier: None }),
+            }
+        }
+        required.sort_by_key(|r| (r.call, r.ret));
+        crashed.sort_by_key(|c| c.call);
+        link_equal(&mut crashed, space.classes());
+        let mut outlook = Outlook::new(&mut space);
+        required.iter().for_each(|r| outlook.add(r.class, true));
+        crashed.iter().for_each(|c| outlook.add(c.class, false));
+        Self {
+            state: space.initial(),
+            done: vec![0; required.len() / 64 + 1],
+            used: vec![0; crashed.len() / 64 + 1],
+            low: 0,
+            left: required.len(),
+            seen: Seen::default(),
+            space,
+            outlook,
+            required,
+            crashed,
+            trail: Vec::new(),
+            frames: Vec::new(),
+            choices: Vec::new(),
+            available: Vec::new(),
+            key: Vec::new(),
+            configurations: 0,
+            started: false,
+        }
+    }
+
+    /// How many configurations were visited so far.
+    pub fn configurations(&self) -> u64 {
+        self.configurations
+    }
+
+    /// The intervals put in order so far; complete once the search has said [`Stop::Found`].
+    pub fn order(&self) -> impl Iterator<Item = usize> {
+        self.trail.iter().map(|taken| match taken.operation & CRASHED {
+            0 => self.required[taken.operation as usize].interval as usize,
+            _ => self.crashed[(taken.operation & !CRASHED) as usize].interval as usize,
+        })
+    }
+
+    /// The state after [`Self::order`].
+    pub fn state(&self) -> &M::State {
+        self.space.state(self.state)
+    }
+
+    /// Goes on until a verdict, until `configurations` were visited in all, or until `deadline`.
+    pub fn run(&mut self, configurations: u64, deadline: Option<Instant>) -> Stop {
+        let mut steps = 0_u32;
+        if !self.started {
+            self.started = true;
+            if self.arrive(0) {
+                return Stop::Found;
+            }
+        }
+        loop {
+            if self.left == 0 {
+                return Stop::Found;
+            }
+            if self.frames.is_empty() {
+                return Stop::Exhausted;
+            }
+            if self.configurations >= configurations {
+                return Stop::Paused;
+            }
+            if steps.is_multiple_of(STEPS_PER_LOOK) {
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return Stop::OutOfTime;
+                }
+                if self.bytes() > MAX_BYTES {
+                    return Stop::OutOfMemory;
+                }
+            }
+            steps = steps.wrapping_add(1);
+            let Some(frame) = self.frames.last_mut() else { return Stop::Exhausted };
+            let Some(&choice) = self.choices.get(frame.next) else {
+                let (trail, choices) = (frame.trail, frame.choices);
+                self.choices.truncate(choices);
+                self.frames.pop();
+                self.undo(trail);
+                continue;
+            };
+            frame.next += 1;
+            let trail = self.trail.len();
+            self.take(choice);
+            if self.arrive(trail) {
+                return Stop::Found;
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.seen.bytes() + self.space.bytes() + self.outlook.bytes()
+    }
+
+    /// Looks at a configuration just reached: whether it ends the search, is left, or is explored
+    /// from here on. `trail` is the length of the trail before the step that led here.
+    fn arrive(&mut self, trail: usize) -> bool {
+        let (horizon, end) = self.settle();
+        if self.left == 0 {
+            return true;
+        }
+        let known = self.outlook.dead_end(&self.space, self.state) || !self.admit(end);
+        if known {
+            self.undo(trail);
+            return false;
+        }
+        self.configurations += 1;
+        let choices = self.choices.len();
+        self.choose(horizon);
+        self.frames.push(Frame { trail, choices, next: choices });
+        false
+    }
+}
+
+/// Chains equal crashed operations in the order of their calls.
+fn link_equal(crashed: &mut [Crashed], classes: usize) {
+    let mut last: Vec<Option<u32>> = vec![None; classes];
+    for (index, one) in (0_u32..).zip(crashed.iter_mut()) {
+        one.earlier = last[one.class as usize].replace(index);
+    }
+}

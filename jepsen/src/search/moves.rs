@@ -1,0 +1,150 @@
+//! The moves of a search: what may be next in a configuration, and there and back.
+//!
+//! *Invariant:* [`Search::undo`] restores exactly what [`Search::take`] changed.
+
+use super::outlook::{Outlook, Use};
+use super::space::{ClassId, Space, StateId};
+use super::{CRASHED, Search, Taken, bits};
+use crate::models::Model;
+
+impl<M: Model> Search<'_, M> {
+    /// Takes what can be taken without a choice. Returns the earliest answer still to be explained
+    /// and the first operation called after it.
+    pub(super) fn settle(&mut self) -> (u64, usize) {
+        loop {
+            let (horizon, end) = self.scan();
+            let before = self.left;
+            let available = std::mem::take(&mut self.available);
+            for &operation in &available {
+                let class = self.required[operation as usize].class;
+                let harmless = self.outlook.changes_nothing(class)
+                    && step(&self.outlook, &mut self.space, self.state, class).is_some();
+                if harmless || self.outlook.unseen(&self.space, self.state, class) {
+                    self.take(operation);
+                }
+            }
+            self.available = available;
+            if self.left == before {
+                return (horizon, end);
+            }
+        }
+    }
+
+    /// Finds the required operations that may be next: those called no later than the earliest
+    /// answer among those that are not in order yet.
+    fn scan(&mut self) -> (u64, usize) {
+        self.available.clear();
+        let mut horizon = u64::MAX;
+        for operation in bits::zeros_from(&self.done, self.low, self.required.len()) {
+            let required = &self.required[operation];
+            if required.call > horizon {
+                return (horizon, operation);
+            }
+            horizon = horizon.min(required.ret);
+            self.available.push(operation as u32);
+        }
+        (horizon, self.required.len())
+    }
+
+    /// Remembers this configuration, unless it can achieve nothing that one seen before cannot.
+    pub(super) fn admit(&mut self, end: usize) -> bool {
+        let forgotten = self.outlook.forgotten(&self.space, self.state);
+        let state = if forgotten { u32::MAX } else { self.state };
+        self.key.clear();
+        self.key.push((self.low as u64) << 32 | u64::from(state));
+        self.key.extend_from_slice(&self.done[self.low..=end / 64]);
+        while self.key.len() > 1 && self.key.last() == Some(&0) {
+            self.key.pop();
+        }
+        self.seen.admit(&self.key, &self.used)
+    }
+
+    /// Pushes what may be next: the answered, those that must be explained soonest first; then
+    /// the crashed, which an order should need as few of as possible.
+    pub(super) fn choose(&mut self, horizon: u64) {
+        let start = self.choices.len();
+        let Self { required, crashed, choices, available, space, outlook, used, state, .. } = self;
+        available.sort_unstable_by_key(|&o| required[o as usize].ret);
+        for &operation in available.iter() {
+            let class = required[operation as usize].class;
+            let equal = |&o: &u32| required[o as usize].class == class;
+            if !choices[start..].iter().any(equal) && step(outlook, space, *state, class).is_some()
+            {
+                choices.push(operation);
+            }
+        }
+        let answered = choices.len();
+        let mut escape = false;
+        for (index, one) in (0_u32..).zip(crashed.iter()) {
+            if one.call > horizon {
+                break;
+            }
+            let first_of_equals = one.earlier.is_none_or(|e| bits::get(used, e as usize));
+            if bits::get(used, index as usize) || !first_of_equals {
+                continue;
+            }
+            let Some(to) = step(outlook, space, *state, one.class) else { continue };
+            let good = match to == *state {
+                true => Use::None,
+                false => outlook.used_for(space, (*state, to), one.class),
+            };
+            let equal = |&o: &u32| required[o as usize].class == one.class;
+            let worth = good == Use::Own || good == Use::Escape && !escape;
+            if worth && !choices[start..answered].iter().any(equal) {
+                escape |= good == Use::Escape;
+                choices.push(index | CRASHED);
+            }
+        }
+    }
+
+    pub(super) fn take(&mut self, operation: u32) {
+        let class = if operation & CRASHED == 0 {
+            let index = operation as usize;
+            let class = self.required[index].class;
+            bits::set(&mut self.done, index);
+            while self.done[self.low] == u64::MAX {
+                self.low += 1;
+            }
+            self.left -= 1;
+            self.outlook.remove(class, true);
+            class
+        } else {
+            let index = (operation & !CRASHED) as usize;
+            bits::set(&mut self.used, index);
+            let class = self.crashed[index].class;
+            self.outlook.remove(class, false);
+            class
+        };
+        self.trail.push(Taken { operation, before: self.state });
+        // invariant: only possible steps are chosen, so the state is never kept for want of one.
+        let to = step(&self.outlook, &mut self.space, self.state, class);
+        self.state = to.unwrap_or(self.state);
+    }
+
+    pub(super) fn undo(&mut self, length: usize) {
+        for taken in self.trail.drain(length..).rev() {
+            self.state = taken.before;
+            if taken.operation & CRASHED == 0 {
+                let index = taken.operation as usize;
+                bits::clear(&mut self.done, index);
+                self.low = self.low.min(index / 64);
+                self.left += 1;
+                self.outlook.add(self.required[index].class, true);
+            } else {
+                let index = (taken.operation & !CRASHED) as usize;
+                bits::clear(&mut self.used, index);
+                self.outlook.add(self.crashed[index].class, false);
+            }
+        }
+    }
+}
+
+/// Where an operation leads, from its shape if that tells.
+fn step<M: Model>(
+    outlook: &Outlook,
+    space: &mut Space<'_, M>,
+    from: StateId,
+    class: ClassId,
+) -> Option<StateId> {
+    outlook.step(from, class).unwrap_or_else(|| space.step(from, class))
+}

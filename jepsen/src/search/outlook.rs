@@ -1,0 +1,268 @@
+//! What the operations that are still to be put in order need, and so which configurations are
+//! not worth exploring.
+//!
+//! It works only if the model tells the [`Shape`](crate::models::Shape) of every operation. Then,
+//! from the states that the rest needs (*targets*):
+//! - **dead end**: an answered operation needs a target that no remaining operation sets, nor sets
+//!   anything leading to it, and the present state does not lead to it either;
+//! - **useless**: a crashed operation whose new state leads to no target of the rest, while the
+//!   old one leads to none that the rest must avoid: an order with it is an order without it;
+//! - **escape**: where its old state does lead to one that must be avoided, and its new one to no
+//!   target, one such crashed operation that is possible in every state stands for all of them;
+//! - **forgotten**: the state leads to no target, wanted or to be avoided: all such states are one;
+//! - **unseen**: where nothing is to be avoided, an operation that takes one forgotten state to
+//!   another can be put in order at once: its effect is seen by nobody, now or later.
+//!
+//! *Invariant:* targets are counted over what is not in order yet, so taking and returning an
+//! operation are exact opposites.
+
+use super::bits;
+use super::space::{ClassId, Space, StateId};
+use crate::models::{Effect, Model, Need};
+use std::collections::HashMap;
+
+/// A target's number.
+type Target = u32;
+
+/// What is known of a class of operations.
+struct Class {
+    needs: Option<Target>,
+    avoids: Option<Target>,
+    changes_nothing: bool,
+    sets: Option<StateId>,
+    /// The targets that what it sets may lead to.
+    supplies: Vec<Target>,
+}
+
+impl Class {
+    /// Possible in every state.
+    fn anytime(&self) -> bool {
+        self.needs.is_none() && self.avoids.is_none()
+    }
+}
+
+/// What a crashed operation could be good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Nothing that an order without it does not have.
+    None,
+    /// It leaves a state that the rest must avoid for one that nothing tells from others. Any
+    /// operation of this use will do as well as any other.
+    Escape,
+    /// What this operation alone does may be needed.
+    Own,
+}
+
+/// How many remaining operations concern each target, and the set of those that any does.
+struct Counts {
+    counts: Vec<u32>,
+    present: Vec<u64>,
+}
+
+impl Counts {
+    fn new(targets: usize) -> Self {
+        Self { counts: vec![0; targets], present: vec![0; targets.div_ceil(64)] }
+    }
+
+    fn add(&mut self, target: Target) {
+        self.counts[target as usize] += 1;
+        bits::set(&mut self.present, target as usize);
+    }
+
+    fn remove(&mut self, target: Target) {
+        let count = &mut self.counts[target as usize];
+        *count -= 1;
+        if *count == 0 {
+            bits::clear(&mut self.present, target as usize);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.present.iter().all(|&word| word == 0)
+    }
+}
+
+pub(super) struct Outlook {
+    /// Empty if some operation has no shape: then nothing is excluded.
+    classes: Vec<Class>,
+    targets: Vec<StateId>,
+    /// Needed by answered operations; by any; to be avoided by any; set by any.
+    demand: Counts,
+    wish: Counts,
+    avoid: Counts,
+    supply: Counts,
+    /// For each state seen, the targets that it leads to.
+    reach: Vec<Option<Box<[u64]>>>,
+}
+
+impl Outlook {
+    pub(super) fn new<M: Model>(space: &mut Space<'_, M>) -> Self {
+        let mut targets = Vec::new();
+        let mut classes = classes(space, &mut targets).unwrap_or_default();
+        if classes.is_empty() {
+            targets.clear();
+        }
+        let counts = || Counts::new(targets.len());
+        let (demand, wish, avoid, supply) = (counts(), counts(), counts(), counts());
+        let mut outlook =
+            Self { classes: Vec::new(), targets, demand, wish, avoid, supply, reach: Vec::new() };
+        for class in &mut classes {
+            if let Some(to) = class.sets {
+                outlook.see(space, to);
+                let reach = outlook.reach(to);
+                let all = 0..outlook.targets.len();
+                class.supplies =
+                    all.filter(|&t| bits::get(reach, t)).map(|t| t as Target).collect();
+            }
+        }
+        outlook.classes = classes;
+        outlook
+    }
+
+    /// Counts an operation that is to be put in order, or back among those that are.
+    pub(super) fn add(&mut self, class: ClassId, answered: bool) {
+        let Some(class) = self.classes.get(class as usize) else { return };
+        if let Some(target) = class.needs {
+            self.wish.add(target);
+            if answered {
+                self.demand.add(target);
+            }
+        }
+        class.avoids.into_iter().for_each(|target| self.avoid.add(target));
+        class.supplies.iter().for_each(|&target| self.supply.add(target));
+    }
+
+    /// The opposite of [`Self::add`]: the operation was put in order.
+    pub(super) fn remove(&mut self, class: ClassId, answered: bool) {
+        let Some(class) = self.classes.get(class as usize) else { return };
+        if let Some(target) = class.needs {
+            self.wish.remove(target);
+            if answered {
+                self.demand.remove(target);
+            }
+        }
+        class.avoids.into_iter().for_each(|target| self.avoid.remove(target));
+        class.supplies.iter().for_each(|&target| self.supply.remove(target));
+    }
+
+    /// Whether operations of this class change nothing, in any state in which they are possible.
+    pub(super) fn changes_nothing(&self, class: ClassId) -> bool {
+        self.classes.get(class as usize).is_some_and(|class| class.changes_nothing)
+    }
+
+    /// Whether no order can go on from `state`.
+    pub(super) fn dead_end<M: Model>(&mut self, space: &Space<'_, M>, state: StateId) -> bool {
+        self.see(space, state);
+        let wanted = self.demand.present.iter().zip(&self.supply.present);
+        wanted
+            .zip(self.reach(state))
+            .any(|((demand, supply), reach)| demand & !supply & !reach != 0)
+    }
+
+    /// What the model says of a step without being asked again: whether and where it leads.
+    pub(super) fn step(&self, from: StateId, class: ClassId) -> Option<Option<StateId>> {
+        let class = self.classes.get(class as usize)?;
+        let is = |target: Target| self.targets[target as usize] == from;
+        if class.needs.is_some_and(|target| !is(target)) || class.avoids.is_some_and(is) {
+            return Some(None);
+        }
+        if class.changes_nothing { Some(Some(from)) } else { class.sets.map(Some) }
+    }
+
+    /// What a crashed operation that leads from one state to the other could be good for.
+    pub(super) fn used_for<M: Model>(
+        &mut self,
+        space: &Space<'_, M>,
+        (from, to): (StateId, StateId),
+        class: ClassId,
+    ) -> Use {
+        self.see(space, from);
+        self.see(space, to);
+        let Some(class) = self.classes.get(class as usize) else { return Use::Own };
+        if bits::intersect(self.reach(to), &self.wish.present) {
+            return Use::Own;
+        }
+        let avoid = &self.avoid.present;
+        match (bits::intersect(self.reach(from), avoid), bits::intersect(self.reach(to), avoid)) {
+            (false, _) => Use::None,
+            (true, false) if class.anytime() && class.sets.is_some() => Use::Escape,
+            (true, _) => Use::Own,
+        }
+    }
+
+    /// Whether nothing that is left could tell this state from another that is forgotten.
+    pub(super) fn forgotten<M: Model>(&mut self, space: &Space<'_, M>, state: StateId) -> bool {
+        self.see(space, state);
+        let reach = self.reach(state);
+        !self.classes.is_empty()
+            && !bits::intersect(reach, &self.wish.present)
+            && !bits::intersect(reach, &self.avoid.present)
+    }
+
+    /// Whether an operation takes one forgotten state to another while nothing is to be avoided.
+    pub(super) fn unseen<M: Model>(
+        &mut self,
+        space: &Space<'_, M>,
+        state: StateId,
+        class: ClassId,
+    ) -> bool {
+        let Some(class) = self.classes.get(class as usize) else { return false };
+        let Some(to) = class.sets.filter(|_| class.anytime()) else { return false };
+        self.avoid.is_empty() && self.forgotten(space, state) && self.forgotten(space, to)
+    }
+
+    /// About how many bytes it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.reach.len() * (self.targets.len().div_ceil(64) * 8 + 16)
+    }
+
+    /// Computes once which targets a state leads to.
+    fn see<M: Model>(&mut self, space: &Space<'_, M>, state: StateId) {
+        let index = state as usize;
+        if self.reach.len() <= index {
+            self.reach.resize_with(index + 1, || None);
+        }
+        if self.reach[index].is_none() {
+            let mut row = vec![0; self.targets.len().div_ceil(64)];
+            for (i, &target) in self.targets.iter().enumerate() {
+                if space.model().leads_to(space.state(state), space.state(target)) {
+                    bits::set(&mut row, i);
+                }
+            }
+            self.reach[index] = Some(row.into());
+        }
+    }
+
+    fn reach(&self, state: StateId) -> &[u64] {
+        self.reach.get(state as usize).and_then(Option::as_deref).unwrap_or_default()
+    }
+}
+
+/// What is known of each class, if all of it is; fills in the targets.
+fn classes<M: Model>(space: &mut Space<'_, M>, targets: &mut Vec<StateId>) -> Option<Vec<Class>> {
+    let mut numbers: HashMap<StateId, Target> = HashMap::new();
+    let mut classes = Vec::with_capacity(space.classes());
+    for class in 0..space.classes() {
+        let shape = space.model().shape(space.op(class as ClassId))?;
+        let mut target = |state: M::State| {
+            let state = space.intern(state);
+            *numbers.entry(state).or_insert_with(|| {
+                targets.push(state);
+                targets.len() as Target - 1
+            })
+        };
+        let (needs, avoids) = match shape.needs {
+            Need::Anything => (None, None),
+            Need::Exactly(state) => (Some(target(state)), None),
+            Need::AllBut(state) => (None, Some(target(state))),
+        };
+        let changes_nothing = shape.effect == Effect::None;
+        let sets = match shape.effect {
+            Effect::Sets(state) => Some(space.intern(state)),
+            Effect::None | Effect::Changes => None,
+        };
+        let supplies = Vec::new();
+        classes.push(Class { needs, avoids, changes_nothing, sets, supplies });
+    }
+    Some(classes)
+}

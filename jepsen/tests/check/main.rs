@@ -1,0 +1,151 @@
+//! `rollout-jepsen check` as a person or a script meets it: files in, verdicts and a status out.
+
+mod histories;
+
+use histories::{EDN, JEPSEN_LOG, JSONL, Known, UNREADABLE};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+fn check(arguments: &[&str]) -> Output {
+    let binary = env!("CARGO_BIN_EXE_rollout-jepsen");
+    Command::new(binary).arg("check").args(arguments).output().expect("the binary runs")
+}
+
+fn file(dir: &TempDir, name: &str, content: &str) -> String {
+    let path: PathBuf = dir.path().join(name);
+    std::fs::write(&path, content).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn judges(format: &str, known: &[Known]) {
+    let dir = TempDir::new().unwrap();
+    for (index, Known { why, model, history, verdict }) in known.iter().enumerate() {
+        let path = file(&dir, &format!("{index}.txt"), history);
+        let output = check(&["--model", model, "--format", format, &path]);
+        assert_eq!(stdout(&output), format!("{path} {verdict}\n"), "{why}: {}", stderr(&output));
+        let status = i32::from(*verdict == "violation");
+        assert_eq!(output.status.code(), Some(status), "{why}");
+    }
+}
+
+#[test]
+fn jepsen_logs_are_judged_as_known() {
+    judges("jepsen-log", JEPSEN_LOG);
+}
+
+#[test]
+fn edn_histories_are_judged_as_known() {
+    judges("edn", EDN);
+}
+
+#[test]
+fn recorded_histories_are_judged_as_known() {
+    judges("jsonl", JSONL);
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_with_its_line_and_no_verdict() {
+    let dir = TempDir::new().unwrap();
+    for (format, model, history, why) in UNREADABLE {
+        let path = file(&dir, "h", history);
+        let output = check(&["--model", model, "--format", format, &path]);
+        let said = stderr(&output);
+        assert!(said.contains(why) && said.starts_with(&path), "{history}: {said}");
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(65), ""), "{history}");
+    }
+    let output = check(&["--model", "kv", "--format", "edn", "/nonexistent/history"]);
+    assert_eq!(output.status.code(), Some(66));
+    for wrong in [
+        &["--model", "kv", "--format", "edn"][..],
+        &["--model", "set", "--format", "edn", "h"],
+        &["--model", "kv", "--format", "edn", "--budget", "1", "h"],
+    ] {
+        assert_eq!(check(wrong).status.code(), Some(64), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_violation_outweighs_an_unreadable_file_and_that_an_unknown_verdict() {
+    let dir = TempDir::new().unwrap();
+    let [good, violation] = ["linearizable", "violation"].map(|verdict| {
+        let known = JEPSEN_LOG.iter().find(|k| k.verdict == verdict).unwrap();
+        file(&dir, verdict, known.history)
+    });
+    let broken = file(&dir, "broken", "");
+    let status = |more: &[&str], files: &[&String]| {
+        let mut arguments = vec!["--model", "cas-register", "--format", "jepsen-log"];
+        arguments.extend_from_slice(more);
+        arguments.extend(files.iter().map(|f| f.as_str()));
+        let output = check(&arguments);
+        (output.status.code().unwrap(), stdout(&output).lines().count())
+    };
+    assert_eq!(status(&[], &[&good, &good]), (0, 2));
+    assert_eq!(status(&[], &[&good, &broken, &violation]), (1, 2));
+    assert_eq!(status(&["--budget-configs", "0"], &[&broken, &good]), (65, 1));
+    assert_eq!(status(&["--budget-configs", "0"], &[&good]), (2, 1));
+    assert_eq!(status(&["--time-limit-ms", "0"], &[&good]), (2, 1));
+}
+
+#[test]
+fn a_budget_that_ends_is_unknown_and_says_which() {
+    let dir = TempDir::new().unwrap();
+    let path = file(&dir, "h", JEPSEN_LOG[0].history);
+    for (flag, limit) in [("--budget-configs", "configurations"), ("--time-limit-ms", "time")] {
+        let output =
+            check(&["--model=cas-register", "--format=jepsen-log", "-ojson", flag, "0", &path]);
+        let line: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert_eq!(line["verdict"], "unknown", "{line}");
+        assert_eq!(line["limit"], limit, "{line}");
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
+#[test]
+fn an_explanation_names_the_first_answer_that_no_order_explains() {
+    let dir = TempDir::new().unwrap();
+    let history = r#"{:process 0, :type :invoke, :f :append, :key "a", :value "x"}
+{:process 0, :type :ok, :f :append, :key "a", :value "x"}
+{:process 1, :type :invoke, :f :get, :key "b", :value nil}
+{:process 1, :type :ok, :f :get, :key "b", :value ""}
+{:process 2, :type :invoke, :f :append, :key "a", :value "y"}
+{:process 1, :type :invoke, :f :get, :key "a", :value nil}
+{:process 1, :type :ok, :f :get, :key "a", :value "xy"}
+{:process 1, :type :invoke, :f :get, :key "a", :value nil}
+{:process 1, :type :ok, :f :get, :key "a", :value "x"}
+{:process 1, :type :invoke, :f :get, :key "a", :value nil}
+{:process 1, :type :ok, :f :get, :key "a", :value "xy"}
+"#;
+    let path = file(&dir, "h", history);
+    let arguments = ["--model", "kv", "--format", "edn", "--explain", &path];
+    let output = check(&arguments);
+    let expected = r#" violation
+  key "a":
+  no order explains the first 3 of its 4 answers; without the last of them there is one
+  the answer that none explains:
+    line 8-9: process 1 get -> "x"
+  an order of what was answered before:
+    line 1-2: process 0 append "x"
+    line 5-…: process 2 append "y" -> ?
+    line 6-7: process 1 get -> "xy"
+    which leaves "xy"
+  in flight or never answered at that time:
+    line 5-…: process 2 append "y" -> ?
+"#;
+    assert_eq!(stdout(&output), format!("{path}{expected}"));
+    let output = check(&[&arguments[..], &["-o", "json"]].concat());
+    let line: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(line["violated_key"], "a");
+    assert_eq!(line["witness"]["refused"]["called"], 8);
+    assert_eq!(line["operations"], 6);
+    assert_eq!(line["unanswered"], 1);
+}
