@@ -1,6 +1,8 @@
 //! The search for an order of operations that explains every answer: is a history linearizable?
 //!
-//! Wing and Gong's search with the memory that Lowe added, depth first, on a stack of its own. A
+//! Wing and Gong's search with the memory that Lowe added: depth first on a stack of its own, which
+//! is quick where there is an order; after a while breadth first, which is quicker where there is
+//! none. A
 //! *configuration* is the set of operations put in order so far and the state that they lead to.
 //! Operations without an answer (*crashed*) may be put anywhere after their call, or nowhere.
 //!
@@ -16,12 +18,14 @@
 //! [`Stop::Found`] only with an order in hand. Anything else is no verdict.
 
 mod bits;
+mod levels;
 mod moves;
 mod outlook;
 mod seen;
 mod space;
 
 use crate::models::Model;
+use levels::Levels;
 use outlook::Outlook;
 use seen::Seen;
 use space::{ClassId, Space, StateId};
@@ -31,6 +35,9 @@ use std::time::Instant;
 const MAX_BYTES: usize = 1 << 30;
 /// How many steps pass between two looks at the clock.
 const STEPS_PER_LOOK: u32 = 256;
+/// How many configurations are visited depth first: so many, and so many for each operation.
+const DEPTH_FIRST: u64 = 100_000;
+const DEPTH_FIRST_EACH: u64 = 10;
 /// Marks a crashed operation in [`Search::choices`] and [`Search::trail`].
 const CRASHED: u32 = 1 << 31;
 
@@ -110,6 +117,9 @@ pub struct Search<'a, M: Model> {
     key: Vec<u64>,
     configurations: u64,
     started: bool,
+    /// How many configurations are visited depth first before it goes breadth first.
+    depth_first: u64,
+    levels: Option<Levels>,
 }
 
 impl<'a, M: Model> Search<'a, M> {
@@ -149,7 +159,15 @@ impl<'a, M: Model> Search<'a, M> {
             key: Vec::new(),
             configurations: 0,
             started: false,
+            depth_first: DEPTH_FIRST + DEPTH_FIRST_EACH * intervals.len() as u64,
+            levels: None,
         }
+    }
+
+    /// Goes breadth first after so many configurations. The verdict does not depend on it.
+    pub fn depth_first(mut self, configurations: u64) -> Self {
+        self.depth_first = configurations;
+        self
     }
 
     /// How many configurations were visited so far.
@@ -173,20 +191,11 @@ impl<'a, M: Model> Search<'a, M> {
     /// Goes on until a verdict, until `configurations` were visited in all, or until `deadline`.
     pub fn run(&mut self, configurations: u64, deadline: Option<Instant>) -> Stop {
         let mut steps = 0_u32;
-        if !self.started {
-            self.started = true;
-            if self.arrive(0) {
-                return Stop::Found;
-            }
-        }
         loop {
-            if self.left == 0 {
+            if self.started && self.left == 0 {
                 return Stop::Found;
             }
-            if self.frames.is_empty() {
-                return Stop::Exhausted;
-            }
-            if self.configurations >= configurations {
+            if self.configurations >= configurations && self.started {
                 return Stop::Paused;
             }
             if steps.is_multiple_of(STEPS_PER_LOOK) {
@@ -198,25 +207,43 @@ impl<'a, M: Model> Search<'a, M> {
                 }
             }
             steps = steps.wrapping_add(1);
-            let Some(frame) = self.frames.last_mut() else { return Stop::Exhausted };
-            let Some(&choice) = self.choices.get(frame.next) else {
-                let (trail, choices) = (frame.trail, frame.choices);
-                self.choices.truncate(choices);
-                self.frames.pop();
-                self.undo(trail);
-                continue;
-            };
-            frame.next += 1;
-            let trail = self.trail.len();
-            self.take(choice);
-            if self.arrive(trail) {
-                return Stop::Found;
+            if let Some(stop) = self.advance() {
+                return stop;
             }
         }
     }
 
+    /// Visits one more configuration, or goes back from one.
+    fn advance(&mut self) -> Option<Stop> {
+        if self.levels.is_some() {
+            return self.expand_next();
+        }
+        if self.configurations >= self.depth_first {
+            self.started = true;
+            self.start_levels();
+            return None;
+        }
+        if !self.started {
+            self.started = true;
+            return self.arrive(0).then_some(Stop::Found);
+        }
+        let Some(frame) = self.frames.last_mut() else { return Some(Stop::Exhausted) };
+        let Some(&choice) = self.choices.get(frame.next) else {
+            let (trail, choices) = (frame.trail, frame.choices);
+            self.choices.truncate(choices);
+            self.frames.pop();
+            self.undo(trail);
+            return None;
+        };
+        frame.next += 1;
+        let trail = self.trail.len();
+        self.take(choice);
+        self.arrive(trail).then_some(Stop::Found)
+    }
+
     fn bytes(&self) -> usize {
-        self.seen.bytes() + self.space.bytes() + self.outlook.bytes()
+        let levels = self.levels.as_ref().map_or(0, Levels::bytes);
+        self.seen.bytes() + self.space.bytes() + self.outlook.bytes() + levels
     }
 
     /// Looks at a configuration just reached: whether it ends the search, is left, or is explored

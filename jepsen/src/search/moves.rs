@@ -32,7 +32,7 @@ impl<M: Model> Search<'_, M> {
 
     /// Finds the required operations that may be next: those called no later than the earliest
     /// answer among those that are not in order yet.
-    fn scan(&mut self) -> (u64, usize) {
+    pub(super) fn scan(&mut self) -> (u64, usize) {
         self.available.clear();
         let mut horizon = u64::MAX;
         for operation in bits::zeros_from(&self.done, self.low, self.required.len()) {

@@ -72,6 +72,11 @@ impl Seen {
         true
     }
 
+    pub(super) fn clear(&mut self) {
+        self.visited.clear();
+        self.bytes = 0;
+    }
+
     /// About how many bytes it holds.
     pub(super) fn bytes(&self) -> usize {
         self.bytes

@@ -8,7 +8,7 @@ use random::{Object, Plan, history};
 use rollout_jepsen::formats::Event;
 use rollout_jepsen::judge::{Budget, Judgement, Verdict, judge};
 use rollout_jepsen::models::{CasRegister, Kv, Model};
-use rollout_jepsen::operations::{Operation, pair};
+use rollout_jepsen::operations::{Operation, Outcome, pair};
 use rollout_jepsen::search::{Interval, Search, Stop};
 use rollout_jepsen::value::Value;
 use std::time::Duration;
@@ -85,6 +85,18 @@ fn the_search_agrees_with_every_order_tried_out_on_100_000_small_histories() {
             false => Verdict::Violation,
         };
         violations += u64::from(expected == Verdict::Violation);
+        if plan.keys == 1 {
+            let depth_first = seed % 4;
+            let stop = match plan.object {
+                Object::Register => searched(&CasRegister, &operations, depth_first),
+                Object::Kv => searched(&Kv, &operations, depth_first),
+            };
+            let expected = match expected {
+                Verdict::Linearizable => Stop::Found,
+                _ => Stop::Exhausted,
+            };
+            assert_eq!(stop, expected, "seed {seed}, breadth first: {events:#?}");
+        }
         for plain in [false, true] {
             let found = verdict(plan.object, &operations, plain).verdict;
             assert_eq!(found, expected, "seed {seed}, plain {plain}: {events:#?}");
@@ -126,18 +138,35 @@ fn an_order_that_was_found_respects_time_and_explains_every_answer() {
     }
 }
 
-fn explains<M: Model>(model: &M, operations: &[Operation]) {
+fn searched<M: Model>(model: &M, operations: &[Operation], depth_first: u64) -> Stop {
+    let intervals = intervals(model, operations);
+    Search::new(model, &intervals).depth_first(depth_first).run(u64::MAX, None)
+}
+
+/// The operations of one key as the search is given them.
+fn intervals<M: Model>(model: &M, operations: &[Operation]) -> Vec<Interval<M::Op>> {
     let mut intervals = Vec::new();
     for operation in operations {
         let answer = match &operation.outcome {
-            rollout_jepsen::operations::Outcome::Answered { value, .. } => Some(value),
-            rollout_jepsen::operations::Outcome::Unknown => None,
+            Outcome::Answered { value, .. } => Some(value),
+            Outcome::Unknown => None,
         };
         let op = model.read(&operation.f, &operation.input, answer).unwrap();
         let (call, ret) = (operation.called_at, operation.answered_at());
         intervals.extend(op.map(|op| Interval { op, call, ret }));
     }
-    let mut search = Search::new(model, &intervals);
+    intervals
+}
+
+fn explains<M: Model>(model: &M, operations: &[Operation]) {
+    let intervals = intervals(model, operations);
+    for depth_first in [u64::MAX, 10, 0] {
+        explains_each(model, &intervals, depth_first);
+    }
+}
+
+fn explains_each<M: Model>(model: &M, intervals: &[Interval<M::Op>], depth_first: u64) {
+    let mut search = Search::new(model, intervals).depth_first(depth_first);
     assert_eq!(search.run(u64::MAX, None), Stop::Found);
     let order: Vec<usize> = search.order().collect();
     let mut state = model.initial();
