@@ -130,7 +130,8 @@ async fn apply(
     Ok(if waits { None } else { Some(done) })
 }
 
-/// The operations of an exchange's results, and what each spoke of.
+/// The operations of an exchange's results, and what each spoke of: what was finished first, so that
+/// a row that was done before its engine died is done.
 fn results_in(
     slot: SlotRef,
     m: &v1::Exchange,
@@ -157,6 +158,15 @@ fn results_in(
         let (code, message) = (f.code.clone(), f.message.clone());
         let evidence = convert::evidence_in(f.evidence.as_ref())?;
         ops.push(OpKind::Fail { slot, held, class, code, message, evidence }.into());
+    }
+    for death in &m.deaths {
+        let started: Vec<_> =
+            death.started.iter().map(convert::held_in).collect::<Checked<_>>()?;
+        let class = convert::class_in(death.class)?;
+        sets.push(started.clone());
+        let (code, message) = (death.code.clone(), death.message.clone());
+        let evidence = convert::evidence_in(death.evidence.as_ref())?;
+        ops.push(OpKind::EngineDied { slot, started, class, code, message, evidence }.into());
     }
     if !m.nacks.is_empty() {
         let held: Vec<_> = m.nacks.iter().map(convert::held_in).collect::<Checked<_>>()?;

@@ -192,11 +192,15 @@ impl Ledger {
             OpKind::SetNamespace { name, running_rows_max } => {
                 self.set_namespace(name, running_rows_max)
             }
+            OpKind::EngineDied { slot, started, class, code, message, evidence } => {
+                self.engine_died(ctx, slot, &started, Failure { class, code, message, evidence })
+            }
+            OpKind::Cordon { session, slot, cordoned, reason } => {
+                self.cordon(ctx, session, slot, cordoned, reason)
+            }
+            OpKind::RetryRows { run, rows } => self.retry_rows(ctx, run, rows),
             OpKind::Steal { .. }
             | OpKind::Duplicate { .. }
-            | OpKind::EngineDied { .. }
-            | OpKind::Cordon { .. }
-            | OpKind::RetryRows { .. }
             | OpKind::Carry { .. }
             | OpKind::Seal { .. }
             | OpKind::DeleteRun { .. }

@@ -1,16 +1,19 @@
 //! Claims: pending rows become a slot's, under a new attempt.
 //!
 //! *Invariant:* a row that is granted was pending, and from then on nobody else's. A repeated
-//! pull gets the grants that the first one made. Only the process that registered last pulls.
+//! pull gets the grants that the first one made. Only the process that registered last pulls. A
+//! trial is granted alone, and the slot that has it, or empties itself for it, gets nothing else.
 
 use crate::apply::Context;
 use crate::command::HeldRows;
 use crate::event::EventKind;
 use crate::grant::Grant;
-use crate::id::{RunNo, SessionId, SlotRef};
+use crate::id::{Attempt, RunNo, SessionId, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{GrantedRows, Rejection, Reply};
+use crate::rows::Rows;
+use crate::trial::TrialNo;
 use crate::worker::{Slot, WorkerState};
 
 impl Ledger {
@@ -29,10 +32,8 @@ impl Ledger {
             };
         }
         let room = limits::SLOT_ROWS_MAX.saturating_sub(held.rows_held as u32);
-        let mut granted = Vec::new();
-        for (run, count) in self.share(slot, rows_max.min(room).min(limits::CLAIM_ROWS_MAX)) {
-            granted.extend(self.grant(ctx, slot, run, count));
-        }
+        let want = rows_max.min(room).min(limits::CLAIM_ROWS_MAX);
+        let granted = self.serve(ctx, slot, want);
         if !granted.is_empty() {
             // An empty answer is not remembered: the pull waits at the leader and comes again.
             let held = self.pull_slot(slot)?;
@@ -41,6 +42,62 @@ impl Ledger {
             self.dirty.workers.insert(slot.session);
         }
         Ok(Reply::Granted(granted))
+    }
+
+    /// Up to `want` rows for a slot, of which it knows nothing yet.
+    fn serve(&mut self, ctx: &mut Context, slot: SlotRef, want: u32) -> Vec<GrantedRows> {
+        let Some(worker) = self.workers.get(&slot.session) else { return Vec::new() };
+        let at = slot.slot.0 as usize;
+        if want == 0 || !self.takes_work(worker, at) {
+            return Vec::new(); // A cordoned slot's pull waits, as one that finds nothing does.
+        }
+        let empty = worker.slots.get(at).is_some_and(|s| s.rows_held == 0);
+        if let Some((run, trial)) = self.own_trial(slot) {
+            return match empty {
+                true => self.grant_trial(ctx, slot, (run, trial), want).into_iter().collect(),
+                false => Vec::new(),
+            };
+        }
+        let share = self.share(slot, want, empty);
+        let mut granted = Vec::new();
+        for (run, count) in share.rows {
+            granted.extend(self.grant(ctx, slot, run, count));
+        }
+        match share.trial {
+            Some(trial) if granted.is_empty() && empty => {
+                granted.extend(self.grant_trial(ctx, slot, trial, want));
+            }
+            Some(trial) => self.empty_for(slot, trial),
+            None => {}
+        }
+        granted
+    }
+
+    /// The slot gets nothing more until it holds nothing, and then this trial.
+    fn empty_for(&mut self, slot: SlotRef, (no, trial): (RunNo, TrialNo)) {
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        if let Some(trial) = run.flight.trials.get_mut(&trial) {
+            trial.emptying = Some(slot);
+            self.dirty.runs.insert(no);
+        }
+    }
+
+    /// Grants a trial whole, or as much of it as was asked for.
+    fn grant_trial(
+        &mut self,
+        ctx: &mut Context,
+        slot: SlotRef,
+        (no, trial): (RunNo, TrialNo),
+        want: u32,
+    ) -> Option<GrantedRows> {
+        let run = self.runs.get(&no)?;
+        let room = run.room().min(self.namespace_room(&run.head.namespace)).min(want.into());
+        if room == 0 {
+            return None;
+        }
+        let attempt = ctx.attempt()?;
+        let rows = self.runs.get_mut(&no)?.take_trial(trial, room as u32);
+        self.hand_out(ctx, slot, (no, attempt), rows, Some(trial))
     }
 
     /// Refuses a pull of a process that was replaced: its answer would reach nobody, and its rows
@@ -72,10 +129,22 @@ impl Ledger {
         count: u32,
     ) -> Option<GrantedRows> {
         let attempt = ctx.attempt()?;
+        let rows = self.runs.get_mut(&no)?.take_pending(count);
+        self.hand_out(ctx, slot, (no, attempt), rows, None)
+    }
+
+    /// Makes rows that were just taken out of the pending ones a slot's.
+    fn hand_out(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        (no, attempt): (RunNo, Attempt),
+        rows: Rows,
+        trial: Option<TrialNo>,
+    ) -> Option<GrantedRows> {
         let run = self.runs.get_mut(&no)?;
-        let rows = run.take_pending(count);
         let len = rows.len();
-        let grant = Grant { slot, rows: rows.clone(), granted_at: self.meta.clock };
+        let grant = Grant { slot, rows: rows.clone(), granted_at: self.meta.clock, trial };
         run.flight.grants.insert(attempt, grant);
         run.head.counts.running += len;
         if let Some(namespace) = self.namespaces.get_mut(&run.head.namespace) {
@@ -88,10 +157,12 @@ impl Ledger {
         if let Ok(held) = self.pull_slot(slot) {
             held.held.insert((no, attempt));
             held.rows_held += len;
+            held.trial = trial.map(|_| (no, attempt));
         }
         self.dirty.runs.insert(no);
-        let held = HeldRows { run: no, attempt, rows };
-        self.emit(ctx, EventKind::Granted { slot, held: held.clone(), how: "claim" });
-        Some(GrantedRows { held, segments, alone: false })
+        let (held, alone) = (HeldRows { run: no, attempt, rows }, trial.is_some());
+        let how = if alone { "trial" } else { "claim" };
+        self.emit(ctx, EventKind::Granted { slot, held: held.clone(), how });
+        Some(GrantedRows { held, segments, alone })
     }
 }

@@ -70,6 +70,7 @@ impl Ledger {
                 }
             }
             run.head.counts.waiting -= rows.len();
+            run.end_trial_waits(now, &mut rows);
             run.flight.returned.unite(&rows);
             self.dirty.runs.insert(no);
             self.refresh_active(no);

@@ -86,6 +86,7 @@ impl Ledger {
         );
         if let Some(held) = self.slot_mut(slot) {
             held.rows_done += accepted.len();
+            held.deaths_in_row = 0;
         }
         let held = HeldRows { run: no, attempt: set.attempt, rows: accepted };
         self.emit(ctx, EventKind::Completed { slot, held });

@@ -7,6 +7,7 @@
 use crate::apply::Context;
 use crate::command::{Evidence, FailureClass, HeldRows};
 use crate::event::EventKind;
+use crate::grant::Grant;
 use crate::id::{Attempt, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -14,7 +15,7 @@ use crate::reply::{RefusedRows, Rejection, Reply};
 use crate::rows::Rows;
 use crate::run::RunState;
 use crate::segment::Outcome;
-use crate::trouble::{FailedTry, Verdict};
+use crate::trouble::{FailedTry, Ruling, Verdict};
 use crate::worker::Slot;
 
 /// What a worker says of a failed attempt.
@@ -33,10 +34,7 @@ impl Ledger {
         held: &HeldRows,
         mut failure: Failure,
     ) -> Result<Reply, Rejection> {
-        if failure.code.len() > limits::NAME_BYTES_MAX {
-            return Err(Rejection::Invalid("the failure's code is too long".into()));
-        }
-        truncate(&mut failure.message, limits::MESSAGE_BYTES_MAX);
+        check_failure(&mut failure)?;
         let (taken, mut refused) = (self.taken_of(slot, held), Vec::new());
         let Some(taken) = taken else {
             let why = Rejection::AttemptStale;
@@ -51,21 +49,14 @@ impl Ledger {
         if taken.is_empty() {
             return Ok(Reply::Taken { refused }); // Who holds nothing pauses nothing.
         }
+        let live = self.runs.get(&held.run).and_then(|r| r.flight.grants.get(&held.attempt));
+        let trial = live.and_then(|grant| grant.trial);
         self.release(held.run, held.attempt, &taken);
-        let worker = self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default();
+        let failed = self.failed_try(ctx, slot, held.attempt, &failure);
         let failed_before = self.runs.get(&held.run).map_or(0, |r| r.head.counts.failed);
         let (mut again, mut for_good) = (Rows::default(), Rows::default());
         for row in taken.iter() {
-            let failed = FailedTry {
-                attempt: held.attempt,
-                worker: worker.clone(),
-                class: failure.class,
-                code: failure.code.clone(),
-                message: failure.message.clone(),
-                evidence: failure.evidence.clone(),
-                wall_ms: ctx.wall_ms,
-            };
-            match self.fail_row(held.run, row, failed) {
+            match self.fail_row(held.run, row, failed.clone()) {
                 Some(Verdict::Again) => again.push(row, 1),
                 Some(Verdict::Failed) => for_good.push(row, 1),
                 Some(Verdict::Wait(_)) | None => {}
@@ -74,14 +65,34 @@ impl Ledger {
         let failed = HeldRows { run: held.run, attempt: held.attempt, rows: taken };
         let (class, code) = (failure.class, failure.code.clone());
         self.emit(ctx, EventKind::Failed { slot, held: failed, class, code, for_good });
-        if let Some(run) = self.runs.get_mut(&held.run) {
+        if let Some(run) = self.runs.get_mut(&held.run).filter(|_| !again.is_empty()) {
             run.head.counts.returned += again.len();
-            run.flight.returned.unite(&again);
+            run.put_back(trial, &again);
         }
         self.stop_if_hopeless(ctx, held.run, &failure, failed_before);
         self.refresh_active(held.run);
         self.finish_if_done(ctx, held.run);
         Ok(Reply::Taken { refused })
+    }
+
+    /// What will be remembered of a failed attempt.
+    pub(crate) fn failed_try(
+        &self,
+        ctx: &Context,
+        slot: SlotRef,
+        attempt: Attempt,
+        failure: &Failure,
+    ) -> FailedTry {
+        FailedTry {
+            attempt,
+            worker: self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default(),
+            class: failure.class,
+            code: failure.code.clone(),
+            message: failure.message.clone(),
+            evidence: failure.evidence.clone(),
+            wall_ms: ctx.wall_ms,
+            ruling: Ruling::Excused,
+        }
     }
 
     fn fail_row(&mut self, no: RunNo, row: u64, failed: FailedTry) -> Option<Verdict> {
@@ -98,24 +109,28 @@ impl Ledger {
                 run.head.counts.waiting += 1;
                 self.waiting.insert((until, no, row));
             }
-            Verdict::Failed => {
-                run.head.counts.failed += 1;
-                let dirty = &mut self.dirty.segments;
-                run.decide(
-                    &Rows::range(row, 1),
-                    |_| Outcome::FAILED,
-                    |segment| {
-                        dirty.insert((no, segment));
-                    },
-                );
-            }
+            Verdict::Failed => self.fail_for_good(no, row),
         }
         Some(verdict)
     }
 
+    /// A row that is in nothing else has failed for good; its trouble says why.
+    pub(crate) fn fail_for_good(&mut self, no: RunNo, row: u64) {
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        run.head.counts.failed += 1;
+        let dirty = &mut self.dirty.segments;
+        run.decide(
+            &Rows::range(row, 1),
+            |_| Outcome::FAILED,
+            |segment| {
+                dirty.insert((no, segment));
+            },
+        );
+    }
+
     /// Pauses a run that cannot go on: the store refuses it, or too many of its rows fail. One
     /// that was resumed in spite of its failures goes on until the next of them.
-    fn stop_if_hopeless(
+    pub(crate) fn stop_if_hopeless(
         &mut self,
         ctx: &Context,
         no: RunNo,
@@ -158,15 +173,17 @@ impl Ledger {
         Reply::Taken { refused }
     }
 
-    /// Ends an attempt's hold on some of its rows for good: they are pending, and it may not
-    /// decide them any more.
+    /// Ends an attempt's hold on some of its rows for good: they are pending, a trial's as a trial,
+    /// and it may not decide them any more.
     pub(crate) fn give_back(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
         if rows.is_empty() {
             return;
         }
+        let live = self.runs.get(&no).and_then(|r| r.flight.grants.get(&attempt));
+        let trial = live.and_then(|grant| grant.trial);
         self.release(no, attempt, rows);
         if let Some(run) = self.runs.get_mut(&no) {
-            run.flight.returned.unite(rows);
+            run.put_back(trial, rows);
             run.head.counts.returned += rows.len();
         }
         self.refresh_active(no);
@@ -185,14 +202,11 @@ impl Ledger {
     pub(crate) fn lapse_rows(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
         let Some(run) = self.runs.get(&no) else { return };
         let Some(grant) = run.flight.grants.get(&attempt) else { return };
-        let (slot, granted_at) = (grant.slot, grant.granted_at);
+        let empty = Grant { rows: Rows::default(), ..grant.clone() };
         let (rows, _) = rows.partition(&grant.rows);
         self.give_back(no, attempt, &rows);
         if let Some(run) = self.runs.get_mut(&no).filter(|_| !rows.is_empty()) {
-            let lapsed = run.flight.lapsed.entry(attempt);
-            let grant =
-                lapsed.or_insert(crate::grant::Grant { slot, rows: Rows::default(), granted_at });
-            grant.rows.unite(&rows);
+            run.flight.lapsed.entry(attempt).or_insert(empty).rows.unite(&rows);
         }
     }
 
@@ -216,12 +230,13 @@ impl Ledger {
             held.rows_held -= len;
             if ended {
                 held.held.remove(&(no, attempt));
+                held.trial = held.trial.filter(|t| *t != (no, attempt));
             }
         }
     }
 
     /// What a live grant of this session has under this attempt.
-    fn taken_of(&self, slot: SlotRef, held: &HeldRows) -> Option<Rows> {
+    pub(crate) fn taken_of(&self, slot: SlotRef, held: &HeldRows) -> Option<Rows> {
         let grant = self.runs.get(&held.run)?.flight.grants.get(&held.attempt)?;
         (grant.slot.session == slot.session).then(|| grant.rows.clone())
     }
@@ -231,6 +246,16 @@ impl Ledger {
         self.dirty.workers.insert(slot.session);
         worker.slots.get_mut(slot.slot.0 as usize)
     }
+}
+
+/// Bounds what a worker says of a failure.
+pub(crate) fn check_failure(failure: &mut Failure) -> Result<(), Rejection> {
+    if failure.code.len() > limits::NAME_BYTES_MAX {
+        return Err(Rejection::Invalid("the failure's code is too long".into()));
+    }
+    truncate(&mut failure.message, limits::MESSAGE_BYTES_MAX);
+    truncate(&mut failure.evidence.exception, limits::NAME_BYTES_MAX);
+    Ok(())
 }
 
 /// Cuts a text to at most `max` bytes without cutting a character.

@@ -6,6 +6,7 @@
 
 use crate::id::{LedgerMs, SlotRef};
 use crate::rows::Rows;
+use crate::trial::TrialNo;
 use serde::{Deserialize, Serialize};
 
 /// The rows of one attempt.
@@ -17,4 +18,6 @@ pub(crate) struct Grant {
     pub(crate) rows: Rows,
     /// When they were granted.
     pub(crate) granted_at: LedgerMs,
+    /// The trial that they are, or are a part of.
+    pub(crate) trial: Option<TrialNo>,
 }

@@ -2,6 +2,7 @@
 //!
 //! The first breach is named in words, so that a failing test says which promise broke.
 
+use crate::id::{Attempt, RunNo};
 use crate::ledger::Ledger;
 use crate::rows::Rows;
 use crate::run::{Run, RunState};
@@ -58,6 +59,14 @@ impl Ledger {
                 ensure!(held.insert((no, attempt), at).is_none(), "{no}/{attempt} held twice");
             }
             ensure!(rows == slot.rows_held, "{at:?} holds {rows} rows, says {}", slot.rows_held);
+            let trial = |held: &&(RunNo, Attempt)| {
+                let grant = self.runs.get(&held.0).and_then(|r| r.flight.grants.get(&held.1));
+                grant.is_some_and(|g| g.trial.is_some())
+            };
+            let trial = slot.held.iter().find(trial).copied();
+            ensure!(slot.trial == trial, "{at:?} is in trial {trial:?}, says {:?}", slot.trial);
+            let alone = trial.is_none() || slot.held.len() == 1;
+            ensure!(alone, "{at:?} holds something beside trial {trial:?}");
         }
         for run in self.runs.values() {
             for attempt in run.flight.grants.keys() {
@@ -88,6 +97,16 @@ fn check_run(run: &Run) -> Result<(), String> {
     };
     ensure!(claim(&flight.returned), "returned rows overlap");
     let mut running = 0;
+    for (no, trial) in &flight.trials {
+        ensure!(!trial.rows.is_empty(), "trial {no} is empty");
+        let wait = |row| run.troubles.get(&row).and_then(|t| t.not_before);
+        let same = trial.rows.iter().all(|row| wait(row) == trial.not_before);
+        ensure!(same, "rows of trial {no} wait otherwise than it does");
+        ensure!(*no <= flight.trials_made, "trial {no} was never made");
+        if trial.not_before.is_none() {
+            ensure!(claim(&trial.rows), "a row of trial {no} is somewhere else");
+        }
+    }
     for (attempt, grant) in &flight.grants {
         ensure!(!grant.rows.is_empty(), "attempt {attempt} is empty");
         ensure!(claim(&grant.rows), "attempt {attempt} holds a row of somebody else");
@@ -108,7 +127,10 @@ fn check_run(run: &Run) -> Result<(), String> {
     ensure!(counted == found, "counts (running, waiting, done, failed) {counted:?} != {found:?}");
     let mut lapsed = Rows::default();
     for (attempt, grant) in &flight.lapsed {
-        let (pending, lost) = grant.rows.partition(&flight.returned);
+        let own = grant.trial.and_then(|no| flight.trials.get(&no));
+        let trial = own.filter(|t| t.not_before.is_none()).map(|t| &t.rows);
+        let pending = if grant.trial.is_some() { trial } else { Some(&flight.returned) };
+        let (pending, lost) = grant.rows.partition(pending.unwrap_or(&Rows::default()));
         ensure!(lost.is_empty(), "lapsed attempt {attempt} has rows that are not pending");
         let before = lapsed.len();
         lapsed.unite(&pending);

@@ -39,6 +39,14 @@ pub const CLIENT_REPLIES_MAX: usize = 1024;
 pub const CLIENT_TTL_MS: u64 = 24 * 60 * 60 * 1000;
 /// Attempts in a row's remembered history.
 pub const HISTORY_MAX: usize = 8;
+/// Times that a row may run out of memory alone, the last one included.
+pub const OUT_OF_MEMORY_STRIKES_MAX: u32 = 3;
+/// Times that an engine may die of a row alone, the last one included: then the row is poison.
+pub const ENGINE_DIED_STRIKES_MAX: u32 = 2;
+/// Deaths of a slot's engine outside trials, with no finished row between, that cordon the slot.
+pub const DEATHS_IN_ROW_MAX: u32 = 3;
+/// Workers of one namespace that operators may have cordoned, those that are gone included.
+pub const CORDONS_MAX: usize = 4096;
 /// Bytes of a failure's message.
 pub const MESSAGE_BYTES_MAX: usize = 512;
 /// The longest step of ledger time in one command: a leader with a wild clock expires nothing.

@@ -3,7 +3,9 @@
 //! *Invariant:* `default` exists from the start, and no namespace is ever removed while it has
 //! runs. `running` is derived from the runs.
 
+use crate::cordon::NameCordon;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The namespace of whoever names none.
 pub(crate) const DEFAULT: &str = "default";
@@ -13,6 +15,8 @@ pub(crate) const DEFAULT: &str = "default";
 pub(crate) struct Namespace {
     /// Rows that its runs together may have at workers; 0 for no cap.
     pub(crate) running_rows_max: u64,
+    /// What operators have cordoned of its workers, by name.
+    pub(crate) cordons: BTreeMap<String, NameCordon>,
     /// Rows that they have there.
     #[serde(skip)]
     pub(crate) running: u64,

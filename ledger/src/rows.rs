@@ -58,6 +58,12 @@ impl Rows {
         self.0.iter().flat_map(|&(start, len)| start..start + u64::from(len))
     }
 
+    /// Every row at or after `from`, ascending.
+    pub fn from(&self, from: u64) -> impl Iterator<Item = u64> + '_ {
+        let at = self.0.partition_point(|r| r.0 + u64::from(r.1) <= from);
+        self.0[at..].iter().flat_map(move |&(s, l)| s.max(from)..s + u64::from(l))
+    }
+
     /// How many rows.
     pub fn len(&self) -> u64 {
         self.0.iter().map(|r| u64::from(r.1)).sum()
@@ -211,6 +217,8 @@ mod tests {
             prop_assert_eq!(first, rows(&a.iter().copied().take(n as usize).collect()));
             prop_assert_eq!(rest, rows(&a.iter().copied().skip(n as usize).collect()));
             prop_assert_eq!(ra.len(), a.len() as u64);
+            let above: Vec<u64> = a.iter().copied().filter(|r| *r >= u64::from(n)).collect();
+            prop_assert_eq!(ra.from(u64::from(n)).collect::<Vec<_>>(), above);
         }
     }
 

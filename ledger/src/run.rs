@@ -1,8 +1,8 @@
 //! A run: its input, what is pending, who holds what, and what became of each row.
 //!
 //! *Invariant:* every row is in exactly one of these: fresh (`next_fresh ..`), returned, in a
-//! live grant, waiting (its trouble says until when), or decided in its segment. Fresh and
-//! returned rows together are the pending ones; returned ones go first.
+//! trial that is ready, in a live grant, waiting (its trouble says until when), or decided in its
+//! segment. The first three are the pending ones; trials go first, then returned rows.
 
 use crate::command::PartDecl;
 use crate::grant::Grant;
@@ -11,9 +11,10 @@ use crate::reply::SegmentRef;
 use crate::rows::Rows;
 use crate::segment::{Outcome, Segment};
 use crate::spec::RunSpec;
+use crate::trial::{Trial, TrialNo};
 use crate::trouble::Trouble;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a run stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +75,9 @@ pub(crate) struct InFlight {
     pub(crate) returned: Rows,
     pub(crate) grants: BTreeMap<Attempt, Grant>,
     pub(crate) lapsed: BTreeMap<Attempt, Grant>,
+    pub(crate) trials: BTreeMap<TrialNo, Trial>,
+    /// Trials made so far.
+    pub(crate) trials_made: TrialNo,
 }
 
 /// One run.
@@ -89,11 +93,18 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn pending(&self) -> u64 {
+        self.pending_beside_trials() + self.ready_trials().map(|t| t.1.rows.len()).sum::<u64>()
+    }
+
+    /// Pending rows that may be granted in any company.
+    pub(crate) fn pending_beside_trials(&self) -> u64 {
         self.head.rows - self.head.next_fresh + self.flight.returned.len()
     }
 
     pub(crate) fn has_pending(&self) -> bool {
-        self.head.next_fresh < self.head.rows || !self.flight.returned.is_empty()
+        self.head.next_fresh < self.head.rows
+            || !self.flight.returned.is_empty()
+            || self.ready_trials().next().is_some()
     }
 
     pub(crate) fn ended(&self) -> bool {
@@ -141,16 +152,20 @@ impl Run {
         refs
     }
 
-    /// Takes up to `count` pending rows, returned ones first.
-    pub(crate) fn take_pending(&mut self, count: u32) -> Rows {
-        let mut rows = self.flight.returned.take_first(count);
+    /// Rows get a new last attempt: a late result under the old one is refused from now on.
+    pub(crate) fn outdate_lapsed(&mut self, rows: &Rows) {
         if !rows.is_empty() && !self.flight.lapsed.is_empty() {
-            // They get a new last attempt: a late result under the old one is refused from now on.
             self.flight.lapsed.retain(|_, grant| {
-                grant.rows.subtract(&rows);
+                grant.rows.subtract(rows);
                 !grant.rows.is_empty()
             });
         }
+    }
+
+    /// Takes up to `count` pending rows that are no trial's, returned ones first.
+    pub(crate) fn take_pending(&mut self, count: u32) -> Rows {
+        let mut rows = self.flight.returned.take_first(count);
+        self.outdate_lapsed(&rows);
         let fresh = u64::from(count - rows.len() as u32).min(self.head.rows - self.head.next_fresh);
         if fresh > 0 {
             rows.push(self.head.next_fresh, fresh as u32);
@@ -164,11 +179,25 @@ impl Run {
         let Some(lapsed) = self.flight.lapsed.get_mut(&attempt) else { return 0 };
         let (late, _) = rows.partition(&lapsed.rows);
         lapsed.rows.subtract(&late);
+        let trial = lapsed.trial;
         if lapsed.rows.is_empty() {
             self.flight.lapsed.remove(&attempt);
         }
-        self.flight.returned.subtract(&late);
+        self.take_back(trial, &late);
         late.len()
+    }
+
+    /// Takes the outcome away from rows that failed, and returns the segments that changed.
+    pub(crate) fn reopen(&mut self, rows: &Rows) -> BTreeSet<SegmentNo> {
+        let mut touched = BTreeSet::new();
+        for row in rows.iter() {
+            let at = self.segment_at(row);
+            if let Some(segment) = self.segments.get_mut(at) {
+                segment.reopen(row);
+                touched.insert(SegmentNo(at as u32));
+            }
+        }
+        touched
     }
 
     /// Sets the outcomes of `rows` one after another and returns the segments that changed.

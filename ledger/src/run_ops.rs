@@ -146,6 +146,7 @@ impl Ledger {
         }
         let Some(run) = self.runs.get_mut(&no) else { return };
         run.flight.lapsed.clear();
+        run.dissolve_trials();
         run.head.state = RunState::Cancelled;
         run.head.reason = reason;
         run.head.finished_wall_ms = ctx.wall_ms;

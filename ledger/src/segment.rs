@@ -1,6 +1,7 @@
 //! A segment of a run's input and what became of each of its rows.
 //!
-//! *Invariant:* an outcome, once set, never changes. `decided` counts the set ones.
+//! *Invariant:* an outcome, once set, never changes, but that a failed row may be tried again.
+//! `decided` counts the set ones.
 //!
 //! This is the dense part of the state: one word a row, allocated when the first row of the
 //! segment is decided. Everything else that is kept per row is for rows in flight or in trouble.
@@ -73,5 +74,14 @@ impl Segment {
             *place = outcome;
         }
         self.decided += count as u32;
+    }
+
+    /// Makes a row that failed undecided.
+    pub(crate) fn reopen(&mut self, row: u64) {
+        let at = (row - self.first_row) as usize;
+        if let Some(place) = self.outcomes.get_mut(at).filter(|o| **o == Outcome::FAILED) {
+            *place = Outcome::NONE;
+            self.decided -= 1;
+        }
     }
 }

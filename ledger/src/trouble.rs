@@ -1,7 +1,9 @@
-//! What is remembered of a row that failed at least once.
+//! What is remembered of a row that failed at least once, and what each class of failure means.
 //!
 //! *Invariant:* a row waits for its time, is pending, runs, or has failed for good; its trouble
-//! outlives all of these until the row is done.
+//! outlives all of these until the row is done. Each class has its own count, so that one kind of
+//! bad luck does not use up the patience for another. A row that was only beside another one when
+//! an engine died has a history and no strike.
 
 use crate::command::{Evidence, FailureClass};
 use crate::id::{Attempt, LedgerMs};
@@ -25,6 +27,56 @@ pub struct FailedTry {
     pub evidence: Evidence,
     /// Wall time, for people.
     pub wall_ms: u64,
+    /// What followed for the row.
+    pub ruling: Ruling,
+}
+
+/// What a failure meant for its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ruling {
+    /// Nothing: it was no fault of the row.
+    Excused,
+    /// One of several rows that ran when an engine died: they are tried in smaller groups.
+    Suspect {
+        /// How many there were.
+        among: u32,
+    },
+    /// A strike: it is tried again.
+    Strike,
+    /// It failed for good.
+    Final,
+    /// It failed for good: engines died of it, and of nothing else.
+    Poison,
+}
+
+/// Failures that count, by class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Strikes {
+    /// Of [`FailureClass::Transient`].
+    pub transient: u32,
+    /// Of [`FailureClass::OutOfMemory`], of the row alone.
+    pub out_of_memory: u32,
+    /// Of [`FailureClass::EngineDied`], of the row alone.
+    pub engine_died: u32,
+    /// Of [`FailureClass::InputUnreadable`].
+    pub input_unreadable: u32,
+}
+
+impl Strikes {
+    /// All together.
+    pub fn total(self) -> u32 {
+        self.transient + self.out_of_memory + self.engine_died + self.input_unreadable
+    }
+
+    fn of(&mut self, class: FailureClass) -> Option<&mut u32> {
+        match class {
+            FailureClass::Transient => Some(&mut self.transient),
+            FailureClass::OutOfMemory => Some(&mut self.out_of_memory),
+            FailureClass::EngineDied => Some(&mut self.engine_died),
+            FailureClass::InputUnreadable => Some(&mut self.input_unreadable),
+            FailureClass::InvalidRow | FailureClass::StoreRefused => None,
+        }
+    }
 }
 
 /// A row in trouble.
@@ -32,42 +84,12 @@ pub struct FailedTry {
 pub struct Trouble {
     /// Its latest failures, oldest first, at most [`limits::HISTORY_MAX`].
     pub history: Vec<FailedTry>,
-    /// Failures that count against the run's `attempts_max`.
-    pub strikes: u32,
+    /// Failures that count.
+    pub strikes: Strikes,
     /// Until when it waits, if it does.
     pub not_before: Option<LedgerMs>,
     /// Whether it failed for good.
     pub failed: bool,
-}
-
-impl Trouble {
-    /// Adds a failure and says what it means for the row.
-    pub(crate) fn add(&mut self, failed: FailedTry, attempts_max: u32, now: LedgerMs) -> Verdict {
-        let class = failed.class;
-        if self.history.len() == limits::HISTORY_MAX {
-            self.history.remove(0);
-        }
-        self.history.push(failed);
-        match class {
-            FailureClass::StoreRefused => return Verdict::Again,
-            FailureClass::InvalidRow => {
-                self.failed = true;
-                return Verdict::Failed;
-            }
-            FailureClass::Transient
-            | FailureClass::OutOfMemory
-            | FailureClass::EngineDied
-            | FailureClass::InputUnreadable => {}
-        }
-        self.strikes += 1;
-        if self.strikes >= attempts_max {
-            self.failed = true;
-            return Verdict::Failed;
-        }
-        let until = LedgerMs(now.0 + backoff_ms(self.strikes));
-        self.not_before = Some(until);
-        Verdict::Wait(until)
-    }
 }
 
 /// What a failure means for its row.
@@ -81,8 +103,66 @@ pub(crate) enum Verdict {
     Failed,
 }
 
+impl Trouble {
+    /// Adds a failure of this row and says what it means.
+    pub(crate) fn add(
+        &mut self,
+        mut failed: FailedTry,
+        attempts_max: u32,
+        now: LedgerMs,
+    ) -> Verdict {
+        let max = match failed.class {
+            FailureClass::Transient | FailureClass::InputUnreadable => attempts_max,
+            FailureClass::OutOfMemory => limits::OUT_OF_MEMORY_STRIKES_MAX,
+            FailureClass::EngineDied => limits::ENGINE_DIED_STRIKES_MAX,
+            FailureClass::InvalidRow | FailureClass::StoreRefused => 0,
+        };
+        let class = failed.class;
+        let strikes = self.strikes.of(class).map_or(0, |count| {
+            *count += 1;
+            *count
+        });
+        let verdict = match class {
+            FailureClass::StoreRefused => Verdict::Again,
+            _ if strikes >= max => Verdict::Failed,
+            _ => Verdict::Wait(LedgerMs(now.0.saturating_add(backoff_ms(strikes)))),
+        };
+        failed.ruling = match verdict {
+            Verdict::Again => Ruling::Excused,
+            Verdict::Wait(_) => Ruling::Strike,
+            Verdict::Failed if class == FailureClass::EngineDied => Ruling::Poison,
+            Verdict::Failed => Ruling::Final,
+        };
+        match verdict {
+            Verdict::Wait(until) => self.not_before = Some(until),
+            Verdict::Failed => self.failed = true,
+            Verdict::Again => {}
+        }
+        self.remember(failed);
+        verdict
+    }
+
+    /// Adds a death that this row shares with others: no strike.
+    pub(crate) fn suspect(&mut self, failed: FailedTry) {
+        self.remember(failed);
+    }
+
+    fn remember(&mut self, failed: FailedTry) {
+        if self.history.len() == limits::HISTORY_MAX {
+            self.history.remove(0);
+        }
+        self.history.push(failed);
+    }
+
+    /// Its user wants it tried again: what it did is remembered, and counts no more.
+    pub(crate) fn pardon(&mut self) {
+        self.failed = false;
+        self.strikes = Strikes::default();
+    }
+}
+
 /// Doubles from one second to one minute.
-fn backoff_ms(strikes: u32) -> u64 {
+pub(crate) fn backoff_ms(strikes: u32) -> u64 {
     (1000u64 << strikes.saturating_sub(1).min(6)).min(60_000)
 }
 

@@ -5,6 +5,7 @@
 use crate::command::{HeldRows, PartDecl};
 use crate::grant::Grant;
 use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
+pub use crate::item_view::{ItemPlace, ItemState, ItemView};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::SegmentRef;
@@ -12,7 +13,7 @@ use crate::rows::Rows;
 use crate::run::Run;
 pub use crate::run::{Counts, RunState};
 use crate::spec::{Misfit, RunSpec, SlotOffer};
-pub use crate::trouble::{FailedTry, Trouble};
+pub use crate::trouble::{FailedTry, Ruling, Strikes, Trouble};
 pub use crate::worker::WorkerState;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,6 +74,12 @@ pub struct SlotView {
     pub rows_held: u64,
     /// Rows that it has finished in this session.
     pub rows_done: u64,
+    /// Deaths of its engine in this session, but for those in trials.
+    pub deaths: u64,
+    /// Why it gets no work; `None` when it does.
+    pub cordon: Option<String>,
+    /// Whether it holds a trial, and so gets nothing else.
+    pub in_trial: bool,
 }
 
 /// A worker at a glance.
@@ -107,6 +114,24 @@ pub struct FlightView {
     pub lapsed: Vec<(SlotRef, HeldRows)>,
     /// Rows that wait after a failure, and until when.
     pub waiting: Vec<(u64, LedgerMs)>,
+    /// Rows that are tried together and apart from others: of pending trials, of those that wait,
+    /// and of attempts that are trials.
+    pub trials: Vec<TrialView>,
+}
+
+/// A trial at a glance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrialView {
+    /// Its number within the run.
+    pub number: u32,
+    /// Its rows that nobody has.
+    pub rows: Rows,
+    /// Until when these wait, if they do.
+    pub not_before: Option<LedgerMs>,
+    /// The slot that empties itself for it.
+    pub emptying: Option<SlotRef>,
+    /// The attempts that have its other rows, or had them last.
+    pub attempts: Vec<Attempt>,
 }
 
 impl Ledger {
@@ -124,6 +149,7 @@ impl Ledger {
             live: held(&run.flight.grants),
             lapsed: held(&run.flight.lapsed),
             waiting: run.troubles.iter().filter_map(|(r, t)| Some((*r, t.not_before?))).collect(),
+            trials: trial_views(run),
         })
     }
 
@@ -221,10 +247,14 @@ impl Ledger {
             slots: worker
                 .slots
                 .iter()
-                .map(|s| SlotView {
+                .enumerate()
+                .map(|(i, s)| SlotView {
                     offer: s.offer.clone(),
                     rows_held: s.rows_held,
                     rows_done: s.rows_done,
+                    deaths: s.deaths,
+                    cordon: self.cordon_of(worker, i).map(str::to_owned),
+                    in_trial: s.trial.is_some(),
                 })
                 .collect(),
             versions: worker.versions.clone(),
@@ -285,15 +315,21 @@ impl Ledger {
     pub fn has_work_for(&self, slot: SlotRef) -> bool {
         let Some(worker) = self.workers.get(&slot.session) else { return false };
         let Some(pulls) = worker.slots.get(slot.slot.0 as usize) else { return false };
-        worker.state == WorkerState::Ready
-            && pulls.rows_held < u64::from(limits::SLOT_ROWS_MAX)
-            && self.namespace_room(&worker.namespace) > 0
-            && self.active.iter().any(|(_, no)| {
-                let run = &self.runs[no];
-                run.head.namespace == worker.namespace
-                    && run.room() > 0
-                    && pulls.offer.fits(&run.head.spec, &worker.stores).is_ok()
-            })
+        let empty = pulls.rows_held == 0;
+        if !self.takes_work(worker, slot.slot.0 as usize)
+            || pulls.rows_held >= u64::from(limits::SLOT_ROWS_MAX)
+            || self.namespace_room(&worker.namespace) == 0
+        {
+            return false;
+        }
+        if !empty && self.own_trial(slot).is_some() {
+            return false; // It empties itself first.
+        }
+        self.active.iter().any(|(_, no)| {
+            let run = &self.runs[no];
+            self.serves(run, worker, pulls)
+                && (run.pending_beside_trials() > 0 || self.offered_trial(run, empty).is_some())
+        })
     }
 
     /// Why no slot can take rows of a run; empty when one can, or when nothing is pending.
@@ -306,12 +342,21 @@ impl Ledger {
         // as one has it and lacks a label.
         let mut closest = None;
         let mut reasons = BTreeSet::new();
-        for (worker, _, slot) in self.slots() {
+        let mut cordons = BTreeSet::new();
+        for (worker, at, slot) in self.slots() {
             if worker.namespace != run.head.namespace {
                 continue;
             }
             let misfit = match slot.offer.fits(&run.head.spec, &worker.stores) {
-                Ok(()) => return String::new(),
+                Ok(()) => match self.cordon_of(worker, at.slot.0 as usize) {
+                    None => return String::new(),
+                    Some(why) => {
+                        let why = if why.is_empty() { "no reason given" } else { why };
+                        let slot = at.slot;
+                        cordons.insert(format!("{} slot {slot} is cordoned: {why}", worker.name));
+                        continue;
+                    }
+                },
                 Err(Misfit::Ineligible) => {
                     reasons.insert(format!("{}: {}", worker.name, slot.offer.ineligible));
                     continue;
@@ -320,13 +365,33 @@ impl Ledger {
             };
             closest = closest.max(Some(misfit));
         }
-        let lacks = closest.map(|misfit| lack(misfit, &run.head.spec));
+        // A slot that would do but for its cordon comes closest of all.
+        let lacks = closest.filter(|_| cordons.is_empty());
+        let lacks = lacks.map(|misfit| lack(misfit, &run.head.spec));
+        reasons = if cordons.is_empty() { reasons } else { cordons };
         let all: Vec<String> = lacks.into_iter().chain(reasons.into_iter().take(3)).collect();
         match all.is_empty() {
             true => format!("no worker is registered in namespace {}", run.head.namespace),
             false => all.join("; "),
         }
     }
+}
+
+fn trial_views(run: &Run) -> Vec<TrialView> {
+    let mut views: BTreeMap<u32, TrialView> = BTreeMap::new();
+    for (&number, t) in &run.flight.trials {
+        let (rows, not_before, emptying) = (t.rows.clone(), t.not_before, t.emptying);
+        views.insert(number, TrialView { number, rows, not_before, emptying, attempts: vec![] });
+    }
+    let attempts = run.flight.grants.iter().chain(&run.flight.lapsed);
+    for (attempt, number) in attempts.filter_map(|(a, g)| Some((*a, g.trial?))) {
+        let view = views.entry(number).or_default();
+        view.number = number;
+        if !view.attempts.contains(&attempt) {
+            view.attempts.push(attempt);
+        }
+    }
+    views.into_values().collect()
 }
 
 /// What no slot has of what a run asks for.

@@ -47,6 +47,14 @@ pub(crate) struct Slot {
     /// The latest pull and its answer, for a repeat at the next leader.
     pub(crate) last_pull: u64,
     pub(crate) last_grant: Vec<GrantedRows>,
+    /// The trial that it holds: it gets nothing else meanwhile.
+    pub(crate) trial: Option<(RunNo, Attempt)>,
+    /// Deaths of its engine, but for those in trials.
+    pub(crate) deaths: u64,
+    /// Of these, the ones since it last finished a row.
+    pub(crate) deaths_in_row: u32,
+    /// Why the ledger gives it no work; a new process begins anew.
+    pub(crate) cordon: Option<String>,
 }
 
 /// One registration.

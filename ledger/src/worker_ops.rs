@@ -107,6 +107,7 @@ impl Ledger {
                 slot.offer = offer;
                 if !same_process {
                     (slot.last_pull, slot.last_grant) = (0, Vec::new());
+                    (slot.deaths_in_row, slot.cordon) = (0, None);
                 }
             }
         }
@@ -255,11 +256,21 @@ impl Ledger {
     }
 
     fn revive(&mut self, ctx: &Context, no: RunNo, attempt: Attempt) {
-        let Some(run) = self.runs.get_mut(&no).filter(|r| !r.ended()) else { return };
+        let company = |slot: &Slot, trial: bool| match slot.trial {
+            Some(own) => own != (no, attempt),
+            None => trial && slot.rows_held > 0,
+        };
+        let Some(run) = self.runs.get(&no).filter(|r| !r.ended()) else { return };
+        let Some(grant) = run.flight.lapsed.get(&attempt) else { return };
+        let (at, trial) = (grant.slot, grant.trial);
+        if self.slot_mut(at).is_none_or(|slot| company(slot, trial.is_some())) {
+            return; // A trial has no company: what would be beside it stays pending.
+        }
+        let Some(run) = self.runs.get_mut(&no) else { return };
         let Some(grant) = run.flight.lapsed.remove(&attempt) else { return };
         let (slot, len) = (grant.slot, grant.rows.len());
         let back = HeldRows { run: no, attempt, rows: grant.rows.clone() };
-        run.flight.returned.subtract(&grant.rows);
+        run.take_back(trial, &grant.rows);
         run.head.counts.running += len;
         run.head.counts.returned = run.head.counts.returned.saturating_sub(len);
         let namespace = run.head.namespace.clone();
@@ -275,6 +286,7 @@ impl Ledger {
         if let Some(held) = self.slot_mut(slot) {
             held.held.insert((no, attempt));
             held.rows_held += len;
+            held.trial = held.trial.or(trial.map(|_| (no, attempt)));
         }
         self.dirty.runs.insert(no);
         self.emit(ctx, EventKind::Granted { slot, held: back, how: "back" });

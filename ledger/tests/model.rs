@@ -17,6 +17,8 @@ mod naive;
 mod runs;
 #[path = "model/schedule.rs"]
 mod schedule;
+#[path = "model/trials.rs"]
+mod trials;
 #[path = "model/workers.rs"]
 mod workers;
 
@@ -205,6 +207,14 @@ fn random_stories_reach_what_matters() {
         ("lease adopted", 50),
         ("attempt timed out", 20),
         ("row gave up", 10),
+        ("engine died", 100),
+        ("engine died in a trial", 10),
+        ("trial granted", 20),
+        ("slot empties itself", 20),
+        ("trial adopted", 1),
+        ("row is poison", 2),
+        ("slot cordoned", 10),
+        ("rows tried again", 10),
         ("run hopeless", 20),
         ("run finished", 2),
     ];

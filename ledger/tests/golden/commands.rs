@@ -87,6 +87,18 @@ fn fail(class: FailureClass, row: u64) -> OpKind {
     OpKind::Fail { slot, held, class, code: "RO-0001".into(), message: "why".into(), evidence }
 }
 
+fn died(class: FailureClass, ranges: &[(u64, u32)]) -> OpKind {
+    let evidence = Evidence { exit_code: Some(1), exception: "Oom".into(), ..Evidence::default() };
+    let (slot, started) = (slot(), vec![held(11, ranges)]);
+    let (code, message) = ("CUDA_OUT_OF_MEMORY".into(), "why".into());
+    OpKind::EngineDied { slot, started, class, code, message, evidence }
+}
+
+fn cordon(slot_no: Option<u16>) -> OpKind {
+    let (session, slot) = (slot().session, slot_no.map(SlotNo));
+    OpKind::Cordon { session, slot, cordoned: true, reason: "a fan is broken".into() }
+}
+
 /// `registration` is entry 9.
 fn slot() -> SlotRef {
     SlotRef { session: SessionId::at(9, 0), slot: SlotNo(0) }
@@ -134,6 +146,22 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
                 fail(FailureClass::EngineDied, 5).into(),
                 fail(FailureClass::InputUnreadable, 6).into(),
                 fail(FailureClass::StoreRefused, 9).into(),
+            ])),
+        ),
+        (
+            "engine_died",
+            command(Body::Ops(vec![
+                died(FailureClass::EngineDied, &[(30, 4)]).into(),
+                died(FailureClass::OutOfMemory, &[(40, 3), (50, 1)]).into(),
+                died(FailureClass::EngineDied, &[(60, 1)]).into(),
+            ])),
+        ),
+        ("cordon", command(Body::Ops(vec![cordon(None).into(), cordon(Some(0)).into()]))),
+        (
+            "retry_rows",
+            command(Body::Ops(vec![
+                OpKind::RetryRows { run: RUN, rows: Some(Rows::range(2, 1)) }.into(),
+                OpKind::RetryRows { run: RUN, rows: None }.into(),
             ])),
         ),
         ("nack", op(OpKind::Nack { slot: slot(), held: vec![held(11, &[(20, 5)])] })),

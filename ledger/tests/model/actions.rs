@@ -48,11 +48,30 @@ pub(crate) enum Act {
     Complete { picks: Vec<Pick>, by: Option<u8>, part: u8 },
     Fail { pick: Pick, by: Option<u8>, class: FailureClass },
     Nack { picks: Vec<Pick>, by: Option<u8> },
+    Died { picks: Vec<Pick>, by: Option<u8>, memory: bool },
+    Settle { worker: u8, slot: u8, how: Settled },
+    Cordon { worker: u8, slot: Option<u8>, cordoned: bool },
+    Retry { run: u8, mask: Option<u16> },
     Client,
     Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
 }
 
+/// What becomes of all that a slot holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Settled {
+    Done,
+    Died,
+    /// Its engine died when half of it was started.
+    HalfDied,
+}
+
+/// Half of the stories have engines that die.
 pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
+    prop_oneof![story_of(false), story_of(true)]
+}
+
+fn story_of(deadly: bool) -> impl Strategy<Value = Vec<Step>> {
+    let act = move || act(deadly);
     let step = prop_oneof![
         12 => prop::collection::vec(act(), 1..4).prop_map(Step::Ops),
         3 => prop_oneof![1 => Just(0u64), 4 => 1..2500u64, 1 => 2500..9000u64].prop_map(Step::Tick),
@@ -63,10 +82,10 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-fn act() -> impl Strategy<Value = Act> {
-    let client = (0..3u8, 0..6u8, 0..4u8, plain());
+fn act(deadly: bool) -> impl Strategy<Value = Act> {
+    let client = (0..3u8, 0..6u8, 0..4u8, plain(deadly));
     prop_oneof![
-        30 => plain(),
+        30 => plain(deadly),
         1 => Just(Act::Client),
         2 => client.prop_map(|(client, seq, ack, act)| {
             Act::Request { client, seq, ack, act: Box::new(act) }
@@ -74,7 +93,9 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn plain() -> impl Strategy<Value = Act> {
+fn plain(deadly: bool) -> impl Strategy<Value = Act> {
+    let (death, settled) = if deadly { (6, 24) } else { (1, 1) };
+    let how = || prop_oneof![4 => Just(Settled::Done), 2 => Just(Settled::Died), 1 => Just(Settled::HalfDied)];
     let run = || 0..RUNS + 1;
     let worker = || prop_oneof![4 => 0..2u8, 1 => Just(2u8)];
     let action = prop_oneof![
@@ -106,6 +127,13 @@ fn plain() -> impl Strategy<Value = Act> {
             .prop_map(|(picks, by, part)| Act::Complete { picks, by, part }),
         14 => (pick(), by(), class()).prop_map(|(pick, by, class)| Act::Fail { pick, by, class }),
         4 => (picks(1..3), by()).prop_map(|(picks, by)| Act::Nack { picks, by }),
+        death => (picks(1..3), by(), prop::bool::weighted(0.2))
+            .prop_map(|(picks, by, memory)| Act::Died { picks, by, memory }),
+        settled => (worker(), 0..2u8, how())
+            .prop_map(|(worker, slot, how)| Act::Settle { worker, slot, how }),
+        death => (worker(), prop::option::weighted(0.3, 0..3u8), prop::bool::weighted(0.06))
+            .prop_map(|(worker, slot, cordoned)| Act::Cordon { worker, slot, cordoned }),
+        2 => (run(), prop::option::of(any::<u16>())).prop_map(|(run, mask)| Act::Retry { run, mask }),
     ]
 }
 
@@ -236,8 +264,70 @@ impl Act {
                 let slot = who(model, *slot, by);
                 OpKind::Nack { slot, held: sets.into_iter().map(|s| s.1).collect() }
             }
+            Act::Died { picks, by, memory } => {
+                let sets: Vec<_> = picks.iter().filter_map(|p| held(model, *p)).collect();
+                let Some((slot, _)) = sets.first() else { return nothing(model) };
+                OpKind::EngineDied {
+                    slot: who(model, *slot, by),
+                    started: sets.into_iter().map(|s| s.1).collect(),
+                    class: if memory {
+                        FailureClass::OutOfMemory
+                    } else {
+                        FailureClass::EngineDied
+                    },
+                    code: "code".into(),
+                    message: "why".into(),
+                    evidence: Evidence::default(),
+                }
+            }
+            Act::Settle { worker, slot, how } => settle(model, worker, slot, how),
+            Act::Cordon { worker, slot, cordoned } => OpKind::Cordon {
+                session: session(model, worker),
+                slot: slot.map(|slot| SlotNo(slot.into())),
+                cordoned,
+                reason: "so".into(),
+            },
+            Act::Retry { run, mask } => {
+                let rows = |mask: u16| (0..16).filter(move |bit| mask >> bit & 1 == 1);
+                let rows = mask.and_then(|mask| Rows::from_ranges(rows(mask).map(|r| (r, 1))));
+                OpKind::RetryRows { run: run_no(model, run), rows }
+            }
             Act::Client => OpKind::OpenClient { name: "c".into() },
             Act::Request { act, .. } => act.kind(model),
+        }
+    }
+}
+
+fn settle(model: &Model, worker: u8, slot: u8, how: Settled) -> OpKind {
+    let slot = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
+    let mut sets = model.sets_at(slot);
+    if sets.is_empty() {
+        return nothing(model);
+    }
+    match how {
+        Settled::Done => {
+            let run = sets[0].run;
+            let blob = blob(format!("part {}", sets[0].attempt));
+            sets.retain(|h| h.run == run);
+            OpKind::Complete {
+                slot,
+                run,
+                part: PartDecl { blob, tokens_in: 1, tokens_out: 2 },
+                sets,
+            }
+        }
+        Settled::Died | Settled::HalfDied => {
+            for set in sets.iter_mut().filter(|_| matches!(how, Settled::HalfDied)) {
+                set.rows = set.rows.take_first(set.rows.len().div_ceil(2) as u32);
+            }
+            OpKind::EngineDied {
+                slot,
+                started: sets,
+                class: FailureClass::EngineDied,
+                code: "code".into(),
+                message: String::new(),
+                evidence: Evidence::default(),
+            }
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use crate::naive::Model;
 use crate::runs::RowState;
+use crate::trials::Shown;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use rollout_ledger::Ledger;
-use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
+use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotNo, SlotRef};
 use rollout_ledger::view::WorkerState;
+use std::collections::BTreeMap;
 
 /// A row as both can show it.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -29,6 +31,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
         prop_assert_eq!(view.input_closed, run.closed);
         let expected: Vec<Seen> = run.rows.iter().map(seen_in_model).collect();
         prop_assert_eq!(seen_in_ledger(ledger, RunNo(no)), expected, "rows of run {}", no);
+        prop_assert_eq!(trials_in_ledger(ledger, RunNo(no)), run.trials(), "trials of run {}", no);
     }
     let sessions: Vec<_> = model.workers.keys().copied().collect();
     prop_assert_eq!(ledger.worker_sessions(), sessions);
@@ -39,6 +42,13 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
             None => WorkerState::Ready,
         };
         prop_assert_eq!(ledger.worker_state(*session), Some(state));
+        for (number, slot) in (0..).zip(ledger.worker_view(*session).expect("there").slots) {
+            let at = SlotRef { session: *session, slot: SlotNo(number) };
+            prop_assert_eq!(slot.in_trial, model.trial_at(at), "trial at {:?}", at);
+            prop_assert_eq!(slot.cordon.is_some(), model.cordoned(at), "cordon of {:?}", at);
+            let work = ledger.has_work_for(at);
+            prop_assert!(!work || model.takes_work(at), "work for {:?}", at);
+        }
     }
     Ok(())
 }
@@ -49,8 +59,16 @@ fn seen_in_model(row: &crate::runs::Row) -> Seen {
         RowState::Running(lease) => Seen::Running(lease.attempt, lease.slot),
         RowState::Waiting { until } => Seen::Waiting(until),
         RowState::Done { digest, at } => Seen::Done(digest, at),
-        RowState::Failed => Seen::Failed(row.strikes),
+        RowState::Failed => Seen::Failed(row.strikes.iter().sum()),
     }
+}
+
+fn trials_in_ledger(ledger: &Ledger, no: RunNo) -> BTreeMap<u32, Shown> {
+    let trials = ledger.flight_view(no).expect("there").trials.into_iter();
+    trials
+        .filter(|t| !t.rows.is_empty())
+        .map(|t| (t.number, (t.rows.iter().collect(), t.not_before, t.emptying)))
+        .collect()
 }
 
 fn seen_in_ledger(ledger: &Ledger, no: RunNo) -> Vec<Seen> {
@@ -75,7 +93,7 @@ fn seen_in_ledger(ledger: &Ledger, no: RunNo) -> Vec<Seen> {
             }
         }
         for (row, trouble) in &segment.failures {
-            rows[*row as usize] = Seen::Failed(trouble.strikes);
+            rows[*row as usize] = Seen::Failed(trouble.strikes.total());
         }
     }
     rows

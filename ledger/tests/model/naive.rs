@@ -2,9 +2,9 @@
 
 use crate::runs::{RowState, Run};
 use crate::workers::Worker;
-use rollout_ledger::id::{LedgerMs, RunNo, SessionId, SlotRef};
+use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
 use rollout_ledger::{Body, Command, EntryId, Op, OpKind, Rejection, Reply};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
 pub(crate) struct Client {
@@ -22,6 +22,10 @@ pub(crate) struct Model {
     pub(crate) workers: BTreeMap<SessionId, Worker>,
     pub(crate) clients: BTreeMap<SessionId, Client>,
     pub(crate) turns: BTreeMap<u8, u32>,
+    /// What operators have cordoned, by namespace and name: all of it, or some slots.
+    pub(crate) cordons: BTreeMap<(String, String), (bool, BTreeSet<u16>)>,
+    /// The attempts that are, or were, trials.
+    pub(crate) trials: BTreeSet<Attempt>,
     /// Every grant that was ever made, for those who want to speak of one.
     pub(crate) grants: Vec<(SlotRef, rollout_ledger::HeldRows)>,
     /// Every session that ever was, and its worker's name.
@@ -43,6 +47,8 @@ impl Default for Model {
             workers: BTreeMap::new(),
             clients: BTreeMap::new(),
             turns: BTreeMap::new(),
+            cordons: BTreeMap::new(),
+            trials: BTreeSet::new(),
             grants: Vec::new(),
             sessions: Vec::new(),
             events: Vec::new(),
@@ -105,7 +111,9 @@ impl Model {
     }
 
     fn run(&mut self, kind: &OpKind) -> Reply {
-        self.kind(kind).unwrap_or_else(Reply::Rejected)
+        let reply = self.kind(kind).unwrap_or_else(Reply::Rejected);
+        self.tidy();
+        reply
     }
 
     fn kind(&mut self, kind: &OpKind) -> Outcome {
@@ -141,11 +149,13 @@ impl Model {
                 self.fail(slot, &held, class, &message)
             }
             OpKind::Nack { slot, held } => Ok(self.nack(slot, &held)),
+            OpKind::EngineDied { slot, started, class, .. } => self.died(slot, &started, class),
+            OpKind::Cordon { session, slot, cordoned, .. } => {
+                self.cordon(session, slot.map(|s| s.0), cordoned)
+            }
+            OpKind::RetryRows { run, rows } => self.retry(run, rows.as_ref()),
             OpKind::Steal { .. }
             | OpKind::Duplicate { .. }
-            | OpKind::EngineDied { .. }
-            | OpKind::Cordon { .. }
-            | OpKind::RetryRows { .. }
             | OpKind::Carry { .. }
             | OpKind::Seal { .. }
             | OpKind::DeleteRun { .. }

@@ -7,12 +7,19 @@ use rollout_ledger::{
     FailureClass, HeldRows, PartDecl, RefusedRows, Rejection, Reply, Rows, RunAction, RunSpec,
     SegmentDecl,
 };
+use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub(crate) attempt: Attempt,
     pub(crate) slot: SlotRef,
     pub(crate) granted_at: u64,
+}
+
+impl Default for RowState {
+    fn default() -> Self {
+        RowState::Pending { late: None }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +39,23 @@ pub(crate) enum RowState {
     Failed,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Row {
     pub(crate) state: RowState,
-    pub(crate) strikes: u32,
+    /// By class: transient, memory, engine, input.
+    pub(crate) strikes: [u32; 4],
+    /// The trial that it is in, pending, waiting or running.
+    pub(crate) trial: Option<u32>,
+}
+
+/// Which strikes a class counts in.
+pub(crate) fn kind(class: FailureClass) -> usize {
+    match class {
+        FailureClass::Transient | FailureClass::InvalidRow | FailureClass::StoreRefused => 0,
+        FailureClass::OutOfMemory => 1,
+        FailureClass::EngineDied => 2,
+        FailureClass::InputUnreadable => 3,
+    }
 }
 
 impl Row {
@@ -46,7 +66,7 @@ impl Row {
         }
     }
 
-    fn live_for(&self, attempt: Attempt, session: SessionId) -> bool {
+    pub(crate) fn live_for(&self, attempt: Attempt, session: SessionId) -> bool {
         matches!(self.state,
             RowState::Running(l) if l.attempt == attempt && l.slot.session == session)
     }
@@ -64,6 +84,9 @@ pub(crate) struct Run {
     pub(crate) retries: u64,
     pub(crate) returned: u64,
     pub(crate) tokens: u64,
+    pub(crate) trials_made: u32,
+    /// Slots that empty themselves for a trial.
+    pub(crate) emptying: BTreeMap<u32, SlotRef>,
 }
 
 impl Run {
@@ -108,7 +131,18 @@ impl Run {
         }
     }
 
-    fn finish_if_done(&mut self) {
+    /// Pauses a run that cannot go on.
+    pub(crate) fn stops(&mut self, store: bool, failed_now: bool) -> bool {
+        let failed = self.count(|s| *s == RowState::Failed);
+        let hopeless = store || failed_now && failed > self.spec.failures_max;
+        let pauses = hopeless && self.state == RunState::Running;
+        if pauses {
+            self.state = RunState::Paused;
+        }
+        pauses
+    }
+
+    pub(crate) fn finish_if_done(&mut self) {
         let decided = self.count(|s| matches!(s, RowState::Done { .. } | RowState::Failed));
         if self.closed && decided == self.rows.len() as u64 && !self.ended() {
             self.state = RunState::Finished;
@@ -127,11 +161,11 @@ impl Run {
 }
 
 /// Rows picked out of a set, as a set.
-fn only(rows: &Rows, mut is: impl FnMut(u64) -> bool) -> Rows {
+pub(crate) fn only(rows: &Rows, mut is: impl FnMut(u64) -> bool) -> Rows {
     Rows::from_ranges(rows.iter().filter(|r| is(*r)).map(|r| (r, 1))).expect("ascending")
 }
 
-fn refuse(held: &HeldRows, rows: Rows, why: Rejection, refused: &mut Vec<RefusedRows>) {
+pub(crate) fn refuse(held: &HeldRows, rows: Rows, why: Rejection, refused: &mut Vec<RefusedRows>) {
     if !rows.is_empty() {
         refused.push(RefusedRows { run: held.run, attempt: held.attempt, rows, why });
     }
@@ -162,6 +196,8 @@ impl Model {
             retries: 0,
             returned: 0,
             tokens: 0,
+            trials_made: 0,
+            emptying: BTreeMap::new(),
         });
         let no = self.runs.len();
         Ok(self.runs[no - 1].reply(no, true))
@@ -186,7 +222,7 @@ impl Model {
         }
         let rows = all.iter().map(|s| s.rows as usize).sum();
         run.segments = all;
-        run.rows.resize(rows, Row { state: RowState::Pending { late: None }, strikes: 0 });
+        run.rows.resize(rows, Row::default());
         Ok(run.reply(no.0 as usize, false))
     }
 
@@ -220,6 +256,7 @@ impl Model {
                 for row in &mut run.rows {
                     if !matches!(row.state, RowState::Done { .. } | RowState::Failed) {
                         row.state = RowState::Pending { late: None };
+                        row.trial = None;
                     }
                 }
                 RunState::Cancelled
@@ -264,7 +301,7 @@ impl Model {
                             });
                         }
                         run.rows[row as usize] =
-                            Row { state: RowState::Done { digest, at }, strikes: 0 };
+                            Row { state: RowState::Done { digest, at }, ..Row::default() };
                         now.push(row);
                     }
                     Some(RowState::Done { digest: d, .. })
@@ -285,12 +322,17 @@ impl Model {
             refuse(&set, stale, Rejection::AttemptStale, &mut refused);
             refuse(&set, decided, Rejection::AlreadyDecided, &mut refused);
         }
-        if !now.is_empty() {
+        let finished_any = !now.is_empty();
+        if finished_any {
             run.tokens += part.tokens_in;
             run.finish_if_done();
             events.extend((run.state == RunState::Finished).then_some("run finished"));
         }
         events.into_iter().for_each(|event| self.note(event));
+        let worker = self.workers.get_mut(&slot.session).filter(|_| finished_any);
+        if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(slot.slot.0))) {
+            held.deaths_in_row = 0;
+        }
         Ok(Reply::Taken { refused })
     }
 
@@ -329,23 +371,21 @@ impl Model {
                 run.returned += 1;
                 continue;
             }
-            row.strikes += u32::from(class != FailureClass::InvalidRow);
-            if class == FailureClass::InvalidRow || row.strikes >= run.spec.attempts_max {
+            row.trial = None;
+            let strikes = &mut row.strikes[kind(class)];
+            *strikes += u32::from(class != FailureClass::InvalidRow);
+            let max = [run.spec.attempts_max, 3, 2, run.spec.attempts_max][kind(class)];
+            if class == FailureClass::InvalidRow || *strikes >= max {
                 row.state = RowState::Failed;
                 failed_now = true;
             } else {
-                let wait = [1000, 2000, 4000][row.strikes as usize - 1];
+                let wait = [1000, 2000, 4000][*strikes as usize - 1];
                 row.state = RowState::Waiting { until: clock + wait };
                 run.retries += 1;
             }
         }
-        let failed = run.count(|s| *s == RowState::Failed);
-        let hopeless = class == FailureClass::StoreRefused && !taken.is_empty()
-            || failed_now && failed > run.spec.failures_max;
-        let pauses = hopeless && run.state == RunState::Running;
-        if pauses {
-            run.state = RunState::Paused;
-        }
+        let store = class == FailureClass::StoreRefused && !taken.is_empty();
+        let pauses = run.stops(store, failed_now);
         run.finish_if_done();
         let gave_up = failed_now && class != FailureClass::InvalidRow;
         let events = [(pauses, "run hopeless"), (gave_up, "row gave up")];

@@ -1,7 +1,7 @@
 //! Who gets rows: one row after the other.
 
 use crate::naive::{Model, Outcome};
-use crate::runs::{Lease, RowState};
+use crate::runs::{Lease, Row, RowState};
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{GrantedRows, HeldRows, Rejection, Reply, Rows, SegmentRef, limits};
@@ -25,11 +25,37 @@ impl Model {
         if pulls.last_pull > seq {
             return Err(Rejection::PullStale { last: pulls.last_pull });
         }
+        if rows_max == 0 || !self.takes_work(slot) {
+            return Ok(Reply::Granted(Vec::new()));
+        }
+        let empty = self.held_at(slot).next().is_none();
         let mut order: Vec<u32> = Vec::new();
         let mut picked: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         let mut left = rows_max;
+        let mut trial = self.own_trial(slot);
+        let own = trial.is_some();
         for priority in (0..=9).rev() {
-            self.serve(slot, priority, &mut left, &mut order, &mut picked);
+            if trial.is_none() {
+                let empty = empty && order.is_empty();
+                trial = self.serve(slot, priority, empty, &mut left, &mut order, &mut picked);
+            }
+        }
+        match trial {
+            Some((no, number)) if empty && order.is_empty() => {
+                let rows = self.trial_rows(slot, no, number, rows_max);
+                if !rows.is_empty() {
+                    self.trials.insert(Attempt::at(self.index, self.granted));
+                    self.runs[no as usize - 1].emptying.remove(&number);
+                    order.push(no);
+                    picked.insert(no, rows);
+                    self.note("trial granted");
+                }
+            }
+            Some((no, number)) if !own => {
+                self.runs[no as usize - 1].emptying.insert(number, slot);
+                self.note("slot empties itself");
+            }
+            _ => {}
         }
         let mut grants = Vec::new();
         for no in order {
@@ -53,22 +79,61 @@ impl Model {
         Ok(Reply::Granted(grants.into_iter().map(|h| self.granted(h)).collect()))
     }
 
-    /// Gives rows of one priority, one by one.
+    /// The trial that a slot empties itself for.
+    fn own_trial(&self, slot: SlotRef) -> Option<(u32, u32)> {
+        let mut runs: Vec<u32> = (1..=self.runs.len() as u32).collect();
+        runs.sort_by_key(|no| (9 - self.runs[*no as usize - 1].spec.priority, *no));
+        runs.into_iter().find_map(|no| {
+            let run = &self.runs[no as usize - 1];
+            let own = |t: &u32| run.emptying.get(t) == Some(&slot);
+            let trial = run.ready_trials().into_iter().find(own)?;
+            self.fits(no, slot).then_some((no, trial))
+        })
+    }
+
+    /// As much of a trial as fits the pull and the caps.
+    fn trial_rows(&self, slot: SlotRef, no: u32, trial: u32, rows_max: u32) -> Vec<u64> {
+        let run = &self.runs[no as usize - 1];
+        let room = |cap: u64, used: u64| if cap == 0 { u64::MAX } else { cap.saturating_sub(used) };
+        let name = &self.workers[&slot.session].namespace;
+        let used = self.runs.iter().filter(|r| r.namespace == *name).map(|r| r.running()).sum();
+        let most = room(run.spec.running_rows_max, run.running())
+            .min(room(self.namespaces[name], used))
+            .min(rows_max.into());
+        let rows = (0..)
+            .zip(&run.rows)
+            .filter(|(_, r)| matches!(r.state, RowState::Pending { .. }) && r.trial == Some(trial));
+        rows.map(|r| r.0).take(most as usize).collect()
+    }
+
+    /// Gives rows of one priority, one by one, until a trial comes.
     fn serve(
         &mut self,
         slot: SlotRef,
         priority: u8,
+        empty: bool,
         left: &mut u32,
         order: &mut Vec<u32>,
         picked: &mut BTreeMap<u32, Vec<u64>>,
-    ) {
+    ) -> Option<(u32, u32)> {
+        if *left == 0 || !self.namespace_has_room(slot) {
+            return None;
+        }
         let mut fitting: Vec<u32> =
             (1..=self.runs.len() as u32).filter(|no| self.can_serve(*no, slot, priority)).collect();
+        let offers: BTreeMap<u32, (u32, bool)> = (1..=self.runs.len() as u32)
+            .filter(|no| self.fits(*no, slot) && self.priority(*no) == priority)
+            .filter_map(|no| Some((no, self.offered(no, empty)?)))
+            .collect();
+        fitting.extend(offers.keys());
+        fitting.sort_unstable();
+        fitting.dedup();
         // Alone, a run needs no turns.
         let alone = fitting.len() == 1;
         let turn = self.turns.get(&priority).copied().unwrap_or(0);
         let mut at = fitting.iter().position(|no| *no >= turn).unwrap_or(0);
         let mut served = false;
+        let mut trial = None;
         while *left > 0 && !fitting.is_empty() && self.namespace_has_room(slot) {
             at %= fitting.len();
             let no = fitting[at];
@@ -76,8 +141,22 @@ impl Model {
             if run.deficit == 0 && !alone {
                 run.deficit = u64::from(run.spec.weight * limits::QUANTUM_ROWS);
             }
-            let pending = |r: &crate::runs::Row| matches!(r.state, RowState::Pending { .. });
-            let row = run.rows.iter().position(pending).expect("it has pending rows");
+            if let Some(&(number, _)) = offers.get(&no).filter(|o| o.1 || !served) {
+                let waits = |r: &&Row| {
+                    matches!(r.state, RowState::Pending { .. }) && r.trial == Some(number)
+                };
+                let rows = run.rows.iter().filter(waits).count() as u64;
+                run.deficit = run.deficit.saturating_sub(if alone { 0 } else { rows });
+                at += usize::from(!alone && run.deficit == 0);
+                trial = Some((no, number));
+                break;
+            }
+            let run = &mut self.runs[no as usize - 1];
+            let Some(row) = run.rows.iter().position(ordinary) else {
+                run.deficit = 0; // It has a trial, which is not for this slot now.
+                fitting.remove(at);
+                continue;
+            };
             let lease = Lease { attempt: Attempt(0), slot, granted_at: self.clock };
             run.rows[row].state = RowState::Running(lease);
             run.deficit -= u64::from(!alone);
@@ -97,22 +176,31 @@ impl Model {
                 at += 1;
             }
         }
-        if served && !alone && !fitting.is_empty() {
+        if (served || trial.is_some()) && !alone && !fitting.is_empty() {
             self.turns.insert(priority, fitting[at % fitting.len()]);
         }
+        trial
     }
 
-    /// Whether a run has a row for this slot, but for its namespace's cap.
+    fn priority(&self, no: u32) -> u8 {
+        self.runs[no as usize - 1].spec.priority
+    }
+
+    /// Whether a run has a row for this slot, but for trials and for its namespace's cap.
     fn can_serve(&self, no: u32, slot: SlotRef, priority: u8) -> bool {
+        let run = &self.runs[no as usize - 1];
+        run.spec.priority == priority && self.fits(no, slot) && run.rows.iter().any(ordinary)
+    }
+
+    /// Whether a run may give rows to this slot, if it has any.
+    fn fits(&self, no: u32, slot: SlotRef) -> bool {
         let run = &self.runs[no as usize - 1];
         let worker = &self.workers[&slot.session];
         let offer = &worker.slots[usize::from(slot.slot.0)].offer;
         let cap = run.spec.running_rows_max;
-        run.spec.priority == priority
-            && run.state == RunState::Running
+        run.state == RunState::Running
             && run.namespace == worker.namespace
             && offer.models.contains(&run.spec.engine.model)
-            && run.pending() > 0
             && (cap == 0 || run.running() < cap)
     }
 
@@ -139,6 +227,12 @@ impl Model {
             }
             first_row = end;
         }
-        GrantedRows { held, segments, alone: false }
+        let alone = self.trials.contains(&held.attempt);
+        GrantedRows { held, segments, alone }
     }
+}
+
+/// Whether a row may be granted in any company.
+fn ordinary(row: &Row) -> bool {
+    matches!(row.state, RowState::Pending { .. }) && row.trial.is_none()
 }

@@ -1,14 +1,18 @@
 //! Workers: registered, silent, back, gone.
 
 use crate::naive::{Model, Outcome};
-use crate::runs::RowState;
+use crate::runs::{Row, RowState};
 use rollout_ledger::id::{RunNo, SessionId};
 use rollout_ledger::{HeldRows, Registration, Rejection, Reply, Rows, SlotOffer};
+use std::collections::BTreeSet;
 
 pub(crate) struct Slot {
     pub(crate) offer: SlotOffer,
     pub(crate) last_pull: u64,
     pub(crate) last_grant: Vec<HeldRows>,
+    pub(crate) deaths_in_row: u32,
+    /// By the ledger itself.
+    pub(crate) cordoned: bool,
 }
 
 pub(crate) struct Worker {
@@ -28,8 +32,13 @@ impl Worker {
 }
 
 fn slots(offers: &[SlotOffer]) -> Vec<Slot> {
-    let empty =
-        |offer: &SlotOffer| Slot { offer: offer.clone(), last_pull: 0, last_grant: Vec::new() };
+    let empty = |offer: &SlotOffer| Slot {
+        offer: offer.clone(),
+        last_pull: 0,
+        last_grant: Vec::new(),
+        deaths_in_row: 0,
+        cordoned: false,
+    };
     offers.iter().map(empty).collect()
 }
 
@@ -96,6 +105,7 @@ impl Model {
             for (new, old) in fresh.iter_mut().zip(&mut worker.slots) {
                 new.last_pull = old.last_pull;
                 new.last_grant = std::mem::take(&mut old.last_grant);
+                (new.deaths_in_row, new.cordoned) = (old.deaths_in_row, old.cordoned);
             }
         } else {
             worker.draining = false;
@@ -127,17 +137,47 @@ impl Model {
         dropped
     }
 
-    /// What lapsed and is nobody else's is the session's again.
+    /// What lapsed and is nobody else's is the session's again, attempt by attempt; but a trial has
+    /// no company.
     fn adopt(&mut self, session: SessionId) {
-        for run in self.runs.iter_mut() {
-            for row in &mut run.rows {
-                if let RowState::Pending { late: Some(lease) } = row.state
-                    && lease.slot.session == session
-                {
-                    row.state = RowState::Running(lease);
-                    run.returned -= 1;
-                    self.events.push("lease adopted".into());
+        for at in 0..self.runs.len() {
+            let late = |row: &Row| match row.state {
+                RowState::Pending { late: Some(lease) } if lease.slot.session == session => {
+                    Some((lease.attempt, lease.slot, row.trial.is_some()))
                 }
+                _ => None,
+            };
+            let attempts: BTreeSet<_> = self.runs[at].rows.iter().filter_map(late).collect();
+            for (attempt, slot, trial) in attempts {
+                let others = self.runs.iter().enumerate().flat_map(|(i, r)| {
+                    r.rows.iter().filter_map(move |row| match row.state {
+                        RowState::Running(l) if l.slot == slot => {
+                            Some((row.trial.is_some(), i != at || l.attempt != attempt))
+                        }
+                        _ => None,
+                    })
+                });
+                let others: Vec<(bool, bool)> = others.collect();
+                let in_trial = others.iter().any(|o| o.0);
+                let company = match in_trial {
+                    true => others.iter().any(|o| o.0 && o.1),
+                    false => trial && !others.is_empty(),
+                };
+                let run = &mut self.runs[at];
+                if company || run.ended() {
+                    continue;
+                }
+                for row in &mut run.rows {
+                    if let RowState::Pending { late: Some(lease) } = row.state
+                        && lease.attempt == attempt
+                    {
+                        row.state = RowState::Running(lease);
+                        run.returned -= 1;
+                        let what = if trial { "trial adopted" } else { "lease adopted" };
+                        self.events.push(what.into());
+                    }
+                }
+                self.tidy();
             }
         }
     }

@@ -50,6 +50,22 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         "resume" => control(world, args, RunAction::Resume)?,
         "cancel" => control(world, args, RunAction::Cancel)?,
         "register" => register(world, args)?,
+        "died" => died(world, args)?,
+        // Example: cordon worker=w1 slot=1 reason="hot"; without a slot, all of the worker
+        "cordon" | "uncordon" => OpKind::Cordon {
+            slot: match args.get("slot") {
+                Some(n) => Some(SlotNo(n.parse().map_err(|_| format!("{n} is no slot"))?)),
+                None => None,
+            },
+            session: session(world, args)?,
+            cordoned: name == "cordon",
+            reason: args.text_or("reason", ""),
+        },
+        // Example: retry run=chat rows=3,5; without rows, all that failed
+        "retry" => OpKind::RetryRows {
+            run: run(world, &args.text("run")?)?,
+            rows: args.get("rows").map(|rows| args::rows(&rows)).transpose()?,
+        },
         // Example: deregister worker=w1
         "deregister" => OpKind::Deregister { session: session(world, args)? },
         // Example: suspect worker=w1 started=chat:6.0:0-1 grace=60000
@@ -173,18 +189,43 @@ fn register(world: &World, args: &mut Args) -> Parsed<OpKind> {
     })))
 }
 
-// Example: complete worker=w1 run=chat sets=6.0:0-1;7.0:4 part=p1 in=10 out=20
+// Example: died worker=w1 started=chat:6.0:0-3 class=oom code=sigkill; without started, with all
+//          that its worker holds
+fn died(world: &World, args: &mut Args) -> Parsed<OpKind> {
+    let slot = slot(world, args)?;
+    let started = match args.get("started") {
+        Some(sets) => held(world, &sets)?,
+        None => world.ledger.held_rows(slot.session),
+    };
+    Ok(OpKind::EngineDied {
+        slot,
+        started,
+        class: class(&args.text_or("class", "died"))?,
+        code: args.text_or("code", "sigkill"),
+        message: args.text_or("message", ""),
+        evidence: Evidence { signal: Some(9), ..Evidence::default() },
+    })
+}
+
+// Example: complete worker=w1 run=chat sets=6.0:0-1;7.0:4 part=p1 in=10 out=20; without sets, all
+//          that its worker holds of the run
 fn complete(world: &World, args: &mut Args) -> Parsed<OpKind> {
     let (slot, name) = (slot(world, args)?, args.text("run")?);
-    let sets = args.text("sets")?;
-    let sets: Vec<String> = sets.split(';').map(|s| format!("{name}:{s}")).collect();
+    let no = run(world, &name)?;
+    let held_now = world.ledger.held_rows(slot.session).into_iter().filter(|h| h.run == no);
+    let sets = match args.get("sets") {
+        Some(sets) => {
+            let sets: Vec<String> = sets.split(';').map(|s| format!("{name}:{s}")).collect();
+            held(world, &sets.join(";"))?
+        }
+        None => held_now.collect(),
+    };
     let part = PartDecl {
         blob: blob(&args.text("part")?),
         tokens_in: args.number("in", 0)?,
         tokens_out: args.number("out", 0)?,
     };
-    let (run, sets) = (run(world, &name)?, held(world, &sets.join(";"))?);
-    Ok(OpKind::Complete { slot, run, part, sets })
+    Ok(OpKind::Complete { slot, run: no, part, sets })
 }
 
 pub(crate) fn blob(label: &str) -> BlobRef {

@@ -1,7 +1,9 @@
 //! Replies and states as a story shows them.
 
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotRef};
-use rollout_ledger::view::{RunState, WorkerState};
+use rollout_ledger::view::{
+    FlightView, ItemPlace, ItemState, ItemView, Ruling, RunState, SlotView, Trouble, WorkerState,
+};
 use rollout_ledger::{Event, EventKind, GrantedRows, HeldRows, Ledger, Reply, Rows};
 use std::fmt::Write;
 
@@ -119,14 +121,45 @@ pub(crate) fn state(ledger: &Ledger) -> String {
             WorkerState::Draining => "draining".into(),
             WorkerState::Suspect { until, .. } => format!("suspect until {until}"),
         };
-        let slots: Vec<String> = view
-            .slots
-            .iter()
-            .map(|s| format!("holds {} did {}", s.rows_held, s.rows_done))
-            .collect();
+        let slots: Vec<String> = view.slots.iter().map(slot).collect();
         let _ = writeln!(out, "worker {} {session} {state}: {}", view.name, slots.join("; "));
     }
     out
+}
+
+fn slot(slot: &SlotView) -> String {
+    let mut text = format!("holds {} did {}", slot.rows_held, slot.rows_done);
+    if slot.in_trial {
+        text.push_str(" in trial");
+    }
+    if slot.deaths > 0 {
+        let _ = write!(text, " died {}", slot.deaths);
+    }
+    if let Some(why) = &slot.cordon {
+        let _ = write!(text, " cordoned: {why}");
+    }
+    text
+}
+
+fn trials(out: &mut String, ledger: &Ledger, flight: &FlightView) {
+    for trial in &flight.trials {
+        let _ = write!(out, "  trial {}", trial.number);
+        if !trial.rows.is_empty() {
+            let _ = write!(out, " of {}", trial.rows);
+        }
+        if let Some(until) = trial.not_before {
+            let _ = write!(out, " not before {until}");
+        }
+        if let Some(SlotRef { session, slot }) = trial.emptying {
+            let name = ledger.worker_name(session).map_or("gone", |n| n.1);
+            let _ = write!(out, ", {name}/{slot} empties itself for it");
+        }
+        let attempts: Vec<String> = trial.attempts.iter().map(|a| a.to_string()).collect();
+        if !attempts.is_empty() {
+            let _ = write!(out, ", attempt {}", attempts.join(","));
+        }
+        out.push('\n');
+    }
 }
 
 fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
@@ -155,6 +188,7 @@ fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
             let _ = writeln!(out, "  {what} {} at {name}/{slot}: {}", held.attempt, held.rows);
         }
     }
+    trials(out, ledger, &flight);
     for (row, until) in &flight.waiting {
         let _ = writeln!(out, "  waiting {row} until {until}");
     }
@@ -177,17 +211,66 @@ fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
 /// The rows that failed for good with their histories.
 pub(crate) fn failures(ledger: &Ledger, no: RunNo) -> String {
     let mut out = String::new();
-    for (row, trouble) in ledger.failures(no, 100) {
-        let _ = writeln!(out, "row {row}: {} strikes", trouble.strikes);
-        for t in &trouble.history {
-            let text = if t.message.is_empty() { "" } else { " " };
-            let (class, message) = (t.class, &t.message);
-            let _ = writeln!(
-                out,
-                "  {} at {}: {class:?} {}{text}{message}",
-                t.attempt, t.worker, t.code
-            );
+    for (row, t) in ledger.failures(no, 100) {
+        let _ = writeln!(out, "row {row}: {} strikes", t.strikes.total());
+        trouble(&mut out, &t);
+    }
+    if out.is_empty() { "none".into() } else { out }
+}
+
+fn trouble(out: &mut String, trouble: &Trouble) {
+    for t in &trouble.history {
+        let text = if t.message.is_empty() { "" } else { " " };
+        let (class, message) = (t.class, &t.message);
+        let ruling = match t.ruling {
+            Ruling::Excused => "excused".into(),
+            Ruling::Suspect { among } => format!("one of {among}"),
+            Ruling::Strike => "a strike".into(),
+            Ruling::Final => "final".into(),
+            Ruling::Poison => "poison".into(),
+        };
+        let _ = writeln!(
+            out,
+            "  {} at {}: {class:?} {}{text}{message}: {ruling}",
+            t.attempt, t.worker, t.code
+        );
+    }
+}
+
+pub(crate) fn item_state(text: &str) -> Result<ItemState, String> {
+    Ok(match text {
+        "pending" => ItemState::Pending,
+        "waiting" => ItemState::Waiting,
+        "running" => ItemState::Running,
+        "done" => ItemState::Done,
+        "failed" => ItemState::Failed,
+        other => return Err(format!("no such state: {other}")),
+    })
+}
+
+/// Rows as their user sees them.
+pub(crate) fn items(ledger: &Ledger, items: &[ItemView]) -> String {
+    let mut out = String::new();
+    for item in items {
+        let place = match &item.place {
+            ItemPlace::Pending => "pending".into(),
+            ItemPlace::Waiting(until) => format!("waiting until {until}"),
+            ItemPlace::Running(SlotRef { session, slot }, attempt) => {
+                let name = ledger.worker_name(*session).map_or("gone", |n| n.1);
+                format!("running at {name}/{slot} as {attempt}")
+            }
+            ItemPlace::Done(_, row) => format!("done, row {row} of its part"),
+            ItemPlace::Failed => "failed".into(),
+        };
+        let _ = write!(out, "row {} in segment {}: {place}", item.row, item.segment);
+        if !item.trial.is_empty() {
+            let _ = write!(out, ", on trial with {}", item.trial);
         }
+        match item.trouble.strikes.total() {
+            0 => out.push('\n'),
+            strikes => drop(writeln!(out, ", {strikes} strikes")),
+        }
+        trouble(&mut out, &item.trouble);
     }
     if out.is_empty() { "none".into() } else { out }
 }

@@ -78,6 +78,19 @@ impl World {
             },
             // Example: failures run=chat
             "failures" => show::failures(&self.ledger, ops::run(self, &args.text("run")?)?),
+            // Example: items run=chat state=waiting from=3 max=10
+            "items" => {
+                let run = ops::run(self, &args.text("run")?)?;
+                let state = show::item_state(&args.text("state")?)?;
+                let (from, max) = (args.number("from", 0)?, args.number("max", 10)?);
+                show::items(&self.ledger, &self.ledger.items(run, state, from, max))
+            }
+            // Example: item run=chat row=3
+            "item" => {
+                let run = ops::run(self, &args.text("run")?)?;
+                let item = self.ledger.item(run, args.number("row", 0)?);
+                show::items(&self.ledger, item.as_slice())
+            }
             // Example: work worker=w1 slot=0
             "work" => match self.ledger.has_work_for(ops::slot(self, &mut args)?) {
                 true => "there is work".into(),

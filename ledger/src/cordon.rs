@@ -1,0 +1,110 @@
+//! Slots that get no work: because an operator says so, or because their engine keeps dying.
+//!
+//! *Invariant:* a cordon stops grants and nothing else: what a slot holds it may finish. An
+//! operator's cordon is of a worker's *name*, and stays until it is lifted, whatever becomes of the
+//! worker. The ledger's own is of a slot of one process, and goes with it.
+
+use crate::apply::Context;
+use crate::event::EventKind;
+use crate::id::{SessionId, SlotNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{Rejection, Reply};
+use crate::worker::Worker;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What an operator has cordoned of the worker of one name, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NameCordon {
+    /// All of it, and of whatever slots it will have.
+    pub(crate) whole: Option<String>,
+    pub(crate) slots: BTreeMap<SlotNo, String>,
+}
+
+impl Ledger {
+    pub(crate) fn cordon(
+        &mut self,
+        ctx: &Context,
+        session: SessionId,
+        slot: Option<SlotNo>,
+        cordoned: bool,
+        reason: String,
+    ) -> Result<Reply, Rejection> {
+        if reason.len() > limits::MESSAGE_BYTES_MAX {
+            return Err(Rejection::Invalid("the reason is too long".into()));
+        }
+        let worker = self.workers.get(&session).ok_or(Rejection::SessionUnknown)?;
+        if slot.is_some_and(|SlotNo(n)| usize::from(n) >= worker.slots.len()) {
+            return Err(Rejection::SlotUnknown);
+        }
+        let (space, name) = (worker.namespace.clone(), worker.name.clone());
+        let namespace = self.namespaces.get_mut(&space).ok_or(Rejection::SessionUnknown)?;
+        let known = namespace.cordons.get(&name);
+        if cordoned && known.is_none() && namespace.cordons.len() >= limits::CORDONS_MAX {
+            let max = limits::CORDONS_MAX as u64;
+            return Err(Rejection::Limit { what: "cordoned workers of a namespace".into(), max });
+        }
+        if !cordoned && slot.is_some() && known.is_some_and(|k| k.whole.is_some()) {
+            return Err(Rejection::Invalid(
+                "the whole worker is cordoned: uncordon it without naming a slot".into(),
+            ));
+        }
+        let entry = namespace.cordons.entry(name.clone()).or_default();
+        match (slot, cordoned) {
+            (None, true) => entry.whole = Some(reason.clone()),
+            (None, false) => *entry = NameCordon::default(),
+            (Some(slot), true) => drop(entry.slots.insert(slot, reason.clone())),
+            (Some(slot), false) => drop(entry.slots.remove(&slot)),
+        }
+        if *entry == NameCordon::default() {
+            namespace.cordons.remove(&name);
+        }
+        self.dirty.namespaces.insert(space);
+        if !cordoned {
+            self.forgive(session, slot);
+        }
+        let at = SlotRef { session, slot: slot.unwrap_or_default() };
+        let whole = slot.is_none();
+        self.emit(ctx, EventKind::WorkerCordoned { slot: at, whole, cordoned, reason });
+        Ok(Reply::Ok)
+    }
+
+    /// Lifts the ledger's own cordon of a slot, or of all.
+    fn forgive(&mut self, session: SessionId, slot: Option<SlotNo>) {
+        let Some(worker) = self.workers.get_mut(&session) else { return };
+        for (number, held) in worker.slots.iter_mut().enumerate() {
+            if slot.is_none_or(|SlotNo(n)| usize::from(n) == number) {
+                (held.cordon, held.deaths_in_row) = (None, 0);
+            }
+        }
+        self.dirty.workers.insert(session);
+    }
+
+    /// An engine died outside a trial: too often in a row, and its slot gets no more work.
+    pub(crate) fn count_death(&mut self, ctx: &Context, slot: SlotRef, code: &str) {
+        let Some(held) = self.slot_mut(slot) else { return };
+        held.deaths += 1;
+        held.deaths_in_row += 1;
+        let deaths = held.deaths_in_row;
+        if deaths < limits::DEATHS_IN_ROW_MAX || held.cordon.is_some() {
+            return;
+        }
+        let code = if code.is_empty() { String::new() } else { format!(" ({code})") };
+        let reason = format!("its engine died {deaths} times without finishing a row{code}");
+        held.cordon = Some(reason.clone());
+        let (whole, cordoned) = (false, true);
+        self.emit(ctx, EventKind::WorkerCordoned { slot, whole, cordoned, reason });
+    }
+
+    /// Why a slot gets no work; `None` when it does.
+    pub(crate) fn cordon_of<'a>(&'a self, worker: &'a Worker, slot: usize) -> Option<&'a str> {
+        let by_name = self.namespaces.get(&worker.namespace)?.cordons.get(&worker.name);
+        let operator = by_name.and_then(|c| {
+            let slot = u16::try_from(slot).ok().and_then(|n| c.slots.get(&SlotNo(n)));
+            c.whole.as_ref().or(slot)
+        });
+        let own = || worker.slots.get(slot).and_then(|s| s.cordon.as_ref());
+        operator.or_else(own).map(String::as_str)
+    }
+}

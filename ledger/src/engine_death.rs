@@ -1,0 +1,163 @@
+//! An engine died, and one of the rows that it ran may be why.
+//!
+//! *Invariant:* only a row that ran alone gets a strike. Rows that ran together are suspects: they
+//! are tried again in halves, each half alone on a slot, until what kills the engine is alone.
+//! Halving is part of the state, so a new leader goes on where the old one stopped. A death in a
+//! trial is the trial's fault and never the slot's; any other counts against the slot, which is
+//! cordoned when too many follow one another.
+//!
+//! Rows that finished before the death are done and stay it; rows that had not started stay with
+//! the slot, or come back as its worker says.
+
+use crate::apply::Context;
+use crate::command::{FailureClass, HeldRows};
+use crate::event::EventKind;
+use crate::fail::{Failure, check_failure};
+use crate::id::{LedgerMs, RunNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::reply::{RefusedRows, Rejection, Reply};
+use crate::rows::Rows;
+use crate::trouble::{FailedTry, Ruling, Verdict, backoff_ms};
+use std::collections::BTreeMap;
+
+impl Ledger {
+    pub(crate) fn engine_died(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        started: &[HeldRows],
+        mut failure: Failure,
+    ) -> Result<Reply, Rejection> {
+        if !matches!(failure.class, FailureClass::EngineDied | FailureClass::OutOfMemory) {
+            return Err(Rejection::Invalid("an engine dies of itself or of memory".into()));
+        }
+        check_failure(&mut failure)?;
+        let in_trial = self.slot_mut(slot).ok_or(Rejection::SlotUnknown)?.trial.is_some();
+        let mut refused = Vec::new();
+        let dead = self.take_started(slot, started, &mut refused);
+        // A report whose rows are all somebody else's by now is an old one.
+        if !in_trial && (started.is_empty() || !dead.is_empty()) {
+            self.count_death(ctx, slot, &failure.code);
+        }
+        let among = dead.iter().map(|h| h.rows.len()).sum::<u64>();
+        let mut by_run: BTreeMap<RunNo, Vec<HeldRows>> = BTreeMap::new();
+        dead.into_iter().for_each(|h| by_run.entry(h.run).or_default().push(h));
+        let runs = by_run.len();
+        for (no, sets) in by_run {
+            let failed_before = self.runs.get(&no).map_or(0, |r| r.head.counts.failed);
+            let for_good = match among {
+                1 => self.alone(ctx, slot, &sets[0], &failure),
+                _ => {
+                    self.suspect_rows(ctx, slot, &sets, &failure, (among as u32, runs == 1));
+                    Rows::default()
+                }
+            };
+            for held in sets {
+                let (class, code) = (failure.class, failure.code.clone());
+                let for_good = for_good.clone();
+                self.emit(ctx, EventKind::Failed { slot, held, class, code, for_good });
+            }
+            self.stop_if_hopeless(ctx, no, &failure, failed_before);
+            self.refresh_active(no);
+            self.finish_if_done(ctx, no);
+        }
+        Ok(Reply::Taken { refused })
+    }
+
+    /// Ends the attempts of the rows that the engine ran, and says of the rest that it is refused.
+    fn take_started(
+        &mut self,
+        slot: SlotRef,
+        started: &[HeldRows],
+        refused: &mut Vec<RefusedRows>,
+    ) -> Vec<HeldRows> {
+        let mut dead = Vec::new();
+        for held in started {
+            let live = self.taken_of(slot, held).unwrap_or_default();
+            let (rows, rest) = held.rows.partition(&live);
+            let (run, attempt, why) = (held.run, held.attempt, Rejection::AttemptStale);
+            if !rest.is_empty() {
+                refused.push(RefusedRows { run, attempt, rows: rest, why });
+            }
+            if !rows.is_empty() {
+                self.release(run, attempt, &rows);
+                dead.push(HeldRows { run, attempt, rows });
+            }
+        }
+        dead
+    }
+
+    /// The one row that the engine ran: a strike, and the next try is a trial too. Returns the row
+    /// if it has failed for good.
+    fn alone(&mut self, ctx: &Context, slot: SlotRef, held: &HeldRows, f: &Failure) -> Rows {
+        let row = held.rows.end() - 1;
+        let failed = self.failed_try(ctx, slot, held.attempt, f);
+        let now = self.meta.clock;
+        let Some(run) = self.runs.get_mut(&held.run) else { return Rows::default() };
+        let trouble = run.troubles.entry(row).or_default();
+        self.dirty.troubles.insert((held.run, row));
+        match trouble.add(failed, run.head.spec.attempts_max, now) {
+            Verdict::Failed => {
+                self.fail_for_good(held.run, row);
+                return held.rows.clone();
+            }
+            Verdict::Again => run.add_trial(held.rows.clone(), None),
+            Verdict::Wait(until) => {
+                trouble.not_before = None;
+                // Whether it was the row or the engine is known soonest at once; memory takes time.
+                let until = (f.class == FailureClass::OutOfMemory).then_some(until);
+                self.put_on_trial(held.run, held.rows.clone(), until);
+            }
+        }
+        Rows::default()
+    }
+
+    /// One run's rows of several that the engine ran: halves if all are of this run, else its rows
+    /// as they are, apart from the other runs'.
+    fn suspect_rows(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        sets: &[HeldRows],
+        f: &Failure,
+        (among, halve): (u32, bool),
+    ) {
+        let no = sets[0].run;
+        let mut all = Rows::default();
+        for held in sets {
+            let failed = FailedTry {
+                ruling: Ruling::Suspect { among },
+                ..self.failed_try(ctx, slot, held.attempt, f)
+            };
+            let Some(run) = self.runs.get_mut(&no) else { return };
+            for row in held.rows.iter() {
+                run.troubles.entry(row).or_default().suspect(failed.clone());
+                self.dirty.troubles.insert((no, row));
+            }
+            all.unite(&held.rows);
+        }
+        let until = (f.class == FailureClass::OutOfMemory)
+            .then(|| LedgerMs(self.meta.clock.0.saturating_add(backoff_ms(1))));
+        if halve {
+            let first = all.take_first(all.len().div_ceil(2) as u32);
+            self.put_on_trial(no, first, until);
+        }
+        self.put_on_trial(no, all, until);
+    }
+
+    /// Rows that failed are one trial, now or later.
+    fn put_on_trial(&mut self, no: RunNo, rows: Rows, until: Option<LedgerMs>) {
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        run.head.counts.retries += rows.len();
+        if let Some(until) = until {
+            run.head.counts.waiting += rows.len();
+            for row in rows.iter() {
+                run.troubles.entry(row).or_default().not_before = Some(until);
+                self.waiting.insert((until, no, row));
+                self.dirty.troubles.insert((no, row));
+            }
+        }
+        run.add_trial(rows, until);
+        self.dirty.runs.insert(no);
+    }
+}

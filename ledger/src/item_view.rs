@@ -1,0 +1,134 @@
+//! Single rows, as their user asks about them: where each is, who has it, and what it went through.
+//!
+//! *Invariant:* a row shows in exactly one state, the one that the invariants of a run know it in.
+//! A page costs in proportion to the rows that it has, and to the segments that it passes over.
+
+use crate::command::PartDecl;
+use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::rows::Rows;
+use crate::run::Run;
+use crate::segment::Outcome;
+use crate::trouble::Trouble;
+
+/// The states of a row, to choose by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemState {
+    /// May be granted, or was not reached yet.
+    Pending,
+    /// Is pending at some time.
+    Waiting,
+    /// A slot has it.
+    Running,
+    /// Has a result.
+    Done,
+    /// Failed for good.
+    Failed,
+}
+
+/// Where a row is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ItemPlace {
+    /// May be granted.
+    Pending,
+    /// Is pending then, in ledger time.
+    Waiting(LedgerMs),
+    /// This slot has it, under this attempt.
+    Running(SlotRef, Attempt),
+    /// Its result is in this part, at this row of it.
+    Done(PartDecl, u32),
+    /// Failed for good.
+    Failed,
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemView {
+    /// Its number.
+    pub row: u64,
+    /// The segment that has its input.
+    pub segment: SegmentNo,
+    /// Where it is.
+    pub place: ItemPlace,
+    /// The rows that it is tried with, itself included, apart from all others; none where it is
+    /// under no suspicion.
+    pub trial: Rows,
+    /// What it went through, while it is not done.
+    pub trouble: Trouble,
+}
+
+impl Ledger {
+    /// One row of a run; `None` where there is no such row.
+    pub fn item(&self, no: RunNo, row: u64) -> Option<ItemView> {
+        self.runs.get(&no).filter(|run| row < run.head.rows).map(|run| item_of(run, row))
+    }
+
+    /// The first rows in a state, at most `max`, from row `from` on.
+    pub fn items(&self, no: RunNo, state: ItemState, from: u64, max: usize) -> Vec<ItemView> {
+        let Some(run) = self.runs.get(&no) else { return Vec::new() };
+        let rows: Vec<u64> = match state {
+            ItemState::Failed | ItemState::Waiting => {
+                let waits = state == ItemState::Waiting;
+                let wanted = |t: &Trouble| if waits { t.not_before.is_some() } else { t.failed };
+                let troubles = run.troubles.range(from..).filter(|t| wanted(t.1));
+                troubles.map(|t| *t.0).take(max).collect()
+            }
+            ItemState::Running => {
+                let grants = run.flight.grants.values();
+                first(grants.map(|grant| &grant.rows), from, max)
+            }
+            ItemState::Pending => {
+                let fresh = run.head.rows - run.head.next_fresh;
+                let fresh = Rows::range(run.head.next_fresh, fresh as u32);
+                let trials = run.ready_trials().map(|t| &t.1.rows);
+                first(trials.chain([&run.flight.returned, &fresh]), from, max)
+            }
+            ItemState::Done => done_rows(run, from, max),
+        };
+        rows.into_iter().map(|row| item_of(run, row)).collect()
+    }
+}
+
+/// The lowest rows of several sets that share none.
+fn first<'a>(sets: impl Iterator<Item = &'a Rows>, from: u64, max: usize) -> Vec<u64> {
+    let mut found: Vec<u64> = Vec::new();
+    for rows in sets {
+        found.extend(rows.from(from).take(max));
+    }
+    found.sort_unstable();
+    found.truncate(max);
+    found
+}
+
+fn done_rows(run: &Run, from: u64, max: usize) -> Vec<u64> {
+    let segments = run.segments.iter().skip(run.segment_at(from));
+    let rows = segments.filter(|s| s.decided > 0).flat_map(|segment| {
+        let done = move |row: &u64| segment.outcome(*row).part().is_some();
+        (segment.first_row.max(from)..segment.end()).filter(done)
+    });
+    rows.take(max).collect()
+}
+
+fn item_of(run: &Run, row: u64) -> ItemView {
+    let trouble = run.troubles.get(&row).cloned().unwrap_or_default();
+    let outcome = run.outcome(row);
+    let grant = run.flight.grants.iter().find(|g| g.1.rows.contains(row));
+    let place = match (outcome.part(), grant) {
+        (Some((part, at)), _) => match run.parts.get(part.0 as usize) {
+            Some(part) => ItemPlace::Done(part.clone(), at),
+            None => ItemPlace::Pending, // An image without its parts was refused on loading.
+        },
+        (None, _) if outcome == Outcome::FAILED => ItemPlace::Failed,
+        (None, Some((attempt, grant))) => ItemPlace::Running(grant.slot, *attempt),
+        (None, None) => trouble.not_before.map_or(ItemPlace::Pending, ItemPlace::Waiting),
+    };
+    let own = || run.flight.trials.values().map(|t| &t.rows).find(|rows| rows.contains(row));
+    let held = grant.filter(|g| g.1.trial.is_some()).map(|g| &g.1.rows);
+    ItemView {
+        row,
+        segment: SegmentNo(run.segment_at(row) as u32),
+        place,
+        trial: held.or_else(own).cloned().unwrap_or_default(),
+        trouble,
+    }
+}

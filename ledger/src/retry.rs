@@ -1,0 +1,57 @@
+//! Failed rows are pending again, because their user says so.
+//!
+//! *Invariant:* nothing that is done changes. A row that is tried again keeps its history and has
+//! no strike; a run that had finished runs again, and finishes again.
+
+use crate::apply::Context;
+use crate::event::EventKind;
+use crate::id::RunNo;
+use crate::ledger::Ledger;
+use crate::reply::{Rejection, Reply};
+use crate::rows::Rows;
+use crate::run::RunState;
+
+impl Ledger {
+    pub(crate) fn retry_rows(
+        &mut self,
+        ctx: &Context,
+        no: RunNo,
+        rows: Option<Rows>,
+    ) -> Result<Reply, Rejection> {
+        let run = self.run_mut(no)?;
+        if !matches!(run.head.state, RunState::Running | RunState::Paused | RunState::Finished) {
+            return Err(Rejection::RunEnded);
+        }
+        let failed = run.troubles.iter().filter(|t| t.1.failed).map(|t| (*t.0, 1));
+        let failed = Rows::from_ranges(failed).unwrap_or_default();
+        let again = match rows {
+            Some(rows) => failed.partition(&rows).0,
+            None => failed,
+        };
+        if again.is_empty() {
+            return Ok(Reply::Retried { rows: 0 });
+        }
+        for row in again.iter() {
+            if let Some(trouble) = run.troubles.get_mut(&row) {
+                trouble.pardon();
+            }
+        }
+        let touched = run.reopen(&again);
+        run.head.counts.failed -= again.len();
+        run.flight.returned.unite(&again);
+        let finished = run.head.state == RunState::Finished;
+        if finished {
+            run.head.state = RunState::Running;
+            run.head.finished_wall_ms = 0;
+        }
+        self.dirty.troubles.extend(again.iter().map(|row| (no, row)));
+        self.dirty.segments.extend(touched.into_iter().map(|segment| (no, segment)));
+        self.dirty.runs.insert(no);
+        self.refresh_active(no);
+        self.emit(ctx, EventKind::Retried { run: no, rows: again.clone() });
+        if finished {
+            self.emit_run(ctx, no, "resumed", "failed rows are tried again");
+        }
+        Ok(Reply::Retried { rows: again.len() })
+    }
+}

@@ -1,0 +1,145 @@
+//! Trials: rows that were running when an engine died, tried apart from all others.
+//!
+//! *Invariant:* a trial's rows are pending, or, with a `not_before`, wait; they are in one trial
+//! and nowhere else. A trial is granted to a slot that holds nothing, and that slot gets nothing
+//! more before the trial's rows are decided or have come back. What comes back of a trial is a
+//! trial again. So an engine that dies in a trial died of one of its rows.
+//!
+//! A busy slot never runs empty by itself. The first one that pulls when a trial is ready empties
+//! itself for it: it is given nothing until it holds nothing. One slot does that for one trial, so
+//! the others go on.
+
+use crate::id::{LedgerMs, RunNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::rows::Rows;
+use crate::run::Run;
+use crate::worker::{Slot, Worker, WorkerState};
+use serde::{Deserialize, Serialize};
+
+/// A trial's number within its run, from 1. What comes back of a trial keeps its number.
+pub(crate) type TrialNo = u32;
+
+/// Rows to be tried together and with no others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Trial {
+    pub(crate) rows: Rows,
+    /// Until when they wait, if they do.
+    pub(crate) not_before: Option<LedgerMs>,
+    /// The slot that gets nothing else until it is empty and gets this.
+    pub(crate) emptying: Option<SlotRef>,
+}
+
+/// A trial that a slot may have.
+#[derive(Clone, Copy)]
+pub(crate) struct Offered {
+    pub(crate) trial: TrialNo,
+    /// No other slot empties itself for it.
+    pub(crate) free: bool,
+}
+
+impl Run {
+    /// Makes a trial of rows that are in nothing else.
+    pub(crate) fn add_trial(&mut self, rows: Rows, not_before: Option<LedgerMs>) {
+        self.flight.trials_made += 1;
+        let trial = Trial { rows, not_before, emptying: None };
+        self.flight.trials.insert(self.flight.trials_made, trial);
+    }
+
+    /// Rows of an attempt are pending again: in their trial, where they were in one.
+    pub(crate) fn put_back(&mut self, trial: Option<TrialNo>, rows: &Rows) {
+        match trial {
+            None => self.flight.returned.unite(rows),
+            Some(no) => self.flight.trials.entry(no).or_default().rows.unite(rows),
+        }
+    }
+
+    /// Takes rows out of the pending ones that somebody had already.
+    pub(crate) fn take_back(&mut self, trial: Option<TrialNo>, rows: &Rows) {
+        let Some(no) = trial else { return self.flight.returned.subtract(rows) };
+        let Some(trial) = self.flight.trials.get_mut(&no) else { return };
+        trial.rows.subtract(rows);
+        if trial.rows.is_empty() {
+            self.flight.trials.remove(&no);
+        }
+    }
+
+    /// The trials that are pending.
+    pub(crate) fn ready_trials(&self) -> impl Iterator<Item = (TrialNo, &Trial)> {
+        let ready = self.flight.trials.iter().filter(|t| t.1.not_before.is_none());
+        ready.map(|(no, trial)| (*no, trial))
+    }
+
+    /// Ends the wait of the trials that are due, and takes their rows out of `due`.
+    pub(crate) fn end_trial_waits(&mut self, now: LedgerMs, due: &mut Rows) {
+        for trial in self.flight.trials.values_mut() {
+            if trial.not_before.is_some_and(|at| at <= now) {
+                trial.not_before = None;
+                due.subtract(&trial.rows);
+            }
+        }
+    }
+
+    /// Makes ordinary rows of all trials.
+    pub(crate) fn dissolve_trials(&mut self) {
+        for trial in std::mem::take(&mut self.flight.trials).into_values() {
+            self.flight.returned.unite(&trial.rows);
+        }
+    }
+
+    /// Takes up to `count` rows of a trial.
+    pub(crate) fn take_trial(&mut self, no: TrialNo, count: u32) -> Rows {
+        let Some(trial) = self.flight.trials.get_mut(&no) else { return Rows::default() };
+        let rows = trial.rows.take_first(count);
+        trial.emptying = None;
+        if trial.rows.is_empty() {
+            self.flight.trials.remove(&no);
+        }
+        self.outdate_lapsed(&rows);
+        rows
+    }
+}
+
+impl Ledger {
+    /// Whether a slot may be given rows at all, whatever there is.
+    pub(crate) fn takes_work(&self, worker: &Worker, slot: usize) -> bool {
+        worker.state == WorkerState::Ready
+            && worker.slots.get(slot).is_some_and(|s| s.trial.is_none())
+            && self.cordon_of(worker, slot).is_none()
+    }
+
+    /// Whether a run could give rows to this slot if it had some.
+    pub(crate) fn serves(&self, run: &Run, worker: &Worker, slot: &Slot) -> bool {
+        run.head.namespace == worker.namespace
+            && run.room() > 0
+            && slot.offer.fits(&run.head.spec, &worker.stores).is_ok()
+    }
+
+    /// The trial that a slot empties itself for, as long as it could have it.
+    pub(crate) fn own_trial(&self, slot: SlotRef) -> Option<(RunNo, TrialNo)> {
+        let worker = self.workers.get(&slot.session)?;
+        let pulls = worker.slots.get(slot.slot.0 as usize)?;
+        self.active.iter().find_map(|(_, no)| {
+            let run = &self.runs[no];
+            let own = run.ready_trials().find(|t| t.1.emptying == Some(slot))?.0;
+            self.serves(run, worker, pulls).then_some((*no, own))
+        })
+    }
+
+    /// The trial of a run that a slot may have: any, if it is `empty`; else one for which no other
+    /// slot empties itself.
+    pub(crate) fn offered_trial(&self, run: &Run, empty: bool) -> Option<Offered> {
+        let free = |s: Option<SlotRef>| s.is_none_or(|s| !self.may_empty(s));
+        let mut ready = run.ready_trials();
+        let found = ready.find(|t| free(t.1.emptying)).map(|t| Offered { trial: t.0, free: true });
+        let any = || run.ready_trials().next().map(|t| Offered { trial: t.0, free: false });
+        found.or_else(|| any().filter(|_| empty))
+    }
+
+    /// Whether a slot that empties itself is still on its way: it holds rows, and may get the trial
+    /// when it does no more.
+    fn may_empty(&self, slot: SlotRef) -> bool {
+        let Some(worker) = self.workers.get(&slot.session) else { return false };
+        let at = slot.slot.0 as usize;
+        self.takes_work(worker, at) && worker.slots.get(at).is_some_and(|s| s.rows_held > 0)
+    }
+}

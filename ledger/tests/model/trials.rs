@@ -1,0 +1,241 @@
+//! Engines that die, the trials that follow, cordons, and rows that are tried again.
+
+use crate::naive::{Model, Outcome};
+use crate::runs::{Row, RowState, Run, kind, only, refuse};
+use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
+use rollout_ledger::view::RunState;
+use rollout_ledger::{FailureClass, HeldRows, Rejection, Reply, Rows};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A pending or waiting trial as both sides show it: rows, until when, who empties itself for it.
+pub(crate) type Shown = (Vec<u64>, Option<LedgerMs>, Option<SlotRef>);
+
+impl Run {
+    /// The pending trials, by number.
+    pub(crate) fn ready_trials(&self) -> BTreeSet<u32> {
+        let pending = |r: &&Row| matches!(r.state, RowState::Pending { .. });
+        self.rows.iter().filter(pending).filter_map(|r| r.trial).collect()
+    }
+
+    pub(crate) fn trials(&self) -> BTreeMap<u32, Shown> {
+        let mut trials: BTreeMap<u32, Shown> = BTreeMap::new();
+        for (number, row) in (0..).zip(&self.rows) {
+            let until = match row.state {
+                RowState::Pending { .. } => None,
+                RowState::Waiting { until } => Some(LedgerMs(until)),
+                _ => continue,
+            };
+            let Some(trial) = row.trial else { continue };
+            let shown = trials.entry(trial).or_default();
+            shown.0.push(number);
+            (shown.1, shown.2) = (until, self.emptying.get(&trial).copied());
+        }
+        trials
+    }
+
+    fn try_rows(&mut self, rows: &[u64], until: Option<u64>) {
+        if rows.is_empty() {
+            return;
+        }
+        self.trials_made += 1;
+        self.retries += rows.len() as u64;
+        for &row in rows {
+            let row = &mut self.rows[row as usize];
+            row.trial = Some(self.trials_made);
+            row.state = match until {
+                Some(until) => RowState::Waiting { until },
+                None => RowState::Pending { late: None },
+            };
+        }
+    }
+}
+
+impl Model {
+    pub(crate) fn died(
+        &mut self,
+        slot: SlotRef,
+        started: &[HeldRows],
+        class: FailureClass,
+    ) -> Outcome {
+        let worker = self.workers.get(&slot.session);
+        if worker.is_none_or(|w| usize::from(slot.slot.0) >= w.slots.len()) {
+            return Err(Rejection::SlotUnknown);
+        }
+        let in_trial = self.trial_at(slot);
+        let (mut refused, mut dead) = (Vec::new(), BTreeMap::<u32, BTreeSet<u64>>::new());
+        for set in started {
+            let mut rest = Vec::new();
+            for row in set.rows.iter() {
+                let run = self.run_of(set.run).ok();
+                match run.and_then(|run| run.rows.get_mut(row as usize)) {
+                    Some(r) if r.live_for(set.attempt, slot.session) => {
+                        r.state = RowState::Failed; // Until it is known what becomes of it.
+                        dead.entry(set.run.0).or_default().insert(row);
+                    }
+                    _ => rest.push(row),
+                }
+            }
+            let rest = only(&set.rows, |r| rest.contains(&r));
+            refuse(set, rest, Rejection::AttemptStale, &mut refused);
+        }
+        if !in_trial && (started.is_empty() || !dead.is_empty()) {
+            self.count_death(slot);
+        }
+        let among: usize = dead.values().map(BTreeSet::len).sum();
+        let (clock, runs) = (self.clock, dead.len());
+        for (no, rows) in dead {
+            let rows: Vec<u64> = rows.into_iter().collect();
+            let run = &mut self.runs[no as usize - 1];
+            let memory = class == FailureClass::OutOfMemory;
+            let mut poison = false;
+            if among == 1 {
+                let strikes = &mut run.rows[rows[0] as usize].strikes[kind(class)];
+                *strikes += 1;
+                poison = *strikes >= if memory { 3 } else { 2 };
+                let wait = [1000, 2000, 0][*strikes as usize - 1];
+                match poison {
+                    true => run.rows[rows[0] as usize].trial = None,
+                    false => run.try_rows(&rows, memory.then_some(clock + wait)),
+                }
+            } else {
+                let first = if runs == 1 { rows.len().div_ceil(2) } else { 0 };
+                run.try_rows(&rows[..first], memory.then_some(clock + 1000));
+                run.try_rows(&rows[first..], memory.then_some(clock + 1000));
+            }
+            let hopeless = run.stops(false, poison);
+            run.finish_if_done();
+            let events = [(hopeless, "run hopeless"), (poison, "row is poison")];
+            events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
+            self.note(if in_trial { "engine died in a trial" } else { "engine died" });
+        }
+        Ok(Reply::Taken { refused })
+    }
+
+    fn count_death(&mut self, slot: SlotRef) {
+        let Some(worker) = self.workers.get_mut(&slot.session) else { return };
+        let held = &mut worker.slots[usize::from(slot.slot.0)];
+        held.deaths_in_row += 1;
+        if held.deaths_in_row >= 3 && !held.cordoned {
+            held.cordoned = true;
+            self.note("slot cordoned");
+        }
+    }
+
+    pub(crate) fn cordon(
+        &mut self,
+        session: SessionId,
+        slot: Option<u16>,
+        cordoned: bool,
+    ) -> Outcome {
+        let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
+        if slot.is_some_and(|n| usize::from(n) >= worker.slots.len()) {
+            return Err(Rejection::SlotUnknown);
+        }
+        let key = (worker.namespace.clone(), worker.name.clone());
+        let (whole, slots) = self.cordons.entry(key).or_default();
+        match (slot, cordoned) {
+            (Some(_), false) if *whole => {
+                return Err(Rejection::Invalid(
+                    "the whole worker is cordoned: uncordon it without naming a slot".into(),
+                ));
+            }
+            (None, true) => *whole = true,
+            (None, false) => (*whole, *slots) = (false, BTreeSet::new()),
+            (Some(slot), true) => drop(slots.insert(slot)),
+            (Some(slot), false) => drop(slots.remove(&slot)),
+        }
+        for (number, held) in (0..).zip(&mut worker.slots) {
+            if !cordoned && slot.is_none_or(|slot| slot == number) {
+                (held.cordoned, held.deaths_in_row) = (false, 0);
+            }
+        }
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn cordoned(&self, slot: SlotRef) -> bool {
+        let worker = &self.workers[&slot.session];
+        let key = (worker.namespace.clone(), worker.name.clone());
+        let by_name = self.cordons.get(&key);
+        by_name.is_some_and(|(whole, slots)| *whole || slots.contains(&slot.slot.0))
+            || worker.slots[usize::from(slot.slot.0)].cordoned
+    }
+
+    pub(crate) fn retry(&mut self, no: RunNo, rows: Option<&Rows>) -> Outcome {
+        let run = self.run_of(no)?;
+        if run.state == RunState::Cancelled {
+            return Err(Rejection::RunEnded);
+        }
+        let mut again = 0;
+        for (number, row) in (0..).zip(&mut run.rows) {
+            let named = rows.is_none_or(|rows| rows.contains(number));
+            if row.state == RowState::Failed && named {
+                *row = Row::default();
+                again += 1;
+            }
+        }
+        if again > 0 && run.state == RunState::Finished {
+            run.state = RunState::Running;
+        }
+        if again > 0 {
+            self.note("rows tried again");
+        }
+        Ok(Reply::Retried { rows: again })
+    }
+
+    /// Whether a slot holds a trial.
+    pub(crate) fn trial_at(&self, slot: SlotRef) -> bool {
+        self.held_at(slot).any(|row| row.trial.is_some())
+    }
+
+    pub(crate) fn held_at(&self, slot: SlotRef) -> impl Iterator<Item = &Row> {
+        let rows = self.runs.iter().flat_map(|r| &r.rows);
+        rows.filter(move |r| matches!(r.state, RowState::Running(l) if l.slot == slot))
+    }
+
+    /// Everything that a slot holds.
+    pub(crate) fn sets_at(&self, slot: SlotRef) -> Vec<HeldRows> {
+        let mut sets: BTreeMap<(u32, Attempt), Vec<(u64, u32)>> = BTreeMap::new();
+        for (no, run) in (1..).zip(&self.runs) {
+            for (number, row) in (0..).zip(&run.rows) {
+                if let RowState::Running(lease) = row.state
+                    && lease.slot == slot
+                {
+                    sets.entry((no, lease.attempt)).or_default().push((number, 1));
+                }
+            }
+        }
+        let set = |((no, attempt), rows): ((u32, Attempt), Vec<(u64, u32)>)| {
+            let rows = Rows::from_ranges(rows).expect("ascending");
+            HeldRows { run: RunNo(no), attempt, rows }
+        };
+        sets.into_iter().map(set).collect()
+    }
+
+    pub(crate) fn takes_work(&self, slot: SlotRef) -> bool {
+        let Some(worker) = self.workers.get(&slot.session) else { return false };
+        worker.ready()
+            && usize::from(slot.slot.0) < worker.slots.len()
+            && !self.cordoned(slot)
+            && !self.trial_at(slot)
+    }
+
+    /// The trial that a run offers to a slot, and whether no other slot empties itself for it.
+    pub(crate) fn offered(&self, no: u32, empty: bool) -> Option<(u32, bool)> {
+        let run = &self.runs[no as usize - 1];
+        let free = |trial: &u32| match run.emptying.get(trial) {
+            Some(s) => !(self.takes_work(*s) && self.held_at(*s).next().is_some()),
+            None => true,
+        };
+        let ready = run.ready_trials();
+        let found = ready.iter().copied().find(free).map(|t| (t, true));
+        found.or_else(|| ready.first().filter(|_| empty).map(|t| (*t, false)))
+    }
+
+    /// Nobody empties himself for what is not there.
+    pub(crate) fn tidy(&mut self) {
+        for run in &mut self.runs {
+            let ready = run.ready_trials();
+            run.emptying.retain(|trial, _| ready.contains(trial));
+        }
+    }
+}
