@@ -160,8 +160,7 @@ fn results_in(
         ops.push(OpKind::Fail { slot, held, class, code, message, evidence }.into());
     }
     for death in &m.deaths {
-        let started: Vec<_> =
-            death.started.iter().map(convert::held_in).collect::<Checked<_>>()?;
+        let started: Vec<_> = death.started.iter().map(convert::held_in).collect::<Checked<_>>()?;
         let class = convert::class_in(death.class)?;
         sets.push(started.clone());
         let (code, message) = (death.code.clone(), death.message.clone());
