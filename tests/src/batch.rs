@@ -2,7 +2,7 @@
 
 use crate::fleet::Fleet;
 use crate::process::Process;
-use crate::wait::eventually;
+use crate::wait::eventually_or_show;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -117,7 +117,11 @@ impl Batch {
 
     /// Waits until `look` says so of the run's counts.
     pub fn until(&self, fleet: &Fleet, what: &str, look: impl Fn(&Counts) -> bool) -> Counts {
-        eventually(what, PATIENCE, || self.counts(fleet).filter(|c| look(c)))
+        eventually_or_show(what, PATIENCE, |seen| {
+            let counts = self.counts(fleet);
+            *seen = counts.map_or("nobody can say".into(), |c| format!("{c:?}"));
+            counts.filter(|c| look(c))
+        })
     }
 
     /// Waits until the user's command ends well, and checks its output row by row.

@@ -1,7 +1,10 @@
 //! Three members and some workers, as their users start them.
+//!
+//! *Invariant:* a fleet whose test does not end with [`Fleet::passed`] leaves its directory, logs and
+//! last state included, and prints where that is: an error and a panic alike can be read afterwards.
 
 use crate::cut::{Cut, Link};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::wait::eventually;
 use anyhow::{Context, Result, bail};
 use rollout_proto::pki::{self, IssueRequest};
@@ -18,6 +21,9 @@ use tempfile::TempDir;
 
 /// How long a healthy fleet may take for anything, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long one of our commands may take before the test gives it up.
+const COMMAND_MAX: Duration = Duration::from_secs(120);
 
 /// Ports that tests choose from, upwards from 10,000: below those that Linux hands out.
 const PORTS: u32 = 22_000;
@@ -55,8 +61,10 @@ struct Member {
 }
 
 /// A running fleet in a directory of its own.
+#[must_use = "end the test with `passed`, which removes the fleet's directory"]
 pub struct Fleet {
     dir: TempDir,
+    passed: bool,
     bin: PathBuf,
     options: FleetOptions,
     members: Vec<Member>,
@@ -100,6 +108,7 @@ impl Fleet {
         let mut fleet = Self {
             bin: bin_dir()?,
             dir,
+            passed: false,
             options,
             members: Vec::new(),
             workers: BTreeMap::new(),
@@ -302,6 +311,32 @@ impl Fleet {
         text
     }
 
+    /// Who leads, and where every run and worker is, as the operator is told.
+    pub fn state(&self) -> String {
+        let mut text = String::new();
+        for args in [&["status"][..], &["run", "list"], &["worker", "list"]] {
+            let _ = writeln!(text, "$ rolloutctl {}", args.join(" "));
+            match self.ctl(&[&["--timeout", "3s"], args].concat()) {
+                Ok(out) => [out.stdout, out.stderr]
+                    .iter()
+                    .for_each(|part| text.push_str(&String::from_utf8_lossy(part))),
+                Err(error) => {
+                    let _ = writeln!(text, "{error:#}");
+                }
+            }
+        }
+        text
+    }
+
+    /// Ends a test that went well: everything is stopped, and the directory removed.
+    ///
+    /// # Errors
+    /// Never; it is what such a test returns.
+    pub fn passed(mut self) -> Result<()> {
+        self.passed = true;
+        Ok(())
+    }
+
     /// Runs `rolloutctl` as the operator.
     ///
     /// # Errors
@@ -309,7 +344,7 @@ impl Fleet {
     pub fn ctl(&self, args: &[&str]) -> Result<Output> {
         let mut command = Command::new(self.bin.join("rolloutctl"));
         command.arg("--context").arg(self.path("operator.toml")).args(args);
-        Ok(command.output()?)
+        process::output(command, COMMAND_MAX)
     }
 
     /// Runs `rolloutctl -o json` and returns the `data` of what it prints.
@@ -466,5 +501,17 @@ impl Fleet {
     /// The data directory of a member.
     pub fn data_dir(&self, name: &str) -> PathBuf {
         Path::new(self.dir.path()).join(name)
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        if self.passed {
+            return;
+        }
+        let state = self.state(); // While the processes still run.
+        let _ = std::fs::write(self.path("state-at-failure.txt"), &state);
+        self.dir.disable_cleanup(true);
+        eprintln!("the test did not pass: logs are in {}\n{state}", self.dir.path().display());
     }
 }

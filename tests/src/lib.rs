@@ -13,5 +13,5 @@ mod wait;
 pub use batch::{Batch, Counts, Executions};
 pub use cut::{Cut, Link};
 pub use fleet::{Fleet, FleetOptions, WorkerOptions};
-pub use process::Process;
-pub use wait::eventually;
+pub use process::{Process, output};
+pub use wait::{eventually, eventually_or_show};

@@ -1,11 +1,63 @@
 //! One child process: started, killed, paused, by its id alone.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
+
+fn die_with_parent(command: &mut Command) {
+    // SAFETY: prctl is async-signal-safe, and nothing else happens between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+}
+
+/// Runs a command to its end and returns what it printed.
+///
+/// # Errors
+/// When it cannot be started, or still runs after `limit`: with what it had printed by then.
+pub fn output(mut command: Command, limit: Duration) -> Result<Output> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    die_with_parent(&mut command);
+    let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+    let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
+    let begun = std::time::Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if begun.elapsed() >= limit {
+            let _ = child.kill();
+            let _ = child.wait();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(5)); // The poll; the condition decides.
+    };
+    let (stdout, stderr) = (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default());
+    let Some(status) = status else {
+        let said = [stdout, stderr].concat();
+        bail!("{command:?} still ran after {limit:?}: {}", String::from_utf8_lossy(&said));
+    };
+    Ok(Output { status, stdout, stderr })
+}
+
+fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What was read before an error is what there is to see.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        bytes
+    })
+}
 
 /// A running child. Killed when it is dropped.
 pub struct Process {
@@ -21,14 +73,8 @@ impl Process {
     /// When it cannot be started.
     pub fn start(mut command: Command, log: &Path) -> Result<Self> {
         let out = File::options().create(true).append(true).open(log)?;
-        command.stdout(out.try_clone()?).stderr(out).stdin(std::process::Stdio::null());
-        // SAFETY: prctl is async-signal-safe, and nothing else happens between fork and exec.
-        unsafe {
-            command.pre_exec(|| {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                Ok(())
-            });
-        }
+        command.stdout(out.try_clone()?).stderr(out).stdin(Stdio::null());
+        die_with_parent(&mut command);
         let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
         Ok(Self { child, log: log.to_owned() })
     }
@@ -74,9 +120,21 @@ impl Process {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
-            ensure!(begun.elapsed() < limit, "pid {} still runs after {limit:?}", self.pid());
+            ensure!(
+                begun.elapsed() < limit,
+                "pid {} still runs after {limit:?}: {}",
+                self.pid(),
+                self.log_tail()
+            );
             std::thread::sleep(Duration::from_millis(10)); // The poll; the condition decides.
         }
+    }
+
+    /// The last lines of its output.
+    pub fn log_tail(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
     }
 
     /// Whether it still runs.

@@ -40,7 +40,8 @@ fn a_paused_leader_that_is_resumed_commits_nothing_and_grants_nothing() -> Resul
     assert_eq!(fleet.leader(), new, "the paused one must not lead again by itself");
     batch.finish(&fleet)?;
     fleet.verify()?;
-    once_each(&fleet, &["w1", "w2"], 12_000)
+    once_each(&fleet, &["w1", "w2"], 12_000)?;
+    fleet.passed()
 }
 
 #[test]
@@ -68,5 +69,6 @@ fn workers_of_a_leader_in_a_minority_work_for_the_new_one_before_the_cut_is_heal
     }
     batch.finish(&fleet)?;
     fleet.verify()?;
-    once_each(&fleet, &["w1", "w2"], 8000)
+    once_each(&fleet, &["w1", "w2"], 8000)?;
+    fleet.passed()
 }

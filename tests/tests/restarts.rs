@@ -39,5 +39,5 @@ fn restarting_every_member_in_turn_and_then_all_at_once_repeats_nothing() -> Res
     fleet.verify()?;
     let executions = Executions::read(&[fleet.path("w1.side")])?;
     assert_eq!(executions.started, 12_000, "a row was run again");
-    Ok(())
+    fleet.passed()
 }

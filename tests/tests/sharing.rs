@@ -37,7 +37,7 @@ fn a_higher_priority_goes_first_and_no_slot_gets_a_model_that_it_does_not_offer(
     }
     let (small, large) = (fleet.rows_done_by("small"), fleet.rows_done_by("large"));
     assert_eq!((small, large), (Some(1200), Some(200)));
-    Ok(())
+    fleet.passed()
 }
 
 #[test]
@@ -54,5 +54,6 @@ fn runs_of_one_priority_share_by_weight() -> Result<()> {
     let (h, l) = (taken(&heavy), taken(&light));
     assert!((2 * l..=5 * l).contains(&h), "weights 3 and 1 gave {h} and {l} rows");
     heavy.finish(&fleet)?;
-    light.finish(&fleet)
+    light.finish(&fleet)?;
+    fleet.passed()
 }
