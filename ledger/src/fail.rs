@@ -69,7 +69,9 @@ impl Ledger {
             run.head.counts.returned += again.len();
             run.put_back(trial, &again);
         }
-        self.stop_if_hopeless(ctx, held.run, &failure, failed_before);
+        if !self.is_old_refusal(held, &failure) {
+            self.stop_if_hopeless(ctx, held.run, &failure, failed_before);
+        }
         self.refresh_active(held.run);
         self.finish_if_done(ctx, held.run);
         Ok(Reply::Taken { refused })
@@ -126,6 +128,13 @@ impl Ledger {
                 dirty.insert((no, segment));
             },
         );
+    }
+
+    /// A refusal of the store that an attempt met before the run was resumed may be told after it.
+    /// Whoever resumed the run has seen to the store, so only an attempt since then tells anything new.
+    fn is_old_refusal(&self, held: &HeldRows, failure: &Failure) -> bool {
+        let resumed = self.runs.get(&held.run).map_or(0, |run| run.head.resumed_index);
+        failure.class == FailureClass::StoreRefused && held.attempt.index() < resumed
     }
 
     /// Pauses a run that cannot go on: the store refuses it, or too many of its rows fail. One

@@ -60,6 +60,8 @@ pub(crate) struct RunHead {
     pub(crate) spec_digest: [u8; 32],
     pub(crate) state: RunState,
     pub(crate) reason: String,
+    /// The log index of the last end of a pause. What an earlier attempt met says nothing of now.
+    pub(crate) resumed_index: u64,
     pub(crate) created_wall_ms: u64,
     pub(crate) finished_wall_ms: u64,
     pub(crate) input_closed: bool,

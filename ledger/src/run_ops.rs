@@ -126,7 +126,10 @@ impl Ledger {
                 run.head.reason = reason.clone();
                 "paused"
             }
-            (_, RunAction::Resume) => {
+            (state, RunAction::Resume) => {
+                if state == RunState::Paused {
+                    run.head.resumed_index = ctx.index();
+                }
                 run.head.state = RunState::Running;
                 run.head.reason = String::new();
                 "resumed"

@@ -77,6 +77,7 @@ pub(crate) struct Run {
     pub(crate) name: String,
     pub(crate) spec: RunSpec,
     pub(crate) state: RunState,
+    pub(crate) resumed_index: u64,
     pub(crate) closed: bool,
     pub(crate) segments: Vec<SegmentDecl>,
     pub(crate) rows: Vec<Row>,
@@ -189,6 +190,7 @@ impl Model {
             name,
             spec,
             state: RunState::Running,
+            resumed_index: 0,
             closed: false,
             segments: Vec::new(),
             rows: Vec::new(),
@@ -241,12 +243,16 @@ impl Model {
     }
 
     pub(crate) fn control(&mut self, no: RunNo, action: RunAction) -> Outcome {
+        let index = self.index;
         let run = self.run_of(no)?;
         if run.state == RunState::Cancelled && action == RunAction::Cancel {
             return Ok(Reply::Ok);
         }
         if run.ended() {
             return Err(Rejection::RunEnded);
+        }
+        if run.state == RunState::Paused && action == RunAction::Resume {
+            run.resumed_index = index;
         }
         run.state = match action {
             RunAction::Pause => RunState::Paused,
@@ -384,7 +390,8 @@ impl Model {
                 run.retries += 1;
             }
         }
-        let store = class == FailureClass::StoreRefused && !taken.is_empty();
+        let news = held.attempt.index() >= run.resumed_index;
+        let store = class == FailureClass::StoreRefused && !taken.is_empty() && news;
         let pauses = run.stops(store, failed_now);
         run.finish_if_done();
         let gave_up = failed_now && class != FailureClass::InvalidRow;
