@@ -128,9 +128,9 @@ fn decide(path: &str, peer: Option<&PeerInfo>) -> Result<(), Status> {
         method = path,
         "refused a call that the caller's role does not reach"
     );
-    let wanted: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
+    let wanted: Vec<String> = roles.iter().map(|role| role.with_article()).collect();
     let message = format!(
-        "{} may not call {path}: it needs a certificate of a {}",
+        "{} may not call {path}: it needs a certificate of {}",
         peer.identity,
         wanted.join(" or ")
     );

@@ -52,6 +52,14 @@ impl Role {
     }
 }
 
+impl Role {
+    /// The role with its article: "an admin".
+    pub fn with_article(self) -> String {
+        let article = if self == Role::Admin { "an" } else { "a" };
+        format!("{article} {self}")
+    }
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

@@ -88,7 +88,7 @@ pub enum TlsError {
         cause: IdentityError,
     },
     /// The certificate is not one of a member, which every server must be.
-    #[error("{path} is the certificate of a {found}, a server needs one of a member")]
+    #[error("{path} is the certificate of {}, a server needs one of a member", found.with_article())]
     NotMember {
         /// The certificate's file.
         path: PathBuf,

@@ -41,6 +41,33 @@ fn refused(cause: impl fmt::Display) -> Error {
     Error::InvalidCertificate(CertificateError::Other(OtherError(cause)))
 }
 
+/// The signature checks of a verifier that wraps one of webpki's: both traits demand the same three.
+macro_rules! signatures_of_webpki {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.0.verify_tls12_signature(message, cert, dss)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.0.verify_tls13_signature(message, cert, dss)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.0.supported_verify_schemes()
+        }
+    };
+}
+
 /// A server's check of whoever connects.
 #[derive(Debug)]
 pub(super) struct ClientIdentityVerifier(Arc<dyn ClientCertVerifier>);
@@ -78,27 +105,7 @@ impl ClientCertVerifier for ClientIdentityVerifier {
         Ok(verified)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
+    signatures_of_webpki!();
 }
 
 /// A caller's check of the server: the right name, and a member. Without the second, a worker's
@@ -133,33 +140,13 @@ impl ServerCertVerifier for MemberVerifier {
         )?;
         let identity = Identity::from_certificate(end_entity).map_err(refused)?;
         if identity.role != Role::Member {
-            let role = identity.role;
+            let role = identity.role.with_article();
             return Err(refused(format!(
-                "the server's certificate is one of a {role}, not of a member"
+                "the server's certificate is one of {role}, not of a member"
             )));
         }
         Ok(verified)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
+    signatures_of_webpki!();
 }
