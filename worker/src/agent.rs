@@ -49,6 +49,14 @@ pub enum AgentError {
     /// The cluster is not the one that this worker belongs to, or does not speak its version.
     #[error("{0}")]
     Cluster(String),
+    /// The leader refuses to register this worker, and did so for as long as the configuration bears.
+    #[error("refused for {refused_ms} ms, and only a person can mend it: {reason}")]
+    Refused {
+        /// How long it was tried.
+        refused_ms: u64,
+        /// The leader's last words.
+        reason: String,
+    },
     /// A defect of the agent itself.
     #[error("the agent failed: {0}")]
     Internal(&'static str),

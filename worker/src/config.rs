@@ -92,7 +92,7 @@ pub struct Config {
     pub cache: CacheConfig,
     /// Where metrics are served over HTTP; nowhere by default.
     pub metrics_listen: Option<SocketAddr>,
-    /// Where a person finds this worker; the host's name by default.
+    /// Where a person finds this worker; its host's name and process id by default.
     pub address: String,
     /// The engines, each with its slots.
     pub engine: Vec<EngineConfig>,
@@ -154,6 +154,9 @@ pub struct TimingConfig {
     pub drain_ms: u64,
     /// How often an engine that cannot be reached is tried again.
     pub probe_ms: u64,
+    /// A worker whose registration is refused for a reason that a person has to mend, such as a name that a
+    /// live process has, tries again for so long and then ends.
+    pub register_refused_ms: u64,
 }
 
 /// Input segments kept in memory.
@@ -199,7 +202,13 @@ impl Default for PartConfig {
 
 impl Default for TimingConfig {
     fn default() -> Self {
-        Self { self_fence_ms: 4000, leader_silent_ms: 1000, drain_ms: 60_000, probe_ms: 2000 }
+        Self {
+            self_fence_ms: 4000,
+            leader_silent_ms: 1000,
+            drain_ms: 60_000,
+            probe_ms: 2000,
+            register_refused_ms: 60_000,
+        }
     }
 }
 
@@ -298,6 +307,7 @@ impl Config {
         within("timing.leader_silent_ms", timing.leader_silent_ms, 50, 60_000)?;
         within("timing.drain_ms", timing.drain_ms, 0, 3_600_000)?;
         within("timing.probe_ms", timing.probe_ms, 10, 600_000)?;
+        within("timing.register_refused_ms", timing.register_refused_ms, 0, 3_600_000)?;
         if timing.leader_silent_ms >= timing.self_fence_ms {
             let reason = format!(
                 "{} must be below timing.self_fence_ms = {}",

@@ -1,6 +1,7 @@
 //! The program `rollout-worker`: flags, logs, signals, exit status.
 //!
 //! Exit status: 0 drained and everything answered for, 1 failed, 2 wrong use or configuration, 5 another cluster,
+//! 77 registration refused for good (its name is taken, or its certificate does not allow it),
 //! 75 drained but results stay in the spool.
 
 use std::io::IsTerminal;
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if config.address.is_empty() {
-        config.address = host_name();
+        config.address = format!("{}:pid-{}", host_name(), std::process::id());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     match runtime {
@@ -70,6 +71,7 @@ async fn work(config: Config) -> ExitCode {
             match error {
                 AgentError::Start(_) => ExitCode::from(2),
                 AgentError::Cluster(_) => ExitCode::from(5),
+                AgentError::Refused { .. } => ExitCode::from(77),
                 _ => ExitCode::FAILURE,
             }
         }

@@ -414,6 +414,25 @@ async fn a_drain_that_the_leader_asks_for_ends_the_agent() {
 }
 
 #[tokio::test]
+async fn a_worker_that_is_refused_for_good_ends_and_one_that_is_taken_back_in_time_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(5)).await;
+    fake.state.lock().name_taken = true;
+    let mut refused = config(dir.path(), &fake, |_| {});
+    refused.timing.register_refused_ms = 300;
+    let mut agent = Agent::start(refused);
+    let error = agent.ended.take().unwrap().await.unwrap().unwrap_err();
+    assert!(matches!(error, AgentError::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("host-one:pid-1"), "{error}");
+    assert_eq!(fake.state.lock().done(), 0);
+
+    let patient = Agent::start(config(dir.path(), &fake, |_| {}));
+    fake.state.lock().name_taken = false;
+    fake.until("it works once it is registered", |state| state.done() == 5).await;
+    drop(patient);
+}
+
+#[tokio::test]
 async fn an_engine_that_comes_late_is_registered_when_it_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(1, dir.path(), &prompts(5)).await;

@@ -30,7 +30,10 @@ const BLOCKS: &[(&str, &[&str])] = &[
     ("store", &["urls"]),
     ("credit", &["rows"]),
     ("part", &["rows", "bytes", "linger_ms"]),
-    ("timing", &["self_fence_ms", "leader_silent_ms", "drain_ms", "probe_ms"]),
+    (
+        "timing",
+        &["self_fence_ms", "leader_silent_ms", "drain_ms", "probe_ms", "register_refused_ms"],
+    ),
     ("cache", &["bytes"]),
 ];
 const ENGINE: &[&str] = &["kind", "slots", "models", "concurrency", "labels"];

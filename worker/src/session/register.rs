@@ -2,7 +2,8 @@
 //!
 //! Invariant: whatever is registered as held was read from the slots while none of them could be granted more;
 //! what the leader dropped is dropped before the next stream.
-//! Absent: giving up. Only what a person must mend ends it.
+//! Absent: giving up on what mends itself. A refusal that only a person can mend is told each time, and ends the
+//! process after `register_refused_ms`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ impl Session {
     /// Registers, however long it takes.
     pub(super) async fn register(&mut self) -> Result<(), AgentError> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        let bears = Duration::from_millis(self.config.timing.register_refused_ms);
+        let mut refused_since = None;
         loop {
             match self.try_register().await {
                 Ok(()) => return Ok(()),
@@ -34,8 +37,20 @@ impl Session {
                     if let Some(fatal) = fatal(&error) {
                         return Err(fatal);
                     }
-                    let taken = error.code() == Some(ErrorCode::WorkerNameTaken);
-                    tracing::error!(%error, name = self.config.name, taken, "cannot register");
+                    if mends_itself(&error) {
+                        refused_since = None;
+                        tracing::warn!(%error, name = self.config.name, "cannot register yet");
+                    } else {
+                        let since = *refused_since.get_or_insert_with(Instant::now);
+                        let (refused, reason) = (since.elapsed(), error.to_string());
+                        let refused_ms = refused.as_millis() as u64;
+                        if refused >= bears {
+                            return Err(AgentError::Refused { refused_ms, reason });
+                        }
+                        let ends_in_ms = bears.saturating_sub(refused).as_millis() as u64;
+                        let name = &self.config.name;
+                        tracing::error!(reason, name, ends_in_ms, "registration is refused");
+                    }
                 }
             }
             backoff.sleep().await;
@@ -129,6 +144,16 @@ impl Session {
             versions: versions.into_iter().collect(),
             stores: self.stores.urls().to_vec(),
         }
+    }
+}
+
+/// Whether a failed registration may succeed later without anybody doing anything. A session that the cluster
+/// has forgotten is replaced by the next try.
+fn mends_itself(error: &ClientError) -> bool {
+    match error {
+        ClientError::Rpc(refusal) => refusal.retryable || refusal.code == ErrorCode::SessionUnknown,
+        ClientError::Connect(_) | ClientError::Tls(_) => false,
+        _ => true,
     }
 }
 

@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub(crate) deregistered: Vec<u64>,
     /// Rows of `held` that the next registration drops.
     pub(crate) drop_held: Vec<u64>,
+    /// Nobody is registered: a live process has the name.
+    pub(crate) name_taken: bool,
     pub(crate) heartbeats: Vec<v1::Heartbeat>,
     pub(crate) mute_heartbeats: bool,
     pub(crate) mute_exchanges: bool,
@@ -287,6 +289,7 @@ impl Fake {
             registers: Vec::new(),
             deregistered: Vec::new(),
             drop_held: Vec::new(),
+            name_taken: false,
             heartbeats: Vec::new(),
             mute_heartbeats: false,
             mute_exchanges: false,
@@ -473,6 +476,10 @@ impl Worker for Member {
         self.ready().await?;
         let request = request.into_inner();
         let mut state = self.state.lock();
+        if state.name_taken {
+            let text = "w1 runs at host-one:pid-1";
+            return Err(RpcError::new(ErrorCode::WorkerNameTaken, text).into());
+        }
         let resumed = state.sessions.contains(&request.resume_session);
         state.next += 1;
         let session = if resumed { request.resume_session } else { state.next };
