@@ -162,7 +162,7 @@ fn split_brain_old_coord_self_fences() -> Result<()> {
     assert_eq!(fencings(&mut fleet, &old).len(), 1, "once a lost epoch");
     assert!(fleet.member_process(&old).runs(), "it let go in time and lives on as a follower");
     assert!(fencings(&mut fleet, &new).is_empty());
-    Ok(())
+    fleet.passed()
 }
 
 /// Longer than the watchdog waits: who is alive after it was not aborted.
@@ -225,7 +225,7 @@ fn fence_aborts_within_5s() -> Result<()> {
     assert!(took < Duration::from_secs(5), "{took:?}");
     let log = std::fs::read_to_string(&stuck.log)?;
     assert!(log.contains("did not close its streams in time"), "{log}");
-    Ok(())
+    fleet.passed()
 }
 
 #[test]
