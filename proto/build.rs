@@ -1,7 +1,7 @@
 //! Compiles the contract without `protoc`.
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files =
-        ["common", "runs", "worker", "cluster", "peer"].map(|f| format!("rollout/v1/{f}.proto"));
+    let files = ["common", "runs", "worker", "cluster", "peer", "items"]
+        .map(|f| format!("rollout/v1/{f}.proto"));
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(files, ["proto"])?;
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);

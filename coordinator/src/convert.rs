@@ -146,6 +146,17 @@ pub(crate) fn evidence_in(evidence: Option<&v1::Evidence>) -> Checked<Evidence> 
     })
 }
 
+/// The same for people: whose run has the text is known by its name.
+pub(crate) fn evidence_out(namespace: &str, run: &str, evidence: &Evidence) -> v1::Evidence {
+    let text = evidence.text.as_ref();
+    v1::Evidence {
+        exit_code: evidence.exit_code,
+        signal: evidence.signal,
+        exception: evidence.exception.clone(),
+        text: text.map(|blob| blob_out(namespace, run, Kind::Part, blob)),
+    }
+}
+
 pub(crate) fn segment_in(decl: &v1::SegmentDecl) -> Checked<SegmentDecl> {
     let blob = blob_in(decl.blob.as_ref())?;
     Ok(SegmentDecl { number: SegmentNo(decl.number), rows: decl.rows, blob })
@@ -195,7 +206,7 @@ pub(crate) fn class_in(class: i32) -> Checked<FailureClass> {
     }
 }
 
-fn class_name(class: FailureClass) -> &'static str {
+pub(crate) fn class_name(class: FailureClass) -> &'static str {
     match class {
         FailureClass::InvalidRow => "invalid_row",
         FailureClass::Transient => "transient",

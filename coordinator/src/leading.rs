@@ -13,7 +13,7 @@ use crate::liveness::Liveness;
 use crate::parked::Parked;
 use crate::proposer::{LeaderClock, Proposer, stamp};
 use parking_lot::{Mutex, RwLock};
-use rollout_ledger::id::{CoordEpoch, RunNo, SessionId};
+use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use rollout_ledger::view::WorkerState;
 use rollout_ledger::{Body, OpKind, Reply};
 use rollout_proto::v1;
@@ -183,6 +183,11 @@ impl Leading {
         let name = Arc::new(self.node.ledger(|l| l.run_name(no))?);
         self.names.write().insert(no, name.clone());
         Some(name)
+    }
+
+    /// Ledger time as this leader counts it.
+    pub(crate) fn now(&self) -> LedgerMs {
+        self.clock.now()
     }
 
     /// Something may have become grantable.

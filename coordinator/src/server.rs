@@ -6,7 +6,7 @@
 use crate::config::Config;
 use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
-use crate::grpc::{ClusterService, RunsService, Shared, WorkerService};
+use crate::grpc::{ClusterService, ItemsService, RunsService, Shared, WorkerService};
 use crate::http;
 use crate::leading;
 use crate::store_probe::StoreProbe;
@@ -109,6 +109,9 @@ async fn serve_clients(
     let runs = v1::runs_server::RunsServer::new(RunsService(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let items = v1::items_server::ItemsServer::new(ItemsService(shared.clone()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let worker = v1::worker_server::WorkerServer::new(WorkerService(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -118,6 +121,7 @@ async fn serve_clients(
         .layer(AuthzLayer)
         .layer(EpochGate(shared))
         .add_service(runs)
+        .add_service(items)
         .add_service(worker)
         .add_service(cluster)
         .serve_with_incoming_shutdown(tls.incoming(listener), stop.cancelled_owned())

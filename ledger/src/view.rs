@@ -234,6 +234,17 @@ impl Ledger {
         })
     }
 
+    /// Where one segment of a run's input is.
+    pub fn segment_ref(&self, no: RunNo, SegmentNo(number): SegmentNo) -> Option<SegmentRef> {
+        let segment = self.runs.get(&no)?.segments.get(number as usize)?;
+        Some(SegmentRef {
+            number: SegmentNo(number),
+            first_row: segment.first_row,
+            rows: segment.rows,
+            blob: segment.blob.clone(),
+        })
+    }
+
     /// One worker.
     pub fn worker_view(&self, session: SessionId) -> Option<WorkerView> {
         let worker = self.workers.get(&session)?;

@@ -122,6 +122,7 @@ codes! {
     AttemptStale, "RO-2009", false, NotApplied, FailedPrecondition, 5, "the row was given to a later attempt";
     SessionUnknown, "RO-2010", false, Unknown, FailedPrecondition, 8, "the cluster does not know this session";
     RequestForgotten, "RO-2011", false, Unknown, FailedPrecondition, 8, "the answer to this request is no longer kept";
+    RowNotFound, "RO-2012", false, NotApplied, NotFound, 4, "the run has no such row";
     Unauthenticated, "RO-3001", false, NotApplied, Unauthenticated, 7, "the caller showed no valid certificate";
     PermissionDenied, "RO-3002", false, NotApplied, PermissionDenied, 7, "the caller's role or namespace does not allow this";
     ConnectFailed, "RO-3003", true, NotApplied, Unavailable, 3, "the connection failed";
@@ -129,6 +130,7 @@ codes! {
     WorkerNameTaken, "RO-3005", false, NotApplied, AlreadyExists, 5, "another live worker has this name";
     WorkerNotEligible, "RO-3006", false, NotApplied, FailedPrecondition, 5, "the worker may take no work";
     UnsupportedVersion, "RO-3007", false, NotApplied, Unimplemented, 5, "the other side does not speak this version";
+    WorkerNotFound, "RO-3008", false, NotApplied, NotFound, 4, "no worker of this name is registered";
     InvalidArgument, "RO-4001", false, NotApplied, InvalidArgument, 1, "the request is malformed";
     LimitExceeded, "RO-4002", false, NotApplied, ResourceExhausted, 1, "the request is over a limit";
     Overloaded, "RO-4003", true, NotApplied, ResourceExhausted, 3, "too much is in flight";

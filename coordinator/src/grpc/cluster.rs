@@ -1,11 +1,13 @@
 //! `Cluster`: what operators ask. Answers without a quorum wherever that makes sense.
 
 use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
 use crate::process;
 use crate::reject;
-use rollout_ledger::Body;
-use rollout_ledger::view::WorkerState;
+use rollout_ledger::id::SlotNo;
+use rollout_ledger::view::{WorkerState, WorkerView};
+use rollout_ledger::{Body, OpKind};
 use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_raft::{MemberRecord, NodeStatus, Role};
 use std::sync::Arc;
@@ -20,6 +22,15 @@ pub(crate) const VERSIONS: (u32, u32) = (1, 1);
 /// The service.
 #[derive(Clone)]
 pub(crate) struct ClusterService(pub(crate) Arc<Shared>);
+
+fn no_worker(namespace: &str, name: &str) -> RpcError {
+    let text = format!("no worker {name} is registered in namespace {namespace}");
+    RpcError::new(ErrorCode::WorkerNotFound, text)
+}
+
+fn no_slot(name: &str, slot: u32) -> RpcError {
+    crate::convert::invalid(format!("worker {name} has no slot {slot}"))
+}
 
 fn role_name(role: Role) -> &'static str {
     match role {
@@ -52,6 +63,36 @@ impl ClusterService {
             uptime_ms: shared.started.elapsed().as_millis() as u64,
             resident_bytes: process::resident_bytes(),
         }
+    }
+}
+
+fn worker_out(leading: &Leading, w: WorkerView) -> v1::WorkerInfo {
+    let state = match w.state {
+        WorkerState::Ready => "ready",
+        WorkerState::Suspect { .. } => "suspect",
+        WorkerState::Draining => "draining",
+    };
+    let slots = w.slots.into_iter().enumerate().map(|(i, s)| v1::WorkerSlot {
+        slot: i as u32,
+        engine: s.offer.engine,
+        models: s.offer.models,
+        rows_held: s.rows_held as u32,
+        rows_done: s.rows_done,
+        ineligible: s.offer.ineligible,
+        deaths: s.deaths,
+        cordoned: s.cordon.is_some(),
+        cordon_reason: s.cordon.unwrap_or_default(),
+        in_trial: s.in_trial,
+    });
+    v1::WorkerInfo {
+        namespace: w.namespace,
+        name: w.name,
+        session: w.session.0,
+        state: state.into(),
+        address: w.address,
+        silent_ms: leading.liveness.silence(w.session).as_millis() as u64,
+        slots: slots.collect(),
+        versions: w.versions.into_iter().collect(),
     }
 }
 
@@ -117,33 +158,41 @@ impl v1::cluster_server::Cluster for ClusterService {
             let sessions = l.worker_sessions().into_iter();
             sessions.filter_map(|id| l.worker_view(id)).collect::<Vec<_>>()
         });
-        let workers = views.into_iter().filter(|w| w.namespace == namespace).map(|w| {
-            let state = match w.state {
-                WorkerState::Ready => "ready",
-                WorkerState::Suspect { .. } => "suspect",
-                WorkerState::Draining => "draining",
-            };
-            let slots = w.slots.into_iter().enumerate().map(|(i, s)| v1::WorkerSlot {
-                slot: i as u32,
-                engine: s.offer.engine,
-                models: s.offer.models,
-                rows_held: s.rows_held as u32,
-                rows_done: s.rows_done,
-                ineligible: s.offer.ineligible,
-            });
-            v1::WorkerInfo {
-                namespace: w.namespace,
-                name: w.name,
-                session: w.session.0,
-                state: state.into(),
-                address: w.address,
-                silent_ms: leading.liveness.silence(w.session).as_millis() as u64,
-                slots: slots.collect(),
-                versions: w.versions.into_iter().collect(),
-            }
-        });
+        let mine = views.into_iter().filter(|w| w.namespace == namespace);
+        let workers = mine.map(|w| worker_out(&leading, w));
         let workers = workers.collect();
         Ok(Response::new(v1::ListWorkersResponse { header: Some(self.0.header()), workers }))
+    }
+
+    async fn cordon_worker(
+        &self,
+        request: Request<v1::CordonWorkerRequest>,
+    ) -> Result<Response<v1::CordonWorkerResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let namespace = namespace_or_default(&r.namespace);
+        check_namespace(&identity, &namespace)?;
+        let leading = self.0.reading().await?;
+        let found = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
+        let session = found.ok_or_else(|| no_worker(&namespace, &r.name))?;
+        let slot = match r.slot {
+            Some(n) => Some(SlotNo(u16::try_from(n).map_err(|_| no_slot(&r.name, n))?)),
+            None => None,
+        };
+        let (cordoned, reason) = (r.cordoned, r.reason);
+        let kind = OpKind::Cordon { session, slot, cordoned, reason: reason.clone() };
+        match self.0.apply(None, kind).await {
+            // It left between the look and the operation.
+            Err(e) if e.code == ErrorCode::SessionUnknown => {
+                return Err(no_worker(&namespace, &r.name).into());
+            }
+            other => other?,
+        };
+        tracing::info!(by = %identity, worker = r.name, ?slot, cordoned, reason, "cordon");
+        leading.wake();
+        let view = self.0.node.ledger(|l| l.worker_view(session));
+        let worker = view.map(|view| worker_out(&leading, view));
+        Ok(Response::new(v1::CordonWorkerResponse { header: Some(self.0.header()), worker }))
     }
 
     async fn request_digest(

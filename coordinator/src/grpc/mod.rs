@@ -5,11 +5,13 @@
 //! by the namespaces and the name in the certificate.
 
 mod cluster;
+mod items;
 mod runs;
 mod work_stream;
 mod worker;
 
 pub(crate) use cluster::ClusterService;
+pub(crate) use items::ItemsService;
 pub(crate) use runs::RunsService;
 pub(crate) use worker::WorkerService;
 
@@ -18,6 +20,7 @@ use crate::leading::{Current, Leading};
 use crate::ledger_read::ReadLedger;
 use crate::reject;
 use crate::store_probe::StoreProbe;
+use rollout_ledger::id::RunNo;
 use rollout_ledger::{Op, OpKind, Reply, RequestId};
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use rollout_raft::Node;
@@ -77,6 +80,20 @@ impl Shared {
     /// The cluster's id; empty while this member belongs to none.
     pub(crate) fn cluster_id(&self) -> String {
         cluster_id(&self.node)
+    }
+
+    /// The run of that name, in a namespace that the caller may touch.
+    pub(crate) fn find_run(
+        &self,
+        identity: &Identity,
+        namespace: &str,
+        name: &str,
+    ) -> Result<RunNo, RpcError> {
+        let namespace = namespace_or_default(namespace);
+        check_namespace(identity, &namespace)?;
+        self.node.ledger(|l| l.find_run(&namespace, name)).ok_or_else(|| {
+            RpcError::new(ErrorCode::RunNotFound, format!("no run {name} in namespace {namespace}"))
+        })
     }
 
     pub(crate) fn members(&self) -> v1::MemberList {

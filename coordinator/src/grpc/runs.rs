@@ -28,14 +28,6 @@ pub(crate) struct RunsService(pub(crate) Arc<Shared>);
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl RunsService {
-    fn find(&self, identity: &Identity, namespace: &str, name: &str) -> Result<RunNo, RpcError> {
-        let namespace = namespace_or_default(namespace);
-        check_namespace(identity, &namespace)?;
-        self.0.node.ledger(|l| l.find_run(&namespace, name)).ok_or_else(|| {
-            RpcError::new(ErrorCode::RunNotFound, format!("no run {name} in namespace {namespace}"))
-        })
-    }
-
     fn view(&self, no: RunNo) -> Result<(RunView, String), RpcError> {
         let found = self.0.node.ledger(|l| l.run_view(no).map(|v| (v, l.blocked(no))));
         found.ok_or_else(|| RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}")))
@@ -136,7 +128,7 @@ impl v1::runs_server::Runs for RunsService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let leading = self.0.reading().await?;
-        let run = self.find(&identity, &r.namespace, &r.name)?;
+        let run = self.0.find_run(&identity, &r.namespace, &r.name)?;
         let id = convert::request_in(r.request.as_ref())?;
         let action = match r.action() {
             v1::RunAction::Pause => RunAction::Pause,
@@ -181,7 +173,7 @@ impl v1::runs_server::Runs for RunsService {
         self.0.reading().await?;
         let no = match r.name.is_empty() {
             true => RunNo(r.run),
-            false => self.find(&identity, &r.namespace, &r.name)?,
+            false => self.0.find_run(&identity, &r.namespace, &r.name)?,
         };
         self.check_run(&identity, no)?;
         let (view, blocked) = self.view(no)?;
@@ -204,7 +196,7 @@ impl v1::runs_server::Runs for RunsService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         self.0.reading().await?;
-        let no = self.find(&identity, &r.namespace, &r.name)?;
+        let no = self.0.find_run(&identity, &r.namespace, &r.name)?;
         let every = Duration::from_millis(
             u64::from(r.interval_ms).clamp(*WATCH_MS.start(), *WATCH_MS.end()),
         );

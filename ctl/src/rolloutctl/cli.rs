@@ -7,9 +7,15 @@ use clap::{Parser, Subcommand};
 
 use super::cert::{init_ca::InitCaArgs, inspect::InspectArgs, issue::IssueArgs};
 use super::cluster::{bootstrap::BootstrapArgs, verify::VerifyArgs};
+use super::item::{
+    describe::DescribeArgs as ItemDescribeArgs, list::ListArgs as ItemListArgs,
+    retry::RetryArgs as ItemRetryArgs,
+};
 use super::run::control::ControlArgs;
 use super::run::describe::DescribeArgs;
+use super::run::retry::RetryArgs;
 use super::run::watch::WatchArgs;
+use super::worker::{cordon::CordonArgs, uncordon::UncordonArgs};
 use crate::bench::{failover::FailoverArgs, ledger::LedgerArgs, submit::SubmitArgs};
 use crate::connect::ConnectArgs;
 use crate::output::Format;
@@ -46,6 +52,13 @@ pub(crate) enum Command {
         /// What to do.
         #[command(subcommand)]
         verb: RunVerb,
+    },
+    /// Single rows of a run
+    #[command(alias = "items", arg_required_else_help = true)]
+    Item {
+        /// What to do.
+        #[command(subcommand)]
+        verb: ItemVerb,
     },
     /// Worker agents
     #[command(alias = "workers", arg_required_else_help = true)]
@@ -101,6 +114,19 @@ pub(crate) enum RunVerb {
     Pause(ControlArgs),
     /// Grant rows of a paused run again
     Resume(ControlArgs),
+    /// Try all failed rows of a run again
+    Retry(RetryArgs),
+}
+
+/// Verbs of `item`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ItemVerb {
+    /// Rows of a run that are in one state
+    List(ItemListArgs),
+    /// One row: where it is, who has it, and what it went through
+    Describe(ItemDescribeArgs),
+    /// Try failed rows again
+    Retry(ItemRetryArgs),
 }
 
 /// Verbs of `worker`.
@@ -108,6 +134,10 @@ pub(crate) enum RunVerb {
 pub(crate) enum WorkerVerb {
     /// Every worker of the namespace
     List,
+    /// Give a worker, or one of its slots, no more work; what it holds it finishes
+    Cordon(CordonArgs),
+    /// Give it work again, whoever had cordoned it
+    Uncordon(UncordonArgs),
 }
 
 /// Verbs of `cluster`.
@@ -195,8 +225,15 @@ rolloutctl run watch
 rolloutctl run cancel
 rolloutctl run pause
 rolloutctl run resume
+rolloutctl run retry
+rolloutctl item
+rolloutctl item list
+rolloutctl item describe
+rolloutctl item retry
 rolloutctl worker
 rolloutctl worker list
+rolloutctl worker cordon
+rolloutctl worker uncordon
 rolloutctl cluster
 rolloutctl cluster verify
 rolloutctl cluster bootstrap

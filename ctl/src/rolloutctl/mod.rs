@@ -9,6 +9,7 @@ mod cli;
 pub mod cluster;
 mod errors;
 mod exit;
+mod item;
 mod run;
 
 pub mod status;
@@ -20,7 +21,9 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use self::cli::{BenchVerb, CertVerb, Cli, ClusterVerb, Command, ErrorsVerb, RunVerb, WorkerVerb};
+use self::cli::{
+    BenchVerb, CertVerb, Cli, ClusterVerb, Command, ErrorsVerb, ItemVerb, RunVerb, WorkerVerb,
+};
 pub use self::exit::Failure;
 use crate::bench;
 
@@ -66,8 +69,18 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             RunVerb::Cancel(args) => run::cancel::run(connect, format, args).await,
             RunVerb::Pause(args) => run::pause::run(connect, format, args).await,
             RunVerb::Resume(args) => run::resume::run(connect, format, args).await,
+            RunVerb::Retry(args) => run::retry::run(connect, format, args).await,
         },
-        Command::Worker { verb: WorkerVerb::List } => worker::list::run(connect, format).await,
+        Command::Item { verb } => match verb {
+            ItemVerb::List(args) => item::list::run(connect, format, args).await,
+            ItemVerb::Describe(args) => item::describe::run(connect, format, args).await,
+            ItemVerb::Retry(args) => item::retry::run(connect, format, args).await,
+        },
+        Command::Worker { verb } => match verb {
+            WorkerVerb::List => worker::list::run(connect, format).await,
+            WorkerVerb::Cordon(args) => worker::cordon::run(connect, format, args).await,
+            WorkerVerb::Uncordon(args) => worker::uncordon::run(connect, format, args).await,
+        },
         Command::Cluster { verb } => match verb {
             ClusterVerb::Verify(args) => cluster::verify::run(connect, format, args).await,
             ClusterVerb::Bootstrap(args) => cluster::bootstrap::run(connect, format, args).await,

@@ -552,6 +552,13 @@ impl Cluster for Service {
         refuse(ErrorCode::Internal)
     }
 
+    async fn cordon_worker(
+        &self,
+        _: Request<v1::CordonWorkerRequest>,
+    ) -> Result<Response<v1::CordonWorkerResponse>, Status> {
+        refuse(ErrorCode::Internal)
+    }
+
     async fn counters(
         &self,
         _: Request<v1::CountersRequest>,

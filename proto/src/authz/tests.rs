@@ -53,10 +53,10 @@ fn every_role_reaches_its_own_methods_only() {
         let expected = match (service, method) {
             ("Peer", _) => [true, false, false, false],
             ("Worker", _) => [false, true, false, false],
-            ("Runs", _) => [false, false, true, true],
+            ("Runs" | "Items", _) => [false, false, true, true],
             ("Cluster", "Status") => [true, true, true, true],
             ("Cluster", "ListWorkers") => [true, false, true, true],
-            ("Cluster", "Bootstrap") => [false, false, false, true],
+            ("Cluster", "Bootstrap" | "CordonWorker") => [false, false, false, true],
             ("Cluster", _) => [true, false, false, true],
             _ => panic!("{path} is of a service that this test does not know"),
         };
@@ -85,8 +85,13 @@ fn a_request_without_an_identity_is_refused_and_plaintext_may_do_everything() {
 #[derive(Clone)]
 struct WhoCalls<const SERVICE: usize>;
 
-const SERVICES: [&str; 4] =
-    ["rollout.v1.Runs", "rollout.v1.Worker", "rollout.v1.Cluster", "rollout.v1.Peer"];
+const SERVICES: [&str; 5] = [
+    "rollout.v1.Runs",
+    "rollout.v1.Worker",
+    "rollout.v1.Cluster",
+    "rollout.v1.Peer",
+    "rollout.v1.Items",
+];
 
 impl<const SERVICE: usize> NamedService for WhoCalls<SERVICE> {
     const NAME: &'static str = SERVICES[SERVICE];
@@ -119,7 +124,8 @@ async fn serve(tls: ServerTls) -> SocketAddr {
         .add_service(WhoCalls::<0>)
         .add_service(WhoCalls::<1>)
         .add_service(WhoCalls::<2>)
-        .add_service(WhoCalls::<3>);
+        .add_service(WhoCalls::<3>)
+        .add_service(WhoCalls::<4>);
     tokio::spawn(server.serve_with_incoming(incoming));
     addr
 }

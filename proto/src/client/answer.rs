@@ -28,7 +28,8 @@ with_header! {
     ControlRunResponse, ListRunsResponse, DescribeRunResponse, WatchRunResponse,
     ReadResultsResponse, ProbeResponse, RegisterResponse, GetRunResponse, DeregisterResponse,
     LeaderMessage, StatusResponse, ListWorkersResponse, RequestDigestResponse, DigestsResponse,
-    BootstrapResponse,
+    BootstrapResponse, CordonWorkerResponse, ListItemsResponse, DescribeItemResponse,
+    RetryItemsResponse,
 }
 
 impl Answer for v1::CountersResponse {

@@ -15,6 +15,13 @@ pub fn runs(channel: Channel) -> v1::runs_client::RunsClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service for single rows.
+pub fn items(channel: Channel) -> v1::items_client::ItemsClient<Channel> {
+    v1::items_client::ItemsClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The service for workers.
 pub fn worker(channel: Channel) -> v1::worker_client::WorkerClient<Channel> {
     v1::worker_client::WorkerClient::new(channel)

@@ -617,6 +617,12 @@ impl Cluster for Member {
     ) -> Result<Response<v1::BootstrapResponse>, Status> {
         unused()
     }
+    async fn cordon_worker(
+        &self,
+        _: Request<v1::CordonWorkerRequest>,
+    ) -> Result<Response<v1::CordonWorkerResponse>, Status> {
+        unused()
+    }
     async fn counters(
         &self,
         _: Request<v1::CountersRequest>,

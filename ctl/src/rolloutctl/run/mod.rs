@@ -9,5 +9,6 @@ pub(super) mod describe;
 pub(super) mod list;
 pub(super) mod pause;
 pub(super) mod resume;
+pub(super) mod retry;
 mod summary;
 pub(super) mod watch;

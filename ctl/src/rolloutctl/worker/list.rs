@@ -37,6 +37,34 @@ struct SlotLine {
     #[serde(serialize_with = "u64_string")]
     rows_done: u64,
     ineligible: Option<String>,
+    #[serde(serialize_with = "u64_string")]
+    deaths: u64,
+    cordoned: bool,
+    cordon_reason: Option<String>,
+    in_trial: bool,
+}
+
+impl SlotLine {
+    /// Why it takes no work, if it takes none.
+    fn problem(&self) -> Option<String> {
+        match (&self.ineligible, self.cordoned, &self.cordon_reason) {
+            (Some(why), _, _) => Some(why.clone()),
+            (None, true, Some(why)) => Some(format!("slot {} cordoned: {why}", self.slot)),
+            (None, true, None) => Some(format!("slot {} cordoned", self.slot)),
+            (None, false, _) => None,
+        }
+    }
+}
+
+impl WorkerLine {
+    fn state(&self) -> String {
+        let cordoned = self.slots.iter().filter(|slot| slot.cordoned).count();
+        match cordoned {
+            0 => self.state.clone(),
+            n if n == self.slots.len() => format!("{}, cordoned", self.state),
+            n => format!("{}, {n} cordoned", self.state),
+        }
+    }
 }
 
 impl From<v1::WorkerInfo> for WorkerLine {
@@ -48,6 +76,10 @@ impl From<v1::WorkerInfo> for WorkerLine {
             rows_held: slot.rows_held,
             rows_done: slot.rows_done,
             ineligible: Some(slot.ineligible).filter(|why| !why.is_empty()),
+            deaths: slot.deaths,
+            cordoned: slot.cordoned,
+            cordon_reason: Some(slot.cordon_reason).filter(|why| !why.is_empty()),
+            in_trial: slot.in_trial,
         });
         Self {
             namespace: wire.namespace,
@@ -78,27 +110,30 @@ impl Report for WorkerList {
             "MODELS",
             "HELD",
             "DONE",
+            "DEATHS",
             "LAST HEARTBEAT",
             "ADDRESS",
             "PROBLEM",
         ];
         let mut table = Table::new(&titles);
-        for column in [2, 5, 6] {
+        for column in [2, 5, 6, 7] {
             table = table.align(column, Align::Right);
         }
         for worker in &self.workers {
             let slots = || worker.slots.iter();
+            let problems: BTreeSet<String> = slots().filter_map(SlotLine::problem).collect();
             table.row([
                 worker.name.clone(),
-                worker.state.clone(),
+                worker.state(),
                 worker.slots.len().to_string(),
                 distinct(slots().map(|slot| slot.engine.as_str())),
                 distinct(slots().flat_map(|slot| slot.models.iter().map(String::as_str))),
                 count(slots().map(|slot| u64::from(slot.rows_held)).sum()),
                 count(slots().map(|slot| slot.rows_done).sum()),
+                count(slots().map(|slot| slot.deaths).sum()),
                 format!("{} ago", duration(worker.silent_seconds)),
                 worker.address.clone(),
-                distinct(slots().filter_map(|slot| slot.ineligible.as_deref())),
+                problems.into_iter().collect::<Vec<_>>().join("; "),
             ]);
         }
         table.to_string()
@@ -134,16 +169,30 @@ mod tests {
             rows_held: 5,
             rows_done: 1_000,
             ineligible: ineligible.into(),
+            ..v1::WorkerSlot::default()
         };
         let worker = v1::WorkerInfo {
             name: "w1".into(),
             state: "ready".into(),
             silent_ms: 120,
-            slots: vec![slot(0, ""), slot(1, "cannot read the store")],
+            slots: vec![
+                slot(0, ""),
+                slot(1, "cannot read the store"),
+                v1::WorkerSlot {
+                    deaths: 3,
+                    cordoned: true,
+                    cordon_reason: "its engine died".into(),
+                    ..slot(2, "")
+                },
+            ],
             ..v1::WorkerInfo::default()
         };
         let table = WorkerList { workers: vec![worker.into()] }.table();
-        assert!(table.contains("2,000  120ms ago"), "{table}");
-        assert!(table.contains("cannot read the store"), "{table}");
+        assert!(table.contains("3,000       3  120ms ago"), "{table}");
+        assert!(table.contains("ready, 1 cordoned"), "{table}");
+        assert!(
+            table.contains("cannot read the store; slot 2 cordoned: its engine died"),
+            "{table}"
+        );
     }
 }

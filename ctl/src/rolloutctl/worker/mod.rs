@@ -1,3 +1,5 @@
 //! `rolloutctl worker`: worker agents, by name.
 
+pub(super) mod cordon;
 pub(super) mod list;
+pub(super) mod uncordon;

@@ -193,6 +193,13 @@ impl cluster_server::Cluster for Service {
         unused()
     }
 
+    async fn cordon_worker(
+        &self,
+        _: Request<v1::CordonWorkerRequest>,
+    ) -> Result<Response<v1::CordonWorkerResponse>, Status> {
+        unused()
+    }
+
     async fn counters(
         &self,
         _: Request<v1::CountersRequest>,

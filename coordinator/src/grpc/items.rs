@@ -1,0 +1,172 @@
+//! `Items`: single rows of a run, and what they went through.
+
+use super::runs::unexpected;
+use super::{Shared, caller};
+use crate::convert;
+use crate::leading::Leading;
+use crate::ledger_read::ReadLedger;
+use rollout_ledger::id::{RunNo, SegmentNo};
+use rollout_ledger::view::{FailedTry, ItemPlace, ItemState, ItemView, Ruling, RunState};
+use rollout_ledger::{Ledger, OpKind, Reply};
+use rollout_proto::{ErrorCode, RpcError, v1};
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+
+/// Rows of a page when nobody says how many.
+const PAGE: u32 = 100;
+/// Rows of a page at most.
+const PAGE_MAX: u32 = 1000;
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct ItemsService(pub(crate) Arc<Shared>);
+
+#[tonic::async_trait]
+impl v1::items_server::Items for ItemsService {
+    async fn list_items(
+        &self,
+        request: Request<v1::ListItemsRequest>,
+    ) -> Result<Response<v1::ListItemsResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let state = state_in(r.state())?;
+        let limit = if r.limit == 0 { PAGE } else { r.limit };
+        if limit > PAGE_MAX {
+            return Err(convert::invalid(format!("limit is over {PAGE_MAX}")).into());
+        }
+        let leading = self.0.reading().await?;
+        let no = self.0.find_run(&identity, &r.namespace, &r.run)?;
+        let mut items = self.0.node.ledger(|l| {
+            let found = l.items(no, state, r.from_row, limit as usize);
+            found.into_iter().map(|item| item_out(l, &leading, no, item)).collect::<Vec<_>>()
+        });
+        for item in &mut items {
+            // A list tells the last failure; the whole history is the description's.
+            let earlier = item.history.len().saturating_sub(1);
+            item.history.drain(..earlier);
+        }
+        let full = items.len() == limit as usize;
+        let next_row = items.last().filter(|_| full).map_or(0, |last| last.row + 1);
+        Ok(Response::new(v1::ListItemsResponse { header: Some(self.0.header()), items, next_row }))
+    }
+
+    async fn describe_item(
+        &self,
+        request: Request<v1::DescribeItemRequest>,
+    ) -> Result<Response<v1::DescribeItemResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let leading = self.0.reading().await?;
+        let no = self.0.find_run(&identity, &r.namespace, &r.run)?;
+        let found = self.0.node.ledger(|l| {
+            let item = l.item(no, r.row)?;
+            let (namespace, run) = l.run_name(no)?;
+            let segment = l.segment_ref(no, item.segment)?;
+            let segment = convert::segment_out(&namespace, &run, &segment);
+            Some((item_out(l, &leading, no, item), segment))
+        });
+        let (item, segment) = found.ok_or_else(|| {
+            let text = format!("run {} has no row {}", r.run, r.row);
+            RpcError::new(ErrorCode::RowNotFound, text)
+        })?;
+        Ok(Response::new(v1::DescribeItemResponse {
+            header: Some(self.0.header()),
+            item: Some(item),
+            segment: segment.blob,
+            segment_first_row: segment.first_row,
+        }))
+    }
+
+    async fn retry_items(
+        &self,
+        request: Request<v1::RetryItemsRequest>,
+    ) -> Result<Response<v1::RetryItemsResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let leading = self.0.reading().await?;
+        let run = self.0.find_run(&identity, &r.namespace, &r.run)?;
+        let id = convert::request_in(r.request.as_ref())?;
+        let rows = convert::rows_in(r.rows.as_ref())?;
+        if r.all_failed != rows.is_empty() {
+            return Err(convert::invalid("either all_failed or rows, and not both").into());
+        }
+        let rows = (!r.all_failed).then_some(rows);
+        let rows = match self.0.apply(Some(id), OpKind::RetryRows { run, rows }).await? {
+            Reply::Retried { rows } => rows,
+            other => return Err(unexpected(&other)),
+        };
+        tracing::info!(by = %identity, run = r.run, rows, "failed rows are tried again");
+        leading.wake();
+        let state = self.0.node.ledger(|l| l.run_view(run).map(|v| v.state));
+        let paused = state == Some(RunState::Paused);
+        Ok(Response::new(v1::RetryItemsResponse { header: Some(self.0.header()), rows, paused }))
+    }
+}
+
+fn state_in(state: v1::ItemState) -> Result<ItemState, RpcError> {
+    match state {
+        v1::ItemState::Pending => Ok(ItemState::Pending),
+        v1::ItemState::Waiting => Ok(ItemState::Waiting),
+        v1::ItemState::Running => Ok(ItemState::Running),
+        v1::ItemState::Done => Ok(ItemState::Done),
+        v1::ItemState::Failed => Ok(ItemState::Failed),
+        v1::ItemState::Unspecified => Err(convert::invalid("a state to list has to be named")),
+    }
+}
+
+fn item_out(ledger: &Ledger, leading: &Leading, no: RunNo, item: ItemView) -> v1::Item {
+    let (namespace, run) = ledger.run_name(no).unwrap_or_default();
+    let SegmentNo(segment) = item.segment;
+    let tries = item.trouble.history.iter();
+    let mut out = v1::Item {
+        row: item.row,
+        segment,
+        trial_rows: item.trial.len(),
+        strikes: item.trouble.strikes.total(),
+        history: tries.map(|t| try_out(&namespace, &run, t)).collect(),
+        ..v1::Item::default()
+    };
+    let state = match item.place {
+        ItemPlace::Pending => v1::ItemState::Pending,
+        ItemPlace::Waiting(until) => {
+            out.waits_ms = until.0.saturating_sub(leading.now().0);
+            v1::ItemState::Waiting
+        }
+        ItemPlace::Running(slot, attempt) => {
+            let worker = ledger.worker_name(slot.session).map(|(_, name)| name.to_owned());
+            out.worker = worker.unwrap_or_default();
+            (out.slot, out.attempt) = (slot.slot.0.into(), attempt.0);
+            v1::ItemState::Running
+        }
+        ItemPlace::Done(part, row) => {
+            let kind = convert::Kind::Part;
+            out.part = Some(convert::blob_out(&namespace, &run, kind, &part.blob));
+            out.part_row = row;
+            v1::ItemState::Done
+        }
+        ItemPlace::Failed => v1::ItemState::Failed,
+    };
+    out.state = state.into();
+    out
+}
+
+fn try_out(namespace: &str, run: &str, failed: &FailedTry) -> v1::FailedTry {
+    let (ruling, among) = match failed.ruling {
+        Ruling::Excused => (v1::Ruling::Excused, 0),
+        Ruling::Suspect { among } => (v1::Ruling::Suspect, among),
+        Ruling::Strike => (v1::Ruling::Strike, 0),
+        Ruling::Final => (v1::Ruling::Final, 0),
+        Ruling::Poison => (v1::Ruling::Poison, 0),
+    };
+    v1::FailedTry {
+        attempt: failed.attempt.0,
+        worker: failed.worker.clone(),
+        class: convert::class_name(failed.class).into(),
+        code: failed.code.clone(),
+        message: failed.message.clone(),
+        evidence: Some(convert::evidence_out(namespace, run, &failed.evidence)),
+        wall_ms: failed.wall_ms,
+        ruling: ruling.into(),
+        among,
+    }
+}

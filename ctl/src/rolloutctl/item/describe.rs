@@ -1,0 +1,125 @@
+//! `rolloutctl item describe RUN ROW`: one row, and all that is remembered of it.
+
+use rollout_proto::{CallOptions, services, v1};
+use serde::Serialize;
+
+use super::show::Item;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report, Table};
+
+/// Which row to describe.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DescribeArgs {
+    /// The run's name
+    run: String,
+    /// The row's number, from 0 in the order of the input
+    row: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ItemDescription {
+    #[serde(flatten)]
+    item: Item,
+    /// The object that has its input, and the row in it.
+    segment_key: String,
+    segment_row: String,
+}
+
+impl Report for ItemDescription {
+    const KIND: &'static str = "Item";
+
+    fn table(&self) -> String {
+        let item = &self.item;
+        let mut text = String::new();
+        let mut line = |title: &str, value: String| {
+            text.push_str(&format!("{title:<10}{value}\n"));
+        };
+        line("Row", item.row.to_string());
+        line("State", item.state.into());
+        line("Where", item.place());
+        line("Input", format!("{} row {}", self.segment_key, self.segment_row));
+        line("Strikes", item.strikes.to_string());
+        if item.history.is_empty() {
+            line("History", if item.state == "done" { "forgotten" } else { "none" }.into());
+            return text;
+        }
+        let titles =
+            ["TIME", "WORKER", "ATTEMPT", "CLASS", "CODE", "RULING", "EVIDENCE", "MESSAGE"];
+        let mut table = Table::new(&titles);
+        for failed in &item.history {
+            table.row([
+                failed.at.clone().unwrap_or_else(|| "-".into()),
+                failed.worker.clone(),
+                failed.attempt.clone(),
+                failed.class.clone(),
+                failed.code.clone(),
+                failed.meaning(),
+                failed.evidence(),
+                failed.message.clone(),
+            ]);
+        }
+        text.push_str(&format!("\nFailed attempts (the latest {})\n{table}", item.history.len()));
+        text
+    }
+}
+
+/// Prints one row.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: DescribeArgs,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let request =
+        v1::DescribeItemRequest { namespace: settings.namespace, run: args.run, row: args.row };
+    let answer = client
+        .with_leader_opts("describe item", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::items(channel).describe_item(request).await }
+        })
+        .await?;
+    let item = Item::from(answer.item.unwrap_or_default());
+    let segment_row = item.row.saturating_sub(answer.segment_first_row).to_string();
+    let segment_key = answer.segment.unwrap_or_default().key;
+    output::emit(format, &ItemDescription { item, segment_key, segment_row })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_tells_the_whole_history() {
+        let suspect = v1::FailedTry {
+            worker: "w1".into(),
+            class: "engine_died".into(),
+            ruling: v1::Ruling::Suspect as i32,
+            among: 32,
+            evidence: Some(v1::Evidence { signal: Some(9), ..v1::Evidence::default() }),
+            ..v1::FailedTry::default()
+        };
+        let poison =
+            v1::FailedTry { ruling: v1::Ruling::Poison as i32, among: 0, ..suspect.clone() };
+        let item = v1::Item {
+            row: 20,
+            state: v1::ItemState::Failed as i32,
+            strikes: 2,
+            history: vec![suspect, poison],
+            ..v1::Item::default()
+        };
+        let report = ItemDescription {
+            item: item.into(),
+            segment_key: "default/chat/segments/ab".into(),
+            segment_row: "20".into(),
+        };
+        let text = report.table();
+        assert!(text.contains("suspect (one of 32)  signal 9"), "{text}");
+        assert!(text.contains("Strikes   2\n"), "{text}");
+        let json = output::render(Format::Json, &report).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value["data"]["history"][1]["ruling"], "poison");
+        assert_eq!(value["data"]["row"], "20");
+    }
+}

@@ -1,0 +1,157 @@
+//! `rolloutctl item list RUN --state failed`: rows of a run in one state.
+
+use rollout_proto::{CallOptions, services, v1};
+use serde::Serialize;
+
+use super::show::Item;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Align, Format, Report, Table};
+
+/// Rows asked for at a time.
+const PAGE: u32 = 500;
+
+/// The states that can be listed.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum State {
+    Failed,
+    Waiting,
+    Running,
+    Pending,
+    Done,
+}
+
+impl State {
+    fn wire(self) -> v1::ItemState {
+        match self {
+            State::Failed => v1::ItemState::Failed,
+            State::Waiting => v1::ItemState::Waiting,
+            State::Running => v1::ItemState::Running,
+            State::Pending => v1::ItemState::Pending,
+            State::Done => v1::ItemState::Done,
+        }
+    }
+}
+
+/// Which rows to list.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// The run's name
+    run: String,
+    /// The state that they are in
+    #[arg(long, value_enum, default_value = "failed")]
+    state: State,
+    /// How many at most; 0 for all
+    #[arg(long, value_name = "ROWS", default_value_t = 100)]
+    limit: u64,
+    /// The row to begin at
+    #[arg(long, value_name = "ROW", default_value_t = 0)]
+    from: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ItemList {
+    items: Vec<Item>,
+    /// The row to go on from; none where these were all.
+    next_row: Option<String>,
+}
+
+impl Report for ItemList {
+    const KIND: &'static str = "ItemList";
+
+    fn table(&self) -> String {
+        let titles = ["ROW", "STATE", "WHERE", "STRIKES", "CLASS", "CODE", "MESSAGE"];
+        let mut table = Table::new(&titles).align(0, Align::Right).align(3, Align::Right);
+        for item in &self.items {
+            let last = item.history.last();
+            let text = |text: Option<&String>| text.cloned().unwrap_or_else(|| "-".into());
+            table.row([
+                item.row.to_string(),
+                item.state.into(),
+                item.place(),
+                item.strikes.to_string(),
+                text(last.map(|last| &last.class)),
+                text(last.map(|last| &last.code)),
+                text(last.map(|last| &last.message)),
+            ]);
+        }
+        let mut text = table.to_string();
+        if let Some(next) = &self.next_row {
+            text.push_str(&format!("there are more: --from {next}\n"));
+        }
+        text
+    }
+}
+
+/// Prints the rows.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: ListArgs,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let most = if args.limit == 0 { u64::MAX } else { args.limit };
+    let mut items: Vec<Item> = Vec::new();
+    let mut from_row = args.from;
+    let next_row = loop {
+        let left = most.saturating_sub(items.len() as u64);
+        let request = v1::ListItemsRequest {
+            namespace: settings.namespace.clone(),
+            run: args.run.clone(),
+            state: args.state.wire() as i32,
+            from_row,
+            limit: left.min(PAGE.into()) as u32,
+        };
+        let answer = client
+            .with_leader_opts("list items", CallOptions::read(), |channel| {
+                let request = request.clone();
+                async move { services::items(channel).list_items(request).await }
+            })
+            .await?;
+        items.extend(answer.items.into_iter().map(Item::from));
+        match answer.next_row {
+            0 => break None,
+            next if items.len() as u64 >= most => break Some(next.to_string()),
+            next => from_row = next,
+        }
+    };
+    output::emit(format, &ItemList { items, next_row })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_shows_where_rows_are_and_how_they_failed_last() {
+        let failed = v1::FailedTry {
+            class: "engine_died".into(),
+            code: "SIGKILL".into(),
+            message: "signal 9".into(),
+            ruling: v1::Ruling::Poison as i32,
+            ..v1::FailedTry::default()
+        };
+        let poison = v1::Item {
+            row: 17,
+            state: v1::ItemState::Failed as i32,
+            strikes: 2,
+            history: vec![failed],
+            ..v1::Item::default()
+        };
+        let runs = v1::Item {
+            row: 18,
+            state: v1::ItemState::Running as i32,
+            worker: "w1".into(),
+            attempt: (7 << 13) + 1,
+            trial_rows: 4,
+            ..v1::Item::default()
+        };
+        let items = vec![poison.into(), runs.into()];
+        let table = ItemList { items, next_row: Some("19".into()) }.table();
+        assert!(table.contains("17  failed   -"), "{table}");
+        assert!(table.contains("engine_died  SIGKILL  signal 9"), "{table}");
+        assert!(table.contains("w1/0 (attempt 7.1), on trial (4 rows)"), "{table}");
+        assert!(table.ends_with("there are more: --from 19\n"), "{table}");
+    }
+}

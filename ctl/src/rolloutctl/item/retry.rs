@@ -1,0 +1,103 @@
+//! `rolloutctl item retry RUN ROW...`: failed rows are tried again.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use super::super::exit::Failure;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report, count, u64_string};
+
+/// Rows named on one command line.
+const ROWS_MAX: usize = 10_000;
+
+/// Which rows to try again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RetryArgs {
+    /// The run's name
+    run: String,
+    /// The rows' numbers, from 0 in the order of the input; those that did not fail are left alone
+    #[arg(required = true, num_args = 1.., value_name = "ROW")]
+    rows: Vec<u64>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Retried {
+    run: String,
+    #[serde(serialize_with = "u64_string")]
+    rows: u64,
+    paused: bool,
+}
+
+impl Report for Retried {
+    const KIND: &'static str = "Retried";
+
+    fn table(&self) -> String {
+        let Self { run, rows, paused } = self;
+        let mut text = format!("run {run}: {} rows are pending again\n", count(*rows));
+        if *paused {
+            text.push_str(&format!("the run is paused; go on with: rolloutctl run resume {run}\n"));
+        }
+        text
+    }
+}
+
+/// Has rows tried again and prints how many there were: all that failed, or those of a list.
+pub(in crate::rolloutctl) async fn retry(
+    connect: &ConnectArgs,
+    format: Format,
+    run: String,
+    rows: Option<v1::Rows>,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let session = client.open_session("rolloutctl").await?;
+    let pending = session.request();
+    let request = v1::RetryItemsRequest {
+        request: Some(pending.id()),
+        namespace: settings.namespace,
+        run: run.clone(),
+        all_failed: rows.is_none(),
+        rows,
+    };
+    let answer = client
+        .with_leader("retry items", |channel| {
+            let request = request.clone();
+            async move { services::items(channel).retry_items(request).await }
+        })
+        .await?;
+    pending.ack();
+    output::emit(format, &Retried { run, rows: answer.rows, paused: answer.paused })
+}
+
+/// Has the named rows tried again.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    mut args: RetryArgs,
+) -> anyhow::Result<()> {
+    if args.rows.len() > ROWS_MAX {
+        let message = format!("over {ROWS_MAX} rows at once; see: rolloutctl run retry --help");
+        return Err(Failure::usage(message).into());
+    }
+    args.rows.sort_unstable();
+    args.rows.dedup();
+    let lens = vec![1; args.rows.len()];
+    let rows = v1::Rows { starts: args.rows, lens };
+    retry(connect, format, args.run, Some(rows)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_retries_rows_of_a_paused_run_is_told_how_it_goes_on() {
+        let text = Retried { run: "eval".into(), rows: 1200, paused: true }.table();
+        assert_eq!(
+            text,
+            "run eval: 1,200 rows are pending again\n\
+             the run is paused; go on with: rolloutctl run resume eval\n"
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! A row in words, and as JSON.
+
+use rollout_proto::v1;
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::output::u64_string;
+
+/// One row.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Item {
+    #[serde(serialize_with = "u64_string")]
+    pub(super) row: u64,
+    pub(super) segment: u32,
+    pub(super) state: &'static str,
+    /// Of whoever has it.
+    pub(super) worker: Option<String>,
+    pub(super) slot: Option<u32>,
+    /// `index.position` of the log, as events have it.
+    pub(super) attempt: Option<String>,
+    pub(super) waits_seconds: Option<f64>,
+    /// The object that has its result, and the row in it.
+    pub(super) part: Option<String>,
+    pub(super) part_row: Option<u32>,
+    /// With how many rows it is tried apart from others, itself included.
+    #[serde(serialize_with = "u64_string")]
+    pub(super) trial_rows: u64,
+    pub(super) strikes: u32,
+    pub(super) history: Vec<Try>,
+}
+
+/// One failed attempt.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Try {
+    pub(super) at: Option<String>,
+    pub(super) worker: String,
+    pub(super) attempt: String,
+    pub(super) class: String,
+    pub(super) code: String,
+    pub(super) message: String,
+    pub(super) ruling: &'static str,
+    /// Rows that ran when the engine died, where that is why.
+    pub(super) among: Option<u32>,
+    pub(super) exit_code: Option<i32>,
+    pub(super) signal: Option<i32>,
+    pub(super) exception: Option<String>,
+    /// The object that has a longer text.
+    pub(super) text: Option<String>,
+}
+
+fn some(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// Positions of one log entry are numbered in this many.
+const POSITIONS_PER_ENTRY: u64 = 1 << 13;
+
+fn attempt(number: u64) -> String {
+    format!("{}.{}", number / POSITIONS_PER_ENTRY, number % POSITIONS_PER_ENTRY)
+}
+
+fn state(state: v1::ItemState) -> &'static str {
+    match state {
+        v1::ItemState::Pending => "pending",
+        v1::ItemState::Waiting => "waiting",
+        v1::ItemState::Running => "running",
+        v1::ItemState::Done => "done",
+        v1::ItemState::Failed => "failed",
+        v1::ItemState::Unspecified => "unknown",
+    }
+}
+
+impl From<v1::Item> for Item {
+    fn from(wire: v1::Item) -> Self {
+        let is = wire.state();
+        let (running, done) = (is == v1::ItemState::Running, is == v1::ItemState::Done);
+        Self {
+            row: wire.row,
+            segment: wire.segment,
+            state: state(is),
+            worker: running.then_some(wire.worker),
+            slot: running.then_some(wire.slot),
+            attempt: running.then(|| attempt(wire.attempt)),
+            waits_seconds: (is == v1::ItemState::Waiting).then(|| wire.waits_ms as f64 / 1000.0),
+            part: wire.part.map(|part| part.key),
+            part_row: done.then_some(wire.part_row),
+            trial_rows: wire.trial_rows,
+            strikes: wire.strikes,
+            history: wire.history.into_iter().map(Try::from).collect(),
+        }
+    }
+}
+
+impl From<v1::FailedTry> for Try {
+    fn from(wire: v1::FailedTry) -> Self {
+        let ruling = match wire.ruling() {
+            v1::Ruling::Excused => "excused",
+            v1::Ruling::Suspect => "suspect",
+            v1::Ruling::Strike => "strike",
+            v1::Ruling::Final => "final",
+            v1::Ruling::Poison => "poison",
+            v1::Ruling::Unspecified => "unknown",
+        };
+        let evidence = wire.evidence.unwrap_or_default();
+        let nanos = i128::from(wire.wall_ms) * 1_000_000;
+        let at = OffsetDateTime::from_unix_timestamp_nanos(nanos).ok();
+        Self {
+            at: at.and_then(|at| at.format(&Rfc3339).ok()),
+            worker: wire.worker,
+            attempt: attempt(wire.attempt),
+            class: wire.class,
+            code: wire.code,
+            message: wire.message,
+            ruling,
+            among: (wire.among > 0).then_some(wire.among),
+            exit_code: evidence.exit_code,
+            signal: evidence.signal,
+            exception: some(evidence.exception),
+            text: evidence.text.map(|text| text.key),
+        }
+    }
+}
+
+impl Item {
+    /// Who has it, what it waits for, or where its result is.
+    pub(super) fn place(&self) -> String {
+        let mut text = match (&self.worker, self.waits_seconds, &self.part) {
+            (Some(worker), _, _) => {
+                let attempt = self.attempt.as_deref().unwrap_or("-");
+                format!("{worker}/{} (attempt {attempt})", self.slot.unwrap_or(0))
+            }
+            (None, Some(seconds), _) => format!("for {seconds:.1}s more"),
+            (None, None, Some(part)) => format!("{part} row {}", self.part_row.unwrap_or(0)),
+            (None, None, None) => String::new(),
+        };
+        if self.trial_rows > 0 {
+            let comma = if text.is_empty() { "" } else { ", " };
+            text.push_str(&format!("{comma}on trial ({} rows)", self.trial_rows));
+        }
+        if text.is_empty() { "-".into() } else { text }
+    }
+}
+
+impl Try {
+    /// What the failure was decided by.
+    pub(super) fn evidence(&self) -> String {
+        let mut said = Vec::new();
+        said.extend(self.exit_code.map(|code| format!("exit {code}")));
+        said.extend(self.signal.map(|signal| format!("signal {signal}")));
+        said.extend(self.exception.clone());
+        said.extend(self.text.as_ref().map(|key| format!("text in {key}")));
+        if said.is_empty() { "-".into() } else { said.join(", ") }
+    }
+
+    /// What it meant for the row.
+    pub(super) fn meaning(&self) -> String {
+        match self.among {
+            Some(among) => format!("{} (one of {among})", self.ruling),
+            None => self.ruling.into(),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! `rolloutctl run retry NAME --failed`: all failed rows of a run are tried again.
+
+use super::super::item;
+use crate::connect::ConnectArgs;
+use crate::output::Format;
+
+/// Which run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RetryArgs {
+    /// The run's name
+    name: String,
+    /// The rows that failed: done rows stay done, whatever is retried
+    #[arg(long, required = true)]
+    failed: bool,
+}
+
+/// Has all failed rows tried again; a run that has finished runs again.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: RetryArgs,
+) -> anyhow::Result<()> {
+    debug_assert!(args.failed, "the command line requires it");
+    item::retry::retry(connect, format, args.name, None).await
+}

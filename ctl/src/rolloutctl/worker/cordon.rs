@@ -1,0 +1,87 @@
+//! `rolloutctl worker cordon NAME`: no more work for a worker, or for one of its slots.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+
+/// Which worker, and why.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CordonArgs {
+    /// The worker's name
+    name: String,
+    /// One slot of it; without, all of it, and whatever slots it will have
+    #[arg(long, value_name = "N")]
+    slot: Option<u32>,
+    /// Why, for whoever looks at the worker later
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Cordoned {
+    worker: String,
+    slot: Option<u32>,
+    cordoned: bool,
+    rows_held: u32,
+}
+
+impl Report for Cordoned {
+    const KIND: &'static str = "Cordoned";
+
+    fn table(&self) -> String {
+        let what = if self.cordoned { "cordoned" } else { "uncordoned" };
+        let slot = self.slot.map(|slot| format!(" slot {slot}")).unwrap_or_default();
+        let rest = match (self.cordoned, self.rows_held) {
+            (true, 1..) => format!("; it finishes the {} rows that it holds", self.rows_held),
+            _ => String::new(),
+        };
+        format!("worker {}{slot} is {what}{rest}\n", self.worker)
+    }
+}
+
+/// Cordons or uncordons, and prints what came of it. May be repeated.
+pub(super) async fn cordon(
+    connect: &ConnectArgs,
+    format: Format,
+    (name, slot): (String, Option<u32>),
+    cordoned: bool,
+    reason: String,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let namespace = settings.namespace;
+    let request = v1::CordonWorkerRequest { namespace, name: name.clone(), slot, cordoned, reason };
+    let answer = client
+        .with_leader("cordon worker", |channel| {
+            let request = request.clone();
+            async move { services::cluster(channel).cordon_worker(request).await }
+        })
+        .await?;
+    let slots = answer.worker.unwrap_or_default().slots.into_iter();
+    let rows_held = slots.filter(|s| slot.is_none_or(|n| n == s.slot)).map(|s| s.rows_held).sum();
+    output::emit(format, &Cordoned { worker: name, slot, cordoned, rows_held })
+}
+
+/// Cordons.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: CordonArgs,
+) -> anyhow::Result<()> {
+    cordon(connect, format, (args.name, args.slot), true, args.reason).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cordon_says_what_is_still_running() {
+        let worker = "w1".to_owned();
+        let said = Cordoned { worker, slot: Some(1), cordoned: true, rows_held: 7 }.table();
+        assert_eq!(said, "worker w1 slot 1 is cordoned; it finishes the 7 rows that it holds\n");
+    }
+}

@@ -1,0 +1,24 @@
+//! `rolloutctl worker uncordon NAME`: work again for what was cordoned.
+
+use super::cordon::cordon;
+use crate::connect::ConnectArgs;
+use crate::output::Format;
+
+/// Which worker.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UncordonArgs {
+    /// The worker's name
+    name: String,
+    /// One slot of it; without, all that is cordoned of it
+    #[arg(long, value_name = "N")]
+    slot: Option<u32>,
+}
+
+/// Uncordons, whether an operator had cordoned it or its engine had died too often.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: UncordonArgs,
+) -> anyhow::Result<()> {
+    cordon(connect, format, (args.name, args.slot), false, String::new()).await
+}
