@@ -264,6 +264,7 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
         model: view.spec.engine.model.clone(),
         workers: view.workers,
         blocked,
+        canary_rows: view.canary_rows,
     }
 }
 

@@ -18,6 +18,8 @@ use tower::{Layer, Service};
 
 /// Asking this changes nothing, and its answer tells the epoch.
 const STATUS: &str = "/rollout.v1.Cluster/Status";
+/// What happened is the same whoever leads, and any member says it.
+const EVENTS: &str = "/rollout.v1.Events/WatchEvents";
 
 /// The layer, for services of one member.
 #[derive(Clone)]
@@ -93,6 +95,9 @@ fn judge<B>(shared: &Shared, request: &http::Request<B>) -> Result<(), Refused> 
     if !ours.is_empty() && cluster != ours {
         let message = format!("the sender knows cluster {cluster}, this is a member of {ours}");
         return Err(Refused::Now(RpcError::new(ErrorCode::OtherCluster, message)));
+    }
+    if request.uri().path() == EVENTS {
+        return Ok(());
     }
     // Who does not lead answers for no epoch: the service says who does.
     let Some(leading) = shared.current.read().clone() else { return Ok(()) };

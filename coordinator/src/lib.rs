@@ -13,6 +13,7 @@ pub mod config;
 mod convert;
 mod dispatch;
 mod epoch_gate;
+mod event_out;
 mod fence;
 mod grpc;
 mod http;

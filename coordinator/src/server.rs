@@ -6,7 +6,9 @@
 use crate::config::Config;
 use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
-use crate::grpc::{ClusterService, ItemsService, RunsService, Shared, WorkerService};
+use crate::grpc::{
+    ClusterService, EventsService, ItemsService, RunsService, Shared, WorkerService,
+};
 use crate::http;
 use crate::leading;
 use crate::store_probe::StoreProbe;
@@ -117,6 +119,8 @@ async fn serve_clients(
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let cluster = v1::cluster_server::ClusterServer::new(ClusterService(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let events = v1::events_server::EventsServer::new(EventsService::new(shared.clone()))
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
     server()
         .layer(AuthzLayer)
         .layer(EpochGate(shared))
@@ -124,6 +128,7 @@ async fn serve_clients(
         .add_service(items)
         .add_service(worker)
         .add_service(cluster)
+        .add_service(events)
         .serve_with_incoming_shutdown(tls.incoming(listener), stop.cancelled_owned())
         .await
         .context("the client port ended")

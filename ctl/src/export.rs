@@ -5,6 +5,7 @@
 //! Absent: waiting for a run.
 
 pub mod files;
+pub mod follow;
 pub mod parts;
 pub mod row;
 pub mod verify;

@@ -4,6 +4,7 @@ pub mod batch;
 pub mod bench;
 pub mod connect;
 pub mod dev;
+mod event_stream;
 pub mod export;
 pub mod input;
 pub mod item_id;

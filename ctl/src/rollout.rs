@@ -11,6 +11,7 @@ mod export;
 mod infer;
 mod interrupt;
 mod report;
+mod results;
 mod verify;
 
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use clap::Parser;
 use rollout_proto::{ClientError, OnWait};
 
-use self::cli::{Cli, Command, InferCommand};
+use self::cli::{Cli, Command, InferCommand, RunCommand};
 use crate::batch::error::BatchError;
 use crate::connect::ConnectError;
 use crate::progress::Progress;
@@ -48,6 +49,9 @@ async fn run(cli: Cli) -> u8 {
     let outcome = match cli.command {
         Command::Infer { command: InferCommand::Batch(args) } => {
             infer::run(&cli.connect, &args).await
+        }
+        Command::Run { command: RunCommand::Results(args) } => {
+            results::run(&cli.connect, &args).await
         }
         Command::Export(args) => export::run(&cli.connect, &args).await,
         Command::Verify(args) => verify::run(&cli.connect, &args).await,

@@ -86,11 +86,11 @@ pub enum EventKind {
         /// The run.
         run: RunNo,
     },
-    /// A run was paused, resumed, cancelled, sealed or deleted, or it finished.
+    /// A run was paused, resumed, cancelled, sealed or deleted, it finished, or its canary passed.
     RunChanged {
         /// The run.
         run: RunNo,
-        /// `paused`, `resumed`, `cancelled`, `finished`, `sealed`, `deleted`.
+        /// `paused`, `resumed`, `cancelled`, `finished`, `sealed`, `deleted`, `canary_passed`.
         to: &'static str,
         /// Why.
         reason: String,

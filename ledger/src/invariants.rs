@@ -26,7 +26,7 @@ impl Ledger {
         for run in self.runs.values() {
             check_run(run).map_err(|e| format!("run {}: {e}", run.no))?;
             let active = (std::cmp::Reverse(run.head.spec.priority), run.no);
-            let should = run.head.state == RunState::Running && run.has_pending();
+            let should = run.head.state == RunState::Running && run.has_grantable();
             ensure!(self.active.contains(&active) == should, "run {} active: {should}", run.no);
         }
         self.check_waiting()?;
@@ -121,6 +121,8 @@ fn check_run(run: &Run) -> Result<(), String> {
     ensure!(taken.end() <= head.next_fresh, "a fresh row is taken");
     ensure!(total == head.next_fresh, "{} rows are nowhere", head.next_fresh - total);
     ensure!(head.next_fresh <= head.rows, "more rows given than there are");
+    let ahead = run.in_canary() && head.next_fresh > head.spec.canary_rows;
+    ensure!(!ahead, "{} rows given in a canary of {}", head.next_fresh, head.spec.canary_rows);
     let c = head.counts;
     let counted = (c.running, c.waiting, c.done, c.failed);
     let found = (running, waiting.len(), done, failed);

@@ -135,7 +135,7 @@ impl Ledger {
     pub(crate) fn refresh_active(&mut self, no: RunNo) {
         let Some(run) = self.runs.get(&no) else { return };
         let key = (Reverse(run.head.spec.priority), no);
-        match run.head.state == RunState::Running && run.has_pending() {
+        match run.head.state == RunState::Running && run.has_grantable() {
             true => self.active.insert(key),
             false => self.active.remove(&key),
         };

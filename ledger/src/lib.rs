@@ -14,6 +14,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods, clippy::float_arithmetic)]
 
 mod apply;
+mod canary;
 pub mod claim;
 mod client;
 pub mod clock;

@@ -69,6 +69,8 @@ pub(crate) struct RunHead {
     pub(crate) next_fresh: u64,
     pub(crate) counts: Counts,
     pub(crate) deficit: u64,
+    /// Whether rows behind its canary may be granted.
+    pub(crate) canary_over: bool,
 }
 
 /// Rows in flight of one run: one record of the image.
@@ -103,10 +105,13 @@ impl Run {
         self.head.rows - self.head.next_fresh + self.flight.returned.len()
     }
 
-    pub(crate) fn has_pending(&self) -> bool {
-        self.head.next_fresh < self.head.rows
-            || !self.flight.returned.is_empty()
-            || self.ready_trials().next().is_some()
+    /// Pending rows that are no trial's and may be granted now: a canary holds back the others.
+    pub(crate) fn grantable_beside_trials(&self) -> u64 {
+        self.fresh_end() - self.head.next_fresh + self.flight.returned.len()
+    }
+
+    pub(crate) fn has_grantable(&self) -> bool {
+        self.grantable_beside_trials() > 0 || self.ready_trials().next().is_some()
     }
 
     pub(crate) fn ended(&self) -> bool {
@@ -168,7 +173,8 @@ impl Run {
     pub(crate) fn take_pending(&mut self, count: u32) -> Rows {
         let mut rows = self.flight.returned.take_first(count);
         self.outdate_lapsed(&rows);
-        let fresh = u64::from(count - rows.len() as u32).min(self.head.rows - self.head.next_fresh);
+        let fresh = u64::from(count - rows.len() as u32);
+        let fresh = fresh.min(self.fresh_end() - self.head.next_fresh);
         if fresh > 0 {
             rows.push(self.head.next_fresh, fresh as u32);
             self.head.next_fresh += fresh;

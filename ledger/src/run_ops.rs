@@ -132,6 +132,7 @@ impl Ledger {
                 }
                 run.head.state = RunState::Running;
                 run.head.reason = String::new();
+                self.accept_canary(no);
                 "resumed"
             }
         };
@@ -166,6 +167,7 @@ impl Ledger {
 
     /// Ends a run whose input is closed and whose rows all have an outcome.
     pub(crate) fn finish_if_done(&mut self, ctx: &Context, no: RunNo) {
+        self.settle_canary(ctx, no);
         let Some(run) = self.runs.get_mut(&no) else { return };
         let decided = run.head.counts.done + run.head.counts.failed;
         if run.head.input_closed && decided == run.head.rows && !run.ended() {

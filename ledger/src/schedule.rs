@@ -75,7 +75,7 @@ impl Ledger {
             if !self.serves(run, worker, pulls) {
                 continue;
             }
-            let rows = run.pending_beside_trials().min(run.room());
+            let rows = run.grantable_beside_trials().min(run.room());
             let trial = self.offered_trial(run, empty);
             if rows > 0 || trial.is_some() {
                 let weight = run.head.spec.weight.into();

@@ -44,6 +44,8 @@ pub struct RunView {
     pub segments: u32,
     /// Whether its input is closed.
     pub input_closed: bool,
+    /// The rows that have to turn out well before others are granted; 0 for none.
+    pub canary_rows: u64,
     /// When it was created, wall time.
     pub created_wall_ms: u64,
     /// When it ended, wall time; 0 before.
@@ -339,14 +341,14 @@ impl Ledger {
         self.active.iter().any(|(_, no)| {
             let run = &self.runs[no];
             self.serves(run, worker, pulls)
-                && (run.pending_beside_trials() > 0 || self.offered_trial(run, empty).is_some())
+                && (run.grantable_beside_trials() > 0 || self.offered_trial(run, empty).is_some())
         })
     }
 
     /// Why no slot can take rows of a run; empty when one can, or when nothing is pending.
     pub fn blocked(&self, no: RunNo) -> String {
         let Some(run) = self.runs.get(&no) else { return String::new() };
-        if run.head.state != RunState::Running || !run.has_pending() {
+        if run.head.state != RunState::Running || !run.has_grantable() {
             return String::new();
         }
         // What the slots that come closest lack: to say that no slot has the model is wrong as soon
@@ -433,6 +435,7 @@ fn view_of(run: &Run) -> RunView {
         spec_digest: run.head.spec_digest,
         rows: run.head.rows,
         pending: run.pending(),
+        canary_rows: if run.in_canary() { run.head.spec.canary_rows } else { 0 },
         counts: run.head.counts,
         segments: run.segments.len() as u32,
         input_closed: run.head.input_closed,

@@ -175,7 +175,7 @@ fn play(steps: &[Step]) -> Result<Pair, TestCaseError> {
 fn random_stories_reach_what_matters() {
     let mut runner = TestRunner::deterministic();
     let mut events: BTreeMap<String, u64> = BTreeMap::new();
-    for _ in 0..500 {
+    for _ in 0..600 {
         let story = actions::story().new_tree(&mut runner).expect("a story").current();
         let pair = play(&story).expect("as the model");
         pair.events.into_iter().for_each(|(event, n)| *events.entry(event).or_default() += n);
@@ -217,6 +217,8 @@ fn random_stories_reach_what_matters() {
         ("rows tried again", 1),
         ("run hopeless", 20),
         ("run finished", 2),
+        ("canary passed", 5),
+        ("canary failed", 2),
     ];
     for (event, at_least) in wanted {
         let times = events.get(event).copied().unwrap_or(0);

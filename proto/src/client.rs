@@ -127,6 +127,27 @@ impl Client {
         Ok(())
     }
 
+    /// Learns from the header of an answer that any member may give, one that lags included. Refuses
+    /// one of another cluster.
+    pub fn observe_any(&self, header: &v1::ClusterHeader) -> Result<(), RpcError> {
+        let new = {
+            let mut known = self.inner.known.lock();
+            known.check_cluster(header)?;
+            known.learn(header)
+        };
+        if new {
+            self.keep();
+        }
+        Ok(())
+    }
+
+    /// Every member, or every seed while no member is known, with a channel to it: for streams that
+    /// any of them serves.
+    pub fn member_channels(&self) -> Result<Vec<(MemberRef, Channel)>, ClientError> {
+        let all = self.candidates().into_iter();
+        all.map(|each| Ok((MemberRef::from(&each), self.channel_to(&each)?))).collect()
+    }
+
     /// The highest epoch seen; 0: none yet.
     pub fn coord_epoch(&self) -> u64 {
         self.inner.known.lock().coord_epoch

@@ -91,7 +91,7 @@ macro_rules! codes {
             }
 
             /// The exit status of a command that ends with it: 1 failed, 3 unavailable, 4 not
-            /// found, 5 conflict, 7 identity or permission, 8 outcome unknown.
+            /// found, 5 conflict, 7 identity or permission, 8 outcome unknown, 9 no longer kept.
             pub const fn exit_code(self) -> u8 {
                 match self { $(ErrorCode::$name => $exit),* }
             }
@@ -134,6 +134,7 @@ codes! {
     InvalidArgument, "RO-4001", false, NotApplied, InvalidArgument, 1, "the request is malformed";
     LimitExceeded, "RO-4002", false, NotApplied, ResourceExhausted, 1, "the request is over a limit";
     Overloaded, "RO-4003", true, NotApplied, ResourceExhausted, 3, "too much is in flight";
+    Compacted, "RO-4004", false, NotApplied, OutOfRange, 9, "the events asked for are no longer kept";
     StoreRefused, "RO-5001", false, NotApplied, FailedPrecondition, 1, "the object store refused a write or read";
     StoreUnavailable, "RO-5002", true, NotApplied, Unavailable, 3, "the object store did not answer";
     SegmentUnreadable, "RO-5003", true, NotApplied, DataLoss, 1, "an input segment is missing or corrupt";
@@ -180,6 +181,8 @@ pub struct RpcError {
     pub coord_epoch: u64,
     /// The members, as whoever answered knows them.
     pub members: Option<Box<v1::MemberList>>,
+    /// With [`ErrorCode::Compacted`]: the oldest index that can still be read; else 0.
+    pub oldest_index: u64,
 }
 
 impl RpcError {
@@ -194,6 +197,7 @@ impl RpcError {
             leader_addr: String::new(),
             coord_epoch: 0,
             members: None,
+            oldest_index: 0,
         }
     }
 
@@ -213,6 +217,12 @@ impl RpcError {
     /// Says in which epoch the answer was given.
     pub fn with_epoch(mut self, coord_epoch: u64) -> Self {
         self.coord_epoch = coord_epoch;
+        self
+    }
+
+    /// Says what can still be read.
+    pub fn with_oldest(mut self, oldest_index: u64) -> Self {
+        self.oldest_index = oldest_index;
         self
     }
 
@@ -244,6 +254,7 @@ impl RpcError {
             leader_addr: detail.leader_addr,
             coord_epoch: detail.coord_epoch,
             members: detail.members.map(Box::new),
+            oldest_index: detail.oldest_index,
         }
     }
 
@@ -292,6 +303,7 @@ impl From<RpcError> for Status {
             leader_addr: error.leader_addr,
             coord_epoch: error.coord_epoch,
             members: error.members.map(|members| *members),
+            oldest_index: error.oldest_index,
         };
         Status::with_details(error.code.grpc(), error.message, detail.encode_to_vec().into())
     }
@@ -348,6 +360,7 @@ mod tests {
         let error = RpcError::new(ErrorCode::NotLeader, "ask c2")
             .with_leader("c2", "127.0.0.1:7")
             .with_epoch(9)
+            .with_oldest(12)
             .with_members(members);
         assert_eq!(RpcError::from_status(&error.clone().into()), error);
     }

@@ -5,12 +5,14 @@
 //! by the namespaces and the name in the certificate.
 
 mod cluster;
+mod events;
 mod items;
 mod runs;
 mod work_stream;
 mod worker;
 
 pub(crate) use cluster::ClusterService;
+pub(crate) use events::EventsService;
 pub(crate) use items::ItemsService;
 pub(crate) use runs::RunsService;
 pub(crate) use worker::WorkerService;

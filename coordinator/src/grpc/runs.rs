@@ -236,7 +236,11 @@ impl v1::runs_server::Runs for RunsService {
         let (out, stream) = mpsc::channel(STREAM_AHEAD);
         let node = self.0.node.clone();
         tokio::spawn(async move {
-            for number in r.first_segment.. {
+            let end = match r.segments_max {
+                0 => u32::MAX,
+                max => r.first_segment.saturating_add(max),
+            };
+            for number in r.first_segment..end {
                 let view = node.ledger(|l| l.segment_view(no, SegmentNo(number)));
                 let Some(view) = view else { return };
                 let message = convert::results_out(&namespace, &name, &view);

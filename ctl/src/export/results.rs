@@ -20,9 +20,14 @@ pub(super) struct Results {
 
 impl Results {
     pub(super) fn new(client: &Client, run: &v1::RunSummary) -> Self {
+        Self::range(client, run.run, 0..run.segments)
+    }
+
+    /// Some of a run's segments.
+    pub(super) fn range(client: &Client, run: u32, segments: std::ops::Range<u32>) -> Self {
         let patience = Patience::new(client, "read results");
-        let (client, run, segments) = (client.clone(), run.run, run.segments);
-        Self { client, run, next: 0, segments, stream: None, patience }
+        let (client, next, segments) = (client.clone(), segments.start, segments.end);
+        Self { client, run, next, segments, stream: None, patience }
     }
 
     pub(super) fn stream(
@@ -38,7 +43,8 @@ impl Results {
         })
     }
 
-    async fn next(&mut self) -> Result<Option<v1::ReadResultsResponse>, BatchError> {
+    /// The next segment; None behind the last.
+    pub(super) async fn next(&mut self) -> Result<Option<v1::ReadResultsResponse>, BatchError> {
         while self.next < self.segments {
             let Some(stream) = &mut self.stream else {
                 self.stream = Some(self.open().await?);
@@ -63,7 +69,11 @@ impl Results {
     }
 
     async fn open(&self) -> Result<LeaderStream<v1::ReadResultsResponse>, BatchError> {
-        let request = v1::ReadResultsRequest { run: self.run, first_segment: self.next };
+        let request = v1::ReadResultsRequest {
+            run: self.run,
+            first_segment: self.next,
+            segments_max: self.segments - self.next,
+        };
         let opened = self.client.with_leader_opts(
             "read results",
             CallOptions::read(),

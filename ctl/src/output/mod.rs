@@ -22,7 +22,8 @@ pub enum Format {
     /// Columns for people. Not a stable format.
     #[default]
     Table,
-    /// One JSON document: `{"apiVersion", "kind", "data"}`. Stable within v1.
+    /// One JSON document, or one a line from what follows: `{"apiVersion", "kind", "data"}`. Stable within v1.
+    #[value(alias = "jsonl")]
     Json,
 }
 

@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::connect::ConnectArgs;
 use crate::dev::DevArgs;
+use crate::export::follow::Wanted;
 
 /// Batch inference on a fleet of workers: every row exactly once, in order, whatever dies on the way
 #[derive(Debug, Parser)]
@@ -26,6 +27,11 @@ pub(super) enum Command {
     Infer {
         #[command(subcommand)]
         command: InferCommand,
+    },
+    /// Look into a run
+    Run {
+        #[command(subcommand)]
+        command: RunCommand,
     },
     /// Make a run's output again from its parts
     Export(ExportArgs),
@@ -58,10 +64,38 @@ pub(super) struct BatchArgs {
     /// How many workers you expect; fewer give a warning
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<u32>,
+    /// Run the first N rows alone first, and pause if more than `canary_failures_max` of them fail [default: the file's]
+    #[arg(long, value_name = "N")]
+    pub(super) canary: Option<u64>,
     /// Submit and return; `--resume` waits and writes the output
     #[arg(long, conflicts_with = "dry_run")]
     pub(super) detach: bool,
     /// No progress
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum RunCommand {
+    /// Print rows as JSON lines, as they got their outcome
+    Results(ResultsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ResultsArgs {
+    /// The run's name
+    #[arg(value_name = "RUN")]
+    pub(super) run: String,
+    /// Go on with rows as they are committed, until the run ends
+    #[arg(short, long)]
+    pub(super) follow: bool,
+    /// Only rows of this outcome
+    #[arg(long, value_enum, value_name = "STATE", default_value = "all")]
+    pub(super) state: Wanted,
+    /// About so many rows, spread evenly over the input
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) sample: Option<u64>,
+    /// Do not say what is waited for
     #[arg(short, long)]
     pub(super) quiet: bool,
 }

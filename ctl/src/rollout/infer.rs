@@ -54,7 +54,8 @@ struct Batch<'a> {
 }
 
 pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, BatchError> {
-    let config = BatchConfig::read(&args.config)?;
+    let mut config = BatchConfig::read(&args.config)?;
+    config.run.canary = args.canary.unwrap_or(config.run.canary);
     let spec = spec::run_spec(&config)?;
     let name = run_name(args, &config)?;
     if args.dry_run {

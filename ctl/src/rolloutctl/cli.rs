@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use super::cert::{init_ca::InitCaArgs, inspect::InspectArgs, issue::IssueArgs};
 use super::cluster::{bootstrap::BootstrapArgs, verify::VerifyArgs};
+use super::events::EventsArgs;
 use super::item::{
     describe::DescribeArgs as ItemDescribeArgs, list::ListArgs as ItemListArgs,
     retry::RetryArgs as ItemRetryArgs,
@@ -27,7 +28,7 @@ use crate::output::Format;
     version,
     arg_required_else_help = true,
     after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 unavailable or no leader, 4 not found, \
-                  5 conflict, 6 refused as unsafe, 7 TLS or permission, 8 outcome unknown (repeat it)"
+                  5 conflict, 6 refused as unsafe, 7 TLS or permission, 8 outcome unknown (repeat it), 9 events no longer kept"
 )]
 pub(crate) struct Cli {
     /// Where the cluster is.
@@ -74,6 +75,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: ClusterVerb,
     },
+    /// What happened and what happens: who got, completed, lost which rows; who came and went
+    #[command(alias = "event")]
+    Events(EventsArgs),
     /// Certificates of a private authority
     #[command(alias = "certs", arg_required_else_help = true)]
     Cert {
@@ -237,6 +241,7 @@ rolloutctl worker uncordon
 rolloutctl cluster
 rolloutctl cluster verify
 rolloutctl cluster bootstrap
+rolloutctl events
 rolloutctl cert
 rolloutctl cert init-ca
 rolloutctl cert issue

@@ -1,8 +1,8 @@
 //! Exit codes, and what is said on stderr when a command fails.
 //!
 //! Invariant: 1 failed, 2 usage (clap), 3 unavailable or no leader, 4 not found, 5 conflict, 6
-//! refused as unsafe, 7 TLS or permission, 8 outcome unknown. Deliberately absent: a failure without
-//! a sentence on stderr.
+//! refused as unsafe, 7 TLS or permission, 8 outcome unknown, 9 events no longer kept. Deliberately
+//! absent: a failure without a sentence on stderr.
 
 use rollout_proto::ClientError;
 
@@ -35,6 +35,11 @@ impl Failure {
     /// Exit code 4.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self { code: 4, message: message.into() }
+    }
+
+    /// Exit code 9: what was asked for is no longer kept.
+    pub fn compacted(message: impl Into<String>) -> Self {
+        Self { code: 9, message: message.into() }
     }
 }
 

@@ -8,6 +8,7 @@ mod cert;
 mod cli;
 pub mod cluster;
 mod errors;
+mod events;
 mod exit;
 mod item;
 mod run;
@@ -95,6 +96,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             BenchVerb::Failover(args) => bench::failover::run(connect, args).await,
             BenchVerb::Submit(args) => bench::submit::run(connect, args).await,
         },
+        Command::Events(args) => events::run(connect, format, args).await,
         Command::Errors { verb } => match verb {
             ErrorsVerb::List => errors::list(format),
             ErrorsVerb::Explain { code } => errors::explain(format, &code),

@@ -177,6 +177,8 @@ fn spec(run: u8, other: bool) -> RunSpec {
         attempt_timeout_ms: [0, 5000, 0, 3000, 0][usize::from(run)],
         attempts_max: [2, 3, 4, 3, 1][usize::from(run)],
         failures_max: [100, 2, 0, 5, 100][usize::from(run)] + u64::from(other),
+        canary_rows: [0, 4, 0, 5, 0][usize::from(run)],
+        canary_failures_max: [0, 0, 0, 1, 0][usize::from(run)],
         ..RunSpec::default()
     }
 }

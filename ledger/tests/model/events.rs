@@ -45,6 +45,8 @@ impl Told {
             EventKind::RunCreated { run } => {
                 prop_assert!(self.runs.insert(run.0, "resumed").is_none());
             }
+            // Its canary passed: it goes on as it is.
+            EventKind::RunChanged { to: "canary_passed", .. } => {}
             EventKind::RunChanged { run, to, .. } => {
                 self.runs.insert(run.0, to);
             }

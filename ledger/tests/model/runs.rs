@@ -88,6 +88,7 @@ pub(crate) struct Run {
     pub(crate) trials_made: u32,
     /// Slots that empty themselves for a trial.
     pub(crate) emptying: BTreeMap<u32, SlotRef>,
+    pub(crate) canary_over: bool,
 }
 
 impl Run {
@@ -143,7 +144,43 @@ impl Run {
         pauses
     }
 
+    pub(crate) fn in_canary(&self) -> bool {
+        self.spec.canary_rows > 0 && !self.canary_over && !self.ended()
+    }
+
+    /// The first of such rows that a canary does not hold back.
+    pub(crate) fn first(&self, such: impl Fn(&Row) -> bool) -> Option<usize> {
+        let end = if self.in_canary() { self.spec.canary_rows as usize } else { usize::MAX };
+        self.rows.iter().take(end).position(such)
+    }
+
+    fn canary_failures(&self) -> u64 {
+        self.rows
+            .iter()
+            .take(self.spec.canary_rows as usize)
+            .filter(|r| r.state == RowState::Failed)
+            .count() as u64
+    }
+
+    fn settle_canary(&mut self) {
+        if !self.in_canary() {
+            return;
+        }
+        let first = self.spec.canary_rows as usize;
+        let decided = self
+            .rows
+            .iter()
+            .take(first)
+            .all(|r| matches!(r.state, RowState::Done { .. } | RowState::Failed));
+        if self.canary_failures() > self.spec.canary_failures_max {
+            self.state = RunState::Paused;
+        } else if decided && (self.rows.len() >= first || self.closed) {
+            self.canary_over = true;
+        }
+    }
+
     pub(crate) fn finish_if_done(&mut self) {
+        self.settle_canary();
         let decided = self.count(|s| matches!(s, RowState::Done { .. } | RowState::Failed));
         if self.closed && decided == self.rows.len() as u64 && !self.ended() {
             self.state = RunState::Finished;
@@ -200,6 +237,7 @@ impl Model {
             tokens: 0,
             trials_made: 0,
             emptying: BTreeMap::new(),
+            canary_over: false,
         });
         let no = self.runs.len();
         Ok(self.runs[no - 1].reply(no, true))
@@ -256,7 +294,11 @@ impl Model {
         }
         run.state = match action {
             RunAction::Pause => RunState::Paused,
-            RunAction::Resume => RunState::Running,
+            RunAction::Resume => {
+                run.canary_over |=
+                    run.in_canary() && run.canary_failures() > run.spec.canary_failures_max;
+                RunState::Running
+            }
             RunAction::Cancel => {
                 run.lapse(|_| true);
                 for row in &mut run.rows {
@@ -331,8 +373,10 @@ impl Model {
         let finished_any = !now.is_empty();
         if finished_any {
             run.tokens += part.tokens_in;
+            let canary = run.in_canary();
             run.finish_if_done();
             events.extend((run.state == RunState::Finished).then_some("run finished"));
+            events.extend((canary && run.canary_over).then_some("canary passed"));
         }
         events.into_iter().for_each(|event| self.note(event));
         let worker = self.workers.get_mut(&slot.session).filter(|_| finished_any);
@@ -393,9 +437,12 @@ impl Model {
         let news = held.attempt.index() >= run.resumed_index;
         let store = class == FailureClass::StoreRefused && !taken.is_empty() && news;
         let pauses = run.stops(store, failed_now);
+        let running = run.state == RunState::Running;
         run.finish_if_done();
+        let canary_failed = running && run.state == RunState::Paused;
         let gave_up = failed_now && class != FailureClass::InvalidRow;
-        let events = [(pauses, "run hopeless"), (gave_up, "row gave up")];
+        let events =
+            [(pauses, "run hopeless"), (gave_up, "row gave up"), (canary_failed, "canary failed")];
         events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
         Ok(Reply::Taken { refused })
     }

@@ -152,7 +152,7 @@ impl Model {
                 break;
             }
             let run = &mut self.runs[no as usize - 1];
-            let Some(row) = run.rows.iter().position(ordinary) else {
+            let Some(row) = run.first(ordinary) else {
                 run.deficit = 0; // It has a trial, which is not for this slot now.
                 fitting.remove(at);
                 continue;
@@ -189,7 +189,7 @@ impl Model {
     /// Whether a run has a row for this slot, but for trials and for its namespace's cap.
     fn can_serve(&self, no: u32, slot: SlotRef, priority: u8) -> bool {
         let run = &self.runs[no as usize - 1];
-        run.spec.priority == priority && self.fits(no, slot) && run.rows.iter().any(ordinary)
+        run.spec.priority == priority && self.fits(no, slot) && run.first(ordinary).is_some()
     }
 
     /// Whether a run may give rows to this slot, if it has any.

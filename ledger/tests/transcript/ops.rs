@@ -119,6 +119,8 @@ fn create(args: &mut Args) -> Parsed<OpKind> {
         failures_max: args.number("failures", 100)?,
         attempts_max: args.number("attempts", 3)?,
         store_url: args.text_or("store", ""),
+        canary_rows: args.number("canary", 0)?,
+        canary_failures_max: args.number("canary_failures", 0)?,
         ..RunSpec::default()
     };
     let (namespace, name) = (args.text_or("namespace", "default"), args.text("name")?);

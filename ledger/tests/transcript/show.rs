@@ -176,6 +176,9 @@ fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
         "run {no} {}/{} {state}: rows {} pending {} running {} waiting {} done {} failed {}",
         view.namespace, view.name, view.rows, view.pending, c.running, c.waiting, c.done, c.failed
     );
+    if view.canary_rows > 0 {
+        let _ = writeln!(out, "  canary: the first {} rows", view.canary_rows);
+    }
     if !view.reason.is_empty() {
         let _ = writeln!(out, "  reason: {}", view.reason);
     }

@@ -78,7 +78,7 @@ fn list(tried: &[(String, String)]) -> String {
 
 impl ClientError {
     /// The exit status of a command that ends with it: 1 failed, 2 wrong use, 3 unavailable or no
-    /// leader, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown.
+    /// leader, 4 not found, 5 conflict, 7 TLS or permission, 8 outcome unknown, 9 no longer kept.
     pub fn exit_code(&self) -> u8 {
         match self {
             ClientError::Connect(error) if error.phase == crate::channel::Phase::Tls => 7,

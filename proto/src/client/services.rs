@@ -29,6 +29,13 @@ pub fn worker(channel: Channel) -> v1::worker_client::WorkerClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service that says what happens.
+pub fn events(channel: Channel) -> v1::events_client::EventsClient<Channel> {
+    v1::events_client::EventsClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The service for operators.
 pub fn cluster(channel: Channel) -> v1::cluster_client::ClusterClient<Channel> {
     v1::cluster_client::ClusterClient::new(channel)

@@ -9,7 +9,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::output::u64_string;
+use crate::output::{count, u64_string};
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -28,6 +28,8 @@ pub(super) struct Run {
     pub(super) input_closed: bool,
     pub(super) created_at: Option<String>,
     pub(super) finished_at: Option<String>,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) canary_rows: u64,
     pub(super) counts: Counts,
     #[serde(skip)]
     pub(super) created_wall_ms: u64,
@@ -79,7 +81,10 @@ impl Run {
 
     /// Why it does not go on, where something holds it up.
     pub(super) fn why(&self) -> String {
-        [&self.reason, &self.blocked].into_iter().flatten().cloned().collect::<Vec<_>>().join("; ")
+        let canary = (self.canary_rows > 0 && self.state == "running")
+            .then(|| format!("in its canary: the first {} rows", count(self.canary_rows)));
+        let all = [&self.reason, &self.blocked, &canary];
+        all.into_iter().flatten().cloned().collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -96,6 +101,7 @@ impl From<v1::RunSummary> for Run {
             model: wire.model,
             priority: wire.priority,
             workers: wire.workers,
+            canary_rows: wire.canary_rows,
             segments: wire.segments,
             input_closed: wire.input_closed,
             created_at: rfc3339(wire.created_wall_ms),
@@ -163,11 +169,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percent_is_100_only_when_every_row_has_an_outcome() {
+    fn percent_is_100_only_when_every_row_has_an_outcome_and_a_canary_is_told() {
         let mut counts = Counts { rows: 1_000, done: 998, failed: 1, ..Counts::default() };
         assert_eq!(counts.percent(), 99);
         counts.failed = 2;
         assert_eq!(counts.percent(), 100);
+        let run = Run { canary_rows: 50, ..sample() };
+        assert_eq!(run.why(), "in its canary: the first 50 rows");
         assert_eq!(Counts::default().percent(), 0);
     }
 }

@@ -1,0 +1,310 @@
+//! The ledger's events as the wire has them, and which of them a caller gets.
+//!
+//! *Invariant:* an event of a namespace that the caller's certificate does not name never leaves;
+//! the kinds listed here are all there are, and a filter that names another is refused.
+
+use crate::convert::{self, Checked};
+use rollout_ledger::id::SlotRef;
+use rollout_ledger::{EventKind, HeldRows};
+use rollout_proto::{Identity, v1};
+use rollout_raft::{EventName, EventRecord};
+use std::sync::Arc;
+
+/// Every kind, as a filter may name it.
+const KINDS: [&str; 23] = [
+    "epoch_opened",
+    "worker_registered",
+    "worker_suspect",
+    "worker_back",
+    "worker_draining",
+    "worker_drained",
+    "worker_lost",
+    "worker_cordoned",
+    "worker_uncordoned",
+    "run_created",
+    "run_paused",
+    "run_resumed",
+    "run_cancelled",
+    "run_finished",
+    "run_sealed",
+    "run_deleted",
+    "run_canary_passed",
+    "granted",
+    "stolen",
+    "completed",
+    "failed",
+    "returned",
+    "retried",
+];
+
+fn kind_of(kind: &EventKind) -> &'static str {
+    match kind {
+        EventKind::EpochOpened { .. } => "epoch_opened",
+        EventKind::WorkerRegistered { .. } => "worker_registered",
+        EventKind::WorkerSuspect { .. } => "worker_suspect",
+        EventKind::WorkerBack { .. } => "worker_back",
+        EventKind::WorkerDraining { .. } => "worker_draining",
+        EventKind::WorkerDrained { .. } => "worker_drained",
+        EventKind::WorkerLost { .. } => "worker_lost",
+        EventKind::WorkerCordoned { cordoned: true, .. } => "worker_cordoned",
+        EventKind::WorkerCordoned { .. } => "worker_uncordoned",
+        EventKind::RunCreated { .. } => "run_created",
+        EventKind::RunChanged { to, .. } => {
+            let known = |kind: &&&str| kind.strip_prefix("run_") == Some(to);
+            KINDS.iter().find(known).copied().unwrap_or("run_changed")
+        }
+        EventKind::Granted { .. } => "granted",
+        EventKind::Stolen { .. } => "stolen",
+        EventKind::Completed { .. } => "completed",
+        EventKind::Failed { .. } => "failed",
+        EventKind::Returned { .. } => "returned",
+        EventKind::Retried { .. } => "retried",
+    }
+}
+
+/// What a reader wants and may have.
+pub(crate) struct Filter {
+    /// Of the certificate; empty for all.
+    namespaces: Vec<String>,
+    wanted: v1::EventFilter,
+}
+
+impl Filter {
+    /// Checks what was asked for. The namespace was checked against the certificate already.
+    pub(crate) fn new(identity: &Identity, wanted: v1::EventFilter) -> Checked<Self> {
+        if let Some(kind) = wanted.kinds.iter().find(|k| !KINDS.contains(&k.as_str())) {
+            let all = KINDS.join(", ");
+            return Err(convert::invalid(format!("no kind of event {kind}; there are {all}")));
+        }
+        if wanted.namespace.is_empty() && !(wanted.run.is_empty() && wanted.worker.is_empty()) {
+            return Err(convert::invalid("the name of a run or worker needs its namespace"));
+        }
+        if wanted.row.is_some() && wanted.run.is_empty() {
+            return Err(convert::invalid("a row needs its run"));
+        }
+        Ok(Self { namespaces: identity.namespaces.clone(), wanted })
+    }
+
+    /// The event, if it is for this reader.
+    pub(crate) fn pass(&self, record: &EventRecord) -> Option<v1::Event> {
+        let (wanted, kind) = (&self.wanted, kind_of(&record.event.kind));
+        let named = |name: &Option<Arc<EventName>>, want: &str| {
+            name.as_ref().is_some_and(|name| name.1 == want)
+        };
+        let about_all = record.run.is_none() && record.worker.is_none();
+        if let Some((namespace, _)) = record.run.as_ref().or(record.worker.as_ref()).map(|n| &**n) {
+            let mine = self.namespaces.is_empty() || self.namespaces.contains(namespace);
+            if !mine || !(wanted.namespace.is_empty() || wanted.namespace == *namespace) {
+                return None;
+            }
+        } else if !matches!(record.event.kind, EventKind::EpochOpened { .. }) {
+            return self.anonymous(record, kind);
+        }
+        let kinds = wanted.kinds.is_empty() || wanted.kinds.iter().any(|k| k == kind);
+        let run = wanted.run.is_empty() || named(&record.run, &wanted.run);
+        let worker = wanted.worker.is_empty()
+            || named(&record.worker, &wanted.worker)
+            || named(&record.victim, &wanted.worker);
+        let named_nothing = wanted.run.is_empty() && wanted.worker.is_empty();
+        let row = wanted.row.is_none_or(|row| rows_of(&record.event.kind).is_some_and(|r| r(row)));
+        let passes = kinds && row && run && worker && (named_nothing || !about_all);
+        passes.then(|| event_out(record, kind))
+    }
+
+    /// An event whose names nobody knows any more: only for those who may see everything and asked
+    /// for nothing in particular.
+    fn anonymous(&self, record: &EventRecord, kind: &str) -> Option<v1::Event> {
+        let wanted = &self.wanted;
+        let all = self.namespaces.is_empty()
+            && wanted.namespace.is_empty()
+            && (wanted.kinds.is_empty() || wanted.kinds.iter().any(|k| k == kind));
+        all.then(|| event_out(record, kind))
+    }
+}
+
+/// Whether a row is among those that an event speaks of, where it speaks of any.
+fn rows_of(kind: &EventKind) -> Option<impl Fn(u64) -> bool + '_> {
+    let rows = match kind {
+        EventKind::Granted { held, .. }
+        | EventKind::Stolen { held, .. }
+        | EventKind::Completed { held, .. }
+        | EventKind::Failed { held, .. }
+        | EventKind::Returned { held, .. } => &held.rows,
+        EventKind::Retried { rows, .. } => rows,
+        _ => return None,
+    };
+    Some(|row| rows.contains(row))
+}
+
+fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
+    let event = &record.event;
+    let name = |of: &Option<Arc<EventName>>| of.as_ref().map(|n| n.1.clone()).unwrap_or_default();
+    let of = record.run.as_ref().or(record.worker.as_ref());
+    let mut out = v1::Event {
+        index: event.index,
+        position: event.position,
+        wall_ms: event.wall_ms,
+        kind: kind.to_owned(),
+        namespace: of.map(|n| n.0.clone()).unwrap_or_default(),
+        run_name: name(&record.run),
+        ..v1::Event::default()
+    };
+    let slot = |at: &SlotRef, whole: bool| v1::EventSlot {
+        worker: name(&record.worker),
+        session: at.session.0,
+        slot: (!whole).then_some(at.slot.0.into()),
+    };
+    match &event.kind {
+        EventKind::EpochOpened { epoch } => out.coord_epoch = epoch.0,
+        EventKind::WorkerRegistered { session, .. }
+        | EventKind::WorkerSuspect { session }
+        | EventKind::WorkerBack { session }
+        | EventKind::WorkerDraining { session }
+        | EventKind::WorkerDrained { session, .. }
+        | EventKind::WorkerLost { session, .. } => {
+            let at = SlotRef { session: *session, slot: Default::default() };
+            out.slot = Some(slot(&at, true));
+            if let EventKind::WorkerRegistered { resumed: true, .. } = &event.kind {
+                out.reason = "resumed".into();
+            }
+        }
+        EventKind::WorkerCordoned { slot: at, whole, reason, .. } => {
+            (out.slot, out.reason) = (Some(slot(at, *whole)), reason.clone());
+        }
+        EventKind::RunCreated { run } => out.run = run.0,
+        EventKind::RunChanged { run, reason, .. } => {
+            (out.run, out.reason) = (run.0, reason.clone());
+        }
+        EventKind::Granted { slot: at, held, how } => {
+            (out.slot, out.reason) = (Some(slot(at, false)), (*how).into());
+            held_out(held, &mut out);
+        }
+        EventKind::Stolen { victim, thief, lost, held } => {
+            let victim = v1::EventSlot { worker: name(&record.victim), ..slot(victim, false) };
+            (out.victim, out.slot) = (Some(victim), Some(slot(thief, false)));
+            out.lost_attempt = lost.0;
+            held_out(held, &mut out);
+        }
+        EventKind::Completed { slot: at, held } => {
+            out.slot = Some(slot(at, false));
+            held_out(held, &mut out);
+        }
+        EventKind::Failed { slot: at, held, class, code, for_good } => {
+            (out.slot, out.code) = (Some(slot(at, false)), code.clone());
+            out.class = convert::class_name(*class).into();
+            out.for_good = Some(convert::rows_out(for_good));
+            held_out(held, &mut out);
+        }
+        EventKind::Returned { slot: at, held, why } => {
+            (out.slot, out.reason) = (Some(slot(at, false)), (*why).into());
+            held_out(held, &mut out);
+        }
+        EventKind::Retried { run, rows } => {
+            (out.run, out.rows) = (run.0, Some(convert::rows_out(rows)));
+        }
+    }
+    out
+}
+
+fn held_out(held: &HeldRows, out: &mut v1::Event) {
+    (out.run, out.attempt) = (held.run.0, held.attempt.0);
+    out.rows = Some(convert::rows_out(&held.rows));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_ledger::id::{Attempt, CoordEpoch, RunNo, SessionId, SlotNo};
+    use rollout_ledger::{Event, Rows};
+
+    fn record(kind: EventKind, run: Option<&str>, worker: Option<&str>) -> EventRecord {
+        let name = |n: &str| Arc::new(("team".to_owned(), n.to_owned()));
+        let event = Event { index: 5, position: 1, wall_ms: 7, kind };
+        EventRecord { event, worker: worker.map(name), victim: None, run: run.map(name) }
+    }
+
+    fn granted() -> EventRecord {
+        let slot = SlotRef { session: SessionId(9), slot: SlotNo(2) };
+        let held = HeldRows { run: RunNo(3), attempt: Attempt(40), rows: Rows::range(4, 3) };
+        record(EventKind::Granted { slot, held, how: "claim" }, Some("r"), Some("w"))
+    }
+
+    fn who(namespaces: &[&str]) -> Identity {
+        let namespaces = namespaces.iter().map(|n| (*n).to_owned()).collect();
+        Identity { namespaces, ..Identity::insecure() }
+    }
+
+    fn wanted(text: &str) -> v1::EventFilter {
+        let mut filter = v1::EventFilter::default();
+        for (key, value) in text.split_whitespace().filter_map(|pair| pair.split_once('=')) {
+            match key {
+                "namespace" => filter.namespace = value.into(),
+                "run" => filter.run = value.into(),
+                "worker" => filter.worker = value.into(),
+                "row" => filter.row = value.parse().ok(),
+                _ => filter.kinds.push(value.into()),
+            }
+        }
+        filter
+    }
+
+    #[test]
+    fn a_reader_sees_what_it_asked_for_within_its_namespaces() {
+        let cases = [
+            ("", "", true),
+            ("team other", "", true),
+            ("other", "", false),
+            ("", "namespace=team run=r", true),
+            ("", "namespace=other", false),
+            ("", "namespace=team run=q", false),
+            ("", "namespace=team worker=w kind=granted", true),
+            ("", "namespace=team worker=v", false),
+            ("", "kind=stolen", false),
+            ("", "namespace=team run=r row=6", true),
+            ("", "namespace=team run=r row=7", false),
+        ];
+        for (namespaces, filter, passes) in cases {
+            let namespaces: Vec<&str> = namespaces.split_whitespace().collect();
+            let filter_now = Filter::new(&who(&namespaces), wanted(filter)).expect("well formed");
+            assert_eq!(filter_now.pass(&granted()).is_some(), passes, "{namespaces:?} {filter}");
+        }
+        let out = Filter::new(&who(&[]), wanted("")).expect("all").pass(&granted()).expect("all");
+        assert_eq!((out.kind.as_str(), out.run_name.as_str(), out.attempt), ("granted", "r", 40));
+        assert_eq!(out.slot.and_then(|s| s.slot), Some(2));
+    }
+
+    #[test]
+    fn the_cluster_s_own_events_are_for_everybody_who_asks_for_nothing_by_name() {
+        let epoch = || record(EventKind::EpochOpened { epoch: CoordEpoch(4) }, None, None);
+        let pass = |namespaces: &[&str], text: &str| {
+            Filter::new(&who(namespaces), wanted(text)).expect("fine").pass(&epoch()).is_some()
+        };
+        assert!(pass(&["team"], "") && pass(&[], "namespace=team kind=epoch_opened"));
+        assert!(!pass(&[], "namespace=team worker=w") && !pass(&[], "kind=granted"));
+    }
+
+    #[test]
+    fn an_event_whose_names_are_forgotten_is_no_way_around_namespaces() {
+        let nameless = EventRecord { run: None, worker: None, ..granted() };
+        let filter = |namespaces: &[&str]| Filter::new(&who(namespaces), wanted("")).expect("fine");
+        assert!(filter(&["team"]).pass(&nameless).is_none());
+        assert!(filter(&[]).pass(&nameless).is_some());
+    }
+
+    #[test]
+    fn a_filter_that_means_nothing_is_refused() {
+        for bad in ["kind=gifted", "run=r", "worker=w", "namespace=team row=4"] {
+            assert!(Filter::new(&who(&[]), wanted(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_change_of_a_run_has_its_kind() {
+        for to in
+            ["paused", "resumed", "cancelled", "finished", "sealed", "deleted", "canary_passed"]
+        {
+            let kind = EventKind::RunChanged { run: RunNo(1), to, reason: String::new() };
+            assert_eq!(kind_of(&kind), format!("run_{to}"));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Owns: reading events from whichever member answers, across members that die.
+//!
+//! Invariant: each event once and in order: a stream that breaks or falls silent is opened again, at the next member,
+//! exactly where it stopped. Only when no member that answers holds that place is the reader told that it is gone.
+//! Absent: what events mean.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rollout_proto::{Client, ClientError, ErrorCode, MemberRef, RpcError, services, v1};
+use tonic::Streaming;
+
+use crate::leader_stream::Patience;
+
+/// Members tell how far they are every second; silence of this length is a reason to ask another one.
+const SILENCE: Duration = Duration::from_secs(4);
+/// How long one member may take to open a stream.
+const OPEN_LIMIT: Duration = Duration::from_secs(3);
+/// Between two rounds of all members.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A place among the events: index and position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Place {
+    pub(crate) index: u64,
+    pub(crate) position: u32,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.index, self.position)
+    }
+}
+
+/// Where to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// At this place.
+    At(Place),
+    /// Behind what has happened.
+    Now,
+    /// With the oldest that a member holds.
+    Oldest,
+}
+
+/// What a reader hears.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// These happened; none, where there was nothing for this reader since the last time.
+    Events(Vec<v1::Event>),
+    /// The place is gone at every member that answers.
+    Compacted {
+        /// The oldest index that one of them holds.
+        oldest: u64,
+    },
+    /// All that had happened when the reading began was read.
+    End,
+}
+
+/// Events as they are read.
+pub(crate) struct EventStream {
+    client: Client,
+    filter: v1::EventFilter,
+    follow: bool,
+    start: Start,
+    open: Option<(MemberRef, Streaming<v1::WatchEventsResponse>)>,
+    /// Counts the members asked, so that each has its turn.
+    turn: usize,
+    /// The oldest index at each member that no longer holds the place.
+    gone: BTreeMap<String, u64>,
+    patience: Patience,
+}
+
+impl EventStream {
+    pub(crate) fn new(
+        client: &Client,
+        filter: v1::EventFilter,
+        follow: bool,
+        start: Start,
+    ) -> Self {
+        Self {
+            client: client.clone(),
+            filter,
+            follow,
+            start,
+            open: None,
+            turn: 0,
+            gone: BTreeMap::new(),
+            patience: Patience::new(client, "watch events"),
+        }
+    }
+
+    /// Where the next event will be, once that is known.
+    pub(crate) fn place(&self) -> Option<Place> {
+        match self.start {
+            Start::At(place) => Some(place),
+            Start::Now | Start::Oldest => None,
+        }
+    }
+
+    /// Goes on elsewhere.
+    pub(crate) fn go_on_at(&mut self, place: Place) {
+        (self.start, self.open) = (Start::At(place), None);
+        self.gone.clear();
+    }
+
+    /// The next thing. May be dropped and called again without losing anything.
+    pub(crate) async fn next(&mut self) -> Result<Heard, ClientError> {
+        loop {
+            let Some((member, stream)) = &mut self.open else {
+                if let Some(oldest) = self.open_somewhere().await? {
+                    return Ok(Heard::Compacted { oldest });
+                }
+                continue;
+            };
+            let member = member.clone();
+            match tokio::time::timeout(SILENCE, stream.message()).await {
+                Ok(Ok(Some(message))) => {
+                    if let Some(events) = self.take(message) {
+                        return Ok(Heard::Events(events));
+                    }
+                }
+                Ok(Ok(None)) if !self.follow && self.place().is_some() => return Ok(Heard::End),
+                Ok(Err(status)) => {
+                    self.open = None;
+                    self.judge(&member, &RpcError::from_status(&status))?;
+                }
+                // Over, or silent: the next member knows as much.
+                Ok(Ok(None)) | Err(_) => self.open = None,
+            }
+        }
+    }
+
+    /// The events of a message; None where it is not believed.
+    fn take(&mut self, message: v1::WatchEventsResponse) -> Option<Vec<v1::Event>> {
+        if message.header.as_ref().is_some_and(|header| self.client.observe_any(header).is_err()) {
+            self.open = None;
+            return None;
+        }
+        let from = self.place().unwrap_or_default();
+        let next = Place { index: message.next_index, position: message.next_position };
+        self.start = Start::At(next.max(from));
+        self.gone.clear();
+        self.patience.renew();
+        let place = |event: &v1::Event| Place { index: event.index, position: event.position };
+        Some(message.events.into_iter().filter(|event| place(event) >= from).collect())
+    }
+
+    /// Opens a stream at the next member that answers. Some: the place is gone at all of them.
+    async fn open_somewhere(&mut self) -> Result<Option<u64>, ClientError> {
+        if self.client.members().is_empty() {
+            // Whoever answers names all members.
+            self.client.leader_channel().await?;
+        }
+        let members = self.client.member_channels()?;
+        let mut answered = 0;
+        for _ in 0..members.len() {
+            let (member, channel) = &members[self.turn % members.len()];
+            self.turn += 1;
+            if self.gone.contains_key(&member.addr) {
+                answered += 1;
+                continue;
+            }
+            let mut service = services::events(channel.clone());
+            match tokio::time::timeout(OPEN_LIMIT, service.watch_events(self.request())).await {
+                Ok(Ok(stream)) => {
+                    self.open = Some((member.clone(), stream.into_inner()));
+                    return Ok(None);
+                }
+                Ok(Err(status)) => self.judge(member, &RpcError::from_status(&status))?,
+                Err(_) => {}
+            }
+        }
+        if answered > 0
+            && let Some(oldest) = self.gone.values().min()
+        {
+            return Ok(Some(*oldest));
+        }
+        self.patience.check()?;
+        tokio::time::sleep(PAUSE).await;
+        Ok(None)
+    }
+
+    fn request(&self) -> v1::WatchEventsRequest {
+        let place = self.place().unwrap_or_default();
+        let start = match self.start {
+            Start::At(_) => v1::EventStart::At,
+            Start::Now => v1::EventStart::Now,
+            Start::Oldest => v1::EventStart::Oldest,
+        };
+        v1::WatchEventsRequest {
+            start: start.into(),
+            from_index: place.index,
+            from_position: place.position,
+            follow: self.follow,
+            filter: Some(self.filter.clone()),
+        }
+    }
+
+    /// An error where no other member would say otherwise.
+    fn judge(&mut self, member: &MemberRef, error: &RpcError) -> Result<(), ClientError> {
+        match error.code {
+            ErrorCode::Compacted => {
+                self.gone.insert(member.addr.clone(), error.oldest_index);
+                Ok(())
+            }
+            _ if error.retryable => Ok(()),
+            _ => Err(error.clone().into()),
+        }
+    }
+}

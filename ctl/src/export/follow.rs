@@ -1,0 +1,321 @@
+//! Owns: a run's rows as they get their outcome, while the run goes on.
+//!
+//! Invariant: each row's completion is given once and each row's failure once, whatever happens to members and
+//! streams: what was given is remembered here, and what there is comes from the leader's ledger alone. Events are no more
+//! than the news of which segments to look at; where they are gone, all open segments are looked at.
+//! Absent: order; rows come as they are committed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rollout_proto::{Client, v1};
+use rollout_storage::BlobStore;
+
+use super::parts::{CACHE_BYTES, PartCache};
+use super::results::Results;
+use super::row::RowFormat;
+use super::segment::Fetch;
+use crate::batch::error::BatchError;
+use crate::batch::{spec, submit};
+use crate::event_stream::{EventStream, Heard, Place, Start};
+
+/// Which outcomes are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Wanted {
+    /// Both.
+    All,
+    /// Completions.
+    Done,
+    /// Rows that failed for good.
+    Failed,
+}
+
+/// What is wanted of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Selection {
+    /// Which outcomes.
+    pub wanted: Wanted,
+    /// About how many rows, spread over the input; all where none.
+    pub sample: Option<u64>,
+}
+
+/// Rows that become done within this time are looked up together.
+const MERGE: Duration = Duration::from_millis(100);
+/// What events have to do with outcomes.
+const KINDS: [&str; 6] =
+    ["completed", "failed", "run_finished", "run_cancelled", "run_deleted", "retried"];
+
+/// Takes lines; false ends the reading.
+pub type Take<'a> = dyn FnMut(&str) -> bool + 'a;
+
+struct Segment {
+    first_row: u64,
+    /// Given: its completion, its failure.
+    given: Vec<(bool, bool)>,
+    /// Rows without a completion, as last seen.
+    open: usize,
+}
+
+/// A run whose rows are read.
+pub struct Follow<'a> {
+    client: &'a Client,
+    namespace: &'a str,
+    name: &'a str,
+    described: v1::DescribeRunResponse,
+    store: BlobStore,
+    selection: Selection,
+    segments: Vec<Segment>,
+}
+
+impl<'a> Follow<'a> {
+    /// For a run that was just described.
+    pub fn new(
+        client: &'a Client,
+        (namespace, name): (&'a str, &'a str),
+        described: v1::DescribeRunResponse,
+        store: BlobStore,
+        selection: Selection,
+    ) -> Self {
+        Self { client, namespace, name, described, store, selection, segments: Vec::new() }
+    }
+
+    /// Gives what there is and, where `follow`, what comes until the run ends. Returns the run as it was last seen.
+    pub async fn run(
+        mut self,
+        follow: bool,
+        take: &mut Take<'_>,
+    ) -> Result<v1::RunSummary, BatchError> {
+        let run_spec = self.described.spec.clone().unwrap_or_default();
+        let format = RowFormat::new(&run_spec, spec::model_id(&run_spec));
+        let parts = PartCache::new(self.store.clone(), CACHE_BYTES);
+        let store = self.store.clone();
+        let fetch =
+            Fetch { store: &store, parts: &parts, format: &format, run: self.name, partial: true };
+        let mut events = self.events();
+        if follow {
+            // Heard of from here on; what lies before is read below.
+            events.next().await?;
+        }
+        loop {
+            // As of before the reading: a run that had ended has nothing more to come.
+            let run = self.describe().await?;
+            let open = self.open_segments(&run);
+            if !self.look(&fetch, open, take).await? || !follow || has_ended(&run) {
+                return Ok(run);
+            }
+            if !self.listen(&mut events, &fetch, take).await? {
+                return Ok(run);
+            }
+        }
+    }
+
+    fn events(&self) -> EventStream {
+        let filter = v1::EventFilter {
+            namespace: self.namespace.to_owned(),
+            run: self.name.to_owned(),
+            kinds: KINDS.map(str::to_owned).to_vec(),
+            ..v1::EventFilter::default()
+        };
+        EventStream::new(self.client, filter, true, Start::Now)
+    }
+
+    async fn describe(&mut self) -> Result<v1::RunSummary, BatchError> {
+        self.described = submit::describe(self.client, self.namespace, self.name).await?;
+        Ok(self.described.run.clone().unwrap_or_default())
+    }
+
+    /// Looks at what events name. Returns when everything has to be looked at; false: nobody reads any more.
+    async fn listen(
+        &mut self,
+        events: &mut EventStream,
+        fetch: &Fetch<'_>,
+        take: &mut Take<'_>,
+    ) -> Result<bool, BatchError> {
+        loop {
+            let mut touched = BTreeSet::new();
+            let mut again = self.hear(events.next().await?, events, &mut touched);
+            let merged = tokio::time::sleep(MERGE);
+            tokio::pin!(merged);
+            while !again {
+                tokio::select! {
+                    heard = events.next() => again = self.hear(heard?, events, &mut touched),
+                    () = &mut merged => break,
+                }
+            }
+            if again {
+                return Ok(true);
+            }
+            for number in touched {
+                if !self.look(fetch, number..number + 1, take).await? {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Notes the segments that events touch; true where all has to be looked at.
+    fn hear(&self, heard: Heard, events: &mut EventStream, touched: &mut BTreeSet<u32>) -> bool {
+        let happened = match heard {
+            Heard::Events(happened) => happened,
+            Heard::End => return true,
+            Heard::Compacted { oldest } => {
+                events.go_on_at(Place { index: oldest, position: 0 });
+                return true;
+            }
+        };
+        let mut again = false;
+        for event in happened {
+            let rows = event.rows.unwrap_or_default();
+            again |= rows.starts.is_empty();
+            for (start, len) in rows.starts.iter().zip(&rows.lens) {
+                let end = start + u64::from(*len);
+                let mut at = self.segments.partition_point(|s| s.end() <= *start);
+                while self.segments.get(at).is_some_and(|s| s.first_row < end) {
+                    touched.insert(at as u32);
+                    at += 1;
+                }
+                // Input that was added since.
+                again |= self.segments.last().is_none_or(|last| last.end() < end);
+            }
+        }
+        again
+    }
+
+    /// From the first segment with a row that has no completion, to the last one that the run has.
+    fn open_segments(&self, run: &v1::RunSummary) -> std::ops::Range<u32> {
+        let first = self.segments.iter().position(|segment| segment.open > 0);
+        first.unwrap_or(self.segments.len()) as u32..run.segments
+    }
+
+    /// Reads segments and gives what is new in them. False: nobody reads any more.
+    async fn look(
+        &mut self,
+        fetch: &Fetch<'_>,
+        numbers: std::ops::Range<u32>,
+        take: &mut Take<'_>,
+    ) -> Result<bool, BatchError> {
+        let run = self.described.run.clone().unwrap_or_default();
+        let rows = run.counts.unwrap_or_default().rows;
+        let every = self.selection.sample.map_or(1, |n| (rows / n.max(1)).max(1));
+        let mut results = Results::range(self.client, run.run, numbers);
+        while let Some(mut listed) = results.next().await? {
+            let number = listed.number as usize;
+            if number == self.segments.len() {
+                let given = vec![(false, false); listed.rows as usize];
+                let open = given.len();
+                self.segments.push(Segment { first_row: listed.first_row, given, open });
+            }
+            let Some(segment) = self.segments.get_mut(number) else { continue };
+            if !segment.keep_new(&mut listed, self.selection.wanted, every) {
+                continue;
+            }
+            let output = fetch.segment(listed).await?;
+            if !take(&output.completions) || !take(&output.errors) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Segment {
+    fn end(&self) -> u64 {
+        self.first_row + self.given.len() as u64
+    }
+
+    /// Leaves in `listed` what is wanted and was not given before, and notes it as given. False where that is nothing.
+    fn keep_new(
+        &mut self,
+        listed: &mut v1::ReadResultsResponse,
+        wanted: Wanted,
+        every: u64,
+    ) -> bool {
+        let first_row = self.first_row;
+        let failed: BTreeSet<u64> = listed.failures.iter().map(|failure| failure.row).collect();
+        let chosen = |row: u64| row.is_multiple_of(every);
+        let mut any = false;
+        self.open = 0;
+        for (row, (part, given)) in (first_row..).zip(listed.parts.iter_mut().zip(&mut self.given))
+        {
+            let is_failed = failed.contains(&row);
+            let done = *part > 0 && !is_failed;
+            self.open += usize::from(!done);
+            let (seen, want) = match is_failed {
+                true => (&mut given.1, wanted != Wanted::Done),
+                false => (&mut given.0, wanted != Wanted::Failed),
+            };
+            if !want || *seen || !chosen(row) || !(done || is_failed) {
+                // Neither given nor looked up; a failure that was given is dropped below.
+                *part = 0;
+            } else {
+                *seen = true;
+                any = true;
+                continue;
+            }
+            if is_failed {
+                listed.failures.retain(|failure| failure.row != row);
+            }
+        }
+        any
+    }
+}
+
+fn has_ended(run: &v1::RunSummary) -> bool {
+    matches!(run.state(), v1::RunState::Cancelled | v1::RunState::Finished)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(parts: &[u32], failures: &[u64]) -> v1::ReadResultsResponse {
+        let failure = |row: &u64| v1::FailedRow { row: *row, ..v1::FailedRow::default() };
+        v1::ReadResultsResponse {
+            first_row: 100,
+            rows: parts.len() as u32,
+            parts: parts.to_vec(),
+            part_rows: vec![0; parts.len()],
+            failures: failures.iter().map(failure).collect(),
+            ..v1::ReadResultsResponse::default()
+        }
+    }
+
+    fn segment(rows: usize) -> Segment {
+        Segment { first_row: 100, given: vec![(false, false); rows], open: rows }
+    }
+
+    /// What is left: rows with a part, rows that failed.
+    fn left(listed: &v1::ReadResultsResponse) -> (Vec<u64>, Vec<u64>) {
+        let parts = (listed.first_row..).zip(&listed.parts).filter(|p| *p.1 > 0).map(|p| p.0);
+        (parts.collect(), listed.failures.iter().map(|f| f.row).collect())
+    }
+
+    #[test]
+    fn each_outcome_is_given_once_however_often_it_is_listed() {
+        let mut segment = segment(4);
+        let mut first = listed(&[1, 0, 0, 2], &[102]);
+        assert!(segment.keep_new(&mut first, Wanted::All, 1));
+        assert_eq!(left(&first), (vec![100, 103], vec![102]));
+        assert_eq!(segment.open, 2);
+        let mut same = listed(&[1, 0, 0, 2], &[102]);
+        assert!(!segment.keep_new(&mut same, Wanted::All, 1));
+        // Row 101 is done since, and row 102 was tried again by its user.
+        let mut more = listed(&[1, 3, 3, 2], &[]);
+        assert!(segment.keep_new(&mut more, Wanted::All, 1));
+        assert_eq!(left(&more), (vec![101, 102], vec![]));
+        assert_eq!(segment.open, 0);
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_given() {
+        let mut only_failed = listed(&[1, 0, 0, 2], &[102]);
+        assert!(segment(4).keep_new(&mut only_failed, Wanted::Failed, 1));
+        assert_eq!(left(&only_failed), (vec![], vec![102]));
+        let mut only_done = listed(&[1, 0, 0, 2], &[102]);
+        assert!(segment(4).keep_new(&mut only_done, Wanted::Done, 1));
+        assert_eq!(left(&only_done), (vec![100, 103], vec![]));
+        let mut sampled = listed(&[1, 1, 1, 1], &[]);
+        assert!(segment(4).keep_new(&mut sampled, Wanted::All, 3));
+        assert_eq!(left(&sampled).0, [102]);
+    }
+}

@@ -1,0 +1,40 @@
+//! Owns: `rollout run results RUN`.
+//!
+//! Invariant: JSON lines go to stdout, in the format of completions.jsonl and errors.jsonl, each row's outcome once.
+//! Absent: order, files; `rollout export` has both.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use rollout_proto::v1;
+
+use super::cli::ResultsArgs;
+use super::export::store_of;
+use super::on_wait;
+use crate::batch::error::BatchError;
+use crate::batch::submit;
+use crate::connect::ConnectArgs;
+use crate::export::follow::{Follow, Selection};
+use crate::progress::Progress;
+
+pub(super) async fn run(connect: &ConnectArgs, args: &ResultsArgs) -> Result<u8, BatchError> {
+    let settings = connect.settings()?;
+    let progress = Arc::new(Progress::new(args.quiet));
+    let client = settings.client(Some(on_wait(&progress)))?;
+    let described = submit::describe(&client, &settings.namespace, &args.run).await?;
+    let store = store_of(&client, &described).await?;
+    let selection = Selection { wanted: args.state, sample: args.sample };
+    let name = (settings.namespace.as_str(), args.run.as_str());
+    let following = Follow::new(&client, name, described, store, selection);
+    let run = following.run(args.follow, &mut print).await?;
+    if args.follow && run.state() == v1::RunState::Cancelled {
+        return Err(BatchError::Cancelled { name: run.name, reason: run.reason });
+    }
+    Ok(0)
+}
+
+/// False where the reader is gone, such as `head`.
+fn print(lines: &str) -> bool {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush()).is_ok()
+}

@@ -1,0 +1,78 @@
+//! Canaries: a run may begin with its first rows alone, and goes on when these turned out well.
+//!
+//! *Invariant:* while a run is in its canary, no row at or behind `canary_rows` is granted. The
+//! canary ends when all its rows are decided and at most `canary_failures_max` failed for good, or
+//! when the run is resumed after more did; it never begins again.
+
+use crate::apply::Context;
+use crate::id::RunNo;
+use crate::ledger::Ledger;
+use crate::run::{Run, RunState};
+
+impl Run {
+    /// Whether its first rows have to show first that it is worth going on.
+    pub(crate) fn in_canary(&self) -> bool {
+        self.head.spec.canary_rows > 0 && !self.head.canary_over && !self.ended()
+    }
+
+    /// Up to where rows that nobody had yet may be granted.
+    pub(crate) fn fresh_end(&self) -> u64 {
+        match self.in_canary() {
+            true => self.head.rows.min(self.head.spec.canary_rows).max(self.head.next_fresh),
+            false => self.head.rows,
+        }
+    }
+
+    /// Whether more of the canary failed for good than its user allows. Nothing but its rows was
+    /// granted yet, so every failure is one of them.
+    fn canary_failed(&self) -> bool {
+        self.head.counts.failed > self.head.spec.canary_failures_max
+    }
+
+    /// Whether every row of the canary is there and has an outcome.
+    fn canary_decided(&self) -> bool {
+        let (head, flight) = (&self.head, &self.flight);
+        let all_there = head.rows >= head.spec.canary_rows || head.input_closed;
+        let all_given = head.next_fresh >= self.fresh_end()
+            && flight.returned.is_empty()
+            && flight.trials.is_empty();
+        all_there && all_given && head.counts.running == 0 && head.counts.waiting == 0
+    }
+}
+
+impl Ledger {
+    /// Draws the conclusion from a canary, after something of it was decided.
+    pub(crate) fn settle_canary(&mut self, ctx: &Context, no: RunNo) {
+        let Some(run) = self.runs.get_mut(&no).filter(|run| run.in_canary()) else { return };
+        let (failed, max) = (run.head.counts.failed, run.head.spec.canary_failures_max);
+        if run.canary_failed() {
+            if run.head.state == RunState::Running {
+                let reason = format!(
+                    "canary: {failed} of the first {} rows failed for good, more than \
+                     canary_failures_max = {max}; resume goes on with all rows",
+                    run.head.spec.canary_rows
+                );
+                run.head.state = RunState::Paused;
+                run.head.reason = reason.clone();
+                self.emit_run(ctx, no, "paused", &reason);
+            }
+        } else if run.canary_decided() {
+            run.head.canary_over = true;
+            let (first, done) = (run.head.spec.canary_rows.min(run.head.rows), failed);
+            let reason = format!("{done} of the first {first} rows failed for good");
+            self.emit_run(ctx, no, "canary_passed", &reason);
+        } else {
+            return;
+        }
+        self.dirty.runs.insert(no);
+        self.refresh_active(no);
+    }
+
+    /// A run is resumed: by this its user takes the failures of its canary as they are.
+    pub(crate) fn accept_canary(&mut self, no: RunNo) {
+        let run = self.runs.get_mut(&no);
+        if let Some(run) = run.filter(|run| run.in_canary() && run.canary_failed()) {
+            run.head.canary_over = true;
+        }
+    }
+}
