@@ -57,6 +57,8 @@ struct File {
     #[serde(default)]
     worker: Workers,
     #[serde(default)]
+    retention: Retention,
+    #[serde(default)]
     events: Events,
     #[serde(default)]
     dial_map: BTreeMap<String, String>,
@@ -145,6 +147,22 @@ impl Default for Workers {
     }
 }
 
+/// How long ended runs are kept.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retention {
+    /// From a run's end to its sealing: its rows leave the ledger for a manifest object.
+    pub run_ttl_ms: u64,
+    /// From a run's sealing to its deletion with all its objects; 0: never.
+    pub retention_ms: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { run_ttl_ms: 60 * 60 * 1000, retention_ms: 0 }
+    }
+}
+
 /// The settings of one member.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -170,6 +188,8 @@ pub struct Config {
     pub store_url: String,
     /// Timings of workers' sessions.
     pub workers: Workers,
+    /// How long ended runs are kept.
+    pub retention: Retention,
     /// Consensus.
     pub raft: rollout_raft::RaftConfig,
 }
@@ -227,6 +247,7 @@ impl Config {
             security,
             store_url: file.store.url,
             workers: file.worker,
+            retention: file.retention,
             raft,
         })
     }

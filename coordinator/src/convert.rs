@@ -60,6 +60,7 @@ pub(crate) fn blob_in(blob: Option<&v1::BlobRef>) -> Checked<BlobRef> {
 pub(crate) enum Kind {
     Segment,
     Part,
+    Manifest,
 }
 
 /// Names an object of the run of this name.
@@ -67,6 +68,7 @@ pub(crate) fn blob_out(namespace: &str, run: &str, kind: Kind, blob: &BlobRef) -
     let key = match kind {
         Kind::Segment => rollout_storage::segment_key(namespace, run, &blob.digest),
         Kind::Part => rollout_storage::part_key(namespace, run, &blob.digest),
+        Kind::Manifest => rollout_storage::manifest_key(namespace, run, &blob.digest),
     };
     v1::BlobRef { key, digest: blob.digest.to_vec().into(), bytes: blob.bytes.into() }
 }
@@ -236,6 +238,7 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
         RunState::Paused => v1::RunState::Paused,
         RunState::Cancelled => v1::RunState::Cancelled,
         RunState::Finished => v1::RunState::Finished,
+        RunState::Deleting => v1::RunState::Deleting,
     };
     let c = view.counts;
     v1::RunSummary {
@@ -255,6 +258,7 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
             returned: c.returned,
             tokens_in: c.tokens_in,
             tokens_out: c.tokens_out,
+            dropped: c.dropped,
         }),
         segments: view.segments,
         input_closed: view.input_closed,
@@ -265,6 +269,10 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
         workers: view.workers,
         blocked,
         canary_rows: view.canary_rows,
+        manifest: view
+            .sealed
+            .as_ref()
+            .map(|s| blob_out(&view.namespace, &view.name, Kind::Manifest, &s.manifest)),
     }
 }
 

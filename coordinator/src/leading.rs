@@ -5,9 +5,10 @@
 //!
 //! *Invariant:* a [`Leading`] exists for at most one epoch at a time, and ends before the next.
 
-use crate::config::Workers;
+use crate::config::{Retention, Workers};
 use crate::dispatch;
 use crate::fence::Fence;
+use crate::forgetting;
 use crate::ledger_read::ReadLedger;
 use crate::liveness::Liveness;
 use crate::parked::Parked;
@@ -18,6 +19,7 @@ use rollout_ledger::view::WorkerState;
 use rollout_ledger::{Body, OpKind, Reply};
 use rollout_proto::v1;
 use rollout_raft::{Leadership, Node};
+use rollout_storage::BlobStore;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,7 +60,13 @@ pub(crate) struct Leading {
 pub(crate) type Current = Arc<RwLock<Option<Arc<Leading>>>>;
 
 /// Follows leadership for as long as the process lives.
-pub(crate) async fn follow(node: Node, workers: Workers, current: Current, fence: Fence) {
+pub(crate) async fn follow(
+    node: Node,
+    workers: Workers,
+    current: Current,
+    fence: Fence,
+    (store, retention): (BlobStore, Retention),
+) {
     let mut leadership = node.leadership();
     loop {
         let now = leadership.borrow_and_update().clone();
@@ -69,6 +77,9 @@ pub(crate) async fn follow(node: Node, workers: Workers, current: Current, fence
                     _ = leadership.changed() => continue,
                 };
                 if let Some(leading) = opened {
+                    let forgetting =
+                        forgetting::forget_runs(leading.clone(), store.clone(), retention);
+                    tokio::spawn(leading.clone().until_ended(forgetting));
                     *current.write() = Some(leading.clone());
                     tracing::info!(epoch = leading.epoch, "dispatch is open");
                     wait_until_deposed(&mut leadership, leading.epoch).await;
@@ -188,6 +199,11 @@ impl Leading {
     /// Ledger time as this leader counts it.
     pub(crate) fn now(&self) -> LedgerMs {
         self.clock.now()
+    }
+
+    /// A run is gone, and its name is nobody's.
+    pub(crate) fn forget_name(&self, no: RunNo) {
+        self.names.write().remove(&no);
     }
 
     /// Something may have become grantable.

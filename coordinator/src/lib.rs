@@ -15,6 +15,7 @@ mod dispatch;
 mod epoch_gate;
 mod event_out;
 mod fence;
+mod forgetting;
 mod grpc;
 mod http;
 mod leading;

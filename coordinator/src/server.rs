@@ -50,7 +50,7 @@ pub async fn run(config: Config) -> Result<()> {
     let fence = Fence::start().context("cannot start the watchdog")?;
     let shared = Arc::new(Shared {
         node: node.clone(),
-        probe: StoreProbe::new(store, &config.name),
+        probe: StoreProbe::new(store.clone(), &config.name),
         current: current.clone(),
         started: Instant::now(),
         config,
@@ -59,8 +59,9 @@ pub async fn run(config: Config) -> Result<()> {
     let peers = node.runtime().spawn(serve_peers(peer, peer_tls, node.clone(), stop.clone()));
     let clients = tokio::spawn(serve_clients(client, client_tls, shared.clone(), stop.clone()));
     let probes = tokio::spawn(http::serve(http, shared.clone(), metrics, stop.clone()));
-    let following =
-        tokio::spawn(leading::follow(node.clone(), shared.config.workers.clone(), current, fence));
+    let keeping = (store, shared.config.retention);
+    let workers = shared.config.workers.clone();
+    let following = tokio::spawn(leading::follow(node.clone(), workers, current, fence, keeping));
     tracing::info!(
         name = shared.config.name,
         client = shared.config.advertise_client,

@@ -12,6 +12,7 @@ pub mod verify;
 
 mod compare;
 mod results;
+mod sealed;
 mod segment;
 
 use futures::StreamExt;
@@ -79,10 +80,21 @@ pub async fn read(
     if !source.partial && (open > 0 || !summary.input_closed) {
         return Err(BatchError::NotEnded { name: summary.name, open });
     }
-    let run_spec = described.spec.clone().unwrap_or_default();
+    // What a sealed run's spec was its manifest says in full.
+    let sealed = match &summary.manifest {
+        Some(manifest) => Some(sealed::manifest(&source.store, &summary.name, manifest).await?),
+        None => None,
+    };
+    let run_spec = match &sealed {
+        Some(sealed) => sealed.spec.clone().unwrap_or_default(),
+        None => described.spec.clone().unwrap_or_default(),
+    };
     let format = RowFormat::new(&run_spec, spec::model_id(&run_spec));
     let parts = PartCache::new(source.store.clone(), CACHE_BYTES);
-    let results = Results::new(source.client, &summary);
+    let results = match sealed {
+        Some(sealed) => sealed::segments(&source.store, &summary.name, sealed.chunks).boxed(),
+        None => Results::new(source.client, &summary).stream().boxed(),
+    };
     let fetch = segment::Fetch {
         store: &source.store,
         parts: &parts,
@@ -90,7 +102,7 @@ pub async fn read(
         run: &summary.name,
         partial: source.partial,
     };
-    let stream = results.stream().map(|listed| async {
+    let stream = results.map(|listed| async {
         match listed {
             Ok(listed) => fetch.segment(listed).await,
             Err(error) => Err(error),

@@ -199,12 +199,10 @@ impl Ledger {
                 self.cordon(ctx, session, slot, cordoned, reason)
             }
             OpKind::RetryRows { run, rows } => self.retry_rows(ctx, run, rows),
-            OpKind::Steal { .. }
-            | OpKind::Duplicate { .. }
-            | OpKind::Carry { .. }
-            | OpKind::Seal { .. }
-            | OpKind::DeleteRun { .. }
-            | OpKind::ForgetRun { .. } => {
+            OpKind::Seal { run, manifest } => self.seal(ctx, run, manifest),
+            OpKind::DeleteRun { run } => self.delete_run(ctx, run),
+            OpKind::ForgetRun { run } => self.forget_run(run),
+            OpKind::Steal { .. } | OpKind::Duplicate { .. } | OpKind::Carry { .. } => {
                 Err(Rejection::Invalid("this version does not know that operation".into()))
             }
         }

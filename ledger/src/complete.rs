@@ -29,7 +29,7 @@ impl Ledger {
             let max = limits::PART_ROWS_MAX;
             return Err(Rejection::Limit { what: "rows in a part".into(), max });
         }
-        if self.run_mut(no)?.head.state == RunState::Cancelled {
+        if matches!(self.run_mut(no)?.head.state, RunState::Cancelled | RunState::Deleting) {
             return Err(Rejection::RunEnded);
         }
         let mut refused = Vec::new();

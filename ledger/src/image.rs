@@ -25,6 +25,8 @@ pub(crate) struct Dirty {
     pub(crate) segments: BTreeSet<(RunNo, SegmentNo)>,
     pub(crate) parts: BTreeSet<(RunNo, u32)>,
     pub(crate) troubles: BTreeSet<(RunNo, u64)>,
+    /// Runs whose segments, parts and troubles all went at once.
+    pub(crate) emptied: BTreeSet<RunNo>,
     pub(crate) workers: BTreeSet<SessionId>,
     pub(crate) clients: BTreeSet<SessionId>,
 }
@@ -78,6 +80,10 @@ impl Ledger {
         for name in dirty.namespaces {
             let value = self.namespaces.get(&name).map(codec::encode);
             delta.set(key(b'N', &[name.as_bytes()]), value);
+        }
+        for no in dirty.emptied {
+            let rows = [b'S', b'P', b'T'].map(|tag| run_key(tag, no, &[]));
+            delta.delete_prefixes.extend(rows);
         }
         for no in dirty.runs {
             let run = self.runs.get(&no);

@@ -55,7 +55,7 @@ impl Ledger {
         // lacks some.
         let whole = |run: &Run| {
             let end = run.segments.last().map_or(0, |s| s.end());
-            !run.head.name.is_empty() && end == run.head.rows
+            !run.head.name.is_empty() && (end == run.head.rows || !run.has_rows())
         };
         if let Some(run) = ledger.runs.values().find(|run| !whole(run)) {
             return Err(bad(&crate::image::run_key(b'R', run.no, &[])));

@@ -5,7 +5,7 @@
 use crate::id::{Attempt, RunNo};
 use crate::ledger::Ledger;
 use crate::rows::Rows;
-use crate::run::{Run, RunState};
+use crate::run::{InFlight, Run, RunState};
 use crate::segment::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,6 +88,15 @@ impl Ledger {
 
 fn check_run(run: &Run) -> Result<(), String> {
     let (head, flight) = (&run.head, &run.flight);
+    let c = head.counts;
+    if !run.has_rows() {
+        ensure!(run.segments.is_empty() && run.parts.is_empty(), "a forgotten run has rows");
+        ensure!(*flight == InFlight::default(), "a forgotten run has rows in flight");
+        ensure!(c.done + c.failed + c.dropped == head.rows, "a forgotten run lost count: {c:?}");
+        ensure!((c.running, c.waiting, run.pending()) == (0, 0, 0), "{c:?} of a forgotten run");
+        return Ok(());
+    }
+    ensure!(c.dropped == 0, "{} rows dropped of a run that has them", c.dropped);
     let mut taken = Rows::default();
     let mut total = 0;
     let mut claim = |rows: &Rows| {
@@ -123,7 +132,6 @@ fn check_run(run: &Run) -> Result<(), String> {
     ensure!(head.next_fresh <= head.rows, "more rows given than there are");
     let ahead = run.in_canary() && head.next_fresh > head.spec.canary_rows;
     ensure!(!ahead, "{} rows given in a canary of {}", head.next_fresh, head.spec.canary_rows);
-    let c = head.counts;
     let counted = (c.running, c.waiting, c.done, c.failed);
     let found = (running, waiting.len(), done, failed);
     ensure!(counted == found, "counts (running, waiting, done, failed) {counted:?} != {found:?}");

@@ -26,6 +26,7 @@ mod digest;
 mod engine_death;
 mod event;
 mod fail;
+mod forget;
 mod grant;
 pub mod id;
 mod image;
@@ -55,6 +56,7 @@ pub use command::{
 };
 pub use digest::digest_records;
 pub use event::{Event, EventKind};
+pub use forget::{Forgettable, Sealed};
 pub use image::ImageDelta;
 pub use image_load::LoadError;
 pub use ledger::{EntryId, Ledger, UnknownCommand};

@@ -37,6 +37,8 @@ pub const CLIENTS_MAX: usize = 10_000;
 pub const CLIENT_REPLIES_MAX: usize = 1024;
 /// Ledger time after which an unused client session is forgotten.
 pub const CLIENT_TTL_MS: u64 = 24 * 60 * 60 * 1000;
+/// Bytes that a sealed run takes, its manifest apart.
+pub const SEALED_BYTES_MAX: usize = 4096;
 /// Attempts in a row's remembered history.
 pub const HISTORY_MAX: usize = 8;
 /// Times that a row may run out of memory alone, the last one included.

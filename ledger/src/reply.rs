@@ -194,4 +194,10 @@ pub enum Rejection {
     /// The row has another outcome already.
     #[error("the row has an outcome already")]
     AlreadyDecided,
+    /// Only an ended run is sealed or deleted.
+    #[error("the run has not ended: cancel it first")]
+    RunActive,
+    /// A run of that name is on its way out.
+    #[error("a run of that name is being deleted")]
+    RunDeleting,
 }

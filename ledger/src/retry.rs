@@ -19,7 +19,9 @@ impl Ledger {
         rows: Option<Rows>,
     ) -> Result<Reply, Rejection> {
         let run = self.run_mut(no)?;
-        if !matches!(run.head.state, RunState::Running | RunState::Paused | RunState::Finished) {
+        let lives =
+            matches!(run.head.state, RunState::Running | RunState::Paused | RunState::Finished);
+        if !lives || !run.has_rows() {
             return Err(Rejection::RunEnded);
         }
         let failed = run.troubles.iter().filter(|t| t.1.failed).map(|t| (*t.0, 1));

@@ -5,8 +5,9 @@
 //! segment. The first three are the pending ones; trials go first, then returned rows.
 
 use crate::command::PartDecl;
+use crate::forget::Sealed;
 use crate::grant::Grant;
-use crate::id::{Attempt, RunNo, SegmentNo};
+use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo};
 use crate::reply::SegmentRef;
 use crate::rows::Rows;
 use crate::segment::{Outcome, Segment};
@@ -28,6 +29,8 @@ pub enum RunState {
     Cancelled,
     /// Its input is closed and every row has an outcome.
     Finished,
+    /// Deleted by its user or its time: its objects are being removed, and it with them.
+    Deleting,
 }
 
 /// How many rows are where, and what they cost.
@@ -49,6 +52,8 @@ pub struct Counts {
     pub tokens_in: u64,
     /// Generated tokens of accepted parts.
     pub tokens_out: u64,
+    /// Rows without an outcome that went when their ended run was sealed or deleted.
+    pub dropped: u64,
 }
 
 /// What is kept of a run beside its rows: one record of the image.
@@ -71,6 +76,12 @@ pub(crate) struct RunHead {
     pub(crate) deficit: u64,
     /// Whether rows behind its canary may be granted.
     pub(crate) canary_over: bool,
+    /// The digest that the input was closed with.
+    pub(crate) input_digest: [u8; 32],
+    /// When it ended, in ledger time.
+    pub(crate) ended_at: LedgerMs,
+    /// Where its rows are, once they are no longer here.
+    pub(crate) sealed: Option<Sealed>,
 }
 
 /// Rows in flight of one run: one record of the image.
@@ -115,7 +126,7 @@ impl Run {
     }
 
     pub(crate) fn ended(&self) -> bool {
-        matches!(self.head.state, RunState::Cancelled | RunState::Finished)
+        matches!(self.head.state, RunState::Cancelled | RunState::Finished | RunState::Deleting)
     }
 
     /// Rows that may still be granted under the run's own cap.

@@ -32,6 +32,7 @@ impl Ledger {
         if let Some(no) = self.run_names.get(&key) {
             let run = &self.runs[no];
             return match run.head.spec_digest == spec_digest {
+                _ if run.head.state == RunState::Deleting => Err(Rejection::RunDeleting),
                 true => Ok(run_reply(run, false)),
                 false => Err(Rejection::SpecConflict),
             };
@@ -64,6 +65,14 @@ impl Ledger {
         segments: Vec<SegmentDecl>,
     ) -> Result<Reply, Rejection> {
         let run = self.runs.get_mut(&no).ok_or(Rejection::RunUnknown)?;
+        if run.head.state == RunState::Deleting {
+            return Err(Rejection::RunEnded);
+        }
+        if let Some(sealed) = &run.head.sealed {
+            // What they were is in the manifest; that they are the same is asked on closing.
+            let known = segments.iter().all(|s| s.number.0 < sealed.segments);
+            return if known { Ok(run_reply(run, false)) } else { Err(Rejection::RunEnded) };
+        }
         check_segments(run, &segments)?;
         for decl in segments {
             if (decl.number.0 as usize) < run.segments.len() {
@@ -87,8 +96,14 @@ impl Ledger {
         digest: [u8; 32],
     ) -> Result<Reply, Rejection> {
         let run = self.runs.get_mut(&no).ok_or(Rejection::RunUnknown)?;
-        if run.head.state == RunState::Cancelled {
+        if matches!(run.head.state, RunState::Cancelled | RunState::Deleting) {
             return Err(Rejection::RunEnded);
+        }
+        if run.head.sealed.is_some() {
+            return match run.head.rows == rows && run.head.input_digest == digest {
+                true => Ok(Reply::Ok),
+                false => Err(Rejection::InputMismatch { rows: run.head.rows }),
+            };
         }
         let mut hasher = blake3::Hasher::new();
         run.segments.iter().for_each(|s| {
@@ -98,6 +113,7 @@ impl Ledger {
             return Err(Rejection::InputMismatch { rows: run.head.rows });
         }
         run.head.input_closed = true;
+        run.head.input_digest = digest;
         self.dirty.runs.insert(no);
         self.finish_if_done(ctx, no);
         Ok(Reply::Ok)
@@ -116,7 +132,9 @@ impl Ledger {
         let run = self.run_mut(no)?;
         let to = match (run.head.state, action) {
             (RunState::Cancelled, RunAction::Cancel) => return Ok(Reply::Ok),
-            (RunState::Cancelled | RunState::Finished, _) => return Err(Rejection::RunEnded),
+            (RunState::Cancelled | RunState::Finished | RunState::Deleting, _) => {
+                return Err(Rejection::RunEnded);
+            }
             (_, RunAction::Cancel) => {
                 self.cancel_run(ctx, no, reason.clone());
                 "cancelled"
@@ -154,6 +172,7 @@ impl Ledger {
         run.head.state = RunState::Cancelled;
         run.head.reason = reason;
         run.head.finished_wall_ms = ctx.wall_ms;
+        run.head.ended_at = self.meta.clock;
         self.waiting.retain(|w| w.1 != no);
         let (dirty, mut waited) = (&mut self.dirty.troubles, crate::rows::Rows::default());
         for (&row, trouble) in run.troubles.iter_mut().filter(|t| t.1.not_before.is_some()) {
@@ -174,6 +193,7 @@ impl Ledger {
             run.head.state = RunState::Finished;
             run.head.reason = String::new();
             run.head.finished_wall_ms = ctx.wall_ms;
+            run.head.ended_at = self.meta.clock;
             self.dirty.runs.insert(no);
             self.refresh_active(no);
             self.emit_run(ctx, no, "finished", "");
@@ -196,7 +216,7 @@ fn run_reply(run: &Run, created: bool) -> Reply {
     Reply::Run {
         run: run.no,
         created,
-        segments: run.segments.len() as u32,
+        segments: run.segment_count(),
         rows: run.head.rows,
         input_closed: run.head.input_closed,
     }

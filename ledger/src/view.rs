@@ -3,6 +3,7 @@
 //! *Invariant:* reading changes nothing, and takes time in proportion to what it returns.
 
 use crate::command::{HeldRows, PartDecl};
+use crate::forget::Sealed;
 use crate::grant::Grant;
 use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
 pub use crate::item_view::{ItemPlace, ItemState, ItemView};
@@ -42,6 +43,8 @@ pub struct RunView {
     pub counts: Counts,
     /// Segments so far.
     pub segments: u32,
+    /// Where its rows are, once they are no longer in the ledger.
+    pub sealed: Option<Sealed>,
     /// Whether its input is closed.
     pub input_closed: bool,
     /// The rows that have to turn out well before others are granted; 0 for none.
@@ -437,7 +440,8 @@ fn view_of(run: &Run) -> RunView {
         pending: run.pending(),
         canary_rows: if run.in_canary() { run.head.spec.canary_rows } else { 0 },
         counts: run.head.counts,
-        segments: run.segments.len() as u32,
+        segments: run.segment_count(),
+        sealed: run.head.sealed.clone(),
         input_closed: run.head.input_closed,
         created_wall_ms: run.head.created_wall_ms,
         finished_wall_ms: run.head.finished_wall_ms,

@@ -219,6 +219,9 @@ fn random_stories_reach_what_matters() {
         ("run finished", 2),
         ("canary passed", 5),
         ("canary failed", 2),
+        ("run sealed", 2),
+        ("run forgotten", 1),
+        ("RunActive", 20),
     ];
     for (event, at_least) in wanted {
         let times = events.get(event).copied().unwrap_or(0);

@@ -39,6 +39,7 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Items/ListItems", RUNS),
     ("/rollout.v1.Items/DescribeItem", RUNS),
     ("/rollout.v1.Items/RetryItems", RUNS),
+    ("/rollout.v1.Runs/DeleteRun", RUNS),
     ("/rollout.v1.Worker/Probe", WORKER),
     ("/rollout.v1.Worker/Register", WORKER),
     ("/rollout.v1.Worker/GetRun", WORKER),

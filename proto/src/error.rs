@@ -123,6 +123,8 @@ codes! {
     SessionUnknown, "RO-2010", false, Unknown, FailedPrecondition, 8, "the cluster does not know this session";
     RequestForgotten, "RO-2011", false, Unknown, FailedPrecondition, 8, "the answer to this request is no longer kept";
     RowNotFound, "RO-2012", false, NotApplied, NotFound, 4, "the run has no such row";
+    RunActive, "RO-2013", false, NotApplied, FailedPrecondition, 5, "the run has not ended";
+    RunDeleting, "RO-2014", true, NotApplied, FailedPrecondition, 5, "a run of this name is being deleted";
     Unauthenticated, "RO-3001", false, NotApplied, Unauthenticated, 7, "the caller showed no valid certificate";
     PermissionDenied, "RO-3002", false, NotApplied, PermissionDenied, 7, "the caller's role or namespace does not allow this";
     ConnectFailed, "RO-3003", true, NotApplied, Unavailable, 3, "the connection failed";

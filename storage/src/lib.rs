@@ -26,7 +26,9 @@ mod segment;
 mod spool;
 mod table;
 
-pub use blob::{BLOB_BYTES_MAX, BlobError, BlobRef, BlobStore, part_key, segment_key};
+pub use blob::{
+    BLOB_BYTES_MAX, BlobError, BlobRef, BlobStore, manifest_key, part_key, run_prefix, segment_key,
+};
 pub use error::{FormatError, StorageError};
 pub use identity::Identity;
 #[cfg(feature = "rocksdb")]

@@ -222,6 +222,19 @@ impl v1::runs_server::Runs for RunsService {
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
+    async fn delete_run(
+        &self,
+        request: Request<v1::DeleteRunRequest>,
+    ) -> Result<Response<v1::DeleteRunResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        self.0.reading().await?;
+        let run = self.0.find_run(&identity, &r.namespace, &r.name)?;
+        let id = convert::request_in(r.request.as_ref())?;
+        self.0.apply(Some(id), OpKind::DeleteRun { run }).await?;
+        Ok(Response::new(v1::DeleteRunResponse { header: Some(self.0.header()) }))
+    }
+
     type ReadResultsStream = Streamed<v1::ReadResultsResponse>;
 
     async fn read_results(
@@ -233,6 +246,10 @@ impl v1::runs_server::Runs for RunsService {
         self.0.reading().await?;
         let no = RunNo(r.run);
         let (namespace, name) = self.check_run(&identity, no)?;
+        if self.view(no)?.0.sealed.is_some() {
+            let message = format!("run {name} is sealed: its manifest has its results");
+            return Err(RpcError::new(ErrorCode::RunEnded, message).into());
+        }
         let (out, stream) = mpsc::channel(STREAM_AHEAD);
         let node = self.0.node.clone();
         tokio::spawn(async move {
@@ -258,7 +275,8 @@ impl RunsService {
     fn watched(&self, no: RunNo) -> Result<(v1::WatchRunResponse, bool), RpcError> {
         self.0.leading()?;
         let (view, blocked) = self.view(no)?;
-        let ended = matches!(view.state, RunState::Cancelled | RunState::Finished);
+        let ended =
+            matches!(view.state, RunState::Cancelled | RunState::Finished | RunState::Deleting);
         let run = Some(convert::run_out(&view, blocked));
         Ok((v1::WatchRunResponse { header: Some(self.0.header()), run }, ended))
     }

@@ -43,5 +43,6 @@ pub async fn follow(
 
 /// Whether a run has come to its end.
 pub fn ended(run: &v1::RunSummary) -> bool {
-    matches!(run.state(), v1::RunState::Finished | v1::RunState::Cancelled)
+    use v1::RunState::{Cancelled, Deleting, Finished};
+    matches!(run.state(), Finished | Cancelled | Deleting)
 }

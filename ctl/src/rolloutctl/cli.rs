@@ -13,6 +13,7 @@ use super::item::{
     retry::RetryArgs as ItemRetryArgs,
 };
 use super::run::control::ControlArgs;
+use super::run::delete::DeleteArgs;
 use super::run::describe::DescribeArgs;
 use super::run::retry::RetryArgs;
 use super::run::watch::WatchArgs;
@@ -120,6 +121,8 @@ pub(crate) enum RunVerb {
     Resume(ControlArgs),
     /// Try all failed rows of a run again
     Retry(RetryArgs),
+    /// Delete an ended run with its input, results and record
+    Delete(DeleteArgs),
 }
 
 /// Verbs of `item`.

@@ -71,6 +71,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             RunVerb::Pause(args) => run::pause::run(connect, format, args).await,
             RunVerb::Resume(args) => run::resume::run(connect, format, args).await,
             RunVerb::Retry(args) => run::retry::run(connect, format, args).await,
+            RunVerb::Delete(args) => run::delete::run(connect, format, args).await,
         },
         Command::Item { verb } => match verb {
             ItemVerb::List(args) => item::list::run(connect, format, args).await,

@@ -281,6 +281,14 @@ impl Runs for Service {
         Ok(Response::new(v1::OpenSessionResponse { header: header(), session: 5, store_url }))
     }
 
+    async fn delete_run(
+        &self,
+        _: Request<v1::DeleteRunRequest>,
+    ) -> Result<Response<v1::DeleteRunResponse>, Status> {
+        // No command under test deletes.
+        refuse(ErrorCode::RunActive)
+    }
+
     async fn create_run(
         &self,
         request: Request<v1::CreateRunRequest>,

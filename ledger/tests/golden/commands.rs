@@ -188,5 +188,13 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
                 reason: String::new(),
             }),
         ),
+        (
+            "seal_delete_and_forget_nothing",
+            command(Body::Ops(vec![
+                OpKind::Seal { run: RunNo(9), manifest: blob(3) }.into(),
+                OpKind::DeleteRun { run: RunNo(9) }.into(),
+                OpKind::ForgetRun { run: RunNo(9) }.into(),
+            ])),
+        ),
     ]
 }

@@ -7,6 +7,7 @@
 use crate::naive::Model;
 use proptest::prelude::*;
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use rollout_ledger::view::RunState;
 use rollout_ledger::{
     BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
     RequestId, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer,
@@ -38,6 +39,9 @@ pub(crate) enum Act {
     Segments { run: u8, rows: [u8; 2], from: i8 },
     Close { run: u8, wrong: bool },
     Control { run: u8, action: RunAction },
+    Seal { run: u8 },
+    Delete { run: u8 },
+    Forget { run: u8 },
     Namespace { cap: u8 },
     Register { worker: u8, instance: u8, alive: bool, resume: bool, slots: u8, held: Vec<Pick> },
     Deregister { worker: u8 },
@@ -108,6 +112,11 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
             .prop_map(|(run, rows, from)| Act::Segments { run, rows, from }),
         2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, wrong)| Act::Close { run, wrong }),
         2 => (run(), action).prop_map(|(run, action)| Act::Control { run, action }),
+        1 => run().prop_map(|run| Act::Seal { run }),
+        3 => (run(), any::<bool>()).prop_map(|(run, forget)| match forget {
+            true => Act::Forget { run },
+            false => Act::Delete { run },
+        }),
         1 => (0..30u8).prop_map(|cap| Act::Namespace { cap }),
         4 => (worker(), 0..2u8, prop::bool::weighted(0.6), prop::bool::weighted(0.7), 1..3u8, picks(0..4))
             .prop_map(|(worker, instance, alive, resume, slots, held)| {
@@ -226,6 +235,24 @@ impl Act {
             Act::Control { run, action } => {
                 OpKind::ControlRun { run: run_no(model, run), action, reason: "so".into() }
             }
+            Act::Seal { run } => {
+                OpKind::Seal { run: run_no(model, run), manifest: blob("manifest".into()) }
+            }
+            Act::Forget { run } => {
+                // One that can be forgotten, where there is one: few are.
+                let at =
+                    model.runs.iter().position(|r| r.state == RunState::Deleting && !r.forgotten);
+                OpKind::ForgetRun {
+                    run: at.map_or_else(|| run_no(model, run), |at| RunNo(at as u32 + 1)),
+                }
+            }
+            Act::Delete { run } if run % 2 == 1 => {
+                let at = model.runs.iter().position(|r| r.ended() && !r.forgotten);
+                OpKind::DeleteRun {
+                    run: at.map_or_else(|| run_no(model, run), |at| RunNo(at as u32 + 1)),
+                }
+            }
+            Act::Delete { run } => OpKind::DeleteRun { run: run_no(model, run) },
             Act::Namespace { cap } => OpKind::SetNamespace {
                 name: if cap % 2 == 0 { "team".into() } else { "default".into() },
                 running_rows_max: u64::from(cap / 2 * 3),
@@ -349,7 +376,7 @@ fn nothing(model: &Model) -> OpKind {
 
 fn run_no(model: &Model, run: u8) -> RunNo {
     let name = format!("run{run}");
-    let at = model.runs.iter().position(|r| r.name == name);
+    let at = model.runs.iter().position(|r| r.name == name && !r.forgotten);
     RunNo(at.map_or(99, |at| at as u32 + 1))
 }
 
@@ -368,10 +395,9 @@ fn segments(model: &Model, run: u8, rows: [u8; 2], from: i8) -> OpKind {
 fn close(model: &Model, run: u8, wrong: bool) -> OpKind {
     let no = run_no(model, run);
     let run = model.runs.get(no.0 as usize - 1);
-    let digests = run.iter().flat_map(|r| &r.segments).flat_map(|s| s.blob.digest);
-    let digest = blake3::hash(&digests.collect::<Vec<u8>>());
-    let rows = run.map_or(0, |r| r.rows.len() as u64) + u64::from(wrong);
-    OpKind::CloseInput { run: no, rows, digest: *digest.as_bytes() }
+    let digest = run.map_or([0; 32], |r| r.digest());
+    let rows = run.map_or(0, |r| r.len()) + u64::from(wrong);
+    OpKind::CloseInput { run: no, rows, digest }
 }
 
 fn session(model: &Model, worker: u8) -> SessionId {

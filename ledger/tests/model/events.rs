@@ -49,6 +49,11 @@ impl Told {
             EventKind::RunChanged { to: "canary_passed", .. } => {}
             EventKind::RunChanged { run, to, .. } => {
                 self.runs.insert(run.0, to);
+                if matches!(*to, "sealed" | "deleted") {
+                    // Its rows are not in the ledger any more.
+                    self.done.retain(|row| row.0 != run.0);
+                    self.failed.retain(|row| row.0 != run.0);
+                }
             }
             EventKind::Granted { held, .. } | EventKind::Stolen { held, .. } => {
                 self.held.extend(each(held).map(|row| (row, held.attempt)));
@@ -91,7 +96,8 @@ impl Told {
             for (_, grant) in &flight.live {
                 held.extend(each(grant).map(|row| (row, grant.attempt)));
             }
-            for number in 0..view.segments {
+            let there = if view.sealed.is_some() { 0 } else { view.segments };
+            for number in 0..there {
                 let segment = ledger.segment_view(view.run, SegmentNo(number)).expect("there");
                 let rows = (segment.segment.first_row..).zip(&segment.results);
                 done.extend(rows.filter(|r| r.1.is_some()).map(|r| (no, r.0)));
@@ -99,6 +105,8 @@ impl Told {
             }
             let told = self.runs.get(&no).copied();
             let expected = match view.state {
+                RunState::Deleting => "deleted",
+                _ if view.sealed.is_some() => "sealed",
                 RunState::Running => "resumed",
                 RunState::Paused => "paused",
                 RunState::Cancelled => "cancelled",

@@ -154,12 +154,12 @@ impl Model {
                 self.cordon(session, slot.map(|s| s.0), cordoned)
             }
             OpKind::RetryRows { run, rows } => self.retry(run, rows.as_ref()),
-            OpKind::Steal { .. }
-            | OpKind::Duplicate { .. }
-            | OpKind::Carry { .. }
-            | OpKind::Seal { .. }
-            | OpKind::DeleteRun { .. }
-            | OpKind::ForgetRun { .. } => unreachable!("no action makes it"),
+            OpKind::Seal { run, .. } => self.seal(run),
+            OpKind::DeleteRun { run } => self.delete(run),
+            OpKind::ForgetRun { run } => self.forget(run),
+            OpKind::Steal { .. } | OpKind::Duplicate { .. } | OpKind::Carry { .. } => {
+                unreachable!("no action makes it")
+            }
         }
     }
 
@@ -188,6 +188,6 @@ impl Model {
 
     pub(crate) fn run_of(&mut self, no: RunNo) -> Result<&mut Run, Rejection> {
         let at = (no.0 as usize).checked_sub(1).ok_or(Rejection::RunUnknown)?;
-        self.runs.get_mut(at).ok_or(Rejection::RunUnknown)
+        self.runs.get_mut(at).filter(|r| !r.forgotten).ok_or(Rejection::RunUnknown)
     }
 }

@@ -89,6 +89,18 @@ pub(crate) struct Run {
     /// Slots that empty themselves for a trial.
     pub(crate) emptying: BTreeMap<u32, SlotRef>,
     pub(crate) canary_over: bool,
+    /// What is left of it once its rows are gone.
+    pub(crate) gone: Option<Gone>,
+    pub(crate) forgotten: bool,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Gone {
+    pub(crate) rows: u64,
+    pub(crate) segments: u32,
+    pub(crate) digest: [u8; 32],
+    pub(crate) counts: Counts,
+    pub(crate) sealed: bool,
 }
 
 impl Run {
@@ -105,11 +117,38 @@ impl Run {
     }
 
     pub(crate) fn ended(&self) -> bool {
-        matches!(self.state, RunState::Cancelled | RunState::Finished)
+        matches!(self.state, RunState::Cancelled | RunState::Finished | RunState::Deleting)
+    }
+
+    pub(crate) fn digest(&self) -> [u8; 32] {
+        let all: Vec<u8> = self.segments.iter().flat_map(|s| s.blob.digest).collect();
+        self.gone.map_or(*blake3::hash(&all).as_bytes(), |g| g.digest)
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.gone.map_or(self.rows.len() as u64, |g| g.rows)
+    }
+
+    fn drop_rows(&mut self, sealed: bool) {
+        if let Some(gone) = &mut self.gone {
+            gone.sealed |= sealed;
+            return;
+        }
+        let counts = self.counts();
+        let dropped = self.rows.len() as u64 - counts.done - counts.failed;
+        let counts = Counts { running: 0, waiting: 0, dropped, ..counts };
+        let (rows, segments) = (self.rows.len() as u64, self.segments.len() as u32);
+        self.gone = Some(Gone { rows, segments, digest: self.digest(), counts, sealed });
+        self.rows.clear();
+        self.emptying.clear();
     }
 
     pub(crate) fn counts(&self) -> Counts {
+        if let Some(gone) = self.gone {
+            return gone.counts;
+        }
         Counts {
+            dropped: 0,
             running: self.running(),
             waiting: self.count(|s| matches!(s, RowState::Waiting { .. })),
             done: self.count(|s| matches!(s, RowState::Done { .. })),
@@ -191,8 +230,12 @@ impl Run {
         Reply::Run {
             run: RunNo(no as u32),
             created,
-            segments: self.segments.len() as u32,
-            rows: self.rows.len() as u64,
+            segments: match self.gone {
+                Some(gone) if !gone.sealed => 0,
+                Some(gone) => gone.segments,
+                None => self.segments.len() as u32,
+            },
+            rows: self.len(),
             input_closed: self.closed,
         }
     }
@@ -214,10 +257,14 @@ impl Model {
         if !self.namespaces.contains_key(&namespace) {
             return Err(Rejection::NamespaceUnknown(namespace));
         }
-        let found = self.runs.iter().position(|r| r.namespace == namespace && r.name == name);
+        let found = self
+            .runs
+            .iter()
+            .position(|r| !r.forgotten && r.namespace == namespace && r.name == name);
         if let Some(at) = found {
             let run = &self.runs[at];
             return match run.spec == spec {
+                _ if run.state == RunState::Deleting => Err(Rejection::RunDeleting),
                 true => Ok(run.reply(at + 1, false)),
                 false => Err(Rejection::SpecConflict),
             };
@@ -238,6 +285,8 @@ impl Model {
             trials_made: 0,
             emptying: BTreeMap::new(),
             canary_over: false,
+            gone: None,
+            forgotten: false,
         });
         let no = self.runs.len();
         Ok(self.runs[no - 1].reply(no, true))
@@ -245,6 +294,15 @@ impl Model {
 
     pub(crate) fn segments(&mut self, no: RunNo, segments: &[SegmentDecl]) -> Outcome {
         let run = self.run_of(no)?;
+        if run.state == RunState::Deleting {
+            return Err(Rejection::RunEnded);
+        }
+        if let Some(gone) = run.gone {
+            return match segments.iter().all(|s| s.number.0 < gone.segments) {
+                true => Ok(run.reply(no.0 as usize, false)),
+                false => Err(Rejection::RunEnded),
+            };
+        }
         let mut all = run.segments.clone();
         for decl in segments {
             let (number, have) = (decl.number.0, all.len() as u32);
@@ -268,15 +326,50 @@ impl Model {
 
     pub(crate) fn close(&mut self, no: RunNo, rows: u64, digest: [u8; 32]) -> Outcome {
         let run = self.run_of(no)?;
-        if run.state == RunState::Cancelled {
+        if matches!(run.state, RunState::Cancelled | RunState::Deleting) {
             return Err(Rejection::RunEnded);
         }
-        let all: Vec<u8> = run.segments.iter().flat_map(|s| s.blob.digest).collect();
-        if rows != run.rows.len() as u64 || digest != *blake3::hash(&all).as_bytes() {
-            return Err(Rejection::InputMismatch { rows: run.rows.len() as u64 });
+        if rows != run.len() || digest != run.digest() {
+            return Err(Rejection::InputMismatch { rows: run.len() });
         }
         run.closed = true;
         run.finish_if_done();
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn seal(&mut self, no: RunNo) -> Outcome {
+        let run = self.run_of(no)?;
+        match run.state {
+            RunState::Deleting => return Err(Rejection::RunDeleting),
+            _ if !run.ended() => return Err(Rejection::RunActive),
+            _ if run.gone.is_none() => {
+                run.drop_rows(true);
+                self.note("run sealed");
+            }
+            _ => {}
+        }
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn delete(&mut self, no: RunNo) -> Outcome {
+        let run = self.run_of(no)?;
+        if !run.ended() {
+            return Err(Rejection::RunActive);
+        }
+        if run.state != RunState::Deleting {
+            run.state = RunState::Deleting;
+            run.drop_rows(false);
+        }
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn forget(&mut self, no: RunNo) -> Outcome {
+        let Ok(run) = self.run_of(no) else { return Ok(Reply::Ok) };
+        if run.state != RunState::Deleting {
+            return Err(Rejection::RunActive);
+        }
+        run.forgotten = true;
+        self.note("run forgotten");
         Ok(Reply::Ok)
     }
 
@@ -321,7 +414,7 @@ impl Model {
         sets: &[HeldRows],
     ) -> Outcome {
         let run = self.run_of(no)?;
-        if run.state == RunState::Cancelled {
+        if matches!(run.state, RunState::Cancelled | RunState::Deleting) {
             return Err(Rejection::RunEnded);
         }
         let digest = part.blob.digest;

@@ -162,7 +162,7 @@ impl Model {
 
     pub(crate) fn retry(&mut self, no: RunNo, rows: Option<&Rows>) -> Outcome {
         let run = self.run_of(no)?;
-        if run.state == RunState::Cancelled {
+        if matches!(run.state, RunState::Cancelled | RunState::Deleting) || run.gone.is_some() {
             return Err(Rejection::RunEnded);
         }
         let mut again = 0;

@@ -191,8 +191,8 @@ impl Model {
             for set in slot.last_grant.drain(..) {
                 let run = &self.runs[set.run.0 as usize - 1];
                 let live = set.rows.iter().filter(|r| {
-                    matches!(run.rows[*r as usize].state,
-                        RowState::Running(l) if l.attempt == set.attempt)
+                    matches!(run.rows.get(*r as usize).map(|r| r.state),
+                        Some(RowState::Running(l)) if l.attempt == set.attempt)
                 });
                 let rows = Rows::from_ranges(live.map(|r| (r, 1))).expect("ascending");
                 if !rows.is_empty() {

@@ -49,6 +49,10 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         "pause" => control(world, args, RunAction::Pause)?,
         "resume" => control(world, args, RunAction::Resume)?,
         "cancel" => control(world, args, RunAction::Cancel)?,
+        // Example: seal run=chat
+        "seal" => OpKind::Seal { run: run(world, &args.text("run")?)?, manifest: blob("manifest") },
+        "delete" => OpKind::DeleteRun { run: run(world, &args.text("run")?)? },
+        "forget" => OpKind::ForgetRun { run: run(world, &args.text("run")?)? },
         "register" => register(world, args)?,
         "died" => died(world, args)?,
         // Example: cordon worker=w1 slot=1 reason="hot"; without a slot, all of the worker

@@ -169,6 +169,7 @@ fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
         RunState::Paused => "paused",
         RunState::Cancelled => "cancelled",
         RunState::Finished => "finished",
+        RunState::Deleting => "deleting",
     };
     let c = view.counts;
     let _ = writeln!(
@@ -178,6 +179,9 @@ fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
     );
     if view.canary_rows > 0 {
         let _ = writeln!(out, "  canary: the first {} rows", view.canary_rows);
+    }
+    if let Some(sealed) = &view.sealed {
+        let _ = writeln!(out, "  sealed at {}: {} dropped", sealed.at, c.dropped);
     }
     if !view.reason.is_empty() {
         let _ = writeln!(out, "  reason: {}", view.reason);

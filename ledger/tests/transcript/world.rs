@@ -71,6 +71,12 @@ impl World {
                 Some(at) => format!("at {at}"),
                 None => "none".into(),
             },
+            // Example: forgettable ttl=1000 retention=5000
+            "forgettable" => {
+                let (ttl, keep) = (args.number("ttl", 0)?, args.number("retention", 0)?);
+                let due = self.ledger.forgettable(self.ledger.clock(), ttl, keep);
+                format!("seal {:?} delete {:?} forget {:?}", due.seal, due.delete, due.forget)
+            }
             // Example: blocked run=chat
             "blocked" => match self.ledger.blocked(ops::run(self, &args.text("run")?)?) {
                 text if text.is_empty() => "not blocked".into(),

@@ -25,7 +25,8 @@ macro_rules! with_header {
 
 with_header! {
     OpenSessionResponse, CreateRunResponse, AddSegmentsResponse, CloseInputResponse,
-    ControlRunResponse, ListRunsResponse, DescribeRunResponse, WatchRunResponse,
+    ControlRunResponse,
+    DeleteRunResponse, ListRunsResponse, DescribeRunResponse, WatchRunResponse,
     ReadResultsResponse, ProbeResponse, RegisterResponse, GetRunResponse, DeregisterResponse,
     LeaderMessage, StatusResponse, ListWorkersResponse, RequestDigestResponse, DigestsResponse,
     BootstrapResponse, CordonWorkerResponse, ListItemsResponse, DescribeItemResponse,

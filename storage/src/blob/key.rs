@@ -17,6 +17,16 @@ pub fn part_key(namespace: &str, run_name: &str, digest: &[u8; 32]) -> String {
     object_key(namespace, run_name, "parts", digest)
 }
 
+/// The key of a sealed run's manifest, or of a chunk of it.
+pub fn manifest_key(namespace: &str, run_name: &str, digest: &[u8; 32]) -> String {
+    object_key(namespace, run_name, "manifest", digest)
+}
+
+/// The folder of all objects of a run: of its segments, its parts and its manifest.
+pub fn run_prefix(namespace: &str, run_name: &str) -> String {
+    format!("runs/{namespace}/{run_name}")
+}
+
 fn object_key(namespace: &str, run_name: &str, kind: &str, digest: &[u8; 32]) -> String {
     format!("runs/{namespace}/{run_name}/{kind}/{}", blake3::Hash::from_bytes(*digest).to_hex())
 }

@@ -5,6 +5,7 @@
 
 pub(super) mod cancel;
 pub(super) mod control;
+pub(super) mod delete;
 pub(super) mod describe;
 pub(super) mod list;
 pub(super) mod pause;

@@ -26,6 +26,8 @@ pub(super) struct Run {
     pub(super) workers: u32,
     pub(super) segments: u32,
     pub(super) input_closed: bool,
+    /// Its rows have left the ledger for a manifest object.
+    pub(super) sealed: bool,
     pub(super) created_at: Option<String>,
     pub(super) finished_at: Option<String>,
     #[serde(serialize_with = "u64_string")]
@@ -59,6 +61,8 @@ pub(super) struct Counts {
     pub(super) tokens_in: u64,
     #[serde(serialize_with = "u64_string")]
     pub(super) tokens_out: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) dropped: u64,
 }
 
 impl Counts {
@@ -76,7 +80,7 @@ impl Counts {
 impl Run {
     /// Whether it will not change any more.
     pub(super) fn ended(&self) -> bool {
-        matches!(self.state, "finished" | "cancelled")
+        matches!(self.state, "finished" | "cancelled" | "deleting")
     }
 
     /// Why it does not go on, where something holds it up.
@@ -104,6 +108,7 @@ impl From<v1::RunSummary> for Run {
             canary_rows: wire.canary_rows,
             segments: wire.segments,
             input_closed: wire.input_closed,
+            sealed: wire.manifest.is_some(),
             created_at: rfc3339(wire.created_wall_ms),
             finished_at: rfc3339(wire.finished_wall_ms),
             created_wall_ms: wire.created_wall_ms,
@@ -118,6 +123,7 @@ impl From<v1::RunSummary> for Run {
                 returned: counts.returned,
                 tokens_in: counts.tokens_in,
                 tokens_out: counts.tokens_out,
+                dropped: counts.dropped,
             },
         }
     }
@@ -129,6 +135,7 @@ fn state(wire: i32) -> &'static str {
         Ok(v1::RunState::Paused) => "paused",
         Ok(v1::RunState::Cancelled) => "cancelled",
         Ok(v1::RunState::Finished) => "finished",
+        Ok(v1::RunState::Deleting) => "deleting",
         Ok(v1::RunState::Unspecified) | Err(_) => "unknown",
     }
 }

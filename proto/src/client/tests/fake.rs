@@ -289,4 +289,11 @@ impl runs_server::Runs for Service {
     ) -> Result<Response<Self::ReadResultsStream>, Status> {
         unused()
     }
+
+    async fn delete_run(
+        &self,
+        _: Request<v1::DeleteRunRequest>,
+    ) -> Result<Response<v1::DeleteRunResponse>, Status> {
+        unused()
+    }
 }

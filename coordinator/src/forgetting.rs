@@ -1,0 +1,163 @@
+//! What the leader does to forget runs: manifests are written, what nobody names is swept, objects
+//! of deleted runs are removed.
+//!
+//! *Invariant:* objects first, then the command that counts on them: a manifest is durable before
+//! `Seal` is proposed, and every object of a run is gone before `ForgetRun` is. Each step may be
+//! repeated, so a new leader begins again where the old one stopped. Only an ended run's parts are
+//! swept: no session can commit one any more.
+//!
+//! Absent on purpose: the bytes of rows. A manifest lists where results are; it has none.
+
+use crate::config::Retention;
+use crate::convert::{self, Kind};
+use crate::leading::Leading;
+use crate::ledger_read::ReadLedger;
+use futures::{StreamExt, TryStreamExt};
+use prost::Message;
+use rollout_ledger::id::{RunNo, SegmentNo};
+use rollout_ledger::view::RunView;
+use rollout_ledger::{BlobRef, OpKind, Reply};
+use rollout_proto::v1;
+use rollout_storage::{BlobError, BlobStore};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often it is looked whether something is due.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a run is left alone whose objects could not be written or removed.
+const AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// Segments that one object of a manifest lists: at most about two megabytes.
+const CHUNK_SEGMENTS: u32 = 64;
+/// Objects that are removed at a time.
+const REMOVALS: usize = 16;
+/// Version of the manifest's messages.
+const FORMAT: u32 = 1;
+
+/// Why a run could not be forgotten now.
+#[derive(Debug, thiserror::Error)]
+enum ForgetError {
+    #[error(transparent)]
+    Store(#[from] BlobError),
+    #[error("the ledger refused: {0}")]
+    Refused(String),
+}
+
+/// Forgets what is due, for as long as the epoch lasts.
+pub(crate) async fn forget_runs(leading: Arc<Leading>, store: BlobStore, retention: Retention) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let now = leading.now();
+        let (ttl_ms, keep_ms) = (retention.run_ttl_ms, retention.retention_ms);
+        let due = leading.node.ledger(|l| l.forgettable(now, ttl_ms, keep_ms));
+        let mut failed = false;
+        for run in due.seal {
+            failed |= !told(run, "sealed", seal(&leading, &store, run).await);
+        }
+        for run in due.delete {
+            failed |= !told(run, "deleted", propose(&leading, OpKind::DeleteRun { run }).await);
+        }
+        for run in due.forget {
+            failed |= !told(run, "forgotten", remove(&leading, &store, run).await);
+        }
+        if failed {
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+    }
+}
+
+fn told(run: RunNo, what: &str, result: Result<(), ForgetError>) -> bool {
+    match &result {
+        Ok(()) => tracing::info!(%run, "run {what}"),
+        Err(error) => tracing::warn!(%run, %error, "the run was not {what}: tried again later"),
+    }
+    result.is_ok()
+}
+
+async fn propose(leading: &Leading, kind: OpKind) -> Result<(), ForgetError> {
+    match leading.proposer.op(kind).await {
+        Ok(Reply::Rejected(why)) => Err(ForgetError::Refused(why.to_string())),
+        Ok(_) => Ok(()),
+        Err(error) => Err(ForgetError::Refused(error.to_string())),
+    }
+}
+
+/// The store that has a run's objects.
+fn store_of(view: &RunView, cluster: &BlobStore) -> Result<BlobStore, BlobError> {
+    match view.spec.store_url.as_str() {
+        "" => Ok(cluster.clone()),
+        url => BlobStore::open(url),
+    }
+}
+
+async fn seal(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), ForgetError> {
+    let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
+    let store = store_of(&view, cluster)?;
+    let mut named = HashSet::new();
+    let mut chunks = Vec::new();
+    for first_segment in (0..view.segments).step_by(CHUNK_SEGMENTS as usize) {
+        let end = view.segments.min(first_segment + CHUNK_SEGMENTS);
+        let mut segments = Vec::with_capacity((end - first_segment) as usize);
+        for number in first_segment..end {
+            let segment = leading.node.ledger(|l| l.segment_view(no, SegmentNo(number)));
+            // Sealed meanwhile, by the same hands.
+            let Some(segment) = segment else { return Ok(()) };
+            let listed = convert::results_out(&view.namespace, &view.name, &segment);
+            named.extend(listed.part_table.iter().map(|part| part.key.clone()));
+            segments.push(listed);
+        }
+        let count = segments.len() as u32;
+        let chunk = v1::SealedSegments { format: FORMAT, segments };
+        let blob = Some(put(&store, &view, chunk.encode_to_vec()).await?.1);
+        chunks.push(v1::SealedChunk { blob, first_segment, segments: count });
+    }
+    let run = Some(convert::run_out(&view, String::new()));
+    let spec = Some(convert::spec_out(&view.spec));
+    let manifest = v1::SealedRun { format: FORMAT, run, spec, chunks };
+    let (manifest, _) = put(&store, &view, manifest.encode_to_vec()).await?;
+    sweep(&store, &view, &named).await?;
+    propose(leading, OpKind::Seal { run: no, manifest }).await
+}
+
+async fn put(
+    store: &BlobStore,
+    view: &RunView,
+    bytes: Vec<u8>,
+) -> Result<(BlobRef, v1::BlobRef), BlobError> {
+    let digest = *blake3::hash(&bytes).as_bytes();
+    let blob = BlobRef { digest, bytes: bytes.len() as u32 };
+    let wire = convert::blob_out(&view.namespace, &view.name, Kind::Manifest, &blob);
+    store.put(&wire.key, bytes.into()).await?;
+    Ok((blob, wire))
+}
+
+/// Removes the parts that no row names: of refused attempts, and of uploads that never came to
+/// anything.
+async fn sweep(
+    store: &BlobStore,
+    view: &RunView,
+    named: &HashSet<String>,
+) -> Result<(), BlobError> {
+    let prefix = format!("{}/parts", rollout_storage::run_prefix(&view.namespace, &view.name));
+    let all = store.list(&prefix).await?;
+    let orphans: Vec<String> = all.into_iter().filter(|key| !named.contains(key)).collect();
+    metrics::counter!("rollout_parts_swept_total").increment(orphans.len() as u64);
+    remove_all(store, orphans).await
+}
+
+async fn remove(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), ForgetError> {
+    let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
+    let store = store_of(&view, cluster)?;
+    let prefix = rollout_storage::run_prefix(&view.namespace, &view.name);
+    remove_all(&store, store.list(&prefix).await?).await?;
+    leading.forget_name(no);
+    propose(leading, OpKind::ForgetRun { run: no }).await
+}
+
+async fn remove_all(store: &BlobStore, keys: Vec<String>) -> Result<(), BlobError> {
+    let removals = futures::stream::iter(keys).map(|key| {
+        let store = store.clone();
+        async move { store.delete(&key).await }
+    });
+    removals.buffer_unordered(REMOVALS).try_collect().await
+}

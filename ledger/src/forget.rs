@@ -1,0 +1,162 @@
+//! How a run is forgotten: sealed into a manifest, deleted, gone.
+//!
+//! *Invariant:* only a run that has ended is sealed or deleted, so no row of it can be decided any
+//! more: what its manifest says stays true, and parts that no row names will never be named. A
+//! sealed run takes at most [`limits::SEALED_BYTES_MAX`]. A deleted one keeps its name until its
+//! objects are gone, or a new run of that name would lose the objects that it shares keys with.
+//!
+//! Absent on purpose: the manifest and the objects. The leader writes the one before it proposes
+//! `Seal`, and removes the others before it proposes `ForgetRun`.
+
+use crate::apply::Context;
+use crate::codec;
+use crate::command::BlobRef;
+use crate::id::{LedgerMs, RunNo};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{Rejection, Reply};
+use crate::run::{InFlight, Run, RunHead, RunState};
+use serde::{Deserialize, Serialize};
+
+/// Where a sealed run's rows are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// The manifest.
+    pub manifest: BlobRef,
+    /// When it was sealed.
+    pub at: LedgerMs,
+    /// Segments that it had.
+    pub segments: u32,
+}
+
+/// What the leader has to do to forget runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forgettable {
+    /// Ended for longer than their time to live: to be sealed.
+    pub seal: Vec<RunNo>,
+    /// Sealed for longer than they are to be kept: to be deleted.
+    pub delete: Vec<RunNo>,
+    /// Deleted: their objects are to be removed.
+    pub forget: Vec<RunNo>,
+}
+
+impl Ledger {
+    /// What is due by `now`, which is the leader's: in an idle cluster the log's own time stands
+    /// still for a while. The defaults are for runs that say nothing; a `retention_ms` of 0 keeps
+    /// sealed runs for ever.
+    pub fn forgettable(&self, now: LedgerMs, run_ttl_ms: u64, retention_ms: u64) -> Forgettable {
+        let or = |own: u64, default: u64| if own == 0 { default } else { own };
+        let since = |at: LedgerMs| now.0.saturating_sub(at.0);
+        let mut due = Forgettable::default();
+        for run in self.runs.values().filter(|r| r.ended()) {
+            let (head, spec) = (&run.head, &run.head.spec);
+            let keep_ms = or(spec.retention_ms, retention_ms);
+            match &head.sealed {
+                _ if head.state == RunState::Deleting => due.forget.push(run.no),
+                None if since(head.ended_at) >= or(spec.run_ttl_ms, run_ttl_ms) => {
+                    due.seal.push(run.no);
+                }
+                Some(sealed) if keep_ms > 0 && since(sealed.at) >= keep_ms => {
+                    due.delete.push(run.no);
+                }
+                _ => {}
+            }
+        }
+        due
+    }
+
+    pub(crate) fn seal(
+        &mut self,
+        ctx: &Context,
+        no: RunNo,
+        manifest: BlobRef,
+    ) -> Result<Reply, Rejection> {
+        let at = self.meta.clock;
+        let run = self.run_mut(no)?;
+        match run.head.state {
+            RunState::Deleting => return Err(Rejection::RunDeleting),
+            _ if !run.ended() => return Err(Rejection::RunActive),
+            _ if run.head.sealed.is_some() => return Ok(Reply::Ok),
+            _ => {}
+        }
+        run.head.sealed = Some(Sealed { manifest, at, segments: run.segments.len() as u32 });
+        self.drop_rows(no);
+        self.emit_run(ctx, no, "sealed", "");
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn delete_run(&mut self, ctx: &Context, no: RunNo) -> Result<Reply, Rejection> {
+        let run = self.run_mut(no)?;
+        match run.head.state {
+            RunState::Deleting => return Ok(Reply::Ok),
+            _ if !run.ended() => return Err(Rejection::RunActive),
+            _ => run.head.state = RunState::Deleting,
+        }
+        self.drop_rows(no);
+        self.emit_run(ctx, no, "deleted", "");
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn forget_run(&mut self, no: RunNo) -> Result<Reply, Rejection> {
+        match self.runs.get(&no) {
+            None => return Ok(Reply::Ok), // A repeat.
+            Some(run) if run.head.state != RunState::Deleting => return Err(Rejection::RunActive),
+            Some(_) => {}
+        }
+        if let Some(run) = self.runs.remove(&no) {
+            self.run_names.remove(&(run.head.namespace, run.head.name));
+        }
+        self.dirty.runs.insert(no);
+        Ok(Reply::Ok)
+    }
+
+    /// Drops everything that is kept per row, part and segment of a run that has ended.
+    fn drop_rows(&mut self, no: RunNo) {
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        run.segments = Vec::new();
+        run.parts = Vec::new();
+        run.troubles.clear();
+        run.flight = InFlight::default();
+        run.head.next_fresh = run.head.rows;
+        run.head.counts.dropped = run.head.rows - run.head.counts.done - run.head.counts.failed;
+        shrink(&mut run.head);
+        self.dirty.segments.retain(|d| d.0 != no);
+        self.dirty.parts.retain(|d| d.0 != no);
+        self.dirty.troubles.retain(|d| d.0 != no);
+        self.dirty.emptied.insert(no);
+        self.dirty.runs.insert(no);
+        self.refresh_active(no);
+    }
+}
+
+impl Run {
+    /// Whether its rows are kept here, and not in a manifest or nowhere.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.head.sealed.is_none() && self.head.state != RunState::Deleting
+    }
+
+    /// How many segments it has or had.
+    pub(crate) fn segment_count(&self) -> u32 {
+        self.head.sealed.as_ref().map_or(self.segments.len() as u32, |s| s.segments)
+    }
+}
+
+/// Drops what only an open run needs of its spec, until it fits. Its digest stays, and its store,
+/// where its objects are; the manifest has it all.
+fn shrink(head: &mut RunHead) {
+    if codec::encode(&head).len() <= limits::SEALED_BYTES_MAX {
+        return;
+    }
+    let spec = &mut head.spec;
+    for text in [
+        &mut spec.sampling_json,
+        &mut spec.options_json,
+        &mut spec.engine.options_json,
+        &mut spec.engine.revision,
+        &mut spec.engine.task,
+        &mut spec.input_name,
+    ] {
+        *text = String::new();
+    }
+    spec.selector.clear();
+}

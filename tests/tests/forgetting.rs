@@ -1,0 +1,154 @@
+//! An ended run is sealed, still read, deleted, and leaves nothing behind.
+
+use anyhow::Result;
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn fleet(lines: &[(&'static str, &'static str)]) -> Result<Fleet> {
+    let member_lines = lines.to_vec();
+    let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
+    let engine = "kind = \"mock\"\nslots = 2\nconcurrency = 64\n".to_owned();
+    for name in ["w1", "w2"] {
+        fleet
+            .start_worker(name, &WorkerOptions { engine: engine.clone(), ..Default::default() })?;
+    }
+    Ok(fleet)
+}
+
+fn described(fleet: &Fleet, run: &str) -> Option<Value> {
+    fleet.ctl_json(&["run", "describe", run]).ok()
+}
+
+fn sealed(fleet: &Fleet, run: &str) {
+    eventually("the run is sealed", PATIENCE, || {
+        let text = described(fleet, run)?.to_string();
+        text.contains("\"sealed\":true").then_some(())
+    });
+}
+
+/// Every file below a directory, with its length.
+fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.metadata() {
+            Ok(meta) if meta.is_dir() => all.extend(files(&entry.path())),
+            Ok(meta) => all.push((entry.path(), meta.len())),
+            Err(_) => {} // Gone meanwhile.
+        }
+    }
+    all
+}
+
+fn gone(fleet: &Fleet, run: &str) -> Result<()> {
+    let out = fleet.ctl(&["run", "delete", run, "--yes", "--wait"])?;
+    anyhow::ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    Ok(())
+}
+
+#[test]
+fn a_sealed_run_exports_the_same_bytes_and_a_deleted_one_leaves_no_object() -> Result<()> {
+    let mut fleet = fleet(&[("retention", "run_ttl_ms = 500")])?;
+    let mut batch = Batch::submit(&fleet, "kept", 9000, "")?;
+    batch.finish(&fleet)?;
+    sealed(&fleet, "kept");
+    let objects = fleet.path("store").join("runs/default/kept");
+    let export = |fleet: &Fleet, to: &str| -> Result<Vec<u8>> {
+        let dir = fleet.path(to);
+        let out = fleet.rollout(&["export", "kept", "--output"]).arg(&dir).output()?;
+        anyhow::ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        Ok(std::fs::read(dir.join("completions.jsonl"))?)
+    };
+    let written = std::fs::read(fleet.path("kept-out").join("completions.jsonl"))?;
+    assert_eq!(export(&fleet, "again")?, written, "the manifest lists what the ledger listed");
+    let verified = fleet.rollout(&["verify", "kept"]).output()?;
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+
+    // A failover and a restart read the same.
+    let old = fleet.leader();
+    fleet.member_process(&old).kill();
+    fleet.leader_other_than(&old);
+    fleet.start_member(&old)?;
+    assert_eq!(export(&fleet, "after")?, written);
+    fleet.verify()?;
+
+    let refused = {
+        let mut open = Batch::submit(&fleet, "open", 50_000, "")?;
+        open.until(&fleet, "rows run", |c| c.done > 0);
+        let out = fleet.ctl(&["run", "delete", "open", "--yes"])?;
+        fleet.ctl(&["run", "cancel", "open"])?;
+        let _ = open.process().wait(PATIENCE);
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    assert!(refused.contains("RO-2013"), "{refused}");
+
+    gone(&fleet, "kept")?;
+    assert_eq!(files(&objects), [], "objects are left");
+    gone(&fleet, "open")?;
+    let mut again = Batch::submit(&fleet, "kept", 500, "")?;
+    again.finish(&fleet)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn parts_that_nobody_names_are_swept_when_the_run_is_sealed() -> Result<()> {
+    let fleet = fleet(&[("retention", "run_ttl_ms = 3000")])?;
+    let mut batch = Batch::submit(&fleet, "swept", 2000, "")?;
+    batch.finish(&fleet)?;
+    let parts = fleet.path("store").join("runs/default/swept/parts");
+    let named: BTreeSet<PathBuf> = files(&parts).into_iter().map(|f| f.0).collect();
+    let orphan = parts.join("00".repeat(32));
+    std::fs::write(&orphan, b"of an attempt that was refused")?;
+    sealed(&fleet, "swept");
+    eventually("it is swept", PATIENCE, || (!orphan.exists()).then_some(()));
+    let left: BTreeSet<PathBuf> = files(&parts).into_iter().map(|f| f.0).collect();
+    assert_eq!(left, named, "and nothing else");
+    fleet.passed()
+}
+
+#[test]
+fn a_run_whose_retention_is_over_goes_by_itself() -> Result<()> {
+    let fleet = fleet(&[("retention", "run_ttl_ms = 300\nretention_ms = 1000")])?;
+    let mut batch = Batch::submit(&fleet, "short", 1000, "")?;
+    batch.finish(&fleet)?;
+    eventually("the run is gone", PATIENCE, || described(&fleet, "short").is_none().then_some(()));
+    assert_eq!(files(&fleet.path("store").join("runs/default/short")), []);
+    fleet.passed()
+}
+
+#[test]
+fn ten_runs_one_after_another_take_the_room_of_one() -> Result<()> {
+    let fleet = fleet(&[
+        ("retention", "run_ttl_ms = 100\nretention_ms = 100"),
+        ("raft", "image_interval_ms = 200"),
+    ])?;
+    let image = |member: &str| -> u64 {
+        files(&fleet.data_dir(member).join("image")).iter().map(|f| f.1).sum()
+    };
+    let mut after_one = 0;
+    for turn in 0..10 {
+        let name = format!("turn{turn}");
+        let mut batch = Batch::submit(&fleet, &name, 10_000, "")?;
+        batch.finish(&fleet)?;
+        eventually("the run is gone", PATIENCE, || {
+            described(&fleet, &name).is_none().then_some(())
+        });
+        if turn == 0 {
+            after_one = fleet.member_names().iter().map(|m| image(m)).max().unwrap_or(0);
+        }
+    }
+    assert_eq!(files(&fleet.path("store").join("runs")), [], "objects are left");
+    // Small as they are, two flushes of the image may lie side by side: that is not growth.
+    for member in fleet.member_names() {
+        eventually("the image has shrunk", PATIENCE, || {
+            (image(&member) < after_one + after_one / 10 + (1 << 20)).then_some(())
+        });
+    }
+    fleet.verify()?;
+    fleet.passed()
+}
