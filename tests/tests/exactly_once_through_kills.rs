@@ -1,12 +1,15 @@
 //! The main promise: whatever dies, each row has one accepted answer, and rows that ran at a
 //! leader's death are not run again for it.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 const ROWS: u64 = 20_000;
 const KILLS: u64 = 5;
+/// Positions of one log entry.
+const POSITIONS: u64 = 8192;
 const WORKERS: [&str; 4] = ["w1", "w2", "w3", "w4"];
 
 fn worker(fleet: &Fleet, name: &str) -> WorkerOptions {
@@ -19,20 +22,26 @@ fn worker(fleet: &Fleet, name: &str) -> WorkerOptions {
     WorkerOptions { engine, head: "[part]\nlinger_ms = 200\n".into() }
 }
 
-/// Rows that are started and not finished, by the side files.
-fn in_flight(fleet: &Fleet, name: &str) -> BTreeSet<(String, String)> {
-    let text = std::fs::read_to_string(fleet.path(&format!("{name}.side"))).unwrap_or_default();
-    let mut open = BTreeSet::new();
-    for line in text.lines() {
-        let fields: Vec<&str> = line.split(' ').collect();
-        let [_, row, attempt, what] = fields[..] else { continue };
-        let key = (row.to_owned(), attempt.to_owned());
-        match what {
-            "started" => open.insert(key),
-            _ => open.remove(&key),
-        };
-    }
-    open
+/// Rows in flight on a worker that was just killed: started by its engine, by its side file, and not
+/// accepted from it, by the ledger. What its engine had finished and nobody has yet is among them.
+fn in_flight(fleet: &Fleet, name: &str) -> Result<BTreeSet<(u64, u64)>> {
+    let args = ["item", "list", "kills", "--state", "running", "--limit", "0"];
+    let listed = fleet.ctl_json(&args)?;
+    let row = |item: &Value| item["row"].as_str()?.parse().ok();
+    // `index.position`, as people see it; the side file has both in one number.
+    let attempt = |item: &Value| {
+        let (index, position) = item["attempt"].as_str()?.split_once('.')?;
+        Some(index.parse::<u64>().ok()? * POSITIONS + position.parse::<u64>().ok()?)
+    };
+    let running: BTreeSet<(u64, u64)> = listed["items"]
+        .as_array()
+        .context("items")?
+        .iter()
+        .filter_map(|item| Some((row(item)?, attempt(item)?)))
+        .collect();
+    let started = Executions::read(&[fleet.path(&format!("{name}.side"))])?.attempts;
+    let started = started.into_iter().flat_map(|(row, of)| of.into_iter().map(move |a| (row, a)));
+    Ok(started.filter(|key| running.contains(key)).collect())
 }
 
 /// Waits for the moment of a kill: that much is done, less than 90 percent, and at least a hundred
@@ -63,7 +72,7 @@ fn each_row_is_accepted_once_though_leaders_and_workers_are_killed() -> Result<(
         wait_to_kill(&fleet, &batch, 18 + 15 * kill);
         let victim = WORKERS[kill as usize % WORKERS.len()];
         fleet.worker_process(victim).kill();
-        lost_with_workers += in_flight(&fleet, victim).len() as u64;
+        lost_with_workers += in_flight(&fleet, victim)?.len() as u64;
         let options = worker(&fleet, victim);
         fleet.start_worker(victim, &options)?;
     }
