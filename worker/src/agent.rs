@@ -248,7 +248,9 @@ async fn start_slots(
     let engines: Vec<_> = blocks.flat_map(|block| (0..block.slots).map(move |_| block)).collect();
     // Slots that there are no more leave their parts to the first.
     let orphans = spools.split_off(&(engines.len() as u32));
-    let built = engines.iter().map(|block| engine::build(block)).collect::<Result<Vec<_>, _>>()?;
+    let dir = &shared.config.data_dir;
+    let built = (0..).zip(&engines).map(|(slot, block)| engine::build(block, slot, dir));
+    let built = built.collect::<Result<Vec<_>, _>>()?;
     let reasons = futures::future::join_all(built.iter().map(|engine| engine.probe())).await;
     let (mut slots, mut links) = (Vec::new(), Vec::new());
     let mut inherited = orphans.into_values();

@@ -4,18 +4,30 @@
 //! future of [`Engine::run`] cancels the row.
 //! Absent: attempts, retries, results' ways. An engine knows nothing of the cluster.
 
+pub(crate) mod evidence;
+mod host;
 mod mock;
+mod mock_host;
 mod openai;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::Context;
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use rollout_proto::v1::FailureClass;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+pub(crate) use self::host::Death;
+pub use self::mock_host::mock_engine;
+
+use self::host::{HostConfig, HostEngine, Program, crash_file};
 use self::mock::MockEngine;
 use self::openai::OpenAiEngine;
 use crate::config::{EngineConfig, EngineKind};
@@ -54,15 +66,41 @@ pub(crate) struct Completion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EngineFailure {
     pub(crate) class: FailureClass,
-    pub(crate) code: &'static str,
+    pub(crate) code: Cow<'static, str>,
     pub(crate) message: String,
     /// The engine itself cannot be reached: the slot takes no more rows until a probe succeeds.
     pub(crate) unreachable: bool,
+    pub(crate) end: RowEnd,
+}
+
+/// Whose failure it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum RowEnd {
+    /// The row's, or of the engine with this row.
+    #[default]
+    Failed,
+    /// The engine's process died with the row started: [`News::Died`] names it, before or after.
+    Died,
+    /// The engine's process never heard of the row.
+    NotStarted,
+}
+
+/// What an engine in a process of its own tells its slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Rows can be run, for the first time or again.
+    Ready,
+    Died(Death),
 }
 
 impl EngineFailure {
-    pub(crate) fn new(class: FailureClass, code: &'static str, message: impl Into<String>) -> Self {
-        Self { class, code, message: message.into(), unreachable: false }
+    pub(crate) fn new(
+        class: FailureClass,
+        code: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        let (code, message) = (code.into(), message.into());
+        Self { class, code, message, unreachable: false, end: RowEnd::Failed }
     }
 
     pub(crate) fn invalid(code: &'static str, message: impl Into<String>) -> Self {
@@ -75,13 +113,46 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Whether rows can be run now; else why not.
     fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
+
+    /// False while its process is not there: rows are not to be started.
+    fn is_up(&self) -> bool {
+        true
+    }
+
+    /// The next news of its process; never, where it has none.
+    fn news(&self) -> BoxFuture<'_, News> {
+        futures::future::pending().boxed()
+    }
 }
 
-/// Makes the engine of one slot.
-pub(crate) fn build(config: &EngineConfig) -> anyhow::Result<Arc<dyn Engine>> {
+/// Makes the engine of one slot. `dir` is the agent's, where an engine's process may leave files.
+pub(crate) fn build(
+    config: &EngineConfig,
+    slot: u32,
+    dir: &Path,
+) -> anyhow::Result<Arc<dyn Engine>> {
     Ok(match config.kind {
+        EngineKind::Mock if config.process => {
+            Arc::new(HostEngine::start(hosted(config, slot, dir)?))
+        }
         EngineKind::Mock => Arc::new(MockEngine::new(config)?),
         EngineKind::Openai => Arc::new(OpenAiEngine::new(config)?),
+    })
+}
+
+/// The mock engine is this very program, in a process of its own.
+fn hosted(config: &EngineConfig, slot: u32, dir: &Path) -> anyhow::Result<HostConfig> {
+    let path = match &config.program {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().context("this program's own file is not known")?,
+    };
+    let args = vec!["mock-engine".to_owned()];
+    let dir = std::path::absolute(dir).context("the data directory")?;
+    Ok(HostConfig {
+        program: Program { path, args, slot, crash_file: crash_file(&dir, slot) },
+        options: serde_json::to_string(config)?,
+        stall_timeout: Duration::from_millis(config.stall_timeout_ms),
+        start_timeout: Duration::from_millis(config.start_timeout_ms),
     })
 }
 

@@ -37,6 +37,10 @@ impl Held {
         self.sets.get(&lease).is_some_and(|rows| rows.contains(&row))
     }
 
+    pub(crate) fn has(&self, lease: Lease) -> bool {
+        self.sets.contains_key(&lease)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.sets.values().map(BTreeSet::len).sum()
     }

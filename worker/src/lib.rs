@@ -28,4 +28,5 @@ pub use config::{
     CREDIT_ROWS_MAX, CacheConfig, Config, ConfigError, CreditConfig, EngineConfig, EngineKind,
     Flags, PartConfig, SLOTS_MAX, StoreConfig, Tail, TimingConfig, TlsConfig,
 };
+pub use engine::mock_engine;
 pub use metrics::serve as serve_metrics;

@@ -14,6 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    // An agent starts this very program as the process of a mock engine; no person does.
+    if std::env::args_os().nth(1).is_some_and(|arg| arg == "mock-engine") {
+        return rollout_worker::mock_engine();
+    }
     let flags = Flags::parse();
     log();
     let mut config = match Config::load(&flags) {

@@ -6,17 +6,19 @@
 //! Absent: streams and sessions. The slot is told when it can send, and sends by [`Uplink`].
 
 mod book;
+mod deaths;
 mod drain;
 mod eligibility;
 mod exchange;
 mod load;
+mod pace;
 mod results;
 mod rows;
 mod sending;
 mod uplink;
 mod upload;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,9 +33,10 @@ pub(crate) use self::uplink::Uplink;
 
 use self::exchange::Exchanges;
 use self::load::{Loaded, Loader};
+use self::pace::Pace;
 use self::upload::{Uploaded, Uploader};
 use crate::config::PartConfig;
-use crate::engine::{Completion, Engine, EngineFailure, EngineRow};
+use crate::engine::{Completion, Engine, EngineFailure, EngineRow, News};
 use crate::fence::Fence;
 use crate::held::{Held, Lease, Named};
 use crate::part::{OpenPart, PartId};
@@ -98,12 +101,22 @@ enum Event {
     Ran { lease: Lease, row: u64, outcome: Option<Result<Completion, EngineFailure>> },
     Uploaded(Uploaded),
     Probed(Result<(), String>),
+    Engine(News),
+}
+
+/// A row that an engine runs.
+struct Running {
+    cancel: CancellationToken,
+    /// See [`Pace::generation`].
+    generation: u64,
 }
 
 struct Slot {
     index: u32,
     engine: Arc<dyn Engine>,
-    concurrency: usize,
+    /// Whether its process is there, as far as the slot was told.
+    engine_up: bool,
+    pace: Pace,
     credit: usize,
     part: PartConfig,
     probe_every: Duration,
@@ -112,7 +125,9 @@ struct Slot {
     uploader: Uploader,
     book: Arc<Mutex<Book>>,
     queue: VecDeque<EngineRow>,
-    running: HashMap<(Lease, u64), CancellationToken>,
+    running: HashMap<(Lease, u64), Running>,
+    /// Leases of trials: nothing else runs beside such a lease's rows.
+    alone: BTreeSet<Lease>,
     open: BTreeMap<u32, OpenPart>,
     next_part: u64,
     /// Parts of an earlier process, until the first registration.
@@ -140,7 +155,7 @@ struct Slot {
 pub(crate) fn start(parts: SlotParts, ineligible: Option<String>) -> SlotHandle {
     let (sender, receiver) = mpsc::channel(COMMANDS);
     let (reason, watched) = watch::channel(ineligible);
-    let book = Arc::new(Mutex::new(Book::default()));
+    let book = Arc::new(Mutex::new(Book::new(parts.concurrency)));
     let slot = Slot::new(parts, book.clone(), reason);
     let ended = tokio::spawn(slot.work(receiver));
     SlotHandle { commands: sender, book, ineligible: watched, ended }
@@ -165,8 +180,9 @@ impl Slot {
         };
         let mut slot = Self {
             index: parts.index,
+            engine_up: parts.engine.is_up(),
             engine: parts.engine,
-            concurrency: parts.concurrency,
+            pace: Pace::new(parts.concurrency),
             credit: parts.credit,
             part: parts.part,
             probe_every: parts.probe_every,
@@ -176,6 +192,7 @@ impl Slot {
             book,
             queue: VecDeque::new(),
             running: HashMap::new(),
+            alone: BTreeSet::new(),
             open: BTreeMap::new(),
             next_part: parts.next_part,
             recovered: Vec::new(),
@@ -204,6 +221,7 @@ impl Slot {
     }
 
     async fn work(mut self, mut commands: mpsc::Receiver<SlotCommand>) -> bool {
+        self.listen();
         if self.ineligible.borrow().is_some() {
             self.probe_later();
         }
@@ -262,6 +280,7 @@ impl Slot {
             Ok(Event::Ran { lease, row, outcome }) => self.ran(lease, row, outcome).await,
             Ok(Event::Uploaded(uploaded)) => self.uploaded(uploaded).await,
             Ok(Event::Probed(result)) => self.probed(result),
+            Ok(Event::Engine(news)) => self.news(news),
             // Rows' panics are caught where they run; what is left is a defect of ours.
             Err(error) => tracing::error!(%error, slot = self.index, "a task of the slot failed"),
         }

@@ -6,15 +6,18 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 
 /// Rows that one engine may run at a time.
 const CONCURRENCY_MAX: u32 = 4096;
+/// Bounds of how long an engine's process is waited for.
+const TIMEOUT_MS_MIN: u64 = 100;
+const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
 /// Which engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
     /// Deterministic answers, for tests and demonstrations.
@@ -34,7 +37,7 @@ impl EngineKind {
 }
 
 /// How the mock's latencies are spread between their bounds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tail {
     /// Evenly.
@@ -45,7 +48,7 @@ pub enum Tail {
 }
 
 /// One engine block: so many slots, each with an engine of its own.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineConfig {
     /// Which engine.
@@ -84,6 +87,21 @@ pub struct EngineConfig {
     /// mock: row numbers that fail as invalid.
     #[serde(default)]
     pub fail_rows: Vec<u64>,
+    /// mock: runs in a process of its own, which prompts can kill.
+    #[serde(default)]
+    pub process: bool,
+    /// mock: the program of that process, a rollout-worker; the agent's own by default.
+    #[serde(default)]
+    pub program: Option<PathBuf>,
+    /// mock: its process ends with this status whenever it starts.
+    #[serde(default)]
+    pub exit_at_start: Option<u8>,
+    /// mock: without progress for so long, while rows run, its process is killed; milliseconds.
+    #[serde(default = "stall_timeout_ms")]
+    pub stall_timeout_ms: u64,
+    /// mock: how long its process may take to be ready, milliseconds.
+    #[serde(default = "start_timeout_ms")]
+    pub start_timeout_ms: u64,
 
     /// openai: the server, without `/v1`.
     #[serde(default)]
@@ -115,6 +133,14 @@ fn tail_alpha() -> f64 {
     1.2
 }
 
+fn stall_timeout_ms() -> u64 {
+    300_000
+}
+
+fn start_timeout_ms() -> u64 {
+    600_000
+}
+
 fn timeout_ms() -> u64 {
     600_000
 }
@@ -135,6 +161,11 @@ impl EngineConfig {
             tail_alpha: tail_alpha(),
             side_file: None,
             fail_rows: Vec::new(),
+            process: false,
+            program: None,
+            exit_at_start: None,
+            stall_timeout_ms: stall_timeout_ms(),
+            start_timeout_ms: start_timeout_ms(),
             base_url: String::new(),
             api_key_env: None,
             timeout_ms: timeout_ms(),
@@ -154,7 +185,22 @@ impl EngineConfig {
         if self.models.is_empty() {
             return invalid("engine.models", "name a model, or \"*\" for any".into());
         }
+        for (key, value) in [
+            ("engine.stall_timeout_ms", self.stall_timeout_ms),
+            ("engine.start_timeout_ms", self.start_timeout_ms),
+        ] {
+            if !(TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX).contains(&value) {
+                let reason = format!("{value} is not in {TIMEOUT_MS_MIN} to {TIMEOUT_MS_MAX}");
+                return invalid(key, reason);
+            }
+        }
         match self.kind {
+            EngineKind::Mock if !self.process && self.program.is_some() => {
+                invalid("engine.program", "it is started only where process = true".into())
+            }
+            EngineKind::Mock if !self.process && self.exit_at_start.is_some() => {
+                invalid("engine.exit_at_start", "it needs process = true".into())
+            }
             EngineKind::Mock if self.latency_ms_min > self.latency_ms_max => {
                 let reason = format!("{} is above latency_ms_max", self.latency_ms_min);
                 invalid("engine.latency_ms_min", reason)

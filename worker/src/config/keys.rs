@@ -37,8 +37,20 @@ const BLOCKS: &[(&str, &[&str])] = &[
     ("cache", &["bytes"]),
 ];
 const ENGINE: &[&str] = &["kind", "slots", "models", "concurrency", "labels"];
-const MOCK: &[&str] =
-    &["latency_ms_min", "latency_ms_max", "seed", "tail", "tail_alpha", "side_file", "fail_rows"];
+const MOCK: &[&str] = &[
+    "latency_ms_min",
+    "latency_ms_max",
+    "seed",
+    "tail",
+    "tail_alpha",
+    "side_file",
+    "fail_rows",
+    "process",
+    "program",
+    "exit_at_start",
+    "stall_timeout_ms",
+    "start_timeout_ms",
+];
 const OPENAI: &[&str] = &["base_url", "api_key_env", "timeout_ms", "served_model"];
 
 /// Every key of the file, without its path.

@@ -56,6 +56,11 @@ fn an_unknown_key_is_refused_with_the_nearest_known_one() {
             "engine.latency_ms_mn",
             "engine.latency_ms_min",
         ),
+        (
+            "[[engine]]\nkind='mock'\nstall_timeout=1",
+            "engine.stall_timeout",
+            "engine.stall_timeout_ms",
+        ),
     ] {
         let error = Config::parse(text, "w.toml").unwrap_err().to_string();
         assert!(error.contains(&format!("unknown key {key}")), "{error}");

@@ -5,9 +5,12 @@
 //! when it finishes, each by a single appending write.
 //! Absent: tokens. Words stand for them.
 
+mod deadly;
+
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,6 +20,7 @@ use parking_lot::Mutex;
 use rollout_proto::v1::FailureClass;
 use serde_json::Value;
 
+use self::deadly::Deadly;
 use super::{Completion, Engine, EngineFailure, EngineRow, Prompt};
 use crate::config::{EngineConfig, Tail};
 
@@ -41,6 +45,10 @@ pub(super) struct MockEngine {
     side_file: Option<File>,
     fail_rows: HashSet<u64>,
     failed_once: Mutex<HashSet<(u32, u64)>>,
+    /// Whether prompts may end this process.
+    mortal: bool,
+    /// Rows that make progress.
+    working: AtomicUsize,
 }
 
 impl MockEngine {
@@ -57,7 +65,19 @@ impl MockEngine {
             side_file: config.side_file.as_ref().map(open).transpose()?,
             fail_rows: config.fail_rows.iter().copied().collect(),
             failed_once: Mutex::default(),
+            mortal: false,
+            working: AtomicUsize::new(0),
         })
+    }
+
+    /// An engine whose process may die of what it is asked.
+    pub(super) fn in_own_process(config: &EngineConfig) -> anyhow::Result<Self> {
+        Ok(Self { mortal: true, ..Self::new(config)? })
+    }
+
+    /// Whether any row makes progress: one that hangs makes none.
+    pub(super) fn is_working(&self) -> bool {
+        self.working.load(Ordering::Relaxed) > 0
     }
 
     /// The row's latency: a number in 0..1 from seed and id, put through the distribution.
@@ -104,7 +124,7 @@ impl MockEngine {
             return first.then(failure);
         }
         let (text, class, code) = FAILURES.iter().find(|(text, ..)| prompt.contains(text))?;
-        Some(EngineFailure::new(*class, code, format!("the prompt contains {text}")))
+        Some(EngineFailure::new(*class, *code, format!("the prompt contains {text}")))
     }
 
     async fn answer(&self, row: EngineRow) -> Result<Completion, EngineFailure> {
@@ -116,11 +136,18 @@ impl MockEngine {
         if prompt.contains(HANG) {
             std::future::pending::<()>().await;
         }
+        let _working = Working::begin(&self.working);
         let latency = self.latency(&row.item_id);
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
         }
-        let failure = self.failure(&row, &prompt);
+        let deadly = Deadly::of(&prompt);
+        if self.mortal
+            && let Some(deadly) = deadly
+        {
+            deadly.die();
+        }
+        let failure = deadly.map_or_else(|| self.failure(&row, &prompt), Deadly::spared);
         self.note(&row, "finished");
         if let Some(failure) = failure {
             return Err(failure);
@@ -132,6 +159,22 @@ impl MockEngine {
             finish_reason: "stop".to_owned(),
             text,
         })
+    }
+}
+
+/// Counts a row while it makes progress, however it ends.
+struct Working<'a>(&'a AtomicUsize);
+
+impl<'a> Working<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -220,15 +220,17 @@ impl Session {
 
     fn heartbeat(&self, live: &mut Live) {
         let mut started = Vec::with_capacity(self.slots.len());
-        let (mut busy, mut unsettled) = (0, 0);
+        let (mut busy, mut unsettled, mut concurrency) = (0, 0, 0);
         for slot in &self.slots {
             let book = slot.book.lock();
             busy += book.busy();
+            concurrency += book.concurrency();
             let held = book.started();
             unsettled += held.len();
             started.push(held);
         }
         metrics::gauge!("rollout_worker_rows_busy").set(busy as f64);
+        metrics::gauge!("rollout_worker_concurrency").set(concurrency as f64);
         metrics::gauge!("rollout_worker_rows_started").set(unsettled as f64);
         metrics::gauge!("rollout_worker_fenced").set(if self.fence.is_open() { 0.0 } else { 1.0 });
         live.last_heartbeat += 1;

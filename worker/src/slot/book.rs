@@ -14,9 +14,15 @@ pub(crate) struct Book {
     running: Held,
     /// Finished, failed or given back, and not answered for.
     ended: Held,
+    /// Rows that the engine runs at once now, at most.
+    concurrency: usize,
 }
 
 impl Book {
+    pub(super) fn new(concurrency: usize) -> Self {
+        Self { concurrency, ..Self::default() }
+    }
+
     pub(super) fn queue(&mut self, lease: Lease, row: u64) -> bool {
         !self.running.contains(lease, row)
             && !self.ended.contains(lease, row)
@@ -50,6 +56,24 @@ impl Book {
 
     pub(super) fn is_running(&self, lease: Lease, row: u64) -> bool {
         self.running.contains(lease, row)
+    }
+
+    pub(super) fn set_concurrency(&mut self, rows: usize) {
+        self.concurrency = rows;
+    }
+
+    /// Rows that the engine runs at once now, at most: fewer than configured after memory ran out.
+    pub(crate) fn concurrency(&self) -> usize {
+        self.concurrency
+    }
+
+    /// Whether rows of a lease wait or run.
+    pub(super) fn has(&self, lease: Lease) -> bool {
+        self.queued.has(lease) || self.running.has(lease)
+    }
+
+    pub(super) fn running_leases(&self) -> Vec<Lease> {
+        self.running.leases()
     }
 
     /// Rows that wait or run: what counts against the slot's credit.

@@ -29,8 +29,8 @@ impl Slot {
 
     /// Cancels what runs; as each row ends it goes back.
     pub(super) fn stop_running(&mut self) {
-        for cancel in self.running.values() {
-            cancel.cancel();
+        for running in self.running.values() {
+            running.cancel.cancel();
         }
     }
 

@@ -23,7 +23,7 @@ impl Slot {
         self.set_ineligible(reason);
     }
 
-    fn set_ineligible(&mut self, reason: Option<String>) {
+    pub(super) fn set_ineligible(&mut self, reason: Option<String>) {
         let changed = self.ineligible.send_if_modified(|old| {
             let changed = *old != reason;
             if changed {

@@ -15,20 +15,26 @@ use crate::part::PartId;
 /// Parts, and failures, of one message; with the bounds of each it stays far below the wire's.
 const PARTS_MAX: usize = 16;
 const FAILURES_MAX: usize = 1024;
+/// Deaths of one message; each names at most the rows that an engine runs at once.
+const DEATHS_MAX: usize = 8;
 
 /// What is to be reported.
 #[derive(Debug, Default, Clone)]
 struct Report {
     parts: Vec<(PartId, v1::PartResult)>,
     failures: Vec<v1::FailedAttempt>,
+    deaths: Vec<v1::EngineDeath>,
     nacks: Held,
-    /// The rows of failures and nacks.
+    /// The rows of failures, deaths and nacks.
     rows: Held,
 }
 
 impl Report {
     fn is_empty(&self) -> bool {
-        self.parts.is_empty() && self.failures.is_empty() && self.nacks.is_empty()
+        self.parts.is_empty()
+            && self.failures.is_empty()
+            && self.deaths.is_empty()
+            && self.nacks.is_empty()
     }
 }
 
@@ -67,6 +73,11 @@ impl Exchanges {
     pub(super) fn failure(&mut self, failure: v1::FailedAttempt, rows: &Held) {
         self.outbox.rows.extend(rows);
         self.outbox.failures.push(failure);
+    }
+
+    pub(super) fn death(&mut self, death: v1::EngineDeath, rows: &Held) {
+        self.outbox.rows.extend(rows);
+        self.outbox.deaths.push(death);
     }
 
     pub(super) fn nack(&mut self, rows: &Held) {
@@ -109,6 +120,7 @@ impl Exchanges {
             seq: self.last_seq,
             parts: report.parts.iter().map(|(_, result)| result.clone()).collect(),
             failures: report.failures.clone(),
+            deaths: report.deaths.clone(),
             nacks: report.nacks.to_wire(),
             credit_rows: credit,
             ..Default::default()
@@ -122,6 +134,8 @@ impl Exchanges {
         let parts = outbox.parts.drain(..outbox.parts.len().min(PARTS_MAX)).collect();
         let failures: Vec<v1::FailedAttempt> =
             outbox.failures.drain(..outbox.failures.len().min(FAILURES_MAX)).collect();
+        let deaths: Vec<v1::EngineDeath> =
+            outbox.deaths.drain(..outbox.deaths.len().min(DEATHS_MAX)).collect();
         let nacks = std::mem::take(&mut outbox.nacks);
         let mut rows = nacks.clone();
         for failure in &failures {
@@ -130,10 +144,16 @@ impl Exchanges {
                 rows.insert((failure.run, failure.attempt), row);
             }
         }
+        for held in deaths.iter().flat_map(|death| &death.started) {
+            let listed = held.rows.as_ref().and_then(crate::held::listed).unwrap_or_default();
+            for row in listed {
+                rows.insert((held.run, held.attempt), row);
+            }
+        }
         for (lease, row) in rows.iter() {
             outbox.rows.remove(lease, row);
         }
-        Report { parts, failures, nacks, rows }
+        Report { parts, failures, deaths, nacks, rows }
     }
 
     /// The oldest message that the present stream has not carried.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rollout_proto::v1::{self, FailureClass};
 
 use super::{BACKLOG_BYTES, BACKLOG_PARTS, Event, Slot, Uploaded};
-use crate::engine::{Completion, EngineFailure};
+use crate::engine::{Completion, EngineFailure, RowEnd};
 use crate::held::{Held, Lease, Named, ranges};
 use crate::part::{BODY_BYTES_MAX, Finished, OpenPart, PartId};
 
@@ -28,14 +28,24 @@ impl Slot {
         row: u64,
         outcome: Option<Result<Completion, EngineFailure>>,
     ) {
-        self.running.remove(&(lease, row));
+        let running = self.running.remove(&(lease, row));
         // Revoked meanwhile: its result is nobody's.
         if !self.book.lock().is_running(lease, row) {
             return;
         }
         match outcome {
             None => self.give_back(lease, vec![row]),
+            // Told of with all that the engine took with it.
+            Some(Err(failure)) if failure.end == RowEnd::Died => {}
+            Some(Err(failure)) if failure.end == RowEnd::NotStarted => {
+                self.give_back(lease, vec![row]);
+            }
             Some(Err(failure)) => {
+                if failure.class == FailureClass::OutOfMemory
+                    && let Some(running) = running
+                {
+                    self.out_of_memory(running.generation);
+                }
                 if failure.unreachable {
                     self.engine_is_gone(&failure.message);
                 }
@@ -43,6 +53,7 @@ impl Slot {
             }
             Some(Ok(completion)) => match Finished::new(lease.1, row, &completion) {
                 Ok(finished) if finished.body.len() <= BODY_BYTES_MAX => {
+                    self.row_succeeded();
                     self.finished(lease, finished).await;
                 }
                 Ok(finished) => {
@@ -209,7 +220,7 @@ impl Slot {
             attempt: lease.1,
             rows: Some(ranges(held.iter().map(|(_, row)| row))),
             class: failure.class.into(),
-            code: failure.code.to_owned(),
+            code: failure.code.to_string(),
             message,
             evidence: None,
         };
@@ -228,7 +239,7 @@ impl Slot {
         self.exchanges.nack(&held);
     }
 
-    fn end_all(&self, held: &Held) {
+    pub(super) fn end_all(&self, held: &Held) {
         let mut book = self.book.lock();
         held.iter().for_each(|(lease, row)| book.end(lease, row));
     }
@@ -244,9 +255,9 @@ impl Slot {
         metrics::counter!("rollout_worker_rows_total", "outcome" => "revoked")
             .increment(taken as u64);
         self.queue.retain(|row| !named.contains((row.run.number, row.attempt), row.row));
-        for ((lease, row), cancel) in &self.running {
+        for ((lease, row), running) in &self.running {
             if named.contains(*lease, *row) {
-                cancel.cancel();
+                running.cancel.cancel();
             }
         }
         let mut emptied = Vec::new();
@@ -275,7 +286,7 @@ fn rows_of(part: &OpenPart) -> Held {
     part.rows.iter().map(|row| ((part.id.run, row.attempt), row.row)).collect()
 }
 
-fn truncate(message: &mut String) {
+pub(super) fn truncate(message: &mut String) {
     if message.len() > MESSAGE_BYTES_MAX {
         let end = (0..=MESSAGE_BYTES_MAX).rev().find(|at| message.is_char_boundary(*at));
         message.truncate(end.unwrap_or(0));

@@ -9,9 +9,9 @@ use rollout_proto::v1::{self, FailureClass};
 use tokio_util::sync::CancellationToken;
 
 use super::load::Loaded;
-use super::{Event, Slot};
+use super::{Event, Running, Slot};
 use crate::engine::EngineFailure;
-use crate::held::listed;
+use crate::held::{Lease, listed};
 
 impl Slot {
     pub(super) fn granted(&mut self, mut grant: v1::Grant) {
@@ -38,6 +38,9 @@ impl Slot {
         }
         grant.rows = Some(crate::held::ranges(new.into_iter()));
         let loader = self.loader.clone();
+        if grant.alone {
+            self.alone.insert(lease);
+        }
         self.tasks.spawn(loader.load(grant).map(Event::Loaded));
     }
 
@@ -62,17 +65,20 @@ impl Slot {
     }
 
     pub(super) fn start_rows(&mut self) {
-        while self.running.len() < self.concurrency
+        while self.running.len() < self.pace.limit()
+            && self.engine_up
             && !self.queue.is_empty()
             && self.drain.is_none()
             && !self.backlogged()
             && self.fence.open()
+            && self.may_run_beside()
         {
             let Some(row) = self.queue.pop_front() else { break };
             let (lease, number) = ((row.run.number, row.attempt), row.row);
             let cancel = CancellationToken::new();
             self.book.lock().start(lease, number);
-            self.running.insert((lease, number), cancel.clone());
+            let running = Running { cancel: cancel.clone(), generation: self.pace.generation() };
+            self.running.insert((lease, number), running);
             let engine = self.engine.clone();
             self.tasks.spawn(async move {
                 let run = std::panic::AssertUnwindSafe(engine.run(row)).catch_unwind();
@@ -86,5 +92,21 @@ impl Slot {
                 Event::Ran { lease, row: number, outcome }
             });
         }
+    }
+
+    /// Whether the next row may run beside what runs: a trial's beside its own lease's alone, others beside no
+    /// trial's. Trials whose rows have all ended are forgotten.
+    fn may_run_beside(&mut self) -> bool {
+        if self.alone.is_empty() {
+            return true;
+        }
+        let book = self.book.lock();
+        self.alone.retain(|lease| book.has(*lease));
+        let Some(next) = self.queue.front().map(|row| (row.run.number, row.attempt)) else {
+            return false;
+        };
+        let trial = self.alone.contains(&next);
+        let beside = |lease: Lease| lease == next || !(trial || self.alone.contains(&lease));
+        book.running_leases().into_iter().all(beside)
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Row {
     pub(crate) attempt: u64,
     pub(crate) running: bool,
     pub(crate) grants: u32,
+    /// Was started when an engine died: granted only alone.
+    pub(crate) suspect: bool,
     pub(crate) outcome: Option<Outcome>,
 }
 
@@ -148,6 +150,24 @@ impl State {
                 }
             }
         }
+        for death in &exchange.deaths {
+            let rows = death
+                .started
+                .iter()
+                .flat_map(|set| list(set.rows.as_ref()).into_iter().map(|row| (set.attempt, row)));
+            let rows: Vec<(u64, u64)> = rows.collect();
+            for (attempt, row) in &rows {
+                if rows.len() == 1 {
+                    let outcome = Outcome::Failed(death.class(), death.code.clone());
+                    self.decide(*attempt, *row, outcome);
+                    continue;
+                }
+                let state = &mut self.rows[*row as usize];
+                if state.attempt == *attempt && state.running {
+                    (state.running, state.attempt, state.suspect) = (false, 0, true);
+                }
+            }
+        }
         for nack in &exchange.nacks {
             for row in list(nack.rows.as_ref()) {
                 let state = &mut self.rows[row as usize];
@@ -206,8 +226,14 @@ impl State {
             return Vec::new();
         }
         let free = |row: &Row| !row.running && row.outcome.is_none();
+        let trial = self.rows.iter().any(|row| free(row) && row.suspect);
+        if trial && self.rows.iter().any(|row| row.running) {
+            return Vec::new();
+        }
+        let credit = if trial { 1 } else { credit };
         let rows: Vec<u64> = (0..self.rows.len() as u64)
             .filter(|row| free(&self.rows[*row as usize]))
+            .filter(|row| self.rows[*row as usize].suspect == trial)
             .take(credit as usize)
             .collect();
         if rows.is_empty() {
@@ -226,7 +252,7 @@ impl State {
         let segments = self.segments.iter().filter(holds).cloned().collect();
         let lens = vec![1; rows.len()];
         let rows = Some(v1::Rows { starts: rows, lens });
-        vec![v1::Grant { run: 1, attempt, rows, segments, ..Default::default() }]
+        vec![v1::Grant { run: 1, attempt, rows, segments, alone: trial }]
     }
 
     /// Lets parked pulls have what is there now.

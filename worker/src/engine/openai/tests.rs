@@ -103,7 +103,7 @@ async fn refusals_are_the_rows_fault_and_all_else_is_worth_another_try() {
         ("slow", FailureClass::Transient, "ENGINE_TIMEOUT"),
     ] {
         let failure = engine.run(row(json!({"prompt": prompt}))).await.unwrap_err();
-        assert_eq!((failure.class, failure.code), (class, code), "{prompt}: {}", failure.message);
+        assert_eq!((failure.class, &*failure.code), (class, code), "{prompt}: {}", failure.message);
         assert!(!failure.unreachable);
     }
 }
@@ -115,7 +115,7 @@ async fn a_server_that_is_not_there_is_told_apart() {
     drop(listener);
     let engine = engine(&url);
     let failure = engine.run(row(json!({"prompt": "x"}))).await.unwrap_err();
-    assert_eq!((failure.class, failure.code), (FailureClass::Transient, "ENGINE_UNREACHABLE"));
+    assert_eq!((failure.class, &*failure.code), (FailureClass::Transient, "ENGINE_UNREACHABLE"));
     assert!(failure.unreachable);
     assert!(engine.probe().await.is_err());
     let (url, _) = server().await;

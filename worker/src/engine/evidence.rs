@@ -1,0 +1,204 @@
+//! Owns: why an engine died: what is known for a fact, and the class that follows from it.
+//!
+//! Invariant: the class follows from types alone: an exit status, a signal, the name of an exception's class, the
+//! system's own counters. The words of a message decide nothing. Without evidence it is an engine's death, which
+//! the cluster goes to the bottom of by bisection.
+//! Absent: what becomes of the rows.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use rollout_proto::v1::FailureClass;
+use serde::{Deserialize, Serialize};
+
+/// Names the file that an engine's process leaves before it dies of an exception.
+pub(crate) const CRASH_FILE_ENV: &str = "ROLLOUT_CRASH_FILE";
+/// The version of that file.
+const CRASH_VERSION: u32 = 1;
+/// Bytes of it that are read.
+const CRASH_BYTES_MAX: u64 = 64 << 10;
+/// Classes of exceptions that say that memory ran out, by their full names.
+const OUT_OF_MEMORY: [&str; 4] = [
+    "MemoryError",
+    "torch.OutOfMemoryError",
+    "torch.cuda.OutOfMemoryError",
+    "rollout.MockOutOfMemory",
+];
+
+/// The crash file, a JSON object: `{"version": 1, "exception": "torch.OutOfMemoryError", "message": "..."}`.
+/// Whoever meets a fatal exception first writes it under another name and renames it to
+/// [`CRASH_FILE_ENV`]'s, unless it is there. Fields that are not known are ignored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Crash {
+    pub(crate) version: u32,
+    /// The exception's class with its module; Python's own without one.
+    pub(crate) exception: String,
+    #[serde(default)]
+    pub(crate) message: String,
+}
+
+impl Crash {
+    pub(crate) fn new(exception: &str, message: &str) -> Self {
+        Self {
+            version: CRASH_VERSION,
+            exception: exception.to_owned(),
+            message: message.to_owned(),
+        }
+    }
+
+    /// Leaves the file; an error is nobody's who is about to die.
+    pub(crate) fn leave(&self, path: &Path) {
+        let written = path.with_extension("tmp");
+        if let Ok(bytes) = serde_json::to_vec(self)
+            && std::fs::write(&written, bytes).is_ok()
+        {
+            let _ = std::fs::rename(&written, path);
+        }
+    }
+
+    /// Reads the file; `None` where there is none, or none of this version.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        let mut bytes = Vec::new();
+        std::fs::File::open(path).ok()?.take(CRASH_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        serde_json::from_slice(&bytes).ok().filter(|crash: &Self| crash.version == CRASH_VERSION)
+    }
+}
+
+/// What is known of a death.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct DeathEvidence {
+    /// The exit status, where the process ended by itself.
+    pub(crate) exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub(crate) signal: Option<i32>,
+    /// What it left behind.
+    pub(crate) crash: Option<Crash>,
+    /// Processes that the kernel killed in this control group, for want of memory, while it lived.
+    pub(crate) oom_kills: u64,
+    /// The agent killed it, because it made no progress.
+    pub(crate) stalled: bool,
+    /// The agent killed it, because it broke the protocol.
+    pub(crate) garbled: bool,
+}
+
+/// The class and the code of a death.
+pub(crate) fn classify(evidence: &DeathEvidence) -> (FailureClass, &'static str) {
+    let exception = evidence.crash.as_ref().map(|crash| crash.exception.as_str());
+    // What the agent did itself explains the signal, and the rest.
+    if evidence.stalled {
+        return (FailureClass::EngineDied, "ENGINE_STALLED");
+    }
+    if evidence.garbled {
+        return (FailureClass::EngineDied, "ENGINE_PROTOCOL");
+    }
+    match (exception, evidence.signal, evidence.exit_code) {
+        (Some(class), ..) if OUT_OF_MEMORY.contains(&class) => {
+            (FailureClass::OutOfMemory, "ENGINE_OUT_OF_MEMORY")
+        }
+        (Some(_), ..) => (FailureClass::EngineDied, "ENGINE_EXCEPTION"),
+        // The kernel kills by SIGKILL alone; an engine of several processes ends by itself when one is killed.
+        (None, Some(libc::SIGKILL), _) | (None, None, Some(_)) if evidence.oom_kills > 0 => {
+            (FailureClass::OutOfMemory, "HOST_OUT_OF_MEMORY")
+        }
+        (None, Some(_), _) => (FailureClass::EngineDied, "ENGINE_SIGNAL"),
+        (None, None, Some(_)) => (FailureClass::EngineDied, "ENGINE_EXIT"),
+        (None, None, None) => (FailureClass::EngineDied, "ENGINE_DIED"),
+    }
+}
+
+/// The kernel's count of processes killed for want of memory in this process's control group; `None` where it
+/// cannot be read.
+pub(crate) fn oom_kills() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let path = PathBuf::from("/sys/fs/cgroup").join(group).join("memory.events");
+    counted(&std::fs::read_to_string(path).ok()?)
+}
+
+fn counted(events: &str) -> Option<u64> {
+    events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crash(exception: &str, message: &str) -> Option<Crash> {
+        Some(Crash::new(exception, message))
+    }
+
+    #[test]
+    fn a_death_is_classified_by_types_and_never_by_words() {
+        use FailureClass::{EngineDied, OutOfMemory};
+        let none = DeathEvidence::default();
+        let exit = DeathEvidence { exit_code: Some(1), ..none.clone() };
+        let killed = DeathEvidence { signal: Some(libc::SIGKILL), ..none.clone() };
+        let words = "CUDA out of memory, torch.OutOfMemoryError";
+        for (evidence, class, code) in [
+            (none.clone(), EngineDied, "ENGINE_DIED"),
+            (exit.clone(), EngineDied, "ENGINE_EXIT"),
+            (killed.clone(), EngineDied, "ENGINE_SIGNAL"),
+            (
+                DeathEvidence { signal: Some(libc::SIGABRT), ..none.clone() },
+                EngineDied,
+                "ENGINE_SIGNAL",
+            ),
+            (
+                DeathEvidence { crash: crash("torch.OutOfMemoryError", ""), ..exit.clone() },
+                OutOfMemory,
+                "ENGINE_OUT_OF_MEMORY",
+            ),
+            (
+                DeathEvidence { crash: crash("MemoryError", ""), ..none.clone() },
+                OutOfMemory,
+                "ENGINE_OUT_OF_MEMORY",
+            ),
+            (
+                DeathEvidence { crash: crash("RuntimeError", words), ..exit.clone() },
+                EngineDied,
+                "ENGINE_EXCEPTION",
+            ),
+            (
+                DeathEvidence { crash: crash("my.OutOfMemoryErrorless", words), ..exit.clone() },
+                EngineDied,
+                "ENGINE_EXCEPTION",
+            ),
+            (DeathEvidence { oom_kills: 1, ..killed.clone() }, OutOfMemory, "HOST_OUT_OF_MEMORY"),
+            (DeathEvidence { oom_kills: 1, ..exit.clone() }, OutOfMemory, "HOST_OUT_OF_MEMORY"),
+            (
+                DeathEvidence { signal: Some(libc::SIGSEGV), oom_kills: 1, ..none.clone() },
+                EngineDied,
+                "ENGINE_SIGNAL",
+            ),
+            (
+                DeathEvidence { stalled: true, oom_kills: 1, ..killed.clone() },
+                EngineDied,
+                "ENGINE_STALLED",
+            ),
+            (DeathEvidence { garbled: true, ..killed }, EngineDied, "ENGINE_PROTOCOL"),
+        ] {
+            assert_eq!(classify(&evidence), (class, code), "{evidence:?}");
+        }
+    }
+
+    #[test]
+    fn a_crash_file_is_read_within_bounds_and_only_in_its_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("crash.json");
+        assert_eq!(Crash::read(&path), None);
+        let left = Crash::new("torch.OutOfMemoryError", "tried to allocate");
+        left.leave(&path);
+        assert_eq!(Crash::read(&path), Some(left));
+        for bad in [r#"{"version":2,"exception":"X"}"#, "", "[", r#"{"version":1}"#] {
+            std::fs::write(&path, bad).unwrap();
+            assert_eq!(Crash::read(&path), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_kernels_counter_is_found_among_the_others() {
+        let events = "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 0\n";
+        assert_eq!(counted(events), Some(2));
+        assert_eq!(counted("oom 3\n"), None);
+    }
+}

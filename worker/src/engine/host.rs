@@ -1,0 +1,242 @@
+//! Owns: an engine in a process of its own, as a slot sees it: rows go in while others run, each comes back as it
+//! ends, and a death is told with the rows that it took.
+//!
+//! Invariant: every row that was taken comes back once: finished, failed, dead with its engine, or never started.
+//! A row counts as started only when the process was told of it. The process is restarted for ever, with growing
+//! waits where it dies before it has done anything.
+//! Absent: which engine it is; whoever speaks `frame`'s protocol is one.
+
+pub(crate) mod frame;
+mod life;
+mod process;
+mod stderr;
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::life::Supervisor;
+pub(crate) use self::process::Program;
+use super::evidence::DeathEvidence;
+use super::{Completion, Engine, EngineFailure, EngineRow, News, RowEnd};
+use crate::held::Lease;
+
+/// News that may wait for the slot.
+const NEWS: usize = 16;
+/// How long the agent's start waits for an engine before it goes on without.
+const FIRST_PROBE: Duration = Duration::from_secs(5);
+
+/// How an engine's process is run.
+pub(crate) struct HostConfig {
+    pub(crate) program: Program,
+    /// The engine's block of the configuration, as JSON.
+    pub(crate) options: String,
+    /// Without progress for so long, while rows run, it is killed.
+    pub(crate) stall_timeout: Duration,
+    /// So long it may take until rows may come.
+    pub(crate) start_timeout: Duration,
+}
+
+/// An engine's process has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Death {
+    pub(crate) evidence: DeathEvidence,
+    /// What a person reads.
+    pub(crate) message: String,
+    /// Rows that it had been told of and had not ended.
+    pub(crate) rows: Vec<(Lease, u64)>,
+    /// It died before rows could come.
+    pub(crate) at_start: bool,
+}
+
+/// Whether rows can be run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Starting,
+    Ready,
+    Down(String),
+}
+
+/// A row on its way.
+struct Waiting {
+    key: (Lease, u64),
+    reply: oneshot::Sender<Result<Completion, EngineFailure>>,
+    started: bool,
+}
+
+#[derive(Default)]
+struct Rows {
+    last_ticket: u64,
+    queue: VecDeque<(u64, EngineRow)>,
+    waiting: HashMap<u64, Waiting>,
+    /// Started rows that nobody wants any more; never more than were started.
+    cancelled: Vec<u64>,
+}
+
+/// What the slot's side and the supervisor share. Its size is bounded by the slot's concurrency.
+#[derive(Default)]
+struct Shared {
+    rows: Mutex<Rows>,
+    changed: Notify,
+}
+
+pub(super) struct HostEngine {
+    shared: Arc<Shared>,
+    news: tokio::sync::Mutex<mpsc::Receiver<News>>,
+    state: watch::Receiver<State>,
+    /// Ends the process with the engine.
+    _stop: DropGuard,
+}
+
+impl HostEngine {
+    /// Starts the process, and a task that keeps it running.
+    pub(super) fn start(config: HostConfig) -> Self {
+        let shared = Arc::new(Shared::default());
+        let (news, told) = mpsc::channel(NEWS);
+        let (state, watched) = watch::channel(State::Starting);
+        let stop = CancellationToken::new();
+        let supervisor =
+            Supervisor { config, shared: shared.clone(), news, state, stop: stop.clone() };
+        tokio::spawn(supervisor.run());
+        let news = tokio::sync::Mutex::new(told);
+        Self { shared, news, state: watched, _stop: stop.drop_guard() }
+    }
+}
+
+impl Engine for HostEngine {
+    fn run(&self, row: EngineRow) -> BoxFuture<'_, Result<Completion, EngineFailure>> {
+        async move {
+            let (reply, outcome) = oneshot::channel();
+            let ticket = self.shared.rows.lock().add(row, reply);
+            let _forget = Forget { shared: &self.shared, ticket };
+            self.shared.changed.notify_one();
+            outcome.await.unwrap_or_else(|_| Err(not_started("the engine is stopped")))
+        }
+        .boxed()
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        let mut state = self.state.clone();
+        async move {
+            let known = state.wait_for(|state| *state != State::Starting);
+            match tokio::time::timeout(FIRST_PROBE, known).await {
+                Ok(Ok(state)) => match &*state {
+                    State::Ready => Ok(()),
+                    State::Starting => Err("the engine is starting".to_owned()),
+                    State::Down(reason) => Err(reason.clone()),
+                },
+                Ok(Err(_)) => Err("the engine is stopped".to_owned()),
+                Err(_) => Err("the engine is starting".to_owned()),
+            }
+        }
+        .boxed()
+    }
+
+    fn is_up(&self) -> bool {
+        *self.state.borrow() == State::Ready
+    }
+
+    fn news(&self) -> BoxFuture<'_, News> {
+        async move {
+            match self.news.lock().await.recv().await {
+                Some(news) => news,
+                None => std::future::pending().await,
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Takes a row back when nobody waits for it any more.
+struct Forget<'a> {
+    shared: &'a Shared,
+    ticket: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        let mut rows = self.shared.rows.lock();
+        // Already answered for.
+        let Some(waiting) = rows.waiting.remove(&self.ticket) else { return };
+        if waiting.started {
+            rows.cancelled.push(self.ticket);
+            self.shared.changed.notify_one();
+        } else {
+            rows.queue.retain(|(ticket, _)| *ticket != self.ticket);
+        }
+    }
+}
+
+impl Rows {
+    fn add(
+        &mut self,
+        row: EngineRow,
+        reply: oneshot::Sender<Result<Completion, EngineFailure>>,
+    ) -> u64 {
+        self.last_ticket += 1;
+        let key = ((row.run.number, row.attempt), row.row);
+        self.waiting.insert(self.last_ticket, Waiting { key, reply, started: false });
+        self.queue.push_back((self.last_ticket, row));
+        self.last_ticket
+    }
+
+    /// Rows that the process has been told of.
+    fn started(&self) -> usize {
+        self.waiting.values().filter(|waiting| waiting.started).count()
+    }
+
+    /// The next row for the process; it counts as started from here on.
+    fn next(&mut self) -> Option<(u64, EngineRow)> {
+        let (ticket, row) = self.queue.pop_front()?;
+        if let Some(waiting) = self.waiting.get_mut(&ticket) {
+            waiting.started = true;
+        }
+        Some((ticket, row))
+    }
+
+    fn end(&mut self, ticket: u64, outcome: Result<Completion, EngineFailure>) {
+        if let Some(waiting) = self.waiting.remove(&ticket) {
+            // Nobody waits any more: then nobody wants it.
+            let _ = waiting.reply.send(outcome);
+        }
+    }
+
+    /// Ends what the dead process ran, and names it.
+    fn bury(&mut self) -> Vec<(Lease, u64)> {
+        self.cancelled.clear();
+        let started = self.waiting.extract_if(|_, waiting| waiting.started);
+        let mut rows = Vec::new();
+        for (_, waiting) in started {
+            rows.push(waiting.key);
+            let died = EngineFailure { end: RowEnd::Died, ..not_started("the engine died") };
+            let _ = waiting.reply.send(Err(died));
+        }
+        rows.sort_unstable();
+        rows
+    }
+
+    /// Gives back what waits for a process that does not come.
+    fn give_back(&mut self, reason: &str) {
+        self.queue.clear();
+        for (_, waiting) in self.waiting.drain() {
+            let _ = waiting.reply.send(Err(not_started(reason)));
+        }
+    }
+}
+
+fn not_started(reason: &str) -> EngineFailure {
+    let class = rollout_proto::v1::FailureClass::EngineDied;
+    EngineFailure { end: RowEnd::NotStarted, ..EngineFailure::new(class, "ENGINE_DIED", reason) }
+}
+
+/// Where an engine's process of a slot leaves its crash file.
+pub(super) fn crash_file(dir: &std::path::Path, slot: u32) -> PathBuf {
+    dir.join(format!("slot-{slot}.crash.json"))
+}

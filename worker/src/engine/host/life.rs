@@ -1,0 +1,361 @@
+//! Owns: an engine's lives, one after the other: start, hello, rows, death, a wait, and again.
+//!
+//! Invariant: what the process said before it died is taken up before its death is told; a death is told once, with
+//! the rows that it took. A process that breaks the protocol, hangs, or is wanted no more is killed with its group.
+//! Absent: what a death means for the rows.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::frame::{self, FromEngine, ToEngine};
+use super::process::{self, Killer, Process};
+use super::{Death, HostConfig, Shared, State};
+use crate::backoff::Backoff;
+use crate::engine::evidence::{Crash, DeathEvidence, oom_kills};
+use crate::engine::{Completion, EngineRow, News};
+
+/// Messages between the socket's tasks and the life, each way.
+const MESSAGES: usize = 256;
+/// How long a process may take to end after its socket has.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+pub(super) struct Supervisor {
+    pub(super) config: HostConfig,
+    pub(super) shared: std::sync::Arc<Shared>,
+    pub(super) news: mpsc::Sender<News>,
+    pub(super) state: watch::Sender<State>,
+    pub(super) stop: CancellationToken,
+}
+
+/// Why the agent ends a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// It ended by itself.
+    Itself,
+    Stalled,
+    /// It said what cannot be understood, or nothing in time.
+    Garbled,
+    Stopped,
+}
+
+/// A life in progress.
+struct Life {
+    killer: Killer,
+    ended: oneshot::Receiver<io::Result<std::process::ExitStatus>>,
+    incoming: mpsc::Receiver<io::Result<FromEngine>>,
+    outgoing: mpsc::Sender<ToEngine>,
+    ready: bool,
+    /// Whether any row was started.
+    worked: bool,
+    counters: (u64, u64),
+    progress: Instant,
+}
+
+impl Supervisor {
+    pub(super) async fn run(self) {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+        while !self.stop.is_cancelled() {
+            let kills = oom_kills();
+            let (death, worked) = match self.config.program.start().await {
+                Ok(process) => {
+                    let mut life = Life::begin(process);
+                    let why = self.live(&mut life).await;
+                    let (evidence, how) = self.end(&mut life, why, kills).await;
+                    if why == Why::Stopped {
+                        break;
+                    }
+                    (self.death(&life, evidence, &how), life.worked)
+                }
+                Err(error) => {
+                    let path = self.config.program.path.display();
+                    let message = format!("the engine {path} cannot be started: {error}");
+                    let rows = Vec::new();
+                    let evidence = DeathEvidence::default();
+                    (Death { evidence, message, rows, at_start: true }, false)
+                }
+            };
+            self.tell(death).await;
+            if worked {
+                backoff.reset();
+            }
+            tokio::select! {
+                () = backoff.sleep() => {}
+                () = self.stop.cancelled() => {}
+            }
+        }
+        self.shared.rows.lock().give_back("the engine is stopped");
+    }
+
+    fn death(&self, life: &Life, evidence: DeathEvidence, how: &str) -> Death {
+        let rows = self.shared.rows.lock().bury();
+        let mut message = format!("the engine {how} with {} rows started", rows.len());
+        if let Some(crash) = &evidence.crash {
+            message = format!("{message}: {}: {}", crash.exception, crash.message);
+        }
+        Death { evidence, message, rows, at_start: !life.ready }
+    }
+
+    async fn tell(&self, death: Death) {
+        let (slot, rows) = (self.config.program.slot, death.rows.len());
+        tracing::warn!(slot, rows, at_start = death.at_start, "{}", death.message);
+        if death.at_start {
+            self.state.send_replace(State::Down(death.message.clone()));
+            self.shared.rows.lock().give_back(&death.message);
+        } else {
+            self.state.send_replace(State::Starting);
+        }
+        // The slot is gone: it wants no news.
+        let _ = self.news.send(News::Died(death)).await;
+    }
+
+    /// Speaks with the process until it has to end.
+    async fn live(&self, life: &mut Life) -> Why {
+        let program = &self.config.program;
+        let options = self.config.options.clone();
+        let hello = ToEngine::Hello { version: frame::VERSION, slot: program.slot, options };
+        // An empty channel has room.
+        let _ = life.outgoing.try_send(hello);
+        let deadline = Instant::now() + self.config.start_timeout;
+        let mut said_hello = false;
+        while !life.ready {
+            tokio::select! {
+                () = self.stop.cancelled() => return Why::Stopped,
+                () = sleep_until(deadline) => return Why::Garbled,
+                message = life.incoming.recv() => match message {
+                    Some(Ok(FromEngine::Hello { version })) if version == frame::VERSION => {
+                        said_hello = true;
+                    }
+                    Some(Ok(FromEngine::Ready)) if said_hello => life.ready = true,
+                    Some(Ok(_)) => return Why::Garbled,
+                    Some(Err(error)) => return broken(&error),
+                    None => return Why::Itself,
+                },
+            }
+        }
+        tracing::info!(slot = program.slot, "the engine runs");
+        self.state.send_replace(State::Ready);
+        if self.news.send(News::Ready).await.is_err() {
+            return Why::Stopped;
+        }
+        life.progress = Instant::now();
+        self.serve(life).await
+    }
+
+    async fn serve(&self, life: &mut Life) -> Why {
+        let outgoing = life.outgoing.clone();
+        loop {
+            if let Err(why) = self.feed(life) {
+                return why;
+            }
+            let runs = self.shared.rows.lock().started() > 0;
+            let stalled = life.progress + self.config.stall_timeout;
+            let full = outgoing.capacity() == 0;
+            tokio::select! {
+                () = self.stop.cancelled() => return Why::Stopped,
+                message = life.incoming.recv() => match message {
+                    Some(Ok(message)) => {
+                        if !self.take(life, message) {
+                            return Why::Garbled;
+                        }
+                    }
+                    Some(Err(error)) => return broken(&error),
+                    None => return Why::Itself,
+                },
+                () = self.shared.changed.notified(), if !full => {}
+                // Room again.
+                permit = outgoing.reserve(), if full => drop(permit),
+                () = sleep_until(stalled), if runs => return Why::Stalled,
+            }
+        }
+    }
+
+    /// Hands over what fits of what waits.
+    fn feed(&self, life: &mut Life) -> Result<(), Why> {
+        let mut rows = self.shared.rows.lock();
+        while life.outgoing.capacity() > 0 {
+            let message = if let Some(ticket) = rows.cancelled.pop() {
+                ToEngine::Cancel { ticket }
+            } else {
+                if rows.queue.is_empty() {
+                    break;
+                }
+                if rows.started() == 0 {
+                    life.progress = Instant::now();
+                }
+                let Some((ticket, row)) = rows.next() else { break };
+                life.worked = true;
+                ToEngine::Start(to_wire(ticket, row))
+            };
+            match life.outgoing.try_send(message) {
+                Ok(()) => {}
+                // The writer has ended, so the socket has.
+                Err(TrySendError::Closed(_) | TrySendError::Full(_)) => return Err(Why::Itself),
+            }
+        }
+        Ok(())
+    }
+
+    /// False where the message has no place here.
+    fn take(&self, life: &mut Life, message: FromEngine) -> bool {
+        let mut rows = self.shared.rows.lock();
+        match message {
+            FromEngine::Finished {
+                ticket,
+                text,
+                finish_reason,
+                prompt_tokens,
+                completion_tokens,
+            } => {
+                let done = Completion { text, finish_reason, prompt_tokens, completion_tokens };
+                rows.end(ticket, Ok(done));
+                life.progress = Instant::now();
+            }
+            FromEngine::Failed { ticket, failure } => {
+                rows.end(ticket, Err(failure.into()));
+                life.progress = Instant::now();
+            }
+            FromEngine::Progress { steps, tokens } => {
+                if (steps, tokens) != life.counters {
+                    life.counters = (steps, tokens);
+                    life.progress = Instant::now();
+                }
+            }
+            FromEngine::Hello { .. } | FromEngine::Ready => return false,
+        }
+        true
+    }
+
+    /// Sees the process end, takes up its last words, and gathers what speaks of its death.
+    async fn end(&self, life: &mut Life, why: Why, kills: Option<u64>) -> (DeathEvidence, String) {
+        let mut status = None;
+        if why == Why::Itself {
+            status = timeout(END_TIMEOUT, &mut life.ended).await.ok();
+        }
+        life.killer.kill();
+        let status = match status {
+            Some(status) => status,
+            None => (&mut life.ended).await,
+        };
+        // Whatever came before the end came before the death.
+        while let Ok(Some(Ok(message))) = timeout(END_TIMEOUT, life.incoming.recv()).await {
+            if life.ready {
+                self.take(life, message);
+            }
+        }
+        let (exit_code, signal) = match status {
+            Ok(Ok(status)) => process::fate(status),
+            _ => (None, None),
+        };
+        let evidence = DeathEvidence {
+            exit_code,
+            signal,
+            crash: Crash::read(&self.config.program.crash_file),
+            oom_kills: oom_kills().zip(kills).map_or(0, |(now, then)| now.saturating_sub(then)),
+            stalled: why == Why::Stalled,
+            garbled: why == Why::Garbled,
+        };
+        let how = match (why, exit_code, signal) {
+            (Why::Stalled, ..) => {
+                format!("made no progress for {} ms", self.config.stall_timeout.as_millis())
+            }
+            (Why::Garbled, ..) if !life.ready => "did not begin as it should".to_owned(),
+            (Why::Garbled, ..) => "broke the protocol".to_owned(),
+            (_, _, Some(signal)) => format!("was ended by signal {signal}"),
+            (_, Some(code), _) => format!("ended with status {code}"),
+            _ => "died".to_owned(),
+        };
+        (evidence, how)
+    }
+}
+
+impl Life {
+    fn begin(process: Process) -> Self {
+        let (incoming, outgoing) = match UnixStream::from_std(process.socket) {
+            Ok(socket) => {
+                let (read, write) = socket.into_split();
+                (read_all(read), write_all(write))
+            }
+            Err(error) => {
+                // Both channels are closed, which ends the life at once.
+                tracing::error!(%error, "an engine's socket cannot be used");
+                (mpsc::channel(1).1, mpsc::channel(1).0)
+            }
+        };
+        Self {
+            killer: process.killer,
+            ended: process.ended,
+            incoming,
+            outgoing,
+            ready: false,
+            worked: false,
+            counters: (0, 0),
+            progress: Instant::now(),
+        }
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.killer.kill();
+    }
+}
+
+fn read_all(socket: OwnedReadHalf) -> mpsc::Receiver<io::Result<FromEngine>> {
+    let (sender, receiver) = mpsc::channel(MESSAGES);
+    tokio::spawn(async move {
+        let mut socket = BufReader::new(socket);
+        loop {
+            let message = frame::read(&mut socket).await;
+            let broken = message.is_err();
+            if sender.send(message).await.is_err() || broken {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+fn write_all(mut socket: OwnedWriteHalf) -> mpsc::Sender<ToEngine> {
+    let (sender, mut receiver) = mpsc::channel(MESSAGES);
+    tokio::spawn(async move {
+        while let Some(message) = receiver.recv().await {
+            // The reader sees the same end, and says so.
+            if frame::write(&mut socket, &message).await.is_err() {
+                break;
+            }
+        }
+        let _ = socket.shutdown().await;
+    });
+    sender
+}
+
+fn broken(error: &io::Error) -> Why {
+    match error.kind() {
+        io::ErrorKind::InvalidData => Why::Garbled,
+        _ => Why::Itself,
+    }
+}
+
+fn to_wire(ticket: u64, row: EngineRow) -> frame::Row {
+    let run = row.run;
+    frame::Row {
+        ticket,
+        run: run.number,
+        namespace: run.namespace.clone(),
+        name: run.name.clone(),
+        model: run.model.clone(),
+        sampling: serde_json::Value::Object(run.sampling.clone()).to_string(),
+        row: row.row,
+        attempt: row.attempt,
+        item_id: row.item_id,
+        body: row.body.to_vec(),
+    }
+}

@@ -1,0 +1,86 @@
+//! Owns: prompts that kill the engine which runs them, so that deaths can be had in tests.
+//!
+//! Invariant: a prompt that kills, kills every time. Only a process of the engine's own is ever killed: inside an
+//! agent such a prompt fails its row.
+//! Absent: what is made of a death.
+
+use std::path::PathBuf;
+
+use rollout_proto::v1::FailureClass;
+
+use crate::engine::EngineFailure;
+use crate::engine::evidence::{CRASH_FILE_ENV, Crash};
+
+/// How a prompt kills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deadly {
+    /// `MOCK_CRASH`: SIGABRT.
+    Abort,
+    /// `MOCK_KILL`: SIGKILL.
+    Kill,
+    /// `MOCK_EXIT_<status>`.
+    Exit(i32),
+    /// `MOCK_OOM_DIE`: leaves the class of an exception, then ends.
+    OutOfMemory,
+}
+
+impl Deadly {
+    pub(super) fn of(prompt: &str) -> Option<Self> {
+        if prompt.contains("MOCK_CRASH") {
+            return Some(Self::Abort);
+        }
+        if prompt.contains("MOCK_KILL") {
+            return Some(Self::Kill);
+        }
+        if prompt.contains("MOCK_OOM_DIE") {
+            return Some(Self::OutOfMemory);
+        }
+        let (_, rest) = prompt.split_once("MOCK_EXIT_")?;
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse::<u8>().ok().map(|status| Self::Exit(status.into()))
+    }
+
+    /// What becomes of the row where the process may not end.
+    pub(super) fn spared(self) -> Option<EngineFailure> {
+        let (class, code) = match self {
+            Self::OutOfMemory => (FailureClass::OutOfMemory, "MOCK_OOM"),
+            _ => (FailureClass::EngineDied, "MOCK_ENGINE_DIED"),
+        };
+        Some(EngineFailure::new(class, code, "the prompt would have killed the engine's process"))
+    }
+
+    /// Ends this process.
+    pub(super) fn die(self) -> ! {
+        match self {
+            Self::Abort => std::process::abort(),
+            Self::Kill => {
+                // SAFETY: no memory is involved.
+                unsafe { libc::raise(libc::SIGKILL) };
+                std::process::abort()
+            }
+            Self::Exit(status) => std::process::exit(status),
+            Self::OutOfMemory => {
+                if let Some(path) = std::env::var_os(CRASH_FILE_ENV).map(PathBuf::from) {
+                    Crash::new("rollout.MockOutOfMemory", "the prompt asked for it").leave(&path);
+                }
+                std::process::exit(1)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_says_how_it_kills() {
+        assert_eq!(Deadly::of("x MOCK_CRASH"), Some(Deadly::Abort));
+        assert_eq!(Deadly::of("MOCK_KILL it"), Some(Deadly::Kill));
+        assert_eq!(Deadly::of("MOCK_EXIT_7, please"), Some(Deadly::Exit(7)));
+        assert_eq!(Deadly::of("MOCK_OOM_DIE"), Some(Deadly::OutOfMemory));
+        assert_eq!(Deadly::of("MOCK_EXIT_256"), None);
+        assert_eq!(Deadly::of("MOCK_EXIT_"), None);
+        assert_eq!(Deadly::of("hello"), None);
+    }
+}

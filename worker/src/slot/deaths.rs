@@ -1,0 +1,91 @@
+//! Owns: what a slot makes of its engine's deaths: the rows that it took are reported with the evidence.
+//!
+//! Invariant: a death names every row that was started and had not ended, over all leases, and no other; rows that
+//! wait go on waiting for the next engine, or back to the leader when none comes.
+//! Absent: who is guilty. The ledger finds out.
+
+use rollout_proto::v1::{self, FailureClass};
+
+use super::results::truncate;
+use super::{Event, Slot};
+use crate::engine::evidence::classify;
+use crate::engine::{Death, News};
+use crate::held::Held;
+
+impl Slot {
+    /// Listens for the engine's next news.
+    pub(super) fn listen(&mut self) {
+        let engine = self.engine.clone();
+        self.tasks.spawn(async move { Event::Engine(engine.news().await) });
+    }
+
+    pub(super) fn news(&mut self, news: News) {
+        self.listen();
+        match news {
+            News::Ready => {
+                self.engine_up = true;
+                self.set_ineligible(None);
+            }
+            News::Died(death) => self.died(&death),
+        }
+    }
+
+    fn died(&mut self, death: &Death) {
+        self.engine_up = false;
+        let started: Held = {
+            let book = self.book.lock();
+            let rows = death.rows.iter().copied();
+            rows.filter(|(lease, row)| book.is_running(*lease, *row)).collect()
+        };
+        let (class, code) = classify(&death.evidence);
+        metrics::counter!("rollout_worker_engine_deaths_total", "code" => code).increment(1);
+        metrics::counter!("rollout_worker_rows_total", "outcome" => "engine_died")
+            .increment(started.len() as u64);
+        if class == FailureClass::OutOfMemory {
+            self.out_of_memory(self.pace.generation());
+        }
+        self.end_all(&started);
+        let mut message = death.message.clone();
+        truncate(&mut message);
+        let exception = death.evidence.crash.as_ref().map(|crash| crash.exception.clone());
+        let report = v1::EngineDeath {
+            started: started.to_wire(),
+            class: class.into(),
+            code: code.to_owned(),
+            message,
+            evidence: Some(v1::Evidence {
+                exit_code: death.evidence.exit_code,
+                signal: death.evidence.signal,
+                exception: exception.unwrap_or_default(),
+                text: None,
+            }),
+        };
+        self.exchanges.death(report, &started);
+        if death.at_start {
+            self.set_ineligible(Some(death.message.clone()));
+            self.give_back_queued();
+        }
+    }
+
+    /// Memory ran out: fewer rows run at once.
+    pub(super) fn out_of_memory(&mut self, generation: u64) {
+        let before = self.pace.limit();
+        self.pace.out_of_memory(generation);
+        if self.pace.limit() != before {
+            tracing::warn!(
+                slot = self.index,
+                rows = self.pace.limit(),
+                "memory ran out, fewer rows at once"
+            );
+        }
+        self.book.lock().set_concurrency(self.pace.limit());
+    }
+
+    pub(super) fn row_succeeded(&mut self) {
+        let before = self.pace.limit();
+        self.pace.finished();
+        if self.pace.limit() != before {
+            self.book.lock().set_concurrency(self.pace.limit());
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Owns: how many rows a slot runs at once: what its engine is configured for, less after memory ran out.
+//!
+//! Invariant: between 1 and the configured number. Rows that were started before the last halving halve nothing
+//! more: they ran out of the same memory.
+//! Absent: which rows run.
+
+/// Rows that must finish before one more runs at once.
+const RECOVER_AFTER: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct Pace {
+    max: usize,
+    now: usize,
+    finished: usize,
+    generation: u64,
+}
+
+impl Pace {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max: max.max(1), now: max.max(1), finished: 0, generation: 0 }
+    }
+
+    /// Rows that may run at once.
+    pub(super) fn limit(&self) -> usize {
+        self.now
+    }
+
+    /// Counts the halvings: a row's is that of its start.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Memory ran out with rows of that generation.
+    pub(super) fn out_of_memory(&mut self, generation: u64) {
+        if generation == self.generation {
+            self.generation += 1;
+            self.now = (self.now / 2).max(1);
+            self.finished = 0;
+        }
+    }
+
+    pub(super) fn finished(&mut self) {
+        self.finished += 1;
+        if self.finished >= RECOVER_AFTER {
+            self.finished = 0;
+            self.now = (self.now + 1).min(self.max);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_halves_it_once_for_all_that_ran_and_it_comes_back_slowly() {
+        let mut pace = Pace::new(8);
+        let before = pace.generation();
+        (0..8).for_each(|_| pace.out_of_memory(before));
+        assert_eq!(pace.limit(), 4);
+        (0..9).for_each(|_| pace.out_of_memory(pace.generation()));
+        assert_eq!(pace.limit(), 1);
+        (0..RECOVER_AFTER).for_each(|_| pace.finished());
+        assert_eq!(pace.limit(), 2);
+        (0..100 * RECOVER_AFTER).for_each(|_| pace.finished());
+        assert_eq!(pace.limit(), 8);
+    }
+}
