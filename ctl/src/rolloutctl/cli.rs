@@ -233,6 +233,7 @@ rolloutctl run cancel
 rolloutctl run pause
 rolloutctl run resume
 rolloutctl run retry
+rolloutctl run delete
 rolloutctl item
 rolloutctl item list
 rolloutctl item describe
