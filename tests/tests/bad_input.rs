@@ -200,7 +200,7 @@ fn who_cannot_be_reached_and_who_may_not_call_is_told_with_the_reason() -> Resul
     let tls = |file: &str| fleet.path("tls").join(file).to_string_lossy().into_owned();
     let (cert, key) = (tls("worker-w1.pem"), tls("worker-w1.key"));
     let refused = ctl(&fleet, &["--cert", &cert, "--key", &key, "run", "list"])?;
-    refused.expect(7, &["w1", "Runs/", "client or admin"]);
+    refused.expect(7, &["w1", "Runs/", "a client or an admin"]);
     let member = format!("x={0},{0},z", fleet.client_addr("c1"));
     let args = ["cluster", "bootstrap", "--member", &member, "--store", "file:///nowhere"];
     let mut command = fleet.program("rolloutctl");
