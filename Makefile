@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test lint release bench clean-demo
+.PHONY: help preflight build demo test jepsen lint release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +22,9 @@ demo: build ## 2,000 prompts, three members, four workers, and the leader dies o
 test: build ## every test
 	$(CARGO) test --workspace --exclude rollout-tests
 	$(CARGO) test -p rollout-tests -- --test-threads=1 --nocapture
+
+jepsen: build ## try to break it: three seeds, ninety seconds each
+	@for seed in 1 2 3; do "$(TARGET)/debug/rollout-jepsen" run --seed $$seed --secs 90 || exit $$?; done
 
 lint: preflight ## formatting and clippy, with warnings as errors
 	$(CARGO) fmt --all --check

@@ -2,7 +2,7 @@
 
 use crate::formats::{Format, ReadError, events};
 use crate::judge::{Budget, Judgement, Verdict, Violated, judge};
-use crate::models::{CasRegister, Kv, Model};
+use crate::models::{CasRegister, Item, Kv, Model};
 use crate::operations::pair;
 use serde_json::json;
 use std::fs::File;
@@ -26,6 +26,8 @@ pub enum ModelName {
     CasRegister,
     /// get, put, append by key; at first ""
     Kv,
+    /// claim, complete, fail, nack, read of rows, as `run --workload item` records them
+    Item,
 }
 
 /// How verdicts are printed.
@@ -75,6 +77,7 @@ pub fn run(args: &Args) -> ExitCode {
         let judged = match args.model {
             ModelName::CasRegister => judge_file(&CasRegister, file, args),
             ModelName::Kv => judge_file(&Kv, file, args),
+            ModelName::Item => judge_file(&Item, file, args),
         };
         statuses.push(match &judged {
             Ok(judgement) => match judgement.verdict {

@@ -7,12 +7,27 @@
 //!
 //! *Invariant:* these modules depend on nothing of the product, so that a misunderstanding there
 //! cannot hide here. What drives members and workers is kept beside them, never below them.
+//!
+//! Histories are made by [`run`]: a [`fleet`] of real members behind a [`network`] of proxies, a
+//! [`workload`], a [`nemesis`], and [`observe`]rs; a [`recorder`] writes all of it down, and
+//! [`verdict`] judges what was written.
 
 pub mod check;
+pub mod events;
+pub mod fleet;
 pub mod formats;
 pub mod history;
 pub mod judge;
 pub mod models;
+pub mod nemesis;
+pub mod network;
+pub mod observe;
 pub mod operations;
+pub mod process;
+pub mod recorder;
+pub mod report;
+pub mod run;
 pub mod search;
 pub mod value;
+pub mod verdict;
+pub mod workload;

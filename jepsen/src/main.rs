@@ -1,7 +1,7 @@
-//! `rollout-jepsen`: judges recorded histories.
+//! `rollout-jepsen`: tries to break a fleet, and judges recorded histories.
 
 use clap::{Parser, Subcommand};
-use rollout_jepsen::check;
+use rollout_jepsen::{check, run};
 use std::process::ExitCode;
 
 /// Status of a command line that says nothing this program knows (as in sysexits.h).
@@ -19,6 +19,10 @@ struct Cli {
 enum Command {
     /// Judge recorded histories: is there one order that explains every answer?
     Check(check::Args),
+    /// Start three members, break things, and judge what clients saw
+    Run(run::Args),
+    /// Judge a recorded run again
+    Recheck(run::RecheckArgs),
 }
 
 fn main() -> ExitCode {
@@ -33,5 +37,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Check(args) => check::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Recheck(args) => run::recheck(&args),
     }
 }

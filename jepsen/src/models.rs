@@ -4,9 +4,11 @@
 //! state, and nothing of clients, time or concurrency.
 
 mod cas_register;
+mod item;
 mod kv;
 
 pub use cas_register::{CasRegister, RegisterOp};
+pub use item::{Decided, Item, ItemOp, ItemState, STRIKES_MAX};
 pub use kv::{Kv, KvOp};
 
 use crate::value::Value;

@@ -1,0 +1,78 @@
+//! What is recorded beside a history: faults and the proof that they took effect, what observers
+//! saw of members and leaders, and how the run ended.
+//!
+//! *Invariant:* one object a line, in the order of time of whoever wrote it; together with the
+//! history it is all that a verdict needs, so that a run can be judged again.
+
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Write};
+
+/// Something seen or done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[allow(missing_docs)] // The fields say what they are.
+pub enum What {
+    /// What this run is.
+    Plan { workload: String, nemesis: Vec<String>, seed: u64, secs: u64 },
+    /// What a member said of itself. `life` counts its process's starts.
+    Status { member: String, life: u64, role: String, term: u64, epoch: u64, applied: u64 },
+    /// A leader spoke to a worker. `granted`: it granted rows.
+    Heard { observer: String, leader: String, epoch: u64, granted: bool },
+    /// A fault begins. `proven`: a probe saw it take effect.
+    Fault { id: u64, kind: String, on: String, proven: bool },
+    /// A fault ends.
+    Healed { id: u64 },
+    /// A member's process ended without being killed.
+    Died { member: String, status: String, panicked: bool },
+    /// A request was sent twice under one id. `same`: both answers were equal.
+    Repeated { what: String, request_id: String, same: bool, detail: String },
+    /// After the last fault was healed the first new write succeeded after so long; absent: never.
+    Recovered { after_ms: Option<u64> },
+    /// A member's digests at one index at the end, hex.
+    Digest {
+        member: String,
+        index: u64,
+        chain: String,
+        state: String,
+        image: String,
+        error: String,
+    },
+    /// Items that are to be read at the end, and how many were.
+    FinalReads { wanted: u64, answered: u64 },
+}
+
+/// When it was, from the start of the run, and what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// By the clock of the history.
+    pub time_ns: u64,
+    /// What was seen or done.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+impl Event {
+    /// Appends it as one line.
+    ///
+    /// # Errors
+    /// What the writer reports.
+    pub fn write(&self, to: &mut impl Write) -> std::io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        to.write_all(&line)
+    }
+}
+
+/// Reads recorded events.
+///
+/// # Errors
+/// What the reader reports, and a line that is no event.
+pub fn read(input: impl BufRead) -> anyhow::Result<Vec<Event>> {
+    let mut events = Vec::new();
+    for (number, line) in input.lines().enumerate() {
+        let event = serde_json::from_str(&line?)
+            .map_err(|error| anyhow::anyhow!("line {}: {error}", number + 1))?;
+        events.push(event);
+    }
+    Ok(events)
+}

@@ -1,0 +1,244 @@
+//! Three members as their operators start them: a process, a directory and a certificate each, and
+//! all traffic by way of [`Network`].
+//!
+//! *Invariant:* a member is dialled by nobody but through a link of its own, observers excepted:
+//! what they see must not depend on the faults.
+
+use crate::network::Network;
+use crate::process::Process;
+use anyhow::{Context, Result, bail};
+use rollout_proto::pki::{self, IssueRequest};
+use rollout_proto::{
+    ChannelOptions, Client, ClientConfig, ClientTls, DialMap, Endpoint, Role, Security, TlsFiles,
+    channel, v1,
+};
+use std::fmt::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long forming the cluster may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Ports that members listen on are chosen from here, below those that Linux hands out.
+const FIRST_PORT: u32 = 10_000;
+const PORTS: u32 = 22_000;
+
+/// Timings that make leases lapse within a run of a minute, and images small and frequent.
+const CONFIG: &str = "[worker]\nheartbeat_ms = 200\nself_fence_ms = 1500\nfailure_ms = 2000\n\
+                      [raft]\nimage_interval_ms = 2000\nimage_log_bytes = 65536\n";
+
+/// How a member is reached.
+#[derive(Clone)]
+pub struct Place {
+    /// Its name.
+    pub name: String,
+    /// Where it listens for clients, past the network.
+    pub client: String,
+    peer: String,
+    /// How often its process was started.
+    pub lives: Arc<AtomicU64>,
+}
+
+/// See the module.
+pub struct Fleet {
+    dir: PathBuf,
+    bin: PathBuf,
+    /// Who the members are.
+    pub places: Vec<Place>,
+    processes: Vec<Option<Process>>,
+    /// Between all of them.
+    pub network: Arc<Network>,
+}
+
+fn free_addr() -> Result<String> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    for _ in 0..PORTS {
+        let next = u32::try_from(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or_default();
+        let port = FIRST_PORT + (std::process::id().wrapping_mul(307).wrapping_add(next)) % PORTS;
+        let addr = format!("127.0.0.1:{port}");
+        if TcpListener::bind(&addr).is_ok() {
+            return Ok(addr);
+        }
+    }
+    bail!("no port of loopback is free")
+}
+
+impl Fleet {
+    /// Starts three members of the programs in `bin` and makes them a cluster. `clients` and
+    /// `workers` are the names that get certificates.
+    ///
+    /// # Errors
+    /// When something cannot be started.
+    pub async fn start(dir: &Path, bin: &Path, clients: &[&str], workers: &[&str]) -> Result<Self> {
+        let mut fleet = Self {
+            dir: dir.to_owned(),
+            bin: bin.to_owned(),
+            places: Vec::new(),
+            processes: Vec::new(),
+            network: Arc::default(),
+        };
+        pki::init_ca(&dir.join("ca"), "jepsen")?;
+        for name in ["c1", "c2", "c3"] {
+            let (client, peer) = (free_addr()?, free_addr()?);
+            let lives = Arc::default();
+            fleet.places.push(Place { name: name.into(), client, peer, lives });
+            fleet.processes.push(None);
+            fleet.issue(Role::Member, name)?;
+        }
+        fleet.issue(Role::Admin, "observer")?;
+        clients.iter().try_for_each(|name| fleet.issue(Role::Client, name))?;
+        workers.iter().try_for_each(|name| fleet.issue(Role::Worker, name))?;
+        std::fs::create_dir_all(dir.join("store"))?;
+        for at in 0..fleet.places.len() {
+            fleet.start_member(at)?;
+        }
+        fleet.bootstrap().await?;
+        Ok(fleet)
+    }
+
+    fn issue(&self, role: Role, name: &str) -> Result<()> {
+        let request = IssueRequest {
+            role,
+            name: name.into(),
+            namespaces: Vec::new(),
+            dns_names: vec!["localhost".into()],
+            ip_addrs: vec![[127, 0, 0, 1].into()],
+            days: 2,
+        };
+        pki::issue(&self.dir.join("ca"), &request, &self.dir.join("tls"))?;
+        Ok(())
+    }
+
+    /// The certificate of `role-name`.
+    pub fn security(&self, stem: &str) -> Security {
+        let tls = self.dir.join("tls");
+        Security::Mtls(TlsFiles {
+            ca: tls.join("ca.pem"),
+            cert: tls.join(format!("{stem}.pem")),
+            key: tls.join(format!("{stem}.key")),
+        })
+    }
+
+    /// A client under a name of its own, all of whose links go through the network.
+    ///
+    /// # Errors
+    /// When a link cannot be made.
+    pub fn client(&self, role: &str, name: &str, timeout: Duration) -> Result<Client> {
+        let (mut endpoints, mut entries) = (Vec::new(), Vec::new());
+        for place in &self.places {
+            let link = self.network.link(name, &place.name, &place.client)?;
+            entries.push(format!("{}={link}", place.name));
+            endpoints.push(link);
+        }
+        let mut config = ClientConfig::new(endpoints, self.security(&format!("{role}-{name}")));
+        config.dial_map = DialMap::from_entries(entries)?;
+        config.timeout = timeout;
+        Ok(Client::new(config)?)
+    }
+
+    /// A channel of the observer to one member, past the network.
+    ///
+    /// # Errors
+    /// When the certificate cannot be used.
+    pub fn observer(
+        &self,
+        at: usize,
+    ) -> Result<v1::cluster_client::ClusterClient<tonic::transport::Channel>> {
+        let place = &self.places[at];
+        let tls = ClientTls::load(&self.security("admin-observer"))?;
+        let endpoint = Endpoint::named(place.name.clone(), &place.client)?;
+        let channel = channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;
+        Ok(v1::cluster_client::ClusterClient::new(channel))
+    }
+
+    /// Starts a member, for the first time or again.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_member(&mut self, at: usize) -> Result<()> {
+        let place = self.places[at].clone();
+        let name = &place.name;
+        let (dir, tls) = (self.dir.display(), self.dir.join("tls"));
+        let tls = tls.display();
+        let mut text = format!(
+            "name = {name:?}\ndata_dir = \"{dir}/{name}\"\n[listen]\nclient = {:?}\npeer = {:?}\n\
+             http = {:?}\n[tls]\nca_file = \"{tls}/ca.pem\"\ncert_file = \"{tls}/member-{name}.pem\"\n\
+             key_file = \"{tls}/member-{name}.key\"\n[store]\nurl = \"file://{dir}/store\"\n{CONFIG}\
+             [dial_map]\n",
+            place.client,
+            place.peer,
+            free_addr()?,
+        );
+        for other in self.places.iter().filter(|other| other.name != *name) {
+            let link = self.network.link(name, &other.name, &other.peer)?;
+            writeln!(text, "{} = {link:?}", other.name)?;
+        }
+        let config = self.dir.join(format!("{name}.toml"));
+        std::fs::write(&config, text)?;
+        let mut command = Command::new(self.bin.join("rollout-coordinator"));
+        command.arg("--config").arg(&config);
+        place.lives.fetch_add(1, Ordering::Relaxed);
+        let log = self.dir.join(format!("{name}.log"));
+        self.processes[at] = Some(Process::start(command, &log)?);
+        Ok(())
+    }
+
+    async fn bootstrap(&self) -> Result<()> {
+        let members = self.places.iter().map(|place| v1::MemberInfo {
+            id: 0,
+            name: place.name.clone(),
+            peer_addr: place.peer.clone(),
+            client_addr: place.client.clone(),
+            zone: String::new(),
+            version_min: 1,
+            version_max: 1,
+            voter: true,
+        });
+        let request = v1::BootstrapRequest {
+            members: members.collect(),
+            store_url: format!("file://{}/store", self.dir.display()),
+        };
+        let mut cluster = self.observer(0)?;
+        let begun = Instant::now();
+        loop {
+            match cluster.bootstrap(request.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(status) if begun.elapsed() > PATIENCE => {
+                    return Err(status).context("the cluster could not be formed");
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    /// The member's process.
+    ///
+    /// # Errors
+    /// When it was killed and not started again.
+    pub fn process(&mut self, at: usize) -> Result<&mut Process> {
+        self.processes[at].as_mut().context("the member does not run")
+    }
+
+    /// Kills a member. True if it was alive until then.
+    pub fn kill(&mut self, at: usize) -> bool {
+        self.processes[at].take().is_some_and(|mut process| process.kill())
+    }
+
+    /// A member that runs no more although nobody killed it: how it ended, and whether by a panic.
+    pub fn died(&mut self, at: usize) -> Option<(ExitStatus, bool)> {
+        let process = self.processes[at].as_mut()?;
+        let ended = process.ended()?;
+        let panicked = process.panicked();
+        self.processes[at] = None;
+        Some((ended, panicked))
+    }
+
+    /// Whether its process was started and not taken away.
+    pub fn runs(&self, at: usize) -> bool {
+        self.processes[at].is_some()
+    }
+}

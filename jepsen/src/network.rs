@@ -1,0 +1,155 @@
+//! The network between all processes of a run: a TCP proxy for each directed pair of names.
+//!
+//! *Invariant:* bytes from one name to another pass only while that direction is open, whoever
+//! made the connection. A shut direction keeps its connections and holds their bytes, as a network
+//! does that drops packets: nobody is told.
+
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A probe of a link that carries bytes is answered at once; so long a silence is a cut.
+const PROBE_LIMIT: Duration = Duration::from_millis(700);
+
+/// One direction between two names.
+#[derive(Default)]
+struct Gate {
+    shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn set(&self, shut: bool) {
+        *self.shut.lock().unwrap_or_else(PoisonError::into_inner) = shut;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut shut = self.shut.lock().unwrap_or_else(PoisonError::into_inner);
+        while *shut {
+            shut = self.opened.wait(shut).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+type Pair = (String, String);
+
+/// See the module.
+#[derive(Default)]
+pub struct Network {
+    gates: Mutex<BTreeMap<Pair, Arc<Gate>>>,
+    links: Mutex<BTreeMap<(Pair, String), String>>,
+}
+
+impl Network {
+    fn gate(&self, from: &str, to: &str) -> Arc<Gate> {
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.entry((from.to_owned(), to.to_owned())).or_default().clone()
+    }
+
+    /// Where `from` dials to reach `addr` of `to`.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn link(&self, from: &str, to: &str, addr: &str) -> Result<String> {
+        let key = ((from.to_owned(), to.to_owned()), addr.to_owned());
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(link) = links.get(&key) {
+            return Ok(link.clone());
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").context("no port is free")?;
+        let link = listener.local_addr()?.to_string();
+        let (there, back) = (self.gate(from, to), self.gate(to, from));
+        let addr = addr.to_owned();
+        std::thread::spawn(move || {
+            for inbound in listener.incoming().flatten() {
+                let (there, back, addr) = (there.clone(), back.clone(), addr.clone());
+                std::thread::spawn(move || {
+                    there.pass();
+                    if let Ok(outbound) = TcpStream::connect(&addr) {
+                        forward(&inbound, &outbound, &there, back);
+                    }
+                });
+            }
+        });
+        links.insert(key, link.clone());
+        Ok(link)
+    }
+
+    /// Shuts one direction, or opens it again.
+    pub fn set(&self, from: &str, to: &str, shut: bool) {
+        self.gate(from, to).set(shut);
+    }
+
+    /// Whether a round trip on a link between the two fails, by trying: nonsense is sent, which
+    /// every TLS server answers or hangs up on. A pair that never dials has no link: `None`.
+    pub fn probe_cut(&self, from: &str, to: &str) -> Option<bool> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (_, addr) = links.iter().find(|((pair, _), _)| pair.0 == from && pair.1 == to)?;
+        Some(!answers(addr))
+    }
+}
+
+fn answers(addr: &str) -> bool {
+    let Ok(mut stream) = TcpStream::connect(addr) else { return false };
+    if stream.set_read_timeout(Some(PROBE_LIMIT)).is_err() {
+        return false;
+    }
+    let sent = stream.write_all(b"is anybody there?\r\n\r\n");
+    sent.is_ok() && stream.read(&mut [0; 64]).is_ok()
+}
+
+fn forward(a: &TcpStream, b: &TcpStream, there: &Arc<Gate>, back: Arc<Gate>) {
+    let _ = (a.set_nodelay(true), b.set_nodelay(true));
+    let (Ok(from_b), Ok(to_a)) = (b.try_clone(), a.try_clone()) else { return };
+    let (Ok(from_a), Ok(to_b)) = (a.try_clone(), b.try_clone()) else { return };
+    std::thread::spawn(move || copy(from_b, to_a, &back));
+    copy(from_a, to_b, there);
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream, gate: &Gate) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        gate.pass();
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    gate.pass();
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shut_direction_holds_bytes_both_ways_of_asking_and_an_open_one_lets_them_through() {
+        let echo = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = echo.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            for mut stream in echo.incoming().flatten() {
+                std::thread::spawn(move || {
+                    let mut buffer = [0; 64];
+                    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+                        let _ = stream.write_all(&buffer[..read]);
+                    }
+                });
+            }
+        });
+        let network = Network::default();
+        network.link("a", "b", &addr).unwrap();
+        assert_eq!(network.probe_cut("a", "b"), Some(false));
+        for (from, to) in [("a", "b"), ("b", "a")] {
+            network.set(from, to, true);
+            assert_eq!(network.probe_cut("a", "b"), Some(true));
+            network.set(from, to, false);
+            assert_eq!(network.probe_cut("a", "b"), Some(false));
+        }
+        assert_eq!(network.probe_cut("b", "a"), None);
+    }
+}

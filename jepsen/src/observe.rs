@@ -1,0 +1,137 @@
+//! Watches every member past the network, whatever the faults: who it says it is, in which term and
+//! epoch; and at the end, its digests.
+
+use crate::events::What;
+use crate::fleet::{Fleet, Place};
+use crate::recorder::Recorder;
+use anyhow::{Context, Result};
+use rollout_proto::v1;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+const EVERY: Duration = Duration::from_millis(150);
+const LIMIT: Duration = Duration::from_millis(400);
+/// What was seen longer ago says nothing of who leads now.
+const FRESH: Duration = Duration::from_millis(1500);
+
+type Seen = Arc<Mutex<BTreeMap<usize, (Instant, u64, bool)>>>;
+
+/// See the module.
+pub struct Observers {
+    seen: Seen,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Observers {
+    /// One for each member.
+    ///
+    /// # Errors
+    /// When a certificate cannot be used.
+    pub fn start(fleet: &Fleet, recorder: &Arc<Recorder>) -> Result<Self> {
+        let seen = Seen::default();
+        let mut tasks = Vec::new();
+        for (at, place) in fleet.places.iter().enumerate() {
+            let (cluster, place) = (fleet.observer(at)?, place.clone());
+            let watching = watch(at, place, cluster, recorder.clone(), seen.clone());
+            tasks.push(tokio::spawn(watching));
+        }
+        Ok(Self { seen, tasks })
+    }
+
+    /// The member that led last, if that was seen lately.
+    pub fn leader(&self) -> Option<usize> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let leads = seen.iter().filter(|(_, s)| s.2 && s.0.elapsed() < FRESH);
+        leads.max_by_key(|(_, s)| s.1).map(|(at, _)| *at)
+    }
+}
+
+impl Drop for Observers {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+type Cluster = v1::cluster_client::ClusterClient<tonic::transport::Channel>;
+
+async fn watch(at: usize, place: Place, mut cluster: Cluster, recorder: Arc<Recorder>, seen: Seen) {
+    let mut beat = tokio::time::interval(EVERY);
+    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        beat.tick().await;
+        let life = place.lives.load(Ordering::Relaxed);
+        let asked = tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest {})).await;
+        let Ok(Ok(answer)) = asked else { continue };
+        // An answer on the way while the member was started anew belongs to nobody.
+        if life != place.lives.load(Ordering::Relaxed) {
+            continue;
+        }
+        let answer = answer.into_inner();
+        let own = answer.self_.unwrap_or_default();
+        let leads = own.role == "leader";
+        let mut all = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(at, (Instant::now(), own.term, leads));
+        drop(all);
+        recorder.event(What::Status {
+            member: place.name.clone(),
+            life,
+            role: own.role,
+            term: own.term,
+            epoch: answer.header.map_or(0, |header| header.coord_epoch),
+            applied: own.applied_index,
+        });
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Has every member compute its digests at one index, and records them.
+///
+/// # Errors
+/// When no leader fixes the index, or a member does not answer within `limit`.
+pub async fn digests(fleet: &Fleet, recorder: &Recorder, limit: Duration) -> Result<()> {
+    let begun = Instant::now();
+    let mut fixed = None;
+    while fixed.is_none() && begun.elapsed() < limit {
+        for at in 0..fleet.places.len() {
+            let mut cluster = fleet.observer(at)?;
+            let asked = cluster.request_digest(v1::RequestDigestRequest {});
+            if let Ok(Ok(answer)) = tokio::time::timeout(Duration::from_secs(3), asked).await {
+                fixed = Some(answer.into_inner().index);
+                break;
+            }
+        }
+    }
+    let index = fixed.context("no leader fixes an index for the digests")?;
+    for (at, place) in fleet.places.iter().enumerate() {
+        let mut cluster = fleet.observer(at)?;
+        let answer = loop {
+            let request = v1::DigestsRequest { index, wait_ms: 1500 };
+            match cluster.digests(request).await {
+                Ok(answer) => break answer.into_inner(),
+                Err(status) if begun.elapsed() > limit => {
+                    return Err(status).with_context(|| format!("digests of {}", place.name));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        };
+        recorder.event(What::Digest {
+            member: place.name.clone(),
+            index: answer.index,
+            chain: hex(&answer.chain),
+            state: hex(&answer.state),
+            image: hex(&answer.image),
+            error: answer.image_error,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Writes a run down while it goes on.
+//!
+//! *Invariant:* one clock for history and events. An invocation is written before its request
+//! leaves, but for claims: which row a claim is of is known with its answer, which is where both
+//! records are written, the first with the time at which the request left. A record that cannot
+//! be written is told at the end, as the run's failure.
+
+use crate::events::{Event, What};
+use crate::history::{Kind, Record};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Names of a run's files in its directory.
+pub const HISTORY: &str = "history.jsonl";
+/// See [`HISTORY`].
+pub const EVENTS: &str = "events.jsonl";
+
+/// See the module.
+pub struct Recorder {
+    start: Instant,
+    history: Mutex<BufWriter<File>>,
+    events: Mutex<BufWriter<File>>,
+    failed: Mutex<Option<io::Error>>,
+    processes: AtomicU64,
+    succeeded: AtomicU64,
+}
+
+/// An operation whose answer is awaited. Each is a process of its own.
+#[derive(Clone, Debug)]
+pub struct Op {
+    process: u64,
+    f: &'static str,
+    key: String,
+    request_id: Option<String>,
+}
+
+/// Who answered.
+#[derive(Clone, Debug, Default)]
+pub struct By {
+    /// The member.
+    pub member: Option<String>,
+    /// Its epoch.
+    pub epoch: Option<u64>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recorder {
+    /// Begins the files of a run.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn create(dir: &Path) -> Result<Self> {
+        let file = |name: &str| {
+            let path = dir.join(name);
+            File::create(&path).with_context(|| path.display().to_string())
+        };
+        Ok(Self {
+            start: Instant::now(),
+            history: Mutex::new(BufWriter::new(file(HISTORY)?)),
+            events: Mutex::new(BufWriter::new(file(EVENTS)?)),
+            failed: Mutex::default(),
+            processes: AtomicU64::new(0),
+            succeeded: AtomicU64::new(0),
+        })
+    }
+
+    /// Nanoseconds since the start.
+    pub fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Writes that were acknowledged so far.
+    pub fn succeeded(&self) -> u64 {
+        self.succeeded.load(Ordering::Relaxed)
+    }
+
+    /// Something seen or done now.
+    pub fn event(&self, what: What) {
+        let event = Event { time_ns: self.now_ns(), what };
+        let written = event.write(&mut *lock(&self.events));
+        self.keep(written);
+    }
+
+    /// An operation is about to begin.
+    pub fn invoke(
+        &self,
+        f: &'static str,
+        key: String,
+        value: Value,
+        request_id: Option<String>,
+    ) -> Op {
+        self.invoke_at(self.now_ns(), f, key, value, request_id)
+    }
+
+    /// An operation that began at `time_ns`.
+    pub fn invoke_at(
+        &self,
+        time_ns: u64,
+        f: &'static str,
+        key: String,
+        value: Value,
+        request_id: Option<String>,
+    ) -> Op {
+        let process = self.processes.fetch_add(1, Ordering::Relaxed);
+        let op = Op { process, f, key, request_id };
+        self.record(&op, time_ns, Kind::Invoke, value, By::default(), None);
+        op
+    }
+
+    /// It was answered.
+    pub fn ok(&self, op: &Op, value: Value, by: By) {
+        if op.f != "read" && value != Value::Bool(false) {
+            self.succeeded.fetch_add(1, Ordering::Relaxed);
+        }
+        self.record(op, self.now_ns(), Kind::Ok, value, by, None);
+    }
+
+    /// It certainly did not happen and never will.
+    pub fn fail(&self, op: &Op, why: String) {
+        self.record(op, self.now_ns(), Kind::Fail, Value::Null, By::default(), Some(why));
+    }
+
+    /// Nobody knows.
+    pub fn info(&self, op: &Op, why: String) {
+        self.record(op, self.now_ns(), Kind::Info, Value::Null, By::default(), Some(why));
+    }
+
+    fn record(
+        &self,
+        op: &Op,
+        time_ns: u64,
+        kind: Kind,
+        value: Value,
+        by: By,
+        error: Option<String>,
+    ) {
+        let record = Record {
+            time_ns,
+            process: op.process,
+            kind,
+            f: op.f.to_owned(),
+            key: Some(op.key.clone()),
+            value,
+            request_id: op.request_id.clone(),
+            epoch: by.epoch,
+            at: None,
+            member: by.member,
+            error,
+        };
+        let written = record.write(&mut *lock(&self.history));
+        self.keep(written);
+    }
+
+    fn keep(&self, written: io::Result<()>) {
+        if let Err(error) = written {
+            lock(&self.failed).get_or_insert(error);
+        }
+    }
+
+    /// Everything is written.
+    ///
+    /// # Errors
+    /// The first record that could not be.
+    pub fn finish(&self) -> Result<()> {
+        lock(&self.history).flush().context(HISTORY)?;
+        lock(&self.events).flush().context(EVENTS)?;
+        match lock(&self.failed).take() {
+            Some(error) => Err(error).context("the run could not be written down"),
+            None => Ok(()),
+        }
+    }
+}

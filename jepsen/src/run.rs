@@ -1,0 +1,167 @@
+//! `rollout-jepsen run` and `recheck`: a fleet, a workload, a nemesis, a record, a verdict, a report.
+
+use crate::events::What;
+use crate::fleet::Fleet;
+use crate::nemesis::{Family, Nemesis};
+use crate::observe::{self, Observers};
+use crate::recorder::Recorder;
+use crate::report;
+use crate::verdict::{Judged, Recorded, judged};
+use crate::workload::item;
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Harness trouble is neither a pass nor a violation (as in sysexits.h: the software failed).
+const BROKEN: u8 = 70;
+/// How soon writes must succeed after everything was healed.
+const RECOVERY: Duration = Duration::from_secs(30);
+/// How long the members may take for their digests.
+const DIGESTS: Duration = Duration::from_secs(60);
+
+/// What clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadName {
+    /// Rows of small runs, fought over by raw workers
+    Item,
+}
+
+/// How to run.
+///
+/// Exit status: 0 pass, 1 violation, 2 unknown, 64 wrong usage, 70 the run itself failed.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// What clients do
+    #[arg(long, value_enum, default_value = "item")]
+    pub workload: WorkloadName,
+    /// What breaks, alone and mixed; empty: nothing
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "partition,kill,pause")]
+    pub nemesis: Vec<Family>,
+    /// Decides what breaks when, and what clients do
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How long
+    #[arg(long, default_value_t = 90)]
+    pub secs: u64,
+    /// Where everything is written; without it in a new directory of the system's for such
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Keep the directory also of a run that passed
+    #[arg(long)]
+    pub keep: bool,
+    /// Where the programs are; without it beside this one
+    #[arg(long)]
+    pub bin: Option<PathBuf>,
+}
+
+/// Judge a recorded run again.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RecheckArgs {
+    /// Its directory
+    pub dir: PathBuf,
+}
+
+/// Runs, and tells.
+pub fn run(args: &Args) -> ExitCode {
+    told(tormented(args))
+}
+
+/// Judges again, and tells.
+pub fn recheck(args: &RecheckArgs) -> ExitCode {
+    told(verdict(&args.dir))
+}
+
+fn told(judged: Result<Judged>) -> ExitCode {
+    match judged {
+        Ok(judged) => ExitCode::from(judged.verdict.status()),
+        Err(error) => {
+            eprintln!("rollout-jepsen: {error:#}");
+            ExitCode::from(BROKEN)
+        }
+    }
+}
+
+fn tormented(args: &Args) -> Result<Judged> {
+    let dir = match &args.dir {
+        Some(dir) => dir.clone(),
+        None => std::env::temp_dir().join(format!("rollout-jepsen-{}", std::process::id())),
+    };
+    std::fs::create_dir_all(&dir)?;
+    let dir = dir.canonicalize()?;
+    if std::fs::read_dir(&dir)?.next().is_some() {
+        bail!("{} is not empty", dir.display());
+    }
+    println!("{}", report::replay(args));
+    println!("recorded in {}", dir.display());
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
+    runtime.block_on(record(args, &dir))?;
+    drop(runtime);
+    let judged = verdict(&dir)?;
+    if judged.verdict.status() == 0 && !args.keep && args.dir.is_none() {
+        std::fs::remove_dir_all(&dir)?;
+    }
+    Ok(judged)
+}
+
+fn bin_dir(args: &Args) -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let bin = args.bin.clone().or_else(|| own.parent().map(Path::to_owned)).unwrap_or_default();
+    if !bin.join("rollout-coordinator").exists() {
+        bail!("no rollout-coordinator in {}: cargo build --workspace --bins", bin.display());
+    }
+    Ok(bin)
+}
+
+async fn record(args: &Args, dir: &Path) -> Result<()> {
+    let fleet = Fleet::start(dir, &bin_dir(args)?, item::CLIENTS, item::WORKERS).await?;
+    let recorder = Arc::new(Recorder::create(dir)?);
+    let name = |family: &Family| {
+        family.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    };
+    recorder.event(What::Plan {
+        workload: "item".into(),
+        nemesis: args.nemesis.iter().map(name).collect(),
+        seed: args.seed,
+        secs: args.secs,
+    });
+    let observers = Observers::start(&fleet, &recorder)?;
+    let running = item::start(&fleet, &recorder, args.seed)?;
+    let clients: Vec<&str> = item::CLIENTS.iter().chain(item::WORKERS).copied().collect();
+    let mut nemesis = Nemesis::new(fleet, &clients, &args.nemesis, args.seed);
+    let begun = Instant::now();
+    while recorder.succeeded() == 0 {
+        if begun.elapsed() > RECOVERY {
+            bail!("no write succeeded before the first fault; logs are in {}", dir.display());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let until = Instant::now() + Duration::from_secs(args.secs);
+    nemesis.run(&observers, &recorder, until).await?;
+    let left = until.saturating_duration_since(Instant::now());
+    tokio::time::sleep(left).await;
+    println!("{:>6.1} s  everything is healed", recorder.now_ns() as f64 / 1e9);
+    running.finish(RECOVERY).await?;
+    let digests = observe::digests(&nemesis.fleet, &recorder, DIGESTS).await;
+    recorder.finish()?;
+    // Members that cannot say are a doubt, which the verdict finds by the missing records.
+    digests.or_else(|error| {
+        eprintln!("{error:#}");
+        Ok(())
+    })
+}
+
+fn verdict(dir: &Path) -> Result<Judged> {
+    let run = Recorded::read(dir)?;
+    let judged = judged(&run)?;
+    let json = serde_json::to_vec_pretty(&judged)?;
+    std::fs::write(dir.join("verdict.json"), json)?;
+    let page = dir.join("report.html");
+    std::fs::write(&page, report::html(&run, &judged)).context("the report")?;
+    println!("{}", report::text(&judged));
+    println!("report: {}", page.display());
+    Ok(judged)
+}

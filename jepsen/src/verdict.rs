@@ -1,0 +1,153 @@
+//! Judges a recorded run: the history by a search, all else by rules, and whether enough happened
+//! for a pass to mean anything.
+//!
+//! *Invariant:* a violation is told only on evidence of the record; a pass only if every rule was
+//! applied and every minimum of coverage reached. Everything else is `unknown`.
+
+mod coverage;
+mod rules;
+
+pub(crate) use coverage::bands;
+pub use coverage::{Coverage, Minimum};
+
+use crate::events::{self, Event, What};
+use crate::formats::{Format, events as format_events};
+use crate::judge::{Budget, Verdict as Search, judge};
+use crate::models::Item;
+use crate::operations::{Operation, pair};
+use crate::recorder::{EVENTS, HISTORY};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::time::Duration;
+
+/// What a search may cost.
+const BUDGET: Budget = Budget { configurations: 50_000_000, time: Duration::from_secs(120) };
+
+/// What is said of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// No rule was broken, and enough happened.
+    Pass,
+    /// A rule was broken.
+    Violation,
+    /// Too little happened, or a budget ended first. No pass.
+    Unknown,
+}
+
+impl Verdict {
+    /// Its exit status.
+    pub fn status(self) -> u8 {
+        match self {
+            Verdict::Pass => 0,
+            Verdict::Violation => 1,
+            Verdict::Unknown => 2,
+        }
+    }
+}
+
+/// A verdict and what led to it.
+#[derive(Debug, Serialize)]
+pub struct Judged {
+    /// See there.
+    pub verdict: Verdict,
+    /// What was broken, for a person.
+    pub violations: Vec<String>,
+    /// What keeps it from being a pass.
+    pub doubts: Vec<String>,
+    /// What happened.
+    pub coverage: Coverage,
+    /// Of the search: operations, of unknown outcome, keys, configurations.
+    pub operations: usize,
+    /// See `operations`.
+    pub unanswered: usize,
+    /// See `operations`.
+    pub keys: usize,
+    /// See `operations`.
+    pub configurations: u64,
+    /// The key that no order explains.
+    pub violated_key: Option<String>,
+}
+
+/// A run as it was recorded.
+pub struct Recorded {
+    /// Its history.
+    pub operations: Vec<Operation>,
+    /// All else.
+    pub events: Vec<Event>,
+}
+
+impl Recorded {
+    /// Reads the files of a run.
+    ///
+    /// # Errors
+    /// When they cannot be read or understood.
+    pub fn read(dir: &Path) -> Result<Self> {
+        let open = |name: &str| {
+            let path = dir.join(name);
+            File::open(&path).map(BufReader::new).with_context(|| path.display().to_string())
+        };
+        let operations = pair(format_events(Format::Jsonl, open(HISTORY)?)).context(HISTORY)?;
+        let events = events::read(open(EVENTS)?).context(EVENTS)?;
+        Ok(Self { operations, events })
+    }
+
+    /// What the run was to be.
+    pub fn plan(&self) -> (&str, &[String], u64, u64) {
+        let plan = self.events.iter().find_map(|event| match &event.what {
+            What::Plan { workload, nemesis, seed, secs } => {
+                Some((workload.as_str(), nemesis.as_slice(), *seed, *secs))
+            }
+            _ => None,
+        });
+        plan.unwrap_or(("?", &[], 0, 0))
+    }
+}
+
+/// Judges it.
+///
+/// # Errors
+/// An operation that the model cannot understand.
+pub fn judged(run: &Recorded) -> Result<Judged> {
+    let search = judge(&Item, &run.operations, BUDGET, true)?;
+    let mut violations = rules::broken(&run.events);
+    let mut doubts = Vec::new();
+    let violated_key = search.violated.as_ref().and_then(|v| v.key.as_deref().map(str::to_owned));
+    match search.verdict {
+        Search::Linearizable => {}
+        Search::Violation => {
+            let witness = search.violated.as_ref().and_then(|v| v.witness.as_ref());
+            let witness = witness.map_or_else(String::new, |witness| format!("\n{witness}"));
+            let key = violated_key.as_deref().unwrap_or("?");
+            violations.push(format!("no order of its operations explains item {key}{witness}"));
+        }
+        Search::Unknown => {
+            let limit = search.limit.unwrap_or("budget");
+            doubts.push(format!("the search ended for its limit of {limit}"));
+        }
+    }
+    let coverage = Coverage::of(run);
+    doubts.extend(coverage.missing(run));
+    let verdict = match (violations.is_empty(), doubts.is_empty()) {
+        (false, _) => Verdict::Violation,
+        (true, true) => Verdict::Pass,
+        (true, false) => Verdict::Unknown,
+    };
+    Ok(Judged {
+        verdict,
+        violations,
+        doubts,
+        coverage,
+        operations: search.operations,
+        unanswered: search.unanswered,
+        keys: search.keys,
+        configurations: search.configurations,
+        violated_key,
+    })
+}
+
+#[cfg(test)]
+mod tests;

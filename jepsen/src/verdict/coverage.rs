@@ -1,0 +1,130 @@
+//! Whether enough happened for a pass to mean anything.
+
+use super::Recorded;
+use crate::events::{Event, What};
+use crate::operations::Outcome;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What happened in a run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Coverage {
+    /// Proven faults by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// Faults that no probe saw take effect.
+    pub unproven: u64,
+    /// Times that another member led, or the same in a later term.
+    pub leader_changes: u64,
+    /// Writes that were accepted while a fault was in force.
+    pub written_under_fault: u64,
+    /// Writes that were refused as no longer the worker's.
+    pub refused: u64,
+    /// Rows read at the end, and how many there were.
+    pub final_reads: (u64, u64),
+    /// Members whose digests were compared.
+    pub digests: u64,
+    /// Requests that were sent twice.
+    pub repeated: u64,
+    /// From the last healing to the next accepted write.
+    pub recovered_ms: Option<u64>,
+    /// Members that ended by themselves.
+    pub died: u64,
+}
+
+/// The least that a run of so long must show.
+#[derive(Clone, Copy, Debug)]
+pub struct Minimum {
+    leader_changes: u64,
+    written_under_fault: u64,
+}
+
+impl Minimum {
+    /// For a run of `secs` with these nemeses.
+    pub fn of(secs: u64, nemesis: &[String]) -> Self {
+        let faults = !nemesis.is_empty();
+        Self {
+            leader_changes: if faults { 1 + secs / 45 } else { 0 },
+            written_under_fault: if faults { 20 + secs } else { 0 },
+        }
+    }
+}
+
+/// Proven faults as intervals of time.
+pub(crate) fn bands(events: &[Event]) -> Vec<(u64, u64, &str)> {
+    let ended = |id: u64| {
+        events.iter().find(|e| e.what == What::Healed { id }).map_or(u64::MAX, |e| e.time_ns)
+    };
+    let band = |event: &'_ Event| match &event.what {
+        What::Fault { id, proven: true, .. } => Some((event.time_ns, ended(*id))),
+        _ => None,
+    };
+    let kind = |event| match event {
+        &Event { what: What::Fault { ref kind, .. }, .. } => kind.as_str(),
+        _ => "",
+    };
+    events.iter().filter_map(|event| band(event).map(|(a, b)| (a, b, kind(event)))).collect()
+}
+
+impl Coverage {
+    /// Counts.
+    pub fn of(run: &Recorded) -> Self {
+        let mut found = Self::default();
+        let mut terms = BTreeSet::new();
+        for Event { what, .. } in &run.events {
+            match what {
+                What::Status { role, term, .. } if role == "leader" => {
+                    terms.insert(*term);
+                }
+                What::Fault { kind, proven: true, .. } => {
+                    *found.faults.entry(kind.clone()).or_default() += 1;
+                }
+                What::Fault { .. } => found.unproven += 1,
+                What::Repeated { .. } => found.repeated += 1,
+                What::Recovered { after_ms } => found.recovered_ms = *after_ms,
+                What::Digest { .. } => found.digests += 1,
+                What::FinalReads { wanted, answered } => found.final_reads = (*answered, *wanted),
+                What::Died { .. } => found.died += 1,
+                _ => {}
+            }
+        }
+        found.leader_changes = (terms.len() as u64).saturating_sub(1);
+        let bands = bands(&run.events);
+        for operation in run.operations.iter().filter(|operation| &*operation.f != "read") {
+            let Outcome::Answered { value, at, .. } = &operation.outcome else { continue };
+            if *value == crate::value::Value::Bool(false) {
+                found.refused += 1;
+            } else if bands.iter().any(|(from, to, _)| operation.called_at >= *from && at <= to) {
+                found.written_under_fault += 1;
+            }
+        }
+        found
+    }
+
+    /// What is missing for a pass.
+    pub fn missing(&self, run: &Recorded) -> Vec<String> {
+        let (_, nemesis, _, secs) = run.plan();
+        let least = Minimum::of(secs, nemesis);
+        let mut missing = Vec::new();
+        let mut want = |what: &str, found: u64, least: u64| {
+            if found < least {
+                missing.push(format!("{what}: {found}, at least {least} are needed"));
+            }
+        };
+        want("leader changes", self.leader_changes, least.leader_changes);
+        want("writes accepted under a fault", self.written_under_fault, least.written_under_fault);
+        want("rows read at the end", self.final_reads.0, self.final_reads.1.max(1));
+        want("members whose digests were compared", self.digests, 3);
+        want("requests sent twice", self.repeated, 1);
+        let kinds: &[(&str, &[&str])] = &[
+            ("partition", &["partition-leader-minority", "partition-leader-majority"]),
+            ("kill", &["kill-leader"]),
+            ("pause", &["pause-leader"]),
+        ];
+        for (family, kinds) in kinds {
+            for kind in kinds.iter().filter(|_| nemesis.iter().any(|name| name == family)) {
+                want(&format!("proven {kind}"), self.faults.get(*kind).copied().unwrap_or(0), 1);
+            }
+        }
+        missing
+    }
+}

@@ -1,0 +1,64 @@
+//! Rules on what observers saw, each broken by certain evidence alone.
+
+use crate::events::{Event, What};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Every rule that was broken, for a person.
+pub(super) fn broken(events: &[Event]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut epochs: BTreeMap<(&str, u64), u64> = BTreeMap::new();
+    let mut leaders: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
+    let mut leading: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
+    let mut digests: BTreeMap<u64, BTreeSet<(&str, &str)>> = BTreeMap::new();
+    let mut rises = |observer, life, epoch, found: &mut Vec<String>, whom: &str| {
+        let highest = epochs.entry((observer, life)).or_default();
+        if epoch < *highest {
+            found.push(format!("{whom} went from epoch {highest} back to {epoch}"));
+        }
+        *highest = (*highest).max(epoch);
+    };
+    for Event { what, .. } in events {
+        match what {
+            What::Status { member, life, role, term, epoch, .. } => {
+                rises(member, *life, *epoch, &mut found, member);
+                if role == "leader" {
+                    leading.entry(*term).or_default().insert(member);
+                }
+            }
+            What::Heard { observer, leader, epoch, granted } => {
+                rises(observer, u64::MAX, *epoch, &mut found, observer);
+                if *granted {
+                    leaders.entry(*epoch).or_default().insert(leader);
+                }
+            }
+            What::Repeated { what, request_id, same: false, detail } => {
+                found.push(format!("{what} {request_id}, repeated, was answered {detail}"));
+            }
+            What::Died { member, panicked: true, status } => {
+                found.push(format!("{member} panicked and ended with {status}"));
+            }
+            What::Recovered { after_ms: None } => {
+                found.push("no write succeeded after everything was healed".to_owned());
+            }
+            What::Digest { member, index, chain, state, image, error } => {
+                if !error.is_empty() {
+                    found.push(format!("the image of {member} does not read: {error}"));
+                } else if image != state {
+                    found.push(format!("the image of {member} is not what it has in memory"));
+                }
+                digests.entry(*index).or_default().insert((chain, state));
+            }
+            _ => {}
+        }
+    }
+    for (epoch, who) in leaders.into_iter().filter(|(_, who)| who.len() > 1) {
+        found.push(format!("{who:?} granted rows in the same epoch {epoch}"));
+    }
+    for (term, who) in leading.into_iter().filter(|(_, who)| who.len() > 1) {
+        found.push(format!("{who:?} led in the same term {term}"));
+    }
+    for (index, different) in digests.into_iter().filter(|(_, all)| all.len() > 1) {
+        found.push(format!("{} different states at log index {index}", different.len()));
+    }
+    found
+}

@@ -1,0 +1,252 @@
+//! Makes runs, repeats its requests under the same ids, and reads rows.
+//!
+//! *Invariant:* a request is sent again under its own id until it is answered or its session is
+//! gone; nothing else is ever sent under that id.
+
+use super::item::Shared;
+use crate::events::What;
+use crate::models::STRIKES_MAX;
+use crate::recorder::By;
+use anyhow::Result;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, Session, services, v1};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(super) const NAMESPACE: &str = "default";
+/// Rows of each run; they are its keys.
+const ROWS: u32 = 6;
+/// How long a run is read before the next is made.
+const RUN_MAX: Duration = Duration::from_secs(2);
+const READ_LIMIT: Duration = Duration::from_secs(3);
+
+/// See the module.
+pub(super) struct Submitter {
+    name: &'static str,
+    client: Client,
+    shared: Arc<Shared>,
+    rng: StdRng,
+    session: Option<Session>,
+    runs: u32,
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl Submitter {
+    pub(super) fn new(name: &'static str, client: Client, shared: Arc<Shared>, seed: u64) -> Self {
+        let rng = StdRng::seed_from_u64(seed ^ 0x5eed);
+        Self { name, client, shared, rng, session: None, runs: 0 }
+    }
+
+    pub(super) async fn run(mut self) -> Result<()> {
+        while !self.shared.stopping() {
+            self.runs += 1;
+            let name = format!("{}-{}", self.name, self.runs);
+            let Some(run) = self.make(&name).await else {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let begun = Instant::now();
+            while begun.elapsed() < RUN_MAX && !self.shared.stopping() {
+                tokio::time::sleep(Duration::from_millis(self.rng.random_range(100..600))).await;
+                self.read(run).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// A run with its rows declared; `None` if its session ended on the way.
+    async fn make(&mut self, name: &str) -> Option<u32> {
+        if self.session.is_none() {
+            self.session = Some(self.client.open_session(self.name).await.ok()?);
+        }
+        let session = self.session.clone()?;
+        let made = self.requests(&session, name).await;
+        if made.is_none() {
+            self.session = None;
+        }
+        made
+    }
+
+    async fn requests(&mut self, session: &Session, name: &str) -> Option<u32> {
+        let pending = session.request();
+        let request = v1::CreateRunRequest {
+            request: Some(pending.id()),
+            namespace: NAMESPACE.into(),
+            name: name.into(),
+            spec: Some(spec()),
+        };
+        let create = |answer: &v1::CreateRunResponse| (answer.run, answer.created);
+        let (run, _) = self
+            .twice("create run", pending.id(), create, |channel| {
+                let request = request.clone();
+                async move { services::runs(channel).create_run(request).await }
+            })
+            .await?;
+        pending.ack();
+        let digest = *blake3::hash(name.as_bytes()).as_bytes();
+        self.shared.add_run(run, name, ROWS);
+        let pending = session.request();
+        let blob = v1::BlobRef {
+            key: format!("runs/{NAMESPACE}/{name}/segments/{}", hex(&digest)),
+            digest: digest.to_vec().into(),
+            bytes: 1000,
+        };
+        let segments = vec![v1::SegmentDecl { number: 0, rows: ROWS, blob: Some(blob) }];
+        let request = v1::AddSegmentsRequest { request: Some(pending.id()), run, segments };
+        let add = |answer: &v1::AddSegmentsResponse| (answer.segments, answer.rows);
+        self.twice("add segments", pending.id(), add, |channel| {
+            let request = request.clone();
+            async move { services::runs(channel).add_segments(request).await }
+        })
+        .await?;
+        pending.ack();
+        let pending = session.request();
+        let request = v1::CloseInputRequest {
+            request: Some(pending.id()),
+            run,
+            rows: u64::from(ROWS),
+            digest: blake3::hash(&digest).as_bytes().to_vec().into(),
+        };
+        self.twice(
+            "close input",
+            pending.id(),
+            |_: &v1::CloseInputResponse| (),
+            |channel| {
+                let request = request.clone();
+                async move { services::runs(channel).close_input(request).await }
+            },
+        )
+        .await?;
+        Some(run)
+    }
+
+    /// Sends a request until it is answered, and a third of them once more: the answer must be the
+    /// same.
+    async fn twice<T, K, F, Fut>(
+        &mut self,
+        what: &'static str,
+        id: v1::RequestId,
+        told: impl Fn(&T) -> K,
+        send: F,
+    ) -> Option<K>
+    where
+        T: rollout_proto::Answer,
+        K: PartialEq + std::fmt::Debug,
+        F: Fn(rollout_proto::Channel) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    {
+        let first = told(&self.until_answered(what, &send).await?);
+        if self.rng.random_ratio(1, 3) {
+            let second = told(&self.until_answered(what, &send).await?);
+            self.shared.recorder.event(What::Repeated {
+                what: what.into(),
+                request_id: format!("{}/{}", id.session, id.seq),
+                same: first == second,
+                detail: format!("{first:?}, then {second:?}"),
+            });
+        }
+        Some(first)
+    }
+
+    async fn until_answered<T, F, Fut>(&mut self, what: &'static str, send: &F) -> Option<T>
+    where
+        T: rollout_proto::Answer,
+        F: Fn(rollout_proto::Channel) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    {
+        loop {
+            match self.client.with_leader(what, send).await {
+                Ok(answer) => return Some(answer),
+                Err(ClientError::Rpc(error)) if !error.code.retryable() => {
+                    // Forgotten sessions are the cluster's right; all else is told.
+                    if error.code != ErrorCode::SessionUnknown {
+                        eprintln!("{what}: {error}");
+                    }
+                    return None;
+                }
+                Err(_) if self.shared.stopping() => return None,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Reads all rows of a run, as one operation on each. Returns how many were answered.
+    pub(super) async fn read(&mut self, run: u32) -> u64 {
+        let Some((_, rows)) = self.shared.run(run) else { return 0 };
+        let recorder = self.shared.recorder.clone();
+        let ops: Vec<_> = (0..rows)
+            .map(|row| recorder.invoke("read", format!("{run}/{row}"), Value::Null, None))
+            .collect();
+        let request = v1::ReadResultsRequest { run, first_segment: 0, segments_max: 0 };
+        let options = CallOptions::read().timeout(READ_LIMIT);
+        let stream = self.client.with_leader_opts("read results", options, |channel| async move {
+            services::runs(channel).read_results(request).await
+        });
+        let message = async {
+            stream
+                .await
+                .map_err(|error| error.to_string())?
+                .message()
+                .await
+                .map_err(|e| e.to_string())
+        };
+        let answer = match tokio::time::timeout(READ_LIMIT * 2, message).await {
+            Ok(Ok(Some(message))) => Ok(message),
+            Ok(Ok(None)) => Err("the run has no rows yet".to_owned()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err("no answer in time".to_owned()),
+        };
+        match answer {
+            Ok(message) => {
+                let epoch = message.header.as_ref().map(|header| header.coord_epoch);
+                for (row, op) in ops.iter().enumerate() {
+                    recorder.ok(op, outcome(&message, row), By { member: None, epoch });
+                }
+                u64::from(rows)
+            }
+            // A read changes nothing, whatever became of it.
+            Err(error) => {
+                ops.iter().for_each(|op| recorder.fail(op, error.clone()));
+                0
+            }
+        }
+    }
+}
+
+/// What a segment says of a row: nil, false for a failure, or the digest of its part.
+fn outcome(segment: &v1::ReadResultsResponse, row: usize) -> Value {
+    let number = segment.first_row + row as u64;
+    if segment.failures.iter().any(|failed| failed.row == number) {
+        return Value::Bool(false);
+    }
+    let part = segment.parts.get(row).copied().unwrap_or_default();
+    let part = (part as usize).checked_sub(1).and_then(|at| segment.part_table.get(at));
+    part.map_or(Value::Null, |part| json!(hex(&part.digest)[..16].to_owned()))
+}
+
+fn spec() -> v1::RunSpec {
+    let engine = v1::EngineSpec {
+        model: "jepsen".into(),
+        task: "generate".into(),
+        options_json: "{}".into(),
+        ..v1::EngineSpec::default()
+    };
+    v1::RunSpec {
+        engine: Some(engine),
+        sampling_json: "{}".into(),
+        weight: 1,
+        failures_max: ROWS + 1,
+        attempts_max: u32::from(STRIKES_MAX),
+        options_json: "{}".into(),
+        ..v1::RunSpec::default()
+    }
+}

@@ -1,0 +1,367 @@
+//! A raw worker: it speaks the protocol of a real one and behaves worse.
+//!
+//! *Invariant:* at most one exchange in flight, which goes out again unchanged, under its number,
+//! until it is answered or its session is gone; then its outcome is unknown. What it held in a lost
+//! session it may still try to complete in the next: that has to be refused.
+
+use super::item::Shared;
+use super::submitter::{NAMESPACE, hex};
+use crate::events::What;
+use crate::recorder::{By, Op};
+use anyhow::Result;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rollout_proto::{CallOptions, Client, ErrorCode, MemberRef, RpcError, services, v1};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use v1::leader_message::Kind as Down;
+use v1::worker_message::Kind as Up;
+
+const HEARTBEAT: Duration = Duration::from_millis(200);
+/// Longer than the fleet's `failure_ms`: its session lapses.
+const HANG_MS: std::ops::Range<u64> = 2500..3500;
+
+/// A row under an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Lease {
+    run: u32,
+    attempt: u64,
+    row: u64,
+}
+
+impl Lease {
+    fn held(&self) -> v1::HeldRows {
+        let rows = Some(v1::Rows::from_rows([self.row]));
+        v1::HeldRows { run: self.run, attempt: self.attempt, rows }
+    }
+
+    fn key(&self) -> String {
+        format!("{}/{}", self.run, self.row)
+    }
+}
+
+struct Sent {
+    exchange: v1::Exchange,
+    ops: Vec<(Lease, Op)>,
+    at_ns: u64,
+}
+
+/// See the module.
+pub(super) struct Worker {
+    name: &'static str,
+    client: Client,
+    shared: Arc<Shared>,
+    rng: StdRng,
+    instance: u64,
+    session: u64,
+    cluster_id: String,
+    seq: u64,
+    beats: u64,
+    held: Vec<Lease>,
+    sent: Option<Sent>,
+    parts: u64,
+}
+
+enum Ended {
+    Left,
+    Forgotten,
+}
+
+impl Worker {
+    pub(super) fn new(
+        name: &'static str,
+        number: u64,
+        client: Client,
+        shared: Arc<Shared>,
+        seed: u64,
+    ) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(number));
+        let instance = rng.random();
+        Self {
+            name,
+            client,
+            shared,
+            rng,
+            instance,
+            session: 0,
+            cluster_id: String::new(),
+            seq: 0,
+            beats: 0,
+            held: Vec::new(),
+            sent: None,
+            parts: 0,
+        }
+    }
+
+    pub(super) async fn run(mut self) -> Result<()> {
+        while !self.shared.stopping() {
+            if !self.register().await {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+            match self.stream().await {
+                Ended::Left => {}
+                Ended::Forgotten => self.forget("the session is gone"),
+            }
+        }
+        self.forget("the run ended");
+        Ok(())
+    }
+
+    /// The session is another one: what was in flight may have been applied.
+    fn forget(&mut self, why: &str) {
+        if let Some(sent) = self.sent.take() {
+            sent.ops.iter().for_each(|(_, op)| self.shared.recorder.info(op, why.to_owned()));
+        }
+        self.session = 0;
+        self.seq = 0;
+    }
+
+    async fn register(&mut self) -> bool {
+        let offer = v1::SlotOffer {
+            slot: 0,
+            models: vec!["*".into()],
+            tasks: vec!["generate".into()],
+            engine: "mock".into(),
+            ..v1::SlotOffer::default()
+        };
+        let in_flight = self.sent.iter().flat_map(|sent| sent.ops.iter().map(|(lease, _)| lease));
+        let request = v1::RegisterRequest {
+            namespace: NAMESPACE.into(),
+            name: self.name.into(),
+            instance: self.instance,
+            resume_session: self.session,
+            coord_epoch_seen: self.client.coord_epoch(),
+            cluster_id: self.cluster_id.clone(),
+            slots: vec![offer],
+            held: self.held.iter().chain(in_flight).map(Lease::held).collect(),
+            address: "rollout-jepsen".into(),
+            ..v1::RegisterRequest::default()
+        };
+        let options = CallOptions::default().attempt_timeout(Duration::from_secs(2));
+        let answer = self
+            .client
+            .with_leader_opts("register", options, |channel| {
+                let request = request.clone();
+                async move { services::worker(channel).register(request).await }
+            })
+            .await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                if error.code() == Some(ErrorCode::SessionUnknown) {
+                    self.forget("the session is gone");
+                }
+                return false;
+            }
+        };
+        if self.session != 0 && !answer.resumed {
+            self.forget("the session was not resumed");
+        }
+        self.session = answer.session;
+        self.cluster_id = answer.header.map(|header| header.cluster_id).unwrap_or_default();
+        true
+    }
+
+    async fn stream(&mut self) -> Ended {
+        let Ok((leader, channel)) = self.client.leader_channel().await else { return Ended::Left };
+        let (out, outbound) = mpsc::channel(16);
+        let exchange = match &self.sent {
+            Some(sent) => sent.exchange.clone(),
+            None => self.next(),
+        };
+        let first = self.message(Up::Exchange(exchange));
+        if out.send(first).await.is_err() {
+            return Ended::Left;
+        }
+        let opening = services::worker(channel).work(ReceiverStream::new(outbound)).await;
+        let ended = match opening {
+            Ok(response) => self.converse(&leader, &out, response.into_inner()).await,
+            Err(status) => ended_by(&status),
+        };
+        self.client.leader_failed(&leader.addr);
+        ended
+    }
+
+    async fn converse(
+        &mut self,
+        leader: &MemberRef,
+        out: &mpsc::Sender<v1::WorkerMessage>,
+        mut inbound: tonic::Streaming<v1::LeaderMessage>,
+    ) -> Ended {
+        let mut beat = tokio::time::interval(HEARTBEAT);
+        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut heard = Instant::now();
+        while !self.shared.stopping() {
+            tokio::select! {
+                biased;
+                message = inbound.message() => {
+                    heard = Instant::now();
+                    let message = match message {
+                        Ok(Some(message)) => message,
+                        Ok(None) => return Ended::Left,
+                        Err(status) => return ended_by(&status),
+                    };
+                    if !self.take(leader, message) {
+                        return Ended::Left;
+                    }
+                    if self.sent.is_none() {
+                        self.work().await;
+                        let exchange = self.next();
+                        if out.send(self.message(Up::Exchange(exchange))).await.is_err() {
+                            return Ended::Left;
+                        }
+                    }
+                }
+                _ = beat.tick() => {
+                    if heard.elapsed() > HEARTBEAT * 5 {
+                        let other = self.client.other_leader(leader);
+                        let limit = Duration::from_millis(200);
+                        if tokio::time::timeout(limit, other).await.is_ok() {
+                            return Ended::Left;
+                        }
+                    }
+                    self.beats += 1;
+                    let heartbeat = v1::Heartbeat { seq: self.beats, ..Default::default() };
+                    // A full channel is a slow leader, which the exchange shows anyway.
+                    let _ = out.try_send(self.message(Up::Heartbeat(heartbeat)));
+                }
+            }
+        }
+        Ended::Left
+    }
+
+    /// The engine: mostly quick, sometimes so slow and deaf that the lease lapses.
+    async fn work(&mut self) {
+        let deaf = !self.held.is_empty() && self.rng.random_ratio(1, 15);
+        let ms = if deaf { self.rng.random_range(HANG_MS) } else { self.rng.random_range(5..60) };
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+
+    fn message(&self, kind: Up) -> v1::WorkerMessage {
+        let coord_epoch = self.client.coord_epoch();
+        v1::WorkerMessage { session: self.session, coord_epoch, kind: Some(kind) }
+    }
+
+    /// The next exchange: something becomes of most rows that it holds.
+    fn next(&mut self) -> v1::Exchange {
+        self.seq += 1;
+        let (slot, seq) = (0, self.seq);
+        let mut exchange = v1::Exchange { slot, seq, ..v1::Exchange::default() };
+        let id = format!("{}/{}", self.session, seq);
+        self.parts += 1;
+        let unique = format!("{}-{}-{}", self.instance, self.name, self.parts);
+        let digest = *blake3::hash(unique.as_bytes()).as_bytes();
+        let mut ops = Vec::new();
+        for lease in std::mem::take(&mut self.held) {
+            let attempt = lease.attempt;
+            let (f, value) = match self.rng.random_range(0..100) {
+                0..30 => ("complete", json!([attempt, hex(&digest)[..16].to_owned()])),
+                30..34 => ("fail", json!([attempt, true])),
+                34..38 => ("fail", json!([attempt, false])),
+                38..80 => ("nack", json!([attempt])),
+                _ => {
+                    self.held.push(lease);
+                    continue;
+                }
+            };
+            let op = self.shared.recorder.invoke(f, lease.key(), value.clone(), Some(id.clone()));
+            self.add(&mut exchange, &lease, f, value[1] == json!(true), &digest);
+            ops.push((lease, op));
+        }
+        exchange.credit_rows = if self.held.len() < 3 { self.rng.random_range(1..3) } else { 0 };
+        let at_ns = self.shared.recorder.now_ns();
+        self.sent = Some(Sent { exchange: exchange.clone(), ops, at_ns });
+        exchange
+    }
+
+    fn add(&self, to: &mut v1::Exchange, lease: &Lease, f: &str, last: bool, digest: &[u8; 32]) {
+        match f {
+            "complete" => {
+                let at = to.parts.iter().position(|part| part.run == lease.run);
+                let at = at.unwrap_or_else(|| {
+                    let name = self.shared.run(lease.run).map_or_else(String::new, |run| run.0);
+                    let part = v1::BlobRef {
+                        key: format!("runs/{NAMESPACE}/{name}/parts/{}", hex(digest)),
+                        digest: digest.to_vec().into(),
+                        bytes: 100,
+                    };
+                    let (run, part) = (lease.run, Some(part));
+                    to.parts.push(v1::PartResult { run, part, ..v1::PartResult::default() });
+                    to.parts.len() - 1
+                });
+                to.parts[at].sets.push(lease.held());
+            }
+            "fail" => {
+                let class = match last {
+                    true => v1::FailureClass::InvalidRow,
+                    false => v1::FailureClass::Transient,
+                };
+                to.failures.push(v1::FailedAttempt {
+                    run: lease.run,
+                    attempt: lease.attempt,
+                    rows: lease.held().rows,
+                    class: class.into(),
+                    code: "jepsen".into(),
+                    message: "made to fail".into(),
+                    evidence: None,
+                });
+            }
+            _ => to.nacks.push(lease.held()),
+        }
+    }
+
+    /// Takes a message of the leader; false: it no longer leads.
+    fn take(&mut self, leader: &MemberRef, message: v1::LeaderMessage) -> bool {
+        let header = message.header.unwrap_or_default();
+        let granted =
+            matches!(&message.kind, Some(Down::Exchange(answer)) if !answer.grants.is_empty());
+        if self.client.observe(&header).is_err() {
+            return false;
+        }
+        self.shared.recorder.event(What::Heard {
+            observer: self.name.into(),
+            leader: leader.name.clone(),
+            epoch: header.coord_epoch,
+            granted,
+        });
+        if let Some(Down::Exchange(answer)) = message.kind {
+            let by = By { member: Some(leader.name.clone()), epoch: Some(header.coord_epoch) };
+            self.answered(answer, by);
+        }
+        true
+    }
+
+    fn answered(&mut self, answer: v1::ExchangeAnswer, by: By) {
+        let Some(sent) = self.sent.take_if(|sent| sent.exchange.seq == answer.seq) else { return };
+        let recorder = &self.shared.recorder;
+        for (lease, op) in &sent.ops {
+            let refused = answer.refused.iter().any(|refused| {
+                refused.run == lease.run
+                    && refused.attempt == lease.attempt
+                    && refused.rows.iter().flat_map(v1::Rows::iter).any(|row| row == lease.row)
+            });
+            recorder.ok(op, Value::Bool(!refused), by.clone());
+        }
+        let id = format!("{}/{}", self.session, answer.seq);
+        for grant in answer.grants {
+            for row in grant.rows.iter().flat_map(v1::Rows::iter) {
+                let lease = Lease { run: grant.run, attempt: grant.attempt, row };
+                let (key, id) = (lease.key(), Some(id.clone()));
+                let op = recorder.invoke_at(sent.at_ns, "claim", key, Value::Null, id);
+                recorder.ok(&op, json!(grant.attempt), by.clone());
+                self.held.push(lease);
+            }
+        }
+    }
+}
+
+fn ended_by(status: &tonic::Status) -> Ended {
+    match RpcError::from_status(status).code {
+        ErrorCode::SessionUnknown => Ended::Forgotten,
+        _ => Ended::Left,
+    }
+}
