@@ -259,6 +259,7 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
             tokens_in: c.tokens_in,
             tokens_out: c.tokens_out,
             dropped: c.dropped,
+            stolen: c.stolen,
         }),
         segments: view.segments,
         input_closed: view.input_closed,

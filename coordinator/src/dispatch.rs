@@ -65,6 +65,7 @@ pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
 fn park(leading: &Leading, pull: Pull) {
     let slot = pull.slot;
     leading.parked.park(pull);
+    leading.stealing.look_again();
     // Work may have come between the look and the parking.
     if leading.node.ledger(|l| l.has_work_for(slot)) {
         leading.wake();
@@ -78,6 +79,10 @@ struct Done {
 }
 
 async fn send(leading: &Leading, slot: SlotRef, seq: u64, done: Done, out: &Outbox) {
+    if !done.grants.is_empty() {
+        let rows = done.grants.iter().map(|g| g.held.rows.len()).sum();
+        leading.stealing.granted(slot, rows);
+    }
     let message = match leading.node.lease_valid() && !leading.ended.is_cancelled() {
         true => Ok(answer(leading, slot, seq, done.grants, done.refused)),
         false => Err(RpcError::new(ErrorCode::NoQuorum, "the lease has run out").into()),
@@ -112,7 +117,8 @@ async fn apply(
     }
     let (mut ops, mut sets) = (Vec::new(), Vec::new());
     results_in(slot, m, &mut ops, &mut sets)?;
-    let has_results = !ops.is_empty();
+    let thief = given_up(leading, slot, m, &mut ops, &mut sets)?;
+    let has_results = !ops.is_empty() || m.r#yield != 0;
     let pulls = m.credit_rows > 0 && leading.node.ledger(|l| l.answers_pull(slot, m.seq));
     if pulls {
         let (seq, rows_max) = (m.seq, m.credit_rows);
@@ -121,13 +127,83 @@ async fn apply(
     if ops.is_empty() {
         return Ok(if m.credit_rows == 0 { Some(Done::empty()) } else { None });
     }
-    let replies = leading.proposer.ops(ops).await.map_err(|e| reject::proposal(&e))?;
+    let replies = match leading.proposer.ops(ops).await {
+        Ok(replies) => replies,
+        Err(error) => {
+            let error = reject::proposal(&error);
+            if let Some(pull) = thief {
+                deliver(leading, &pull.out, Err(error.clone().into())).await;
+            }
+            return Err(error);
+        }
+    };
     let mut done = Done::empty();
+    let mut stolen = Vec::new();
+    let mut result = Ok(());
     for (reply, said) in replies.into_iter().zip(sets.into_iter().map(Some).chain([None])) {
-        done.add(reply, said)?;
+        let added = match reply {
+            Reply::Stolen { granted, refused } => {
+                stolen = granted;
+                done.add(Reply::Taken { refused }, said)
+            }
+            reply => done.add(reply, said),
+        };
+        result = result.and(added);
     }
+    if let Some(pull) = thief {
+        hand_over(leading, slot, pull, stolen).await;
+    }
+    result?;
     let waits = done.grants.is_empty() && m.credit_rows > 0 && !has_results;
     Ok(if waits { None } else { Some(done) })
+}
+
+/// The operation for rows that a slot gave up unstarted: they go to the slot that the leader asked
+/// for, if its pull still waits, and else they are pending. Returns that pull, to be answered.
+fn given_up(
+    leading: &Leading,
+    slot: SlotRef,
+    m: &v1::Exchange,
+    ops: &mut Vec<Op>,
+    sets: &mut Vec<Vec<HeldRows>>,
+) -> Checked<Option<Pull>> {
+    if m.r#yield == 0 && m.yielded.is_empty() {
+        return Ok(None);
+    }
+    let held: Vec<HeldRows> = m.yielded.iter().map(convert::held_in).collect::<Checked<_>>()?;
+    let rows = held.iter().map(|h| h.rows.len()).sum();
+    let thief = leading.stealing.answered(slot, m.r#yield, rows);
+    if rows == 0 {
+        return Ok(None);
+    }
+    let pull = thief.and_then(|thief| leading.parked.take(thief));
+    sets.push(held.clone());
+    ops.push(match &pull {
+        Some(pull) => {
+            let (thief, instance, seq) = (pull.slot, pull.instance, pull.seq);
+            OpKind::Steal { victim: slot, held, thief, instance, seq }.into()
+        }
+        None => OpKind::Nack { slot, held }.into(),
+    });
+    Ok(pull)
+}
+
+/// Answers the pull of a slot that has nothing to do with what another gave up, or lets it wait on.
+async fn hand_over(leading: &Leading, victim: SlotRef, pull: Pull, grants: Vec<GrantedRows>) {
+    if grants.is_empty() {
+        return park(leading, pull);
+    }
+    let rows: u64 = grants.iter().map(|g| g.held.rows.len()).sum();
+    metrics::counter!("rollout_steals_total").increment(1);
+    metrics::counter!("rollout_rows_stolen_total").increment(rows);
+    tracing::debug!(
+        victim = %victim.session,
+        thief = %pull.slot.session,
+        rows,
+        "rows were stolen"
+    );
+    let Pull { slot, seq, out, .. } = pull;
+    send(leading, slot, seq, Done { grants, refused: Vec::new() }, &out).await;
 }
 
 /// The operations of an exchange's results, and what each spoke of: what was finished first, so that

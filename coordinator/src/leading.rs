@@ -13,6 +13,7 @@ use crate::ledger_read::ReadLedger;
 use crate::liveness::Liveness;
 use crate::parked::Parked;
 use crate::proposer::{LeaderClock, Proposer, stamp};
+use crate::stealing::{Ask, Stealing};
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use rollout_ledger::view::WorkerState;
@@ -20,7 +21,7 @@ use rollout_ledger::{Body, OpKind, Reply};
 use rollout_proto::v1;
 use rollout_raft::{Leadership, Node};
 use rollout_storage::BlobStore;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
@@ -45,6 +46,7 @@ pub(crate) struct Leading {
     pub(crate) proposer: Proposer,
     pub(crate) liveness: Liveness,
     pub(crate) parked: Parked,
+    pub(crate) stealing: Stealing,
     pub(crate) streams: Mutex<HashMap<SessionId, Outbox>>,
     pub(crate) ended: CancellationToken,
     /// Something was applied that may have made work for a parked pull.
@@ -166,6 +168,7 @@ impl Leading {
             proposer,
             liveness: Liveness::new(),
             parked: Parked::default(),
+            stealing: Stealing::default(),
             streams: Mutex::default(),
             ended: CancellationToken::new(),
             changed,
@@ -265,7 +268,27 @@ impl Leading {
             }
             self.wake();
         }
-        self.liveness.retain(|id| workers.iter().any(|w| w.0 == id));
+        let alive: BTreeSet<SessionId> = workers.iter().map(|w| w.0).collect();
+        self.liveness.retain(|id| alive.contains(&id));
+        self.stealing.retain(|id| alive.contains(&id));
+    }
+
+    /// Asks busy slots for rows, for those whose pulls still wait.
+    fn ask_victims(&self) {
+        let thieves = self.parked.slots();
+        for ask in self.node.ledger(|l| self.stealing.choose(&thieves, l)) {
+            let Ask { victim, id, rows_max, runs } = ask;
+            tracing::debug!(session = %victim.session, slot = %victim.slot, id, rows_max, "asking for rows");
+            let runs = runs.iter().map(|no| no.0).collect();
+            let asked = v1::Yield { slot: victim.slot.0.into(), id, rows_max, runs };
+            let kind = Some(v1::leader_message::Kind::Yield(asked));
+            let message = v1::LeaderMessage { header: Some(self.header()), kind };
+            let out = self.streams.lock().get(&victim.session).cloned();
+            metrics::counter!("rollout_steal_asks_total").increment(1);
+            if out.is_none_or(|out| out.try_send(Ok(message)).is_err()) {
+                self.stealing.unasked(victim);
+            }
+        }
     }
 
     /// Serves parked pulls when there is something to give.
@@ -278,6 +301,9 @@ impl Leading {
             let ready = self.node.ledger(|l| self.parked.take_ready(|slot| l.has_work_for(slot)));
             for pull in ready {
                 tokio::spawn(dispatch::serve_parked(self.clone(), pull));
+            }
+            if self.stealing.take_due() {
+                self.ask_victims();
             }
         }
     }

@@ -26,6 +26,7 @@ mod process;
 mod proposer;
 mod reject;
 mod server;
+mod stealing;
 mod store_probe;
 mod telemetry;
 

@@ -50,6 +50,13 @@ impl Parked {
         keys.into_iter().filter_map(|k| pulls.remove(&k)).collect()
     }
 
+    /// The slots whose pulls wait, in order.
+    pub(crate) fn slots(&self) -> Vec<SlotRef> {
+        let mut slots: Vec<SlotRef> = self.pulls.lock().values().map(|p| p.slot).collect();
+        slots.sort_unstable();
+        slots
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.pulls.lock().is_empty()
     }

@@ -251,7 +251,9 @@ fn weight(op: &Op) -> (u64, usize) {
         }
         OpKind::AddSegments { segments, .. } => (0, 48 * segments.len()),
         OpKind::Fail { held, message, .. } => (held.rows.len(), 64 + message.len()),
-        OpKind::Nack { held, .. } => (held.iter().map(|h| h.rows.len()).sum(), 32 * held.len()),
+        OpKind::Nack { held, .. } | OpKind::Steal { held, .. } => {
+            (held.iter().map(|h| h.rows.len()).sum(), 32 * held.len())
+        }
         OpKind::CreateRun { spec, .. } => (0, 1024 + spec.sampling_json.len()),
         OpKind::Register(r) => (0, 1024 + 32 * r.held.len()),
         _ => (0, 64),

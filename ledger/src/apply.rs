@@ -12,6 +12,7 @@ use crate::id::{Attempt, CoordEpoch, RunNo, SessionId};
 use crate::ledger::{EntryId, Ledger, UnknownCommand};
 use crate::limits;
 use crate::reply::{Rejection, Reply};
+use crate::steal::Thief;
 
 /// Where in the log an operation stands, and what ids it may still make.
 pub(crate) struct Context {
@@ -202,7 +203,10 @@ impl Ledger {
             OpKind::Seal { run, manifest } => self.seal(ctx, run, manifest),
             OpKind::DeleteRun { run } => self.delete_run(ctx, run),
             OpKind::ForgetRun { run } => self.forget_run(run),
-            OpKind::Steal { .. } | OpKind::Duplicate { .. } | OpKind::Carry { .. } => {
+            OpKind::Steal { victim, held, thief: slot, instance, seq } => {
+                self.steal(ctx, victim, &held, Thief { slot, instance, seq })
+            }
+            OpKind::Duplicate { .. } | OpKind::Carry { .. } => {
                 Err(Rejection::Invalid("this version does not know that operation".into()))
             }
         }

@@ -113,7 +113,7 @@ impl Ledger {
         }
     }
 
-    fn pull_slot(&mut self, slot: SlotRef) -> Result<&mut Slot, Rejection> {
+    pub(crate) fn pull_slot(&mut self, slot: SlotRef) -> Result<&mut Slot, Rejection> {
         let worker = self.workers.get_mut(&slot.session).ok_or(Rejection::SessionUnknown)?;
         if worker.state != WorkerState::Ready {
             return Err(Rejection::WorkerNotReady);

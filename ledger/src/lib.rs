@@ -44,6 +44,7 @@ mod run_ops;
 mod schedule;
 mod segment;
 mod spec;
+mod steal;
 mod trial;
 mod trouble;
 pub mod view;

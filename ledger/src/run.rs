@@ -48,6 +48,8 @@ pub struct Counts {
     pub retries: u64,
     /// Rows that came back unfinished through no fault of theirs.
     pub returned: u64,
+    /// Rows that went unstarted from one slot to another that had nothing to do.
+    pub stolen: u64,
     /// Prompt tokens of accepted parts.
     pub tokens_in: u64,
     /// Generated tokens of accepted parts.

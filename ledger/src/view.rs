@@ -348,6 +348,24 @@ impl Ledger {
         })
     }
 
+    /// The runs of which `victim` holds rows that `thief` may be given.
+    pub fn stealable(&self, victim: SlotRef, thief: SlotRef) -> Vec<RunNo> {
+        let slot_of = |slot: SlotRef| {
+            let worker = self.workers.get(&slot.session)?;
+            Some((worker, worker.slots.get(slot.slot.0 as usize)?))
+        };
+        let (Some((_, held)), Some((taker, _))) = (slot_of(victim), slot_of(thief)) else {
+            return Vec::new();
+        };
+        let takes =
+            self.takes_work(taker, thief.slot.0 as usize) && self.own_trial(thief).is_none();
+        if !takes || held.trial.is_some() {
+            return Vec::new();
+        }
+        let runs: BTreeSet<RunNo> = held.held.iter().map(|h| h.0).collect();
+        runs.into_iter().filter(|no| self.may_steal(thief, *no)).collect()
+    }
+
     /// Why no slot can take rows of a run; empty when one can, or when nothing is pending.
     pub fn blocked(&self, no: RunNo) -> String {
         let Some(run) = self.runs.get(&no) else { return String::new() };

@@ -17,6 +17,8 @@ mod naive;
 mod runs;
 #[path = "model/schedule.rs"]
 mod schedule;
+#[path = "model/stealing.rs"]
+mod stealing;
 #[path = "model/trials.rs"]
 mod trials;
 #[path = "model/workers.rs"]
@@ -143,6 +145,7 @@ fn events_of(reply: &Reply) -> Vec<String> {
     match reply {
         Reply::Rejected(why) => vec![word(why)],
         Reply::Granted(grants) => vec![format!("granted of {} runs", grants.len())],
+        Reply::Stolen { granted, .. } => vec![format!("stolen of {} runs", granted.len())],
         Reply::Registered { resumed, dropped, .. } => {
             vec![format!("resumed {resumed}, dropped {}", !dropped.is_empty())]
         }
@@ -175,7 +178,7 @@ fn play(steps: &[Step]) -> Result<Pair, TestCaseError> {
 fn random_stories_reach_what_matters() {
     let mut runner = TestRunner::deterministic();
     let mut events: BTreeMap<String, u64> = BTreeMap::new();
-    for _ in 0..600 {
+    for _ in 0..750 {
         let story = actions::story().new_tree(&mut runner).expect("a story").current();
         let pair = play(&story).expect("as the model");
         pair.events.into_iter().for_each(|(event, n)| *events.entry(event).or_default() += n);
@@ -207,6 +210,9 @@ fn random_stories_reach_what_matters() {
         ("lease adopted", 50),
         ("attempt timed out", 20),
         ("row gave up", 10),
+        ("stolen of 0 runs", 20),
+        ("stolen of 1 runs", 30),
+        ("stolen row not taken", 50),
         ("engine died", 100),
         ("engine died in a trial", 10),
         ("trial granted", 20),

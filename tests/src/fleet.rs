@@ -12,7 +12,8 @@ use rollout_proto::{Role, Security, TlsFiles};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::TcpListener;
+use std::io::{Read, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -57,6 +58,7 @@ struct Member {
     name: String,
     client: String,
     peer: String,
+    http: String,
     process: Option<Process>,
 }
 
@@ -117,7 +119,13 @@ impl Fleet {
         pki::init_ca(&fleet.path("ca"), "fleet")?;
         for name in ["c1", "c2", "c3"] {
             let (client, peer) = (free_addr()?, free_addr()?);
-            fleet.members.push(Member { name: name.into(), client, peer, process: None });
+            fleet.members.push(Member {
+                name: name.into(),
+                client,
+                peer,
+                http: String::new(),
+                process: None,
+            });
         }
         for name in fleet.member_names() {
             fleet.issue(Role::Member, &name)?;
@@ -256,7 +264,8 @@ impl Fleet {
         let mut command = Command::new(self.bin.join("rollout-coordinator"));
         command.arg("--config").arg(&config);
         let process = Process::start(command, &self.path(&format!("{name}.log")))?;
-        self.member_mut(name).process = Some(process);
+        let member = self.member_mut(name);
+        (member.process, member.http) = (Some(process), http);
         Ok(())
     }
 
@@ -491,6 +500,25 @@ impl Fleet {
         let slots = worker.get("slots")?.as_array()?;
         let done = slots.iter().filter_map(|s| s["rowsDone"].as_str()?.parse::<u64>().ok());
         Some(done.sum())
+    }
+
+    /// The page of a member's metrics.
+    ///
+    /// # Errors
+    /// When it does not serve it.
+    pub fn metrics(&self, member: &str) -> Result<String> {
+        let mut stream = TcpStream::connect(&self.member(member).http)?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        Ok(page)
+    }
+
+    /// What a member counts under that name; 0 where it has not counted yet.
+    pub fn counted(&self, member: &str, metric: &str) -> Option<u64> {
+        let page = self.metrics(member).ok()?;
+        let line = |l: &str| l.strip_prefix(metric)?.trim().parse().ok();
+        Some(page.lines().find_map(line).unwrap_or(0))
     }
 
     /// The client address of a member, for an error's or a lone question's sake.

@@ -45,6 +45,8 @@ pub(crate) struct Session {
     pub(crate) fence: FenceKeeper,
     /// Told when a slot becomes able, or unable, to take work.
     pub(crate) eligibility: Arc<Notify>,
+    /// Told when a slot has run out of rows to start.
+    pub(crate) ran_dry: Arc<Notify>,
     /// Told that the leader wants this worker to stop, within that time.
     pub(crate) drain: mpsc::Sender<Duration>,
     /// The session's number for whoever ends it; 0: none.

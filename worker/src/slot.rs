@@ -10,6 +10,7 @@ mod deaths;
 mod drain;
 mod eligibility;
 mod exchange;
+mod give_up;
 mod load;
 mod pace;
 mod results;
@@ -57,6 +58,8 @@ pub(crate) enum SlotCommand {
     /// It is gone.
     Offline,
     Answer(v1::ExchangeAnswer),
+    /// Another slot has nothing to do: give up what is not started.
+    Yield(v1::Yield),
     /// Rows that are no longer this worker's.
     Gone(Arc<Named>),
     /// Ask for nothing and say when nothing is unanswered.
@@ -76,6 +79,8 @@ pub(crate) struct SlotParts {
     pub(crate) fence: Fence,
     /// Told when the slot becomes able, or unable, to take work.
     pub(crate) eligibility: Arc<tokio::sync::Notify>,
+    /// Told when the slot has run out of rows to start.
+    pub(crate) ran_dry: Arc<tokio::sync::Notify>,
     pub(crate) stores: Arc<crate::stores::Stores>,
     pub(crate) runs: Arc<crate::run::Runs>,
     pub(crate) segments: Arc<crate::segments::SegmentCache>,
@@ -148,6 +153,9 @@ struct Slot {
     drain: Option<Instant>,
     ineligible: watch::Sender<Option<String>>,
     eligibility: Arc<tokio::sync::Notify>,
+    ran_dry: Arc<tokio::sync::Notify>,
+    /// Whether nothing waited to be started when last looked.
+    dry: bool,
     tasks: JoinSet<Event>,
 }
 
@@ -208,6 +216,8 @@ impl Slot {
             drain: None,
             ineligible,
             eligibility: parts.eligibility,
+            ran_dry: parts.ran_dry,
+            dry: true,
             tasks: JoinSet::new(),
         };
         for part in parts.recovered {
@@ -227,6 +237,7 @@ impl Slot {
         }
         loop {
             self.start_rows();
+            self.notice_dry();
             self.close_parts();
             self.exchange();
             if self.drain.is_some() && self.is_idle() {
@@ -265,6 +276,7 @@ impl Slot {
                 self.exchanges.stream_broke();
             }
             SlotCommand::Answer(answer) => self.answer(answer).await,
+            SlotCommand::Yield(asked) => self.give_up(&asked),
             SlotCommand::Gone(named) => self.take_away(&named),
             SlotCommand::Quiesce(done) => {
                 self.quiet = true;

@@ -147,6 +147,10 @@ impl Serving {
         let started =
             heartbeat.started.iter().map(convert::held_in).collect::<Result<Vec<_>, _>>()?;
         self.leading.liveness.heartbeat(session, started);
+        let idle = self.leading.stealing.heard(session, &heartbeat.slots);
+        if idle && !self.leading.parked.is_empty() {
+            self.leading.wake();
+        }
         let answer = v1::LeaderMessage {
             header: Some(self.leading.full_header()),
             kind: Some(Down::Heartbeat(v1::HeartbeatAnswer { seq: heartbeat.seq })),

@@ -166,6 +166,16 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         ),
         ("nack", op(OpKind::Nack { slot: slot(), held: vec![held(11, &[(20, 5)])] })),
         (
+            "steal",
+            op(OpKind::Steal {
+                victim: slot(),
+                held: vec![held(11, &[(25, 2)])],
+                thief: slot(),
+                instance: 77,
+                seq: 2,
+            }),
+        ),
+        (
             "control_run",
             command(Body::Ops(vec![
                 control(RunAction::Pause).into(),

@@ -56,6 +56,7 @@ pub(crate) enum Act {
     Settle { worker: u8, slot: u8, how: Settled },
     Cordon { worker: u8, slot: Option<u8>, cordoned: bool },
     Retry { run: u8, mask: Option<u16> },
+    Steal { picks: Vec<Pick>, by: Option<u8>, worker: u8, slot: u8, seq: i8, instance: bool },
     Client,
     Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
 }
@@ -143,6 +144,11 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
         death => (worker(), prop::option::weighted(0.3, 0..3u8), prop::bool::weighted(0.06))
             .prop_map(|(worker, slot, cordoned)| Act::Cordon { worker, slot, cordoned }),
         2 => (run(), prop::option::of(any::<u16>())).prop_map(|(run, mask)| Act::Retry { run, mask }),
+        3 => (picks(1..4), by(), worker(), 0..2u8, prop_oneof![5 => Just(1i8), 1 => -1..3i8], prop::bool::weighted(0.1)).prop_map(
+            |(picks, by, worker, slot, seq, instance)| {
+                Act::Steal { picks, by, worker, slot, seq, instance }
+            }
+        ),
     ]
 }
 
@@ -272,11 +278,7 @@ impl Act {
             }
             Act::Claim { worker, slot, seq, max } => {
                 let slot = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
-                let pulls = model
-                    .workers
-                    .get(&slot.session)
-                    .and_then(|w| w.slots.get(usize::from(slot.slot.0)).map(|s| s.last_pull));
-                let seq = pulls.unwrap_or(0).saturating_add_signed(seq.into());
+                let seq = next_pull(model, slot, seq);
                 let instance = instance(model, slot.session);
                 OpKind::Claim { slot, instance, seq, rows_max: max.into() }
             }
@@ -321,6 +323,20 @@ impl Act {
                 let rows = mask.and_then(|mask| Rows::from_ranges(rows(mask).map(|r| (r, 1))));
                 OpKind::RetryRows { run: run_no(model, run), rows }
             }
+            Act::Steal { picks, by, worker, slot, seq, instance: other } => {
+                let sets: Vec<_> = picks.iter().filter_map(|p| held(model, *p)).collect();
+                let Some((victim, _)) = sets.first() else { return nothing(model) };
+                let victim = who(model, *victim, by);
+                let thief = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
+                let instance = instance(model, thief.session) + u64::from(other);
+                let seq = next_pull(model, thief, seq);
+                // Half of them speak of what the victim holds now, the others of what it once held.
+                let held = match picks.len() {
+                    1 | 2 => model.sets_at(victim),
+                    _ => sets.into_iter().map(|s| s.1).collect(),
+                };
+                OpKind::Steal { victim, held, thief, instance, seq }
+            }
             Act::Client => OpKind::OpenClient { name: "c".into() },
             Act::Request { act, .. } => act.kind(model),
         }
@@ -364,6 +380,13 @@ fn settle(model: &Model, worker: u8, slot: u8, how: Settled) -> OpKind {
 /// The process that registered last, or one that never did.
 fn instance(model: &Model, session: SessionId) -> u64 {
     model.workers.get(&session).map_or(0, |w| w.instance)
+}
+
+/// A pull of a slot, counted from its last one that was answered.
+fn next_pull(model: &Model, slot: SlotRef, by: i8) -> u64 {
+    let worker = model.workers.get(&slot.session);
+    let pulls = worker.and_then(|w| w.slots.get(usize::from(slot.slot.0)).map(|s| s.last_pull));
+    pulls.unwrap_or(0).saturating_add_signed(by.into())
 }
 
 /// For an action that found nothing to speak of: a pull, so that the next one does.

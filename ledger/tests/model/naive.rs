@@ -157,7 +157,10 @@ impl Model {
             OpKind::Seal { run, .. } => self.seal(run),
             OpKind::DeleteRun { run } => self.delete(run),
             OpKind::ForgetRun { run } => self.forget(run),
-            OpKind::Steal { .. } | OpKind::Duplicate { .. } | OpKind::Carry { .. } => {
+            OpKind::Steal { victim, held, thief, instance, seq } => {
+                self.steal(victim, &held, (thief, instance, seq))
+            }
+            OpKind::Duplicate { .. } | OpKind::Carry { .. } => {
                 unreachable!("no action makes it")
             }
         }

@@ -84,6 +84,7 @@ pub(crate) struct Run {
     pub(crate) deficit: u64,
     pub(crate) retries: u64,
     pub(crate) returned: u64,
+    pub(crate) stolen: u64,
     pub(crate) tokens: u64,
     pub(crate) trials_made: u32,
     /// Slots that empty themselves for a trial.
@@ -155,6 +156,7 @@ impl Run {
             failed: self.count(|s| *s == RowState::Failed),
             retries: self.retries,
             returned: self.returned,
+            stolen: self.stolen,
             tokens_in: self.tokens,
             tokens_out: 2 * self.tokens,
         }
@@ -281,6 +283,7 @@ impl Model {
             deficit: 0,
             retries: 0,
             returned: 0,
+            stolen: 0,
             tokens: 0,
             trials_made: 0,
             emptying: BTreeMap::new(),

@@ -70,17 +70,12 @@ impl Model {
             let rows = Rows::from_ranges(rows.into_iter().map(|r| (r, 1))).expect("ascending");
             grants.push(HeldRows { run: RunNo(no), attempt, rows });
         }
-        if !grants.is_empty() {
-            self.grants.extend(grants.iter().map(|g| (slot, g.clone())));
-            let worker = self.workers.get_mut(&slot.session).expect("found");
-            let pulls = &mut worker.slots[usize::from(slot.slot.0)];
-            (pulls.last_pull, pulls.last_grant) = (seq, grants.clone());
-        }
+        self.remember_grants(slot, seq, &grants);
         Ok(Reply::Granted(grants.into_iter().map(|h| self.granted(h)).collect()))
     }
 
     /// The trial that a slot empties itself for.
-    fn own_trial(&self, slot: SlotRef) -> Option<(u32, u32)> {
+    pub(crate) fn own_trial(&self, slot: SlotRef) -> Option<(u32, u32)> {
         let mut runs: Vec<u32> = (1..=self.runs.len() as u32).collect();
         runs.sort_by_key(|no| (9 - self.runs[*no as usize - 1].spec.priority, *no));
         runs.into_iter().find_map(|no| {
@@ -211,7 +206,7 @@ impl Model {
         cap == 0 || runs.map(|r| r.running()).sum::<u64>() < cap
     }
 
-    fn granted(&self, held: HeldRows) -> GrantedRows {
+    pub(crate) fn granted(&self, held: HeldRows) -> GrantedRows {
         let run = &self.runs[held.run.0 as usize - 1];
         let mut segments = Vec::new();
         let mut first_row = 0;

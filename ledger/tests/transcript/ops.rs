@@ -102,6 +102,16 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         "nack" => {
             OpKind::Nack { slot: slot(world, args)?, held: held(world, &args.text("held")?)? }
         }
+        // Example: steal worker=w1 held=chat:6.0:2-3 thief=w2 thief-slot=0 seq=4
+        "steal" => {
+            let thief = SlotRef {
+                session: world.session(&args.text("thief")?)?,
+                slot: SlotNo(args.number("thief-slot", 0)?),
+            };
+            let (instance, seq) = (args.number("instance", 1)?, args.number("seq", 0)?);
+            let (victim, held) = (slot(world, args)?, held(world, &args.text("held")?)?);
+            OpKind::Steal { victim, held, thief, instance, seq }
+        }
         other => return Err(format!("no such command: {other}")),
     })
 }

@@ -40,7 +40,8 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Stolen { granted: grants, refused } => {
             let grants: Vec<String> = grants.iter().map(granted).collect();
             let refused: u64 = refused.iter().map(|r| r.rows.len()).sum();
-            format!("stole {}, {refused} refused", grants.join("; "))
+            let grants = if grants.is_empty() { "nothing".into() } else { grants.join("; ") };
+            format!("stole {grants}, {refused} refused")
         }
         Reply::Retried { rows } => format!("{rows} rows again"),
         Reply::EpochOpened { at } => format!("open from {at}"),

@@ -28,6 +28,10 @@ const OUTBOX: usize = 512;
 /// Heartbeats without an answer after which the stream is given up, whoever leads.
 const UNANSWERED_MAX: usize = 32;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// A slot that has run out of rows is told of at once, but not more often than this.
+const DRY_EVERY: Duration = Duration::from_millis(50);
+/// With so many heartbeats unanswered no extra one is sent.
+const DRY_UNANSWERED_MAX: usize = 2;
 const QUIESCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a stream ended.
@@ -56,6 +60,9 @@ struct Live {
     rest: Option<BoxFuture<'static, ()>>,
     /// Asks whether the store, which could not be used, can be used now.
     probe: Option<BoxFuture<'static, bool>>,
+    /// When a heartbeat goes out for a slot that has run out of rows, and when the last one did.
+    dry: Option<Instant>,
+    dry_last: Option<Instant>,
     served: bool,
 }
 
@@ -81,6 +88,8 @@ impl Session {
             search: None,
             rest: None,
             probe: None,
+            dry: None,
+            dry_last: None,
             served: false,
         };
         self.heartbeat(&mut live);
@@ -125,7 +134,7 @@ impl Session {
         let mut heartbeats = interval(self.link.heartbeat);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         heartbeats.reset();
-        let eligibility = self.eligibility.clone();
+        let (eligibility, ran_dry) = (self.eligibility.clone(), self.ran_dry.clone());
         let probe_every = Duration::from_millis(self.config.timing.probe_ms);
         let mut probe = interval(probe_every);
         probe.reset();
@@ -148,6 +157,16 @@ impl Session {
                     let first = live.unanswered.front().is_some_and(|(seq, _)| *seq < live.last_heartbeat);
                     if first && live.search.is_none() {
                         live.search = Some(self.search_after_silence(live));
+                    }
+                }
+                () = ran_dry.notified(), if live.dry.is_none() => {
+                    let now = Instant::now();
+                    live.dry = Some(live.dry_last.map_or(now, |last| now.max(last + DRY_EVERY)));
+                }
+                () = until(live.dry) => {
+                    (live.dry, live.dry_last) = (None, Some(Instant::now()));
+                    if live.unanswered.len() <= DRY_UNANSWERED_MAX {
+                        self.heartbeat(live);
                     }
                 }
                 other = ready(&mut live.search) => return Ok(StreamEnd::Other(other)),
@@ -211,20 +230,32 @@ impl Session {
                 // Full: a drain is under way already.
                 let _ = self.drain.try_send(Duration::from_millis(within));
             }
-            Some(Kind::Yield(_)) | None => {
-                tracing::debug!("a message of a kind that this version does not know")
+            Some(Kind::Yield(asked)) => {
+                if let Some(slot) = self.slots.get(asked.slot as usize) {
+                    // A slot with a full queue has other things to do; the leader asks somebody else.
+                    let _ = slot.commands.try_send(SlotCommand::Yield(asked));
+                }
             }
+            None => tracing::debug!("a message of a kind that this version does not know"),
         }
         Ok(None)
     }
 
     fn heartbeat(&self, live: &mut Live) {
         let mut started = Vec::with_capacity(self.slots.len());
+        let mut loads = Vec::with_capacity(self.slots.len());
         let (mut busy, mut unsettled, mut concurrency) = (0, 0, 0);
-        for slot in &self.slots {
+        for (index, slot) in (0..).zip(&self.slots) {
             let book = slot.book.lock();
             busy += book.busy();
             concurrency += book.concurrency();
+            let (queued, running) = book.load();
+            loads.push(v1::SlotLoad {
+                slot: index,
+                queued: queued as u32,
+                running: running as u32,
+                concurrency: book.concurrency() as u32,
+            });
             let held = book.started();
             unsettled += held.len();
             started.push(held);
@@ -235,7 +266,7 @@ impl Session {
         metrics::gauge!("rollout_worker_fenced").set(if self.fence.is_open() { 0.0 } else { 1.0 });
         live.last_heartbeat += 1;
         let seq = live.last_heartbeat;
-        let heartbeat = v1::Heartbeat { seq, started: to_wire(&started), slots: Vec::new() };
+        let heartbeat = v1::Heartbeat { seq, started: to_wire(&started), slots: loads };
         // Also where it does not fit into the stream: that, too, is a heartbeat without an answer.
         live.uplink.post(v1::worker_message::Kind::Heartbeat(heartbeat));
         live.unanswered.push_back((seq, Instant::now()));
@@ -297,6 +328,14 @@ impl Session {
             futures::future::join_all(quiet).await;
         };
         timeout(QUIESCE_TIMEOUT, rest).map(|_| ()).boxed()
+    }
+}
+
+/// Resolves at that time, if there is one.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => pending().await,
     }
 }
 

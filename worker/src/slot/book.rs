@@ -81,6 +81,11 @@ impl Book {
         self.queued.len() + self.running.len()
     }
 
+    /// Rows that wait, and rows that run.
+    pub(crate) fn load(&self) -> (usize, usize) {
+        (self.queued.len(), self.running.len())
+    }
+
     pub(super) fn queued(&self) -> &Held {
         &self.queued
     }

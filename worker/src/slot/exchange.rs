@@ -25,7 +25,9 @@ struct Report {
     failures: Vec<v1::FailedAttempt>,
     deaths: Vec<v1::EngineDeath>,
     nacks: Held,
-    /// The rows of failures, deaths and nacks.
+    /// What was asked for by that number, for somebody else; none of it was started.
+    yielded: Option<(u64, Held)>,
+    /// The rows of failures, deaths, nacks, and what is given up.
     rows: Held,
 }
 
@@ -35,6 +37,7 @@ impl Report {
             && self.failures.is_empty()
             && self.deaths.is_empty()
             && self.nacks.is_empty()
+            && self.yielded.is_none()
     }
 }
 
@@ -85,6 +88,21 @@ impl Exchanges {
         self.outbox.nacks.extend(rows);
     }
 
+    /// Rows given up because the leader asked for them by that number; none is an answer, too.
+    pub(super) fn give_up(&mut self, id: u64, rows: Held) {
+        // One that waits is for a number that the leader has given up.
+        if let Some((_, old)) = self.outbox.yielded.take() {
+            self.outbox.nacks.extend(&old);
+        }
+        self.outbox.rows.extend(&rows);
+        self.outbox.yielded = Some((id, rows));
+    }
+
+    /// True where somebody waits for rows that this slot gives up.
+    pub(super) fn has_yield(&self) -> bool {
+        self.outbox.yielded.is_some()
+    }
+
     /// True where something waits to be sent.
     pub(super) fn has_report(&self) -> bool {
         !self.outbox.is_empty()
@@ -123,7 +141,8 @@ impl Exchanges {
             deaths: report.deaths.clone(),
             nacks: report.nacks.to_wire(),
             credit_rows: credit,
-            ..Default::default()
+            r#yield: report.yielded.as_ref().map_or(0, |y| y.0),
+            yielded: report.yielded.as_ref().map(|y| y.1.to_wire()).unwrap_or_default(),
         };
         self.sent.push_back(Sent { message, report, on_stream: false });
         true
@@ -137,7 +156,9 @@ impl Exchanges {
         let deaths: Vec<v1::EngineDeath> =
             outbox.deaths.drain(..outbox.deaths.len().min(DEATHS_MAX)).collect();
         let nacks = std::mem::take(&mut outbox.nacks);
+        let yielded = outbox.yielded.take();
         let mut rows = nacks.clone();
+        yielded.iter().for_each(|(_, given)| rows.extend(given));
         for failure in &failures {
             let listed = failure.rows.as_ref().and_then(crate::held::listed).unwrap_or_default();
             for row in listed {
@@ -153,7 +174,7 @@ impl Exchanges {
         for (lease, row) in rows.iter() {
             outbox.rows.remove(lease, row);
         }
-        Report { parts, failures, deaths, nacks, rows }
+        Report { parts, failures, deaths, nacks, yielded, rows }
     }
 
     /// The oldest message that the present stream has not carried.
@@ -241,6 +262,32 @@ mod tests {
         exchanges.stream_broke();
         assert_eq!(send(&mut exchanges), first);
         assert_eq!(exchanges.answered(1).unwrap().parts, [id]);
+    }
+
+    #[test]
+    fn what_is_given_up_is_said_again_after_a_break_until_it_is_answered() {
+        let mut exchanges = Exchanges::new(0);
+        let rows: Held = [((1, 5), 8), ((1, 5), 9)].into_iter().collect();
+        exchanges.give_up(7, rows.clone());
+        assert!(exchanges.has_report() && exchanges.make(16));
+        let first = send(&mut exchanges);
+        assert_eq!((first[0].r#yield, &first[0].yielded), (7, &rows.to_wire()));
+        exchanges.stream_broke();
+        assert_eq!(send(&mut exchanges), first);
+        assert_eq!(exchanges.answered(1), Some(Settled { parts: vec![], rows }));
+    }
+
+    #[test]
+    fn giving_up_nothing_is_an_answer_and_an_older_one_that_waits_goes_back() {
+        let mut exchanges = Exchanges::new(0);
+        let rows: Held = [((1, 5), 9)].into_iter().collect();
+        exchanges.give_up(1, rows.clone());
+        exchanges.give_up(2, Held::default());
+        assert!(exchanges.make(0));
+        let sent = send(&mut exchanges);
+        assert_eq!((sent[0].r#yield, sent[0].yielded.len()), (2, 0));
+        assert_eq!(sent[0].nacks, rows.to_wire());
+        assert_eq!(exchanges.answered(1), Some(Settled { parts: vec![], rows }));
     }
 
     #[test]

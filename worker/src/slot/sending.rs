@@ -58,7 +58,9 @@ impl Slot {
         }
         let flush = self.quiet || self.drain.is_some();
         let credit = if flush { 0 } else { self.wanted() };
+        let awaited = self.exchanges.has_yield();
         let report = self.report_since.is_some_and(|since| match self.exchanges.unanswered() {
+            _ if awaited => true,
             0 => {
                 self.exchanges.has_parts() || now >= since + FAILURES_LINGER || credit > 0 || flush
             }

@@ -115,7 +115,12 @@ impl Report for RunDescription {
         );
         line(
             "Attempts",
-            format!("{} retried, {} returned", count(counts.retries), count(counts.returned)),
+            format!(
+                "{} retried, {} returned, {} stolen",
+                count(counts.retries),
+                count(counts.returned),
+                count(counts.stolen)
+            ),
         );
         line("Tokens", format!("{} in, {} out", count(counts.tokens_in), count(counts.tokens_out)));
         line("Workers", run.workers.to_string());

@@ -58,6 +58,8 @@ pub(super) struct Counts {
     #[serde(serialize_with = "u64_string")]
     pub(super) returned: u64,
     #[serde(serialize_with = "u64_string")]
+    pub(super) stolen: u64,
+    #[serde(serialize_with = "u64_string")]
     pub(super) tokens_in: u64,
     #[serde(serialize_with = "u64_string")]
     pub(super) tokens_out: u64,
@@ -121,6 +123,7 @@ impl From<v1::RunSummary> for Run {
                 failed: counts.failed,
                 retries: counts.retries,
                 returned: counts.returned,
+                stolen: counts.stolen,
                 tokens_in: counts.tokens_in,
                 tokens_out: counts.tokens_out,
                 dropped: counts.dropped,

@@ -1,0 +1,151 @@
+//! Stealing: rows that a slot gave up unstarted become another's, in one operation.
+//!
+//! *Invariant:* a row moves only while it is live under the attempt and session that gave it up, so
+//! a result that won first stays, and one that comes later is refused. What the thief cannot take
+//! is pending: no row is lost between the two, and none has two holders. A trial's rows stay
+//! together: they go back to their trial.
+//!
+//! Absent on purpose: who steals from whom. The leader chooses, by what workers tell it of their
+//! queues; nothing of that is in the log.
+
+use crate::apply::Context;
+use crate::command::HeldRows;
+use crate::event::EventKind;
+use crate::grant::Grant;
+use crate::id::{Attempt, RunNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{GrantedRows, RefusedRows, Rejection, Reply};
+use crate::rows::Rows;
+use crate::run::RunState;
+use std::collections::BTreeMap;
+
+/// Who gets rows, and the pull that they answer.
+pub(crate) struct Thief {
+    pub(crate) slot: SlotRef,
+    pub(crate) instance: u64,
+    pub(crate) seq: u64,
+}
+
+impl Ledger {
+    pub(crate) fn steal(
+        &mut self,
+        ctx: &mut Context,
+        victim: SlotRef,
+        held: &[HeldRows],
+        thief: Thief,
+    ) -> Result<Reply, Rejection> {
+        if held.iter().map(|h| h.rows.len()).sum::<u64>() > u64::from(limits::CLAIM_ROWS_MAX) {
+            let max = u64::from(limits::CLAIM_ROWS_MAX);
+            return Err(Rejection::Limit { what: "rows given up at once".into(), max });
+        }
+        let mut room = self.room_of_thief(&thief);
+        let mut refused = Vec::new();
+        let mut stolen: BTreeMap<RunNo, (Attempt, Rows)> = BTreeMap::new();
+        for set in held {
+            let live = self.taken_of(victim, set).unwrap_or_default();
+            let (mut live, stale) = set.rows.partition(&live);
+            if !stale.is_empty() {
+                let (run, attempt, why) = (set.run, set.attempt, Rejection::AttemptStale);
+                refused.push(RefusedRows { run, attempt, rows: stale, why });
+            }
+            let tried = self.runs.get(&set.run).and_then(|r| r.flight.grants.get(&set.attempt));
+            let moves = room > 0 && tried.is_none_or(|grant| grant.trial.is_none());
+            if !live.is_empty() && moves && self.may_steal(thief.slot, set.run) {
+                let attempt = stolen.get(&set.run).map(|s| s.0).or_else(|| ctx.attempt());
+                if let Some(attempt) = attempt {
+                    let moves = live.take_first(room);
+                    room -= moves.len() as u32;
+                    self.move_rows(ctx, victim, set, (thief.slot, attempt), &moves);
+                    let (_, rows) = stolen.entry(set.run).or_insert((attempt, Rows::default()));
+                    rows.unite(&moves);
+                }
+            }
+            self.give_back(set.run, set.attempt, &live);
+            self.emit_returned(ctx, victim, (set.run, set.attempt), &live, "nacked");
+        }
+        let granted = self.answer_thief(&thief, stolen);
+        Ok(Reply::Stolen { granted, refused })
+    }
+
+    /// Rows that the thief may be given: none where its pull was answered, or it takes no work.
+    fn room_of_thief(&mut self, thief: &Thief) -> u32 {
+        if self.check_instance(thief.slot.session, thief.instance).is_err() {
+            return 0;
+        }
+        let takes = |w| self.takes_work(w, thief.slot.slot.0 as usize);
+        let takes = self.workers.get(&thief.slot.session).is_some_and(takes);
+        if !takes || self.own_trial(thief.slot).is_some() {
+            return 0;
+        }
+        match self.pull_slot(thief.slot) {
+            Ok(held) if held.last_pull < thief.seq => {
+                limits::SLOT_ROWS_MAX.saturating_sub(held.rows_held as u32)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether a slot may be given rows of a run. The run's caps do not matter: no more of its rows
+    /// run than before.
+    pub(crate) fn may_steal(&self, thief: SlotRef, no: RunNo) -> bool {
+        let (Some(run), Some(worker)) = (self.runs.get(&no), self.workers.get(&thief.session))
+        else {
+            return false;
+        };
+        let Some(slot) = worker.slots.get(thief.slot.0 as usize) else { return false };
+        run.head.state == RunState::Running
+            && run.head.namespace == worker.namespace
+            && slot.offer.fits(&run.head.spec, &worker.stores).is_ok()
+    }
+
+    fn move_rows(
+        &mut self,
+        ctx: &Context,
+        victim: SlotRef,
+        set: &HeldRows,
+        (thief, attempt): (SlotRef, Attempt),
+        rows: &Rows,
+    ) {
+        self.release(set.run, set.attempt, rows);
+        let now = self.meta.clock;
+        let Some(run) = self.runs.get_mut(&set.run) else { return };
+        let grant = run.flight.grants.entry(attempt).or_insert(Grant {
+            slot: thief,
+            rows: Rows::default(),
+            granted_at: now,
+            trial: None,
+        });
+        grant.rows.unite(rows);
+        run.head.counts.running += rows.len();
+        run.head.counts.stolen += rows.len();
+        if let Some(namespace) = self.namespaces.get_mut(&run.head.namespace) {
+            namespace.running += rows.len();
+        }
+        if let Some(slot) = self.slot_mut(thief) {
+            slot.held.insert((set.run, attempt));
+            slot.rows_held += rows.len();
+        }
+        let held = HeldRows { run: set.run, attempt, rows: rows.clone() };
+        self.emit(ctx, EventKind::Stolen { victim, thief, lost: set.attempt, held });
+    }
+
+    /// What was stolen is the answer to the thief's pull, also when it is repeated.
+    fn answer_thief(
+        &mut self,
+        thief: &Thief,
+        stolen: BTreeMap<RunNo, (Attempt, Rows)>,
+    ) -> Vec<GrantedRows> {
+        let mut granted = Vec::new();
+        for (no, (attempt, rows)) in stolen {
+            let segments = self.runs.get(&no).map(|r| r.segments_of(&rows)).unwrap_or_default();
+            let held = HeldRows { run: no, attempt, rows };
+            granted.push(GrantedRows { held, segments, alone: false });
+        }
+        if let Some(slot) = self.slot_mut(thief.slot).filter(|_| !granted.is_empty()) {
+            slot.last_pull = thief.seq;
+            slot.last_grant = granted.clone();
+        }
+        granted
+    }
+}

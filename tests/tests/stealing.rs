@@ -1,0 +1,109 @@
+//! An idle slot gets what a busy one has not started, over real members and workers: no row is lost,
+//! none is run twice.
+
+use anyhow::Result;
+use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// How long anything may take here.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A worker of one slot whose rows take so long, with room for many more than it runs.
+fn worker(fleet: &Fleet, name: &str, concurrency: u32, latency_ms: u64) -> WorkerOptions {
+    let mut engine = String::from("kind = \"mock\"\nslots = 1\n");
+    let side = fleet.path(&format!("{name}.side"));
+    let _ = writeln!(engine, "concurrency = {concurrency}\nside_file = {side:?}");
+    let _ = writeln!(engine, "latency_ms_min = {latency_ms}\nlatency_ms_max = {latency_ms}");
+    WorkerOptions { engine, head: "[credit]\nrows = 1024\n".into() }
+}
+
+/// Rows that went from one slot to another, once somebody can say.
+fn stolen(fleet: &Fleet, run: &str) -> Option<u64> {
+    let run = fleet.ctl_json(&["--timeout", "5s", "run", "describe", run]).ok()?;
+    run.get("run")?.get("counts")?.get("stolen")?.as_str()?.parse().ok()
+}
+
+/// Each row was started exactly once, whoever had it first.
+fn check_executions(fleet: &Fleet, workers: &[&str], rows: u64) -> Result<()> {
+    let files: Vec<_> = workers.iter().map(|w| fleet.path(&format!("{w}.side"))).collect();
+    let executions = Executions::read(&files)?;
+    let twice: Vec<_> = executions.attempts.iter().filter(|(_, a)| a.len() > 1).collect();
+    assert!(twice.is_empty(), "rows were run twice: {twice:?}{}", fleet.logs());
+    assert_eq!((executions.started, executions.attempts.len() as u64), (rows, rows));
+    Ok(())
+}
+
+#[test]
+fn an_idle_worker_gets_half_of_what_a_busy_one_has_not_started() -> Result<()> {
+    const ROWS: u64 = 200;
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("slow", &worker(&fleet, "slow", 1, 300))?;
+    let mut batch = Batch::submit(&fleet, "queue", ROWS, "")?;
+    batch.until(&fleet, "one worker holds every row", |c| c.running + c.done == ROWS);
+    fleet.start_worker("fast", &worker(&fleet, "fast", 8, 5))?;
+    batch.finish(&fleet)?;
+    // Alone, the slow one would take a minute; half of its queue at a time is soon all of it.
+    let moved = eventually("rows were stolen", PATIENCE, || stolen(&fleet, "queue"));
+    assert!(moved > ROWS / 2, "{moved} rows stolen{}", fleet.logs());
+    let (slow, fast) = (fleet.rows_done_by("slow"), fleet.rows_done_by("fast"));
+    assert!(fast > slow, "the fast one did {fast:?}, the slow one {slow:?}");
+    check_executions(&fleet, &["slow", "fast"], ROWS)?;
+    let leader = fleet.leader();
+    let counted = |metric| fleet.counted(&leader, metric).unwrap_or(0);
+    assert!(counted("rollout_steals_total") > 1);
+    assert_eq!(counted("rollout_rows_stolen_total"), moved);
+    fleet.verify()
+}
+
+/// Seed 000's witness: acknowledgements race thefts all the time, and exactly one wins each row.
+#[test]
+fn concurrent_ack_and_steal_no_double_execute() -> Result<()> {
+    const ROWS: u64 = 3000;
+    let workers = [("w1", 1, 4), ("w2", 2, 2), ("w3", 4, 9), ("w4", 3, 1)];
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    // Two hold everything in their queues before the others come: from then on, whoever runs dry
+    // steals while the others' results are on their way.
+    for (name, concurrency, latency_ms) in &workers[..2] {
+        fleet.start_worker(name, &worker(&fleet, name, *concurrency, *latency_ms))?;
+    }
+    let mut batches = Vec::new();
+    for name in ["one", "two", "three"] {
+        batches.push(Batch::submit(&fleet, name, ROWS / 3, "")?);
+    }
+    for (name, concurrency, latency_ms) in &workers[2..] {
+        fleet.start_worker(name, &worker(&fleet, name, *concurrency, *latency_ms))?;
+    }
+    for batch in &mut batches {
+        batch.finish(&fleet)?;
+    }
+    let moved: u64 = ["one", "two", "three"].iter().filter_map(|run| stolen(&fleet, run)).sum();
+    assert!(moved > 0, "nothing was stolen{}", fleet.logs());
+    let files: Vec<_> = workers.iter().map(|w| fleet.path(&format!("{}.side", w.0))).collect();
+    let executions = Executions::read(&files)?;
+    assert_eq!(executions.started, ROWS, "{moved} rows were stolen{}", fleet.logs());
+    fleet.verify()
+}
+
+#[test]
+fn a_leader_that_dies_between_asking_and_moving_loses_nothing() -> Result<()> {
+    const ROWS: u64 = 160;
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("slow", &worker(&fleet, "slow", 1, 60))?;
+    let mut batch = Batch::submit(&fleet, "orphan", ROWS, "")?;
+    batch.until(&fleet, "one worker holds every row", |c| c.running + c.done == ROWS);
+    // The worker stands still, so the question of this leader is answered to the next one.
+    let leader = fleet.leader();
+    fleet.worker_process("slow").signal(libc::SIGSTOP)?;
+    fleet.start_worker("fast", &worker(&fleet, "fast", 4, 5))?;
+    eventually("the busy worker is asked", PATIENCE, || {
+        fleet.counted(&leader, "rollout_steal_asks_total").filter(|n| *n > 0)
+    });
+    fleet.member_process(&leader).kill();
+    fleet.worker_process("slow").signal(libc::SIGCONT)?;
+    fleet.leader_other_than(&leader);
+    fleet.start_member(&leader)?;
+    batch.finish(&fleet)?;
+    check_executions(&fleet, &["slow", "fast"], ROWS)?;
+    fleet.verify()
+}

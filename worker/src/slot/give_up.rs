@@ -1,0 +1,59 @@
+//! Owns: rows that a slot gives up unstarted because the leader asks for them, for a slot that has nothing to do.
+//!
+//! Invariant: a row that was started is never given up, and one that was given up is never started: it leaves the
+//! queue before the answer is made. It stays in the book until the leader has answered, so that it is nobody's
+//! for no moment.
+//! Absent: who gets them.
+
+use std::collections::HashSet;
+
+use rollout_proto::v1;
+
+use super::Slot;
+use crate::held::{Held, Lease};
+
+impl Slot {
+    /// Takes the rows that would be started last. Those that the engine has a place for are not offered: they are
+    /// about to start.
+    pub(super) fn give_up(&mut self, asked: &v1::Yield) {
+        let given = self.last_unstarted(asked);
+        let gone: HashSet<(Lease, u64)> = given.iter().collect();
+        self.queue.retain(|row| !gone.contains(&((row.run.number, row.attempt), row.row)));
+        self.end_all(&given);
+        metrics::counter!("rollout_worker_rows_total", "outcome" => "yielded")
+            .increment(given.len() as u64);
+        tracing::debug!(slot = self.index, id = asked.id, rows = given.len(), "rows are given up");
+        self.exchanges.give_up(asked.id, given);
+    }
+
+    fn last_unstarted(&self, asked: &v1::Yield) -> Held {
+        let places = match self.engine_up {
+            true => self.pace.limit().saturating_sub(self.running.len()),
+            false => 0,
+        };
+        let book = self.book.lock();
+        let spare = book.queued().len().saturating_sub(places);
+        let wanted = spare.min(asked.rows_max as usize);
+        // A trial is tried where it is, or given back whole.
+        let of_these = |(lease, _): &(Lease, u64)| {
+            asked.runs.contains(&lease.0) && !self.alone.contains(lease)
+        };
+        let queue: Vec<(Lease, u64)> =
+            self.queue.iter().map(|row| ((row.run.number, row.attempt), row.row)).collect();
+        let loaded: HashSet<(Lease, u64)> = queue.iter().copied().collect();
+        // What is still being loaded comes behind the queue.
+        let mut loading: Vec<_> = book.queued().iter().filter(|r| !loaded.contains(r)).collect();
+        loading.sort_unstable_by_key(|(lease, row)| (lease.1, *row));
+        let rows = loading.into_iter().rev().chain(queue.into_iter().rev());
+        rows.filter(of_these).take(wanted).collect()
+    }
+
+    /// Tells the session when the slot has run out of rows to start.
+    pub(super) fn notice_dry(&mut self) {
+        let dry = self.book.lock().queued().is_empty();
+        if dry && !self.dry {
+            self.ran_dry.notify_one();
+        }
+        self.dry = dry;
+    }
+}
