@@ -53,7 +53,8 @@ fn an_idle_worker_gets_half_of_what_a_busy_one_has_not_started() -> Result<()> {
     let counted = |metric| fleet.counted(&leader, metric).unwrap_or(0);
     assert!(counted("rollout_steals_total") > 1);
     assert_eq!(counted("rollout_rows_stolen_total"), moved);
-    fleet.verify()
+    fleet.verify()?;
+    fleet.passed()
 }
 
 /// Seed 000's witness: acknowledgements race thefts all the time, and exactly one wins each row.
@@ -82,7 +83,8 @@ fn concurrent_ack_and_steal_no_double_execute() -> Result<()> {
     let files: Vec<_> = workers.iter().map(|w| fleet.path(&format!("{}.side", w.0))).collect();
     let executions = Executions::read(&files)?;
     assert_eq!(executions.started, ROWS, "{moved} rows were stolen{}", fleet.logs());
-    fleet.verify()
+    fleet.verify()?;
+    fleet.passed()
 }
 
 #[test]
@@ -105,5 +107,6 @@ fn a_leader_that_dies_between_asking_and_moving_loses_nothing() -> Result<()> {
     fleet.start_member(&leader)?;
     batch.finish(&fleet)?;
     check_executions(&fleet, &["slow", "fast"], ROWS)?;
-    fleet.verify()
+    fleet.verify()?;
+    fleet.passed()
 }
