@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test jepsen lint release bench clean-demo
+.PHONY: help preflight build demo test jepsen soak lint release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,10 @@ test: build ## every test
 
 jepsen: build ## try to break it: three seeds, ninety seconds each
 	@for seed in 1 2 3; do "$(TARGET)/debug/rollout-jepsen" run --seed $$seed --secs 90 || exit $$?; done
+
+soak: build ## ten minutes of random kills: 50,000 rows, some of which kill, fail or are invalid
+	ROLLOUT_SOAK_SECONDS=600 ROLLOUT_SOAK_ROWS=50000 \
+	  $(CARGO) test -p rollout-tests --test soak -- --nocapture
 
 lint: preflight ## formatting and clippy, with warnings as errors
 	$(CARGO) fmt --all --check

@@ -84,6 +84,10 @@ pub struct EngineConfig {
     /// mock: where a line is appended as each execution starts and finishes.
     #[serde(default)]
     pub side_file: Option<PathBuf>,
+    /// mock: where a file is left for each row that failed once; engines that share it fail no row of
+    /// `MOCK_FAIL_TRANSIENT_ONCE` twice. Without it each engine remembers for itself.
+    #[serde(default)]
+    pub once_dir: Option<PathBuf>,
     /// mock: row numbers that fail as invalid.
     #[serde(default)]
     pub fail_rows: Vec<u64>,
@@ -160,6 +164,7 @@ impl EngineConfig {
             tail: Tail::default(),
             tail_alpha: tail_alpha(),
             side_file: None,
+            once_dir: None,
             fail_rows: Vec::new(),
             process: false,
             program: None,

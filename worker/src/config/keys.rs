@@ -44,6 +44,7 @@ const MOCK: &[&str] = &[
     "tail",
     "tail_alpha",
     "side_file",
+    "once_dir",
     "fail_rows",
     "process",
     "program",

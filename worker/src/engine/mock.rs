@@ -9,7 +9,8 @@ mod deadly;
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ pub(super) struct MockEngine {
     tail: Tail,
     alpha: f64,
     side_file: Option<File>,
+    once_dir: Option<PathBuf>,
     fail_rows: HashSet<u64>,
     failed_once: Mutex<HashSet<(u32, u64)>>,
     /// Whether prompts may end this process.
@@ -53,7 +55,7 @@ pub(super) struct MockEngine {
 
 impl MockEngine {
     pub(super) fn new(config: &EngineConfig) -> anyhow::Result<Self> {
-        let open = |path: &std::path::PathBuf| {
+        let open = |path: &PathBuf| {
             let file = OpenOptions::new().create(true).append(true).open(path);
             file.with_context(|| format!("cannot open the side file {}", path.display()))
         };
@@ -63,6 +65,7 @@ impl MockEngine {
             tail: config.tail,
             alpha: config.tail_alpha,
             side_file: config.side_file.as_ref().map(open).transpose()?,
+            once_dir: config.once_dir.clone(),
             fail_rows: config.fail_rows.iter().copied().collect(),
             failed_once: Mutex::default(),
             mortal: false,
@@ -117,14 +120,29 @@ impl MockEngine {
             return Some(EngineFailure::invalid("MOCK_INVALID", "a row of fail_rows"));
         }
         if prompt.contains(FAIL_ONCE) {
-            let mut once = self.failed_once.lock();
-            let first = once.len() < ONCE_MAX && once.insert((row.run.number, row.row));
             let failure =
                 || EngineFailure::new(FailureClass::Transient, "MOCK_TRANSIENT", "fails once");
-            return first.then(failure);
+            return self.fails_first(row).then(failure);
         }
         let (text, class, code) = FAILURES.iter().find(|(text, ..)| prompt.contains(text))?;
         Some(EngineFailure::new(*class, *code, format!("the prompt contains {text}")))
+    }
+
+    /// Whether nobody who remembers with this engine has failed this row.
+    fn fails_first(&self, row: &EngineRow) -> bool {
+        let Some(dir) = &self.once_dir else {
+            let mut once = self.failed_once.lock();
+            return once.len() < ONCE_MAX && once.insert((row.run.number, row.row));
+        };
+        let path = dir.join(format!("{}-{}", row.run.number, row.row));
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "cannot remember a failed row");
+                false
+            }
+        }
     }
 
     async fn answer(&self, row: EngineRow) -> Result<Completion, EngineFailure> {
@@ -227,6 +245,19 @@ mod tests {
         let body = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c d"}]}"#;
         let done = engine.run(test_row(RunInfo::for_test(1), 0, body)).await.unwrap();
         assert_eq!((done.text.as_str(), done.finish_reason.as_str()), ("MOCK:c d", "stop"));
+    }
+
+    #[tokio::test]
+    async fn engines_that_share_a_memory_fail_a_row_once_among_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = engine(|c| c.once_dir = Some(dir.path().to_owned()));
+        let other = engine(|c| c.once_dir = Some(dir.path().to_owned()));
+        let prompt = format!(r#"{{"prompt":"{FAIL_ONCE}"}}"#);
+        let row = test_row(RunInfo::for_test(1), 1, &prompt);
+        assert_eq!(one.run(row.clone()).await.unwrap_err().class, FailureClass::Transient);
+        assert!(other.run(row).await.is_ok());
+        let another = test_row(RunInfo::for_test(2), 1, &prompt);
+        assert!(other.run(another).await.is_err(), "a row of another run");
     }
 
     #[tokio::test]

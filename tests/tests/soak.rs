@@ -1,0 +1,256 @@
+//! The whole promise at once: members and workers die at random while rows of every fate run, and each row
+//! ends exactly as its prompt says, once.
+//!
+//! Of the rows 1 % kill the engine that runs them, 1 % are invalid and 5 % fail once; all take 5 to 50 ms.
+//! The test command does a short one; `make soak` ten minutes with 50,000 rows. `ROLLOUT_SOAK_SEED` repeats
+//! a choice of victims, not their timing.
+
+use anyhow::{Context, Result, ensure};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rollout_tests::{Batch, Counts, Fleet, FleetOptions, WorkerOptions, eventually_or_show};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
+/// Silence after which a session is suspect, with a margin.
+const SUSPECT: Duration = Duration::from_secs(6);
+/// How long what is left may take when nothing is killed any more.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How a row has to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    Done,
+    /// Done, after one transient failure.
+    DoneAfterOne,
+    Invalid,
+    Poison,
+}
+
+impl Fate {
+    /// Spread without a pattern: some batches get several of a kind, others none.
+    fn of(run: u64, row: u64) -> Self {
+        let mixed = (run * 1_000_003 + row + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        match (mixed >> 33) % 100 {
+            0 => Self::Poison,
+            1 => Self::Invalid,
+            2..=6 => Self::DoneAfterOne,
+            _ => Self::Done,
+        }
+    }
+
+    fn asks(self, row: u64) -> &'static str {
+        match self {
+            Self::Done => "",
+            Self::DoneAfterOne => " MOCK_FAIL_TRANSIENT_ONCE",
+            Self::Invalid => " MOCK_FAIL_INVALID",
+            Self::Poison => [" MOCK_CRASH", " MOCK_KILL", " MOCK_EXIT_3"][row as usize % 3],
+        }
+    }
+}
+
+/// What the environment asks for; by default a short one.
+struct Size {
+    rows: u64,
+    runs: u64,
+    time: Duration,
+    seed: u64,
+}
+
+impl Size {
+    fn asked() -> Result<Self> {
+        let number = |name: &str, default: u64| match std::env::var(name) {
+            Ok(text) => text.parse().with_context(|| format!("{name}={text} is no number")),
+            Err(_) => Ok(default),
+        };
+        let seconds = number("ROLLOUT_SOAK_SECONDS", 40)?;
+        Ok(Self {
+            rows: number("ROLLOUT_SOAK_ROWS", 1500)?,
+            runs: (seconds / 60).clamp(2, 20),
+            time: Duration::from_secs(seconds),
+            seed: number("ROLLOUT_SOAK_SEED", 7)?,
+        })
+    }
+}
+
+fn worker(fleet: &Fleet) -> WorkerOptions {
+    let once = fleet.path("once");
+    let engine = format!(
+        "kind = \"mock\"\nprocess = true\nslots = 2\nconcurrency = 6\nlatency_ms_min = 5\n\
+         latency_ms_max = 50\nseed = 3\nonce_dir = {once:?}\n"
+    );
+    WorkerOptions { engine, head: "[part]\nlinger_ms = 200\n".into() }
+}
+
+fn submit(fleet: &Fleet, run: u64, rows: u64) -> Result<Batch> {
+    let name = format!("soak-{run}");
+    let mut text = String::new();
+    for row in 0..rows {
+        let asks = Fate::of(run, row).asks(row);
+        writeln!(text, r#"{{"id":"{name}-{row}","prompt":"say {row} of {run}{asks}"}}"#)?;
+    }
+    let input = fleet.path(&format!("{name}.jsonl"));
+    std::fs::write(&input, text)?;
+    Batch::submit_file(fleet, &name, input, rows, "[run]\nfailures_max = 1000000\n")
+}
+
+/// Kills, or stops for a while, one of the fleet, and brings it back.
+struct Chaos {
+    random: StdRng,
+    done: BTreeMap<&'static str, u32>,
+}
+
+impl Chaos {
+    fn strike(&mut self, fleet: &mut Fleet) -> Result<()> {
+        let worker = WORKERS[self.random.random_range(0..WORKERS.len())];
+        let what = match self.random.random_range(0..10) {
+            0..3 => {
+                let leader = fleet.leader();
+                self.member(fleet, &[leader])?;
+                "leaders killed"
+            }
+            3..5 => {
+                let names = fleet.member_names();
+                let name = names[self.random.random_range(0..names.len())].clone();
+                self.member(fleet, &[name])?;
+                "members killed"
+            }
+            5 => {
+                self.member(fleet, &fleet.member_names())?;
+                "times all members were killed"
+            }
+            6..9 => {
+                fleet.worker_process(worker).kill();
+                self.rest(0, 2000);
+                let options = self::worker(fleet);
+                fleet.start_worker(worker, &options)?;
+                "workers killed"
+            }
+            _ => {
+                fleet.worker_process(worker).signal(libc::SIGSTOP)?;
+                self.rest(500, 2 * SUSPECT.as_millis() as u64);
+                fleet.worker_process(worker).signal(libc::SIGCONT)?;
+                "workers stopped for a while"
+            }
+        };
+        *self.done.entry(what).or_default() += 1;
+        Ok(())
+    }
+
+    fn member(&mut self, fleet: &mut Fleet, names: &[String]) -> Result<()> {
+        names.iter().for_each(|name| fleet.member_process(name).kill());
+        self.rest(0, 2000);
+        names.iter().try_for_each(|name| fleet.start_member(name))
+    }
+
+    /// The chaos's own pace; no condition is waited for.
+    fn rest(&mut self, min_ms: u64, max_ms: u64) {
+        std::thread::sleep(Duration::from_millis(self.random.random_range(min_ms..=max_ms)));
+    }
+}
+
+/// Each row is in exactly one place, whenever anybody looks.
+fn conserved(batch: &Batch, counts: Counts) -> Result<()> {
+    let sum = counts.pending + counts.waiting + counts.running + counts.done + counts.failed;
+    ensure!(sum == counts.rows, "{}: rows were lost or made: {counts:?}", batch.name);
+    Ok(())
+}
+
+/// The lines of an output file by the number at the end of their id; a row that is there twice is an error.
+fn lines(path: &Path) -> Result<BTreeMap<u64, Value>> {
+    let mut found = BTreeMap::new();
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line)?;
+        let id = line["id"].as_str().context("id")?;
+        let row = id.rsplit('-').next().context("row")?.parse()?;
+        ensure!(found.insert(row, line).is_none(), "row {row} is twice in {}", path.display());
+    }
+    Ok(found)
+}
+
+/// The output of a run is what the rows' fates say, row by row, and so does the ledger.
+fn check(fleet: &Fleet, batch: &mut Batch, run: u64) -> Result<BTreeMap<Fate, u64>> {
+    let status = batch.process().wait(PATIENCE).with_context(|| fleet.logs())?;
+    ensure!(status.code() == Some(1), "rows failed, so the status is 1: {status}");
+    let completions = lines(&batch.output.join("completions.jsonl"))?;
+    let errors = lines(&batch.output.join("errors.jsonl"))?;
+    let listed = |state: &str| -> Result<BTreeSet<u64>> {
+        let args = ["item", "list", &batch.name, "--state", state, "--limit", "0"];
+        let list = fleet.ctl_json(&args)?;
+        let items = list["items"].as_array().context("items")?;
+        items.iter().map(|item| Ok(item["row"].as_str().context("row")?.parse()?)).collect()
+    };
+    let (done, failed) = (listed("done")?, listed("failed")?);
+    let mut fates = BTreeMap::new();
+    for row in 0..batch.rows {
+        let fate = Fate::of(run, row);
+        *fates.entry(fate).or_default() += 1;
+        let place = format!("{} row {row}, {fate:?}", batch.name);
+        match fate {
+            Fate::Done | Fate::DoneAfterOne => {
+                let line = completions.get(&row).with_context(|| format!("{place}: missing"))?;
+                let text = format!("MOCK:say {row} of {run}{}", fate.asks(row));
+                ensure!(line["completion"] == text, "{place}: {line}");
+                ensure!(!errors.contains_key(&row), "{place}: in both files");
+                ensure!(done.contains(&row), "{place}: not done in the ledger");
+            }
+            Fate::Invalid | Fate::Poison => {
+                let line = errors.get(&row).with_context(|| format!("{place}: missing"))?;
+                let class = if fate == Fate::Poison { "engine_died" } else { "invalid_row" };
+                ensure!(line["error"]["class"] == class, "{place}: {line}");
+                ensure!(!completions.contains_key(&row), "{place}: in both files");
+                ensure!(failed.contains(&row), "{place}: not failed in the ledger");
+            }
+        }
+    }
+    let (in_files, in_ledger) = (completions.len() + errors.len(), done.len() + failed.len());
+    ensure!(in_files as u64 == batch.rows && in_ledger as u64 == batch.rows, "rows too many");
+    Ok(fates)
+}
+
+#[test]
+fn every_row_ends_as_its_prompt_says_though_members_and_workers_die_at_random() -> Result<()> {
+    let size = Size::asked()?;
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    std::fs::create_dir(fleet.path("once"))?;
+    for name in WORKERS {
+        let options = worker(&fleet);
+        fleet.start_worker(name, &options)?;
+    }
+    let mut chaos = Chaos { random: StdRng::seed_from_u64(size.seed), done: BTreeMap::new() };
+    let begun = Instant::now();
+    let mut batches: Vec<Batch> = Vec::new();
+    while begun.elapsed() < size.time {
+        // The runs come one after another, so that there is work from the first kill to the last.
+        let due = begun.elapsed().as_secs_f64() / size.time.as_secs_f64() * size.runs as f64;
+        while (batches.len() as f64) <= due {
+            let run = batches.len() as u64;
+            batches.push(submit(&fleet, run, size.rows / size.runs)?);
+        }
+        chaos.strike(&mut fleet)?;
+        chaos.rest(500, 4000);
+        for batch in &batches {
+            batch.counts(&fleet).map_or(Ok(()), |counts| conserved(batch, counts))?;
+        }
+    }
+    println!("seed {}, {:?}: {:?}", size.seed, begun.elapsed(), chaos.done);
+    let mut fates: BTreeMap<Fate, u64> = BTreeMap::new();
+    for (run, batch) in batches.iter_mut().enumerate() {
+        eventually_or_show("a run has its outcomes", PATIENCE, |seen| {
+            let counts = batch.counts(&fleet)?;
+            *seen = format!("{counts:?}");
+            (counts.done + counts.failed == batch.rows).then_some(())
+        });
+        for (fate, rows) in check(&fleet, batch, run as u64)? {
+            *fates.entry(fate).or_default() += rows;
+        }
+    }
+    println!("after {:?} every row had ended as it had to: {fates:?}", begun.elapsed());
+    fleet.verify()?;
+    fleet.passed()
+}
