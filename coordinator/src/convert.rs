@@ -6,8 +6,8 @@
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId};
 use rollout_ledger::view::{FailedTry, RunState, RunView, SegmentView, Trouble};
 use rollout_ledger::{
-    BlobRef, EngineSpec, Evidence, FailureClass, GrantedRows, HeldRows, RequestId, Rows, RunSpec,
-    SegmentDecl, SegmentRef, SlotOffer,
+    BlobRef, EngineSpec, Evidence, FailureClass, GrantedRows, HeldRows, OpKind, PartDecl,
+    RequestId, Rows, RunSpec, SegmentDecl, SegmentRef, SlotOffer,
 };
 use rollout_proto::{ErrorCode, RpcError, v1};
 
@@ -164,6 +164,18 @@ pub(crate) fn segment_in(decl: &v1::SegmentDecl) -> Checked<SegmentDecl> {
     Ok(SegmentDecl { number: SegmentNo(decl.number), rows: decl.rows, blob })
 }
 
+/// Results carried over from an earlier run. Their tokens were counted there.
+pub(crate) fn carry_in(run: RunNo, carried: &v1::CarriedPart) -> Checked<OpKind> {
+    let blob = blob_in(carried.blob.as_ref())?;
+    Ok(OpKind::Carry {
+        run,
+        segment: SegmentNo(carried.segment),
+        segment_digest: digest_in(&carried.segment_digest)?,
+        part: PartDecl { blob, tokens_in: 0, tokens_out: 0 },
+        rows: rows_in(carried.rows.as_ref())?,
+    })
+}
+
 pub(crate) fn segment_out(namespace: &str, run: &str, segment: &SegmentRef) -> v1::SegmentRef {
     v1::SegmentRef {
         number: segment.number.0,
@@ -260,6 +272,7 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
             tokens_out: c.tokens_out,
             dropped: c.dropped,
             stolen: c.stolen,
+            carried: c.carried,
         }),
         segments: view.segments,
         input_closed: view.input_closed,

@@ -186,7 +186,11 @@ fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
             held_out(held, &mut out);
         }
         EventKind::Completed { slot: at, held } => {
-            out.slot = Some(slot(at, false));
+            // Rows that were carried over were nobody's.
+            match held.attempt.0 {
+                0 => out.reason = "carried over".into(),
+                _ => out.slot = Some(slot(at, false)),
+            }
             held_out(held, &mut out);
         }
         EventKind::Failed { slot: at, held, class, code, for_good } => {

@@ -250,6 +250,7 @@ fn weight(op: &Op) -> (u64, usize) {
             (sets.iter().map(|s| s.rows.len()).sum(), 64 + 16 * sets.len() + 10 * ranges)
         }
         OpKind::AddSegments { segments, .. } => (0, 48 * segments.len()),
+        OpKind::Carry { rows, .. } => (rows.len(), 128 + 10 * rows.ranges().len()),
         OpKind::Fail { held, message, .. } => (held.rows.len(), 64 + message.len()),
         OpKind::Nack { held, .. } | OpKind::Steal { held, .. } => {
             (held.iter().map(|h| h.rows.len()).sum(), 32 * held.len())

@@ -8,6 +8,7 @@ pub mod config;
 pub mod error;
 pub mod job;
 pub mod name;
+pub mod revision;
 pub mod sampling;
 pub mod spec;
 pub mod submit;

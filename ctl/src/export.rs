@@ -16,6 +16,7 @@ mod sealed;
 mod segment;
 
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use rollout_proto::{Client, v1};
 use rollout_storage::BlobStore;
 
@@ -50,6 +51,29 @@ pub struct Source<'a> {
     pub partial: bool,
 }
 
+/// A run's segments with their outcomes, in order, and its spec in full.
+pub(crate) struct Listing<'a> {
+    pub(crate) spec: v1::RunSpec,
+    pub(crate) segments: BoxStream<'a, Result<v1::ReadResultsResponse, BatchError>>,
+}
+
+/// Lists a run: from the leader or, once it is sealed, from its manifest, which has its spec in full too.
+pub(crate) async fn listing<'a>(
+    client: &Client,
+    store: &'a BlobStore,
+    described: &'a v1::DescribeRunResponse,
+) -> Result<Listing<'a>, BatchError> {
+    let run = described.run.as_ref();
+    let name = run.map_or("", |run| run.name.as_str());
+    if let Some(manifest) = run.and_then(|run| run.manifest.as_ref()) {
+        let sealed = sealed::manifest(store, name, manifest).await?;
+        let segments = sealed::segments(store, name, sealed.chunks).boxed();
+        return Ok(Listing { spec: sealed.spec.unwrap_or_default(), segments });
+    }
+    let segments = Results::new(client, &run.cloned().unwrap_or_default()).stream().boxed();
+    Ok(Listing { spec: described.spec.clone().unwrap_or_default(), segments })
+}
+
 /// What was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -80,21 +104,10 @@ pub async fn read(
     if !source.partial && (open > 0 || !summary.input_closed) {
         return Err(BatchError::NotEnded { name: summary.name, open });
     }
-    // What a sealed run's spec was its manifest says in full.
-    let sealed = match &summary.manifest {
-        Some(manifest) => Some(sealed::manifest(&source.store, &summary.name, manifest).await?),
-        None => None,
-    };
-    let run_spec = match &sealed {
-        Some(sealed) => sealed.spec.clone().unwrap_or_default(),
-        None => described.spec.clone().unwrap_or_default(),
-    };
+    let Listing { spec: run_spec, segments: results } =
+        listing(source.client, &source.store, described).await?;
     let format = RowFormat::new(&run_spec, spec::model_id(&run_spec));
     let parts = PartCache::new(source.store.clone(), CACHE_BYTES);
-    let results = match sealed {
-        Some(sealed) => sealed::segments(&source.store, &summary.name, sealed.chunks).boxed(),
-        None => Results::new(source.client, &summary).stream().boxed(),
-    };
     let fetch = segment::Fetch {
         store: &source.store,
         parts: &parts,

@@ -13,4 +13,4 @@ pub mod scan;
 
 mod assemble;
 mod chunk;
-mod spill;
+pub(crate) mod spill;

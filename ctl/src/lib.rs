@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod bench;
+pub mod carry;
 pub mod connect;
 pub mod dev;
 mod event_stream;

@@ -206,7 +206,10 @@ impl Ledger {
             OpKind::Steal { victim, held, thief: slot, instance, seq } => {
                 self.steal(ctx, victim, &held, Thief { slot, instance, seq })
             }
-            OpKind::Duplicate { .. } | OpKind::Carry { .. } => {
+            OpKind::Carry { run, segment, segment_digest, part, rows } => {
+                self.carry(ctx, run, (segment, segment_digest), part, &rows)
+            }
+            OpKind::Duplicate { .. } => {
                 Err(Rejection::Invalid("this version does not know that operation".into()))
             }
         }

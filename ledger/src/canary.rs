@@ -33,9 +33,8 @@ impl Run {
     fn canary_decided(&self) -> bool {
         let (head, flight) = (&self.head, &self.flight);
         let all_there = head.rows >= head.spec.canary_rows || head.input_closed;
-        let all_given = head.next_fresh >= self.fresh_end()
-            && flight.returned.is_empty()
-            && flight.trials.is_empty();
+        let all_given =
+            self.grantable_fresh() == 0 && flight.returned.is_empty() && flight.trials.is_empty();
         all_there && all_given && head.counts.running == 0 && head.counts.waiting == 0
     }
 }

@@ -252,6 +252,10 @@ pub enum OpKind {
     Carry {
         /// The run.
         run: RunNo,
+        /// The segment that holds the rows.
+        segment: SegmentNo,
+        /// The digest of that segment: a carry into another one is refused.
+        segment_digest: [u8; 32],
         /// The part, durable under this run.
         part: PartDecl,
         /// Its rows in its order.

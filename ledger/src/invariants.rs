@@ -126,6 +126,12 @@ fn check_run(run: &Run) -> Result<(), String> {
     let waiting = Rows::from_ranges(waiting).unwrap_or_default();
     ensure!(claim(&waiting), "a waiting row is held or pending");
     let (done, failed, decided) = check_segments(run)?;
+    let given = Rows::range(0, head.next_fresh as u32);
+    let (decided, carried) = decided.partition(&given);
+    let ahead = head.carried_ahead;
+    ensure!(carried.len() == ahead, "{} rows are carried ahead, says {ahead}", carried.len());
+    ensure!(head.counts.carried >= ahead, "more rows are carried ahead than at all");
+    ensure!(head.counts.carried <= done, "more rows are carried than done");
     ensure!(claim(&decided), "a decided row is still somewhere else");
     ensure!(taken.end() <= head.next_fresh, "a fresh row is taken");
     ensure!(total == head.next_fresh, "{} rows are nowhere", head.next_fresh - total);

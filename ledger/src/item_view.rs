@@ -78,8 +78,10 @@ impl Ledger {
                 first(grants.map(|grant| &grant.rows), from, max)
             }
             ItemState::Pending => {
-                let fresh = run.head.rows - run.head.next_fresh;
-                let fresh = Rows::range(run.head.next_fresh, fresh as u32);
+                // Rows that were carried over are done among the fresh ones.
+                let fresh = run.head.next_fresh.max(from)..run.head.rows;
+                let fresh = fresh.filter(|row| run.outcome(*row) == Outcome::NONE).take(max);
+                let fresh = Rows::from_ranges(fresh.map(|row| (row, 1))).unwrap_or_default();
                 let trials = run.ready_trials().map(|t| &t.1.rows);
                 first(trials.chain([&run.flight.returned, &fresh]), from, max)
             }

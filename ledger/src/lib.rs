@@ -15,6 +15,7 @@
 
 mod apply;
 mod canary;
+mod carry;
 pub mod claim;
 mod client;
 pub mod clock;

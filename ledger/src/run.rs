@@ -1,8 +1,9 @@
 //! A run: its input, what is pending, who holds what, and what became of each row.
 //!
-//! *Invariant:* every row is in exactly one of these: fresh (`next_fresh ..`), returned, in a
-//! trial that is ready, in a live grant, waiting (its trouble says until when), or decided in its
-//! segment. The first three are the pending ones; trials go first, then returned rows.
+//! *Invariant:* every row is in exactly one of these: fresh (`next_fresh ..`, but for those that
+//! were carried over, which are decided), returned, in a trial that is ready, in a live grant,
+//! waiting (its trouble says until when), or decided in its segment. The first three are the
+//! pending ones; trials go first, then returned rows.
 
 use crate::command::PartDecl;
 use crate::forget::Sealed;
@@ -56,6 +57,8 @@ pub struct Counts {
     pub tokens_out: u64,
     /// Rows without an outcome that went when their ended run was sealed or deleted.
     pub dropped: u64,
+    /// Of the rows with a result, those that were carried over from an earlier run.
+    pub carried: u64,
 }
 
 /// What is kept of a run beside its rows: one record of the image.
@@ -74,6 +77,8 @@ pub(crate) struct RunHead {
     pub(crate) input_closed: bool,
     pub(crate) rows: u64,
     pub(crate) next_fresh: u64,
+    /// Rows at or behind `next_fresh` that are done, for they were carried over.
+    pub(crate) carried_ahead: u64,
     pub(crate) counts: Counts,
     pub(crate) deficit: u64,
     /// Whether rows behind its canary may be granted.
@@ -115,16 +120,21 @@ impl Run {
 
     /// Pending rows that may be granted in any company.
     pub(crate) fn pending_beside_trials(&self) -> u64 {
-        self.head.rows - self.head.next_fresh + self.flight.returned.len()
+        self.fresh() + self.flight.returned.len()
     }
 
     /// Pending rows that are no trial's and may be granted now: a canary holds back the others.
     pub(crate) fn grantable_beside_trials(&self) -> u64 {
-        self.fresh_end() - self.head.next_fresh + self.flight.returned.len()
+        self.grantable_fresh() + self.flight.returned.len()
     }
 
     pub(crate) fn has_grantable(&self) -> bool {
         self.grantable_beside_trials() > 0 || self.ready_trials().next().is_some()
+    }
+
+    /// Rows that nobody was granted yet and that have no outcome.
+    fn fresh(&self) -> u64 {
+        self.head.rows - self.head.next_fresh - self.head.carried_ahead
     }
 
     pub(crate) fn ended(&self) -> bool {
@@ -186,12 +196,8 @@ impl Run {
     pub(crate) fn take_pending(&mut self, count: u32) -> Rows {
         let mut rows = self.flight.returned.take_first(count);
         self.outdate_lapsed(&rows);
-        let fresh = u64::from(count - rows.len() as u32);
-        let fresh = fresh.min(self.fresh_end() - self.head.next_fresh);
-        if fresh > 0 {
-            rows.push(self.head.next_fresh, fresh as u32);
-            self.head.next_fresh += fresh;
-        }
+        let fresh = self.take_fresh(u64::from(count) - rows.len());
+        rows.unite(&fresh);
         rows
     }
 

@@ -228,6 +228,7 @@ fn random_stories_reach_what_matters() {
         ("run sealed", 2),
         ("run forgotten", 1),
         ("RunActive", 20),
+        ("rows carried", 50),
     ];
     for (event, at_least) in wanted {
         let times = events.get(event).copied().unwrap_or(0);

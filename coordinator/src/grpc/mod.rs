@@ -79,6 +79,20 @@ impl Shared {
         }
     }
 
+    /// Has operations applied together. The first one's reply is the answer; where it is rejected, so
+    /// were the others, or they changed nothing by themselves. A later rejection is the answer too.
+    pub(crate) async fn apply_all(&self, ops: Vec<Op>) -> Result<Reply, RpcError> {
+        let leading = self.leading()?;
+        let replies = leading.proposer.ops(ops).await;
+        let replies = replies.map_err(|e| reject::proposal(&e).with_members(self.members()))?;
+        if let Some(Reply::Rejected(why)) = replies.iter().find(|r| matches!(r, Reply::Rejected(_)))
+        {
+            return Err(reject::rejected(why));
+        }
+        let unknown = || reject::proposal(&rollout_raft::ProposeError::Unknown);
+        replies.into_iter().next().ok_or_else(unknown)
+    }
+
     /// The cluster's id; empty while this member belongs to none.
     pub(crate) fn cluster_id(&self) -> String {
         cluster_id(&self.node)

@@ -1,11 +1,11 @@
 //! `Runs`: what users do.
 
 use super::{Shared, caller, check_namespace, namespace_or_default};
-use crate::convert;
+use crate::convert::{self, Kind};
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::{RunNo, SegmentNo};
 use rollout_ledger::view::{RunState, RunView};
-use rollout_ledger::{OpKind, Reply, RunAction};
+use rollout_ledger::{Op, OpKind, Reply, RunAction};
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,6 +18,8 @@ use tonic::{Request, Response, Status};
 const FAILURES_SHOWN: usize = 100;
 /// Messages of a stream that wait for a slow reader.
 const STREAM_AHEAD: usize = 4;
+/// Carried parts in one request.
+const CARRIED_MAX: usize = 64;
 /// Bounds of a watch's interval.
 const WATCH_MS: std::ops::RangeInclusive<u64> = 50..=60_000;
 
@@ -93,11 +95,21 @@ impl v1::runs_server::Runs for RunsService {
         let r = request.into_inner();
         let (namespace, name) = self.check_run(&identity, RunNo(r.run))?;
         let id = convert::request_in(r.request.as_ref())?;
+        if r.carried.len() > CARRIED_MAX {
+            return Err(convert::invalid(format!("more than {CARRIED_MAX} carried parts")).into());
+        }
         for segment in &r.segments {
-            check_key(&namespace, &name, segment)?;
+            check_key(&namespace, &name, Kind::Segment, segment.blob.as_ref())?;
         }
         let segments = r.segments.iter().map(convert::segment_in).collect::<Result<_, _>>()?;
-        match self.0.apply(Some(id), OpKind::AddSegments { run: RunNo(r.run), segments }).await? {
+        let run = RunNo(r.run);
+        let mut ops = vec![Op { request: Some(id), kind: OpKind::AddSegments { run, segments } }];
+        for part in &r.carried {
+            check_key(&namespace, &name, Kind::Part, part.blob.as_ref())?;
+            // No request of their own: the same part again is nothing new.
+            ops.push(convert::carry_in(run, part)?.into());
+        }
+        match self.0.apply_all(ops).await? {
             Reply::Run { segments, rows, .. } => Ok(Response::new(v1::AddSegmentsResponse {
                 header: Some(self.0.header()),
                 segments,
@@ -282,14 +294,19 @@ impl RunsService {
     }
 }
 
-/// A segment's object has to be where everybody will look for it.
-fn check_key(namespace: &str, run: &str, segment: &v1::SegmentDecl) -> Result<(), RpcError> {
-    let blob = convert::blob_in(segment.blob.as_ref())?;
-    let expected = convert::blob_out(namespace, run, convert::Kind::Segment, &blob).key;
-    let got = segment.blob.as_ref().map(|b| b.key.as_str()).unwrap_or_default();
+/// An object has to be where everybody will look for it.
+fn check_key(
+    namespace: &str,
+    run: &str,
+    kind: Kind,
+    blob: Option<&v1::BlobRef>,
+) -> Result<(), RpcError> {
+    let named = convert::blob_in(blob)?;
+    let expected = convert::blob_out(namespace, run, kind, &named).key;
+    let got = blob.map(|b| b.key.as_str()).unwrap_or_default();
     match got == expected {
         true => Ok(()),
-        false => Err(convert::invalid(format!("segment key {got} should be {expected}"))),
+        false => Err(convert::invalid(format!("object key {got} should be {expected}"))),
     }
 }
 

@@ -68,6 +68,19 @@ pub enum BatchError {
         /// What to do.
         advice: String,
     },
+    /// A revision is wanted while an earlier one runs.
+    #[error(
+        "run {name:?} still goes on with another input, model, sampling or bounds ({done} of {rows} rows decided); wait \
+         for its end, or add --replace: it is cancelled, and what it has finished is carried over"
+    )]
+    Revised {
+        /// The run that goes on.
+        name: String,
+        /// Its rows with an outcome.
+        done: u64,
+        /// Its rows.
+        rows: u64,
+    },
     /// A file of the output directory.
     #[error("output {}: {source}", path.display())]
     Output {
@@ -120,7 +133,7 @@ impl BatchError {
             Self::Connect(ConnectError::Client(error)) => error.exit_code(),
             Self::Connect(_) => 2,
             Self::Client(error) => error.exit_code(),
-            Self::Conflict { .. } | Self::NotEnded { .. } => 5,
+            Self::Conflict { .. } | Self::Revised { .. } | Self::NotEnded { .. } => 5,
             Self::Upload { source, .. } | Self::Store(source) if source.retryable() => 3,
             Self::Scan(_)
             | Self::Upload { .. }
@@ -137,18 +150,18 @@ impl BatchError {
         let (what, advice) = match error.code() {
             Some(ErrorCode::RunSpecConflict) => (
                 "exists with another model, sampling, store or bounds",
-                "give this one another name with --name, or another output directory",
+                "without --resume, the command makes it a revision of that run",
             ),
             Some(
                 ErrorCode::SegmentConflict | ErrorCode::InputMismatch | ErrorCode::InputClosed,
             ) => (
                 "exists with another input",
-                "give this one another name with --name, or another output directory; \
-                 to have the results of the old one: rollout export",
+                "repeat the command without --resume: it makes this input a revision of that run",
             ),
-            Some(ErrorCode::RunEnded) => {
-                ("was cancelled", "give this one another name with --name")
-            }
+            Some(ErrorCode::RunEnded) => (
+                "was cancelled",
+                "repeat the command without --resume: it begins the next revision",
+            ),
             _ => return Self::Client(error),
         };
         Self::Conflict { name: name.to_owned(), what, advice: advice.to_owned() }

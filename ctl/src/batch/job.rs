@@ -1,6 +1,7 @@
-//! Owns: a submission as a whole: check and upload, create, declare.
+//! Owns: a submission as a whole: check and upload, carry over, create, declare.
 //!
-//! Invariant: the run is created only after the whole input was found good and is durable.
+//! Invariant: the run is created only after the whole input was found good and is durable, and after what is carried into
+//! it is durable too.
 //! Absent: names and files on this host; the caller has decided them.
 
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use rollout_storage::BlobStore;
 use super::error::BatchError;
 use super::upload::{Destination, Uploaded};
 use super::{spec, submit, upload};
+use crate::carry::{self, Carried, Items, Source};
 use crate::input::files::InputFile;
 use crate::input::scan::{ScanControl, ScanOptions};
 
@@ -25,6 +27,18 @@ pub struct Job {
     pub spec: v1::RunSpec,
     /// The input.
     pub files: Vec<InputFile>,
+    /// Where its objects go.
+    pub store: BlobStore,
+    /// Whether items are kept in mind, for earlier revisions may have finished some.
+    pub revises: bool,
+}
+
+/// An input that is durable.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What was found in it, and its segments.
+    pub uploaded: Uploaded,
+    items: Items,
 }
 
 /// What was submitted.
@@ -36,33 +50,62 @@ pub struct Submitted {
     pub created: bool,
     /// Its input.
     pub uploaded: Uploaded,
+    /// What was carried over.
+    pub carried: Carried,
+}
+
+impl Job {
+    fn destination(&self) -> Destination {
+        let (namespace, run) = (self.namespace.clone(), self.name.clone());
+        Destination { store: self.store.clone(), namespace, run }
+    }
 }
 
 /// The first half: the input checked and its segments durable. Errors in rows are in the answer's scan.
 pub async fn prepare(
     job: &Job,
-    store: BlobStore,
     options: ScanOptions,
     control: Arc<ScanControl>,
-) -> Result<Uploaded, BatchError> {
-    let destination =
-        Destination { store, namespace: job.namespace.clone(), run: job.name.clone() };
+) -> Result<Prepared, BatchError> {
+    let (destination, mut items) = (job.destination(), Items::default());
     let ids = spec::item_ids(&job.spec);
-    upload::upload(job.files.clone(), ids, options, control, &destination).await
+    let uploaded =
+        upload::upload(job.files.clone(), ids, options, control, &destination, |segment| {
+            if job.revises {
+                items.note(segment);
+            }
+        });
+    let uploaded = uploaded.await?;
+    Ok(Prepared { uploaded, items })
 }
 
-/// The second half: the run created, its input declared and closed. Refuses an input with errors or without rows.
+/// Refuses an input with errors or without rows.
+pub fn check(uploaded: &Uploaded) -> Result<(), BatchError> {
+    match uploaded.scan.error_count {
+        0 if uploaded.scan.rows == 0 => Err(BatchError::Empty),
+        0 => Ok(()),
+        count => Err(BatchError::Input { count }),
+    }
+}
+
+/// The second half: results carried over, the run created, its input declared and closed.
 pub async fn submit(
     session: &Session,
     job: &Job,
-    uploaded: Uploaded,
+    prepared: Prepared,
+    sources: Vec<Source>,
 ) -> Result<Submitted, BatchError> {
-    match uploaded.scan.error_count {
-        0 if uploaded.scan.rows == 0 => return Err(BatchError::Empty),
-        0 => {}
-        count => return Err(BatchError::Input { count }),
-    }
+    let Prepared { uploaded, items } = prepared;
+    check(&uploaded)?;
+    let carried = match sources.is_empty() {
+        true => Carried::default(),
+        false => {
+            let (client, to) = (session.client(), job.destination());
+            carry::carry(client, sources, items, &uploaded.segments, &to).await?
+        }
+    };
     let created = submit::create(session, &job.namespace, &job.name, job.spec.clone()).await?;
-    submit::declare(session, created.run, &job.name, &uploaded).await?;
-    Ok(Submitted { run: created.run, created: created.created, uploaded })
+    submit::declare(session, created.run, &job.name, &uploaded, carried.parts.clone()).await?;
+    submit::close(session, created.run, &job.name, &uploaded).await?;
+    Ok(Submitted { run: created.run, created: created.created, uploaded, carried })
 }

@@ -10,6 +10,8 @@ use super::upload::Uploaded;
 
 /// Segments declared in one request; a bound of the ledger is 1024.
 const SEGMENTS_PER_REQUEST: usize = 512;
+/// Carried parts in one request; the bound of a member. One segment has no more either.
+pub const CARRIED_PER_REQUEST: usize = 64;
 
 /// Creates the run, or finds it.
 pub async fn create(
@@ -32,39 +34,104 @@ pub async fn create(
     created.await.map_err(|error| BatchError::of_submission(name, error))
 }
 
-/// Declares all segments and closes the input.
+/// Declares all segments, with the results that are carried over into them.
 pub async fn declare(
     session: &Session,
     run: u32,
     name: &str,
     uploaded: &Uploaded,
+    carried: Vec<v1::CarriedPart>,
 ) -> Result<(), BatchError> {
-    let failed = |error| BatchError::of_submission(name, error);
-    for segments in uploaded.segments.chunks(SEGMENTS_PER_REQUEST) {
-        let pending = session.request();
-        let request = v1::AddSegmentsRequest {
-            request: Some(pending.id()),
-            run,
-            segments: segments.to_vec(),
-        };
-        let added = session.client().with_leader("add segments", |channel| {
-            let request = request.clone();
-            async move { services::runs(channel).add_segments(request).await }
-        });
-        added.await.map_err(failed)?;
+    for (segments, carried) in requests(&uploaded.segments, carried) {
+        let added = add(session, run, segments, carried).await;
+        added.map_err(|error| BatchError::of_submission(name, error))?;
     }
+    Ok(())
+}
+
+/// Declares segments of an open input.
+pub async fn add(
+    session: &Session,
+    run: u32,
+    segments: Vec<v1::SegmentDecl>,
+    carried: Vec<v1::CarriedPart>,
+) -> Result<v1::AddSegmentsResponse, ClientError> {
+    let pending = session.request();
+    let request = v1::AddSegmentsRequest { request: Some(pending.id()), run, segments, carried };
+    let added = session.client().with_leader("add segments", |channel| {
+        let request = request.clone();
+        async move { services::runs(channel).add_segments(request).await }
+    });
+    added.await
+}
+
+/// Segments with what is carried into them, as many as one request takes.
+fn requests(
+    segments: &[v1::SegmentDecl],
+    carried: Vec<v1::CarriedPart>,
+) -> Vec<(Vec<v1::SegmentDecl>, Vec<v1::CarriedPart>)> {
+    let mut requests: Vec<(Vec<v1::SegmentDecl>, Vec<v1::CarriedPart>)> = Vec::new();
+    let mut carried = carried.into_iter().peekable();
+    for segment in segments {
+        let mut parts = Vec::new();
+        while let Some(part) = carried.next_if(|part| part.segment == segment.number) {
+            parts.push(part);
+        }
+        match requests.last_mut() {
+            Some((segments, all))
+                if segments.len() < SEGMENTS_PER_REQUEST
+                    && all.len() + parts.len() <= CARRIED_PER_REQUEST =>
+            {
+                segments.push(segment.clone());
+                all.extend(parts);
+            }
+            _ => requests.push((vec![segment.clone()], parts)),
+        }
+    }
+    requests
+}
+
+/// Closes the input.
+pub async fn close(
+    session: &Session,
+    run: u32,
+    name: &str,
+    uploaded: &Uploaded,
+) -> Result<(), BatchError> {
+    let closed = close_at(session, run, uploaded.scan.rows, uploaded.digest()).await;
+    closed.map_err(|error| BatchError::of_submission(name, error))
+}
+
+/// Closes an input of that many rows and that digest.
+pub async fn close_at(
+    session: &Session,
+    run: u32,
+    rows: u64,
+    digest: [u8; 32],
+) -> Result<(), ClientError> {
     let pending = session.request();
     let request = v1::CloseInputRequest {
         request: Some(pending.id()),
         run,
-        rows: uploaded.scan.rows,
-        digest: uploaded.digest().to_vec().into(),
+        rows,
+        digest: digest.to_vec().into(),
     };
     let closed = session.client().with_leader("close the input", |channel| {
         let request = request.clone();
         async move { services::runs(channel).close_input(request).await }
     });
-    closed.await.map(|_| ()).map_err(failed)
+    closed.await.map(|_| ())
+}
+
+/// Every run of a namespace.
+pub async fn list(client: &Client, namespace: &str) -> Result<Vec<v1::RunSummary>, ClientError> {
+    let request = v1::ListRunsRequest { namespace: namespace.to_owned() };
+    let options = rollout_proto::CallOptions::read();
+    let listed = client.with_leader_opts("list runs", options, |channel| {
+        let request = request.clone();
+        async move { services::runs(channel).list_runs(request).await }
+    });
+    Ok(listed.await?.runs)
 }
 
 /// What the cluster knows of a run.

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use rollout_proto::v1;
 use rollout_storage::{BlobError, BlobStore, segment_key};
@@ -69,21 +70,45 @@ pub async fn check(
     Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
 }
 
-/// Reads the whole input and writes its segments.
+/// Reads the whole input and returns the digests of the segments that it makes, without writing anything.
+pub async fn fingerprint(
+    files: Vec<InputFile>,
+    ids: ItemIds,
+    options: ScanOptions,
+    control: Arc<ScanControl>,
+) -> Result<(Scan, Vec<[u8; 32]>), BatchError> {
+    let work = move || {
+        let mut digests = Vec::new();
+        let mut sink = |segment: FinishedSegment| {
+            digests.push(*blake3::hash(&segment.bytes).as_bytes());
+            Ok(())
+        };
+        let scanned = scan(&files, &ids, &options, &control, Some(&mut sink));
+        scanned.map(|scan| (scan, digests))
+    };
+    Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
+}
+
+/// Reads the whole input and writes its segments; `seen` gets each, in order, before it is written.
 pub async fn upload(
     files: Vec<InputFile>,
     ids: ItemIds,
     options: ScanOptions,
     control: Arc<ScanControl>,
     destination: &Destination,
+    mut seen: impl FnMut(&FinishedSegment),
 ) -> Result<Uploaded, BatchError> {
     let (queue, finished) = mpsc::channel::<FinishedSegment>(QUEUE_MAX);
     let scanning = tokio::task::spawn_blocking(move || {
         let mut sink = |segment| queue.blocking_send(segment).map_err(|_| SinkClosed);
         scan(&files, &ids, &options, &control, Some(&mut sink))
     });
-    let mut puts =
-        ReceiverStream::new(finished).map(|segment| put(destination, segment)).buffered(PUTS_MAX);
+    let mut puts = ReceiverStream::new(finished)
+        .map(|segment| {
+            seen(&segment);
+            put_segment(destination, segment)
+        })
+        .buffered(PUTS_MAX);
     let mut segments = Vec::new();
     let mut refused = None;
     while let Some(outcome) = puts.next().await {
@@ -106,34 +131,32 @@ pub async fn upload(
     }
 }
 
-async fn put(
+async fn put_segment(
     destination: &Destination,
     segment: FinishedSegment,
 ) -> Result<v1::SegmentDecl, BlobError> {
     let digest = *blake3::hash(&segment.bytes).as_bytes();
     let key = segment_key(&destination.namespace, &destination.run, &digest);
+    let blob = put(&destination.store, &key, segment.bytes).await?;
+    Ok(v1::SegmentDecl { number: segment.number, rows: segment.rows, blob: Some(blob) })
+}
+
+/// Writes an object, and again where that may help.
+pub async fn put(store: &BlobStore, key: &str, bytes: Bytes) -> Result<v1::BlobRef, BlobError> {
+    let wire = |blob: rollout_storage::BlobRef| v1::BlobRef {
+        key: blob.key,
+        digest: blob.digest.to_vec().into(),
+        bytes: blob.len,
+    };
     let mut pause = Duration::from_millis(100);
     for _ in 1..TRIES_MAX {
-        match destination.store.put(&key, segment.bytes.clone()).await {
+        match store.put(key, bytes.clone()).await {
             Err(error) if error.retryable() => {
                 tokio::time::sleep(pause).await;
                 pause *= 2;
             }
-            outcome => return outcome.map(|blob| declare(&segment, blob)),
+            outcome => return outcome.map(wire),
         }
     }
-    let blob = destination.store.put(&key, segment.bytes.clone()).await?;
-    Ok(declare(&segment, blob))
-}
-
-fn declare(segment: &FinishedSegment, blob: rollout_storage::BlobRef) -> v1::SegmentDecl {
-    v1::SegmentDecl {
-        number: segment.number,
-        rows: segment.rows,
-        blob: Some(v1::BlobRef {
-            key: blob.key,
-            digest: blob.digest.to_vec().into(),
-            bytes: blob.len,
-        }),
-    }
+    store.put(key, bytes).await.map(wire)
 }

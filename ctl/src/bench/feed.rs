@@ -113,7 +113,12 @@ impl Feed {
         segments: Vec<v1::SegmentDecl>,
     ) -> anyhow::Result<()> {
         let pending = self.session.request();
-        let request = v1::AddSegmentsRequest { request: Some(pending.id()), run, segments };
+        let request = v1::AddSegmentsRequest {
+            request: Some(pending.id()),
+            run,
+            segments,
+            carried: Vec::new(),
+        };
         let start = Instant::now();
         self.client
             .with_leader("add segments", |channel| {

@@ -42,13 +42,13 @@ pub enum ObjectError {
 }
 
 /// The digest in a reference.
-pub(super) fn digest_of(blob: &v1::BlobRef) -> Result<[u8; 32], ObjectError> {
+pub(crate) fn digest_of(blob: &v1::BlobRef) -> Result<[u8; 32], ObjectError> {
     let digest = <[u8; 32]>::try_from(&blob.digest[..]);
     digest.map_err(|_| ObjectError::Digest { key: blob.key.clone() })
 }
 
 /// Reads an object, and again where that may help.
-pub(super) async fn fetch(
+pub(crate) async fn fetch(
     store: &BlobStore,
     key: &str,
     digest: &[u8; 32],

@@ -9,7 +9,7 @@ use rollout_proto::{CallOptions, Client, services, v1};
 use crate::batch::error::BatchError;
 use crate::leader_stream::{LeaderStream, Patience};
 
-pub(super) struct Results {
+pub(crate) struct Results {
     client: Client,
     run: u32,
     next: u32,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use super::spill::{Place, Spill};
+use super::spill::Spill;
 
 /// Memory for ids, in bytes, before they go to temporary files.
 pub const BUDGET_BYTES: usize = 64 << 20;
@@ -21,10 +21,27 @@ pub struct Duplicate {
     pub first: (u32, u64),
 }
 
+/// File and line, big-endian, so that places are ordered as the input is.
+type Place = [u8; 12];
+
+fn place(file: u32, line: u64) -> Place {
+    let mut place = [0; 12];
+    place[..4].copy_from_slice(&file.to_be_bytes());
+    place[4..].copy_from_slice(&line.to_be_bytes());
+    place
+}
+
+fn file_and_line(place: Place) -> (u32, u64) {
+    let (mut file, mut line) = ([0; 4], [0; 8]);
+    file.copy_from_slice(&place[..4]);
+    line.copy_from_slice(&place[4..]);
+    (u32::from_be_bytes(file), u64::from_be_bytes(line))
+}
+
 /// Collects ids.
 #[derive(Debug)]
 pub struct Duplicates {
-    spill: Spill,
+    spill: Spill<12>,
 }
 
 impl Duplicates {
@@ -42,23 +59,27 @@ impl Duplicates {
 
     /// Notes a row's id.
     pub fn push(&mut self, hash: u128, file: u32, line: u64) -> io::Result<()> {
-        self.spill.push(hash, Place { file, line })
+        self.spill.push(hash, place(file, line))
     }
 
     /// The first `max` duplicates in the order of the input, and how many there are in all.
     pub fn finish(self, max: usize) -> io::Result<(Vec<Duplicate>, u64)> {
         let mut first_ones = BTreeMap::new();
         let mut count = 0;
-        self.spill.repeats(|row, first| {
-            count += 1;
-            first_ones.insert(row, first);
-            if first_ones.len() > max {
-                first_ones.pop_last();
+        for records in self.spill.into_sorted() {
+            for equal in records?.chunk_by(|a, b| a.0 == b.0) {
+                for repeat in &equal[1..] {
+                    count += 1;
+                    first_ones.insert(repeat.1, equal[0].1);
+                    if first_ones.len() > max {
+                        first_ones.pop_last();
+                    }
+                }
             }
-        })?;
+        }
         let duplicate = |(row, first): (Place, Place)| Duplicate {
-            row: (row.file, row.line),
-            first: (first.file, first.line),
+            row: file_and_line(row),
+            first: file_and_line(first),
         };
         Ok((first_ones.into_iter().map(duplicate).collect(), count))
     }

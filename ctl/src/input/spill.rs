@@ -1,8 +1,9 @@
-//! Owns: fixed-size records by a 128-bit hash, in memory up to a budget and in temporary files beyond it.
+//! Owns: fixed-size records by a 128-bit key, in memory up to a budget and in temporary files beyond it.
 //!
-//! Invariant: records of one hash are in one partition, so that a partition by itself answers which hashes repeat. At
-//! most the budget, or one partition and a buffer for each, is in memory: with 2^32 records 470 MiB, with 10^8 11 MiB.
-//! Absent: what a hash is of. 128 bits are never compared further.
+//! Invariant: records of one key are in one partition, and partitions follow one another as keys do, so that all of them,
+//! each sorted, are all records sorted. At most the budget, or one partition and a buffer for each, is in memory: with
+//! 2^32 records of 12 bytes beside their keys 470 MiB, with 10^8 11 MiB.
+//! Absent: what a key is of. 128 bits of a hash are never compared further here.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, Write};
@@ -10,41 +11,31 @@ use std::path::{Path, PathBuf};
 
 const PARTITIONS: usize = 256;
 const BUFFER_BYTES: usize = 32 << 10;
-/// Bytes of a record: hash, place.
-const RECORD_BYTES: usize = 16 + PLACE_BYTES;
-const PLACE_BYTES: usize = 12;
+const KEY_BYTES: usize = 16;
 
-/// Where a hash was seen: file, line. Ordered as the input is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    /// Index of the file.
-    pub(super) file: u32,
-    /// Line, from 1.
-    pub(super) line: u64,
-}
-
-type Record = (u128, Place);
+/// A key and what is kept under it.
+pub(crate) type Record<const N: usize> = (u128, [u8; N]);
 
 /// Records on their way.
 #[derive(Debug)]
-pub(super) struct Spill {
+pub(crate) struct Spill<const N: usize> {
     budget_records: usize,
     temp_dir: PathBuf,
-    memory: Vec<Record>,
+    memory: Vec<Record<N>>,
     partitions: Vec<BufWriter<File>>,
 }
 
-impl Spill {
-    pub(super) fn new(budget_bytes: usize, temp_dir: &Path) -> Self {
-        let budget_records = (budget_bytes / size_of::<Record>()).max(1);
+impl<const N: usize> Spill<N> {
+    pub(crate) fn new(budget_bytes: usize, temp_dir: &Path) -> Self {
+        let budget_records = (budget_bytes / size_of::<Record<N>>()).max(1);
         let temp_dir = temp_dir.to_owned();
         Self { budget_records, temp_dir, memory: Vec::new(), partitions: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, hash: u128, place: Place) -> io::Result<()> {
+    pub(crate) fn push(&mut self, key: u128, payload: [u8; N]) -> io::Result<()> {
         if self.partitions.is_empty() {
             if self.memory.len() < self.budget_records {
-                self.memory.push((hash, place));
+                self.memory.push((key, payload));
                 return Ok(());
             }
             for _ in 0..PARTITIONS {
@@ -52,57 +43,64 @@ impl Spill {
                 let file = tempfile::tempfile_in(&self.temp_dir)?;
                 self.partitions.push(BufWriter::with_capacity(BUFFER_BYTES, file));
             }
-            for (hash, place) in std::mem::take(&mut self.memory) {
-                write(&mut self.partitions, hash, place)?;
+            for record in std::mem::take(&mut self.memory) {
+                write(&mut self.partitions, record)?;
             }
         }
-        write(&mut self.partitions, hash, place)
+        write(&mut self.partitions, (key, payload))
     }
 
-    /// Calls `visit` with each record whose hash an earlier one has, and the first one of that hash.
-    pub(super) fn repeats(self, mut visit: impl FnMut(Place, Place)) -> io::Result<()> {
-        let mut records = self.memory;
-        repeats_of(&mut records, &mut visit);
-        for partition in self.partitions {
-            let mut file = partition.into_inner().map_err(io::IntoInnerError::into_error)?;
-            file.rewind()?;
-            records.clear();
-            let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes)?;
-            drop(file);
-            records.extend(bytes.chunks_exact(RECORD_BYTES).map(record));
-            drop(bytes);
-            repeats_of(&mut records, &mut visit);
-        }
-        Ok(())
+    /// All records, a sorted partition at a time, in ascending order.
+    pub(crate) fn into_sorted(self) -> Sorted<N> {
+        Sorted { memory: Some(self.memory), partitions: self.partitions.into_iter() }
     }
 }
 
-fn write(partitions: &mut [BufWriter<File>], hash: u128, place: Place) -> io::Result<()> {
-    let mut bytes = [0; RECORD_BYTES];
-    bytes[..16].copy_from_slice(&hash.to_le_bytes());
-    bytes[16..20].copy_from_slice(&place.file.to_le_bytes());
-    bytes[20..].copy_from_slice(&place.line.to_le_bytes());
+/// Sorted partitions.
+#[derive(Debug)]
+pub(crate) struct Sorted<const N: usize> {
+    memory: Option<Vec<Record<N>>>,
+    partitions: std::vec::IntoIter<BufWriter<File>>,
+}
+
+impl<const N: usize> Iterator for Sorted<N> {
+    type Item = io::Result<Vec<Record<N>>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let read = match self.memory.take().filter(|records| !records.is_empty()) {
+            Some(records) => Ok(records),
+            None => read(self.partitions.next()?),
+        };
+        Some(read.map(|mut records| {
+            records.sort_unstable();
+            records
+        }))
+    }
+}
+
+fn read<const N: usize>(partition: BufWriter<File>) -> io::Result<Vec<Record<N>>> {
+    let mut file = partition.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes.chunks_exact(KEY_BYTES + N).map(record).collect())
+}
+
+fn write<const N: usize>(
+    partitions: &mut [BufWriter<File>],
+    (key, payload): Record<N>,
+) -> io::Result<()> {
     // The top bits choose the partition, so it is always one of them.
-    partitions[(hash >> 120) as usize].write_all(&bytes)
+    let partition = &mut partitions[(key >> 120) as usize];
+    partition.write_all(&key.to_le_bytes())?;
+    partition.write_all(&payload)
 }
 
-fn record(bytes: &[u8]) -> Record {
-    let (mut hash, mut file, mut line) = ([0; 16], [0; 4], [0; 8]);
-    hash.copy_from_slice(&bytes[..16]);
-    file.copy_from_slice(&bytes[16..20]);
-    line.copy_from_slice(&bytes[20..RECORD_BYTES]);
-    let place = Place { file: u32::from_le_bytes(file), line: u64::from_le_bytes(line) };
-    (u128::from_le_bytes(hash), place)
-}
-
-fn repeats_of(records: &mut [Record], visit: &mut impl FnMut(Place, Place)) {
-    records.sort_unstable();
-    for equal in records.chunk_by(|a, b| a.0 == b.0) {
-        for repeat in &equal[1..] {
-            visit(repeat.1, equal[0].1);
-        }
-    }
+fn record<const N: usize>(bytes: &[u8]) -> Record<N> {
+    let (mut key, mut payload) = ([0; KEY_BYTES], [0; N]);
+    key.copy_from_slice(&bytes[..KEY_BYTES]);
+    payload.copy_from_slice(&bytes[KEY_BYTES..]);
+    (u128::from_le_bytes(key), payload)
 }
 
 #[cfg(test)]
@@ -110,26 +108,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeats_are_found_alike_in_memory_and_in_files() {
+    fn records_come_back_sorted_alike_from_memory_and_from_files() {
         let dir = tempfile::tempdir().unwrap();
-        let found = |budget: usize| {
-            let mut spill = Spill::new(budget, dir.path());
+        let sorted = |budget: usize| {
+            let mut spill = Spill::<8>::new(budget, dir.path());
             for line in 0..10_000u64 {
                 let digest = blake3::hash(&(line % 9_900).to_le_bytes());
-                let hash = u128::from_le_bytes(digest.as_bytes()[..16].try_into().unwrap());
-                spill.push(hash, Place { file: (line / 5_000) as u32, line }).unwrap();
+                let key = u128::from_le_bytes(digest.as_bytes()[..16].try_into().unwrap());
+                spill.push(key, line.to_be_bytes()).unwrap();
             }
             assert_eq!(spill.partitions.is_empty(), budget > 1000);
-            let mut found = Vec::new();
-            spill.repeats(|repeat, first| found.push((repeat, first))).unwrap();
-            found.sort_unstable();
-            found
+            spill.into_sorted().flat_map(Result::unwrap).collect::<Vec<_>>()
         };
-        let (memory, files) = (found(1 << 20), found(100));
-        assert_eq!(memory.len(), 100);
+        let (memory, files) = (sorted(1 << 20), sorted(100));
+        assert_eq!(memory.len(), 10_000);
+        assert!(memory.is_sorted());
         assert_eq!(memory, files);
-        let first = (Place { file: 1, line: 9_900 }, Place { file: 0, line: 0 });
-        assert_eq!(memory[0], first);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "a file was left behind");
     }
 }

@@ -61,6 +61,9 @@ pub(super) struct BatchArgs {
     /// Come back to a run: submit what is missing, wait for its end, write its output
     #[arg(long, value_name = "RUN", conflicts_with = "dry_run")]
     pub(super) resume: Option<String>,
+    /// Where another revision of the run still goes on: cancel it, and carry over what it has finished
+    #[arg(long, conflicts_with_all = ["dry_run", "resume"])]
+    pub(super) replace: bool,
     /// How many workers you expect; fewer give a warning
     #[arg(long, value_name = "N")]
     pub(super) workers: Option<u32>,

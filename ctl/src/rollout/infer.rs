@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use indicatif::HumanCount;
 use parking_lot::Mutex;
-use rollout_proto::{Client, Session, v1};
+use rollout_proto::{Client, ErrorCode, Session, v1};
 use rollout_storage::BlobStore;
 
 use super::cli::BatchArgs;
@@ -19,9 +18,11 @@ use super::{dry_run, on_wait, report};
 use crate::batch::config::BatchConfig;
 use crate::batch::error::BatchError;
 use crate::batch::job::{self, Job};
-use crate::batch::{name, spec, submit, watch};
+use crate::batch::revision::{self, Choice, Family};
+use crate::batch::{name, spec, submit, upload, watch};
 use crate::connect::{ConnectArgs, NAMESPACE_DEFAULT};
-use crate::export::{self, Source, Totals, files::Files};
+use crate::export::parts::digest_of;
+use crate::export::{self, Totals, files::Files};
 use crate::input::files::{self, InputFile};
 use crate::input::scan::{ScanControl, ScanOptions};
 use crate::progress::Progress;
@@ -45,7 +46,8 @@ struct Batch<'a> {
     config: BatchConfig,
     spec: v1::RunSpec,
     namespace: String,
-    name: String,
+    /// The revision, once it is known which.
+    name: Mutex<String>,
     client: Client,
     progress: Arc<Progress>,
     control: Arc<ScanControl>,
@@ -70,7 +72,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, B
         config,
         spec,
         namespace: settings.namespace,
-        name,
+        name: Mutex::new(name),
         client,
         progress,
         control: Arc::default(),
@@ -124,7 +126,7 @@ impl Batch<'_> {
         self.warn_of_workers().await;
         self.enter(Stage::Watching);
         if self.args.detach {
-            to_stdout(&format!("{}\n", self.name));
+            to_stdout(&format!("{}\n", self.name()));
             self.say_how_to_return();
             return Ok(0);
         }
@@ -137,40 +139,118 @@ impl Batch<'_> {
         if self.args.resume.is_none() {
             return Ok(false);
         }
+        let name = self.name();
         // Only an existing run is resumed; creating it again then checks the spec and nothing else.
-        submit::describe(&self.client, &self.namespace, &self.name).await?;
-        let spec = self.spec.clone();
-        let found = submit::create(session, &self.namespace, &self.name, spec).await?;
+        submit::describe(&self.client, &self.namespace, &name).await?;
+        let found = submit::create(session, &self.namespace, &name, self.spec.clone()).await?;
         Ok(found.input_closed)
     }
 
     async fn submit(&self, session: &Session, store: BlobStore) -> Result<(), BatchError> {
         let files = files::find(&self.config.input.glob.list(), &self.config.dir)?;
-        let dir = &self.config.output.dir;
-        name::remember(dir, &self.name)
-            .map_err(|source| BatchError::Output { path: dir.clone(), source })?;
-        let (namespace, name) = (self.namespace.clone(), self.name.clone());
-        let job = Job { namespace, name, spec: self.spec.clone(), files };
-        let options = ScanOptions {
-            errors_max: ERRORS_SHOWN,
-            stop_after_errors: ERRORS_SHOWN as u64,
-            ..ScanOptions::default()
+        let family = Family::find(&self.client, &self.namespace, &self.name()).await?;
+        let choice = match &self.args.resume {
+            Some(name) => Choice::Complete(name.clone()),
+            None => self.choose(session, &family, &files).await?,
         };
-        let prepared = job::prepare(&job, store, options, Arc::clone(&self.control));
-        let uploaded = tokio::select! {
-            uploaded = prepared => uploaded?,
+        let (Choice::There(name) | Choice::Complete(name) | Choice::New(name)) = &choice;
+        name.clone_into(&mut self.name.lock());
+        let dir = &self.config.output.dir;
+        name::remember(dir, name)
+            .map_err(|source| BatchError::Output { path: dir.clone(), source })?;
+        if let Choice::There(name) = &choice {
+            self.progress.note(&format!("run {name} was there already"));
+            return Ok(());
+        }
+        let revises = revision::split(name).1 > 1;
+        let (namespace, name, spec) = (self.namespace.clone(), name.clone(), self.spec.clone());
+        let job = Job { namespace, name, spec, files, store, revises };
+        let prepared = tokio::select! {
+            prepared = job::prepare(&job, scan_options(), Arc::clone(&self.control)) => prepared?,
             never = self.show_reading(&job.files) => match never {},
         };
-        if uploaded.scan.error_count > 0 {
+        let scan = &prepared.uploaded.scan;
+        if scan.error_count > 0 {
             self.progress.finish();
-            to_stderr(&report::errors(&uploaded.scan, &job.files, ERRORS_SHOWN));
+            to_stderr(&report::errors(scan, &job.files, ERRORS_SHOWN));
             to_stderr("to see all of them: add --dry-run\n");
         }
+        // Nothing that runs is cancelled for an input that is no good.
+        job::check(&prepared.uploaded)?;
+        if matches!(choice, Choice::New(_)) {
+            self.replace(session, &family).await?;
+        }
+        let url = session.store_url();
+        let sources = family.before(&self.client, url, &job.name, &job.spec).await?;
         self.enter(Stage::Submitting);
-        let submitted = job::submit(session, &job, uploaded).await?;
-        let rows = submitted.uploaded.scan.rows;
-        let verb = if submitted.created { "submitted" } else { "was there already" };
-        self.progress.note(&format!("run {} {verb}: {} rows", self.name, HumanCount(rows)));
+        let submitted = job::submit(session, &job, prepared, sources).await?;
+        self.progress.note(&report::submitted(&job.name, &submitted));
+        Ok(())
+    }
+
+    /// Which run the input is: one that is there, or the next revision of it.
+    async fn choose(
+        &self,
+        session: &Session,
+        family: &Family,
+        files: &[InputFile],
+    ) -> Result<Choice, BatchError> {
+        let Some(latest) = family.latest() else { return Ok(Choice::New(self.name())) };
+        let described = submit::describe(&self.client, &self.namespace, &latest.name).await?;
+        if let Some(choice) = self.compare(session, &described, files).await? {
+            return Ok(choice);
+        }
+        match family.unended().next() {
+            Some(run) if !self.args.replace => {
+                let counts = run.counts.unwrap_or_default();
+                let (name, done) = (run.name.clone(), counts.done + counts.failed);
+                Err(BatchError::Revised { name, done, rows: counts.rows })
+            }
+            _ => Ok(Choice::New(family.next()?)),
+        }
+    }
+
+    /// What this input and spec are to a run that is there.
+    async fn compare(
+        &self,
+        session: &Session,
+        described: &v1::DescribeRunResponse,
+        files: &[InputFile],
+    ) -> Result<Option<Choice>, BatchError> {
+        let run = described.run.clone().unwrap_or_default();
+        if run.state() == v1::RunState::Deleting {
+            return Ok(None);
+        }
+        let store = revision::store_of(described, session.store_url())?;
+        let (spec, have) = revision::segments(&self.client, &store, described).await?;
+        if !revision::same_spec(&spec, &self.spec) {
+            return Ok(None);
+        }
+        let have = have.iter().map(|(blob, _)| digest_of(blob)).collect::<Result<Vec<_>, _>>();
+        let have = have.map_err(|error| BatchError::Inconsistent {
+            name: run.name.clone(),
+            message: error.to_string(),
+        })?;
+        let (control, ids) = (Arc::clone(&self.control), spec::item_ids(&self.spec));
+        let printed = upload::fingerprint(files.to_vec(), ids, scan_options(), control);
+        let (scan, ours) = tokio::select! {
+            printed = printed => printed?,
+            never = self.show_reading(files) => match never {},
+        };
+        Ok(revision::compare(&run, &have, &ours).filter(|_| scan.error_count == 0))
+    }
+
+    /// Cancels what the next revision replaces.
+    async fn replace(&self, session: &Session, family: &Family) -> Result<(), BatchError> {
+        for run in family.unended() {
+            let reason = format!("replaced by {}", self.name());
+            match submit::cancel(session, &self.namespace, &run.name, &reason).await {
+                Ok(()) => self.progress.note(&format!("run {} is cancelled", run.name)),
+                // It came to its end meanwhile.
+                Err(error) if error.code() == Some(ErrorCode::RunEnded) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(())
     }
 
@@ -207,18 +287,19 @@ impl Batch<'_> {
             }
             self.progress.run(run);
         };
-        let ended = watch::follow(&self.client, &self.namespace, &self.name, seen).await?;
+        let ended = watch::follow(&self.client, &self.namespace, &self.name(), seen).await?;
         if ended.state() == v1::RunState::Cancelled {
-            let (name, reason) = (self.name.clone(), ended.reason);
+            let (name, reason) = (self.name(), ended.reason);
             return Err(BatchError::Cancelled { name, reason });
         }
         self.enter(Stage::Writing);
-        let described = submit::describe(&self.client, &self.namespace, &self.name).await?;
-        let source = Source { client: &self.client, store, described: &described, partial: false };
+        let described = submit::describe(&self.client, &self.namespace, &self.name()).await?;
+        let source =
+            export::Source { client: &self.client, store, described: &described, partial: false };
         let dir = &self.config.output.dir;
         let totals = export::read(&source, Box::new(Files::create(dir)?), &self.progress).await?;
         self.progress.finish();
-        to_stderr(&(report::outcome(&self.name, &totals, dir) + "\n"));
+        to_stderr(&(report::outcome(&self.name(), &totals, dir) + "\n"));
         Ok(totals)
     }
 
@@ -228,12 +309,12 @@ impl Batch<'_> {
         match run.state() {
             v1::RunState::Paused => format!(
                 "run {} is paused: {}; to go on: rolloutctl run resume {}{namespace}",
-                self.name,
+                run.name,
                 or(&run.reason, "nobody said why"),
-                self.name
+                run.name
             ),
             v1::RunState::Running if !run.blocked.is_empty() => {
-                format!("run {} waits: {}", self.name, run.blocked)
+                format!("run {} waits: {}", run.name, run.blocked)
             }
             _ => String::new(),
         }
@@ -262,14 +343,14 @@ impl Batch<'_> {
         let session = self.session.lock().clone();
         if let Some(session) = session {
             let reason = "its user pressed Ctrl-C twice";
-            submit::cancel(&session, &self.namespace, &self.name, reason).await?;
-            to_stderr(&format!("run {} is cancelled\n", self.name));
+            submit::cancel(&session, &self.namespace, &self.name(), reason).await?;
+            to_stderr(&format!("run {} is cancelled\n", self.name()));
         }
         Err(BatchError::Interrupted)
     }
 
     fn say_how_to_return(&self) {
-        let (name, namespace) = (&self.name, self.namespace_flag());
+        let (name, namespace) = (self.name(), self.namespace_flag());
         let config = shell_word(&self.args.config);
         let state = match self.stage() {
             Stage::Submitting => "may lack a part of its input; to complete it",
@@ -289,12 +370,24 @@ impl Batch<'_> {
         }
     }
 
+    fn name(&self) -> String {
+        self.name.lock().clone()
+    }
+
     fn enter(&self, stage: Stage) {
         *self.stage.lock() = stage;
     }
 
     fn stage(&self) -> Stage {
         *self.stage.lock()
+    }
+}
+
+fn scan_options() -> ScanOptions {
+    ScanOptions {
+        errors_max: ERRORS_SHOWN,
+        stop_after_errors: ERRORS_SHOWN as u64,
+        ..ScanOptions::default()
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use indicatif::{HumanBytes, HumanCount};
 use rollout_proto::v1;
 
+use crate::batch::job::Submitted;
 use crate::batch::spec;
 use crate::export::Totals;
 use crate::export::files::{COMPLETIONS, ERRORS};
@@ -59,6 +60,24 @@ pub(super) fn plan(
     }
     line("segments", HumanCount(scan.segments.into()).to_string());
     line("output", output.display().to_string());
+    text
+}
+
+/// What was submitted.
+pub(super) fn submitted(name: &str, submitted: &Submitted) -> String {
+    let rows = HumanCount(submitted.uploaded.scan.rows);
+    let verb = if submitted.created { "submitted" } else { "was there already" };
+    let mut text = format!("run {name} {verb}: {rows} rows");
+    let carried = &submitted.carried;
+    if carried.rows > 0 {
+        text += &format!(", {} of {rows} carried over", HumanCount(carried.rows));
+    }
+    if carried.left > 0 {
+        text += &format!(
+            ", {} with an earlier result that cannot be read run again",
+            HumanCount(carried.left)
+        );
+    }
     text
 }
 

@@ -345,6 +345,16 @@ impl Runs for Service {
             run.outcomes.resize(run.outcomes.len() + segment.rows as usize, None);
             run.segments.push(segment);
         }
+        for carried in request.carried {
+            let segment = run.segments[carried.segment as usize].blob.as_ref().unwrap();
+            assert_eq!(segment.digest, carried.segment_digest);
+            let (blob, rows) = (carried.blob.unwrap(), carried.rows.unwrap());
+            let ranges = rows.starts.into_iter().zip(rows.lens);
+            let rows = ranges.flat_map(|(start, len)| start..start + u64::from(len));
+            for (at, row) in rows.enumerate() {
+                run.outcomes[row as usize] = Some((blob.clone(), at as u32));
+            }
+        }
         Ok(Response::new(v1::AddSegmentsResponse {
             header: header(),
             segments: run.segments.len() as u32,
@@ -396,9 +406,13 @@ impl Runs for Service {
 
     async fn list_runs(
         &self,
-        _: Request<v1::ListRunsRequest>,
+        request: Request<v1::ListRunsRequest>,
     ) -> Result<Response<v1::ListRunsResponse>, Status> {
-        refuse(ErrorCode::Internal)
+        let namespace = request.into_inner().namespace;
+        let state = self.state.lock();
+        let mine = state.runs.iter().filter(|(_, run)| run.namespace == namespace);
+        let runs = mine.map(|(number, run)| run.summary(*number)).collect();
+        Ok(Response::new(v1::ListRunsResponse { header: header(), runs }))
     }
 
     async fn describe_run(

@@ -6,3 +6,4 @@ mod coming_back;
 mod command;
 mod output;
 mod proof;
+mod revisions;

@@ -182,6 +182,16 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
                 control(RunAction::Resume).into(),
             ])),
         ),
+        (
+            "carry",
+            op(OpKind::Carry {
+                run: RUN,
+                segment: SegmentNo(1),
+                segment_digest: [1; 32],
+                part: PartDecl { blob: blob(201), tokens_in: 0, tokens_out: 0 },
+                rows: Rows::from_ranges([(300, 3), (305, 1)]).expect("ascending"),
+            }),
+        ),
         ("suspect", op(OpKind::Suspect { session, started, grace_ms: 60_000 })),
         ("unsuspect", op(OpKind::Unsuspect { session })),
         ("drain", op(OpKind::Drain { session, deadline_ms: 60_000 })),

@@ -57,6 +57,7 @@ pub(crate) enum Act {
     Cordon { worker: u8, slot: Option<u8>, cordoned: bool },
     Retry { run: u8, mask: Option<u16> },
     Steal { picks: Vec<Pick>, by: Option<u8>, worker: u8, slot: u8, seq: i8, instance: bool },
+    Carry { run: u8, segment: i8, mask: u16, part: u8, wrong: bool },
     Client,
     Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
 }
@@ -148,6 +149,9 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
             |(picks, by, worker, slot, seq, instance)| {
                 Act::Steal { picks, by, worker, slot, seq, instance }
             }
+        ),
+        3 => (run(), -3..1i8, any::<u16>(), 0..9u8, prop::bool::weighted(0.1)).prop_map(
+            |(run, segment, mask, part, wrong)| Act::Carry { run, segment, mask, part, wrong }
         ),
     ]
 }
@@ -337,6 +341,9 @@ impl Act {
                 };
                 OpKind::Steal { victim, held, thief, instance, seq }
             }
+            Act::Carry { run, segment, mask, part, wrong } => {
+                carry(model, run, segment, (mask, wrong), part)
+            }
             Act::Client => OpKind::OpenClient { name: "c".into() },
             Act::Request { act, .. } => act.kind(model),
         }
@@ -413,6 +420,26 @@ fn segments(model: &Model, run: u8, rows: [u8; 2], from: i8) -> OpKind {
         SegmentDecl { number: SegmentNo(from + i), rows, blob: blob(format!("{rows}")) }
     };
     OpKind::AddSegments { run: no, segments: (0..).zip(rows).map(decl).collect() }
+}
+
+/// Some rows of one of the last segments; a wrong one names another digest, or rows outside of it.
+fn carry(model: &Model, run: u8, back: i8, (mask, wrong): (u16, bool), part: u8) -> OpKind {
+    let no = run_no(model, run);
+    let of = model.runs.get(no.0 as usize - 1);
+    let segments = of.map_or(&[][..], |r| &r.segments);
+    let number = segments.len().saturating_add_signed(back.into());
+    let first: u64 = segments.iter().take(number).map(|s| u64::from(s.rows)).sum();
+    let (rows, digest) = segments.get(number).map_or((1, [0; 32]), |s| (s.rows, s.blob.digest));
+    let rows = rows + u32::from(wrong && mask % 2 == 0);
+    let chosen = (first..first + u64::from(rows)).filter(|r| mask >> (r % 16) & 1 == 1);
+    let blob = blob(format!("carried {no} {number} {}", part % 3));
+    OpKind::Carry {
+        run: no,
+        segment: SegmentNo(number as u32),
+        segment_digest: if wrong && mask % 2 == 1 { [0; 32] } else { digest },
+        part: PartDecl { blob, tokens_in: part.into(), tokens_out: 2 * u64::from(part) },
+        rows: Rows::from_ranges(chosen.map(|r| (r, 1))).unwrap_or_default(),
+    }
 }
 
 fn close(model: &Model, run: u8, wrong: bool) -> OpKind {

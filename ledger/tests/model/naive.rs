@@ -160,7 +160,10 @@ impl Model {
             OpKind::Steal { victim, held, thief, instance, seq } => {
                 self.steal(victim, &held, (thief, instance, seq))
             }
-            OpKind::Duplicate { .. } | OpKind::Carry { .. } => {
+            OpKind::Carry { run, segment, segment_digest, part, rows } => {
+                self.carry(run, (segment, segment_digest), &part, &rows)
+            }
+            OpKind::Duplicate { .. } => {
                 unreachable!("no action makes it")
             }
         }

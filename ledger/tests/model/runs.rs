@@ -1,7 +1,7 @@
 //! Rows, one by one: what a completion, a failure, a return and an end of a lease do to each.
 
 use crate::naive::{Model, Outcome};
-use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotRef};
+use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotRef};
 use rollout_ledger::view::{Counts, RunState};
 use rollout_ledger::{
     FailureClass, HeldRows, PartDecl, RefusedRows, Rejection, Reply, Rows, RunAction, RunSpec,
@@ -46,6 +46,10 @@ pub(crate) struct Row {
     pub(crate) strikes: [u32; 4],
     /// The trial that it is in, pending, waiting or running.
     pub(crate) trial: Option<u32>,
+    /// Whether anybody ever had it.
+    pub(crate) granted: bool,
+    /// Whether its result was carried over.
+    pub(crate) carried: bool,
 }
 
 /// Which strikes a class counts in.
@@ -159,6 +163,7 @@ impl Run {
             stolen: self.stolen,
             tokens_in: self.tokens,
             tokens_out: 2 * self.tokens,
+            carried: self.rows.iter().filter(|r| r.carried).count() as u64,
         }
     }
 
@@ -478,6 +483,57 @@ impl Model {
         let worker = self.workers.get_mut(&slot.session).filter(|_| finished_any);
         if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(slot.slot.0))) {
             held.deaths_in_row = 0;
+        }
+        Ok(Reply::Taken { refused })
+    }
+
+    pub(crate) fn carry(
+        &mut self,
+        no: RunNo,
+        (segment, segment_digest): (SegmentNo, [u8; 32]),
+        part: &PartDecl,
+        rows: &Rows,
+    ) -> Outcome {
+        let run = self.run_of(no)?;
+        if run.state == RunState::Cancelled || run.gone.is_some() {
+            return Err(Rejection::RunEnded);
+        }
+        let (number, have) = (segment.0, run.segments.len() as u32);
+        match run.segments.get(number as usize) {
+            Some(decl) if decl.blob.digest == segment_digest => {}
+            _ => return Err(Rejection::SegmentConflict { number, have }),
+        }
+        let first: u64 = run.segments[..number as usize].iter().map(|s| u64::from(s.rows)).sum();
+        let end = first + u64::from(run.segments[number as usize].rows);
+        if rows.iter().any(|row| row < first || row >= end) {
+            let why = "carried rows lie outside of their segment";
+            return Err(Rejection::Invalid(why.into()));
+        }
+        let (digest, mut free) = (part.blob.digest, 0);
+        let (mut stale, mut decided) = (Vec::new(), Vec::new());
+        for (row, at) in rows.iter().zip(0..) {
+            let of = &mut run.rows[row as usize];
+            match of.state {
+                RowState::Pending { late: None } if !of.granted => {
+                    of.state = RowState::Done { digest, at };
+                    of.carried = true;
+                    free += 1;
+                }
+                RowState::Done { digest: d, .. } if d == digest => {}
+                RowState::Done { .. } | RowState::Failed => decided.push(row),
+                _ => stale.push(row),
+            }
+        }
+        let mut refused = Vec::new();
+        let held = HeldRows { run: no, attempt: Attempt(0), rows: rows.clone() };
+        let (stale, decided) =
+            (only(rows, |r| stale.contains(&r)), only(rows, |r| decided.contains(&r)));
+        refuse(&held, stale, Rejection::AttemptStale, &mut refused);
+        refuse(&held, decided, Rejection::AlreadyDecided, &mut refused);
+        if free > 0 {
+            run.tokens += part.tokens_in;
+            run.finish_if_done();
+            self.note("rows carried");
         }
         Ok(Reply::Taken { refused })
     }

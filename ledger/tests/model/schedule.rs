@@ -65,7 +65,8 @@ impl Model {
             // The rows were marked with whatever attempt; now it is known which.
             for &row in &rows {
                 let lease = Lease { attempt, slot, granted_at: self.clock };
-                self.runs[no as usize - 1].rows[row as usize].state = RowState::Running(lease);
+                let row = &mut self.runs[no as usize - 1].rows[row as usize];
+                (row.state, row.granted) = (RowState::Running(lease), true);
             }
             let rows = Rows::from_ranges(rows.into_iter().map(|r| (r, 1))).expect("ascending");
             grants.push(HeldRows { run: RunNo(no), attempt, rows });
@@ -153,7 +154,7 @@ impl Model {
                 continue;
             };
             let lease = Lease { attempt: Attempt(0), slot, granted_at: self.clock };
-            run.rows[row].state = RowState::Running(lease);
+            (run.rows[row].state, run.rows[row].granted) = (RowState::Running(lease), true);
             run.deficit -= u64::from(!alone);
             let spent = run.deficit == 0;
             *left -= 1;

@@ -88,6 +88,7 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             rows_max: args.number("max", 4)?,
         },
         "complete" => complete(world, args)?,
+        "carry" => carry(world, args)?,
         // Example: fail worker=w1 held=chat:6.0:2 class=transient code=timeout
         "fail" => {
             let slot = slot(world, args)?;
@@ -242,6 +243,20 @@ fn complete(world: &World, args: &mut Args) -> Parsed<OpKind> {
         tokens_out: args.number("out", 0)?,
     };
     Ok(OpKind::Complete { slot, run: no, part, sets })
+}
+
+// Example: carry run=chat segment=0 rows=0-3 part=p1 blob=other
+fn carry(world: &World, args: &mut Args) -> Parsed<OpKind> {
+    let run = run(world, &args.text("run")?)?;
+    let segment = SegmentNo(args.number("segment", 0)?);
+    let label = args.text_or("blob", "segment");
+    Ok(OpKind::Carry {
+        run,
+        segment,
+        segment_digest: blob(&format!("{label}{segment}")).digest,
+        part: PartDecl { blob: blob(&args.text("part")?), tokens_in: 0, tokens_out: 0 },
+        rows: args::rows(&args.text("rows")?)?,
+    })
 }
 
 pub(crate) fn blob(label: &str) -> BlobRef {

@@ -93,6 +93,9 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
         EventKind::Stolen { victim, thief, lost, held: h } => {
             format!("{} got {} of {} under {lost}", slot(thief), held(h), slot(victim))
         }
+        EventKind::Completed { held: h, .. } if h.attempt.0 == 0 => {
+            format!("{} was carried over: rows {}", run(&h.run), h.rows)
+        }
         EventKind::Completed { slot: s, held: h } => format!("{} completed {}", slot(s), held(h)),
         EventKind::Failed { slot: s, held: h, class, code, for_good } => {
             let end = match for_good.is_empty() {
@@ -183,6 +186,9 @@ fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
     }
     if let Some(sealed) = &view.sealed {
         let _ = writeln!(out, "  sealed at {}: {} dropped", sealed.at, c.dropped);
+    }
+    if c.carried > 0 {
+        let _ = writeln!(out, "  carried {}", c.carried);
     }
     if !view.reason.is_empty() {
         let _ = writeln!(out, "  reason: {}", view.reason);

@@ -116,10 +116,11 @@ impl Report for RunDescription {
         line(
             "Attempts",
             format!(
-                "{} retried, {} returned, {} stolen",
+                "{} retried, {} returned, {} stolen, {} rows carried over",
                 count(counts.retries),
                 count(counts.returned),
-                count(counts.stolen)
+                count(counts.stolen),
+                count(counts.carried)
             ),
         );
         line("Tokens", format!("{} in, {} out", count(counts.tokens_in), count(counts.tokens_out)));

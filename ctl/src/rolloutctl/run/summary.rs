@@ -65,6 +65,8 @@ pub(super) struct Counts {
     pub(super) tokens_out: u64,
     #[serde(serialize_with = "u64_string")]
     pub(super) dropped: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) carried: u64,
 }
 
 impl Counts {
@@ -127,6 +129,7 @@ impl From<v1::RunSummary> for Run {
                 tokens_in: counts.tokens_in,
                 tokens_out: counts.tokens_out,
                 dropped: counts.dropped,
+                carried: counts.carried,
             },
         }
     }

@@ -1,0 +1,212 @@
+//! Owns: the revisions of a run: what an edited input or another model, sampling or bound is called, and which one a batch
+//! file means now.
+//!
+//! NAME is the first revision, NAME.r2 the second, and so on; together they are a family. What exists is never changed:
+//! another input or spec is the next revision.
+//! Invariant: the same input and spec are the same run, as long as it was not cancelled; no revision is begun beside one
+//! that still runs.
+//! Absent: what is carried from one to the next (`carry`).
+
+use futures::StreamExt;
+use rollout_proto::{Client, v1};
+use rollout_storage::{BlobError, BlobStore};
+
+use super::error::BatchError;
+use super::{name, spec, submit, watch};
+use crate::carry::Source;
+use crate::export;
+
+/// Earlier revisions that results are taken from, the latest first.
+pub const SOURCES_MAX: usize = 8;
+
+/// A name's family and revision: `a.r3` is (`a`, 3), `a` is (`a`, 1).
+pub fn split(name: &str) -> (&str, u32) {
+    let parsed = name.rsplit_once(".r").and_then(|(base, number)| {
+        let plain = !number.starts_with('0') && number.bytes().all(|b| b.is_ascii_digit());
+        let number = number.parse().ok().filter(|n| plain && *n >= 2)?;
+        (!base.is_empty()).then_some((base, number))
+    });
+    parsed.unwrap_or((name, 1))
+}
+
+/// The name of a revision.
+pub fn named(base: &str, number: u32) -> String {
+    if number <= 1 { base.to_owned() } else { format!("{base}.r{number}") }
+}
+
+/// Every revision of one run that the cluster knows, the oldest first.
+#[derive(Debug, Clone)]
+pub struct Family {
+    base: String,
+    runs: Vec<v1::RunSummary>,
+}
+
+/// What a batch file means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// A run that has this input, or begins with it and takes more rows.
+    There(String),
+    /// A run that lacks a part of it.
+    Complete(String),
+    /// A run that does not exist yet.
+    New(String),
+}
+
+impl Family {
+    /// The family that `name` belongs to.
+    pub async fn find(client: &Client, namespace: &str, name: &str) -> Result<Self, BatchError> {
+        let (base, _) = split(name);
+        let mut runs = submit::list(client, namespace).await?;
+        runs.retain(|run| split(&run.name).0 == base);
+        runs.sort_by_key(|run| split(&run.name).1);
+        Ok(Self { base: base.to_owned(), runs })
+    }
+
+    /// The latest revision.
+    pub fn latest(&self) -> Option<&v1::RunSummary> {
+        self.runs.last()
+    }
+
+    /// Revisions that have not ended.
+    pub fn unended(&self) -> impl Iterator<Item = &v1::RunSummary> {
+        self.runs.iter().filter(|run| !watch::ended(run))
+    }
+
+    /// The name that the next revision has.
+    pub fn next(&self) -> Result<String, BatchError> {
+        let number = self.latest().map_or(1, |run| split(&run.name).1 + 1);
+        let next = named(&self.base, number);
+        name::check(&next).map_err(BatchError::Usage)?;
+        Ok(next)
+    }
+
+    /// The revisions before `name` of the same model and sampling: no other has an item in common. The latest first.
+    /// `store_url` is the cluster's.
+    pub async fn before(
+        &self,
+        client: &Client,
+        store_url: &str,
+        name: &str,
+        wanted: &v1::RunSpec,
+    ) -> Result<Vec<Source>, BatchError> {
+        let (_, number) = split(name);
+        let mut found = Vec::new();
+        for run in self.runs.iter().rev().filter(|run| split(&run.name).1 < number) {
+            if found.len() == SOURCES_MAX {
+                break;
+            }
+            // Its objects go.
+            if run.state() == v1::RunState::Deleting {
+                continue;
+            }
+            let described = submit::describe(client, &run.namespace, &run.name).await?;
+            let store = store_of(&described, store_url)?;
+            let of = match export::listing(client, &store, &described).await {
+                Ok(listing) => listing.spec,
+                // A manifest that is lost carries nothing.
+                Err(BatchError::Store(BlobError::Missing { .. })) => continue,
+                Err(error) => return Err(error),
+            };
+            let same = spec::model_id(&of) == spec::model_id(wanted);
+            if same && of.sampling_json == wanted.sampling_json {
+                found.push(Source { described, store });
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Where a run's objects are: its own store, or the cluster's.
+pub fn store_of(
+    described: &v1::DescribeRunResponse,
+    store_url: &str,
+) -> Result<BlobStore, BatchError> {
+    let own = described.spec.as_ref().map_or("", |spec| spec.store_url.as_str());
+    Ok(BlobStore::open(if own.is_empty() { store_url } else { own })?)
+}
+
+/// Whether two specs are the same run's; what the input is called does not enter.
+pub fn same_spec(a: &v1::RunSpec, b: &v1::RunSpec) -> bool {
+    let plain = |spec: &v1::RunSpec| v1::RunSpec { input_name: String::new(), ..spec.clone() };
+    plain(a) == plain(b)
+}
+
+/// A run's spec in full, and its segments, in order: their objects and how many rows each has.
+pub async fn segments(
+    client: &Client,
+    store: &BlobStore,
+    described: &v1::DescribeRunResponse,
+) -> Result<(v1::RunSpec, Vec<(v1::BlobRef, u32)>), BatchError> {
+    let mut listing = export::listing(client, store, described).await?;
+    let mut segments = Vec::new();
+    while let Some(segment) = listing.segments.next().await {
+        let segment = segment?;
+        segments.push((segment.blob.unwrap_or_default(), segment.rows));
+    }
+    Ok((listing.spec, segments))
+}
+
+/// What an input means where `latest` has the same spec. `None`: another revision.
+pub fn compare(latest: &v1::RunSummary, have: &[[u8; 32]], ours: &[[u8; 32]]) -> Option<Choice> {
+    if matches!(latest.state(), v1::RunState::Cancelled | v1::RunState::Deleting) {
+        return None;
+    }
+    let name = latest.name.clone();
+    match latest.input_closed {
+        true => (have == ours).then_some(Choice::There(name)),
+        false if ours.starts_with(have) => Some(Choice::Complete(name)),
+        false => have.starts_with(ours).then_some(Choice::There(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_its_family_and_revision() {
+        for (name, family) in [
+            ("a", ("a", 1)),
+            ("a.r2", ("a", 2)),
+            ("a.r10", ("a", 10)),
+            ("a.r1", ("a.r1", 1)),
+            ("a.r02", ("a.r02", 1)),
+            ("a.rx", ("a.rx", 1)),
+            ("a.r", ("a.r", 1)),
+            ("a.r2.r3", ("a.r2", 3)),
+            ("a.r99999999999", ("a.r99999999999", 1)),
+        ] {
+            assert_eq!(split(name), family, "{name}");
+            assert_eq!(named(family.0, family.1), name);
+        }
+    }
+
+    #[test]
+    fn an_input_is_the_same_goes_on_or_is_another_revision() {
+        let run = |closed, state: v1::RunState| v1::RunSummary {
+            name: "a".into(),
+            input_closed: closed,
+            state: state as i32,
+            ..Default::default()
+        };
+        let (one, two, three) = ([1; 32], [2; 32], [3; 32]);
+        let (there, complete) =
+            (Some(Choice::There("a".into())), Some(Choice::Complete("a".into())));
+        use v1::RunState::{Cancelled, Finished, Running};
+        for (closed, state, have, ours, expected) in [
+            (true, Finished, &[one, two][..], &[one, two][..], &there),
+            (true, Running, &[one, two], &[one, two], &there),
+            (true, Running, &[one, two], &[one], &None),
+            (true, Finished, &[one], &[one, two], &None),
+            (true, Finished, &[one, two], &[two, one], &None),
+            (false, Running, &[one], &[one, two], &complete),
+            (false, Running, &[], &[one], &complete),
+            (false, Running, &[one], &[one], &complete),
+            (false, Running, &[one, three], &[one], &there),
+            (false, Running, &[one, three], &[one, two], &None),
+            (true, Cancelled, &[one], &[one], &None),
+        ] {
+            assert_eq!(compare(&run(closed, state), have, ours), *expected, "{have:?} {ours:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Owns: finished results written as parts of a new run.
+//!
+//! Invariant: a part is of one segment, its rows ascend, and each says the number that it has in the new run. Which rows
+//! share a part follows from the matches alone, so that two clients write the same parts.
+//! Absent: declaring them.
+
+use rollout_proto::v1;
+use rollout_storage::{BlobError, PartRow, PartRowKind, PartWriter, part_key};
+
+use super::Carried;
+use super::join::{Matches, Place, temporary};
+use super::source::Known;
+use crate::batch::error::BatchError;
+use crate::batch::submit::CARRIED_PER_REQUEST;
+use crate::batch::upload::{Destination, put};
+use crate::export::parts::ObjectError;
+
+/// Copies what was matched, segment by segment.
+pub(super) async fn copy(
+    known: &[Known],
+    mut matches: Matches,
+    segments: &[v1::SegmentDecl],
+    destination: &Destination,
+) -> Result<Carried, BatchError> {
+    let mut carried = Carried::default();
+    let mut end = 0;
+    for segment in segments {
+        end += u64::from(segment.rows);
+        let mut open = Open { segment, destination, writer: PartWriter::new(), rows: Vec::new() };
+        let mut parts = 0;
+        while let Some((row, place)) = matches.next_before(end).map_err(temporary)? {
+            let Some(result) = result(known, place).await? else {
+                carried.left += 1;
+                continue;
+            };
+            if parts == CARRIED_PER_REQUEST {
+                carried.left += 1;
+                continue;
+            }
+            if !open.push(row, &result) {
+                open.close(&mut carried).await?;
+                parts += 1;
+                let fits = parts < CARRIED_PER_REQUEST && open.push(row, &result);
+                carried.left += u64::from(!fits);
+            }
+        }
+        open.close(&mut carried).await?;
+    }
+    Ok(carried)
+}
+
+/// A finished row as its part has it.
+struct Finished {
+    attempt: u64,
+    body: Vec<u8>,
+}
+
+/// The result at a place; `None` where it is lost, or is not what the ledger says of it.
+async fn result(known: &[Known], place: Place) -> Result<Option<Finished>, BatchError> {
+    let Some(known) = known.get(usize::from(place.source)) else { return Ok(None) };
+    let Some(blob) = known.parts.get(place.part as usize) else { return Ok(None) };
+    let part = match known.cache.get(blob).await {
+        Ok(part) => part,
+        Err(ObjectError::Store(BlobError::Missing { .. } | BlobError::Corrupt { .. })) => {
+            return Ok(None);
+        }
+        Err(ObjectError::Store(error)) => return Err(error.into()),
+        Err(ObjectError::Format { .. } | ObjectError::Digest { .. }) => return Ok(None),
+    };
+    let found = part.row(place.part_row as usize);
+    let found = found.filter(|row| row.row == place.row && row.kind == PartRowKind::Completed);
+    Ok(found.map(|row| Finished { attempt: row.attempt, body: row.body.to_vec() }))
+}
+
+/// The part that is being filled.
+struct Open<'a> {
+    segment: &'a v1::SegmentDecl,
+    destination: &'a Destination,
+    writer: PartWriter,
+    rows: Vec<u64>,
+}
+
+impl Open<'_> {
+    /// Adds a row; false where it does not fit any more.
+    fn push(&mut self, row: u64, result: &Finished) -> bool {
+        let (attempt, kind) = (result.attempt, PartRowKind::Completed);
+        let pushed = self.writer.push(PartRow { row, attempt, kind, body: &result.body });
+        if pushed.is_ok() {
+            self.rows.push(row);
+        }
+        pushed.is_ok()
+    }
+
+    /// Writes what it has, and begins another one.
+    async fn close(&mut self, carried: &mut Carried) -> Result<(), BatchError> {
+        let rows = std::mem::take(&mut self.rows);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let bytes = std::mem::take(&mut self.writer).finish();
+        let Destination { store, namespace, run } = self.destination;
+        let key = part_key(namespace, run, blake3::hash(&bytes).as_bytes());
+        let blob = put(store, &key, bytes).await?;
+        carried.rows += rows.len() as u64;
+        carried.parts.push(v1::CarriedPart {
+            segment: self.segment.number,
+            segment_digest: self.segment.blob.clone().unwrap_or_default().digest,
+            blob: Some(blob),
+            rows: Some(ranges(&rows)),
+        });
+        Ok(())
+    }
+}
+
+/// Ascending rows as ranges.
+fn ranges(rows: &[u64]) -> v1::Rows {
+    let mut ranges = v1::Rows::default();
+    for run in rows.chunk_by(|a, b| a + 1 == *b) {
+        ranges.starts.push(run[0]);
+        ranges.lens.push(run.len() as u32);
+    }
+    ranges
+}

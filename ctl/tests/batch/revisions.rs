@@ -1,0 +1,76 @@
+//! Edited inputs: what is a revision, and what is carried into it.
+
+use super::cluster::{Conduct, TestCluster};
+use super::command::Job;
+
+fn input(rows: &[&str]) -> String {
+    rows.iter().map(|prompt| format!("{{\"prompt\":\"{prompt}\"}}\n")).collect()
+}
+
+#[test]
+fn an_edited_input_is_a_revision_into_which_equal_rows_are_carried() {
+    let cluster = TestCluster::start();
+    cluster.conduct(Conduct { fails: vec![1], ..Conduct::default() });
+    let job = Job::new(&cluster, "job", &input(&["a", "b", "c", "d"]));
+    assert_eq!(job.batch(&["--name", "r"]).code, 1, "row b fails");
+    cluster.conduct(Conduct { holds_from: Some(0), ..Conduct::default() });
+    // d comes first, c is new in its wording, b failed, one a is twice.
+    job.write("in.jsonl", &input(&["d", "a", "b", "cc", "a"]));
+    let ended = job.batch(&["--detach"]);
+    assert_eq!((ended.code, ended.stdout.trim()), (0, "r.r2"), "{ended:?}");
+    assert!(ended.stderr.contains("2 of 5 carried over"), "{ended:?}");
+    assert_eq!(job.run_name(), "r.r2");
+    let run = cluster.run("r.r2").unwrap();
+    let carried: Vec<bool> = run.outcomes.iter().map(Option::is_some).collect();
+    assert_eq!(carried, [true, true, false, false, false]);
+    // The same again is the same run.
+    let again = job.batch(&["--detach"]);
+    assert_eq!((again.code, again.stdout.trim()), (0, "r.r2"), "{again:?}");
+    assert_eq!(cluster.state.lock().runs.len(), 2);
+    cluster.release();
+    let ended = job.batch(&[]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let lines = job.lines("out/completions.jsonl");
+    let found: Vec<_> = lines.iter().map(|line| line["completion"].as_str().unwrap()).collect();
+    assert_eq!(found, ["MOCK:d", "MOCK:a", "MOCK:b", "MOCK:cc", "MOCK:a"]);
+    let verified = job.run(&["verify", "r.r2", "--output", "out"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+    // Another sampling has no item in common.
+    let config = job.read("batch.toml").replace("seed = 1", "seed = 2");
+    job.write("batch.toml", &config);
+    let ended = job.batch(&[]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(!ended.stderr.contains("carried over"), "{ended:?}");
+    assert_eq!(job.run_name(), "r.r3");
+    // And back: the items of the second revision.
+    job.write("batch.toml", &config.replace("seed = 2", "seed = 1"));
+    let ended = job.batch(&[]);
+    assert!(ended.stderr.contains("5 of 5 carried over"), "{ended:?}");
+}
+
+#[test]
+fn a_revision_beside_one_that_goes_on_is_refused_until_it_is_to_be_replaced() {
+    let cluster = TestCluster::start();
+    cluster.conduct(Conduct { holds_from: Some(2), ..Conduct::default() });
+    let job = Job::new(&cluster, "job", &input(&["a", "b", "c"]));
+    assert_eq!(job.batch(&["--name", "r", "--detach"]).code, 0);
+    cluster.wait_for("two rows", |state| {
+        state.runs.values().any(|run| run.outcomes.iter().flatten().count() == 2)
+    });
+    job.write("in.jsonl", &input(&["a", "c"]));
+    let ended = job.batch(&[]);
+    assert_eq!(ended.code, 5, "{ended:?}");
+    assert!(ended.stderr.contains("2 of 3 rows decided"), "{ended:?}");
+    assert!(ended.stderr.contains("--replace"), "{ended:?}");
+    // For an input that is no good nothing is cancelled.
+    job.write("in.jsonl", "{}\n");
+    assert_eq!(job.batch(&["--replace"]).code, 2);
+    assert_eq!(cluster.run("r").unwrap().state, rollout_proto::v1::RunState::Running as i32);
+    job.write("in.jsonl", &input(&["a", "c"]));
+    cluster.conduct(Conduct::default());
+    let ended = job.batch(&["--replace"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("1 of 2 carried over"), "{ended:?}");
+    assert_eq!(cluster.run("r").unwrap().reason, "replaced by r.r2");
+    assert_eq!(job.lines("out/completions.jsonl").len(), 2);
+}

@@ -1,0 +1,165 @@
+//! Carrying over: rows of a new revision that an earlier run has finished are done at once.
+//!
+//! *Invariant:* only a row that nobody was ever granted is carried, so a carried result and one that
+//! is computed never meet. A carry names the segment by its digest: should another input have taken
+//! that number, nothing is carried, and no result comes to another row's prompt.
+//!
+//! Absent on purpose: which result belongs to which row. Whoever submits compares item ids and writes
+//! the part; the ledger sees digests and row numbers.
+
+use crate::apply::Context;
+use crate::command::{HeldRows, PartDecl};
+use crate::event::EventKind;
+use crate::id::{Attempt, PartNo, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{RefusedRows, Rejection, Reply};
+use crate::rows::Rows;
+use crate::run::{Run, RunState};
+use crate::segment::Outcome;
+
+/// What events name as the slot and attempt of carried rows, for they have none.
+const NOBODY: SlotRef = SlotRef { session: SessionId(0), slot: SlotNo(0) };
+
+impl Ledger {
+    pub(crate) fn carry(
+        &mut self,
+        ctx: &Context,
+        no: RunNo,
+        (SegmentNo(number), digest): (SegmentNo, [u8; 32]),
+        part: PartDecl,
+        rows: &Rows,
+    ) -> Result<Reply, Rejection> {
+        if rows.len() > limits::PART_ROWS_MAX {
+            let max = limits::PART_ROWS_MAX;
+            return Err(Rejection::Limit { what: "rows in a part".into(), max });
+        }
+        let run = self.run_mut(no)?;
+        if run.head.state == RunState::Cancelled || !run.has_rows() {
+            return Err(Rejection::RunEnded);
+        }
+        let have = run.segments.len() as u32;
+        let segment = run.segments.get(number as usize).filter(|s| s.blob.digest == digest);
+        let Some(segment) = segment else {
+            return Err(Rejection::SegmentConflict { number, have });
+        };
+        let first = rows.ranges().first().map_or(segment.first_row, |r| r.0);
+        if first < segment.first_row || rows.end() > segment.end() {
+            return Err(Rejection::Invalid("carried rows lie outside of their segment".into()));
+        }
+        let (free, refused) = run.carriable(rows, &part);
+        if !free.is_empty() {
+            self.take_carried(ctx, no, rows, free, part);
+        }
+        Ok(Reply::Taken { refused })
+    }
+
+    fn take_carried(&mut self, ctx: &Context, no: RunNo, rows: &Rows, free: Rows, part: PartDecl) {
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        let count = free.len();
+        run.head.counts.done += count;
+        run.head.counts.carried += count;
+        run.head.carried_ahead += count;
+        run.head.counts.tokens_in += part.tokens_in;
+        run.head.counts.tokens_out += part.tokens_out;
+        let part_no = PartNo(run.parts.len() as u32);
+        let places: Vec<(u64, u32)> = rows.iter().zip(0..).collect();
+        let mut at = 0;
+        let place = |row: u64| {
+            while places[at].0 < row {
+                at += 1; // invariant: what is free is among `rows`, and asked for in its order.
+            }
+            Outcome::done(part_no, places[at].1)
+        };
+        let dirty = &mut self.dirty.segments;
+        run.decide(&free, place, |segment| {
+            dirty.insert((no, segment));
+        });
+        let chunk = part_no.0 / crate::image::PARTS_PER_RECORD;
+        run.parts.push(part);
+        self.dirty.parts.insert((no, chunk));
+        self.dirty.runs.insert(no);
+        let held = HeldRows { run: no, attempt: Attempt(0), rows: free };
+        self.emit(ctx, EventKind::Completed { slot: NOBODY, held });
+        self.refresh_active(no);
+        self.finish_if_done(ctx, no);
+    }
+}
+
+impl Run {
+    /// The rows that may be carried, and why the others may not. Those that this very part decided
+    /// are neither: a repeat.
+    fn carriable(&self, rows: &Rows, part: &PartDecl) -> (Rows, Vec<RefusedRows>) {
+        let (mut free, mut stale, mut decided) =
+            (Rows::default(), Rows::default(), Rows::default());
+        for row in rows.iter() {
+            let outcome = self.outcome(row);
+            let by = outcome.part().and_then(|(no, _)| self.parts.get(no.0 as usize));
+            match outcome == Outcome::NONE {
+                true if row >= self.head.next_fresh => free.push(row, 1),
+                true => stale.push(row, 1),
+                false if by.is_some_and(|p| p.blob.digest == part.blob.digest) => {}
+                false => decided.push(row, 1),
+            }
+        }
+        let refused = [(stale, Rejection::AttemptStale), (decided, Rejection::AlreadyDecided)]
+            .into_iter()
+            .filter(|(rows, _)| !rows.is_empty())
+            .map(|(rows, why)| RefusedRows { run: self.no, attempt: Attempt(0), rows, why });
+        let refused = refused.collect();
+        (free, refused)
+    }
+
+    /// Rows that nobody was granted yet, without those that were carried or that a canary holds back.
+    pub(crate) fn grantable_fresh(&self) -> u64 {
+        let end = self.fresh_end();
+        end - self.head.next_fresh - self.carried_before(end)
+    }
+
+    /// Rows that were carried, from the first that was never granted up to `end`.
+    fn carried_before(&self, end: u64) -> u64 {
+        let next = self.head.next_fresh;
+        if self.head.carried_ahead == 0 || end >= self.head.rows {
+            return self.head.carried_ahead;
+        }
+        let segments = self.segments.iter().skip(self.segment_at(next));
+        let carried = segments.take_while(|s| s.first_row < end).map(|segment| {
+            if segment.first_row >= next && segment.end() <= end {
+                return u64::from(segment.decided);
+            }
+            let inside = segment.first_row.max(next)..segment.end().min(end);
+            inside.filter(|row| segment.outcome(*row) != Outcome::NONE).count() as u64
+        });
+        carried.sum()
+    }
+
+    /// Takes up to `count` fresh rows, past those that were carried.
+    pub(crate) fn take_fresh(&mut self, count: u64) -> Rows {
+        let (mut rows, end) = (Rows::default(), self.fresh_end());
+        let mut left = count;
+        while left > 0 && self.head.next_fresh < end {
+            let row = self.head.next_fresh;
+            if self.head.carried_ahead == 0 {
+                let len = left.min(end - row);
+                rows.push(row, len as u32);
+                self.head.next_fresh += len;
+                break;
+            }
+            let segment = &self.segments[self.segment_at(row)];
+            let whole = segment.first_row == row && segment.end() <= end;
+            if whole && segment.decided == segment.rows {
+                self.head.next_fresh = segment.end();
+                self.head.carried_ahead -= u64::from(segment.rows);
+                continue;
+            }
+            if segment.outcome(row) == Outcome::NONE {
+                rows.push(row, 1);
+                left -= 1;
+            } else {
+                self.head.carried_ahead -= 1;
+            }
+            self.head.next_fresh += 1;
+        }
+        rows
+    }
+}

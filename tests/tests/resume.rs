@@ -1,0 +1,294 @@
+//! The same batch again: after edits, beside itself, and after everything was killed. Nothing that is finished
+//! runs again, and no prompt gets another's completion.
+
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{Batch, Executions, Fleet, FleetOptions, Process, WorkerOptions, eventually};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn worker(fleet: &Fleet, name: &str, latency_ms: (u64, u64)) -> WorkerOptions {
+    let side = fleet.path(&format!("{name}.side"));
+    let (min, max) = latency_ms;
+    let engine = format!(
+        "kind = \"mock\"\nslots = 2\nconcurrency = 16\nlatency_ms_min = {min}\nlatency_ms_max = {max}\n\
+         side_file = {side:?}\n"
+    );
+    WorkerOptions { engine, head: String::new() }
+}
+
+/// A batch file whose input and settings change from one command to the next.
+struct Job<'a> {
+    fleet: &'a Fleet,
+    name: &'static str,
+    sides: Vec<PathBuf>,
+    model: &'static str,
+    max_tokens: u32,
+    priority: u32,
+    rows: Vec<String>,
+    /// Executions up to the last command.
+    executed: u64,
+}
+
+impl<'a> Job<'a> {
+    fn new(fleet: &'a Fleet, name: &'static str, workers: &[&str], rows: Vec<String>) -> Self {
+        let sides = workers.iter().map(|w| fleet.path(&format!("{w}.side"))).collect();
+        let (model, max_tokens, priority, executed) = ("mock/tiny", 16, 5, 0);
+        Self { fleet, name, sides, model, max_tokens, priority, rows, executed }
+    }
+
+    fn out(&self) -> PathBuf {
+        self.fleet.path(&format!("{}-out", self.name))
+    }
+
+    fn run_id(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.out().join("run-id"))?.trim().to_owned())
+    }
+
+    /// Writes both files.
+    fn write(&self) -> Result<()> {
+        let input = self.fleet.path(&format!("{}.jsonl", self.name));
+        std::fs::write(&input, self.rows.join("\n") + "\n")?;
+        let config = self.fleet.path(&format!("{}.batch.toml", self.name));
+        let text = format!(
+            "[model]\nuri = {:?}\n[sampling]\nmax_tokens = {}\n[input]\nglob = {input:?}\n[output]\ndir = {:?}\n\
+             [run]\nname = {:?}\npriority = {}\n",
+            self.model,
+            self.max_tokens,
+            self.out(),
+            self.name,
+            self.priority
+        );
+        Ok(std::fs::write(&config, text)?)
+    }
+
+    /// Starts the command.
+    fn spawn(&self, more: &[&str]) -> Result<Process> {
+        let config = self.fleet.path(&format!("{}.batch.toml", self.name));
+        let config = config.to_string_lossy().into_owned();
+        let args = ["infer", "batch", "--config", &config, "--timeout", "90s"];
+        let log = self.fleet.path(&format!("{}.batch.log", self.name));
+        Process::start(self.fleet.rollout(&[&args, more].concat()), &log)
+    }
+
+    fn start(&self, more: &[&str]) -> Result<Process> {
+        self.write()?;
+        self.spawn(more)
+    }
+
+    /// Runs the command to its end and returns how many executions it took.
+    fn run(&mut self, more: &[&str]) -> Result<u64> {
+        let status = self.start(more)?.wait(PATIENCE).with_context(|| self.fleet.logs())?;
+        ensure!(status.success(), "{}: {status}{}", self.name, self.said());
+        self.check()?;
+        let now = Executions::read(&self.sides)?.started;
+        Ok(now - std::mem::replace(&mut self.executed, now))
+    }
+
+    fn said(&self) -> String {
+        let log = self.fleet.path(&format!("{}.batch.log", self.name));
+        std::fs::read_to_string(log).unwrap_or_default()
+    }
+
+    /// Every row once, in order, with the mock's answer to its own prompt; and the proof of the run.
+    fn check(&self) -> Result<()> {
+        let text = std::fs::read_to_string(self.out().join("completions.jsonl"))?;
+        let got: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        ensure!(got.len() == self.rows.len(), "{} rows of {}", got.len(), self.rows.len());
+        for (number, (row, got)) in self.rows.iter().zip(&got).enumerate() {
+            let row: Value = serde_json::from_str(row)?;
+            let expected = format!("MOCK:{}", row["prompt"].as_str().unwrap_or_default());
+            ensure!(got["completion"] == expected, "row {number}: {got} for {row}");
+            ensure!(got["prompt"] == row["prompt"], "row {number} has another prompt");
+            ensure!(row.get("id").is_none_or(|id| *id == got["id"]), "row {number} has another id");
+        }
+        let (run, out) = (self.run_id()?, self.out().to_string_lossy().into_owned());
+        let proof = self.fleet.rollout(&["verify", &run, "--output", &out]).output()?;
+        ensure!(proof.status.success(), "{}", String::from_utf8_lossy(&proof.stderr));
+        Ok(())
+    }
+}
+
+/// Rows of which every third has no id of its own.
+fn rows(count: u64) -> Vec<String> {
+    let row = |n: u64| match n % 3 {
+        0 => format!(r#"{{"prompt":"say {n}"}}"#),
+        _ => format!(r#"{{"id":"r{n}","prompt":"say {n}"}}"#),
+    };
+    (0..count).map(row).collect()
+}
+
+fn counts(fleet: &Fleet, run: &str) -> Option<(u64, u64, u64)> {
+    let described = fleet.ctl_json(&["--timeout", "5s", "run", "describe", run]).ok()?;
+    let counts = described.get("run")?.get("counts")?.clone();
+    let get = |key: &str| counts.get(key)?.as_str()?.parse().ok();
+    Some((get("done")?, get("carried")?, get("running")?))
+}
+
+#[test]
+fn after_an_edit_only_what_changed_runs_and_every_prompt_has_its_own_completion() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let options = worker(&fleet, "w1", (0, 0));
+    fleet.start_worker("w1", &options)?;
+    let mut job = Job::new(&fleet, "edit", &["w1"], rows(60));
+    assert_eq!((job.run(&[])?, job.run_id()?.as_str()), (60, "edit"));
+    assert_eq!((job.run(&[])?, job.run_id()?.as_str()), (0, "edit"), "the same again");
+    job.rows[7] = r#"{"id":"r7","prompt":"say seven"}"#.into();
+    assert_eq!((job.run(&[])?, job.run_id()?.as_str()), (1, "edit.r2"), "one row edited");
+    job.rows.insert(20, r#"{"prompt":"in the middle"}"#.into());
+    assert_eq!((job.run(&[])?, job.run_id()?.as_str()), (1, "edit.r3"), "one row added");
+    job.rows.drain(3..9);
+    assert_eq!(job.run(&[])?, 0, "rows removed");
+    job.rows.reverse();
+    assert_eq!(job.run(&[])?, 0, "rows in another order");
+    job.rows.push(r#"{"prompt":"in the middle"}"#.into());
+    assert_eq!(job.run(&[])?, 1, "a second sample of a row");
+    job.priority = 6;
+    assert_eq!(job.run(&[])?, 0, "a bound that alters no result");
+    job.max_tokens = 17;
+    assert_eq!(job.run(&[])?, job.rows.len() as u64, "another sampling");
+    job.max_tokens = 16;
+    assert_eq!(job.run(&[])?, 0, "the sampling of before");
+    job.model = "mock/other";
+    assert_eq!(job.run(&[])?, job.rows.len() as u64, "another model");
+    let (done, carried, _) = counts(&fleet, "edit.r8").context("the eighth revision")?;
+    assert_eq!((done, carried), (56, 0), "nothing is carried into another sampling");
+    fleet.verify()
+}
+
+#[test]
+fn each_state_of_a_row_gets_what_a_resumed_batch_owes_it() -> Result<()> {
+    let member_lines = vec![("worker", "started_grace_ms = 1000")];
+    let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
+    let options = worker(&fleet, "w1", (0, 0));
+    fleet.start_worker("w1", &options)?;
+    // (state in the old revision, row, executions in the old one, executions in the new one)
+    let row = |id: &str, prompt: &str| format!(r#"{{"id":"{id}","prompt":"{prompt}"}}"#);
+    let table = [
+        ("done", row("d", "done"), 1, 0),
+        ("failed", row("f", "MOCK_FAIL_INVALID"), 1, 1),
+        ("running fresh", row("h", "MOCK_HANG"), 1, 1),
+        ("absent", row("a", "absent"), 0, 1),
+    ];
+    let mut job = Job::new(&fleet, "six", &["w1"], Vec::new());
+    job.rows = table[..3].iter().map(|(_, row, ..)| row.clone()).collect();
+    let mut first = job.start(&[])?;
+    eventually("one row hangs and the others are decided", PATIENCE, || {
+        counts(&fleet, "six").filter(|c| c.0 == 1 && c.2 == 1)
+    });
+    // The same command beside it: the row that runs has a live owner and is left alone.
+    let mut second = job.spawn(&[])?;
+    eventually("the second command follows", PATIENCE, || {
+        job.said().contains("was there already").then_some(())
+    });
+    let executed = || Executions::read(&job.sides).map(|e| e.started);
+    assert_eq!(executed()?, table.iter().map(|t| t.2).sum::<u64>());
+    // Its worker dies: what ran is stale, and somebody else's.
+    fleet.worker_process("w1").kill();
+    let options = worker(&fleet, "w2", (0, 0));
+    fleet.start_worker("w2", &options)?;
+    let other = [fleet.path("w2.side")];
+    eventually("the stale row runs elsewhere", PATIENCE, || {
+        Executions::read(&other).ok().filter(|e| e.started == 1)
+    });
+    first.kill();
+    second.kill();
+    let mut job = Job::new(&fleet, "six", &["w2"], table.iter().map(|t| t.1.clone()).collect());
+    job.executed = 1;
+    let refused = job.start(&[])?.wait(PATIENCE)?;
+    assert_eq!(refused.code(), Some(5), "{}", job.said());
+    assert!(job.said().contains("run \"six\" still goes on"), "{}", job.said());
+    let mut replacing = job.start(&["--replace"])?;
+    eventually("all but the hanging row are decided", PATIENCE, || {
+        counts(&fleet, "six.r2").filter(|c| *c == (2, 1, 1))
+    });
+    let again = Executions::read(&job.sides)?.started - job.executed;
+    assert_eq!(again, table.iter().map(|t| t.3).sum::<u64>(), "{}", job.said());
+    replacing.kill();
+    Ok(())
+}
+
+#[test]
+fn the_same_file_submitted_by_two_clients_at_once_is_one_run_with_every_row_once() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let options = worker(&fleet, "w1", (1, 5));
+    fleet.start_worker("w1", &options)?;
+    let job = Job::new(&fleet, "twice", &["w1"], rows(5000));
+    job.write()?;
+    let (mut one, mut two) = (job.spawn(&[])?, job.spawn(&[])?);
+    for client in [&mut one, &mut two] {
+        let status = client.wait(PATIENCE).with_context(|| fleet.logs())?;
+        assert!(status.success(), "{status}{}", job.said());
+        job.check()?;
+    }
+    let executions = Executions::read(&job.sides)?;
+    assert_eq!((executions.started, executions.attempts.len()), (5000, 5000));
+    let mut edited = Job::new(&fleet, "twice", &["w1"], rows(5001));
+    // An edit, at once by both, is one revision.
+    edited.write()?;
+    let (mut one, mut two) = (edited.spawn(&[])?, edited.spawn(&[])?);
+    for client in [&mut one, &mut two] {
+        let status = client.wait(PATIENCE).with_context(|| fleet.logs())?;
+        assert!(status.success(), "{status}{}", edited.said());
+    }
+    edited.executed = 5000;
+    edited.check()?;
+    assert_eq!(Executions::read(&edited.sides)?.started, 5001);
+    assert_eq!(edited.run(&[])?, 1, "of both commands");
+    assert_eq!(edited.run_id()?, "twice.r2");
+    Ok(())
+}
+
+#[test]
+fn restart_resumes_with_zero_duplicates() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let workers = ["w1", "w2"];
+    for name in workers {
+        let options = worker(&fleet, name, (5, 40));
+        fleet.start_worker(name, &options)?;
+    }
+    let mut batch = Batch::submit(&fleet, "all", 8000, "")?;
+    // A moment that no two runs of this test share.
+    let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.subsec_nanos();
+    let moment = 500 + u64::from(nanos) % 5000;
+    let before = batch.until(&fleet, "some is done", |c| c.done >= moment);
+    batch.process().kill();
+    for name in workers {
+        fleet.worker_process(name).kill();
+    }
+    for name in fleet.member_names() {
+        fleet.member_process(&name).kill();
+    }
+    let sides: Vec<PathBuf> = workers.iter().map(|w| fleet.path(&format!("{w}.side"))).collect();
+    let lost = open_executions(&sides)?;
+    for name in fleet.member_names() {
+        fleet.start_member(&name)?;
+    }
+    for name in workers {
+        let options = worker(&fleet, name, (5, 40));
+        fleet.start_worker(name, &options)?;
+    }
+    let after = batch.until(&fleet, "the cluster is back", |_| true);
+    assert!(after.done >= before.done, "{} rows were lost at {moment}", before.done - after.done);
+    let mut again = Batch::submit_file(&fleet, "all", batch.input.clone(), 8000, "")?;
+    again.finish(&fleet)?;
+    fleet.verify()?;
+    let executions = Executions::read(&sides)?;
+    assert_eq!(executions.attempts.len(), 8000);
+    let twice = executions.started - 8000;
+    assert!(twice <= lost, "{twice} rows ran again, {lost} were running when all died at {moment}");
+    Ok(())
+}
+
+/// Executions that were started and not finished.
+fn open_executions(sides: &[PathBuf]) -> Result<u64> {
+    let mut open = 0i64;
+    for side in sides {
+        for line in std::fs::read_to_string(side)?.lines() {
+            open += if line.ends_with("started") { 1 } else { -1 };
+        }
+    }
+    Ok(u64::try_from(open)?)
+}
