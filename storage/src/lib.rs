@@ -42,5 +42,5 @@ pub use part::{
     PartWriter,
 };
 pub use segment::{SEGMENT_BYTES_MAX, SEGMENT_ROWS_MAX, Segment, SegmentRow, SegmentWriter};
-pub use spool::{SPOOL_BYTES_MAX, Spool, SpooledRow};
+pub use spool::{SPOOL_BYTES_MAX, Spool, SpoolSync, SpooledRow};
 pub use table::Full;

@@ -47,12 +47,32 @@ pub struct Spool {
     file: File,
     path: PathBuf,
     len: u64,
+    /// The file's name is not durable yet.
+    fresh: bool,
+}
+
+/// What is left to do until what a spool holds is durable: it may be done on another thread, so that a row
+/// that comes meanwhile is written without waiting for the disk.
+#[derive(Debug)]
+#[must_use = "nothing is durable before it was done"]
+pub struct SpoolSync {
+    file: File,
+    path: PathBuf,
+    fresh: bool,
+}
+
+impl SpoolSync {
+    /// Syncs the rows that were appended before it was made, and the file's name.
+    pub fn sync(self) -> Result<(), StorageError> {
+        self.file.sync_data().map_err(StorageError::io(&self.path, "sync"))?;
+        if self.fresh { durable::sync_dir(&durable::parent_of(&self.path)) } else { Ok(()) }
+    }
 }
 
 impl Spool {
     /// Opens or creates the file, and returns the rows in it, in the order of their appending.
     pub fn open(path: &Path) -> Result<(Self, Vec<SpooledRow>), StorageError> {
-        let created = !path.exists();
+        let fresh = !path.exists();
         durable::create_dir_all(&durable::parent_of(path))?;
         let file = OpenOptions::new()
             .read(true)
@@ -61,9 +81,6 @@ impl Spool {
             .truncate(false)
             .open(path)
             .map_err(StorageError::io(path, "open"))?;
-        if created {
-            durable::sync_dir(&durable::parent_of(path))?;
-        }
         let found = file.metadata().map_err(StorageError::io(path, "examine"))?.len();
         if found > SPOOL_BYTES_MAX {
             return Err(StorageError::corrupt(
@@ -79,7 +96,7 @@ impl Spool {
                 .and_then(|()| file.sync_all())
                 .map_err(StorageError::io(path, "cut"))?;
         }
-        Ok((Self { file, path: path.to_owned(), len: good as u64 }, rows))
+        Ok((Self { file, path: path.to_owned(), len: good as u64, fresh }, rows))
     }
 
     /// Writes a row at the end; durable after [`sync`](Self::sync). A spool over [`SPOOL_BYTES_MAX`] refuses it.
@@ -104,8 +121,15 @@ impl Spool {
     }
 
     /// Makes the appended rows durable. After an error the worker must end: the rows may be lost already.
-    pub fn sync(&self) -> Result<(), StorageError> {
-        self.file.sync_data().map_err(StorageError::io(&self.path, "sync"))
+    pub fn sync(&mut self) -> Result<(), StorageError> {
+        self.start_sync()?.sync()
+    }
+
+    /// [`sync`](Self::sync) for somebody else to do.
+    pub fn start_sync(&mut self) -> Result<SpoolSync, StorageError> {
+        let file = self.file.try_clone().map_err(StorageError::io(&self.path, "share"))?;
+        let fresh = std::mem::take(&mut self.fresh);
+        Ok(SpoolSync { file, path: self.path.clone(), fresh })
     }
 
     /// Bytes in the file.

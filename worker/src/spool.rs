@@ -1,13 +1,14 @@
 //! Owns: finished rows on the local disk until the leader has answered for their part, one file a part.
 //!
 //! Invariant: a row that was appended survives the death of this process; one that was synced survives a power
-//! loss. All file work of a slot happens on one thread, in order, so that no disk stalls a heartbeat.
+//! loss. Files are written on one thread, in order, and made durable on another: no disk stalls a heartbeat, and
+//! no row waits in memory for another row's fsync.
 //! Absent: the decision which rows count; the leader says so when a restarted worker registers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rollout_storage::{Spool, StorageError};
+use rollout_storage::{Spool, SpoolSync, StorageError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::part::{Finished, OpenPart, PartId};
@@ -97,11 +98,21 @@ impl SlotSpool {
     /// Starts the thread that owns the files. It ends when every handle is gone.
     pub(crate) fn start(self, failed: DiskFailed) -> std::io::Result<SpoolHandle> {
         let (ops, mut queue) = mpsc::channel(QUEUE);
+        let (slow, mut slow_queue) = mpsc::channel(QUEUE);
         let Self { dir, mut files, parts: _ } = self;
+        let fast_failed = failed.clone();
         std::thread::Builder::new().name("spool".to_owned()).spawn(move || {
             while let Some(op) = queue.blocking_recv() {
-                if let Err(error) = work(&dir, &mut files, op) {
+                if let Err(error) = work(&dir, &mut files, &slow, op) {
                     // The receiver holds one: whoever comes second adds nothing.
+                    let _ = fast_failed.try_send(error.to_string());
+                    return;
+                }
+            }
+        })?;
+        std::thread::Builder::new().name("spool-sync".to_owned()).spawn(move || {
+            while let Some(op) = slow_queue.blocking_recv() {
+                if let Err(error) = work_slowly(op) {
                     let _ = failed.try_send(error.to_string());
                     return;
                 }
@@ -111,7 +122,30 @@ impl SlotSpool {
     }
 }
 
-fn work(dir: &Path, files: &mut BTreeMap<PartId, Spool>, op: Op) -> Result<(), StorageError> {
+/// What waits for the disk.
+enum Slow {
+    Sync { file: SpoolSync, done: oneshot::Sender<()> },
+    Remove { file: Spool },
+}
+
+fn work_slowly(op: Slow) -> Result<(), StorageError> {
+    match op {
+        Slow::Sync { file, done } => {
+            file.sync()?;
+            // Nobody waits where the slot has ended.
+            let _ = done.send(());
+            Ok(())
+        }
+        Slow::Remove { file } => file.remove(),
+    }
+}
+
+fn work(
+    dir: &Path,
+    files: &mut BTreeMap<PartId, Spool>,
+    slow: &mpsc::Sender<Slow>,
+    op: Op,
+) -> Result<(), StorageError> {
     match op {
         Op::Append { part, rows } => {
             let file = match files.entry(part) {
@@ -123,14 +157,21 @@ fn work(dir: &Path, files: &mut BTreeMap<PartId, Spool>, op: Op) -> Result<(), S
             rows.iter().try_for_each(|row| file.append(row.as_part_row()))
         }
         Op::Sync { part, done } => {
-            if let Some(file) = files.get(&part) {
-                file.sync()?;
+            match files.get_mut(&part) {
+                // A closed channel is a disk that failed: the other thread has said so.
+                Some(file) => {
+                    drop(slow.blocking_send(Slow::Sync { file: file.start_sync()?, done }))
+                }
+                None => drop(done.send(())),
             }
-            // Nobody waits where the slot has ended.
-            let _ = done.send(());
             Ok(())
         }
-        Op::Remove { part } => files.remove(&part).map_or(Ok(()), Spool::remove),
+        Op::Remove { part } => {
+            if let Some(file) = files.remove(&part) {
+                let _ = slow.blocking_send(Slow::Remove { file });
+            }
+            Ok(())
+        }
     }
 }
 

@@ -101,7 +101,12 @@ impl Submitter {
             bytes: 1000,
         };
         let segments = vec![v1::SegmentDecl { number: 0, rows: ROWS, blob: Some(blob) }];
-        let request = v1::AddSegmentsRequest { request: Some(pending.id()), run, segments };
+        let request = v1::AddSegmentsRequest {
+            request: Some(pending.id()),
+            run,
+            segments,
+            carried: Vec::new(),
+        };
         let add = |answer: &v1::AddSegmentsResponse| (answer.segments, answer.rows);
         self.twice("add segments", pending.id(), add, |channel| {
             let request = request.clone();
