@@ -178,7 +178,7 @@ impl Ledger {
                 self.suspect(ctx, session, &started, grace_ms)
             }
             OpKind::Unsuspect { session } => self.unsuspect(ctx, session),
-            OpKind::Drain { session, .. } => self.drain(ctx, session),
+            OpKind::Drain { session, deadline_ms } => self.drain(ctx, session, deadline_ms),
             OpKind::Claim { slot, instance, seq, rows_max } => {
                 self.check_instance(slot.session, instance)?;
                 self.claim(ctx, slot, seq, rows_max)

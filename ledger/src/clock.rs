@@ -10,7 +10,7 @@ use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::Reply;
 use crate::rows::Rows;
-use crate::worker::{SessionEnd, WorkerState};
+use crate::worker::{SessionEnd, Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Ledger {
@@ -31,10 +31,7 @@ impl Ledger {
     /// The earliest ledger time at which a `Tick` has something to do.
     pub fn next_deadline(&self) -> Option<LedgerMs> {
         let rows = self.waiting.first().map(|w| w.0);
-        let workers = self.workers.values().filter_map(|w| match w.state {
-            WorkerState::Suspect { until, .. } => Some(until),
-            _ => None,
-        });
+        let workers = self.workers.values().filter_map(Worker::ends);
         let attempts = self.runs.values().filter_map(|run| {
             let timeout_ms = run.head.spec.attempt_timeout_ms;
             let first = run.flight.grants.values().next().filter(|_| timeout_ms > 0)?;
@@ -82,7 +79,7 @@ impl Ledger {
         let due: Vec<SessionId> = self
             .workers
             .values()
-            .filter(|w| matches!(w.state, WorkerState::Suspect { until, .. } if until <= now))
+            .filter(|w| w.ends().is_some_and(|end| end <= now))
             .map(|w| w.id)
             .collect();
         for session in due {

@@ -15,7 +15,7 @@ use crate::run::Run;
 pub use crate::run::{Counts, RunState};
 use crate::spec::{Misfit, RunSpec, SlotOffer};
 pub use crate::trouble::{FailedTry, Ruling, Strikes, Trouble};
-pub use crate::worker::WorkerState;
+pub use crate::worker::{Drain, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A run at a glance.
@@ -102,6 +102,8 @@ pub struct WorkerView {
     pub address: String,
     /// Where it stands.
     pub state: WorkerState,
+    /// Whether it was asked to go, suspect or not.
+    pub drain: Option<Drain>,
     /// Its slots.
     pub slots: Vec<SlotView>,
     /// Versions of its parts.
@@ -260,6 +262,7 @@ impl Ledger {
             instance: worker.instance,
             address: worker.address.clone(),
             state: worker.state,
+            drain: worker.drain,
             slots: worker
                 .slots
                 .iter()
@@ -280,6 +283,11 @@ impl Ledger {
     /// Where a worker stands.
     pub fn worker_state(&self, session: SessionId) -> Option<WorkerState> {
         self.workers.get(&session).map(|w| w.state)
+    }
+
+    /// Whether a worker was asked to go, and by when.
+    pub fn worker_drain(&self, session: SessionId) -> Option<Drain> {
+        self.workers.get(&session)?.drain
     }
 
     /// The process that registered a session last.

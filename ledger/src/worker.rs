@@ -28,6 +28,13 @@ pub enum WorkerState {
     Draining,
 }
 
+/// A worker was asked to go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// Ledger time by which it has to be gone: then its session ends, whatever it still holds.
+    pub until: Option<LedgerMs>,
+}
+
 /// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionEnd {
@@ -67,7 +74,7 @@ pub(crate) struct Worker {
     pub(crate) address: String,
     pub(crate) state: WorkerState,
     /// Asked to take no more work. Outlives suspicion; a new process begins anew.
-    pub(crate) draining: bool,
+    pub(crate) drain: Option<Drain>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) stores: Vec<String>,
     pub(crate) versions: BTreeMap<String, String>,
@@ -77,6 +84,16 @@ pub(crate) struct Worker {
 impl Worker {
     /// Where a worker stands that is heard.
     pub(crate) fn state_when_heard(&self) -> WorkerState {
-        if self.draining { WorkerState::Draining } else { WorkerState::Ready }
+        if self.drain.is_some() { WorkerState::Draining } else { WorkerState::Ready }
+    }
+
+    /// Ledger time at which the session ends without a word from its worker: because the worker is
+    /// silent, or because it was to be gone by then.
+    pub(crate) fn ends(&self) -> Option<LedgerMs> {
+        let silent = match self.state {
+            WorkerState::Suspect { until, .. } => Some(until),
+            WorkerState::Ready | WorkerState::Draining => None,
+        };
+        silent.into_iter().chain(self.drain.and_then(|drain| drain.until)).min()
     }
 }

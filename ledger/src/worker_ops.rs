@@ -98,7 +98,7 @@ impl Ledger {
             let same_process = worker.instance == registration.instance;
             worker.instance = registration.instance;
             worker.address = registration.address;
-            worker.draining &= same_process;
+            worker.drain = worker.drain.filter(|_| same_process);
             worker.state = worker.state_when_heard();
             worker.stores = registration.stores;
             worker.versions = registration.versions;
@@ -177,9 +177,19 @@ impl Ledger {
         Ok(Reply::Ok)
     }
 
-    pub(crate) fn drain(&mut self, ctx: &Context, session: SessionId) -> Result<Reply, Rejection> {
+    /// Asked again, the end can only come nearer.
+    pub(crate) fn drain(
+        &mut self,
+        ctx: &Context,
+        session: SessionId,
+        deadline_ms: u64,
+    ) -> Result<Reply, Rejection> {
+        let asked =
+            (deadline_ms > 0).then(|| LedgerMs(self.meta.clock.0.saturating_add(deadline_ms)));
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
-        let asked_before = std::mem::replace(&mut worker.draining, true);
+        let asked_before = worker.drain.is_some();
+        let drain = worker.drain.get_or_insert_default();
+        drain.until = drain.until.into_iter().chain(asked).min();
         if worker.state == WorkerState::Ready {
             worker.state = WorkerState::Draining; // A suspect one stays so, or it never ended.
         }
@@ -323,7 +333,7 @@ fn new_worker(id: SessionId, registration: Registration, wall_ms: u64) -> Worker
         instance: registration.instance,
         address: registration.address,
         state: WorkerState::Ready,
-        draining: false,
+        drain: None,
         slots: slots.map(|offer| Slot { offer, ..Slot::default() }).collect(),
         stores: registration.stores,
         versions: registration.versions,

@@ -47,7 +47,7 @@ pub(crate) enum Act {
     Deregister { worker: u8 },
     Suspect { worker: u8, started: Vec<Pick>, grace_ms: u64 },
     Unsuspect { worker: u8 },
-    Drain { worker: u8 },
+    Drain { worker: u8, deadline_ms: u64 },
     Claim { worker: u8, slot: u8, seq: i8, max: u8 },
     Complete { picks: Vec<Pick>, by: Option<u8>, part: u8 },
     Fail { pick: Pick, by: Option<u8>, class: FailureClass },
@@ -128,10 +128,12 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
         3 => (worker(), picks(0..4), 1..8000u64).prop_map(|(worker, started, grace_ms)| {
             Act::Suspect { worker, started, grace_ms }
         }),
-        5 => (worker(), prop::bool::weighted(0.1)).prop_map(|(worker, drain)| match drain {
-            true => Act::Drain { worker },
-            false => Act::Unsuspect { worker },
-        }),
+        5 => (worker(), prop::option::weighted(0.1, prop_oneof![2 => Just(0), 1 => 1..20_000u64])).prop_map(
+            |(worker, drain)| match drain {
+                Some(deadline_ms) => Act::Drain { worker, deadline_ms },
+                None => Act::Unsuspect { worker },
+            }
+        ),
         30 => (worker(), 0..2u8, prop_oneof![6 => Just(1i8), 1 => Just(0), 1 => -2..4i8], 0..60u8)
             .prop_map(|(worker, slot, seq, max)| Act::Claim { worker, slot, seq, max }),
         18 => (picks(1..4), by(), 0..12u8)
@@ -277,8 +279,8 @@ impl Act {
                 OpKind::Suspect { session, started: started.collect(), grace_ms }
             }
             Act::Unsuspect { worker } => OpKind::Unsuspect { session: session(model, worker) },
-            Act::Drain { worker } => {
-                OpKind::Drain { session: session(model, worker), deadline_ms: 0 }
+            Act::Drain { worker, deadline_ms } => {
+                OpKind::Drain { session: session(model, worker), deadline_ms }
             }
             Act::Claim { worker, slot, seq, max } => {
                 let slot = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use rollout_ledger::Ledger;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotNo, SlotRef};
-use rollout_ledger::view::WorkerState;
+use rollout_ledger::view::{Drain, WorkerState};
 use std::collections::BTreeMap;
 
 /// A row as both can show it.
@@ -47,6 +47,8 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
             None => WorkerState::Ready,
         };
         prop_assert_eq!(ledger.worker_state(*session), Some(state));
+        let drain = worker.draining.then(|| Drain { until: worker.gone_by.map(LedgerMs) });
+        prop_assert_eq!(ledger.worker_drain(*session), drain);
         for (number, slot) in (0..).zip(ledger.worker_view(*session).expect("there").slots) {
             let at = SlotRef { session: *session, slot: SlotNo(number) };
             prop_assert_eq!(slot.in_trial, model.trial_at(at), "trial at {:?}", at);

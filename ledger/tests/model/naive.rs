@@ -137,7 +137,7 @@ impl Model {
                 self.suspect(session, &started, grace_ms)
             }
             OpKind::Unsuspect { session } => self.unsuspect(session),
-            OpKind::Drain { session, .. } => self.drain(session),
+            OpKind::Drain { session, deadline_ms } => self.drain(session, deadline_ms),
             OpKind::Claim { slot, instance, seq, rows_max } => {
                 match self.workers.get(&slot.session) {
                     Some(worker) if worker.instance == instance => self.claim(slot, seq, rows_max),

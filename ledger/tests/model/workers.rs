@@ -22,6 +22,8 @@ pub(crate) struct Worker {
     pub(crate) address: String,
     pub(crate) suspect: Option<(u64, u64)>,
     pub(crate) draining: bool,
+    /// When it has to be gone.
+    pub(crate) gone_by: Option<u64>,
     pub(crate) slots: Vec<Slot>,
 }
 
@@ -75,6 +77,7 @@ impl Model {
                 address: r.address,
                 suspect: None,
                 draining: false,
+                gone_by: None,
                 slots: slots(&r.slots),
             },
         );
@@ -108,7 +111,7 @@ impl Model {
                 (new.deaths_in_row, new.cordoned) = (old.deaths_in_row, old.cordoned);
             }
         } else {
-            worker.draining = false;
+            (worker.draining, worker.gone_by) = (false, None);
         }
         worker.slots = fresh;
         worker.instance = r.instance;
@@ -260,9 +263,13 @@ impl Model {
         Ok(Reply::Ok)
     }
 
-    pub(crate) fn drain(&mut self, session: SessionId) -> Outcome {
+    pub(crate) fn drain(&mut self, session: SessionId, deadline_ms: u64) -> Outcome {
+        let end = self.clock + deadline_ms;
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
         worker.draining = true;
+        if deadline_ms > 0 && worker.gone_by.is_none_or(|known| end < known) {
+            worker.gone_by = Some(end);
+        }
         Ok(Reply::Ok)
     }
 
@@ -276,7 +283,9 @@ impl Model {
 
     pub(crate) fn end_silent(&mut self) {
         let now = self.clock;
-        let due = |w: &Worker| w.suspect.is_some_and(|(until, _)| until <= now);
+        let due = |w: &Worker| {
+            w.suspect.is_some_and(|(until, _)| until <= now) || w.gone_by.is_some_and(|t| t <= now)
+        };
         let due: Vec<SessionId> = self.workers.iter().filter(|w| due(w.1)).map(|w| *w.0).collect();
         due.into_iter().for_each(|session| self.end(session));
     }

@@ -79,7 +79,11 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             grace_ms: args.number("grace", 60_000)?,
         },
         "unsuspect" => OpKind::Unsuspect { session: session(world, args)? },
-        "drain" => OpKind::Drain { session: session(world, args)?, deadline_ms: 0 },
+        // Example: drain worker=w1 deadline=60000
+        "drain" => OpKind::Drain {
+            session: session(world, args)?,
+            deadline_ms: args.number("deadline", 0)?,
+        },
         // Example: claim worker=w1 slot=0 seq=1 max=4
         "claim" => OpKind::Claim {
             slot: slot(world, args)?,

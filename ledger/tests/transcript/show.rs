@@ -122,7 +122,10 @@ pub(crate) fn state(ledger: &Ledger) -> String {
         let Some(view) = ledger.worker_view(session) else { continue };
         let state = match view.state {
             WorkerState::Ready => "ready".into(),
-            WorkerState::Draining => "draining".into(),
+            WorkerState::Draining => match view.drain.and_then(|drain| drain.until) {
+                Some(until) => format!("draining until {until}"),
+                None => "draining".into(),
+            },
             WorkerState::Suspect { until, .. } => format!("suspect until {until}"),
         };
         let slots: Vec<String> = view.slots.iter().map(slot).collect();
