@@ -12,6 +12,7 @@
 pub mod config;
 mod convert;
 mod dispatch;
+mod draining;
 mod epoch_gate;
 mod event_out;
 mod fence;

@@ -52,6 +52,7 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Cluster/Digests", OPERATE),
     ("/rollout.v1.Cluster/Counters", OPERATE),
     ("/rollout.v1.Cluster/CordonWorker", ADMIN),
+    ("/rollout.v1.Cluster/DrainWorker", ADMIN),
     ("/rollout.v1.Cluster/Bootstrap", ADMIN),
     ("/rollout.v1.Events/WatchEvents", WATCH),
     ("/rollout.v1.Peer/Append", PEER),

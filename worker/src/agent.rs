@@ -2,12 +2,12 @@
 //!
 //! Invariant: no slot starts before its spool was read; the agent ends cleanly only when the leader has answered for
 //! every row that it held.
-//! Absent: signals and the command line; a program hands in a token.
+//! Absent: signals and the command line; a program hands in who asks for the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use futures::FutureExt;
@@ -16,12 +16,12 @@ use rollout_proto::{
     CallOptions, Client, ClientConfig, ClientError, DialMap, ErrorCode, Security, TlsFiles,
     services,
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::disk::DataDir;
+use crate::drain::{DrainOrder, Drains};
 use crate::engine;
 use crate::fence::{Fence, fence};
 use crate::part::OpenPart;
@@ -32,8 +32,6 @@ use crate::slot::{self, SlotCommand, SlotParts};
 use crate::spool::SlotSpool;
 use crate::stores::Stores;
 
-/// What a drain may take beyond its deadline, for uploads and answers.
-const DRAIN_GRACE: Duration = Duration::from_secs(15);
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What ends an agent other than a drain.
@@ -69,17 +67,16 @@ pub struct Drained {
     pub everything_answered: bool,
 }
 
-/// Runs an agent until `stop` is cancelled or the leader asks for a drain.
-pub async fn run(config: Config, stop: CancellationToken) -> Result<Drained, AgentError> {
+/// Runs an agent until somebody asks for its end.
+pub async fn run(config: Config, drains: Drains) -> Result<Drained, AgentError> {
     let (failed, mut disk_failed) = mpsc::channel(1);
-    let (drain, mut drain_asked) = mpsc::channel(1);
     let config = Arc::new(config);
-    let agent = Agent::start(config.clone(), failed, drain).await.map_err(AgentError::Start)?;
+    let agent = Agent::start(config, failed, drains.clone()).await.map_err(AgentError::Start)?;
     let mut session = agent.session;
-    let configured = Duration::from_millis(config.timing.drain_ms);
-    let within = tokio::select! {
-        () = stop.cancelled() => configured,
-        Some(within) = drain_asked.recv() => within.min(configured),
+    let mut orders = drains.watch();
+    tokio::select! {
+        // invariant: `drains` is held here, so that there is always somebody to ask.
+        _ = orders.wait_for(Option::is_some) => {}
         Some(reason) = disk_failed.recv() => {
             session.abort();
             return Err(AgentError::Disk(reason));
@@ -87,16 +84,12 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<Drained, Age
         ended = &mut session => {
             return Err(ended.unwrap_or(AgentError::Internal("the session's task panicked")));
         }
-    };
-    tracing::info!(within_ms = within.as_millis() as u64, "draining");
-    let deadline = Instant::now() + within;
-    for slot in &agent.slots {
-        // A slot that has ended is drained.
-        let _ = slot.commands.send(SlotCommand::Drain(deadline)).await;
     }
+    let commands: Vec<_> = agent.slots.iter().map(|slot| slot.commands.clone()).collect();
     let ended = futures::future::join_all(agent.slots.into_iter().map(|slot| slot.ended));
     let ended = tokio::select! {
-        ended = tokio::time::timeout_at((deadline + DRAIN_GRACE).into(), ended) => ended,
+        ended = ended => Some(ended),
+        () = pass_on(orders, commands) => None,
         Some(reason) = disk_failed.recv() => {
             session.abort();
             return Err(AgentError::Disk(reason));
@@ -104,12 +97,35 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<Drained, Age
     };
     session.abort();
     let all = |ended: Vec<Result<bool, _>>| ended.iter().all(|slot| matches!(slot, Ok(true)));
-    let everything_answered = ended.is_ok_and(all);
+    let everything_answered = ended.is_some_and(all);
     let number = agent.current.load(Ordering::Acquire);
     if everything_answered && number != 0 {
         deregister(&agent.client, number).await;
     }
     Ok(Drained { everything_answered })
+}
+
+/// Tells the slots until when rows may run, and again when that comes nearer. Returns when the time is over.
+async fn pass_on(
+    mut orders: watch::Receiver<Option<DrainOrder>>,
+    slots: Vec<mpsc::Sender<SlotCommand>>,
+) {
+    loop {
+        let Some(order) = orders.borrow_and_update().clone() else { return };
+        for slot in &slots {
+            // A slot that has ended is drained. One that hangs keeps nobody from going in time.
+            let told = slot.send(SlotCommand::Drain(order.rows_until));
+            let _ = tokio::time::timeout_at(order.gone_by.into(), told).await;
+        }
+        tokio::select! {
+            () = tokio::time::sleep_until(order.gone_by.into()) => {
+                tracing::warn!("the time is over");
+                return;
+            }
+            // Nobody left to ask: the end stays as it is.
+            Ok(()) = orders.changed() => {}
+        }
+    }
 }
 
 async fn deregister(client: &Client, session: u64) {
@@ -154,7 +170,7 @@ impl Agent {
     async fn start(
         config: Arc<Config>,
         failed: mpsc::Sender<String>,
-        drain: mpsc::Sender<Duration>,
+        drains: Drains,
     ) -> anyhow::Result<Self> {
         let disk = Arc::new(DataDir::open(&config.data_dir)?);
         let state = disk.load()?;
@@ -195,7 +211,7 @@ impl Agent {
             fence: keeper,
             eligibility: shared.eligibility,
             ran_dry: shared.ran_dry,
-            drain,
+            drains,
             current: current.clone(),
             link: Link::new(),
         };

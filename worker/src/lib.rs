@@ -11,6 +11,7 @@ mod agent;
 mod backoff;
 mod config;
 mod disk;
+mod drain;
 mod engine;
 mod fence;
 mod held;
@@ -28,5 +29,6 @@ pub use config::{
     CREDIT_ROWS_MAX, CacheConfig, Config, ConfigError, CreditConfig, EngineConfig, EngineKind,
     Flags, PartConfig, SLOTS_MAX, StoreConfig, Tail, TimingConfig, TlsConfig,
 };
+pub use drain::{DrainOrder, Drains};
 pub use engine::mock_engine;
 pub use metrics::serve as serve_metrics;

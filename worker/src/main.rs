@@ -6,12 +6,15 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
-use rollout_worker::{AgentError, Config, Drained, Flags};
+use rollout_worker::{AgentError, Config, DrainOrder, Drained, Drains, Flags};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+
+/// What is left after a second signal.
+const HURRY: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     // An agent starts this very program as the process of a mock engine; no person does.
@@ -59,12 +62,13 @@ async fn work(config: Config) -> ExitCode {
             }
         }
     }
-    let stop = CancellationToken::new();
-    if let Err(error) = stop_on_signals(stop.clone()) {
+    let drains = Drains::default();
+    let drain = Duration::from_millis(config.timing.drain_ms);
+    if let Err(error) = drain_on_signals(drains.clone(), drain) {
         tracing::error!(%error, "cannot listen for signals");
         return ExitCode::FAILURE;
     }
-    match rollout_worker::run(config, stop).await {
+    match rollout_worker::run(config, drains).await {
         Ok(Drained { everything_answered: true }) => ExitCode::SUCCESS,
         Ok(Drained { everything_answered: false }) => {
             tracing::warn!("results stay in the spool, start again in the same directory");
@@ -82,21 +86,20 @@ async fn work(config: Config) -> ExitCode {
     }
 }
 
-/// The first SIGTERM or SIGINT drains, the second ends the process at once.
-fn stop_on_signals(stop: CancellationToken) -> std::io::Result<()> {
+/// The first SIGTERM or SIGINT drains, the second leaves [`HURRY`], the third ends the process at once.
+fn drain_on_signals(drains: Drains, drain: Duration) -> std::io::Result<()> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::spawn(async move {
-        for first in [true, false] {
-            let number = tokio::select! {
-                _ = terminate.recv() => 15,
-                _ = interrupt.recv() => 2,
+        for count in 1.. {
+            let (number, name) = tokio::select! {
+                _ = terminate.recv() => (15, "SIGTERM"),
+                _ = interrupt.recv() => (2, "SIGINT"),
             };
-            if first {
-                tracing::info!(signal = number, "stopping, once more ends at once");
-                stop.cancel();
-            } else {
-                std::process::exit(128 + number);
+            match count {
+                1 => drop(drains.ask(DrainOrder::rows_for(drain, name))),
+                2 => drop(drains.ask(DrainOrder::gone_within(HURRY, format!("{name} again")))),
+                _ => std::process::exit(128 + number),
             }
         }
     });

@@ -21,6 +21,7 @@ use crate::agent::AgentError;
 use crate::backoff::Backoff;
 use crate::config::{Config, EngineConfig};
 use crate::disk::{DataDir, WorkerState};
+use crate::drain::Drains;
 use crate::fence::FenceKeeper;
 use crate::slot::{Book, SlotCommand};
 use crate::stores::Stores;
@@ -47,8 +48,8 @@ pub(crate) struct Session {
     pub(crate) eligibility: Arc<Notify>,
     /// Told when a slot has run out of rows to start.
     pub(crate) ran_dry: Arc<Notify>,
-    /// Told that the leader wants this worker to stop, within that time.
-    pub(crate) drain: mpsc::Sender<Duration>,
+    /// Where the leader's wish that this worker goes meets those of others.
+    pub(crate) drains: Drains,
     /// The session's number for whoever ends it; 0: none.
     pub(crate) current: Arc<AtomicU64>,
     pub(crate) link: Link,

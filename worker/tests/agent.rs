@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use fake::{Fake, Outcome, list};
 use rollout_proto::v1;
 use rollout_proto::v1::leader_message::Kind;
-use rollout_worker::{AgentError, Config, Drained, EngineConfig, EngineKind};
+use rollout_worker::{AgentError, Config, DrainOrder, Drained, Drains, EngineConfig, EngineKind};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 /// An agent on a runtime of its own, so that it can end as by SIGKILL.
 struct Agent {
     runtime: Option<Runtime>,
-    stop: CancellationToken,
+    drains: Drains,
+    drain: Duration,
     ended: Option<JoinHandle<Result<Drained, AgentError>>>,
 }
 
@@ -26,13 +26,14 @@ impl Agent {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.unwrap();
-        let stop = CancellationToken::new();
-        let ended = runtime.spawn(rollout_worker::run(config, stop.clone()));
-        Self { runtime: Some(runtime), stop, ended: Some(ended) }
+        let drains = Drains::default();
+        let drain = Duration::from_millis(config.timing.drain_ms);
+        let ended = runtime.spawn(rollout_worker::run(config, drains.clone()));
+        Self { runtime: Some(runtime), drains, drain, ended: Some(ended) }
     }
 
     async fn drain(mut self) -> Drained {
-        self.stop.cancel();
+        self.drains.ask(DrainOrder::rows_for(self.drain, "the test is over"));
         self.ended.take().unwrap().await.unwrap().unwrap()
     }
 

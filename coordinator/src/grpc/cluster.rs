@@ -23,6 +23,11 @@ pub(crate) const VERSIONS: (u32, u32) = (1, 1);
 #[derive(Clone)]
 pub(crate) struct ClusterService(pub(crate) Arc<Shared>);
 
+/// The longest time that a drain may be given.
+const DRAIN_MAX_MS: u64 = 24 * 60 * 60 * 1000;
+/// Bytes of a reason that is told to a worker.
+const REASON_BYTES_MAX: usize = 512;
+
 fn no_worker(namespace: &str, name: &str) -> RpcError {
     let text = format!("no worker {name} is registered in namespace {namespace}");
     RpcError::new(ErrorCode::WorkerNotFound, text)
@@ -90,6 +95,8 @@ fn worker_out(leading: &Leading, w: WorkerView) -> v1::WorkerInfo {
         session: w.session.0,
         state: state.into(),
         address: w.address,
+        draining: w.drain.is_some(),
+        drain_left_ms: w.drain.map_or(0, |drain| leading.drain_left_ms(drain)),
         silent_ms: leading.liveness.silence(w.session).as_millis() as u64,
         slots: slots.collect(),
         versions: w.versions.into_iter().collect(),
@@ -193,6 +200,37 @@ impl v1::cluster_server::Cluster for ClusterService {
         let view = self.0.node.ledger(|l| l.worker_view(session));
         let worker = view.map(|view| worker_out(&leading, view));
         Ok(Response::new(v1::CordonWorkerResponse { header: Some(self.0.header()), worker }))
+    }
+
+    async fn drain_worker(
+        &self,
+        request: Request<v1::DrainWorkerRequest>,
+    ) -> Result<Response<v1::DrainWorkerResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let namespace = namespace_or_default(&r.namespace);
+        check_namespace(&identity, &namespace)?;
+        if r.deadline_ms > DRAIN_MAX_MS || r.reason.len() > REASON_BYTES_MAX {
+            let text = format!("a drain takes a day at most, its reason {REASON_BYTES_MAX} bytes");
+            return Err(crate::convert::invalid(text).into());
+        }
+        let leading = self.0.reading().await?;
+        let found = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
+        let session = found.ok_or_else(|| no_worker(&namespace, &r.name))?;
+        let kind = OpKind::Drain { session, deadline_ms: r.deadline_ms };
+        match self.0.apply(None, kind).await {
+            // It left between the look and the operation.
+            Err(e) if e.code == ErrorCode::SessionUnknown => {
+                return Err(no_worker(&namespace, &r.name).into());
+            }
+            other => other?,
+        };
+        let (worker, deadline_ms) = (r.name, r.deadline_ms);
+        tracing::info!(by = %identity, worker, deadline_ms, reason = r.reason, "drain");
+        leading.tell_to_go(session, deadline_ms, &r.reason);
+        let view = self.0.node.ledger(|l| l.worker_view(session));
+        let worker = view.map(|view| worker_out(&leading, view));
+        Ok(Response::new(v1::DrainWorkerResponse { header: Some(self.0.header()), worker }))
     }
 
     async fn request_digest(

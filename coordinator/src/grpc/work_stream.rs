@@ -147,6 +147,7 @@ impl Serving {
         let started =
             heartbeat.started.iter().map(convert::held_in).collect::<Result<Vec<_>, _>>()?;
         self.leading.liveness.heartbeat(session, started);
+        self.leading.heard_of_drain(session, heartbeat.drain).await;
         let idle = self.leading.stealing.heard(session, &heartbeat.slots);
         if idle && !self.leading.parked.is_empty() {
             self.leading.wake();

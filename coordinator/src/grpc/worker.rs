@@ -96,6 +96,7 @@ impl v1::worker_server::Worker for WorkerService {
         };
         leading.liveness.heard(session);
         leading.wake();
+        let drain = self.0.node.ledger(|l| l.worker_drain(session));
         Ok(Response::new(v1::RegisterResponse {
             header: Some(leading.full_header()),
             session: session.0,
@@ -104,8 +105,8 @@ impl v1::worker_server::Worker for WorkerService {
             heartbeat_ms: self.0.config.workers.heartbeat_ms as u32,
             self_fence_ms: self.0.config.workers.self_fence_ms as u32,
             store_url: self.0.probe.url().to_owned(),
-            draining: false,
-            drain_deadline_ms: 0,
+            draining: drain.is_some(),
+            drain_deadline_ms: drain.map_or(0, |drain| leading.drain_left_ms(drain)),
         }))
     }
 

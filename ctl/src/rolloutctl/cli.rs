@@ -17,7 +17,7 @@ use super::run::delete::DeleteArgs;
 use super::run::describe::DescribeArgs;
 use super::run::retry::RetryArgs;
 use super::run::watch::WatchArgs;
-use super::worker::{cordon::CordonArgs, uncordon::UncordonArgs};
+use super::worker::{cordon::CordonArgs, drain::DrainArgs, uncordon::UncordonArgs};
 use crate::bench::{failover::FailoverArgs, ledger::LedgerArgs, submit::SubmitArgs};
 use crate::connect::ConnectArgs;
 use crate::output::Format;
@@ -145,6 +145,8 @@ pub(crate) enum WorkerVerb {
     Cordon(CordonArgs),
     /// Give it work again, whoever had cordoned it
     Uncordon(UncordonArgs),
+    /// Have it finish what it can, give back the rest, and leave
+    Drain(DrainArgs),
 }
 
 /// Verbs of `cluster`.
@@ -242,6 +244,7 @@ rolloutctl worker
 rolloutctl worker list
 rolloutctl worker cordon
 rolloutctl worker uncordon
+rolloutctl worker drain
 rolloutctl cluster
 rolloutctl cluster verify
 rolloutctl cluster bootstrap

@@ -81,6 +81,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Worker { verb } => match verb {
             WorkerVerb::List => worker::list::run(connect, format).await,
             WorkerVerb::Cordon(args) => worker::cordon::run(connect, format, args).await,
+            WorkerVerb::Drain(args) => worker::drain::run(connect, format, args).await,
             WorkerVerb::Uncordon(args) => worker::uncordon::run(connect, format, args).await,
         },
         Command::Cluster { verb } => match verb {

@@ -581,6 +581,13 @@ impl Cluster for Service {
         refuse(ErrorCode::Internal)
     }
 
+    async fn drain_worker(
+        &self,
+        _: Request<v1::DrainWorkerRequest>,
+    ) -> Result<Response<v1::DrainWorkerResponse>, Status> {
+        refuse(ErrorCode::Internal)
+    }
+
     async fn counters(
         &self,
         _: Request<v1::CountersRequest>,

@@ -57,7 +57,9 @@ fn every_role_reaches_its_own_methods_only() {
             ("Events", _) => [true, false, true, true],
             ("Cluster", "Status") => [true, true, true, true],
             ("Cluster", "ListWorkers") => [true, false, true, true],
-            ("Cluster", "Bootstrap" | "CordonWorker") => [false, false, false, true],
+            ("Cluster", "Bootstrap" | "CordonWorker" | "DrainWorker") => {
+                [false, false, false, true]
+            }
             ("Cluster", _) => [true, false, false, true],
             _ => panic!("{path} is of a service that this test does not know"),
         };

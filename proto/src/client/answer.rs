@@ -29,7 +29,7 @@ with_header! {
     DeleteRunResponse, ListRunsResponse, DescribeRunResponse, WatchRunResponse,
     ReadResultsResponse, ProbeResponse, RegisterResponse, GetRunResponse, DeregisterResponse,
     LeaderMessage, StatusResponse, ListWorkersResponse, RequestDigestResponse, DigestsResponse,
-    BootstrapResponse, CordonWorkerResponse, ListItemsResponse, DescribeItemResponse,
+    BootstrapResponse, CordonWorkerResponse, DrainWorkerResponse, ListItemsResponse, DescribeItemResponse,
     RetryItemsResponse,
 }
 

@@ -97,6 +97,9 @@ impl Session {
         });
         self.link.eligible = eligible;
         self.link.registered = true;
+        if answer.draining {
+            self.asked_to_go(answer.drain_deadline_ms, "a drain that goes on".to_owned());
+        }
         self.fence.answered(*sent.lock(), self.link.self_fence);
         let dropped = Arc::new(Named::new(answer.dropped));
         if !dropped.is_empty() {

@@ -20,6 +20,7 @@ use tonic::Streaming;
 
 use super::{Observed, Session};
 use crate::agent::AgentError;
+use crate::drain::DrainOrder;
 use crate::held::Named;
 use crate::slot::{SlotCommand, Uplink, to_wire};
 
@@ -135,6 +136,7 @@ impl Session {
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         heartbeats.reset();
         let (eligibility, ran_dry) = (self.eligibility.clone(), self.ran_dry.clone());
+        let mut drains = self.drains.watch();
         let probe_every = Duration::from_millis(self.config.timing.probe_ms);
         let mut probe = interval(probe_every);
         probe.reset();
@@ -169,6 +171,8 @@ impl Session {
                         self.heartbeat(live);
                     }
                 }
+                // Whoever goes says so at once: what it cannot finish has to be somebody's in time.
+                Ok(()) = drains.changed() => self.heartbeat(live),
                 other = ready(&mut live.search) => return Ok(StreamEnd::Other(other)),
                 () = eligibility.notified(), if live.rest.is_none() => {
                     live.rest = Some(self.quiesce());
@@ -222,13 +226,7 @@ impl Session {
                 }
             }
             Some(Kind::Drain(drain)) => {
-                tracing::info!(reason = drain.reason, "the leader asks for a drain");
-                let within = match drain.deadline_ms {
-                    0 => self.config.timing.drain_ms,
-                    ms => ms,
-                };
-                // Full: a drain is under way already.
-                let _ = self.drain.try_send(Duration::from_millis(within));
+                self.asked_to_go(drain.deadline_ms, drain.reason);
             }
             Some(Kind::Yield(asked)) => {
                 if let Some(slot) = self.slots.get(asked.slot as usize) {
@@ -239,6 +237,14 @@ impl Session {
             None => tracing::debug!("a message of a kind that this version does not know"),
         }
         Ok(None)
+    }
+
+    /// The leader's wish; 0: as long as the configuration gives rows.
+    pub(super) fn asked_to_go(&self, within_ms: u64, reason: String) {
+        self.drains.ask(match within_ms {
+            0 => DrainOrder::rows_for(Duration::from_millis(self.config.timing.drain_ms), reason),
+            ms => DrainOrder::gone_within(Duration::from_millis(ms), reason),
+        });
     }
 
     fn heartbeat(&self, live: &mut Live) {
@@ -266,7 +272,13 @@ impl Session {
         metrics::gauge!("rollout_worker_fenced").set(if self.fence.is_open() { 0.0 } else { 1.0 });
         live.last_heartbeat += 1;
         let seq = live.last_heartbeat;
-        let heartbeat = v1::Heartbeat { seq, started: to_wire(&started), slots: loads };
+        let drain = self.drains.current().map(|order| v1::Drain {
+            // 0 would be no bound.
+            deadline_ms: (order.left().as_millis() as u64).max(1),
+            reason: order.reason,
+        });
+        let started = to_wire(&started);
+        let heartbeat = v1::Heartbeat { seq, started, slots: loads, drain };
         // Also where it does not fit into the stream: that, too, is a heartbeat without an answer.
         live.uplink.post(v1::worker_message::Kind::Heartbeat(heartbeat));
         live.unanswered.push_back((seq, Instant::now()));

@@ -649,6 +649,13 @@ impl Cluster for Member {
     ) -> Result<Response<v1::CordonWorkerResponse>, Status> {
         unused()
     }
+
+    async fn drain_worker(
+        &self,
+        _: Request<v1::DrainWorkerRequest>,
+    ) -> Result<Response<v1::DrainWorkerResponse>, Status> {
+        unused()
+    }
     async fn counters(
         &self,
         _: Request<v1::CountersRequest>,

@@ -23,6 +23,9 @@ struct WorkerLine {
     state: String,
     address: String,
     silent_seconds: f64,
+    draining: bool,
+    /// Until it is gone for certain.
+    drain_left_seconds: Option<f64>,
     slots: Vec<SlotLine>,
     versions: BTreeMap<String, String>,
 }
@@ -58,11 +61,18 @@ impl SlotLine {
 
 impl WorkerLine {
     fn state(&self) -> String {
+        let mut text = self.state.clone();
+        if self.draining && text != "draining" {
+            text.push_str(", draining");
+        }
+        if let Some(left) = self.drain_left_seconds {
+            text.push_str(&format!(" (gone in {})", duration(left)));
+        }
         let cordoned = self.slots.iter().filter(|slot| slot.cordoned).count();
         match cordoned {
-            0 => self.state.clone(),
-            n if n == self.slots.len() => format!("{}, cordoned", self.state),
-            n => format!("{}, {n} cordoned", self.state),
+            0 => text,
+            n if n == self.slots.len() => format!("{text}, cordoned"),
+            n => format!("{text}, {n} cordoned"),
         }
     }
 }
@@ -88,6 +98,8 @@ impl From<v1::WorkerInfo> for WorkerLine {
             state: wire.state,
             address: wire.address,
             silent_seconds: wire.silent_ms as f64 / 1000.0,
+            draining: wire.draining,
+            drain_left_seconds: Some(wire.drain_left_ms as f64 / 1000.0).filter(|left| *left > 0.0),
             slots: slots.collect(),
             versions: wire.versions.into_iter().collect(),
         }

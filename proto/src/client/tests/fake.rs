@@ -200,6 +200,13 @@ impl cluster_server::Cluster for Service {
         unused()
     }
 
+    async fn drain_worker(
+        &self,
+        _: Request<v1::DrainWorkerRequest>,
+    ) -> Result<Response<v1::DrainWorkerResponse>, Status> {
+        unused()
+    }
+
     async fn counters(
         &self,
         _: Request<v1::CountersRequest>,

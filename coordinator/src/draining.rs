@@ -1,0 +1,97 @@
+//! A worker that is to go: what the ledger says of it and what it says itself, brought together.
+//!
+//! Either side may learn of it first: an operator tells the ledger, a signal or a cloud tells the
+//! worker. Each heartbeat says what the worker knows; whoever knows of a nearer end tells the other.
+//!
+//! *Invariant:* within a heartbeat of both being heard, both know the nearest end, through lost
+//! messages and changes of leader: nothing has to be remembered here for it.
+
+use crate::leading::Leading;
+use crate::ledger_read::ReadLedger;
+use rollout_ledger::OpKind;
+use rollout_ledger::id::SessionId;
+use rollout_ledger::view::Drain;
+use rollout_proto::v1;
+
+/// Ends that differ by less are the same: the way between the two takes time.
+const SAME_MS: u64 = 500;
+
+/// Who has to be told.
+#[derive(Debug, PartialEq, Eq)]
+enum Tell {
+    Nobody,
+    /// The worker: it is to be gone after so long, 0 for no bound.
+    Worker(u64),
+    /// The ledger: the worker will be gone after so long, 0 for no bound.
+    Ledger(u64),
+}
+
+/// `None`: it is not to go; 0: without an end.
+fn compare(ledger_left_ms: Option<u64>, worker_left_ms: Option<u64>) -> Tell {
+    let nearer = |a: u64, b: u64| a != 0 && (b == 0 || a.saturating_add(SAME_MS) < b);
+    match (ledger_left_ms, worker_left_ms) {
+        (None, None) => Tell::Nobody,
+        (None, Some(worker)) => Tell::Ledger(worker),
+        (Some(ledger), None) => Tell::Worker(ledger),
+        (Some(ledger), Some(worker)) if nearer(ledger, worker) => Tell::Worker(ledger),
+        (Some(ledger), Some(worker)) if nearer(worker, ledger) => Tell::Ledger(worker),
+        (Some(_), Some(_)) => Tell::Nobody,
+    }
+}
+
+impl Leading {
+    /// What is left of a drain's time, at least 1 ms; 0 for one without an end.
+    pub(crate) fn drain_left_ms(&self, drain: Drain) -> u64 {
+        drain.until.map_or(0, |until| until.0.saturating_sub(self.now().0).max(1))
+    }
+
+    /// A heartbeat has said whether its worker goes.
+    pub(crate) async fn heard_of_drain(&self, session: SessionId, says: Option<v1::Drain>) {
+        let known = self.node.ledger(|l| l.worker_drain(session));
+        let ledger = known.map(|drain| self.drain_left_ms(drain));
+        match compare(ledger, says.as_ref().map(|drain| drain.deadline_ms)) {
+            Tell::Nobody => {}
+            Tell::Worker(left_ms) => self.tell_to_go(session, left_ms, "the cluster asks for it"),
+            Tell::Ledger(deadline_ms) => {
+                let reason = says.map(|drain| drain.reason).unwrap_or_default();
+                tracing::info!(%session, deadline_ms, reason, "a worker goes");
+                let kind = OpKind::Drain { session, deadline_ms };
+                // The next heartbeat says it again.
+                if let Err(error) = self.proposer.op(kind).await {
+                    tracing::debug!(%error, "the drain was not applied");
+                }
+            }
+        }
+    }
+
+    /// Sends the wish that it goes down its stream. A worker that cannot be reached is told when it
+    /// is heard again.
+    pub(crate) fn tell_to_go(&self, session: SessionId, deadline_ms: u64, reason: &str) {
+        let drain = v1::Drain { deadline_ms, reason: reason.to_owned() };
+        let kind = Some(v1::leader_message::Kind::Drain(drain));
+        let message = v1::LeaderMessage { header: Some(self.header()), kind };
+        let out = self.streams.lock().get(&session).cloned();
+        if let Some(out) = out {
+            let _ = out.try_send(Ok(message));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_knows_of_a_nearer_end_tells_the_other() {
+        assert_eq!(compare(None, None), Tell::Nobody);
+        assert_eq!(compare(Some(0), None), Tell::Worker(0));
+        assert_eq!(compare(Some(9000), None), Tell::Worker(9000));
+        assert_eq!(compare(None, Some(9000)), Tell::Ledger(9000));
+        assert_eq!(compare(Some(0), Some(9000)), Tell::Ledger(9000));
+        assert_eq!(compare(Some(9000), Some(60_000)), Tell::Worker(9000));
+        assert_eq!(compare(Some(60_000), Some(9000)), Tell::Ledger(9000));
+        assert_eq!(compare(Some(9000), Some(9000 + SAME_MS)), Tell::Nobody);
+        assert_eq!(compare(Some(9000 + SAME_MS), Some(9000)), Tell::Nobody);
+        assert_eq!(compare(Some(0), Some(0)), Tell::Nobody);
+    }
+}

@@ -1,0 +1,139 @@
+//! `rolloutctl worker drain NAME`: a worker finishes what it can, gives back the rest, and leaves.
+
+use std::time::{Duration, Instant};
+
+use rollout_proto::{CallOptions, Client, services, v1};
+use serde::Serialize;
+
+use crate::connect::{ConnectArgs, parse_duration};
+use crate::output::{self, Format, Report, count, duration};
+
+/// How often it is looked whether the worker has left.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often somebody who waits is told what is left.
+const TELL_EVERY: Duration = Duration::from_secs(2);
+
+/// Which worker, and how much time it has.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DrainArgs {
+    /// The worker's name
+    name: String,
+    /// By then it is gone, and what it still holds is pending again; without, its rows may run
+    /// as long as its own `[timing] drain_ms` says. Asked again, the end can only come nearer
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    deadline: Option<Duration>,
+    /// Why, for whoever reads the worker's log
+    #[arg(long, value_name = "TEXT", default_value = "an operator asks for it")]
+    reason: String,
+    /// Return when it has left; without, when it is certain that it will
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Draining {
+    worker: String,
+    rows_held: u32,
+    /// Until it is gone for certain.
+    left_seconds: Option<f64>,
+    gone: bool,
+}
+
+impl Draining {
+    fn of(worker: &str, info: Option<&v1::WorkerInfo>) -> Self {
+        let slots = info.map_or(&[][..], |info| &info.slots);
+        let left = info.map(|info| info.drain_left_ms).filter(|ms| *ms > 0);
+        Self {
+            worker: worker.to_owned(),
+            rows_held: slots.iter().map(|slot| slot.rows_held).sum(),
+            left_seconds: left.map(|ms| ms as f64 / 1000.0),
+            gone: info.is_none(),
+        }
+    }
+}
+
+impl Report for Draining {
+    const KIND: &'static str = "Draining";
+
+    fn table(&self) -> String {
+        if self.gone {
+            return format!("worker {} has left\n", self.worker);
+        }
+        let end = self
+            .left_seconds
+            .map_or(String::new(), |left| format!("; gone in {} at the latest", duration(left)));
+        let held = count(self.rows_held.into());
+        format!("worker {} drains; it holds {held} rows{end}\n", self.worker)
+    }
+}
+
+/// Asks, and waits where that is wished. May be repeated.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: DrainArgs,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let request = v1::DrainWorkerRequest {
+        namespace: settings.namespace.clone(),
+        name: args.name.clone(),
+        // 0 would be no end.
+        deadline_ms: args.deadline.map_or(0, |time| (time.as_millis() as u64).max(1)),
+        reason: args.reason,
+    };
+    let answer = client
+        .with_leader("drain worker", |channel| {
+            let request = request.clone();
+            async move { services::cluster(channel).drain_worker(request).await }
+        })
+        .await?;
+    let mut worker = answer.worker;
+    if args.wait {
+        let session = worker.as_ref().map_or(0, |worker| worker.session);
+        let mut told = None::<Instant>;
+        while worker.is_some() {
+            if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+                told = Some(Instant::now());
+                eprint!("{}", Draining::of(&args.name, worker.as_ref()).table());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+            worker = look(&client, &settings.namespace, session).await?;
+        }
+    }
+    output::emit(format, &Draining::of(&args.name, worker.as_ref()))
+}
+
+/// The worker, as long as it is the one that was asked.
+async fn look(
+    client: &Client,
+    namespace: &str,
+    session: u64,
+) -> anyhow::Result<Option<v1::WorkerInfo>> {
+    let request = v1::ListWorkersRequest { namespace: namespace.to_owned() };
+    let answer = client
+        .with_leader_opts("list workers", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::cluster(channel).list_workers(request).await }
+        })
+        .await?;
+    Ok(answer.workers.into_iter().find(|worker| worker.session == session))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_what_is_held_and_when_it_is_over() {
+        let slot = v1::WorkerSlot { rows_held: 1_200, ..v1::WorkerSlot::default() };
+        let mut info = v1::WorkerInfo { slots: vec![slot], ..v1::WorkerInfo::default() };
+        let said = Draining::of("w1", Some(&info)).table();
+        assert_eq!(said, "worker w1 drains; it holds 1,200 rows\n");
+        info.drain_left_ms = 60_000;
+        let said = Draining::of("w1", Some(&info)).table();
+        assert!(said.contains("it holds 1,200 rows; gone in 1m"), "{said}");
+        assert_eq!(Draining::of("w1", None).table(), "worker w1 has left\n");
+    }
+}

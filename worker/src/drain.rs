@@ -1,0 +1,122 @@
+//! Owns: whether this process is to go, until when its rows may run, and by when it has to be gone: as asked by a
+//! signal, the leader or a cloud, however often.
+//!
+//! Invariant: both ends only come nearer. Who asked first is not lost: a later, longer wish changes nothing.
+//! Absent: going. The agent tells the slots, and ends.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+/// What uploads and answers may take after the last row, where nobody has set an end.
+const SETTLE: Duration = Duration::from_secs(15);
+/// Of the time until a set end, one part in so many is for uploads and answers; at most [`SETTLE`].
+const SETTLE_PART: u32 = 4;
+
+/// A wish that this process goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainOrder {
+    /// Rows that run then are stopped and go back.
+    pub rows_until: Instant,
+    /// The process ends then, whatever is left.
+    pub gone_by: Instant,
+    /// For people.
+    pub reason: String,
+}
+
+impl DrainOrder {
+    /// Rows may run for so long; then what they made is stored and answered for.
+    pub fn rows_for(time: Duration, reason: impl Into<String>) -> Self {
+        let rows_until = Instant::now() + time;
+        Self { rows_until, gone_by: rows_until + SETTLE, reason: reason.into() }
+    }
+
+    /// Whatever is left of this process is lost after so long.
+    pub fn gone_within(time: Duration, reason: impl Into<String>) -> Self {
+        let gone_by = Instant::now() + time;
+        let rows_until = gone_by - SETTLE.min(time / SETTLE_PART);
+        Self { rows_until, gone_by, reason: reason.into() }
+    }
+
+    /// What is left of its time.
+    pub(crate) fn left(&self) -> Duration {
+        self.gone_by.saturating_duration_since(Instant::now())
+    }
+}
+
+/// Where all wishes meet.
+#[derive(Debug, Clone)]
+pub struct Drains {
+    order: Arc<watch::Sender<Option<DrainOrder>>>,
+}
+
+impl Default for Drains {
+    fn default() -> Self {
+        Self { order: Arc::new(watch::Sender::new(None)) }
+    }
+}
+
+impl Drains {
+    /// Asks for the end. True where it is news: a first wish, or a nearer end.
+    pub fn ask(&self, wish: DrainOrder) -> bool {
+        let reason = wish.reason.clone();
+        let news = self.order.send_if_modified(|order| match order {
+            None => {
+                *order = Some(wish);
+                true
+            }
+            Some(order) if wish.rows_until < order.rows_until || wish.gone_by < order.gone_by => {
+                order.rows_until = order.rows_until.min(wish.rows_until);
+                order.gone_by = order.gone_by.min(wish.gone_by);
+                order.reason = wish.reason;
+                true
+            }
+            Some(_) => false,
+        });
+        if news {
+            let left_ms = self.current().map_or(0, |order| order.left().as_millis() as u64);
+            tracing::info!(reason, left_ms, "this worker is to go");
+        }
+        news
+    }
+
+    /// The wish as it is now.
+    pub fn current(&self) -> Option<DrainOrder> {
+        self.order.borrow().clone()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<DrainOrder>> {
+        self.order.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_only_comes_nearer_and_is_told_of_once() {
+        let drains = Drains::default();
+        assert_eq!(drains.current(), None);
+        assert!(drains.ask(DrainOrder::gone_within(Duration::from_secs(60), "first")));
+        let first = drains.current().unwrap();
+        assert_eq!(first.gone_by - first.rows_until, SETTLE);
+        assert!(!drains.ask(DrainOrder::gone_within(Duration::from_secs(120), "later")));
+        assert_eq!(drains.current().unwrap(), first);
+        assert!(drains.ask(DrainOrder::gone_within(Duration::from_secs(8), "harder")));
+        let harder = drains.current().unwrap();
+        assert!(harder.gone_by < first.gone_by && harder.reason == "harder");
+        assert_eq!(harder.gone_by - harder.rows_until, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn rows_may_end_sooner_and_the_process_as_it_was() {
+        let drains = Drains::default();
+        drains.ask(DrainOrder::gone_within(Duration::from_secs(10), "cloud"));
+        let first = drains.current().unwrap();
+        assert!(drains.ask(DrainOrder::rows_for(Duration::from_secs(1), "signal")));
+        let both = drains.current().unwrap();
+        assert!(both.rows_until < first.rows_until && both.gone_by == first.gone_by);
+    }
+}
