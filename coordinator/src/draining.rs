@@ -8,13 +8,16 @@
 
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
-use rollout_ledger::OpKind;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::view::Drain;
+use rollout_ledger::{Body, OpKind};
 use rollout_proto::v1;
 
 /// Ends that differ by less are the same: the way between the two takes time.
 const SAME_MS: u64 = 500;
+
+/// Bytes of a reason that is told or logged.
+pub(crate) const REASON_BYTES_MAX: usize = 512;
 
 /// Who has to be told.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,11 +56,12 @@ impl Leading {
             Tell::Nobody => {}
             Tell::Worker(left_ms) => self.tell_to_go(session, left_ms, "the cluster asks for it"),
             Tell::Ledger(deadline_ms) => {
-                let reason = says.map(|drain| drain.reason).unwrap_or_default();
+                let mut reason = says.map(|drain| drain.reason).unwrap_or_default();
+                reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
                 tracing::info!(%session, deadline_ms, reason, "a worker goes");
-                let kind = OpKind::Drain { session, deadline_ms };
-                // The next heartbeat says it again.
-                if let Err(error) = self.proposer.op(kind).await {
+                let ops = vec![OpKind::Drain { session, deadline_ms }.into()];
+                // Past what waits in the queue, for its time runs. The next heartbeat says it again.
+                if let Err(error) = self.proposer.command(Body::Ops(ops)).await {
                     tracing::debug!(%error, "the drain was not applied");
                 }
             }

@@ -7,6 +7,7 @@ use crate::ledger::Ledger;
 use crate::rows::Rows;
 use crate::run::{InFlight, Run, RunState};
 use crate::segment::Outcome;
+use crate::worker::WorkerState;
 use std::collections::{BTreeMap, BTreeSet};
 
 macro_rules! ensure {
@@ -49,6 +50,13 @@ impl Ledger {
     }
 
     fn check_slots(&self) -> Result<(), String> {
+        for worker in self.workers.values() {
+            let suspect = matches!(worker.state, WorkerState::Suspect { .. });
+            if !suspect && worker.state != worker.state_when_heard() {
+                let (id, state, drain) = (worker.id, worker.state, worker.drain);
+                return Err(format!("worker {id} is {state:?}, its drain {drain:?}"));
+            }
+        }
         let mut held = BTreeMap::new();
         for (_, at, slot) in self.slots() {
             let mut rows = 0;

@@ -97,6 +97,11 @@ fn a_harder_notice_in_mid_drain_shortens_it_and_what_runs_goes_back() -> Result<
     let first = fleet.ctl_json(&["worker", "drain", "w1", "--deadline", "10m"])?;
     ensure!(first["leftSeconds"].as_f64().is_some_and(|left| left > 590.0), "{first}");
     batch.until(&fleet, "what was not started went back", |c| c.running == 8);
+    // The next leader knows of it, and the worker still goes.
+    let leader = fleet.leader();
+    fleet.member_process(&leader).kill();
+    fleet.leader_other_than(&leader);
+    fleet.start_member(&leader)?;
     // Asking for more time changes nothing, and a worker that goes gets nothing new.
     let longer = fleet.ctl_json(&["worker", "drain", "w1", "--deadline", "1h"])?;
     ensure!(longer["leftSeconds"].as_f64().is_some_and(|left| left < 600.0), "{longer}");

@@ -101,7 +101,7 @@ async fn an_old_a_forged_and_another_clusters_epoch_change_nothing_and_say_why()
     let created = runs.create_run(claiming(create(1), cluster, epoch)).await?.into_inner();
     assert!(created.created);
     assert_eq!(fleet.leader(), leader, "a forged future epoch deposes nobody");
-    Ok(())
+    fleet.passed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,7 +133,7 @@ async fn a_workers_stream_of_another_epoch_is_refused() -> Result<()> {
         let refused = answers.message().await.unwrap_err();
         assert_eq!(code(&refused), wanted, "{refused}");
     }
-    Ok(())
+    fleet.passed()
 }
 
 #[test]
@@ -209,7 +209,7 @@ async fn a_worker_that_reads_nothing_does_not_take_a_deposed_leader_down() -> Re
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     drop(unread);
-    Ok(())
+    fleet.passed()
 }
 
 #[test]
@@ -244,5 +244,5 @@ fn a_rebuilt_cluster_is_another_one_to_its_old_workers() -> Result<()> {
     eventually("the worker says that the members are another cluster's", PATIENCE, || {
         std::fs::read_to_string(&log).ok().filter(|log| log.contains("RO-1005"))
     });
-    Ok(())
+    old.passed()
 }

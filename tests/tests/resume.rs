@@ -157,7 +157,8 @@ fn after_an_edit_only_what_changed_runs_and_every_prompt_has_its_own_completion(
     assert_eq!(job.run(&[])?, job.rows.len() as u64, "another model");
     let (done, carried, _) = counts(&fleet, "edit.r8").context("the eighth revision")?;
     assert_eq!((done, carried), (56, 0), "nothing is carried into another sampling");
-    fleet.verify()
+    fleet.verify()?;
+    fleet.passed()
 }
 
 #[test]

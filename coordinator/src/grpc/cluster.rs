@@ -1,6 +1,7 @@
 //! `Cluster`: what operators ask. Answers without a quorum wherever that makes sense.
 
 use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::draining::REASON_BYTES_MAX;
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
 use crate::process;
@@ -25,8 +26,6 @@ pub(crate) struct ClusterService(pub(crate) Arc<Shared>);
 
 /// The longest time that a drain may be given.
 const DRAIN_MAX_MS: u64 = 24 * 60 * 60 * 1000;
-/// Bytes of a reason that is told to a worker.
-const REASON_BYTES_MAX: usize = 512;
 
 fn no_worker(namespace: &str, name: &str) -> RpcError {
     let text = format!("no worker {name} is registered in namespace {namespace}");

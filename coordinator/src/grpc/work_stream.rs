@@ -147,7 +147,6 @@ impl Serving {
         let started =
             heartbeat.started.iter().map(convert::held_in).collect::<Result<Vec<_>, _>>()?;
         self.leading.liveness.heartbeat(session, started);
-        self.leading.heard_of_drain(session, heartbeat.drain).await;
         let idle = self.leading.stealing.heard(session, &heartbeat.slots);
         if idle && !self.leading.parked.is_empty() {
             self.leading.wake();
@@ -157,6 +156,8 @@ impl Serving {
             kind: Some(Down::Heartbeat(v1::HeartbeatAnswer { seq: heartbeat.seq })),
         };
         let _ = self.out.send(Ok(answer)).await;
+        // After the answer: a drain that has to wait for a quorum must not look like silence.
+        self.leading.heard_of_drain(session, heartbeat.drain).await;
         Ok(())
     }
 }

@@ -29,8 +29,8 @@ with_header! {
     DeleteRunResponse, ListRunsResponse, DescribeRunResponse, WatchRunResponse,
     ReadResultsResponse, ProbeResponse, RegisterResponse, GetRunResponse, DeregisterResponse,
     LeaderMessage, StatusResponse, ListWorkersResponse, RequestDigestResponse, DigestsResponse,
-    BootstrapResponse, CordonWorkerResponse, DrainWorkerResponse, ListItemsResponse, DescribeItemResponse,
-    RetryItemsResponse,
+    BootstrapResponse, CordonWorkerResponse, DrainWorkerResponse, ListItemsResponse,
+    DescribeItemResponse, RetryItemsResponse,
 }
 
 impl Answer for v1::CountersResponse {

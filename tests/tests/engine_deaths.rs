@@ -1,0 +1,200 @@
+//! Engines that die of what they are given: the guilty row is found and fails, its neighbours finish, whoever
+//! else dies meanwhile.
+
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A worker whose engines are processes of their own.
+fn worker(fleet: &Fleet, name: &str, slots: u32, lines: &str) -> WorkerOptions {
+    let side = fleet.path(&format!("{name}.side"));
+    let engine = format!(
+        "kind = \"mock\"\nprocess = true\nslots = {slots}\nconcurrency = 8\nside_file = {side:?}\n\
+         latency_ms_min = 5\nlatency_ms_max = 20\n{lines}"
+    );
+    WorkerOptions { engine, head: "[part]\nlinger_ms = 200\n".into() }
+}
+
+/// Prompts of which these rows ask for a death.
+fn submit(fleet: &Fleet, name: &str, rows: u64, bad: &[(u64, &str)]) -> Result<Batch> {
+    let mut text = String::new();
+    for row in 0..rows {
+        let ask = bad.iter().find(|b| b.0 == row).map_or("", |b| b.1);
+        writeln!(text, r#"{{"id":"{name}-{row}","prompt":"say {row} {ask}"}}"#)?;
+    }
+    let input = fleet.path(&format!("{name}.jsonl"));
+    std::fs::write(&input, text)?;
+    Batch::submit_file(fleet, name, input, rows, "")
+}
+
+fn items(fleet: &Fleet, run: &str, state: &str) -> Result<Vec<Value>> {
+    let list = fleet.ctl_json(&["item", "list", run, "--state", state, "--limit", "0"])?;
+    Ok(list["items"].as_array().cloned().unwrap_or_default())
+}
+
+/// The run ends with exactly these rows failed, with this class, and all others done.
+fn ends_with(
+    fleet: &Fleet,
+    batch: &mut Batch,
+    guilty: &[u64],
+    class: &str,
+) -> Result<BTreeMap<u64, Value>> {
+    let status = batch.process().wait(PATIENCE).with_context(|| fleet.logs())?;
+    ensure!(status.code() == Some(i32::from(!guilty.is_empty())), "{status}{}", fleet.logs());
+    let failed: BTreeMap<u64, Value> = items(fleet, &batch.name, "failed")?
+        .into_iter()
+        .filter_map(|item| Some((item["row"].as_str()?.parse().ok()?, item)))
+        .collect();
+    let rows: Vec<u64> = failed.keys().copied().collect();
+    ensure!(rows == guilty, "failed: {rows:?}, guilty: {guilty:?}{}", fleet.logs());
+    for item in failed.values() {
+        let history = item["history"].as_array().context("history")?;
+        ensure!(history.iter().all(|h| h["class"] == class), "{item}");
+    }
+    let done = items(fleet, &batch.name, "done")?.len();
+    ensure!(done + guilty.len() == batch.rows as usize, "{done} done");
+    Ok(failed)
+}
+
+fn cordoned(fleet: &Fleet, name: &str) -> Option<usize> {
+    let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
+    let workers = list["workers"].as_array()?;
+    let slots = workers.iter().find(|w| w["name"] == name)?["slots"].as_array()?;
+    Some(slots.iter().filter(|slot| slot["cordoned"] == true).count())
+}
+
+#[test]
+fn one_poison_row_among_two_hundred_fails_alone_though_there_is_one_slot_only() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &worker(&fleet, "w1", 1, ""))?;
+    let mut batch = submit(&fleet, "one", 200, &[(77, "MOCK_CRASH")])?;
+    let failed = ends_with(&fleet, &mut batch, &[77], "engine_died")?;
+    let history = failed[&77]["history"].as_array().context("history")?.clone();
+    let last = history.last().context("no history")?;
+    ensure!(last["signal"] == 6 && last["ruling"] == "poison", "{last}");
+    ensure!(cordoned(&fleet, "w1") == Some(0), "the worker is not to blame");
+    // An engine that dies takes at most the rows beside the guilty one with it.
+    let executions = Executions::read(&[fleet.path("w1.side")])?;
+    ensure!(executions.started <= 200 + 8 * 8, "{} executions", executions.started);
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn several_poison_rows_side_by_side_are_all_found_and_a_leader_dies_in_the_middle() -> Result<()> {
+    let guilty = [3, 4, 6, 40, 41, 90];
+    let asks = ["MOCK_CRASH", "MOCK_KILL", "MOCK_EXIT_7"];
+    let bad: Vec<_> = guilty.iter().zip(asks.iter().cycle()).map(|(r, a)| (*r, *a)).collect();
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let mut batch = submit(&fleet, "many", 120, &bad)?;
+    fleet.start_worker("w1", &worker(&fleet, "w1", 2, ""))?;
+    eventually("rows are suspects", PATIENCE, || {
+        let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
+        let slots = list["workers"][0]["slots"].as_array()?;
+        slots.iter().find(|slot| slot["inTrial"] == true).map(|_| ())
+    });
+    let leader = fleet.leader();
+    fleet.member_process(&leader).kill();
+    fleet.leader_other_than(&leader);
+    fleet.start_member(&leader)?;
+    let failed = ends_with(&fleet, &mut batch, &guilty, "engine_died")?;
+    let codes: BTreeSet<&str> =
+        failed.values().filter_map(|item| item["history"][0]["code"].as_str()).collect();
+    ensure!(codes == BTreeSet::from(["ENGINE_EXIT", "ENGINE_SIGNAL"]), "{codes:?}");
+    ensure!(cordoned(&fleet, "w1") == Some(0), "the worker is not to blame");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+/// Process ids of a process's children.
+fn children(parent: u32) -> Vec<u32> {
+    let path = format!("/proc/{parent}/task");
+    let tasks = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let texts = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    texts
+        .flat_map(|text| text.split(' ').filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| state != 'Z')
+}
+
+#[test]
+fn an_engine_killed_from_outside_costs_no_row_and_an_agents_death_ends_its_engines() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let options = worker(&fleet, "w1", 1, "");
+    fleet.start_worker("w1", &options)?;
+    let mut batch = submit(&fleet, "outside", 1500, &[])?;
+    for kill in 1..=3 {
+        batch.until(&fleet, "rows run", |c| c.done >= 200 * kill && c.running > 0);
+        let agent = fleet.worker_process("w1").pid();
+        let engine = eventually("the engine runs", PATIENCE, || children(agent).first().copied());
+        // SAFETY: no memory is involved; the id is that of a child that our worker has not waited for.
+        unsafe { libc::kill(engine as i32, libc::SIGKILL) };
+    }
+    batch.until(&fleet, "it goes on", |c| c.done >= 800);
+    let agent = fleet.worker_process("w1").pid();
+    let engines = eventually("the engine runs", PATIENCE, || {
+        Some(children(agent)).filter(|engines| !engines.is_empty())
+    });
+    fleet.worker_process("w1").kill();
+    eventually("no engine outlives its agent", PATIENCE, || {
+        engines.iter().all(|engine| !is_alive(*engine)).then_some(())
+    });
+    fleet.start_worker("w1", &options)?;
+    ends_with(&fleet, &mut batch, &[], "")?;
+    batch.check_output()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_slot_whose_engine_never_lives_is_cordoned_or_unable_and_another_worker_finishes() -> Result<()>
+{
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &worker(&fleet, "w1", 1, "exit_at_start = 9\n"))?;
+    let mut batch = submit(&fleet, "broken", 100, &[])?;
+    let problem = eventually("the slot says why it takes no work", PATIENCE, || {
+        let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
+        let slot = list["workers"][0]["slots"][0].clone();
+        let why = slot["ineligible"].as_str().or(slot["cordonReason"].as_str())?.to_owned();
+        Some(why)
+    });
+    ensure!(problem.contains('9'), "{problem}");
+    fleet.start_worker("w2", &worker(&fleet, "w2", 1, ""))?;
+    ends_with(&fleet, &mut batch, &[], "")?;
+    ensure!(Executions::read(&[fleet.path("w2.side")])?.started == 100, "each row once");
+    fleet.passed()
+}
+
+#[test]
+fn rows_that_exhaust_memory_are_tried_in_smaller_company_and_three_times_alone() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &worker(&fleet, "w1", 1, ""))?;
+    let mut batch = submit(&fleet, "memory", 60, &[(21, "MOCK_OOM_DIE")])?;
+    let failed = ends_with(&fleet, &mut batch, &[21], "out_of_memory")?;
+    let item = &failed[&21];
+    let strikes = item["history"].as_array().context("history")?;
+    ensure!(item["strikes"] == 3, "{item}");
+    ensure!(strikes.iter().any(|h| h["code"] == "ENGINE_OUT_OF_MEMORY"), "{item}");
+    ensure!(cordoned(&fleet, "w1") == Some(0));
+    fleet.passed()
+}
+
+#[test]
+fn an_engine_that_hangs_is_killed_and_the_row_that_does_it_is_poison() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &worker(&fleet, "w1", 1, "stall_timeout_ms = 1000\n"))?;
+    let mut batch = submit(&fleet, "hang", 40, &[(9, "MOCK_HANG")])?;
+    let failed = ends_with(&fleet, &mut batch, &[9], "engine_died")?;
+    let codes: Vec<_> = failed[&9]["history"].as_array().context("history")?.clone();
+    ensure!(codes.iter().any(|h| h["code"] == "ENGINE_STALLED"), "{codes:?}");
+    fleet.passed()
+}
