@@ -5,6 +5,7 @@
 //! [`Ledger::next_deadline`] has come. No member expires anything on its own.
 
 use crate::apply::Context;
+use crate::command::HeldRows;
 use crate::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -35,7 +36,7 @@ impl Ledger {
         let attempts = self.runs.values().filter_map(|run| {
             let timeout_ms = run.head.spec.attempt_timeout_ms;
             let first = run.flight.grants.values().next().filter(|_| timeout_ms > 0)?;
-            Some(LedgerMs(first.granted_at.0.saturating_add(timeout_ms)))
+            Some(lease_ends(first.granted_at, timeout_ms))
         });
         let clients = self.client_uses.first().map(|c| client_ends(c.0));
         rows.into_iter().chain(workers).chain(attempts).chain(clients).min()
@@ -101,11 +102,28 @@ impl Ledger {
                 .flight
                 .grants
                 .first_key_value()
-                .filter(|(_, g)| g.granted_at.0.saturating_add(timeout_ms) <= now.0)
+                .filter(|(_, g)| lease_ends(g.granted_at, timeout_ms) <= now)
             {
                 self.lapse(ctx, no, attempt, "timed_out");
             }
         }
+    }
+
+    /// What a `Tick` at this time takes from sessions that go on: whoever holds it has to be told.
+    pub fn timed_out(&self, now: LedgerMs) -> Vec<(SessionId, HeldRows)> {
+        let timed = self.runs.values().filter(|run| run.head.spec.attempt_timeout_ms > 0);
+        timed
+            .flat_map(|run| {
+                let timeout_ms = run.head.spec.attempt_timeout_ms;
+                let grants = run.flight.grants.iter();
+                grants.take_while(move |(_, g)| lease_ends(g.granted_at, timeout_ms) <= now).map(
+                    |(&attempt, g)| {
+                        let held = HeldRows { run: run.no, attempt, rows: g.rows.clone() };
+                        (g.slot.session, held)
+                    },
+                )
+            })
+            .collect()
     }
 
     fn forget_clients(&mut self) {
@@ -118,6 +136,13 @@ impl Ledger {
             self.dirty.clients.insert(id);
         }
     }
+}
+
+/// When a lease of a run that bounds its attempts ends by itself. Its worker ends an attempt sooner,
+/// as a failure, counted from the row's start; what is still held so long after the grant waits in a
+/// queue, or is held by a worker that has lost count.
+fn lease_ends(granted_at: LedgerMs, attempt_timeout_ms: u64) -> LedgerMs {
+    LedgerMs(granted_at.0.saturating_add(attempt_timeout_ms.saturating_mul(2)))
 }
 
 /// When a client session that was last used then is forgotten.

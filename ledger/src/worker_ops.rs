@@ -6,7 +6,7 @@
 use crate::apply::Context;
 use crate::command::{HeldRows, Registration, slot_ref};
 use crate::event::EventKind;
-use crate::id::{Attempt, LedgerMs, RunNo, SessionId};
+use crate::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply};
@@ -18,7 +18,7 @@ impl Ledger {
     pub(crate) fn register(
         &mut self,
         ctx: &Context,
-        registration: Registration,
+        mut registration: Registration,
     ) -> Result<Reply, Rejection> {
         self.check_registration(&registration)?;
         let key = (registration.namespace.clone(), registration.name.clone());
@@ -44,9 +44,11 @@ impl Ledger {
         let session = ctx.session();
         let dropped = registration.held.iter().filter_map(|h| self.lost_of(h)).collect();
         self.worker_names.insert(key, session);
+        let held = std::mem::take(&mut registration.held);
         self.dirty.workers.insert(session);
         self.workers.insert(session, new_worker(session, registration, ctx.wall_ms));
         self.emit(ctx, EventKind::WorkerRegistered { session, resumed: false });
+        self.adopt_held(ctx, session, &held);
         Ok(Reply::Registered { session, resumed: false, dropped })
     }
 
@@ -238,6 +240,28 @@ impl Ledger {
                 self.revive(ctx, no, attempt);
             }
             self.refresh_active(no);
+        }
+    }
+
+    /// A worker whose session has ended comes with rows of it: those that nobody else was given since
+    /// are its own again, so that it need not run them twice. A trial's go back to their trial.
+    fn adopt_held(&mut self, ctx: &Context, session: SessionId, held: &[HeldRows]) {
+        for HeldRows { run: no, attempt, rows } in held {
+            let slots = self.workers.get(&session).map_or(0, |worker| worker.slots.len());
+            let Some(run) = self.runs.get_mut(no).filter(|run| !run.ended()) else { continue };
+            let Some(grant) = run.flight.lapsed.get_mut(attempt) else { continue };
+            let slot = grant.slot.slot;
+            let free = !self.workers.contains_key(&grant.slot.session) && grant.trial.is_none();
+            if !free || usize::from(slot.0) >= slots {
+                continue;
+            }
+            // What it does not say that it has, nobody has any more.
+            let (mine, _) = grant.rows.partition(rows);
+            if !mine.is_empty() {
+                (grant.rows, grant.slot) = (mine, SlotRef { session, slot });
+                self.revive(ctx, *no, *attempt);
+                self.refresh_active(*no);
+            }
         }
     }
 

@@ -208,6 +208,7 @@ fn random_stories_reach_what_matters() {
         ("pull repeated", 20),
         ("pull of lost rows", 5),
         ("lease adopted", 50),
+        ("lease adopted by a new session", 20),
         ("attempt timed out", 20),
         ("row gave up", 10),
         ("stolen of 0 runs", 20),

@@ -112,12 +112,11 @@ async fn pass_on(
 ) {
     loop {
         let Some(order) = orders.borrow_and_update().clone() else { return };
-        for slot in &slots {
-            // A slot that has ended is drained. One that hangs keeps nobody from going in time.
-            let told = slot.send(SlotCommand::Drain(order.rows_until));
-            let _ = tokio::time::timeout_at(order.gone_by.into(), told).await;
-        }
+        // All at once: one that hangs keeps no other from hearing of it. One that has ended is drained.
+        let tell = slots.iter().map(|slot| slot.send(SlotCommand::Drain(order.rows_until)));
+        let told = futures::future::join_all(tell).then(|_| futures::future::pending::<()>());
         tokio::select! {
+            () = told => {}
             () = tokio::time::sleep_until(order.gone_by.into()) => {
                 tracing::warn!("the time is over");
                 return;

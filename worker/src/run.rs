@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rollout_proto::v1;
@@ -25,6 +26,8 @@ pub(crate) struct RunInfo {
     pub(crate) sampling: Map<String, Value>,
     /// Empty: the cluster's.
     pub(crate) store_url: String,
+    /// How long an engine may run one row.
+    pub(crate) attempt_timeout: Option<Duration>,
 }
 
 /// A run cannot be had.
@@ -59,6 +62,8 @@ impl RunInfo {
             model: engine.model,
             sampling,
             store_url: spec.store_url,
+            attempt_timeout: (spec.attempt_timeout_ms > 0)
+                .then(|| Duration::from_millis(spec.attempt_timeout_ms)),
         })
     }
 
@@ -71,6 +76,7 @@ impl RunInfo {
             model: "m".to_owned(),
             sampling: Map::new(),
             store_url: String::new(),
+            attempt_timeout: None,
         }
     }
 }

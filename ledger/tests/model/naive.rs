@@ -181,7 +181,7 @@ impl Model {
         self.end_silent();
         for run in &mut self.runs {
             let (timeout, before) = (run.spec.attempt_timeout_ms, run.returned);
-            run.lapse(|lease| timeout > 0 && lease.granted_at + timeout <= now);
+            run.lapse(|lease| timeout > 0 && lease.granted_at + 2 * timeout <= now);
             if run.returned > before {
                 self.events.push("attempt timed out".into());
             }

@@ -1,8 +1,8 @@
 //! Workers: registered, silent, back, gone.
 
 use crate::naive::{Model, Outcome};
-use crate::runs::{Row, RowState};
-use rollout_ledger::id::{RunNo, SessionId};
+use crate::runs::{Lease, Row, RowState};
+use rollout_ledger::id::{RunNo, SessionId, SlotRef};
 use rollout_ledger::{HeldRows, Registration, Rejection, Reply, Rows, SlotOffer};
 use std::collections::BTreeSet;
 
@@ -81,6 +81,7 @@ impl Model {
                 slots: slots(&r.slots),
             },
         );
+        self.adopt_held(session, &r.held, r.slots.len());
         Ok(Reply::Registered { session, resumed: false, dropped })
     }
 
@@ -182,6 +183,46 @@ impl Model {
                 }
                 self.tidy();
             }
+        }
+    }
+
+    /// What a session that is gone left to a worker that still has it.
+    fn adopt_held(&mut self, session: SessionId, held: &[HeldRows], slots: usize) {
+        for set in held {
+            let gone = |lease: &Lease| {
+                !self.workers.contains_key(&lease.slot.session)
+                    && usize::from(lease.slot.slot.0) < slots
+            };
+            let Some(run) = self.runs.get_mut((set.run.0 as usize).wrapping_sub(1)) else {
+                continue;
+            };
+            if run.ended() {
+                continue;
+            }
+            let theirs = |row: &Row| match row.state {
+                RowState::Pending { late: Some(l) } if l.attempt == set.attempt => {
+                    (row.trial.is_none() && gone(&l)).then_some(l)
+                }
+                _ => None,
+            };
+            let comes = |number: usize, row: &Row| {
+                set.rows.contains(number as u64) && theirs(row).is_some()
+            };
+            if !run.rows.iter().enumerate().any(|(number, row)| comes(number, row)) {
+                continue;
+            }
+            for (number, row) in run.rows.iter_mut().enumerate() {
+                let Some(lease) = theirs(row) else { continue };
+                if set.rows.contains(number as u64) {
+                    let slot = SlotRef { session, slot: lease.slot.slot };
+                    row.state = RowState::Running(Lease { slot, ..lease });
+                    run.returned -= 1;
+                    self.events.push("lease adopted by a new session".into());
+                } else {
+                    row.state = RowState::Pending { late: None };
+                }
+            }
+            self.tidy();
         }
     }
 

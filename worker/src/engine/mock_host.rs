@@ -144,6 +144,7 @@ fn row_of(row: frame::Row) -> Result<EngineRow, RowFailure> {
         model: row.model,
         sampling,
         store_url: String::new(),
+        attempt_timeout: None, // The agent's affair.
     };
     Ok(EngineRow {
         run: Arc::new(run),

@@ -202,7 +202,15 @@ impl Session {
             Err(Observed::Fatal(error)) => return Err(error),
         }
         match message.kind {
-            Some(Kind::Heartbeat(answer)) => self.heartbeat_answered(live, answer.seq),
+            Some(Kind::Heartbeat(answer)) => {
+                // Silent for so long, this worker may have lost rows: it asks which before it starts one.
+                if self.fence.is_open() {
+                    self.heartbeat_answered(live, answer.seq);
+                } else if live.rest.is_none() {
+                    tracing::info!("heard again after a silence, registering anew");
+                    live.rest = Some(self.quiesce());
+                }
+            }
             Some(Kind::Exchange(answer)) => {
                 let Some(slot) = self.slots.get(answer.slot as usize) else {
                     return Ok(Some(StreamEnd::Broken(format!(
