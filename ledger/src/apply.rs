@@ -209,8 +209,9 @@ impl Ledger {
             OpKind::Carry { run, segment, segment_digest, part, rows } => {
                 self.carry(ctx, run, (segment, segment_digest), part, &rows)
             }
-            OpKind::Duplicate { .. } => {
-                Err(Rejection::Invalid("this version does not know that operation".into()))
+            OpKind::Duplicate { slot, instance, seq, rows_max } => {
+                self.check_instance(slot.session, instance)?;
+                self.duplicate(ctx, slot, seq, rows_max)
             }
         }
     }

@@ -34,14 +34,25 @@ impl Ledger {
         let room = limits::SLOT_ROWS_MAX.saturating_sub(held.rows_held as u32);
         let want = rows_max.min(room).min(limits::CLAIM_ROWS_MAX);
         let granted = self.serve(ctx, slot, want);
+        self.remember_answer(slot, seq, &granted)?;
+        Ok(Reply::Granted(granted))
+    }
+
+    /// Keeps the answer to a pull for its repeat; but not an empty one, for then the pull waits at
+    /// the leader and comes again.
+    pub(crate) fn remember_answer(
+        &mut self,
+        slot: SlotRef,
+        seq: u64,
+        granted: &[GrantedRows],
+    ) -> Result<(), Rejection> {
         if !granted.is_empty() {
-            // An empty answer is not remembered: the pull waits at the leader and comes again.
             let held = self.pull_slot(slot)?;
             held.last_pull = seq;
-            held.last_grant = granted.clone();
+            held.last_grant = granted.to_vec();
             self.dirty.workers.insert(slot.session);
         }
-        Ok(Reply::Granted(granted))
+        Ok(())
     }
 
     /// Up to `want` rows for a slot, of which it knows nothing yet.

@@ -1,6 +1,7 @@
 //! Completions: the rows of a durable part become done.
 //!
-//! *Invariant:* a row gets at most one result, from its last attempt. A completion is final when
+//! *Invariant:* a row gets at most one result, from its last attempt or, where it runs twice, from
+//! the faster one of the two. A completion is final when
 //! it wins, a no-op when it is repeated with the same part, and refused when the row was granted
 //! anew or decided otherwise meanwhile. The attempt decides, not the epoch that granted it and
 //! not whether its lease has lapsed since.
@@ -11,10 +12,17 @@ use crate::event::EventKind;
 use crate::id::{Attempt, PartNo, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
-use crate::reply::{RefusedRows, Rejection, Reply};
+use crate::reply::{Outrun, RefusedRows, Rejection, Reply};
 use crate::rows::Rows;
 use crate::run::{Run, RunState};
 use crate::segment::Outcome;
+
+/// What a completion has to say beside its success.
+#[derive(Default)]
+struct Said {
+    refused: Vec<RefusedRows>,
+    outrun: Vec<Outrun>,
+}
 
 impl Ledger {
     pub(crate) fn complete(
@@ -32,11 +40,11 @@ impl Ledger {
         if matches!(self.run_mut(no)?.head.state, RunState::Cancelled | RunState::Deleting) {
             return Err(Rejection::RunEnded);
         }
-        let mut refused = Vec::new();
+        let mut said = Said::default();
         let mut accepted_any = false;
         let mut part_row = 0;
         for set in sets {
-            let accepted = self.accept_set(ctx, slot, (no, set), part_row, &part, &mut refused);
+            let accepted = self.accept_set(ctx, slot, (no, set), part_row, &part, &mut said);
             accepted_any |= accepted;
             part_row += set.rows.len() as u32;
         }
@@ -51,7 +59,11 @@ impl Ledger {
             self.refresh_active(no);
             self.finish_if_done(ctx, no);
         }
-        Ok(Reply::Taken { refused })
+        let Said { refused, outrun } = said;
+        Ok(match outrun.is_empty() {
+            true => Reply::Taken { refused },
+            false => Reply::Won { refused, outrun },
+        })
     }
 
     /// Takes what this attempt may speak of; says of the rest why it is refused.
@@ -62,14 +74,15 @@ impl Ledger {
         (no, set): (RunNo, &HeldRows),
         first_part_row: u32,
         part: &PartDecl,
-        refused: &mut Vec<RefusedRows>,
+        said: &mut Said,
     ) -> bool {
         let Some(run) = self.runs.get(&no) else { return false };
         let (accepted, rest) = run.decidable(slot, set);
-        run.refuse_rest(set.attempt, &rest, part, refused);
+        run.refuse_rest(set.attempt, &rest, part, &mut said.refused);
         if accepted.is_empty() {
             return false;
         }
+        said.outrun.extend(self.outrun(ctx, no, set.attempt, &accepted));
         self.drop_trouble_of(no, &accepted);
         self.release(no, set.attempt, &accepted);
         let Some(run) = self.runs.get_mut(&no) else { return false };
@@ -113,9 +126,9 @@ impl Run {
     /// attempt, for sessions end. One attempt may have both: what a silent worker had started
     /// lives on, the rest of its grant has lapsed.
     fn decidable(&self, slot: SlotRef, set: &HeldRows) -> (Rows, Rows) {
-        let live = self.flight.grants.get(&set.attempt);
-        let (mut inside, mut rest) = match live.filter(|g| g.slot.session == slot.session) {
-            Some(grant) => set.rows.partition(&grant.rows),
+        let live = self.holding(set.attempt);
+        let (mut inside, mut rest) = match live.filter(|(at, _)| at.session == slot.session) {
+            Some((_, rows)) => set.rows.partition(&rows),
             None => (Rows::default(), set.rows.clone()),
         };
         if !rest.is_empty()

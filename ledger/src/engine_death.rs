@@ -34,12 +34,21 @@ impl Ledger {
         check_failure(&mut failure)?;
         let in_trial = self.slot_mut(slot).ok_or(Rejection::SlotUnknown)?.trial.is_some();
         let mut refused = Vec::new();
-        let dead = self.take_started(slot, started, &mut refused);
+        let (dead, spared) = self.take_started(slot, started, &mut refused);
         // A report whose rows are all somebody else's by now is an old one.
-        if !in_trial && (started.is_empty() || !dead.is_empty()) {
+        if !in_trial && (started.is_empty() || !dead.is_empty() || !spared.is_empty()) {
             self.count_death(ctx, slot, &failure.code);
         }
-        let among = dead.iter().map(|h| h.rows.len()).sum::<u64>();
+        let among = dead.iter().chain(&spared).map(|h| h.rows.len()).sum::<u64>();
+        for held in spared {
+            let failed = self.failed_try(ctx, slot, held.attempt, &failure);
+            self.excuse(held.run, &held.rows, &failed);
+            let (class, code) = (failure.class, failure.code.clone());
+            self.emit(
+                ctx,
+                EventKind::Failed { slot, held, class, code, for_good: Rows::default() },
+            );
+        }
         let mut by_run: BTreeMap<RunNo, Vec<HeldRows>> = BTreeMap::new();
         dead.into_iter().for_each(|h| by_run.entry(h.run).or_default().push(h));
         let runs = by_run.len();
@@ -65,13 +74,14 @@ impl Ledger {
     }
 
     /// Ends the attempts of the rows that the engine ran, and says of the rest that it is refused.
+    /// Those that another slot runs too come second: they go on there.
     fn take_started(
         &mut self,
         slot: SlotRef,
         started: &[HeldRows],
         refused: &mut Vec<RefusedRows>,
-    ) -> Vec<HeldRows> {
-        let mut dead = Vec::new();
+    ) -> (Vec<HeldRows>, Vec<HeldRows>) {
+        let (mut dead, mut spared) = (Vec::new(), Vec::new());
         for held in started {
             let live = self.taken_of(slot, held).unwrap_or_default();
             let (rows, rest) = held.rows.partition(&live);
@@ -79,12 +89,17 @@ impl Ledger {
             if !rest.is_empty() {
                 refused.push(RefusedRows { run, attempt, rows: rest, why });
             }
+            let aside = self.step_aside(run, attempt, &rows);
+            let (_, rows) = rows.partition(&aside);
             if !rows.is_empty() {
                 self.release(run, attempt, &rows);
                 dead.push(HeldRows { run, attempt, rows });
             }
+            if !aside.is_empty() {
+                spared.push(HeldRows { run, attempt, rows: aside });
+            }
         }
-        dead
+        (dead, spared)
     }
 
     /// The one row that the engine ran: a strike, and the next try is a trial too. Returns the row
@@ -131,7 +146,7 @@ impl Ledger {
             };
             let Some(run) = self.runs.get_mut(&no) else { return };
             for row in held.rows.iter() {
-                run.troubles.entry(row).or_default().suspect(failed.clone());
+                run.troubles.entry(row).or_default().excuse(failed.clone());
                 self.dirty.troubles.insert((no, row));
             }
             all.unite(&held.rows);
@@ -147,7 +162,7 @@ impl Ledger {
 
     /// Rows that failed are one trial, now or later.
     fn put_on_trial(&mut self, no: RunNo, rows: Rows, until: Option<LedgerMs>) {
-        let Some(run) = self.runs.get_mut(&no) else { return };
+        let Some(run) = self.runs.get_mut(&no).filter(|_| !rows.is_empty()) else { return };
         run.head.counts.retries += rows.len();
         if let Some(until) = until {
             run.head.counts.waiting += rows.len();

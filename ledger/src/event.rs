@@ -136,13 +136,15 @@ pub enum EventKind {
         /// Of these, the rows that failed for good.
         for_good: Rows,
     },
-    /// Rows came back unfinished: given up, revoked, timed out or lost with their worker.
+    /// Rows came back unfinished: given up, revoked, timed out or lost with their worker. Those that
+    /// another slot runs too go on there.
     Returned {
         /// Who had them.
         slot: SlotRef,
         /// Which, under which attempt.
         held: HeldRows,
-        /// `nacked`, `silent`, `lost`, `timed_out`, `resumed`, `cancelled`.
+        /// `nacked`, `silent`, `lost`, `timed_out`, `resumed`, `cancelled`, or `outrun`: another
+        /// slot that ran them too was faster.
         why: &'static str,
     },
     /// Failed rows were made pending again by their user.

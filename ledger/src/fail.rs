@@ -51,11 +51,14 @@ impl Ledger {
         }
         let live = self.runs.get(&held.run).and_then(|r| r.flight.grants.get(&held.attempt));
         let trial = live.and_then(|grant| grant.trial);
-        self.release(held.run, held.attempt, &taken);
+        let aside = self.step_aside(held.run, held.attempt, &taken);
+        let (_, own) = taken.partition(&aside);
+        self.release(held.run, held.attempt, &own);
         let failed = self.failed_try(ctx, slot, held.attempt, &failure);
+        self.excuse(held.run, &aside, &failed);
         let failed_before = self.runs.get(&held.run).map_or(0, |r| r.head.counts.failed);
         let (mut again, mut for_good) = (Rows::default(), Rows::default());
-        for row in taken.iter() {
+        for row in own.iter() {
             match self.fail_row(held.run, row, failed.clone()) {
                 Some(Verdict::Again) => again.push(row, 1),
                 Some(Verdict::Failed) => for_good.push(row, 1),
@@ -182,39 +185,43 @@ impl Ledger {
         Reply::Taken { refused }
     }
 
-    /// Ends an attempt's hold on some of its rows for good: they are pending, a trial's as a trial,
-    /// and it may not decide them any more.
-    pub(crate) fn give_back(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
+    /// Ends an attempt's hold on some of its rows for good: it may not decide them any more. Those
+    /// that nobody else runs are pending, a trial's as a trial; these are returned.
+    pub(crate) fn give_back(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) -> Rows {
+        let aside = self.step_aside(no, attempt, rows);
+        let (_, rows) = rows.partition(&aside);
         if rows.is_empty() {
-            return;
+            return rows;
         }
         let live = self.runs.get(&no).and_then(|r| r.flight.grants.get(&attempt));
         let trial = live.and_then(|grant| grant.trial);
-        self.release(no, attempt, rows);
+        self.release(no, attempt, &rows);
         if let Some(run) = self.runs.get_mut(&no) {
-            run.put_back(trial, rows);
+            run.put_back(trial, &rows);
             run.head.counts.returned += rows.len();
         }
         self.refresh_active(no);
+        rows
     }
 
     /// Ends a lease but not the attempt: its rows are pending, and a late result of a row that
     /// nobody else was given since will be accepted.
     pub(crate) fn lapse(&mut self, ctx: &Context, no: RunNo, attempt: Attempt, why: &'static str) {
         let Some(run) = self.runs.get(&no) else { return };
-        let Some(grant) = run.flight.grants.get(&attempt).cloned() else { return };
-        self.lapse_rows(no, attempt, &grant.rows);
-        self.emit_returned(ctx, grant.slot, (no, attempt), &grant.rows, why);
+        let Some((slot, rows)) = run.holding(attempt) else { return };
+        self.lapse_rows(no, attempt, &rows);
+        self.emit_returned(ctx, slot, (no, attempt), &rows, why);
     }
 
     /// [`lapse`](Self::lapse) for some of an attempt's rows.
     pub(crate) fn lapse_rows(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
         let Some(run) = self.runs.get(&no) else { return };
-        let Some(grant) = run.flight.grants.get(&attempt) else { return };
-        let empty = Grant { rows: Rows::default(), ..grant.clone() };
-        let (rows, _) = rows.partition(&grant.rows);
-        self.give_back(no, attempt, &rows);
-        if let Some(run) = self.runs.get_mut(&no).filter(|_| !rows.is_empty()) {
+        let Some((_, held)) = run.holding(attempt) else { return };
+        let grant = run.flight.grants.get(&attempt).cloned();
+        let rows = self.give_back(no, attempt, &rows.partition(&held).0);
+        let run = self.runs.get_mut(&no).filter(|_| !rows.is_empty());
+        if let (Some(run), Some(grant)) = (run, grant) {
+            let empty = Grant { rows: Rows::default(), ..grant };
             run.flight.lapsed.entry(attempt).or_insert(empty).rows.unite(&rows);
         }
     }
@@ -231,6 +238,7 @@ impl Ledger {
         if ended {
             run.flight.grants.remove(&attempt);
         }
+        let ended = run.holding(attempt).is_none();
         run.head.counts.running -= len;
         if let Some(namespace) = self.namespaces.get_mut(&run.head.namespace) {
             namespace.running -= len;
@@ -244,10 +252,10 @@ impl Ledger {
         }
     }
 
-    /// What a live grant of this session has under this attempt.
+    /// What this session has under this attempt, be it alone or not.
     pub(crate) fn taken_of(&self, slot: SlotRef, held: &HeldRows) -> Option<Rows> {
-        let grant = self.runs.get(&held.run)?.flight.grants.get(&held.attempt)?;
-        (grant.slot.session == slot.session).then(|| grant.rows.clone())
+        let (at, rows) = self.runs.get(&held.run)?.holding(held.attempt)?;
+        (at.session == slot.session).then_some(rows)
     }
 
     pub(crate) fn slot_mut(&mut self, slot: SlotRef) -> Option<&mut Slot> {

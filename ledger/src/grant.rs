@@ -1,6 +1,7 @@
 //! Leases: rows that a slot holds under one attempt.
 //!
-//! *Invariant:* a row belongs to at most one attempt, its last one. A *live* grant's rows run; a
+//! *Invariant:* a row belongs to at most one attempt, its last one, but for a duplicate, which runs
+//! beside it until one of the two ends (`duplicate.rs`). A *live* grant's rows run; a
 //! *lapsed* one's are pending again, but as long as nobody else was given them a late result
 //! under that attempt is still welcome.
 

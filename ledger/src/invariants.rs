@@ -61,9 +61,9 @@ impl Ledger {
         for (_, at, slot) in self.slots() {
             let mut rows = 0;
             for &(no, attempt) in &slot.held {
-                let grant = self.runs.get(&no).and_then(|r| r.flight.grants.get(&attempt));
-                ensure!(grant.is_some_and(|g| g.slot == at), "{at:?} lists {no}/{attempt}");
-                rows += grant.map_or(0, |g| g.rows.len());
+                let grant = self.runs.get(&no).and_then(|r| r.holding(attempt));
+                ensure!(grant.as_ref().is_some_and(|g| g.0 == at), "{at:?} lists {no}/{attempt}");
+                rows += grant.map_or(0, |g| g.1.len());
                 ensure!(held.insert((no, attempt), at).is_none(), "{no}/{attempt} held twice");
             }
             ensure!(rows == slot.rows_held, "{at:?} holds {rows} rows, says {}", slot.rows_held);
@@ -77,7 +77,7 @@ impl Ledger {
             ensure!(alone, "{at:?} holds something beside trial {trial:?}");
         }
         for run in self.runs.values() {
-            for attempt in run.flight.grants.keys() {
+            for attempt in run.flight.grants.keys().chain(run.flight.shadows.keys()) {
                 ensure!(held.contains_key(&(run.no, *attempt)), "{}/{attempt} is orphaned", run.no);
             }
         }
@@ -129,6 +129,7 @@ fn check_run(run: &Run) -> Result<(), String> {
         ensure!(claim(&grant.rows), "attempt {attempt} holds a row of somebody else");
         running += grant.rows.len();
     }
+    check_shadows(run)?;
     let waiting: Vec<_> =
         run.troubles.iter().filter(|t| t.1.not_before.is_some()).map(|t| (*t.0, 1)).collect();
     let waiting = Rows::from_ranges(waiting).unwrap_or_default();
@@ -165,6 +166,30 @@ fn check_run(run: &Run) -> Result<(), String> {
         head.state == RunState::Cancelled || (head.state == RunState::Finished) == all,
         "finished: {all}"
     );
+    Ok(())
+}
+
+/// A second attempt is of rows that somebody else holds, that have no other and that never failed.
+fn check_shadows(run: &Run) -> Result<(), String> {
+    let (mut all, mut total) = (Rows::default(), 0);
+    for (attempt, shadow) in &run.flight.shadows {
+        ensure!(!shadow.rows.is_empty(), "shadow {attempt} is empty");
+        ensure!(shadow.trial.is_none(), "shadow {attempt} is a trial");
+        all.unite(&shadow.rows);
+        total += shadow.rows.len();
+        let mut alone = shadow.rows.clone();
+        for (first, grant) in &run.flight.grants {
+            let shared = shadow.rows.partition(&grant.rows).0;
+            let apart = first < attempt && grant.slot.session != shadow.slot.session;
+            ensure!(shared.is_empty() || apart, "shadow {attempt} of {first} is the same worker's");
+            ensure!(shared.is_empty() || grant.trial.is_none(), "trial {first} has a shadow");
+            alone.subtract(&shared);
+        }
+        ensure!(alone.is_empty(), "shadow {attempt} has rows that nobody else holds");
+        let failed = shadow.rows.iter().find(|row| run.troubles.contains_key(row));
+        ensure!(failed.is_none(), "shadow {attempt} has row {failed:?}, which has failed");
+    }
+    ensure!(all.len() == total, "a row has two shadows");
     Ok(())
 }
 

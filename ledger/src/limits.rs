@@ -51,6 +51,8 @@ pub const DEATHS_IN_ROW_MAX: u32 = 3;
 pub const CORDONS_MAX: usize = 4096;
 /// Bytes of a failure's message.
 pub const MESSAGE_BYTES_MAX: usize = 512;
+/// Ledger time for which a row was somebody's before an idle slot may run it too.
+pub const DUPLICATE_AFTER_MS: u64 = 1000;
 /// The longest step of ledger time in one command: a leader with a wild clock expires nothing.
 pub const CLOCK_STEP_MAX_MS: u64 = 60_000;
 /// Priorities run from 0 to this, which goes first.

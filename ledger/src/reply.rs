@@ -4,7 +4,7 @@
 //! a member that answers otherwise is found out.
 
 use crate::command::{BlobRef, HeldRows};
-use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId};
+use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
 use crate::rows::Rows;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +66,22 @@ pub enum Reply {
         /// How many.
         rows: u64,
     },
+    /// Results were taken, and others ran some of these rows too.
+    Won {
+        /// Rows that were not this attempt's to speak of.
+        refused: Vec<RefusedRows>,
+        /// Who may stop.
+        outrun: Vec<Outrun>,
+    },
+}
+
+/// An attempt that another one was faster than.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outrun {
+    /// Who runs it.
+    pub slot: SlotRef,
+    /// Of which rows it has lost.
+    pub held: HeldRows,
 }
 
 /// Rows granted under one attempt.

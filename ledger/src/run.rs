@@ -59,6 +59,8 @@ pub struct Counts {
     pub dropped: u64,
     /// Of the rows with a result, those that were carried over from an earlier run.
     pub carried: u64,
+    /// Rows that a second slot was given while a first one ran them.
+    pub duplicated: u64,
 }
 
 /// What is kept of a run beside its rows: one record of the image.
@@ -97,6 +99,8 @@ pub(crate) struct InFlight {
     pub(crate) returned: Rows,
     pub(crate) grants: BTreeMap<Attempt, Grant>,
     pub(crate) lapsed: BTreeMap<Attempt, Grant>,
+    /// Second attempts of rows that are in `grants` too.
+    pub(crate) shadows: BTreeMap<Attempt, Grant>,
     pub(crate) trials: BTreeMap<TrialNo, Trial>,
     /// Trials made so far.
     pub(crate) trials_made: TrialNo,

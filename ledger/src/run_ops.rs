@@ -161,6 +161,7 @@ impl Ledger {
     }
 
     fn cancel_run(&mut self, ctx: &Context, no: RunNo, reason: String) {
+        self.end_shadows(ctx, no, "cancelled");
         let Some(run) = self.runs.get_mut(&no) else { return };
         let attempts: Vec<_> = run.flight.grants.keys().copied().collect();
         for attempt in attempts {

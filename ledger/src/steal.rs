@@ -2,8 +2,8 @@
 //!
 //! *Invariant:* a row moves only while it is live under the attempt and session that gave it up, so
 //! a result that won first stays, and one that comes later is refused. What the thief cannot take
-//! is pending: no row is lost between the two, and none has two holders. A trial's rows stay
-//! together: they go back to their trial.
+//! is pending: no row is lost between the two, and none has two holders for it. A trial's rows stay
+//! together: they go back to their trial. What another slot runs too stays there alone.
 //!
 //! Absent on purpose: who steals from whom. The leader chooses, by what workers tell it of their
 //! queues; nothing of that is in the log.
@@ -49,6 +49,9 @@ impl Ledger {
                 let (run, attempt, why) = (set.run, set.attempt, Rejection::AttemptStale);
                 refused.push(RefusedRows { run, attempt, rows: stale, why });
             }
+            let aside = self.step_aside(set.run, set.attempt, &live);
+            self.emit_returned(ctx, victim, (set.run, set.attempt), &aside, "nacked");
+            live.subtract(&aside);
             let tried = self.runs.get(&set.run).and_then(|r| r.flight.grants.get(&set.attempt));
             let moves = room > 0 && tried.is_none_or(|grant| grant.trial.is_none());
             if !live.is_empty() && moves && self.may_steal(thief.slot, set.run) {

@@ -34,7 +34,7 @@ pub struct FailedTry {
 /// What a failure meant for its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ruling {
-    /// Nothing: it was no fault of the row.
+    /// Nothing: it was no fault of the row, or another slot went on with it.
     Excused,
     /// One of several rows that ran when an engine died: they are tried in smaller groups.
     Suspect {
@@ -142,8 +142,9 @@ impl Trouble {
         verdict
     }
 
-    /// Adds a death that this row shares with others: no strike.
-    pub(crate) fn suspect(&mut self, failed: FailedTry) {
+    /// Adds a failure that is no strike: a death that this row shares with others, or an attempt
+    /// beside which another one goes on.
+    pub(crate) fn excuse(&mut self, failed: FailedTry) {
         self.remember(failed);
     }
 

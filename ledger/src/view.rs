@@ -117,6 +117,8 @@ pub struct FlightView {
     pub returned: Rows,
     /// Attempts that hold rows, and the slots that they were granted to.
     pub live: Vec<(SlotRef, HeldRows)>,
+    /// Second attempts of rows that others hold too.
+    pub shadows: Vec<(SlotRef, HeldRows)>,
     /// Attempts whose lease has ended, with the returned rows of which a late result is accepted.
     pub lapsed: Vec<(SlotRef, HeldRows)>,
     /// Rows that wait after a failure, and until when.
@@ -154,6 +156,7 @@ impl Ledger {
         Some(FlightView {
             returned: run.flight.returned.clone(),
             live: held(&run.flight.grants),
+            shadows: held(&run.flight.shadows),
             lapsed: held(&run.flight.lapsed),
             waiting: run.troubles.iter().filter_map(|(r, t)| Some((*r, t.not_before?))).collect(),
             trials: trial_views(run),
@@ -172,12 +175,8 @@ impl Ledger {
 
     /// The sessions that hold rows of a run, and what they hold.
     pub fn run_holders(&self, no: RunNo) -> Vec<(SessionId, HeldRows)> {
-        let grants = self.runs.get(&no).into_iter().flat_map(|r| &r.flight.grants);
-        grants
-            .map(|(&attempt, g)| {
-                (g.slot.session, HeldRows { run: no, attempt, rows: g.rows.clone() })
-            })
-            .collect()
+        let held = self.runs.get(&no).into_iter().flat_map(|run| run.all_held());
+        held.map(|(slot, held)| (slot.session, held)).collect()
     }
 
     /// How many runs are running, paused, and ended.
@@ -324,7 +323,7 @@ impl Ledger {
         let slots = self.workers.get(&session).map_or(&[][..], |w| &w.slots);
         let held = slots.iter().flat_map(|s| &s.held);
         held.filter_map(|&(run, attempt)| {
-            let rows = self.runs.get(&run)?.flight.grants.get(&attempt)?.rows.clone();
+            let (_, rows) = self.runs.get(&run)?.holding(attempt)?;
             Some(HeldRows { run, attempt, rows })
         })
         .collect()
@@ -332,7 +331,7 @@ impl Ledger {
 
     /// The rows of a live attempt.
     pub fn live_rows(&self, run: RunNo, attempt: Attempt) -> Option<Rows> {
-        self.runs.get(&run)?.flight.grants.get(&attempt).map(|g| g.rows.clone())
+        self.runs.get(&run)?.holding(attempt).map(|(_, rows)| rows)
     }
 
     /// Whether a pull of this slot would get anything. What the leader asks before it proposes.
@@ -362,12 +361,14 @@ impl Ledger {
             let worker = self.workers.get(&slot.session)?;
             Some((worker, worker.slots.get(slot.slot.0 as usize)?))
         };
-        let (Some((_, held)), Some((taker, _))) = (slot_of(victim), slot_of(thief)) else {
+        let (Some((holder, held)), Some((taker, _))) = (slot_of(victim), slot_of(thief)) else {
             return Vec::new();
         };
         let takes =
             self.takes_work(taker, thief.slot.0 as usize) && self.own_trial(thief).is_none();
-        if !takes || held.trial.is_some() {
+        // Who is silent answers nobody.
+        let silent = matches!(holder.state, WorkerState::Suspect { .. });
+        if !takes || silent || held.trial.is_some() {
             return Vec::new();
         }
         let runs: BTreeSet<RunNo> = held.held.iter().map(|h| h.0).collect();
@@ -453,7 +454,7 @@ fn lack(misfit: Misfit, spec: &RunSpec) -> String {
 }
 
 fn view_of(run: &Run) -> RunView {
-    let workers: BTreeSet<_> = run.flight.grants.values().map(|g| g.slot.session).collect();
+    let workers: BTreeSet<_> = run.all_held().map(|(slot, _)| slot.session).collect();
     RunView {
         run: run.no,
         namespace: run.head.namespace.clone(),

@@ -86,12 +86,11 @@ impl Ledger {
                     all.unite(&h.rows);
                     all
                 });
-            let Some(grant) = self.runs.get(&no).and_then(|r| r.flight.grants.get(&attempt)) else {
+            let Some((slot, rows)) = self.runs.get(&no).and_then(|r| r.holding(attempt)) else {
                 continue;
             };
-            let slot = grant.slot;
             let slot_gone = slot.slot.0 as usize >= registration.slots.len();
-            let lost = if slot_gone { grant.rows.clone() } else { grant.rows.partition(&kept).1 };
+            let lost = if slot_gone { rows } else { rows.partition(&kept).1 };
             self.give_back(no, attempt, &lost);
             self.emit_returned(ctx, slot, (no, attempt), &lost, "resumed");
         }
@@ -153,10 +152,10 @@ impl Ledger {
                     all
                 },
             );
-            let Some(grant) = self.runs.get(&no).and_then(|r| r.flight.grants.get(&attempt)) else {
+            let Some((slot, rows)) = self.runs.get(&no).and_then(|r| r.holding(attempt)) else {
                 continue;
             };
-            let (slot, idle) = (grant.slot, grant.rows.partition(&running).1);
+            let idle = rows.partition(&running).1;
             self.lapse_rows(no, attempt, &idle);
             self.emit_returned(ctx, slot, (no, attempt), &idle, "silent");
         }
@@ -275,8 +274,8 @@ impl Ledger {
             slot.last_grant.retain_mut(|granted| {
                 let HeldRows { run, attempt, rows } = &mut granted.held;
                 let Some(run) = runs.get(run) else { return false };
-                let live = run.flight.grants.get(attempt);
-                let kept = live.map(|g| rows.partition(&g.rows).0).unwrap_or_default();
+                let live = run.holding(*attempt);
+                let kept = live.map(|(_, held)| rows.partition(&held).0).unwrap_or_default();
                 if kept != *rows {
                     granted.segments = run.segments_of(&kept);
                     *rows = kept;
@@ -330,11 +329,9 @@ impl Ledger {
     fn lost_of(&self, held: &HeldRows) -> Option<HeldRows> {
         let mut rows = held.rows.clone();
         if let Some(run) = self.runs.get(&held.run) {
-            let flight = &run.flight;
-            let (live, lapsed) =
-                (flight.grants.get(&held.attempt), flight.lapsed.get(&held.attempt));
-            for grant in live.into_iter().chain(lapsed) {
-                rows.subtract(&grant.rows);
+            let lapsed = run.flight.lapsed.get(&held.attempt).map(|grant| grant.rows.clone());
+            for own in run.holding(held.attempt).map(|(_, rows)| rows).into_iter().chain(lapsed) {
+                rows.subtract(&own);
             }
         }
         (!rows.is_empty()).then_some(HeldRows { run: held.run, attempt: held.attempt, rows })

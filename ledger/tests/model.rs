@@ -9,6 +9,8 @@
 mod actions;
 #[path = "model/compare.rs"]
 mod compare;
+#[path = "model/duplicates.rs"]
+mod duplicates;
 #[path = "model/events.rs"]
 mod events;
 #[path = "model/naive.rs"]
@@ -150,6 +152,7 @@ fn events_of(reply: &Reply) -> Vec<String> {
             vec![format!("resumed {resumed}, dropped {}", !dropped.is_empty())]
         }
         Reply::Taken { refused } if refused.is_empty() => vec!["taken".to_owned()],
+        Reply::Won { .. } => vec!["won".to_owned()],
         Reply::Taken { refused } => refused.iter().map(|r| word(&r.why)).collect(),
         other => vec![word(other)],
     }
@@ -167,7 +170,10 @@ proptest! {
 fn play(steps: &[Step]) -> Result<Pair, TestCaseError> {
     let mut pair = Pair::new();
     pair.step(&Step::OpenEpoch)?;
-    pair.step(&Step::Ops(Act::beginning()))?;
+    // One by one: an act names what those before it made.
+    for act in Act::beginning() {
+        pair.step(&Step::Ops(vec![act]))?;
+    }
     for step in steps {
         pair.step(step)?;
     }
@@ -214,6 +220,11 @@ fn random_stories_reach_what_matters() {
         ("stolen of 0 runs", 20),
         ("stolen of 1 runs", 30),
         ("stolen row not taken", 50),
+        ("rows duplicated", 50),
+        ("duplicate won", 10),
+        ("duplicate lost", 10),
+        ("one of two failed", 5),
+        ("one of two given up", 1),
         ("engine died", 100),
         ("engine died in a trial", 10),
         ("trial granted", 20),

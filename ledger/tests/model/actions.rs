@@ -57,6 +57,7 @@ pub(crate) enum Act {
     Cordon { worker: u8, slot: Option<u8>, cordoned: bool },
     Retry { run: u8, mask: Option<u16> },
     Steal { picks: Vec<Pick>, by: Option<u8>, worker: u8, slot: u8, seq: i8, instance: bool },
+    Duplicate { worker: u8, slot: u8, seq: i8, max: u8 },
     Carry { run: u8, segment: i8, mask: u16, part: u8, wrong: bool },
     Client,
     Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
@@ -71,9 +72,24 @@ pub(crate) enum Settled {
     HalfDied,
 }
 
-/// Half of the stories have engines that die.
+/// Half of the stories have engines that die, and half begin at the tail of a run.
 pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
-    prop_oneof![story_of(false), story_of(true)]
+    let story = prop_oneof![story_of(false), story_of(true)];
+    (any::<bool>(), story).prop_map(|(at_tail, story)| {
+        if at_tail { tail().into_iter().chain(story).collect() } else { story }
+    })
+}
+
+/// One worker holds all rows of a run for so long that the other runs some of them too.
+fn tail() -> Vec<Step> {
+    let claim = |slot| Act::Claim { worker: 0, slot, seq: 1, max: 59 };
+    let close = |run| Act::Close { run, wrong: false };
+    let duplicate = |slot| Act::Duplicate { worker: 1, slot, seq: 1, max: 9 };
+    vec![
+        Step::Ops(vec![close(0), close(1), claim(0), claim(1)]),
+        Step::Tick(1200),
+        Step::Ops(vec![duplicate(0), duplicate(1)]),
+    ]
 }
 
 fn story_of(deadly: bool) -> impl Strategy<Value = Vec<Step>> {
@@ -152,6 +168,8 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
                 Act::Steal { picks, by, worker, slot, seq, instance }
             }
         ),
+        8 => (worker(), 0..2u8, prop_oneof![8 => Just(1i8), 1 => -1..3i8], 0..30u8)
+            .prop_map(|(worker, slot, seq, max)| Act::Duplicate { worker, slot, seq, max }),
         3 => (run(), -3..1i8, any::<u16>(), 0..9u8, prop::bool::weighted(0.1)).prop_map(
             |(run, segment, mask, part, wrong)| Act::Carry { run, segment, mask, part, wrong }
         ),
@@ -200,6 +218,7 @@ fn spec(run: u8, other: bool) -> RunSpec {
         failures_max: [100, 2, 0, 5, 100][usize::from(run)] + u64::from(other),
         canary_rows: [0, 4, 0, 5, 0][usize::from(run)],
         canary_failures_max: [0, 0, 0, 1, 0][usize::from(run)],
+        tail_duplicates: run < 2,
         ..RunSpec::default()
     }
 }
@@ -342,6 +361,11 @@ impl Act {
                     _ => sets.into_iter().map(|s| s.1).collect(),
                 };
                 OpKind::Steal { victim, held, thief, instance, seq }
+            }
+            Act::Duplicate { worker, slot, seq, max } => {
+                let slot = SlotRef { session: session(model, worker), slot: SlotNo(slot.into()) };
+                let (seq, instance) = (next_pull(model, slot, seq), instance(model, slot.session));
+                OpKind::Duplicate { slot, instance, seq, rows_max: max.into() }
             }
             Act::Carry { run, segment, mask, part, wrong } => {
                 carry(model, run, segment, (mask, wrong), part)

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 enum Seen {
     Pending(Option<(Attempt, SlotRef)>),
-    Running(Attempt, SlotRef),
+    Running(Attempt, SlotRef, Option<(Attempt, SlotRef)>),
     Waiting(u64),
     Done([u8; 32], u32),
     Failed(u32),
@@ -51,6 +51,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
         prop_assert_eq!(ledger.worker_drain(*session), drain);
         for (number, slot) in (0..).zip(ledger.worker_view(*session).expect("there").slots) {
             let at = SlotRef { session: *session, slot: SlotNo(number) };
+            prop_assert_eq!(slot.rows_held, model.held_at(at).count() as u64);
             prop_assert_eq!(slot.in_trial, model.trial_at(at), "trial at {:?}", at);
             prop_assert_eq!(slot.cordon.is_some(), model.cordoned(at), "cordon of {:?}", at);
             let work = ledger.has_work_for(at);
@@ -63,7 +64,10 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
 fn seen_in_model(row: &crate::runs::Row) -> Seen {
     match row.state {
         RowState::Pending { late } => Seen::Pending(late.map(|l| (l.attempt, l.slot))),
-        RowState::Running(lease) => Seen::Running(lease.attempt, lease.slot),
+        RowState::Running(lease) => {
+            let shadow = row.shadow.map(|l| (l.attempt, l.slot));
+            Seen::Running(lease.attempt, lease.slot, shadow)
+        }
         RowState::Waiting { until } => Seen::Waiting(until),
         RowState::Done { digest, at } => Seen::Done(digest, at),
         RowState::Failed => Seen::Failed(row.strikes.iter().sum()),
@@ -87,7 +91,14 @@ fn seen_in_ledger(ledger: &Ledger, no: RunNo) -> Vec<Seen> {
             .for_each(|r| rows[r as usize] = Seen::Pending(Some((held.attempt, *slot))));
     }
     for (slot, held) in &flight.live {
-        held.rows.iter().for_each(|r| rows[r as usize] = Seen::Running(held.attempt, *slot));
+        held.rows.iter().for_each(|r| rows[r as usize] = Seen::Running(held.attempt, *slot, None));
+    }
+    for (slot, held) in &flight.shadows {
+        for row in held.rows.iter() {
+            if let Seen::Running(_, _, shadow) = &mut rows[row as usize] {
+                *shadow = Some((held.attempt, *slot));
+            }
+        }
     }
     for &(row, until) in &flight.waiting {
         rows[row as usize] = Seen::Waiting(until.0);

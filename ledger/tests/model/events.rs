@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Told {
     last: (u64, u32),
     held: BTreeMap<(u32, u64), Attempt>,
+    /// Second attempts.
+    shadows: BTreeMap<(u32, u64), Attempt>,
     done: BTreeSet<(u32, u64)>,
     failed: BTreeSet<(u32, u64)>,
     workers: BTreeSet<SessionId>,
@@ -55,24 +57,31 @@ impl Told {
                     self.failed.retain(|row| row.0 != run.0);
                 }
             }
+            EventKind::Granted { held, how: "duplicate", .. } => {
+                for row in each(held) {
+                    prop_assert!(self.held.contains_key(&row), "{row:?} is nobody's");
+                    let before = self.shadows.insert(row, held.attempt);
+                    prop_assert_eq!(before, None, "{:?} has two duplicates", row);
+                }
+            }
             EventKind::Granted { held, .. } | EventKind::Stolen { held, .. } => {
                 self.held.extend(each(held).map(|row| (row, held.attempt)));
             }
             EventKind::Returned { held, why, .. } => {
                 for row in each(held) {
-                    let holder = self.held.remove(&row);
-                    prop_assert_eq!(holder, Some(held.attempt), "{:?} returned ({})", row, why);
+                    prop_assert!(self.leave(row, held.attempt), "{:?} returned ({})", row, why);
                 }
             }
             EventKind::Completed { held, .. } => {
                 for row in each(held) {
                     self.held.remove(&row);
+                    prop_assert!(!self.shadows.contains_key(&row), "{row:?} still runs elsewhere");
                     prop_assert!(self.done.insert(row), "{row:?} completed twice");
                 }
             }
             EventKind::Failed { held, for_good, .. } => {
                 for row in each(held) {
-                    self.held.remove(&row);
+                    prop_assert!(self.leave(row, held.attempt), "{:?} failed", row);
                 }
                 let run = held.run.0;
                 self.failed.extend(for_good.iter().map(|row| (run, row)));
@@ -87,14 +96,32 @@ impl Told {
         Ok(())
     }
 
+    /// An attempt has a row no more; where two had it, the other goes on.
+    fn leave(&mut self, row: (u32, u64), attempt: Attempt) -> bool {
+        let other = match (self.shadows.remove(&row), self.held.get(&row)) {
+            (Some(shadow), _) if shadow == attempt => return true,
+            (shadow, Some(held)) if *held == attempt => shadow,
+            _ => return false,
+        };
+        match other {
+            Some(shadow) => self.held.insert(row, shadow),
+            None => self.held.remove(&row),
+        };
+        true
+    }
+
     /// Whoever read all events knows what the ledger knows.
     pub(crate) fn same(&self, ledger: &Ledger) -> TestCaseResult {
-        let (mut held, mut done, mut failed) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut held, mut shadows) = (BTreeMap::new(), BTreeMap::new());
+        let (mut done, mut failed) = (BTreeSet::new(), BTreeSet::new());
         for view in ledger.run_views("") {
             let RunNo(no) = view.run;
             let flight = ledger.flight_view(view.run).expect("there");
             for (_, grant) in &flight.live {
                 held.extend(each(grant).map(|row| (row, grant.attempt)));
+            }
+            for (_, grant) in &flight.shadows {
+                shadows.extend(each(grant).map(|row| (row, grant.attempt)));
             }
             let there = if view.sealed.is_some() { 0 } else { view.segments };
             for number in 0..there {
@@ -115,6 +142,7 @@ impl Told {
             prop_assert_eq!(told, Some(expected), "run {}", no);
         }
         prop_assert_eq!(&self.held, &held, "who holds what");
+        prop_assert_eq!(&self.shadows, &shadows, "who runs what, too");
         prop_assert_eq!(&self.done, &done, "rows done");
         prop_assert_eq!(&self.failed, &failed, "rows failed");
         let sessions: BTreeSet<SessionId> = ledger.worker_sessions().into_iter().collect();

@@ -163,8 +163,13 @@ impl Model {
             OpKind::Carry { run, segment, segment_digest, part, rows } => {
                 self.carry(run, (segment, segment_digest), &part, &rows)
             }
-            OpKind::Duplicate { .. } => {
-                unreachable!("no action makes it")
+            OpKind::Duplicate { slot, instance, seq, rows_max } => {
+                match self.workers.get(&slot.session) {
+                    Some(worker) if worker.instance == instance => {
+                        self.duplicate(slot, seq, rows_max)
+                    }
+                    _ => Err(Rejection::SessionUnknown),
+                }
             }
         }
     }

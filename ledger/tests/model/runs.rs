@@ -4,8 +4,8 @@ use crate::naive::{Model, Outcome};
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotRef};
 use rollout_ledger::view::{Counts, RunState};
 use rollout_ledger::{
-    FailureClass, HeldRows, PartDecl, RefusedRows, Rejection, Reply, Rows, RunAction, RunSpec,
-    SegmentDecl,
+    FailureClass, HeldRows, Outrun, PartDecl, RefusedRows, Rejection, Reply, Rows, RunAction,
+    RunSpec, SegmentDecl,
 };
 use std::collections::BTreeMap;
 
@@ -50,6 +50,10 @@ pub(crate) struct Row {
     pub(crate) granted: bool,
     /// Whether its result was carried over.
     pub(crate) carried: bool,
+    /// Who else runs it, beside its lease.
+    pub(crate) shadow: Option<Lease>,
+    /// Whether it ever failed, since it was submitted.
+    pub(crate) failed_once: bool,
 }
 
 /// Which strikes a class counts in.
@@ -70,9 +74,25 @@ impl Row {
         }
     }
 
+    pub(crate) fn leases(&self) -> impl Iterator<Item = Lease> + use<> {
+        let first = match self.state {
+            RowState::Running(lease) => Some(lease),
+            _ => None,
+        };
+        first.into_iter().chain(self.shadow)
+    }
+
     pub(crate) fn live_for(&self, attempt: Attempt, session: SessionId) -> bool {
-        matches!(self.state,
-            RowState::Running(l) if l.attempt == attempt && l.slot.session == session)
+        self.leases().any(|l| l.attempt == attempt && l.slot.session == session)
+    }
+
+    /// Leaves the row to its other lease, if it has two.
+    pub(crate) fn step_aside(&mut self, attempt: Attempt) -> bool {
+        let Some(shadow) = self.shadow.take() else { return false };
+        if shadow.attempt != attempt {
+            self.state = RowState::Running(shadow);
+        }
+        true
     }
 }
 
@@ -89,6 +109,7 @@ pub(crate) struct Run {
     pub(crate) retries: u64,
     pub(crate) returned: u64,
     pub(crate) stolen: u64,
+    pub(crate) duplicated: u64,
     pub(crate) tokens: u64,
     pub(crate) trials_made: u32,
     /// Slots that empty themselves for a trial.
@@ -161,6 +182,7 @@ impl Run {
             retries: self.retries,
             returned: self.returned,
             stolen: self.stolen,
+            duplicated: self.duplicated,
             tokens_in: self.tokens,
             tokens_out: 2 * self.tokens,
             carried: self.rows.iter().filter(|r| r.carried).count() as u64,
@@ -170,11 +192,12 @@ impl Run {
     /// Ends the leases that `which` names; late results stay welcome.
     pub(crate) fn lapse(&mut self, which: impl Fn(&Lease) -> bool) {
         for row in &mut self.rows {
-            if let RowState::Running(lease) = row.state
-                && which(&lease)
-            {
-                row.state = RowState::Pending { late: Some(lease) };
-                self.returned += 1;
+            let ended: Vec<Lease> = row.leases().filter(|l| which(l)).collect();
+            for lease in ended {
+                if !row.step_aside(lease.attempt) {
+                    row.state = RowState::Pending { late: Some(lease) };
+                    self.returned += 1;
+                }
             }
         }
     }
@@ -248,6 +271,21 @@ impl Run {
     }
 }
 
+/// Who lost rows to one set, first those that came later than the winner or beside it, then those
+/// that had the rows first.
+fn grouped(no: RunNo, lost: Vec<(Attempt, Lease, u64)>) -> Vec<Outrun> {
+    let mut by_rival: BTreeMap<(bool, Attempt), (SlotRef, Vec<(u64, u32)>)> = BTreeMap::new();
+    for (winner, rival, row) in lost {
+        let of = by_rival.entry((rival.attempt < winner, rival.attempt));
+        of.or_insert((rival.slot, Vec::new())).1.push((row, 1));
+    }
+    let outrun = |((_, attempt), (slot, rows)): (_, (_, Vec<_>))| {
+        let rows = Rows::from_ranges(rows).expect("ascending");
+        Outrun { slot, held: HeldRows { run: no, attempt, rows } }
+    };
+    by_rival.into_iter().map(outrun).collect()
+}
+
 /// Rows picked out of a set, as a set.
 pub(crate) fn only(rows: &Rows, mut is: impl FnMut(u64) -> bool) -> Rows {
     Rows::from_ranges(rows.iter().filter(|r| is(*r)).map(|r| (r, 1))).expect("ascending")
@@ -289,6 +327,7 @@ impl Model {
             retries: 0,
             returned: 0,
             stolen: 0,
+            duplicated: 0,
             tokens: 0,
             trials_made: 0,
             emptying: BTreeMap::new(),
@@ -428,14 +467,17 @@ impl Model {
         let digest = part.blob.digest;
         let mut events: Vec<&str> = Vec::new();
         let (mut refused, mut now) = (Vec::new(), Vec::new());
+        let mut outrun: Vec<(Attempt, Lease, u64)> = Vec::new();
+        let mut all_outrun = Vec::new();
         let mut at = 0;
         for set in sets {
             let (mut stale, mut decided) = (Vec::new(), Vec::new());
             for row in set.rows.iter() {
                 let state = run.rows.get(row as usize).map(|r| r.state);
+                let two = run.rows.get(row as usize).is_some_and(|r| r.shadow.is_some());
                 let takes = match state {
-                    Some(RowState::Running(l)) => {
-                        l.attempt == set.attempt && l.slot.session == slot.session
+                    Some(RowState::Running(_)) => {
+                        run.rows[row as usize].live_for(set.attempt, slot.session)
                     }
                     Some(RowState::Pending { late: Some(l) }) => l.attempt == set.attempt,
                     _ => false,
@@ -447,6 +489,19 @@ impl Model {
                             events.push(match run.rows.iter().any(live) {
                                 true => "late result beside a live lease",
                                 false => "late result accepted",
+                            });
+                        }
+                        let rivals = run.rows[row as usize].leases();
+                        outrun.extend(
+                            rivals
+                                .filter(|l| l.attempt != set.attempt)
+                                .map(|l| (set.attempt, l, row)),
+                        );
+                        if two {
+                            let late = outrun.last().is_some_and(|o| o.1.attempt < set.attempt);
+                            events.push(match late {
+                                true => "duplicate won",
+                                false => "duplicate lost",
                             });
                         }
                         run.rows[row as usize] =
@@ -468,6 +523,7 @@ impl Model {
                 only(&set.rows, |r| decided.contains(&r)),
             );
             let set = HeldRows { run: no, ..set.clone() };
+            all_outrun.extend(grouped(no, std::mem::take(&mut outrun)));
             refuse(&set, stale, Rejection::AttemptStale, &mut refused);
             refuse(&set, decided, Rejection::AlreadyDecided, &mut refused);
         }
@@ -484,7 +540,10 @@ impl Model {
         if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(slot.slot.0))) {
             held.deaths_in_row = 0;
         }
-        Ok(Reply::Taken { refused })
+        Ok(match all_outrun.is_empty() {
+            true => Reply::Taken { refused },
+            false => Reply::Won { refused, outrun: all_outrun },
+        })
     }
 
     pub(crate) fn carry(
@@ -565,9 +624,14 @@ impl Model {
             Rejection::AttemptStale,
             &mut refused,
         );
-        let mut failed_now = false;
+        let (mut failed_now, mut spared) = (false, false);
         for &row in &taken {
             let row = &mut run.rows[row as usize];
+            row.failed_once = true;
+            if row.step_aside(held.attempt) {
+                spared = true;
+                continue;
+            }
             if class == FailureClass::StoreRefused {
                 row.state = RowState::Pending { late: None };
                 run.returned += 1;
@@ -593,8 +657,12 @@ impl Model {
         run.finish_if_done();
         let canary_failed = running && run.state == RunState::Paused;
         let gave_up = failed_now && class != FailureClass::InvalidRow;
-        let events =
-            [(pauses, "run hopeless"), (gave_up, "row gave up"), (canary_failed, "canary failed")];
+        let events = [
+            (pauses, "run hopeless"),
+            (gave_up, "row gave up"),
+            (canary_failed, "canary failed"),
+            (spared, "one of two failed"),
+        ];
         events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
         Ok(Reply::Taken { refused })
     }
@@ -609,8 +677,10 @@ impl Model {
                     run.and_then(|run| Some((run.rows.get_mut(row as usize)?, &mut run.returned)));
                 match found {
                     Some((r, returned)) if r.live_for(set.attempt, slot.session) => {
-                        r.state = RowState::Pending { late: None };
-                        *returned += 1;
+                        if !r.step_aside(set.attempt) {
+                            r.state = RowState::Pending { late: None };
+                            *returned += 1;
+                        }
                     }
                     _ => rest.push(row),
                 }

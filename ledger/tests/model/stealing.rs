@@ -34,6 +34,11 @@ impl Model {
                 let attempt = *attempts.entry(set.run).or_insert(Attempt::at(index, granted));
                 let run = &mut self.runs[set.run.0 as usize - 1];
                 let run_row = &mut run.rows[row as usize];
+                if run_row.step_aside(set.attempt) {
+                    attempts.retain(|no, _| got.contains_key(no));
+                    self.note("one of two given up");
+                    continue;
+                }
                 if !fits || run_row.trial.is_some() {
                     attempts.retain(|no, _| got.contains_key(no));
                     run_row.state = RowState::Pending { late: None };
@@ -79,7 +84,7 @@ impl Model {
             && pulls.is_some_and(|s| s.last_pull < seq)
     }
 
-    fn may_steal(&self, slot: SlotRef, no: RunNo) -> bool {
+    pub(crate) fn may_steal(&self, slot: SlotRef, no: RunNo) -> bool {
         let Some(run) = self.runs.get((no.0 as usize).wrapping_sub(1)) else { return false };
         let worker = &self.workers[&slot.session];
         let offer = &worker.slots[usize::from(slot.slot.0)].offer;
@@ -91,8 +96,7 @@ impl Model {
     fn is_live(&self, slot: SlotRef, set: &HeldRows, row: u64) -> bool {
         let run = self.runs.get((set.run.0 as usize).wrapping_sub(1));
         let row = run.and_then(|r| r.rows.get(row as usize));
-        matches!(row.map(|r| r.state), Some(RowState::Running(l))
-            if l.attempt == set.attempt && l.slot.session == slot.session)
+        row.is_some_and(|row| row.live_for(set.attempt, slot.session))
     }
 
     /// The pull's answer, also for its repeat.

@@ -62,6 +62,7 @@ impl Model {
             return Err(Rejection::SlotUnknown);
         }
         let in_trial = self.trial_at(slot);
+        let mut spared = 0;
         let (mut refused, mut dead) = (Vec::new(), BTreeMap::<u32, BTreeSet<u64>>::new());
         for set in started {
             let mut rest = Vec::new();
@@ -69,6 +70,11 @@ impl Model {
                 let run = self.run_of(set.run).ok();
                 match run.and_then(|run| run.rows.get_mut(row as usize)) {
                     Some(r) if r.live_for(set.attempt, slot.session) => {
+                        r.failed_once = true;
+                        if r.step_aside(set.attempt) {
+                            spared += 1;
+                            continue;
+                        }
                         r.state = RowState::Failed; // Until it is known what becomes of it.
                         dead.entry(set.run.0).or_default().insert(row);
                     }
@@ -78,10 +84,10 @@ impl Model {
             let rest = only(&set.rows, |r| rest.contains(&r));
             refuse(set, rest, Rejection::AttemptStale, &mut refused);
         }
-        if !in_trial && (started.is_empty() || !dead.is_empty()) {
+        if !in_trial && (started.is_empty() || !dead.is_empty() || spared > 0) {
             self.count_death(slot);
         }
-        let among: usize = dead.values().map(BTreeSet::len).sum();
+        let among = dead.values().map(BTreeSet::len).sum::<usize>() + spared;
         let (clock, runs) = (self.clock, dead.len());
         for (no, rows) in dead {
             let rows: Vec<u64> = rows.into_iter().collect();
@@ -169,7 +175,7 @@ impl Model {
         for (number, row) in (0..).zip(&mut run.rows) {
             let named = rows.is_none_or(|rows| rows.contains(number));
             if row.state == RowState::Failed && named {
-                *row = Row { granted: true, ..Row::default() };
+                *row = Row { granted: true, failed_once: true, ..Row::default() };
                 again += 1;
             }
         }
@@ -189,7 +195,7 @@ impl Model {
 
     pub(crate) fn held_at(&self, slot: SlotRef) -> impl Iterator<Item = &Row> {
         let rows = self.runs.iter().flat_map(|r| &r.rows);
-        rows.filter(move |r| matches!(r.state, RowState::Running(l) if l.slot == slot))
+        rows.filter(move |r| r.leases().any(|l| l.slot == slot))
     }
 
     /// Everything that a slot holds.
@@ -197,9 +203,7 @@ impl Model {
         let mut sets: BTreeMap<(u32, Attempt), Vec<(u64, u32)>> = BTreeMap::new();
         for (no, run) in (1..).zip(&self.runs) {
             for (number, row) in (0..).zip(&run.rows) {
-                if let RowState::Running(lease) = row.state
-                    && lease.slot == slot
-                {
+                for lease in row.leases().filter(|l| l.slot == slot) {
                     sets.entry((no, lease.attempt)).or_default().push((number, 1));
                 }
             }

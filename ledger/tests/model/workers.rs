@@ -89,16 +89,17 @@ impl Model {
         self.adopt(session);
         for (no, run) in (1..).zip(&mut self.runs) {
             for (number, row) in (0..).zip(&mut run.rows) {
-                let RowState::Running(lease) = row.state else { continue };
-                if lease.slot.session != session {
+                let Some(lease) = row.leases().find(|l| l.slot.session == session) else {
                     continue;
-                }
+                };
                 let kept = r.held.iter().any(|h| {
                     h.run == RunNo(no) && h.attempt == lease.attempt && h.rows.contains(number)
                 });
                 if !kept || usize::from(lease.slot.slot.0) >= r.slots.len() {
-                    row.state = RowState::Pending { late: None };
-                    run.returned += 1;
+                    if !row.step_aside(lease.attempt) {
+                        row.state = RowState::Pending { late: None };
+                        run.returned += 1;
+                    }
                 }
             }
         }
@@ -129,9 +130,12 @@ impl Model {
             let run = self.runs.get((set.run.0 as usize).wrapping_sub(1));
             let gone = set.rows.iter().filter(|row| {
                 let row = run.and_then(|r| r.rows.get(*row as usize));
-                !matches!(row.map(|r| r.state),
-                    Some(RowState::Running(l) | RowState::Pending { late: Some(l) })
-                        if l.attempt == set.attempt)
+                let late = match row.map(|r| r.state) {
+                    Some(RowState::Pending { late }) => late,
+                    _ => None,
+                };
+                let leases = row.into_iter().flat_map(|r| r.leases()).chain(late);
+                !leases.into_iter().any(|l| l.attempt == set.attempt)
             });
             let rows = Rows::from_ranges(gone.map(|r| (r, 1))).expect("ascending");
             if !rows.is_empty() {
@@ -154,11 +158,11 @@ impl Model {
             let attempts: BTreeSet<_> = self.runs[at].rows.iter().filter_map(late).collect();
             for (attempt, slot, trial) in attempts {
                 let others = self.runs.iter().enumerate().flat_map(|(i, r)| {
-                    r.rows.iter().filter_map(move |row| match row.state {
-                        RowState::Running(l) if l.slot == slot => {
-                            Some((row.trial.is_some(), i != at || l.attempt != attempt))
+                    r.rows.iter().filter_map(move |row| {
+                        match row.leases().find(|l| l.slot == slot) {
+                            Some(l) => Some((row.trial.is_some(), i != at || l.attempt != attempt)),
+                            None => None,
                         }
-                        _ => None,
                     })
                 });
                 let others: Vec<(bool, bool)> = others.collect();
@@ -235,8 +239,8 @@ impl Model {
             for set in slot.last_grant.drain(..) {
                 let run = &self.runs[set.run.0 as usize - 1];
                 let live = set.rows.iter().filter(|r| {
-                    matches!(run.rows.get(*r as usize).map(|r| r.state),
-                        Some(RowState::Running(l)) if l.attempt == set.attempt)
+                    let row = run.rows.get(*r as usize);
+                    row.is_some_and(|row| row.leases().any(|l| l.attempt == set.attempt))
                 });
                 let rows = Rows::from_ranges(live.map(|r| (r, 1))).expect("ascending");
                 if !rows.is_empty() {
@@ -281,12 +285,13 @@ impl Model {
         worker.suspect = Some((until, grace_ms));
         for (no, run) in (1..).zip(&mut self.runs) {
             for number in 0..run.rows.len() {
-                let RowState::Running(lease) = run.rows[number].state else { continue };
+                let mine = run.rows[number].leases().find(|l| l.slot.session == session);
+                let Some(lease) = mine else { continue };
                 let begun = started.iter().any(|h| {
                     let this = h.run == RunNo(no) && h.attempt == lease.attempt;
                     this && h.rows.contains(number as u64)
                 });
-                if lease.slot.session == session && !begun {
+                if !begun && !run.rows[number].step_aside(lease.attempt) {
                     run.rows[number].state = RowState::Pending { late: Some(lease) };
                     run.returned += 1;
                 }

@@ -117,11 +117,18 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             let (victim, held) = (slot(world, args)?, held(world, &args.text("held")?)?);
             OpKind::Steal { victim, held, thief, instance, seq }
         }
+        // Example: duplicate worker=w2 slot=0 seq=1 max=4
+        "duplicate" => OpKind::Duplicate {
+            slot: slot(world, args)?,
+            instance: args.number("instance", 1)?,
+            seq: args.number("seq", 0)?,
+            rows_max: args.number("max", 4)?,
+        },
         other => return Err(format!("no such command: {other}")),
     })
 }
 
-// Example: create name=chat model=m priority=3 weight=2 cap=10 timeout=1000 failures=5 attempts=3
+// Example: create name=chat model=m priority=3 weight=2 cap=10 timeout=1000 failures=5 duplicates=1
 fn create(args: &mut Args) -> Parsed<OpKind> {
     let spec = RunSpec {
         engine: EngineSpec {
@@ -140,6 +147,7 @@ fn create(args: &mut Args) -> Parsed<OpKind> {
         store_url: args.text_or("store", ""),
         canary_rows: args.number("canary", 0)?,
         canary_failures_max: args.number("canary_failures", 0)?,
+        tail_duplicates: args.number("duplicates", 0)? > 0,
         ..RunSpec::default()
     };
     let (namespace, name) = (args.text_or("namespace", "default"), args.text("name")?);

@@ -4,7 +4,7 @@ use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotRef};
 use rollout_ledger::view::{
     FlightView, ItemPlace, ItemState, ItemView, Ruling, RunState, SlotView, Trouble, WorkerState,
 };
-use rollout_ledger::{Event, EventKind, GrantedRows, HeldRows, Ledger, Reply, Rows};
+use rollout_ledger::{Event, EventKind, GrantedRows, HeldRows, Ledger, RefusedRows, Reply, Rows};
 use std::fmt::Write;
 
 pub(crate) fn reply(reply: &Reply) -> String {
@@ -31,11 +31,11 @@ pub(crate) fn reply(reply: &Reply) -> String {
             format!("granted {}", grants.join("; "))
         }
         Reply::Taken { refused } if refused.is_empty() => "taken".into(),
-        Reply::Taken { refused } => {
-            let refused = refused
-                .iter()
-                .map(|r| format!("run {} attempt {} rows {}: {}", r.run, r.attempt, r.rows, r.why));
-            format!("taken but for {}", refused.collect::<Vec<_>>().join("; "))
+        Reply::Taken { refused } => format!("taken but for {}", refusals(refused)),
+        Reply::Won { refused, outrun } => {
+            let outrun: Vec<String> = outrun.iter().map(|o| held(&o.held)).collect();
+            let but = if refused.is_empty() { "" } else { " but for " };
+            format!("taken{but}{}, faster than {}", refusals(refused), outrun.join("; "))
         }
         Reply::Stolen { granted: grants, refused } => {
             let grants: Vec<String> = grants.iter().map(granted).collect();
@@ -46,6 +46,12 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Retried { rows } => format!("{rows} rows again"),
         Reply::EpochOpened { at } => format!("open from {at}"),
     }
+}
+
+fn refusals(refused: &[RefusedRows]) -> String {
+    let one =
+        |r: &RefusedRows| format!("run {} attempt {} rows {}: {}", r.run, r.attempt, r.rows, r.why);
+    refused.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 fn held(held: &HeldRows) -> String {
@@ -199,7 +205,8 @@ fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
     if !flight.returned.is_empty() {
         let _ = writeln!(out, "  returned {}", flight.returned);
     }
-    for (what, grants) in [("live", &flight.live), ("lapsed", &flight.lapsed)] {
+    let grants = [("live", &flight.live), ("also", &flight.shadows), ("lapsed", &flight.lapsed)];
+    for (what, grants) in grants {
         for (SlotRef { session, slot }, held) in grants {
             let name = ledger.worker_name(*session).map_or("gone", |n| n.1);
             let _ = writeln!(out, "  {what} {} at {name}/{slot}: {}", held.attempt, held.rows);
