@@ -273,6 +273,7 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
             dropped: c.dropped,
             stolen: c.stolen,
             carried: c.carried,
+            duplicated: c.duplicated,
         }),
         segments: view.segments,
         input_closed: view.input_closed,

@@ -44,8 +44,21 @@ pub(crate) async fn exchange(
 
 /// Tries a parked pull again.
 pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
+    let Pull { slot, instance, seq, rows_max, .. } = pull;
+    try_parked(leading, pull, OpKind::Claim { slot, instance, seq, rows_max }).await;
+}
+
+/// Tries a parked pull again, for at most `rows_max` rows that others run already if there are none
+/// that nobody has.
+pub(crate) async fn duplicate_for(leading: Arc<Leading>, pull: Pull, rows_max: u32) {
+    let Pull { slot, instance, seq, .. } = pull;
+    let rows_max = rows_max.min(pull.rows_max);
+    try_parked(leading, pull, OpKind::Duplicate { slot, instance, seq, rows_max }).await;
+}
+
+async fn try_parked(leading: Arc<Leading>, pull: Pull, op: OpKind) {
     let Pull { slot, instance, seq, rows_max, out } = pull;
-    match leading.proposer.op(OpKind::Claim { slot, instance, seq, rows_max }).await {
+    match leading.proposer.op(op).await {
         Ok(Reply::Granted(grants)) if !grants.is_empty() => {
             send(&leading, slot, seq, Done { grants, refused: Vec::new() }, &out).await;
         }
@@ -138,7 +151,7 @@ async fn apply(
         }
     };
     let mut done = Done::empty();
-    let mut stolen = Vec::new();
+    let (mut stolen, mut outrun) = (Vec::new(), Vec::new());
     let mut result = Ok(());
     for (reply, said) in replies.into_iter().zip(sets.into_iter().map(Some).chain([None])) {
         let added = match reply {
@@ -146,9 +159,18 @@ async fn apply(
                 stolen = granted;
                 done.add(Reply::Taken { refused }, said)
             }
+            Reply::Won { refused, outrun: losers } => {
+                outrun.extend(losers.into_iter().map(|loser| (loser.slot.session, loser.held)));
+                done.add(Reply::Taken { refused }, said)
+            }
             reply => done.add(reply, said),
         };
         result = result.and(added);
+    }
+    if !outrun.is_empty() {
+        let rows = outrun.iter().map(|loser| loser.1.rows.len()).sum();
+        metrics::counter!("rollout_rows_outrun_total").increment(rows);
+        leading.revoke(outrun, "another worker was faster");
     }
     if let Some(pull) = thief {
         hand_over(leading, slot, pull, stolen).await;

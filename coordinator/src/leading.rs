@@ -237,6 +237,7 @@ impl Leading {
             if round.is_multiple_of(LIVENESS_TICKS) {
                 self.look_at_workers().await;
                 self.parked.sweep();
+                self.offer_duplicates();
             }
         }
     }
@@ -289,6 +290,22 @@ impl Leading {
             metrics::counter!("rollout_steal_asks_total").increment(1);
             if out.is_none_or(|out| out.try_send(Ok(message)).is_err()) {
                 self.stealing.unasked(victim);
+            }
+        }
+    }
+
+    /// Gives slots that could start more what others run already, where a run's tail allows it and
+    /// nobody has anything for them that was not started.
+    fn offer_duplicates(self: &Arc<Self>) {
+        let waiting = self.parked.slots();
+        let now = self.now();
+        let idle = self.node.ledger(|l| {
+            let slots = l.duplicators(&waiting, now);
+            self.stealing.idle(&slots, |victim, thief| l.stealable(victim, thief))
+        });
+        for (slot, room) in idle {
+            if let Some(pull) = self.parked.take(slot) {
+                tokio::spawn(dispatch::duplicate_for(self.clone(), pull, room));
             }
         }
     }

@@ -146,6 +146,27 @@ impl Stealing {
         asks
     }
 
+    /// Those of these slots that could start more than they have, with how much, and that nobody has
+    /// anything for: no question is open for them, and no backlog has what `fitting` finds.
+    pub(crate) fn idle(
+        &self,
+        slots: &[SlotRef],
+        fitting: impl Fn(SlotRef, SlotRef) -> Vec<RunNo>,
+    ) -> Vec<(SlotRef, u32)> {
+        let state = self.state.lock();
+        let asks: BTreeSet<SlotRef> = state.asked.values().map(|a| a.thief).collect();
+        let room = |slot: &SlotRef| {
+            let load = state.loads.get(slot).filter(|load| load.queued == 0)?;
+            let room = load.concurrency.saturating_sub(load.running);
+            let mut busy = state.loads.iter().filter(|other| other.1.queued > 0);
+            let nothing = room > 0
+                && !asks.contains(slot)
+                && !busy.any(|(victim, _)| !fitting(*victim, *slot).is_empty());
+            nothing.then_some((*slot, room))
+        };
+        slots.iter().filter_map(room).collect()
+    }
+
     /// The slot that a victim's answer is for, if this leader has asked and still waits. What the
     /// victim has left is `queued - given` until it says otherwise.
     pub(crate) fn answered(&self, victim: SlotRef, id: u64, given: u64) -> Option<SlotRef> {
@@ -230,6 +251,27 @@ mod tests {
         assert_eq!(ask(&stealing, &[2]), []);
         heard(&stealing, 2, 0, 3);
         assert_eq!(ask(&stealing, &[2]), [(1, 1)]);
+    }
+
+    #[test]
+    fn a_slot_is_idle_when_it_could_start_more_and_nobody_has_a_backlog_for_it() {
+        let stealing = Stealing::default();
+        let idle = |stealing: &Stealing| {
+            stealing.idle(&[slot(2), slot(3), slot(9)], |victim, thief| {
+                let fits = victim.session.0 == 1 && thief.session.0 != 3;
+                if fits { vec![RunNo(1)] } else { Vec::new() }
+            })
+        };
+        heard(&stealing, 1, 0, 4);
+        heard(&stealing, 2, 0, 1);
+        heard(&stealing, 3, 0, 4);
+        assert_eq!(idle(&stealing), [(slot(2), 3)], "the third runs all that it can");
+        heard(&stealing, 1, 2, 4);
+        heard(&stealing, 3, 0, 2);
+        assert_eq!(idle(&stealing), [(slot(3), 2)], "the second may steal");
+        heard(&stealing, 1, 0, 4);
+        stealing.granted(slot(3), 1);
+        assert_eq!(idle(&stealing), [(slot(2), 3)], "the third was just given something");
     }
 
     #[test]

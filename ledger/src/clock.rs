@@ -115,8 +115,8 @@ impl Ledger {
         timed
             .flat_map(|run| {
                 let timeout_ms = run.head.spec.attempt_timeout_ms;
-                let grants = run.flight.grants.iter();
-                grants.take_while(move |(_, g)| lease_ends(g.granted_at, timeout_ms) <= now).map(
+                let grants = run.flight.grants.iter().chain(&run.flight.shadows);
+                grants.filter(move |(_, g)| lease_ends(g.granted_at, timeout_ms) <= now).map(
                     |(&attempt, g)| {
                         let held = HeldRows { run: run.no, attempt, rows: g.rows.clone() };
                         (g.slot.session, held)

@@ -1,5 +1,6 @@
 //! An idle slot gets what a busy one has not started, over real members and workers: no row is lost,
-//! none is run twice.
+//! none is run twice. At a run's tail, where its user allows it, an idle one runs what another runs
+//! too, and each row has one result.
 
 use anyhow::Result;
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
@@ -18,10 +19,15 @@ fn worker(fleet: &Fleet, name: &str, concurrency: u32, latency_ms: u64) -> Worke
     WorkerOptions { engine, head: "[credit]\nrows = 1024\n".into() }
 }
 
-/// Rows that went from one slot to another, once somebody can say.
-fn stolen(fleet: &Fleet, run: &str) -> Option<u64> {
+/// One of a run's counts, once somebody can say.
+fn counted(fleet: &Fleet, run: &str, what: &str) -> Option<u64> {
     let run = fleet.ctl_json(&["--timeout", "5s", "run", "describe", run]).ok()?;
-    run.get("run")?.get("counts")?.get("stolen")?.as_str()?.parse().ok()
+    run.get("run")?.get("counts")?.get(what)?.as_str()?.parse().ok()
+}
+
+/// Rows that went from one slot to another.
+fn stolen(fleet: &Fleet, run: &str) -> Option<u64> {
+    counted(fleet, run, "stolen")
 }
 
 /// Each row was started exactly once, whoever had it first.
@@ -108,5 +114,73 @@ fn a_leader_that_dies_between_asking_and_moving_loses_nothing() -> Result<()> {
     batch.finish(&fleet)?;
     check_executions(&fleet, &["slow", "fast"], ROWS)?;
     fleet.verify()?;
+    fleet.passed()
+}
+
+/// Two rows of a thousand may hold up a run for as long as a slot is stuck; not one that may run
+/// them elsewhere, too.
+#[test]
+fn a_stuck_rows_duplicate_wins_and_its_first_holder_stops() -> Result<()> {
+    const ROWS: u64 = 8;
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("stuck", &worker(&fleet, "stuck", 4, 3_600_000))?;
+    let mut batch = Batch::submit(&fleet, "tail", ROWS, "[run]\ntail_duplicates = true\n")?;
+    batch.until(&fleet, "one worker holds every row", |c| c.running == ROWS);
+    fleet.start_worker("idle", &worker(&fleet, "idle", 8, 5))?;
+    // What was not started is stolen, what was is duplicated: otherwise this would take an hour.
+    batch.finish(&fleet)?;
+    let count = |what| eventually("somebody counts", PATIENCE, || counted(&fleet, "tail", what));
+    assert_eq!((count("stolen"), count("duplicated"), count("done")), (4, 4, ROWS));
+    let files = ["stuck", "idle"].map(|w| fleet.path(&format!("{w}.side")));
+    let executions = Executions::read(&files)?;
+    let twice = executions.attempts.values().filter(|attempts| attempts.len() == 2).count();
+    assert_eq!((executions.started, twice), (ROWS + 4, 4), "{}", fleet.logs());
+    let leader = fleet.leader();
+    assert_eq!(fleet.counted(&leader, "rollout_rows_outrun_total"), Some(4));
+    // Whoever lost the race is told, and has nothing left to do: it drains at once.
+    eventually("the stuck rows are taken back", PATIENCE, || {
+        let log = std::fs::read_to_string(fleet.path("worker-stuck.log")).ok()?;
+        log.contains("rows were taken back").then_some(())
+    });
+    let status = fleet.worker_process("stuck").terminate(Duration::from_secs(30))?;
+    assert!(status.success(), "{status}{}", fleet.logs());
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_row_that_two_workers_finish_at_once_has_one_result() -> Result<()> {
+    const ROWS: u64 = 96;
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    // A duplicate starts a second after its original at the earliest, and takes a second less.
+    fleet.start_worker("first", &worker(&fleet, "first", 12, 2400))?;
+    let mut batch = Batch::submit(&fleet, "race", ROWS, "[run]\ntail_duplicates = true\n")?;
+    batch.until(&fleet, "one worker holds every row", |c| c.running + c.done == ROWS);
+    fleet.start_worker("second", &worker(&fleet, "second", 16, 1150))?;
+    fleet.start_worker("third", &worker(&fleet, "third", 16, 1250))?;
+    batch.finish(&fleet)?;
+    let count = |what| eventually("somebody counts", PATIENCE, || counted(&fleet, "race", what));
+    let (duplicated, done) = (count("duplicated"), count("done"));
+    assert!(duplicated > 0, "nothing was duplicated{}", fleet.logs());
+    assert_eq!(done, ROWS);
+    let files = ["first", "second", "third"].map(|w| fleet.path(&format!("{w}.side")));
+    let executions = Executions::read(&files)?;
+    assert_eq!(executions.attempts.len() as u64, ROWS);
+    assert!(executions.started <= ROWS + duplicated, "{executions:?} {duplicated} duplicated");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_run_that_does_not_ask_for_it_has_no_duplicates() -> Result<()> {
+    const ROWS: u64 = 4;
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("slow", &worker(&fleet, "slow", 4, 4000))?;
+    let mut batch = Batch::submit(&fleet, "plain", ROWS, "")?;
+    batch.until(&fleet, "one worker holds every row", |c| c.running == ROWS);
+    fleet.start_worker("idle", &worker(&fleet, "idle", 4, 5))?;
+    batch.finish(&fleet)?;
+    assert_eq!(fleet.rows_done_by("slow"), Some(ROWS));
+    check_executions(&fleet, &["slow"], ROWS)?;
     fleet.passed()
 }

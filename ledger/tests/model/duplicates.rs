@@ -4,7 +4,8 @@ use crate::naive::{Model, Outcome};
 use crate::runs::{Lease, RowState, Run};
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotRef};
 use rollout_ledger::view::RunState;
-use rollout_ledger::{HeldRows, Reply, Rows};
+use rollout_ledger::{HeldRows, Outrun, Reply, Rows};
+use std::collections::BTreeMap;
 
 impl Run {
     fn at_tail(&self) -> bool {
@@ -74,4 +75,19 @@ impl Model {
         self.remember_grants(slot, seq, &grants);
         Ok(Reply::Granted(grants.into_iter().map(|h| self.granted(h)).collect()))
     }
+}
+
+/// Who lost rows to one set, first those that came later than the winner or beside it, then those
+/// that had the rows first.
+pub(crate) fn grouped(no: RunNo, lost: Vec<(Attempt, Lease, u64)>) -> Vec<Outrun> {
+    let mut rivals: BTreeMap<(bool, Attempt), Vec<(Lease, u64)>> = BTreeMap::new();
+    for (winner, rival, row) in lost {
+        rivals.entry((rival.attempt < winner, rival.attempt)).or_default().push((rival, row));
+    }
+    let outrun = |((_, attempt), rows): ((bool, Attempt), Vec<(Lease, u64)>)| {
+        let slot = rows[0].0.slot;
+        let rows = Rows::from_ranges(rows.into_iter().map(|r| (r.1, 1))).expect("ascending");
+        Outrun { slot, held: HeldRows { run: no, attempt, rows } }
+    };
+    rivals.into_iter().map(outrun).collect()
 }

@@ -1,11 +1,12 @@
 //! Rows, one by one: what a completion, a failure, a return and an end of a lease do to each.
 
+use crate::duplicates::grouped;
 use crate::naive::{Model, Outcome};
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotRef};
 use rollout_ledger::view::{Counts, RunState};
 use rollout_ledger::{
-    FailureClass, HeldRows, Outrun, PartDecl, RefusedRows, Rejection, Reply, Rows, RunAction,
-    RunSpec, SegmentDecl,
+    FailureClass, HeldRows, PartDecl, RefusedRows, Rejection, Reply, Rows, RunAction, RunSpec,
+    SegmentDecl,
 };
 use std::collections::BTreeMap;
 
@@ -269,21 +270,6 @@ impl Run {
             input_closed: self.closed,
         }
     }
-}
-
-/// Who lost rows to one set, first those that came later than the winner or beside it, then those
-/// that had the rows first.
-fn grouped(no: RunNo, lost: Vec<(Attempt, Lease, u64)>) -> Vec<Outrun> {
-    let mut by_rival: BTreeMap<(bool, Attempt), (SlotRef, Vec<(u64, u32)>)> = BTreeMap::new();
-    for (winner, rival, row) in lost {
-        let of = by_rival.entry((rival.attempt < winner, rival.attempt));
-        of.or_insert((rival.slot, Vec::new())).1.push((row, 1));
-    }
-    let outrun = |((_, attempt), (slot, rows)): (_, (_, Vec<_>))| {
-        let rows = Rows::from_ranges(rows).expect("ascending");
-        Outrun { slot, held: HeldRows { run: no, attempt, rows } }
-    };
-    by_rival.into_iter().map(outrun).collect()
 }
 
 /// Rows picked out of a set, as a set.

@@ -95,11 +95,10 @@ impl Model {
                 let kept = r.held.iter().any(|h| {
                     h.run == RunNo(no) && h.attempt == lease.attempt && h.rows.contains(number)
                 });
-                if !kept || usize::from(lease.slot.slot.0) >= r.slots.len() {
-                    if !row.step_aside(lease.attempt) {
-                        row.state = RowState::Pending { late: None };
-                        run.returned += 1;
-                    }
+                let lost = !kept || usize::from(lease.slot.slot.0) >= r.slots.len();
+                if lost && !row.step_aside(lease.attempt) {
+                    row.state = RowState::Pending { late: None };
+                    run.returned += 1;
                 }
             }
         }
@@ -159,10 +158,8 @@ impl Model {
             for (attempt, slot, trial) in attempts {
                 let others = self.runs.iter().enumerate().flat_map(|(i, r)| {
                     r.rows.iter().filter_map(move |row| {
-                        match row.leases().find(|l| l.slot == slot) {
-                            Some(l) => Some((row.trial.is_some(), i != at || l.attempt != attempt)),
-                            None => None,
-                        }
+                        let lease = row.leases().find(|l| l.slot == slot)?;
+                        Some((row.trial.is_some(), i != at || lease.attempt != attempt))
                     })
                 });
                 let others: Vec<(bool, bool)> = others.collect();

@@ -116,10 +116,11 @@ impl Report for RunDescription {
         line(
             "Attempts",
             format!(
-                "{} retried, {} returned, {} stolen, {} rows carried over",
+                "{} retried, {} returned, {} stolen, {} duplicated, {} rows carried over",
                 count(counts.retries),
                 count(counts.returned),
                 count(counts.stolen),
+                count(counts.duplicated),
                 count(counts.carried)
             ),
         );

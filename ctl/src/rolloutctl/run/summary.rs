@@ -60,6 +60,8 @@ pub(super) struct Counts {
     #[serde(serialize_with = "u64_string")]
     pub(super) stolen: u64,
     #[serde(serialize_with = "u64_string")]
+    pub(super) duplicated: u64,
+    #[serde(serialize_with = "u64_string")]
     pub(super) tokens_in: u64,
     #[serde(serialize_with = "u64_string")]
     pub(super) tokens_out: u64,
@@ -126,6 +128,7 @@ impl From<v1::RunSummary> for Run {
                 retries: counts.retries,
                 returned: counts.returned,
                 stolen: counts.stolen,
+                duplicated: counts.duplicated,
                 tokens_in: counts.tokens_in,
                 tokens_out: counts.tokens_out,
                 dropped: counts.dropped,
