@@ -397,9 +397,14 @@ impl Fleet {
             true => format!("[dial_map]\n{dial_map}"),
             false => String::new(),
         };
+        // A test's worker asks no real cloud.
+        let compute = match options.head.contains("[compute]") {
+            true => "",
+            false => "[compute]\nprovider = \"none\"\n",
+        };
         let text = format!(
-            "name = {name:?}\ndata_dir = {:?}\nendpoints = {endpoints:?}\n{}\n[tls]\n{}{dial_map}\
-             [[engine]]\n{}",
+            "name = {name:?}\ndata_dir = {:?}\nendpoints = {endpoints:?}\n{}\n{compute}[tls]\n{}\
+             {dial_map}[[engine]]\n{}",
             self.path(&format!("worker-{name}")),
             options.head,
             self.tls_lines(&format!("worker-{name}")),
@@ -433,8 +438,8 @@ impl Fleet {
     ) -> Result<Process> {
         let endpoints: Vec<&str> = self.members.iter().map(|m| m.client.as_str()).collect();
         let text = format!(
-            "name = {name:?}\ndata_dir = {:?}\nendpoints = {endpoints:?}\n{lines}\n[tls]\n{}\
-             [[engine]]\nkind = \"mock\"\n",
+            "name = {name:?}\ndata_dir = {:?}\nendpoints = {endpoints:?}\n{lines}\n[compute]\n\
+             provider = \"none\"\n[tls]\n{}[[engine]]\nkind = \"mock\"\n",
             self.path(&format!("worker-{label}")),
             self.tls_lines(&format!("worker-{cert}")),
         );

@@ -5,12 +5,14 @@
 //! Absent: fixed sleeps. A test waits for a condition, with a generous limit.
 
 mod batch;
+mod cloud;
 mod cut;
 mod fleet;
 mod process;
 mod wait;
 
 pub use batch::{Batch, Counts, Executions};
+pub use cloud::{FakeCloud, Provider};
 pub use cut::{Cut, Link};
 pub use fleet::{Fleet, FleetOptions, WorkerOptions};
 pub use process::{Process, output};

@@ -4,6 +4,7 @@
 //! of another engine kind, was refused with the nearest known one.
 //! Absent: what the leader decides (heartbeat interval, store URL).
 
+mod compute;
 mod engine;
 mod flags;
 mod keys;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+pub use self::compute::{ComputeConfig, ComputeProvider};
 pub use self::engine::{EngineConfig, EngineKind, Tail};
 pub use self::flags::Flags;
 
@@ -90,6 +92,8 @@ pub struct Config {
     pub timing: TimingConfig,
     /// Input segments kept in memory.
     pub cache: CacheConfig,
+    /// Notices of the cloud below.
+    pub compute: ComputeConfig,
     /// Where metrics are served over HTTP; nowhere by default.
     pub metrics_listen: Option<SocketAddr>,
     /// Where a person finds this worker; its host's name and process id by default.
@@ -183,6 +187,7 @@ impl Default for Config {
             part: PartConfig::default(),
             timing: TimingConfig::default(),
             cache: CacheConfig::default(),
+            compute: ComputeConfig::default(),
             metrics_listen: None,
             address: String::new(),
             engine: Vec::new(),
@@ -261,6 +266,7 @@ impl Config {
         }
         self.check_tls()?;
         self.check_bounds()?;
+        self.compute.check()?;
         if self.engine.is_empty() {
             return invalid("engine", "give at least one [[engine]] block (or --engine mock)");
         }

@@ -9,6 +9,7 @@
 
 mod agent;
 mod backoff;
+mod compute;
 mod config;
 mod disk;
 mod drain;
@@ -25,9 +26,11 @@ mod spool;
 mod stores;
 
 pub use agent::{AgentError, Drained, run};
+pub use compute::{Cloud, ComputeHint, Notice};
 pub use config::{
-    CREDIT_ROWS_MAX, CacheConfig, Config, ConfigError, CreditConfig, EngineConfig, EngineKind,
-    Flags, PartConfig, SLOTS_MAX, StoreConfig, Tail, TimingConfig, TlsConfig,
+    CREDIT_ROWS_MAX, CacheConfig, ComputeConfig, ComputeProvider, Config, ConfigError,
+    CreditConfig, EngineConfig, EngineKind, Flags, PartConfig, SLOTS_MAX, StoreConfig, Tail,
+    TimingConfig, TlsConfig,
 };
 pub use drain::{DrainOrder, Drains};
 pub use engine::mock_engine;

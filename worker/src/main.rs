@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use rollout_worker::{AgentError, Config, DrainOrder, Drained, Drains, Flags};
+use rollout_worker::{AgentError, Cloud, Config, DrainOrder, Drained, Drains, Flags};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-async fn work(config: Config) -> ExitCode {
+async fn work(mut config: Config) -> ExitCode {
     if let Some(address) = config.metrics_listen {
         match rollout_worker::serve_metrics(address).await {
             Ok(address) => tracing::info!(%address, "serving metrics"),
@@ -67,6 +67,17 @@ async fn work(config: Config) -> ExitCode {
     if let Err(error) = drain_on_signals(drains.clone(), drain) {
         tracing::error!(%error, "cannot listen for signals");
         return ExitCode::FAILURE;
+    }
+    match Cloud::find(&config.compute).await {
+        Ok(None) => {}
+        Ok(Some(cloud)) => {
+            cloud.label(&mut config);
+            tokio::spawn(cloud.watch(drains.clone()));
+        }
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "cannot listen to the cloud");
+            return ExitCode::FAILURE;
+        }
     }
     match rollout_worker::run(config, drains).await {
         Ok(Drained { everything_answered: true }) => ExitCode::SUCCESS,

@@ -55,7 +55,13 @@ struct Worker<'a> {
     data_dir: PathBuf,
     endpoints: Vec<String>,
     tls: Tls<'a>,
+    compute: Compute,
     engine: Vec<Engine<'a>>,
+}
+
+#[derive(Serialize)]
+struct Compute {
+    provider: &'static str,
 }
 
 #[derive(Serialize)]
@@ -137,6 +143,8 @@ pub(super) fn worker(
         data_dir: layout.data(name),
         endpoints: endpoints(saved),
         tls: tls(files),
+        // A development cluster asks no cloud whether the machine goes.
+        compute: Compute { provider: "none" },
         engine: vec![Engine {
             kind: if mock { "mock" } else { "openai" },
             slots: args.slots,

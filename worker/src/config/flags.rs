@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use super::{Config, EngineConfig, EngineKind};
+use super::{ComputeProvider, Config, EngineConfig, EngineKind};
 
 /// Runs prompts that the cluster grants on this host's engines.
 #[derive(Debug, Clone, Default, Parser)]
@@ -61,6 +61,12 @@ pub struct Flags {
     /// Rows that a slot may have queued or running
     #[arg(long)]
     pub credit_rows: Option<u32>,
+    /// Listen to notices of this cloud: auto, aws, gcp or none
+    #[arg(long, env = "ROLLOUT_WORKER_COMPUTE", value_parser = ComputeProvider::from_flag, value_name = "PROVIDER")]
+    pub compute: Option<ComputeProvider>,
+    /// The cloud's metadata service, where not at its usual address
+    #[arg(long, env = "ROLLOUT_WORKER_COMPUTE_ENDPOINT", value_name = "URL")]
+    pub compute_endpoint: Option<String>,
     /// Serve metrics over HTTP here
     #[arg(long, env = "ROLLOUT_WORKER_METRICS_LISTEN", value_name = "ADDR")]
     pub metrics_listen: Option<SocketAddr>,
@@ -122,6 +128,10 @@ impl Flags {
         config.store.urls.extend(self.store_urls.iter().cloned());
         if self.credit_rows.is_some() {
             config.credit.rows = self.credit_rows;
+        }
+        lay(&mut config.compute.provider, &self.compute);
+        if self.compute_endpoint.is_some() {
+            config.compute.endpoint.clone_from(&self.compute_endpoint);
         }
         if self.metrics_listen.is_some() {
             config.metrics_listen = self.metrics_listen;

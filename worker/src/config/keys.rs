@@ -21,6 +21,7 @@ const ROOT: &[&str] = &[
     "part",
     "timing",
     "cache",
+    "compute",
     "metrics_listen",
     "address",
     "engine",
@@ -35,6 +36,7 @@ const BLOCKS: &[(&str, &[&str])] = &[
         &["self_fence_ms", "leader_silent_ms", "drain_ms", "probe_ms", "register_refused_ms"],
     ),
     ("cache", &["bytes"]),
+    ("compute", &["provider", "endpoint", "poll_ms"]),
 ];
 const ENGINE: &[&str] = &["kind", "slots", "models", "concurrency", "labels"];
 const MOCK: &[&str] = &[

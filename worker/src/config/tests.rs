@@ -50,6 +50,7 @@ fn an_unknown_key_is_refused_with_the_nearest_known_one() {
     for (text, key, nearest) in [
         ("naem = 'x'", "naem", "name"),
         ("[part]\nlinger = 5", "part.linger", "part.linger_ms"),
+        ("[compute]\nprovder = 'x'", "compute.provder", "compute.provider"),
         ("[tls]\nca_fil = 'x'", "tls.ca_fil", "tls.ca_file"),
         (
             "[[engine]]\nkind='mock'\nlatency_ms_mn=1",
@@ -90,21 +91,29 @@ fn flags_go_over_the_file() {
         "w9",
         "--endpoint",
         "a:1,b:2",
+        "--compute",
+        "gcp",
+        "--compute-endpoint",
+        "http://127.0.0.1:9",
     ]);
     let config = Config::load(&flags).unwrap();
     assert_eq!(config.name, "w9");
     assert_eq!(config.endpoints, ["a:1", "b:2"]);
     assert_eq!(config.data_dir, PathBuf::from("/tmp/w1"));
+    assert_eq!(config.compute.provider, ComputeProvider::Gcp);
+    assert_eq!(config.compute.endpoint.as_deref(), Some("http://127.0.0.1:9"));
 }
 
 #[test]
 fn contradictions_are_refused() {
     type Spoil = fn(&mut Config);
-    let cases: [(&str, Spoil); 5] = [
+    let cases: [(&str, Spoil); 7] = [
         ("name", |c| c.name.clear()),
         ("tls", |c| c.tls.ca_file = Some("x".into())),
         ("timing.leader_silent_ms", |c| c.timing.leader_silent_ms = 4000),
         ("credit.rows", |c| c.credit.rows = Some(0)),
+        ("compute.endpoint", |c| c.compute.endpoint = Some("169.254.169.254".into())),
+        ("compute.poll_ms", |c| c.compute.poll_ms = 0),
         ("engine", |c| c.engine.clear()),
     ];
     for (key, spoil) in cases {

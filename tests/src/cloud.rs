@@ -1,0 +1,225 @@
+//! A cloud's metadata service on loopback: what AWS and GCP say to a machine, and how they want to be asked.
+//!
+//! *Invariant:* a question that the real service would refuse is refused: without a token that was given (AWS), or
+//! without `Metadata-Flavor: Google` (GCP). The cloud has its own clock, which says that it is noon.
+//! Absent: version 1 of AWS's service, and all paths that a test has not set.
+
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// Whose service it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    /// EC2's, version 2.
+    Aws,
+    /// Google Compute Engine's.
+    Gcp,
+}
+
+impl Provider {
+    /// As a worker's configuration names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Aws => "aws",
+            Self::Gcp => "gcp",
+        }
+    }
+}
+
+const AWS_ROOT: &str = "/latest/meta-data/";
+const GCP_ROOT: &str = "/computeMetadata/v1/instance/";
+const TOKEN: &str = "AQAEAFleet==";
+const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
+
+#[derive(Default)]
+struct State {
+    values: BTreeMap<String, String>,
+    refused: u32,
+}
+
+type Shared = Arc<(Mutex<State>, Condvar)>;
+
+/// A running service. Its threads end with the test's process.
+pub struct FakeCloud {
+    provider: Provider,
+    /// `http://127.0.0.1:port`.
+    pub endpoint: String,
+    shared: Shared,
+}
+
+struct Question {
+    method: String,
+    path: String,
+    query: BTreeMap<String, String>,
+    headers: BTreeMap<String, String>,
+}
+
+struct Answer {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    body: String,
+}
+
+impl FakeCloud {
+    /// Starts a service that has no notice to give.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn start(provider: Provider) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let endpoint = format!("http://{}", listener.local_addr()?);
+        let shared = Shared::default();
+        let cloud = Self { provider, endpoint, shared: shared.clone() };
+        match provider {
+            Provider::Aws => {
+                cloud.set("placement/availability-zone", "eu-central-1a");
+                cloud.set("instance-life-cycle", "spot");
+            }
+            Provider::Gcp => {
+                cloud.set("preempted", "FALSE");
+                cloud.set("maintenance-event", "NONE");
+                cloud.set("zone", "projects/7/zones/europe-west4-b");
+                cloud.set("scheduling/preemptible", "TRUE");
+            }
+        }
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = shared.clone();
+                // A caller that goes away is no concern of the service.
+                std::thread::spawn(move || drop(serve(provider, &shared, stream)));
+            }
+        });
+        Ok(cloud)
+    }
+
+    /// Sets what is at a path below the instance's.
+    pub fn set(&self, path: &str, value: &str) {
+        let (state, changed) = &*self.shared;
+        state.lock().expect("no panic holds it").values.insert(path.into(), value.into());
+        changed.notify_all();
+    }
+
+    /// Says that the machine goes: on AWS `lead` from now, on GCP as it always says it.
+    pub fn take_back(&self, lead: Duration) {
+        match self.provider {
+            Provider::Aws => {
+                let (minutes, seconds) = (lead.as_secs() / 60, lead.as_secs() % 60);
+                let time = format!("2026-03-01T12:{minutes:02}:{seconds:02}Z");
+                let action = format!("{{\"action\": \"terminate\", \"time\": \"{time}\"}}");
+                self.set("spot/instance-action", &action);
+            }
+            Provider::Gcp => self.set("preempted", "TRUE"),
+        }
+    }
+
+    /// Lines of a worker's configuration.
+    pub fn lines(&self) -> String {
+        format!(
+            "[compute]\nprovider = {:?}\nendpoint = {:?}\npoll_ms = 100\n",
+            self.provider.name(),
+            self.endpoint
+        )
+    }
+
+    /// Questions that were refused.
+    pub fn refused(&self) -> u32 {
+        self.shared.0.lock().expect("no panic holds it").refused
+    }
+}
+
+fn serve(provider: Provider, shared: &Shared, stream: TcpStream) -> Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let question = read(&stream)?;
+    let answer = match provider {
+        Provider::Aws => aws(shared, &question),
+        Provider::Gcp => gcp(shared, &question),
+    };
+    if !matches!(answer.status, 200 | 404) {
+        shared.0.lock().expect("no panic holds it").refused += 1;
+    }
+    let mut text = format!("HTTP/1.1 {} said\r\nconnection: close\r\n", answer.status);
+    text += "date: Sun, 01 Mar 2026 12:00:00 GMT\r\n";
+    for (name, value) in &answer.headers {
+        text += &format!("{name}: {value}\r\n");
+    }
+    text += &format!("content-length: {}\r\n\r\n{}", answer.body.len(), answer.body);
+    Ok((&stream).write_all(text.as_bytes())?)
+}
+
+fn read(stream: &TcpStream) -> Result<Question> {
+    let mut lines = BufReader::new(stream).lines();
+    let first = lines.next().transpose()?.unwrap_or_default();
+    let mut words = first.split(' ').map(str::to_owned);
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    let query = query.split('&').filter_map(|pair| pair.split_once('='));
+    let query = query.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    let mut headers = BTreeMap::new();
+    for line in lines {
+        let line = line?;
+        let Some((name, value)) = line.split_once(':') else { break };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+    Ok(Question { method, path: path.to_owned(), query, headers })
+}
+
+fn refusal(status: u16) -> Answer {
+    Answer { status, headers: Vec::new(), body: String::new() }
+}
+
+fn aws(shared: &Shared, question: &Question) -> Answer {
+    let header = |name: &str| question.headers.get(name).map(String::as_str);
+    if question.path == "/latest/api/token" {
+        let ttl = header(TTL).and_then(|ttl| ttl.parse().ok());
+        return match (&*question.method, ttl) {
+            ("PUT", Some(1..=21_600_u32)) => Answer {
+                status: 200,
+                headers: vec![(TTL, header(TTL).unwrap_or_default().to_owned())],
+                body: TOKEN.into(),
+            },
+            _ => refusal(400),
+        };
+    }
+    if header("x-aws-ec2-metadata-token") != Some(TOKEN) {
+        return refusal(401);
+    }
+    let state = shared.0.lock().expect("no panic holds it");
+    let name = question.path.strip_prefix(AWS_ROOT).unwrap_or_default();
+    match state.values.get(name) {
+        Some(value) => Answer { status: 200, headers: Vec::new(), body: value.clone() },
+        None => refusal(404),
+    }
+}
+
+fn gcp(shared: &Shared, question: &Question) -> Answer {
+    if question.headers.get("metadata-flavor").map(String::as_str) != Some("Google") {
+        return refusal(403);
+    }
+    let name = question.path.strip_prefix(GCP_ROOT).unwrap_or_default();
+    let (state, changed) = &**shared;
+    let mut state = state.lock().expect("no panic holds it");
+    if question.query.get("wait_for_change").is_some_and(|wait| wait == "true") {
+        let seconds = question.query.get("timeout_sec").and_then(|s| s.parse().ok());
+        let limit = Duration::from_secs(seconds.unwrap_or(60));
+        let last = question.query.get("last_etag");
+        let same = |state: &mut State| state.values.get(name).map(|v| etag(v)).as_ref() == last;
+        state = changed.wait_timeout_while(state, limit, same).expect("no panic holds it").0;
+    }
+    let google = ("metadata-flavor", "Google".to_owned());
+    match state.values.get(name) {
+        Some(value) => Answer {
+            status: 200,
+            headers: vec![google, ("etag", etag(value))],
+            body: value.clone(),
+        },
+        None => Answer { headers: vec![google], ..refusal(404) },
+    }
+}
+
+fn etag(value: &str) -> String {
+    value.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(byte)).to_string()
+}

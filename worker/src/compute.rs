@@ -1,0 +1,146 @@
+//! Owns: what a cloud says about the machine below: that it is to go, and what it is.
+//!
+//! Invariant: nothing that a metadata service answers, or fails to answer, ends the worker or makes it wait for
+//! long; only a notice drains it, and never for longer than its provider's budget.
+//! Absent: draining. A notice is one more wish among those of signals and leaders.
+
+mod aws;
+mod gcp;
+mod metadata;
+mod terms;
+mod trouble;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use self::aws::Aws;
+use self::gcp::Gcp;
+use crate::config::{ComputeConfig, ComputeProvider, Config};
+use crate::drain::{DrainOrder, Drains};
+
+/// Both clouds answer at this address, which is the link's own.
+const LINK_LOCAL: &str = "http://169.254.169.254";
+/// How long a worker that is to find out by itself where it is waits for an answer.
+const PROBE_LIMIT: Duration = Duration::from_secs(1);
+/// How long a start waits for what the machine is.
+const LABELS_LIMIT: Duration = Duration::from_secs(2);
+/// Bytes of a label's value, as the ledger bounds them.
+const LABEL_BYTES_MAX: usize = 128;
+
+/// What a cloud says of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// It goes. What is to be done has to be done within this time, which leaves some of the provider's.
+    Goes {
+        /// The time that a drain may take.
+        within: Duration,
+        /// For people.
+        what: String,
+    },
+    /// It may go, without a time.
+    MayGo {
+        /// For people.
+        what: String,
+    },
+}
+
+/// Whoever knows that this machine is to go.
+pub trait ComputeHint: Send {
+    /// Resolves with the next notice; with each only once. May be dropped at any time, and asked again.
+    fn next(&mut self) -> BoxFuture<'_, Notice>;
+
+    /// What the machine is, as far as it is said: `zone`, `instance_type`, `instance_id`, `lifecycle`.
+    fn labels(&mut self) -> BoxFuture<'_, BTreeMap<String, String>>;
+}
+
+/// The cloud that this machine is in.
+pub struct Cloud {
+    provider: ComputeProvider,
+    hint: Box<dyn ComputeHint>,
+    labels: BTreeMap<String, String>,
+}
+
+impl Cloud {
+    /// Finds the cloud that the configuration names, or that answers; none where none does. Takes three seconds at
+    /// most. Fails only where no HTTP client can be set up.
+    pub async fn find(config: &ComputeConfig) -> anyhow::Result<Option<Self>> {
+        let endpoint = config.endpoint.as_deref().unwrap_or(LINK_LOCAL);
+        let mut aws = Aws::new(endpoint, Duration::from_millis(config.poll_ms))?;
+        let gcp = Gcp::new(endpoint)?;
+        let provider = match config.provider {
+            ComputeProvider::Auto => probe(&mut aws, &gcp).await,
+            named => named,
+        };
+        let mut hint: Box<dyn ComputeHint> = match provider {
+            ComputeProvider::Aws => Box::new(aws),
+            ComputeProvider::Gcp => Box::new(gcp),
+            _ => return Ok(None),
+        };
+        let labels = tokio::time::timeout(LABELS_LIMIT, hint.labels()).await.unwrap_or_default();
+        tracing::info!(provider = provider.name(), ?labels, "listening for notices of the cloud");
+        Ok(Some(Self { provider, hint, labels }))
+    }
+
+    /// Adds what the machine is to the worker's labels. A configured label of the same name stays.
+    pub fn label(&self, config: &mut Config) {
+        for (name, value) in &self.labels {
+            config.labels.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+
+    /// Turns notices into wishes to drain, for ever.
+    pub async fn watch(mut self, drains: Drains) {
+        let provider = self.provider.name();
+        loop {
+            let notice = self.hint.next().await;
+            let kind = match &notice {
+                Notice::Goes { .. } => "goes",
+                Notice::MayGo { .. } => "may_go",
+            };
+            metrics::counter!("rollout_worker_compute_notices_total", "kind" => kind).increment(1);
+            match notice {
+                Notice::Goes { within, what } => {
+                    let within_ms = within.as_millis() as u64;
+                    tracing::warn!(provider, what, within_ms, "the cloud takes this machine back");
+                    drains.ask(DrainOrder::gone_within(within, format!("{provider}: {what}")));
+                }
+                Notice::MayGo { what } => {
+                    tracing::warn!(provider, what, "the cloud may take this machine back");
+                }
+            }
+        }
+    }
+}
+
+/// Asks both who they are.
+async fn probe(aws: &mut Aws, gcp: &Gcp) -> ComputeProvider {
+    let (is_aws, is_gcp) = tokio::join!(
+        tokio::time::timeout(PROBE_LIMIT, aws.is_here()),
+        tokio::time::timeout(PROBE_LIMIT, gcp.is_here()),
+    );
+    let found = match (is_gcp.unwrap_or(false), is_aws.unwrap_or(false)) {
+        // Only Google's answers name whose they are.
+        (true, _) => ComputeProvider::Gcp,
+        (false, true) => ComputeProvider::Aws,
+        (false, false) => ComputeProvider::None,
+    };
+    match found {
+        ComputeProvider::None => tracing::info!("no cloud's metadata service answers here"),
+        found => tracing::info!(provider = found.name(), "a cloud's metadata service answers here"),
+    }
+    found
+}
+
+/// A value that may be a label: short and printable.
+fn as_label(text: &str) -> Option<String> {
+    let text = text.trim();
+    let fits = !text.is_empty() && text.len() <= LABEL_BYTES_MAX;
+    (fits && text.chars().all(|c| c.is_ascii_graphic())).then(|| text.to_owned())
+}

@@ -1,0 +1,60 @@
+//! Owns: how much of a cloud's notice a drain may use.
+//!
+//! Invariant: a drain is given at least [`LEAST`] and at most the provider's budget, whatever a clock says.
+//! Absent: clocks. Who read the notice says what time it is.
+
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+/// A machine whose end seems to lie behind it still runs: a clock is wrong, or it ends this moment.
+const LEAST: Duration = Duration::from_secs(2);
+
+/// What a provider promises, and what is made of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    /// From the first notice to the machine's end.
+    pub(super) lead: Duration,
+    /// Of that, what a drain may take.
+    pub(super) budget: Duration,
+}
+
+/// A spot instance's interruption.
+pub(super) const AWS: Terms =
+    Terms { lead: Duration::from_secs(120), budget: Duration::from_secs(60) };
+/// A spot or preemptible instance's preemption.
+pub(super) const GCP: Terms =
+    Terms { lead: Duration::from_secs(30), budget: Duration::from_secs(15) };
+/// Maintenance that ends an instance. Machines with GPUs are told an hour before, others a minute: the answer
+/// does not say which.
+pub(super) const GCP_MAINTENANCE: Terms =
+    Terms { lead: Duration::from_secs(60), budget: Duration::from_secs(30) };
+
+impl Terms {
+    /// What a drain may take when the machine ends at `end`, by the clock that shows `now`: the budget's share of
+    /// the time that is left.
+    pub(super) fn within(&self, end: OffsetDateTime, now: OffsetDateTime) -> Duration {
+        let left = Duration::try_from(end - now).unwrap_or(Duration::ZERO).min(self.lead);
+        let share = self.budget.as_secs_f64() / self.lead.as_secs_f64();
+        left.mul_f64(share).clamp(LEAST, self.budget)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drain_gets_the_budgets_share_of_what_is_left_and_no_clock_makes_it_more_or_none() {
+        let now = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let hour = Duration::from_secs(3600);
+        let within = |end| AWS.within(end, now).as_millis();
+        assert_eq!(within(now + Duration::from_secs(120)), 60_000);
+        assert_eq!(within(now + Duration::from_secs(80)), 40_000);
+        assert_eq!(within(now + hour), 60_000, "a clock that is an hour late");
+        assert_eq!(within(now - hour), 2000, "a clock that is an hour early");
+        assert_eq!(within(now + Duration::from_millis(10)), 2000);
+        assert_eq!(within(time::PrimitiveDateTime::MAX.assume_utc()), 60_000);
+        assert_eq!(within(time::PrimitiveDateTime::MIN.assume_utc()), 2000);
+    }
+}
