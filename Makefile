@@ -5,10 +5,10 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test jepsen soak lint release bench clean-demo
+.PHONY: help preflight build demo test jepsen soak smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
 
 help: ## what can be made
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 preflight: ## look for what building needs, and install it where that is possible
 	@bash deploy/demo/preflight.sh
@@ -25,6 +25,12 @@ test: build ## every test
 
 jepsen: build ## try to break it: three seeds, ninety seconds each
 	@for seed in 1 2 3; do "$(TARGET)/debug/rollout-jepsen" run --seed $$seed --secs 90 || exit $$?; done
+
+smoke-3node-aws: build ## three members and workers on loopback, a theft, and AWS takes a machine back: 30 s at most
+	$(CARGO) test -p rollout-tests --test smoke smoke_3node_aws -- --nocapture
+
+smoke-3node-gcp: build ## the same with GCP
+	$(CARGO) test -p rollout-tests --test smoke smoke_3node_gcp -- --nocapture
 
 soak: build ## ten minutes of random kills: 50,000 rows, some of which kill, fail or are invalid
 	ROLLOUT_SOAK_SECONDS=600 ROLLOUT_SOAK_ROWS=50000 \
