@@ -13,8 +13,9 @@ fn options(fleet: &Fleet) -> WorkerOptions {
     WorkerOptions { engine, head: String::new() }
 }
 
+/// Seed 000's witness: every member in turn, and then all at once.
 #[test]
-fn restarting_every_member_in_turn_and_then_all_at_once_repeats_nothing() -> Result<()> {
+fn coord_restart_no_duplicates() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let options = options(&fleet);
     fleet.start_worker("w1", &options)?;
