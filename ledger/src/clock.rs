@@ -11,6 +11,7 @@ use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::Reply;
 use crate::rows::Rows;
+use crate::run::Run;
 use crate::worker::{SessionEnd, Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,13 +39,15 @@ impl Ledger {
             let first = run.flight.grants.values().next().filter(|_| timeout_ms > 0)?;
             Some(lease_ends(first.granted_at, timeout_ms))
         });
+        let shunned = self.runs.values().filter_map(Run::shuns_until);
         let clients = self.client_uses.first().map(|c| client_ends(c.0));
-        rows.into_iter().chain(workers).chain(attempts).chain(clients).min()
+        rows.into_iter().chain(workers).chain(attempts).chain(shunned).chain(clients).min()
     }
 
     /// Does all that is due.
     pub(crate) fn tick(&mut self, ctx: &Context) {
         self.end_waits();
+        self.end_shunning();
         self.end_sessions(ctx);
         self.end_attempts(ctx);
         self.forget_clients();
@@ -72,6 +75,14 @@ impl Ledger {
             run.flight.returned.unite(&rows);
             self.dirty.runs.insert(no);
             self.refresh_active(no);
+        }
+    }
+
+    fn end_shunning(&mut self) {
+        for (no, run) in &mut self.runs {
+            if run.end_shunning(self.meta.clock) {
+                self.dirty.runs.insert(*no);
+            }
         }
     }
 

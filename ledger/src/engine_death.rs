@@ -3,8 +3,9 @@
 //! *Invariant:* only a row that ran alone gets a strike. Rows that ran together are suspects: they
 //! are tried again in halves, each half alone on a slot, until what kills the engine is alone.
 //! Halving is part of the state, so a new leader goes on where the old one stopped. A death in a
-//! trial is the trial's fault and never the slot's; any other counts against the slot, which is
-//! cordoned when too many follow one another.
+//! trial is never held against the slot; any other is, and the slot is cordoned when too many follow
+//! one another. So that a broken slot makes no good row poison, a row that was alone is tried next
+//! at another slot, where there is one.
 //!
 //! Rows that finished before the death are done and stay it; rows that had not started stay with
 //! the slot, or come back as its worker says.
@@ -122,6 +123,7 @@ impl Ledger {
                 // Whether it was the row or the engine is known soonest at once; memory takes time.
                 let until = (f.class == FailureClass::OutOfMemory).then_some(until);
                 self.put_on_trial(held.run, held.rows.clone(), until);
+                self.shun(held.run, slot);
             }
         }
         Rows::default()

@@ -120,6 +120,8 @@ fn check_run(run: &Run) -> Result<(), String> {
         let same = trial.rows.iter().all(|row| wait(row) == trial.not_before);
         ensure!(same, "rows of trial {no} wait otherwise than it does");
         ensure!(*no <= flight.trials_made, "trial {no} was never made");
+        let sole = trial.shuns.is_none() || trial.rows.len() == 1;
+        ensure!(sole, "trial {no} shuns a slot that no row of it was alone at");
         if trial.not_before.is_none() {
             ensure!(claim(&trial.rows), "a row of trial {no} is somewhere else");
         }

@@ -45,6 +45,8 @@ pub const HISTORY_MAX: usize = 8;
 pub const OUT_OF_MEMORY_STRIKES_MAX: u32 = 3;
 /// Times that an engine may die of a row alone, the last one included: then the row is poison.
 pub const ENGINE_DIED_STRIKES_MAX: u32 = 2;
+/// How long other slots come before the one whose engine died of a row, for that row.
+pub const SHUN_MS: u64 = 10_000;
 /// Deaths of a slot's engine outside trials, with no finished row between, that cordon the slot.
 pub const DEATHS_IN_ROW_MAX: u32 = 3;
 /// Workers of one namespace that operators may have cordoned, those that are gone included.

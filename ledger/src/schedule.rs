@@ -76,7 +76,7 @@ impl Ledger {
                 continue;
             }
             let rows = run.grantable_beside_trials().min(run.room());
-            let trial = self.offered_trial(run, empty);
+            let trial = self.offered_trial(run, slot, empty);
             if rows > 0 || trial.is_some() {
                 let weight = run.head.spec.weight.into();
                 candidates.push(Candidate { run: no, rows, trial, weight });

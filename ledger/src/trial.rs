@@ -11,6 +11,7 @@
 
 use crate::id::{LedgerMs, RunNo, SlotRef};
 use crate::ledger::Ledger;
+use crate::limits;
 use crate::rows::Rows;
 use crate::run::Run;
 use crate::worker::{Slot, Worker, WorkerState};
@@ -27,6 +28,8 @@ pub(crate) struct Trial {
     pub(crate) not_before: Option<LedgerMs>,
     /// The slot that gets nothing else until it is empty and gets this.
     pub(crate) emptying: Option<SlotRef>,
+    /// The slot whose engine died of its only row, and until when any other comes before it.
+    pub(crate) shuns: Option<(SlotRef, LedgerMs)>,
 }
 
 /// A trial that a slot may have.
@@ -41,7 +44,7 @@ impl Run {
     /// Makes a trial of rows that are in nothing else.
     pub(crate) fn add_trial(&mut self, rows: Rows, not_before: Option<LedgerMs>) {
         self.flight.trials_made += 1;
-        let trial = Trial { rows, not_before, emptying: None };
+        let trial = Trial { rows, not_before, ..Trial::default() };
         self.flight.trials.insert(self.flight.trials_made, trial);
     }
 
@@ -77,6 +80,17 @@ impl Run {
                 due.subtract(&trial.rows);
             }
         }
+    }
+
+    /// When the first trial ends to shun a slot.
+    pub(crate) fn shuns_until(&self) -> Option<LedgerMs> {
+        self.flight.trials.values().filter_map(|t| Some(t.shuns?.1)).min()
+    }
+
+    /// Ends what is due of that. Returns whether anything was.
+    pub(crate) fn end_shunning(&mut self, now: LedgerMs) -> bool {
+        let due = self.flight.trials.values_mut().filter(|t| t.shuns.is_some_and(|s| s.1 <= now));
+        due.map(|trial| trial.shuns = None).count() > 0
     }
 
     /// Makes ordinary rows of all trials.
@@ -126,13 +140,38 @@ impl Ledger {
     }
 
     /// The trial of a run that a slot may have: any, if it is `empty`; else one for which no other
-    /// slot empties itself.
-    pub(crate) fn offered_trial(&self, run: &Run, empty: bool) -> Option<Offered> {
+    /// slot empties itself. None that shuns it, as long as another slot could have that.
+    pub(crate) fn offered_trial(&self, run: &Run, slot: SlotRef, empty: bool) -> Option<Offered> {
         let free = |s: Option<SlotRef>| s.is_none_or(|s| !self.may_empty(s));
-        let mut ready = run.ready_trials();
-        let found = ready.find(|t| free(t.1.emptying)).map(|t| Offered { trial: t.0, free: true });
-        let any = || run.ready_trials().next().map(|t| Offered { trial: t.0, free: false });
+        let open = || run.ready_trials().filter(|t| !self.is_shunned(run, slot, t.1));
+        let found = open().find(|t| free(t.1.emptying)).map(|t| Offered { trial: t.0, free: true });
+        let any = || open().next().map(|t| Offered { trial: t.0, free: false });
         found.or_else(|| any().filter(|_| empty))
+    }
+
+    /// The latest trial of a run is better had by another slot, for a while: the others may never
+    /// ask.
+    pub(crate) fn shun(&mut self, no: RunNo, slot: SlotRef) {
+        let until = LedgerMs(self.meta.clock.0.saturating_add(limits::SHUN_MS));
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        if let Some(trial) = run.flight.trials.get_mut(&run.flight.trials_made) {
+            trial.shuns = Some((slot, until));
+            self.dirty.runs.insert(no);
+        }
+    }
+
+    fn is_shunned(&self, run: &Run, slot: SlotRef, trial: &Trial) -> bool {
+        trial.shuns.is_some_and(|shuns| shuns.0 == slot) && self.has_other(run, slot)
+    }
+
+    /// Whether another slot could have rows of a run, sooner or later.
+    fn has_other(&self, run: &Run, slot: SlotRef) -> bool {
+        self.slots().any(|(worker, at, other)| {
+            at != slot
+                && worker.state == WorkerState::Ready
+                && self.cordon_of(worker, at.slot.0 as usize).is_none()
+                && self.serves(run, worker, other)
+        })
     }
 
     /// Whether a slot that empties itself is still on its way: it holds rows, and may get the trial

@@ -139,6 +139,8 @@ pub struct TrialView {
     pub not_before: Option<LedgerMs>,
     /// The slot that empties itself for it.
     pub emptying: Option<SlotRef>,
+    /// The slot whose engine died of its only row, and until when any other comes before it.
+    pub shuns: Option<(SlotRef, LedgerMs)>,
     /// The attempts that have its other rows, or had them last.
     pub attempts: Vec<Attempt>,
 }
@@ -351,7 +353,8 @@ impl Ledger {
         self.active.iter().any(|(_, no)| {
             let run = &self.runs[no];
             self.serves(run, worker, pulls)
-                && (run.grantable_beside_trials() > 0 || self.offered_trial(run, empty).is_some())
+                && (run.grantable_beside_trials() > 0
+                    || self.offered_trial(run, slot, empty).is_some())
         })
     }
 
@@ -423,8 +426,9 @@ impl Ledger {
 fn trial_views(run: &Run) -> Vec<TrialView> {
     let mut views: BTreeMap<u32, TrialView> = BTreeMap::new();
     for (&number, t) in &run.flight.trials {
-        let (rows, not_before, emptying) = (t.rows.clone(), t.not_before, t.emptying);
-        views.insert(number, TrialView { number, rows, not_before, emptying, attempts: vec![] });
+        let (rows, not_before) = (t.rows.clone(), t.not_before);
+        let (emptying, shuns, attempts) = (t.emptying, t.shuns, Vec::new());
+        views.insert(number, TrialView { number, rows, not_before, emptying, shuns, attempts });
     }
     let attempts = run.flight.grants.iter().chain(&run.flight.lapsed);
     for (attempt, number) in attempts.filter_map(|(a, g)| Some((*a, g.trial?))) {

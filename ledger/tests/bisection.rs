@@ -159,7 +159,8 @@ fn play(
         if fleet.ledger.run_view(RUN).expect("there").state == RunState::Finished {
             break;
         }
-        fleet.clock += if memory { 5000 } else { 0 };
+        // Whoever is to come before the slot that asks may never do so: then time decides.
+        fleet.clock += if memory { 5000 } else { u64::from(idle > 0) * 1500 };
         fleet.apply(Body::Tick);
         for (slot, _) in fleet.slots.clone() {
             // Poison rows alone cordon no slot here: nobody is there to lift it.
@@ -211,4 +212,20 @@ proptest! {
 fn a_batch_of_nothing_but_poison_is_isolated_too() {
     let poison = (0..64).collect();
     play(64, &poison, 1, 64, false, &[(0, false)]).expect("isolated");
+}
+
+#[test]
+fn a_slot_that_dies_of_every_row_makes_none_poison_where_there_is_another() {
+    let mut fleet = Fleet::new(64, 2);
+    let all = (0..64).collect();
+    for turn in 0..400 {
+        // The broken one is always there first: it asks twice as often.
+        let at = usize::from(turn % 3 == 2);
+        for granted in fleet.pull(at, 16) {
+            let poison = if at == 0 { &all } else { &BTreeSet::new() };
+            run(&mut fleet, at, granted.held, poison, 16, FailureClass::EngineDied);
+        }
+    }
+    let run = fleet.ledger.run_view(RUN).expect("there");
+    assert_eq!((run.state, run.counts.failed), (RunState::Finished, 0));
 }

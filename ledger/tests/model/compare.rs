@@ -78,7 +78,7 @@ fn trials_in_ledger(ledger: &Ledger, no: RunNo) -> BTreeMap<u32, Shown> {
     let trials = ledger.flight_view(no).expect("there").trials.into_iter();
     trials
         .filter(|t| !t.rows.is_empty())
-        .map(|t| (t.number, (t.rows.iter().collect(), t.not_before, t.emptying)))
+        .map(|t| (t.number, (t.rows.iter().collect(), t.not_before, t.emptying, t.shuns)))
         .collect()
 }
 

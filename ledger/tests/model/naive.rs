@@ -185,6 +185,7 @@ impl Model {
         }
         self.end_silent();
         for run in &mut self.runs {
+            run.shuns.retain(|_, shuns| shuns.1.0 > now);
             let (timeout, before) = (run.spec.attempt_timeout_ms, run.returned);
             run.lapse(|lease| timeout > 0 && lease.granted_at + 2 * timeout <= now);
             if run.returned > before {

@@ -2,6 +2,7 @@
 
 use crate::duplicates::grouped;
 use crate::naive::{Model, Outcome};
+use crate::trials::Shunned;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotRef};
 use rollout_ledger::view::{Counts, RunState};
 use rollout_ledger::{
@@ -115,6 +116,8 @@ pub(crate) struct Run {
     pub(crate) trials_made: u32,
     /// Slots that empty themselves for a trial.
     pub(crate) emptying: BTreeMap<u32, SlotRef>,
+    /// Slots that trials shun, and until when.
+    pub(crate) shuns: BTreeMap<u32, Shunned>,
     pub(crate) canary_over: bool,
     /// What is left of it once its rows are gone.
     pub(crate) gone: Option<Gone>,
@@ -168,6 +171,7 @@ impl Run {
         self.gone = Some(Gone { rows, segments, digest: self.digest(), counts, sealed });
         self.rows.clear();
         self.emptying.clear();
+        self.shuns.clear();
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -317,6 +321,7 @@ impl Model {
             tokens: 0,
             trials_made: 0,
             emptying: BTreeMap::new(),
+            shuns: BTreeMap::new(),
             canary_over: false,
             gone: None,
             forgotten: false,

@@ -119,7 +119,7 @@ impl Model {
             (1..=self.runs.len() as u32).filter(|no| self.can_serve(*no, slot, priority)).collect();
         let offers: BTreeMap<u32, (u32, bool)> = (1..=self.runs.len() as u32)
             .filter(|no| self.fits(*no, slot) && self.priority(*no) == priority)
-            .filter_map(|no| Some((no, self.offered(no, empty)?)))
+            .filter_map(|no| Some((no, self.offered(no, slot, empty)?)))
             .collect();
         fitting.extend(offers.keys());
         fitting.sort_unstable();
@@ -189,7 +189,7 @@ impl Model {
     }
 
     /// Whether a run may give rows to this slot, if it has any.
-    fn fits(&self, no: u32, slot: SlotRef) -> bool {
+    pub(crate) fn fits(&self, no: u32, slot: SlotRef) -> bool {
         let run = &self.runs[no as usize - 1];
         let worker = &self.workers[&slot.session];
         let offer = &worker.slots[usize::from(slot.slot.0)].offer;

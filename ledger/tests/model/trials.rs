@@ -2,13 +2,17 @@
 
 use crate::naive::{Model, Outcome};
 use crate::runs::{Row, RowState, Run, kind, only, refuse};
-use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
+use crate::workers::Worker;
+use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{FailureClass, HeldRows, Rejection, Reply, Rows};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A pending or waiting trial as both sides show it: rows, until when, who empties itself for it.
-pub(crate) type Shown = (Vec<u64>, Option<LedgerMs>, Option<SlotRef>);
+/// A slot, and until when any other comes before it.
+pub(crate) type Shunned = (SlotRef, LedgerMs);
+
+/// A pending or waiting trial as both sides show it: rows, until when, who empties itself for it, whom it shuns.
+pub(crate) type Shown = (Vec<u64>, Option<LedgerMs>, Option<SlotRef>, Option<Shunned>);
 
 impl Run {
     /// The pending trials, by number.
@@ -29,6 +33,7 @@ impl Run {
             let shown = trials.entry(trial).or_default();
             shown.0.push(number);
             (shown.1, shown.2) = (until, self.emptying.get(&trial).copied());
+            shown.3 = self.shuns.get(&trial).copied();
         }
         trials
     }
@@ -101,7 +106,10 @@ impl Model {
                 let wait = [1000, 2000, 0][*strikes as usize - 1];
                 match poison {
                     true => run.rows[rows[0] as usize].trial = None,
-                    false => run.try_rows(&rows, memory.then_some(clock + wait)),
+                    false => {
+                        run.try_rows(&rows, memory.then_some(clock + wait));
+                        run.shuns.insert(run.trials_made, (slot, LedgerMs(clock + 10_000)));
+                    }
                 }
             } else {
                 let first = if runs == 1 { rows.len().div_ceil(2) } else { 0 };
@@ -224,15 +232,32 @@ impl Model {
     }
 
     /// The trial that a run offers to a slot, and whether no other slot empties itself for it.
-    pub(crate) fn offered(&self, no: u32, empty: bool) -> Option<(u32, bool)> {
+    pub(crate) fn offered(&self, no: u32, slot: SlotRef, empty: bool) -> Option<(u32, bool)> {
         let run = &self.runs[no as usize - 1];
         let free = |trial: &u32| match run.emptying.get(trial) {
             Some(s) => !(self.takes_work(*s) && self.held_at(*s).next().is_some()),
             None => true,
         };
-        let ready = run.ready_trials();
+        let mut ready = run.ready_trials();
+        if self.slots().into_iter().any(|other| other != slot && self.could_have(no, other)) {
+            ready.retain(|trial| run.shuns.get(trial).is_none_or(|shuns| shuns.0 != slot));
+        }
         let found = ready.iter().copied().find(free).map(|t| (t, true));
         found.or_else(|| ready.first().filter(|_| empty).map(|t| (*t, false)))
+    }
+
+    fn slots(&self) -> Vec<SlotRef> {
+        let of = |(session, worker): (&SessionId, &Worker)| {
+            let slot = *session;
+            (0..worker.slots.len())
+                .map(move |n| SlotRef { session: slot, slot: SlotNo(n as u16) })
+                .collect::<Vec<_>>()
+        };
+        self.workers.iter().flat_map(of).collect()
+    }
+
+    fn could_have(&self, no: u32, slot: SlotRef) -> bool {
+        self.workers[&slot.session].ready() && !self.cordoned(slot) && self.fits(no, slot)
     }
 
     /// Nobody empties himself for what is not there.
@@ -240,6 +265,8 @@ impl Model {
         for run in &mut self.runs {
             let ready = run.ready_trials();
             run.emptying.retain(|trial, _| ready.contains(trial));
+            let trials = run.trials();
+            run.shuns.retain(|trial, _| trials.contains_key(trial));
         }
     }
 }

@@ -167,6 +167,10 @@ fn trials(out: &mut String, ledger: &Ledger, flight: &FlightView) {
             let name = ledger.worker_name(session).map_or("gone", |n| n.1);
             let _ = write!(out, ", {name}/{slot} empties itself for it");
         }
+        if let Some((SlotRef { session, slot }, until)) = trial.shuns {
+            let name = ledger.worker_name(session).map_or("gone", |n| n.1);
+            let _ = write!(out, ", others before {name}/{slot} until {until}");
+        }
         let attempts: Vec<String> = trial.attempts.iter().map(|a| a.to_string()).collect();
         if !attempts.is_empty() {
             let _ = write!(out, ", attempt {}", attempts.join(","));
