@@ -31,8 +31,9 @@ const CA_KEY: &str = "ca.key";
 const CA_DAYS: u32 = 3650;
 /// The longest life of a certificate, in days.
 pub const CERT_DAYS_MAX: u32 = 3650;
-// Clocks of a fleet differ; a certificate is good at once on a host whose clock is behind.
-const BACKDATE_S: u64 = 3600;
+// Clocks of a fleet differ: one that was issued where the clock is an hour ahead is good at once where it is an
+// hour behind.
+const BACKDATE_S: u64 = 2 * 3600;
 const DAY_S: u64 = 86_400;
 
 /// Why a certificate could not be made or read.

@@ -3,7 +3,9 @@
 //! *Invariant:* a fleet whose test does not end with [`Fleet::passed`] leaves its directory, logs and
 //! last state included, and prints where that is: an error and a panic alike can be read afterwards.
 
+use crate::clocks::Clocks;
 use crate::cut::{Cut, Link};
+use crate::preload;
 use crate::process::{self, Process};
 use crate::wait::eventually;
 use anyhow::{Context, Result, bail};
@@ -36,6 +38,8 @@ pub struct FleetOptions {
     pub member_lines: Vec<(&'static str, &'static str)>,
     /// Every link between members, and from each worker to each member, goes through a proxy.
     pub cuttable: bool,
+    /// Each process has a wall clock of its own: see [`Fleet::set_clock`].
+    pub clocks: bool,
 }
 
 /// What a worker is made of.
@@ -69,6 +73,9 @@ pub struct Fleet {
     passed: bool,
     bin: PathBuf,
     options: FleetOptions,
+    clocks: Option<Clocks>,
+    /// Variables of the preloaded library, by the process's name.
+    preloads: BTreeMap<String, BTreeMap<&'static str, PathBuf>>,
     members: Vec<Member>,
     workers: BTreeMap<String, Option<Process>>,
     /// Cuts by the pair of names, from whom to whom, when the fleet is cuttable.
@@ -107,9 +114,15 @@ impl Fleet {
     /// When something cannot be started; the logs are in the error.
     pub fn start(options: FleetOptions) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("rollout-fleet-").tempdir()?;
+        let clocks = match options.clocks {
+            true => Some(Clocks::new(dir.path().join("clocks"))?),
+            false => None,
+        };
         let mut fleet = Self {
             bin: bin_dir()?,
             dir,
+            clocks,
+            preloads: BTreeMap::new(),
             passed: false,
             options,
             members: Vec::new(),
@@ -217,6 +230,39 @@ impl Fleet {
         }
     }
 
+    /// Gives the command of a process, by its name, what it preloads.
+    fn preload_into(&self, command: &mut Command, name: &str) -> Result<()> {
+        for (variable, value) in self.preloads.get(name).into_iter().flatten() {
+            preload::give(command, variable, value)?;
+        }
+        self.clocks.as_ref().map_or(Ok(()), |clocks| clocks.give(command, name))
+    }
+
+    /// From its next start a member or a worker loads the library `rollout-preload` with this variable.
+    pub fn preload(&mut self, name: &str, variable: &'static str, value: PathBuf) {
+        self.preloads.entry(name.into()).or_default().insert(variable, value);
+    }
+
+    /// Sets the wall clock of a member or a worker, running or not, so many seconds ahead of the real one;
+    /// negative: behind.
+    ///
+    /// # Errors
+    /// When the fleet has no clocks of its own, or one cannot be set.
+    pub fn set_clock(&self, name: &str, ahead_s: i64) -> Result<()> {
+        self.clocks.as_ref().context("the fleet was started without clocks")?.set(name, ahead_s)
+    }
+
+    /// `rolloutctl` without a context, on a host of this name: with the wall clock of that name.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn ctl_at(&self, host: &str, args: &[&str]) -> Result<Output> {
+        let mut command = self.program("rolloutctl");
+        command.args(args);
+        self.preload_into(&mut command, host)?;
+        process::output(command, COMMAND_MAX)
+    }
+
     /// The object store's URL.
     pub fn store_url(&self) -> String {
         format!("file://{}", self.path("store").display())
@@ -263,6 +309,7 @@ impl Fleet {
         std::fs::write(&config, text)?;
         let mut command = Command::new(self.bin.join("rollout-coordinator"));
         command.arg("--config").arg(&config);
+        self.preload_into(&mut command, name)?;
         let process = Process::start(command, &self.path(&format!("{name}.log")))?;
         let member = self.member_mut(name);
         (member.process, member.http) = (Some(process), http);
@@ -414,6 +461,7 @@ impl Fleet {
         std::fs::write(&config, text)?;
         let mut command = Command::new(self.bin.join("rollout-worker"));
         command.arg("--config").arg(&config);
+        self.preload_into(&mut command, name)?;
         let process = Process::start(command, &self.path(&format!("worker-{name}.log")))?;
         self.workers.insert(name.into(), Some(process));
         Ok(())

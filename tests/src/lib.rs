@@ -5,9 +5,11 @@
 //! Absent: fixed sleeps. A test waits for a condition, with a generous limit.
 
 mod batch;
+mod clocks;
 mod cloud;
 mod cut;
 mod fleet;
+mod preload;
 mod process;
 mod wait;
 

@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("rollout-jepsen", &["rollout-proto"]),
     ("rollout-preload", &["rollout-powerloss"]),
     ("rollout-powerloss", &[]),
-    ("rollout-tests", &["rollout-proto"]),
+    ("rollout-tests", &["rollout-powerloss", "rollout-proto"]),
 ];
 
 /// The modules of `jepsen` that judge histories. They know nothing of the product, nor of what

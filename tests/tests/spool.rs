@@ -84,9 +84,9 @@ fn results_finished_without_a_leader_survive_the_agents_death_and_are_accepted()
 
 #[test]
 fn results_that_somebody_else_has_brought_meanwhile_are_refused_and_forgotten() -> Result<()> {
-    let options =
-        FleetOptions { cuttable: true, member_lines: vec![("worker", "started_grace_ms = 1000")] };
-    let mut fleet = Fleet::start(options)?;
+    let member_lines = vec![("worker", "started_grace_ms = 1000")];
+    let mut fleet =
+        Fleet::start(FleetOptions { cuttable: true, member_lines, ..FleetOptions::default() })?;
     fleet.start_worker("w1", &worker(&fleet, "w1", 5000))?;
     let mut batch = Batch::submit(&fleet, "refused", ROWS, "")?;
     until_running(&fleet, &batch);

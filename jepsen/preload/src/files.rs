@@ -1,6 +1,6 @@
 //! Owns: the hooks on a file's bytes: open, write, resize, sync, close.
 //!
-//! Invariant: each hook calls libc's own function exactly once and returns what it returned.
+//! Invariant: each hook calls libc's own function exactly once and returns what it returned, unless the disk is full.
 //! Absent: operations on names, other than a file's creation by `open`.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -8,6 +8,7 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use rollout_powerloss::Kind;
 
+use crate::full;
 use crate::real::real;
 use crate::track;
 
@@ -90,6 +91,9 @@ hook_creat!(creat64, "creat64");
 
 /// What every way of writing has in common.
 fn write_with(fd: c_int, offset: Option<off_t>, call: impl FnOnce() -> ssize_t) -> ssize_t {
+    if full::refuses(fd) {
+        return -1;
+    }
     let written = call();
     if written > 0 {
         track::wrote(fd, offset);

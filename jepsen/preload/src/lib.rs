@@ -1,14 +1,18 @@
-//! A library for `LD_PRELOAD` that watches what a process makes durable.
+//! A library for `LD_PRELOAD` that watches what a process makes durable, and sets its wall clock.
 //!
 //! Where the environment names a journal (see `rollout_powerloss`), calls that write, create, rename, remove and
 //! sync below the journal's root are recorded there; the journal outlives SIGKILL. Without one, or in a second
-//! process that inherits the variable, every call goes straight through.
+//! process that inherits the variable, every call goes straight through. Clocks and full
+//! disks are matters of their own: see `clock` and `full`.
 //!
-//! Invariant: the process behaves as without the library, apart from time. A journal entry precedes the call that
-//! takes something away and follows the call that makes something durable.
-//! Absent: faults. They belong between a hook and the real call; each hook is one function for that.
+//! Invariant: the process behaves as without the library, apart from how long it takes, and from the wall clock
+//! and the disk's space where a test sets them. A journal entry precedes the call that takes something away and follows the call that
+//! makes something durable.
+//! Absent: other faults. They belong between a hook and the real call; each hook is one function for that.
 
+mod clock;
 mod files;
+mod full;
 mod names;
 mod real;
 mod track;
@@ -19,5 +23,7 @@ static START: extern "C" fn() = start;
 
 /// Runs when the library is loaded, before `main`.
 extern "C" fn start() {
+    clock::start();
+    full::start();
     track::start();
 }
