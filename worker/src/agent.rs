@@ -41,8 +41,8 @@ pub enum AgentError {
     /// The configuration, the directory, an engine or a certificate cannot be used.
     #[error("{0:#}")]
     Start(anyhow::Error),
-    /// The local disk failed: finished rows may not be kept.
-    #[error("the local disk failed: {0}")]
+    /// The local disk failed or is full: finished rows may not be kept.
+    #[error("the local disk failed: {0}; what the leader has not answered for runs again")]
     Disk(String),
     /// The cluster is not the one that this worker belongs to, or does not speak its version.
     #[error("{0}")]
@@ -185,6 +185,10 @@ impl Agent {
                 return Err(error).context("the directory's own files disagree");
             }
             _ => {}
+        }
+        if let Some(aside) = disk.set_aside_foreign_spool(&client.cluster_id())? {
+            tracing::error!(moved_to = %aside.display(), cluster_id = client.cluster_id(),
+                "the spool is another cluster's, its rows are not sent");
         }
         let (keeper, fence) = fence();
         let shared = Shared {

@@ -1,14 +1,19 @@
-//! Owns: the agent's directory: its lock, and `worker.json` with session, cluster and the highest epoch seen.
+//! Owns: the agent's directory: its lock, `worker.json` with session, cluster and the highest epoch seen, and
+//! whose spool it is.
 //!
 //! Invariant: one process uses a directory at a time. What [`DataDir::save`] returned for survives a power loss,
-//! and replaces the old file as a whole.
-//! Absent: the spool's files, which `spool` keeps below the same directory.
+//! and replaces the old file as a whole. The spool names its cluster before there is a row in it: runs and attempts
+//! are numbers that another cluster has, too.
+//! Absent: the spool's other files, which `spool` keeps below the same directory.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+/// The file of the spool that names its cluster.
+const OWNER: &str = "CLUSTER";
 
 /// The directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +66,36 @@ impl DataDir {
         self.root.join("spool")
     }
 
+    /// Takes away a spool whose rows are not known to be `cluster_id`'s, and says where to.
+    pub(crate) fn set_aside_foreign_spool(
+        &self,
+        cluster_id: &str,
+    ) -> Result<Option<PathBuf>, DiskError> {
+        let spool = self.spool();
+        let named = match fs::read_to_string(spool.join(OWNER)) {
+            Ok(named) => named,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(source) => return Err(io_error(&spool.join(OWNER), "cannot read")(source)),
+        };
+        let owner = named.trim();
+        if (owner == cluster_id && !owner.is_empty()) || !holds_rows(&spool)? {
+            return Ok(None);
+        }
+        // A name that is not one of ours names nothing.
+        let hex = !owner.is_empty() && owner.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let stem = format!("spool-of-{}", if hex { owner } else { "unknown" });
+        let mut aside = self.root.join(&stem);
+        for number in 2.. {
+            if !aside.exists() {
+                break;
+            }
+            aside = self.root.join(format!("{stem}-{number}"));
+        }
+        fs::rename(&spool, &aside).map_err(io_error(&spool, "cannot set aside"))?;
+        sync_dir(&self.root)?;
+        Ok(Some(aside))
+    }
+
     pub(crate) fn members(&self) -> PathBuf {
         self.root.join("members.json")
     }
@@ -75,18 +110,51 @@ impl DataDir {
         }
     }
 
+    /// Keeps the state, and names the spool after its cluster. Done before any row is granted, it proves that both
+    /// can be written.
     pub(crate) fn save(&self, state: &WorkerState) -> Result<(), DiskError> {
-        let (path, temporary) = (self.root.join("worker.json"), self.root.join("worker.json.tmp"));
+        let path = self.root.join("worker.json");
         let bytes = serde_json::to_vec_pretty(state)
             .map_err(|error| io_error(&path, "cannot encode")(error.into()))?;
-        File::create(&temporary)
-            .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
-            .map_err(io_error(&temporary, "cannot write"))?;
-        fs::rename(&temporary, &path).map_err(io_error(&path, "cannot replace"))?;
-        File::open(&self.root)
-            .and_then(|dir| dir.sync_all())
-            .map_err(io_error(&self.root, "cannot sync"))
+        replace(&self.root, "worker.json", &bytes)?;
+        if state.cluster_id.is_empty() {
+            return Ok(());
+        }
+        let spool = self.spool();
+        fs::create_dir_all(&spool).map_err(io_error(&spool, "cannot create the directory"))?;
+        replace(&spool, OWNER, state.cluster_id.as_bytes())
     }
+}
+
+/// Durably replaces a file of a directory as a whole.
+fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+    let (path, temporary) = (dir.join(name), dir.join(format!("{name}.tmp")));
+    File::create(&temporary)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .map_err(io_error(&temporary, "cannot write"))?;
+    fs::rename(&temporary, &path).map_err(io_error(&path, "cannot replace"))?;
+    sync_dir(dir)
+}
+
+fn sync_dir(dir: &Path) -> Result<(), DiskError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error(dir, "cannot sync"))
+}
+
+/// Whether any slot's spool has a file.
+fn holds_rows(spool: &Path) -> Result<bool, DiskError> {
+    let failed = |source| io_error(spool, "cannot list")(source);
+    let slots = match fs::read_dir(spool) {
+        Ok(slots) => slots,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(failed(error)),
+    };
+    for slot in slots {
+        let slot = slot.map_err(failed)?.path();
+        if slot.is_dir() && fs::read_dir(&slot).map_err(failed)?.next().is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn io_error(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> DiskError {
@@ -120,6 +188,33 @@ mod tests {
             dir.save(&state).unwrap();
         }
         assert_eq!(DataDir::open(root.path()).unwrap().load().unwrap(), state);
+    }
+
+    #[test]
+    fn a_spool_that_another_cluster_could_take_for_its_own_is_set_aside() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(root.path()).unwrap();
+        let state = WorkerState { cluster_id: "ab".into(), ..WorkerState::default() };
+        dir.save(&state).unwrap();
+        let slot = dir.spool().join("slot-0");
+        fs::create_dir_all(&slot).unwrap();
+        assert_eq!(dir.set_aside_foreign_spool("cd").unwrap(), None, "there is nothing in it");
+        let fill =
+            || fs::create_dir_all(&slot).and_then(|()| fs::write(slot.join("x.spool"), b"x"));
+        fill().unwrap();
+        assert_eq!(dir.set_aside_foreign_spool("ab").unwrap(), None);
+        let aside = root.path().join("spool-of-ab");
+        assert_eq!(dir.set_aside_foreign_spool("cd").unwrap(), Some(aside.clone()));
+        assert!(aside.join("slot-0/x.spool").exists() && !dir.spool().exists());
+
+        // One of which nobody can say whose it is, and one of a worker that no longer knows its cluster.
+        fill().unwrap();
+        let unknown = root.path().join("spool-of-unknown");
+        assert_eq!(dir.set_aside_foreign_spool("ab").unwrap(), Some(unknown));
+        fill().unwrap();
+        dir.save(&state).unwrap();
+        let second = root.path().join("spool-of-ab-2");
+        assert_eq!(dir.set_aside_foreign_spool("").unwrap(), Some(second));
     }
 
     #[test]

@@ -90,6 +90,7 @@ async fn work(mut config: Config) -> ExitCode {
             match error {
                 AgentError::Start(_) => ExitCode::from(2),
                 AgentError::Cluster(_) => ExitCode::from(5),
+                AgentError::Disk(_) => ExitCode::from(74),
                 AgentError::Refused { .. } => ExitCode::from(77),
                 _ => ExitCode::FAILURE,
             }

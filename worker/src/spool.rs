@@ -2,11 +2,14 @@
 //!
 //! Invariant: a row that was appended survives the death of this process; one that was synced survives a power
 //! loss. Files are written on one thread, in order, and made durable on another: no disk stalls a heartbeat, and
-//! no row waits in memory for another row's fsync.
+//! no row waits in memory for another row's fsync. Nobody has to ask for an fsync: one follows each row at once,
+//! for all that came meanwhile.
 //! Absent: the decision which rows count; the leader says so when a restarted worker registers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rollout_storage::{Spool, SpoolSync, StorageError};
 use tokio::sync::{mpsc, oneshot};
@@ -99,7 +102,8 @@ impl SlotSpool {
     pub(crate) fn start(self, failed: DiskFailed) -> std::io::Result<SpoolHandle> {
         let (ops, mut queue) = mpsc::channel(QUEUE);
         let (slow, mut slow_queue) = mpsc::channel(QUEUE);
-        let Self { dir, mut files, parts: _ } = self;
+        let Self { dir, files, parts: _ } = self;
+        let mut files: Files = files.into_iter().map(|(id, file)| (id, file.into())).collect();
         let fast_failed = failed.clone();
         std::thread::Builder::new().name("spool".to_owned()).spawn(move || {
             while let Some(op) = queue.blocking_recv() {
@@ -122,14 +126,42 @@ impl SlotSpool {
     }
 }
 
+/// A part's file, and whether an fsync is to come that covers all of it.
+struct Kept {
+    file: Spool,
+    covered: Arc<AtomicBool>,
+}
+
+impl From<Spool> for Kept {
+    fn from(file: Spool) -> Self {
+        Self { file, covered: Arc::default() }
+    }
+}
+
+type Files = BTreeMap<PartId, Kept>;
+
 /// What waits for the disk.
 enum Slow {
-    Sync { file: SpoolSync, done: oneshot::Sender<()> },
-    Remove { file: Spool },
+    /// Nobody waits for it; rows that come after its beginning are not covered any more.
+    Cover {
+        file: SpoolSync,
+        covered: Arc<AtomicBool>,
+    },
+    Sync {
+        file: SpoolSync,
+        done: oneshot::Sender<()>,
+    },
+    Remove {
+        file: Spool,
+    },
 }
 
 fn work_slowly(op: Slow) -> Result<(), StorageError> {
     match op {
+        Slow::Cover { file, covered } => {
+            covered.store(false, Ordering::Release);
+            file.sync()
+        }
         Slow::Sync { file, done } => {
             file.sync()?;
             // Nobody waits where the slot has ended.
@@ -142,33 +174,39 @@ fn work_slowly(op: Slow) -> Result<(), StorageError> {
 
 fn work(
     dir: &Path,
-    files: &mut BTreeMap<PartId, Spool>,
+    files: &mut Files,
     slow: &mpsc::Sender<Slow>,
     op: Op,
 ) -> Result<(), StorageError> {
     match op {
         Op::Append { part, rows } => {
-            let file = match files.entry(part) {
+            let kept = match files.entry(part) {
                 std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
                 std::collections::btree_map::Entry::Vacant(entry) => {
-                    entry.insert(Spool::open(&file_of(dir, part))?.0)
+                    entry.insert(Spool::open(&file_of(dir, part))?.0.into())
                 }
             };
-            rows.iter().try_for_each(|row| file.append(row.as_part_row()))
+            rows.iter().try_for_each(|row| kept.file.append(row.as_part_row()))?;
+            if !kept.covered.swap(true, Ordering::AcqRel) {
+                let (file, covered) = (kept.file.start_sync()?, kept.covered.clone());
+                // A closed channel is a disk that failed: the other thread has said so.
+                let _ = slow.blocking_send(Slow::Cover { file, covered });
+            }
+            Ok(())
         }
         Op::Sync { part, done } => {
             match files.get_mut(&part) {
                 // A closed channel is a disk that failed: the other thread has said so.
-                Some(file) => {
-                    drop(slow.blocking_send(Slow::Sync { file: file.start_sync()?, done }))
+                Some(kept) => {
+                    drop(slow.blocking_send(Slow::Sync { file: kept.file.start_sync()?, done }))
                 }
                 None => drop(done.send(())),
             }
             Ok(())
         }
         Op::Remove { part } => {
-            if let Some(file) = files.remove(&part) {
-                let _ = slow.blocking_send(Slow::Remove { file });
+            if let Some(kept) = files.remove(&part) {
+                let _ = slow.blocking_send(Slow::Remove { file: kept.file });
             }
             Ok(())
         }
