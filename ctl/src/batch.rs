@@ -4,9 +4,12 @@
 //! the same file gives the same run, the same objects, the same segments.
 //! Absent: the output (`export`), and what is printed (`progress`, `rollout`).
 
+pub mod append;
+pub mod close;
 pub mod config;
 pub mod error;
 pub mod job;
+pub mod known;
 pub mod name;
 pub mod revision;
 pub mod sampling;

@@ -101,8 +101,11 @@ pub async fn read(
     let summary = described.run.clone().unwrap_or_default();
     let counts = summary.counts.unwrap_or_default();
     let open = counts.rows.saturating_sub(counts.done + counts.failed);
-    if !source.partial && (open > 0 || !summary.input_closed) {
+    if !source.partial && open > 0 {
         return Err(BatchError::NotEnded { name: summary.name, open });
+    }
+    if !source.partial && !summary.input_closed {
+        return Err(BatchError::InputOpen { name: summary.name });
     }
     let Listing { spec: run_spec, segments: results } =
         listing(source.client, &source.store, described).await?;

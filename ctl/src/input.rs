@@ -4,6 +4,7 @@
 //! that does not grow with the input (see [`scan`] for the bounds).
 //! Absent: where rows go; a scan hands finished segments to its caller.
 
+pub mod admission;
 pub mod canonical;
 pub mod duplicates;
 pub mod files;

@@ -5,11 +5,14 @@
 //! permission, 8 outcome unknown, 130 interrupted.
 //! Absent: what operators do; that is `rolloutctl`.
 
+mod append;
 mod cli;
+mod close;
 mod dry_run;
 mod export;
 mod infer;
 mod interrupt;
+mod reading;
 mod report;
 mod results;
 mod verify;
@@ -53,6 +56,10 @@ async fn run(cli: Cli) -> u8 {
         Command::Run { command: RunCommand::Results(args) } => {
             results::run(&cli.connect, &args).await
         }
+        Command::Run { command: RunCommand::Append(args) } => {
+            append::run(&cli.connect, &args).await
+        }
+        Command::Run { command: RunCommand::Close(args) } => close::run(&cli.connect, &args).await,
         Command::Export(args) => export::run(&cli.connect, &args).await,
         Command::Verify(args) => verify::run(&cli.connect, &args).await,
         Command::Dev(args) => {

@@ -113,6 +113,23 @@ pub enum BatchError {
         /// Rows without an outcome.
         open: u64,
     },
+    /// Every row has an outcome, and more may come.
+    #[error(
+        "the input of run {name:?} is open for more rows; close it with `rollout run close {name}`, or add --partial"
+    )]
+    InputOpen {
+        /// The run.
+        name: String,
+    },
+    /// The run takes more rows and has some that this input lacks.
+    #[error(
+        "run {name:?} is open for more rows and has others than this input; add --keep-open to append what it lacks, or \
+         close it with `rollout run close {name}`"
+    )]
+    OpenWithOthers {
+        /// The run.
+        name: String,
+    },
     /// Ctrl-C. What to do was told.
     #[error("interrupted")]
     Interrupted,
@@ -133,7 +150,11 @@ impl BatchError {
             Self::Connect(ConnectError::Client(error)) => error.exit_code(),
             Self::Connect(_) => 2,
             Self::Client(error) => error.exit_code(),
-            Self::Conflict { .. } | Self::Revised { .. } | Self::NotEnded { .. } => 5,
+            Self::Conflict { .. }
+            | Self::Revised { .. }
+            | Self::NotEnded { .. }
+            | Self::InputOpen { .. }
+            | Self::OpenWithOthers { .. } => 5,
             Self::Upload { source, .. } | Self::Store(source) if source.retryable() => 3,
             Self::Scan(_)
             | Self::Upload { .. }

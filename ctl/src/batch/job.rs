@@ -31,6 +31,8 @@ pub struct Job {
     pub store: BlobStore,
     /// Whether items are kept in mind, for earlier revisions may have finished some.
     pub revises: bool,
+    /// Whether its input stays open for more rows.
+    pub keep_open: bool,
 }
 
 /// An input that is durable.
@@ -88,7 +90,7 @@ pub fn check(uploaded: &Uploaded) -> Result<(), BatchError> {
     }
 }
 
-/// The second half: results carried over, the run created, its input declared and closed.
+/// The second half: results carried over, the run created, its input declared and, where it is whole, closed.
 pub async fn submit(
     session: &Session,
     job: &Job,
@@ -106,6 +108,8 @@ pub async fn submit(
     };
     let created = submit::create(session, &job.namespace, &job.name, job.spec.clone()).await?;
     submit::declare(session, created.run, &job.name, &uploaded, carried.parts.clone()).await?;
-    submit::close(session, created.run, &job.name, &uploaded).await?;
+    if !job.keep_open {
+        submit::close(session, created.run, &job.name, &uploaded).await?;
+    }
     Ok(Submitted { run: created.run, created: created.created, uploaded, carried })
 }

@@ -48,6 +48,8 @@ pub enum Choice {
     There(String),
     /// A run that lacks a part of it.
     Complete(String),
+    /// A run that stays open and gets what it lacks.
+    Append(String),
     /// A run that does not exist yet.
     New(String),
 }

@@ -9,7 +9,7 @@ use super::error::BatchError;
 use super::upload::Uploaded;
 
 /// Segments declared in one request; a bound of the ledger is 1024.
-const SEGMENTS_PER_REQUEST: usize = 512;
+pub const SEGMENTS_PER_REQUEST: usize = 512;
 /// Carried parts in one request; the bound of a member. One segment has no more either.
 pub const CARRIED_PER_REQUEST: usize = 64;
 

@@ -9,6 +9,7 @@ use std::io;
 use bytes::Bytes;
 use rollout_storage::{Full, SegmentWriter};
 
+use super::admission::{Admission, Verdict};
 use super::duplicates::Duplicates;
 use super::occurrence::Occurrences;
 use super::row::Row;
@@ -76,6 +77,8 @@ pub(super) struct Assembler<'a> {
     occurrences: Occurrences,
     segment: SegmentWriter,
     sink: Option<&'a mut SegmentSink<'a>>,
+    /// Which rows are left out, and the digest of all ids so far.
+    admission: Option<(Admission, blake3::Hasher)>,
     /// Lines of this file in the chunks before.
     lines_before: u64,
 }
@@ -105,6 +108,7 @@ impl<'a> Assembler<'a> {
         duplicates: Duplicates,
         errors_max: usize,
         sink: Option<&'a mut SegmentSink<'a>>,
+        admission: Option<Admission>,
     ) -> Self {
         Self {
             scan: Scan::default(),
@@ -114,6 +118,7 @@ impl<'a> Assembler<'a> {
             occurrences: Occurrences::new(),
             segment: SegmentWriter::new(),
             sink,
+            admission: admission.map(|admission| (admission, blake3::Hasher::new())),
             lines_before: 0,
         }
     }
@@ -154,7 +159,8 @@ impl<'a> Assembler<'a> {
                 }
             },
         }
-        if self.scan.error_count > 0 {
+        let admitted = self.admits(&item_id, parsed.file, line);
+        if self.scan.error_count > 0 || !admitted {
             return Ok(());
         }
         match self.segment.push(item_id, line, body) {
@@ -170,6 +176,17 @@ impl<'a> Assembler<'a> {
             self.error(parsed.file, line, 1, full.to_string());
         }
         Ok(())
+    }
+
+    /// Whether the row that was just counted is wanted.
+    fn admits(&mut self, item_id: &[u8; 32], file: u32, line: u64) -> bool {
+        let Some((admission, digest)) = &mut self.admission else { return true };
+        digest.update(item_id);
+        let verdict = admission.verdict(self.scan.rows - 1);
+        if verdict == Verdict::Conflict {
+            self.error(file, line, 1, "the run has this \"id\" with another prompt".to_owned());
+        }
+        verdict == Verdict::New
     }
 
     /// The id of a row that came before; parsed again, which is rare.
@@ -209,6 +226,7 @@ impl<'a> Assembler<'a> {
             self.error(file, line, 1, format!("this row has the \"id\" of {first}"));
         }
         self.scan.error_count += count - found.len() as u64;
+        self.scan.ids_digest = self.admission.map(|(_, digest)| *digest.finalize().as_bytes());
         self.scan.errors.sort_by_key(|error| (error.file, error.line, error.column));
         Ok(self.scan)
     }

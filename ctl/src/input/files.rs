@@ -19,6 +19,9 @@ pub struct InputFile {
     pub bytes: u64,
 }
 
+/// The file that means standard input.
+pub const STDIN: &str = "-";
+
 /// Why there is no list of files.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {

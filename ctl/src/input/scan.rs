@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::Mutex;
 
+use super::admission::Admission;
 pub use super::assemble::FinishedSegment;
 use super::assemble::{Assembler, Parsed, ParsedRow, Stop};
 use super::chunk::{Chunk, ChunkReader, LINE_BYTES_MAX};
@@ -45,6 +46,8 @@ pub struct ScanOptions {
     pub ids_budget_bytes: usize,
     /// Where those files are.
     pub temp_dir: PathBuf,
+    /// Which rows go into segments; all where none.
+    pub admission: Option<Admission>,
 }
 
 impl Default for ScanOptions {
@@ -55,6 +58,7 @@ impl Default for ScanOptions {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             ids_budget_bytes: duplicates::BUDGET_BYTES,
             temp_dir: std::env::temp_dir(),
+            admission: None,
         }
     }
 }
@@ -100,6 +104,8 @@ pub struct Scan {
     pub errors: Vec<LineError>,
     /// All errors.
     pub error_count: u64,
+    /// Of the item ids in order, where there was an admission to heed.
+    pub ids_digest: Option<[u8; 32]>,
 }
 
 /// Why a scan did not reach its end.
@@ -135,7 +141,13 @@ pub fn scan<'a>(
     sink: Option<&'a mut SegmentSink<'a>>,
 ) -> Result<Scan, ScanError> {
     let duplicates = Duplicates::new(options.ids_budget_bytes, &options.temp_dir);
-    let mut assembler = Assembler::new(ids.clone(), duplicates, options.errors_max, sink);
+    let mut assembler = Assembler::new(
+        ids.clone(),
+        duplicates,
+        options.errors_max,
+        sink,
+        options.admission.clone(),
+    );
     let (permits, permitted) = sync_channel(CHUNKS_MAX);
     let (chunks, to_parse) = sync_channel::<(u64, Parsed)>(CHUNKS_MAX);
     let (results, parsed) = sync_channel(CHUNKS_MAX);

@@ -28,7 +28,7 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: InferCommand,
     },
-    /// Look into a run
+    /// Look into a run, or add to it
     Run {
         #[command(subcommand)]
         command: RunCommand,
@@ -70,6 +70,9 @@ pub(super) struct BatchArgs {
     /// Run the first N rows alone first, and pause if more than `canary_failures_max` of them fail [default: the file's]
     #[arg(long, value_name = "N")]
     pub(super) canary: Option<u64>,
+    /// Leave the input open: `rollout run append`, or this command again, adds rows until `rollout run close`
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(super) keep_open: bool,
     /// Submit and return; `--resume` waits and writes the output
     #[arg(long, conflicts_with = "dry_run")]
     pub(super) detach: bool,
@@ -82,6 +85,33 @@ pub(super) struct BatchArgs {
 pub(super) enum RunCommand {
     /// Print rows as JSON lines, as they got their outcome
     Results(ResultsArgs),
+    /// Add rows to a run whose input is open; rows that it has already are left out
+    Append(AppendArgs),
+    /// Close a run's input: no more rows come, and the run can end
+    Close(CloseArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AppendArgs {
+    /// The run's name
+    #[arg(value_name = "RUN")]
+    pub(super) run: String,
+    /// JSONL files, or globs of them; - is standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub(super) files: Vec<String>,
+    /// No progress
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CloseArgs {
+    /// The run's name
+    #[arg(value_name = "RUN")]
+    pub(super) run: String,
+    /// Do not say what is waited for
+    #[arg(short, long)]
+    pub(super) quiet: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,34 +3,30 @@
 //! Invariant: whatever ends this command, what to do next was said; the run lives on unless its user cancels it.
 //! Absent: how each step works (`batch`, `export`).
 
+mod choose;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use rollout_proto::{Client, ErrorCode, Session, v1};
+use rollout_proto::{Client, Session, v1};
 use rollout_storage::BlobStore;
 
 use super::cli::BatchArgs;
 use super::interrupt::{Interrupt, Interrupts};
-use super::{dry_run, on_wait, report};
+use super::{append, dry_run, on_wait, reading, report};
 use crate::batch::config::BatchConfig;
 use crate::batch::error::BatchError;
 use crate::batch::job::{self, Job};
 use crate::batch::revision::{self, Choice, Family};
-use crate::batch::{name, spec, submit, upload, watch};
+use crate::batch::{name, spec, submit, watch};
 use crate::connect::{ConnectArgs, NAMESPACE_DEFAULT};
-use crate::export::parts::digest_of;
 use crate::export::{self, Totals, files::Files};
-use crate::input::files::{self, InputFile};
-use crate::input::scan::{ScanControl, ScanOptions};
+use crate::input::files;
+use crate::input::scan::ScanControl;
 use crate::progress::Progress;
 use crate::say::{to_stderr, to_stdout};
-
-/// Errors of an input that are shown before nothing is submitted; `--dry-run` shows more.
-const ERRORS_SHOWN: usize = 20;
-const READING_EVERY: Duration = Duration::from_millis(200);
 
 /// How far the command is, for whoever interrupts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,17 +139,21 @@ impl Batch<'_> {
         // Only an existing run is resumed; creating it again then checks the spec and nothing else.
         submit::describe(&self.client, &self.namespace, &name).await?;
         let found = submit::create(session, &self.namespace, &name, self.spec.clone()).await?;
-        Ok(found.input_closed)
+        // Whoever wants to append is told what a closed run lacks.
+        Ok(found.input_closed && !self.args.keep_open)
     }
 
     async fn submit(&self, session: &Session, store: BlobStore) -> Result<(), BatchError> {
         let files = files::find(&self.config.input.glob.list(), &self.config.dir)?;
         let family = Family::find(&self.client, &self.namespace, &self.name()).await?;
         let choice = match &self.args.resume {
-            Some(name) => Choice::Complete(name.clone()),
+            Some(name) => self.resumed(session, name, &files).await?,
             None => self.choose(session, &family, &files).await?,
         };
-        let (Choice::There(name) | Choice::Complete(name) | Choice::New(name)) = &choice;
+        let (Choice::There(name)
+        | Choice::Complete(name)
+        | Choice::Append(name)
+        | Choice::New(name)) = &choice;
         name.clone_into(&mut self.name.lock());
         let dir = &self.config.output.dir;
         name::remember(dir, name)
@@ -162,17 +162,25 @@ impl Batch<'_> {
             self.progress.note(&format!("run {name} was there already"));
             return Ok(());
         }
+        if let Choice::Append(name) = &choice {
+            self.enter(Stage::Submitting);
+            let control = Arc::clone(&self.control);
+            let to = (self.namespace.as_str(), name.as_str());
+            return append::append(session, to, &files, control, &self.progress).await;
+        }
         let revises = revision::split(name).1 > 1;
         let (namespace, name, spec) = (self.namespace.clone(), name.clone(), self.spec.clone());
-        let job = Job { namespace, name, spec, files, store, revises };
+        let keep_open = self.args.keep_open;
+        let job = Job { namespace, name, spec, files, store, revises, keep_open };
+        let control = &self.control;
         let prepared = tokio::select! {
-            prepared = job::prepare(&job, scan_options(), Arc::clone(&self.control)) => prepared?,
-            never = self.show_reading(&job.files) => match never {},
+            prepared = job::prepare(&job, reading::options(), Arc::clone(control)) => prepared?,
+            never = reading::show(&self.progress, control, &job.files) => match never {},
         };
         let scan = &prepared.uploaded.scan;
         if scan.error_count > 0 {
             self.progress.finish();
-            to_stderr(&report::errors(scan, &job.files, ERRORS_SHOWN));
+            to_stderr(&report::errors(scan, &job.files, reading::ERRORS_SHOWN));
             to_stderr("to see all of them: add --dry-run\n");
         }
         // Nothing that runs is cancelled for an input that is no good.
@@ -186,82 +194,6 @@ impl Batch<'_> {
         let submitted = job::submit(session, &job, prepared, sources).await?;
         self.progress.note(&report::submitted(&job.name, &submitted));
         Ok(())
-    }
-
-    /// Which run the input is: one that is there, or the next revision of it.
-    async fn choose(
-        &self,
-        session: &Session,
-        family: &Family,
-        files: &[InputFile],
-    ) -> Result<Choice, BatchError> {
-        let Some(latest) = family.latest() else { return Ok(Choice::New(self.name())) };
-        let described = submit::describe(&self.client, &self.namespace, &latest.name).await?;
-        if let Some(choice) = self.compare(session, &described, files).await? {
-            return Ok(choice);
-        }
-        match family.unended().next() {
-            Some(run) if !self.args.replace => {
-                let counts = run.counts.unwrap_or_default();
-                let (name, done) = (run.name.clone(), counts.done + counts.failed);
-                Err(BatchError::Revised { name, done, rows: counts.rows })
-            }
-            _ => Ok(Choice::New(family.next()?)),
-        }
-    }
-
-    /// What this input and spec are to a run that is there.
-    async fn compare(
-        &self,
-        session: &Session,
-        described: &v1::DescribeRunResponse,
-        files: &[InputFile],
-    ) -> Result<Option<Choice>, BatchError> {
-        let run = described.run.clone().unwrap_or_default();
-        if run.state() == v1::RunState::Deleting {
-            return Ok(None);
-        }
-        let store = revision::store_of(described, session.store_url())?;
-        let (spec, have) = revision::segments(&self.client, &store, described).await?;
-        if !revision::same_spec(&spec, &self.spec) {
-            return Ok(None);
-        }
-        let have = have.iter().map(|(blob, _)| digest_of(blob)).collect::<Result<Vec<_>, _>>();
-        let have = have.map_err(|error| BatchError::Inconsistent {
-            name: run.name.clone(),
-            message: error.to_string(),
-        })?;
-        let (control, ids) = (Arc::clone(&self.control), spec::item_ids(&self.spec));
-        let printed = upload::fingerprint(files.to_vec(), ids, scan_options(), control);
-        let (scan, ours) = tokio::select! {
-            printed = printed => printed?,
-            never = self.show_reading(files) => match never {},
-        };
-        Ok(revision::compare(&run, &have, &ours).filter(|_| scan.error_count == 0))
-    }
-
-    /// Cancels what the next revision replaces.
-    async fn replace(&self, session: &Session, family: &Family) -> Result<(), BatchError> {
-        for run in family.unended() {
-            let reason = format!("replaced by {}", self.name());
-            match submit::cancel(session, &self.namespace, &run.name, &reason).await {
-                Ok(()) => self.progress.note(&format!("run {} is cancelled", run.name)),
-                // It came to its end meanwhile.
-                Err(error) if error.code() == Some(ErrorCode::RunEnded) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    async fn show_reading(&self, files: &[InputFile]) -> std::convert::Infallible {
-        let total = files.iter().map(|file| file.bytes).sum();
-        loop {
-            tokio::time::sleep(READING_EVERY).await;
-            let bytes = self.control.bytes.load(Ordering::Relaxed);
-            let rows = self.control.rows.load(Ordering::Relaxed);
-            self.progress.reading(bytes, total, rows);
-        }
     }
 
     async fn warn_of_workers(&self) {
@@ -316,6 +248,10 @@ impl Batch<'_> {
             v1::RunState::Running if !run.blocked.is_empty() => {
                 format!("run {} waits: {}", run.name, run.blocked)
             }
+            v1::RunState::Running if !run.input_closed && no_row_is_open(run) => format!(
+                "run {name} has no row left and is open for more; to close it: rollout run close {name}{namespace}",
+                name = run.name
+            ),
             _ => String::new(),
         }
     }
@@ -352,6 +288,8 @@ impl Batch<'_> {
     fn say_how_to_return(&self) {
         let (name, namespace) = (self.name(), self.namespace_flag());
         let config = shell_word(&self.args.config);
+        // Without it, coming back closes the input.
+        let keep_open = if self.args.keep_open { " --keep-open" } else { "" };
         let state = match self.stage() {
             Stage::Submitting => "may lack a part of its input; to complete it",
             Stage::Writing => "has its results; to write them",
@@ -359,7 +297,7 @@ impl Batch<'_> {
         };
         to_stderr(&format!(
             "run {name} {state}:\n  rollout infer batch --config {config} --resume \
-             {name}{namespace}\n  rolloutctl run watch {name}{namespace}\n"
+             {name}{keep_open}{namespace}\n  rolloutctl run watch {name}{namespace}\n"
         ));
     }
 
@@ -383,12 +321,9 @@ impl Batch<'_> {
     }
 }
 
-fn scan_options() -> ScanOptions {
-    ScanOptions {
-        errors_max: ERRORS_SHOWN,
-        stop_after_errors: ERRORS_SHOWN as u64,
-        ..ScanOptions::default()
-    }
+fn no_row_is_open(run: &v1::RunSummary) -> bool {
+    let counts = run.counts.unwrap_or_default();
+    counts.done + counts.failed == counts.rows
 }
 
 fn or<'a>(text: &'a str, empty: &'a str) -> &'a str {

@@ -1,5 +1,6 @@
 //! The command as a process of its own.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -76,13 +77,23 @@ impl<'a> Job<'a> {
         self.command(args).output().unwrap().into()
     }
 
+    pub(crate) fn spawn(&self, args: &[&str]) -> Child {
+        self.command(args).spawn().unwrap()
+    }
+
+    /// Runs it with this text on its standard input.
+    pub(crate) fn run_with_input(&self, args: &[&str], text: &str) -> Ended {
+        let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        child.wait_with_output().unwrap().into()
+    }
+
     pub(crate) fn batch(&self, more: &[&str]) -> Ended {
         self.run(&[&["infer", "batch", "--config", "batch.toml"], more].concat())
     }
 
     pub(crate) fn spawn_batch(&self, more: &[&str]) -> Child {
-        let args = [&["infer", "batch", "--config", "batch.toml"], more].concat();
-        self.command(&args).spawn().unwrap()
+        self.spawn(&[&["infer", "batch", "--config", "batch.toml"], more].concat())
     }
 
     pub(crate) fn lines(&self, file: &str) -> Vec<serde_json::Value> {

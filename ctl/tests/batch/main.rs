@@ -4,6 +4,7 @@ mod bad_input;
 mod cluster;
 mod coming_back;
 mod command;
+mod open_input;
 mod output;
 mod proof;
 mod revisions;

@@ -1,0 +1,233 @@
+//! Owns: more rows for a run whose input is open.
+//!
+//! The input is read twice: once to learn which of its rows the run has, once to pack the others. Segments are declared
+//! from the number that was read, so of two that append at once one is refused, and looks again.
+//! Invariant: an append is a union by item id: a row that the run has is not added again, so it may be repeated, cut off
+//! anywhere and done by two at once. Equal rows without an "id" are counted within one append.
+//! Nothing is declared of an input with errors.
+//! Absent: closing (`close`), and results of earlier revisions: rows that are appended run.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures::StreamExt;
+use rollout_proto::{Session, v1};
+use rollout_storage::{BlobStore, Segment};
+
+use super::close::{ROUNDS_MAX, busy, check_goes_on, lost_to_another};
+use super::error::BatchError;
+use super::known::Known;
+use super::upload::{Destination, Uploaded};
+use super::{revision, spec, submit, upload};
+use crate::export::parts::{digest_of, fetch};
+use crate::export::{self, Listing};
+use crate::input::admission::Admission;
+use crate::input::files::InputFile;
+use crate::input::scan::{Scan, ScanControl, ScanError, ScanOptions, scan};
+use crate::item_id::ItemIds;
+
+/// Segments of the run that are fetched at a time.
+const SEGMENTS_AHEAD: usize = 4;
+
+/// An append that is to be done.
+pub struct Append<'a> {
+    /// Whose requests they are.
+    pub session: &'a Session,
+    /// The run's namespace.
+    pub namespace: &'a str,
+    /// The run's name.
+    pub name: &'a str,
+    /// The rows.
+    pub files: &'a [InputFile],
+    /// How they are read.
+    pub options: ScanOptions,
+    /// How far that is.
+    pub control: Arc<ScanControl>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub enum Appended {
+    /// The run has every row.
+    Whole {
+        /// Rows that were added.
+        added: u64,
+        /// Rows of the files that were there, or that others added meanwhile.
+        there: u64,
+        /// Rows of the run.
+        rows: u64,
+    },
+    /// The input has errors; nothing was added.
+    Refused(Scan),
+}
+
+/// How one attempt ended.
+enum Round {
+    Over(Appended),
+    /// Somebody else was quicker; so many rows were added all the same.
+    Again(u64),
+}
+
+impl Append<'_> {
+    /// Appends what the run lacks.
+    pub async fn run(&self) -> Result<Appended, BatchError> {
+        let mut before = 0;
+        for _ in 0..ROUNDS_MAX {
+            match self.round().await? {
+                Round::Again(added) => before += added,
+                Round::Over(Appended::Whole { added, there, rows }) => {
+                    let (added, there) = (added + before, there - before);
+                    return Ok(Appended::Whole { added, there, rows });
+                }
+                Round::Over(refused) => return Ok(refused),
+            }
+        }
+        Err(busy(self.name))
+    }
+
+    async fn round(&self) -> Result<Round, BatchError> {
+        let client = self.session.client();
+        let described = submit::describe(client, self.namespace, self.name).await?;
+        let run = described.run.clone().unwrap_or_default();
+        check_goes_on(&run)?;
+        let store = revision::store_of(&described, self.session.store_url())?;
+        let listing = export::listing(client, &store, &described).await?;
+        let ids = spec::item_ids(&listing.spec);
+        let (read, known) = self.read(ids.clone()).await?;
+        if read.error_count > 0 {
+            return Ok(Round::Over(Appended::Refused(read)));
+        }
+        if read.rows == 0 {
+            return Err(BatchError::Empty);
+        }
+        let (admission, have) = self.join(known, listing, &store).await?;
+        if admission.has_conflicts() {
+            let options = ScanOptions { admission: Some(admission), ..self.options.clone() };
+            let read = upload::check(self.files.to_vec(), ids, options, self.rewound());
+            return Ok(Round::Over(Appended::Refused(read.await?)));
+        }
+        let lacking = admission.lacking();
+        let (there, rows) = (read.rows - lacking, have.rows + lacking);
+        let whole = Round::Over(Appended::Whole { added: lacking, there, rows });
+        if lacking == 0 {
+            return Ok(whole);
+        }
+        if run.input_closed {
+            return Err(self.closed(lacking, read.rows));
+        }
+        let uploaded = self.upload(ids, admission, &store).await?;
+        let added = self.declare(run.run, have.segments, uploaded).await?;
+        Ok(if added == lacking { whole } else { Round::Again(added) })
+    }
+
+    /// The first reading.
+    async fn read(&self, ids: ItemIds) -> Result<(Scan, Known), BatchError> {
+        let (files, options) = (self.files.to_vec(), self.options.clone());
+        let control = self.rewound();
+        let work = move || {
+            let mut known = Known::default();
+            let mut sink = |segment| {
+                known.note(&segment);
+                Ok(())
+            };
+            let read = scan(&files, &ids, &options, &control, Some(&mut sink));
+            read.map(|read| (read, known))
+        };
+        Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
+    }
+
+    /// Which rows the run lacks, and how much it has.
+    async fn join(
+        &self,
+        mut known: Known,
+        listing: Listing<'_>,
+        store: &BlobStore,
+    ) -> Result<(Admission, Have), BatchError> {
+        let mut have = Have::default();
+        let fetched = listing.segments.map(|listed| async {
+            let blob = listed?.blob.unwrap_or_default();
+            let digest = digest_of(&blob).map_err(|error| self.inconsistent(&error))?;
+            let bytes = fetch(store, &blob.key, &digest).await?;
+            Segment::decode(bytes).map_err(|error| self.inconsistent(&error))
+        });
+        let mut fetched = std::pin::pin!(fetched.buffered(SEGMENTS_AHEAD));
+        while let Some(segment) = fetched.next().await {
+            let segment = segment?;
+            have.segments += 1;
+            have.rows += segment.len() as u64;
+            known.there(&segment).map_err(|source| self.temporary(source))?;
+        }
+        let joining = tokio::task::spawn_blocking(move || known.join());
+        let joined = joining.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        Ok((joined.map_err(|source| self.temporary(source))?, have))
+    }
+
+    /// The second reading.
+    async fn upload(
+        &self,
+        ids: ItemIds,
+        admission: Admission,
+        store: &BlobStore,
+    ) -> Result<Uploaded, BatchError> {
+        let options = ScanOptions { admission: Some(admission.clone()), ..self.options.clone() };
+        let (namespace, run) = (self.namespace.to_owned(), self.name.to_owned());
+        let to = Destination { store: store.clone(), namespace, run };
+        let (files, control) = (self.files.to_vec(), self.rewound());
+        let uploaded = upload::upload(files, ids, options, control, &to, |_| {}).await?;
+        match admission.is_of(uploaded.scan.ids_digest) && uploaded.scan.error_count == 0 {
+            true => Ok(uploaded),
+            false => {
+                let what = "the input changed while it was read, nothing was appended";
+                Err(BatchError::Usage(what.to_owned()))
+            }
+        }
+    }
+
+    /// Declares segments from `next` on, and returns how many rows became the run's.
+    async fn declare(&self, run: u32, next: u32, uploaded: Uploaded) -> Result<u64, BatchError> {
+        let mut added = 0;
+        let segments: Vec<_> = uploaded
+            .segments
+            .into_iter()
+            .map(|segment| v1::SegmentDecl { number: segment.number + next, ..segment })
+            .collect();
+        for some in segments.chunks(submit::SEGMENTS_PER_REQUEST) {
+            match submit::add(self.session, run, some.to_vec(), Vec::new()).await {
+                Ok(_) => added += some.iter().map(|s| u64::from(s.rows)).sum::<u64>(),
+                Err(error) if lost_to_another(error.code()) => return Ok(added),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(added)
+    }
+
+    /// What is shown of a reading begins anew.
+    fn rewound(&self) -> Arc<ScanControl> {
+        self.control.bytes.store(0, Ordering::Relaxed);
+        self.control.rows.store(0, Ordering::Relaxed);
+        Arc::clone(&self.control)
+    }
+
+    fn closed(&self, lacking: u64, rows: u64) -> BatchError {
+        let what = "is closed for more rows";
+        let advice =
+            format!("it lacks {lacking} of these {rows}; submit them as a run of their own");
+        BatchError::Conflict { name: self.name.to_owned(), what, advice }
+    }
+
+    fn inconsistent(&self, error: &dyn std::error::Error) -> BatchError {
+        BatchError::Inconsistent { name: self.name.to_owned(), message: error.to_string() }
+    }
+
+    fn temporary(&self, source: std::io::Error) -> BatchError {
+        let path = self.options.temp_dir.clone();
+        BatchError::Scan(ScanError::Temporary { path, source })
+    }
+}
+
+/// What a run has.
+#[derive(Debug, Clone, Copy, Default)]
+struct Have {
+    segments: u32,
+    rows: u64,
+}

@@ -1,0 +1,96 @@
+//! Owns: which rows of an input a run lacks, by their place in the input.
+//!
+//! Made after a first reading and heeded in a second one.
+//! Invariant: it speaks of one input alone: the digest of its item ids, in order, tells whether the second reading saw
+//! the same rows. One bit a row in memory.
+//! Absent: how it is known what a run has (`batch::known`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What becomes of one row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The run lacks it.
+    New,
+    /// The run has it.
+    There,
+    /// The run has its "id" with another prompt.
+    Conflict,
+}
+
+/// The verdicts on an input's rows. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    there: Arc<Vec<u64>>,
+    conflicts: Arc<BTreeSet<u64>>,
+    rows: u64,
+    digest: [u8; 32],
+}
+
+impl Admission {
+    /// Every one of `rows` rows is new; `digest` is of their item ids, in order.
+    pub fn new(rows: u64, digest: [u8; 32]) -> Self {
+        let words = usize::try_from(rows.div_ceil(64)).unwrap_or(usize::MAX);
+        Self { there: Arc::new(vec![0; words]), conflicts: Arc::default(), rows, digest }
+    }
+
+    /// Notes that the run has a row.
+    pub fn there(&mut self, row: u64) {
+        if let Some(word) = Arc::make_mut(&mut self.there).get_mut((row / 64) as usize) {
+            *word |= 1 << (row % 64);
+        }
+    }
+
+    /// Notes that the run has a row's "id" with another prompt.
+    pub fn conflict(&mut self, row: u64) {
+        Arc::make_mut(&mut self.conflicts).insert(row);
+    }
+
+    /// What becomes of a row. One behind the last is new: the digest tells.
+    pub fn verdict(&self, row: u64) -> Verdict {
+        if self.conflicts.contains(&row) {
+            return Verdict::Conflict;
+        }
+        match self.there.get((row / 64) as usize) {
+            Some(word) if word >> (row % 64) & 1 == 1 => Verdict::There,
+            _ => Verdict::New,
+        }
+    }
+
+    /// Rows that the run lacks.
+    pub fn lacking(&self) -> u64 {
+        let there: u64 = self.there.iter().map(|word| u64::from(word.count_ones())).sum();
+        self.rows - there
+    }
+
+    /// Whether there are rows that can be neither admitted nor left out.
+    pub fn has_conflicts(&self) -> bool {
+        !self.conflicts.is_empty()
+    }
+
+    /// Whether a reading saw the rows that this is about.
+    pub fn is_of(&self, digest: Option<[u8; 32]>) -> bool {
+        digest == Some(self.digest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_new_there_or_in_conflict_and_new_ones_are_counted() {
+        let mut admission = Admission::new(130, [7; 32]);
+        [0, 63, 64, 129].into_iter().for_each(|row| admission.there(row));
+        admission.there(5000);
+        assert_eq!(admission.lacking(), 126);
+        assert!(!admission.has_conflicts());
+        admission.conflict(65);
+        let found = [0, 1, 63, 64, 65, 128, 129, 130, 5000].map(|row| admission.verdict(row));
+        use Verdict::{Conflict, New, There};
+        assert_eq!(found, [There, New, There, There, Conflict, New, There, New, New]);
+        assert!(admission.has_conflicts());
+        assert!(admission.is_of(Some([7; 32])) && !admission.is_of(None));
+    }
+}

@@ -1,0 +1,106 @@
+//! Owns: `rollout run append RUN FILE…`.
+//!
+//! Invariant: exit status 0 means that the run has every row of the files, whoever added it.
+//! Absent: waiting for their results.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use indicatif::HumanCount;
+use rollout_proto::Session;
+
+use super::cli::AppendArgs;
+use super::{on_wait, reading, report};
+use crate::batch::append::{Append, Appended};
+use crate::batch::error::BatchError;
+use crate::connect::ConnectArgs;
+use crate::input::files::{self, FilesError, InputFile, STDIN};
+use crate::input::scan::ScanControl;
+use crate::progress::Progress;
+use crate::say::to_stderr;
+
+pub(super) async fn run(connect: &ConnectArgs, args: &AppendArgs) -> Result<u8, BatchError> {
+    let settings = connect.settings()?;
+    let progress = Arc::new(Progress::new(args.quiet));
+    let (copy, files) = find(&args.files)?;
+    let client = settings.client(Some(on_wait(&progress)))?;
+    let session = client.open_session("rollout run append").await?;
+    let to = (settings.namespace.as_str(), args.run.as_str());
+    let outcome = append(&session, to, &files, Arc::default(), &progress).await;
+    progress.finish();
+    // The copy of standard input goes here.
+    drop(copy);
+    outcome.map(|()| 0)
+}
+
+/// Appends files to the run (namespace, name), and says what came of it.
+pub(super) async fn append(
+    session: &Session,
+    (namespace, name): (&str, &str),
+    files: &[InputFile],
+    control: Arc<ScanControl>,
+    progress: &Progress,
+) -> Result<(), BatchError> {
+    let shown = Arc::clone(&control);
+    let append = Append { session, namespace, name, files, options: reading::options(), control };
+    let appended = tokio::select! {
+        appended = append.run() => appended?,
+        never = reading::show(progress, &shown, files) => match never {},
+    };
+    match appended {
+        Appended::Whole { added, there, rows } => {
+            progress.note(&told(name, added, there, rows));
+            Ok(())
+        }
+        Appended::Refused(scan) => {
+            progress.finish();
+            to_stderr(&report::errors(&scan, files, reading::ERRORS_SHOWN));
+            Err(BatchError::Input { count: scan.error_count })
+        }
+    }
+}
+
+fn told(name: &str, added: u64, there: u64, rows: u64) -> String {
+    let mut text = format!("run {name}: {} rows appended", HumanCount(added));
+    if there > 0 {
+        text += &format!(", {} were there already", HumanCount(there));
+    }
+    text + &format!("; it has {}", HumanCount(rows))
+}
+
+/// The files, and a copy of standard input where it is one of them: an input is read more than once.
+fn find(
+    patterns: &[String],
+) -> Result<(Option<tempfile::NamedTempFile>, Vec<InputFile>), BatchError> {
+    let (stdin, patterns): (Vec<_>, Vec<_>) =
+        patterns.iter().cloned().partition(|pattern| pattern == STDIN);
+    let mut found = match patterns.is_empty() {
+        true => Vec::new(),
+        false => files::find(&patterns, Path::new(""))?,
+    };
+    if stdin.is_empty() {
+        return Ok((None, found));
+    }
+    let copied =
+        tempfile::Builder::new().prefix("rollout-stdin-").tempfile().and_then(|mut copy| {
+            let bytes = std::io::copy(&mut std::io::stdin().lock(), &mut copy)?;
+            copy.flush()?;
+            Ok((copy, bytes))
+        });
+    let (copy, bytes) =
+        copied.map_err(|source| FilesError::Io { path: PathBuf::from(STDIN), source })?;
+    found.push(InputFile { path: copy.path().to_owned(), bytes });
+    Ok((Some(copy), found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_appended_is_told_in_one_line() {
+        assert_eq!(told("a", 1200, 0, 1200), "run a: 1,200 rows appended; it has 1,200");
+        assert_eq!(told("a", 0, 3, 9), "run a: 0 rows appended, 3 were there already; it has 9");
+    }
+}

@@ -1,0 +1,29 @@
+//! Owns: `rollout run close RUN`.
+//!
+//! Invariant: exit status 0 means that no row can be added to the run any more.
+//! Absent: waiting for its end.
+
+use std::sync::Arc;
+
+use indicatif::HumanCount;
+
+use super::cli::CloseArgs;
+use super::on_wait;
+use crate::batch::close::{self, Closed};
+use crate::batch::error::BatchError;
+use crate::connect::ConnectArgs;
+use crate::progress::Progress;
+use crate::say::to_stderr;
+
+pub(super) async fn run(connect: &ConnectArgs, args: &CloseArgs) -> Result<u8, BatchError> {
+    let settings = connect.settings()?;
+    let progress = Arc::new(Progress::new(args.quiet));
+    let client = settings.client(Some(on_wait(&progress)))?;
+    let session = client.open_session("rollout run close").await?;
+    let closed = close::close(&session, &settings.namespace, &args.run).await;
+    progress.finish();
+    let Closed { rows, already } = closed?;
+    let was = if already { "was closed already" } else { "is closed" };
+    to_stderr(&format!("run {}: its input {was}, with {} rows\n", args.run, HumanCount(rows)));
+    Ok(0)
+}

@@ -1,0 +1,117 @@
+//! Owns: which run a batch file means now: one that is there, or the next revision.
+//!
+//! Invariant: a run that still goes on with something else is cancelled only where the user said so.
+//! Absent: what a revision is (`batch::revision`).
+
+use std::sync::Arc;
+
+use rollout_proto::{ErrorCode, Session, v1};
+
+use super::{Batch, reading};
+use crate::batch::error::BatchError;
+use crate::batch::revision::{self, Choice, Family};
+use crate::batch::{spec, submit, upload};
+use crate::export::parts::digest_of;
+use crate::input::files::InputFile;
+
+impl Batch<'_> {
+    /// Which run the input is: one that is there, or the next revision of it.
+    pub(super) async fn choose(
+        &self,
+        session: &Session,
+        family: &Family,
+        files: &[InputFile],
+    ) -> Result<Choice, BatchError> {
+        let Some(latest) = family.latest() else { return Ok(Choice::New(self.name())) };
+        let described = submit::describe(&self.client, &self.namespace, &latest.name).await?;
+        if let Some(choice) = self.compare(session, &described, files).await? {
+            return Ok(choice);
+        }
+        match family.unended().next() {
+            Some(run) if !self.args.replace => {
+                let counts = run.counts.unwrap_or_default();
+                let (name, done) = (run.name.clone(), counts.done + counts.failed);
+                Err(BatchError::Revised { name, done, rows: counts.rows })
+            }
+            _ => Ok(Choice::New(family.next()?)),
+        }
+    }
+
+    /// What the input is to the one run that it may be.
+    pub(super) async fn resumed(
+        &self,
+        session: &Session,
+        name: &str,
+        files: &[InputFile],
+    ) -> Result<Choice, BatchError> {
+        if self.args.keep_open {
+            // Closed or not: what the run has is no error.
+            return Ok(Choice::Append(name.to_owned()));
+        }
+        let described = submit::describe(&self.client, &self.namespace, name).await?;
+        if let Some(choice) = self.compare(session, &described, files).await? {
+            return Ok(choice);
+        }
+        // Whatever else is in the way, the cluster or the reading of the input says it.
+        Ok(Choice::Complete(name.to_owned()))
+    }
+
+    /// What this input and spec are to a run that is there.
+    async fn compare(
+        &self,
+        session: &Session,
+        described: &v1::DescribeRunResponse,
+        files: &[InputFile],
+    ) -> Result<Option<Choice>, BatchError> {
+        let run = described.run.clone().unwrap_or_default();
+        if matches!(run.state(), v1::RunState::Deleting | v1::RunState::Cancelled) {
+            return Ok(None);
+        }
+        let store = revision::store_of(described, session.store_url())?;
+        let (spec, have) = revision::segments(&self.client, &store, described).await?;
+        if !revision::same_spec(&spec, &self.spec) {
+            return Ok(None);
+        }
+        if self.args.keep_open && !run.input_closed {
+            return Ok(Some(Choice::Append(run.name)));
+        }
+        let have = have.iter().map(|(blob, _)| digest_of(blob)).collect::<Result<Vec<_>, _>>();
+        let have = have.map_err(|error| BatchError::Inconsistent {
+            name: run.name.clone(),
+            message: error.to_string(),
+        })?;
+        let (control, ids) = (Arc::clone(&self.control), spec::item_ids(&self.spec));
+        let printed = upload::fingerprint(files.to_vec(), ids, reading::options(), control);
+        let (scan, ours) = tokio::select! {
+            printed = printed => printed?,
+            never = reading::show(&self.progress, &self.control, files) => match never {},
+        };
+        if scan.error_count > 0 {
+            return Ok(None);
+        }
+        match revision::compare(&run, &have, &ours) {
+            None if !run.input_closed && !self.args.replace => {
+                Err(BatchError::OpenWithOthers { name: run.name })
+            }
+            choice => Ok(choice),
+        }
+    }
+
+    /// Cancels what the next revision replaces.
+    pub(super) async fn replace(
+        &self,
+        session: &Session,
+        family: &Family,
+    ) -> Result<(), BatchError> {
+        for run in family.unended() {
+            let reason = format!("replaced by {}", self.name());
+            match submit::cancel(session, &self.namespace, &run.name, &reason).await {
+                Ok(()) => self.progress.note(&format!("run {} is cancelled", run.name)),
+                // It came to its end meanwhile.
+                Err(error) if error.code() == Some(ErrorCode::RunEnded) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,40 @@
+//! Owns: how commands read an input, and what is seen of it.
+//!
+//! Invariant: a bad input ends after a screen of errors.
+//! Absent: `--dry-run`, which lists them all.
+
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::input::files::InputFile;
+use crate::input::scan::{ScanControl, ScanOptions};
+use crate::progress::Progress;
+
+/// Errors of an input that are shown before nothing is submitted.
+pub(super) const ERRORS_SHOWN: usize = 20;
+const EVERY: Duration = Duration::from_millis(200);
+
+/// Ends with the chunk in which the last error that is shown was found.
+pub(super) fn options() -> ScanOptions {
+    ScanOptions {
+        errors_max: ERRORS_SHOWN,
+        stop_after_errors: ERRORS_SHOWN as u64,
+        ..ScanOptions::default()
+    }
+}
+
+/// Shows how far a reading is, until it is dropped.
+pub(super) async fn show(
+    progress: &Progress,
+    control: &ScanControl,
+    files: &[InputFile],
+) -> Infallible {
+    let total = files.iter().map(|file| file.bytes).sum();
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let bytes = control.bytes.load(Ordering::Relaxed);
+        let rows = control.rows.load(Ordering::Relaxed);
+        progress.reading(bytes, total, rows);
+    }
+}
