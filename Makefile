@@ -24,6 +24,7 @@ test: build ## every test
 	$(CARGO) test -p rollout-tests -- --test-threads=1 --nocapture
 
 jepsen: build ## try to break it: three seeds, ninety seconds each
+	$(CARGO) build -p rollout-preload
 	@for seed in 1 2 3; do "$(TARGET)/debug/rollout-jepsen" run --seed $$seed --secs 90 || exit $$?; done
 
 smoke-3node-aws: build ## three members and workers on loopback, a theft, and AWS takes a machine back: 30 s at most

@@ -20,6 +20,9 @@ pub enum What {
     Heard { observer: String, leader: String, epoch: u64, granted: bool },
     /// A fault begins. `proven`: a probe saw it take effect.
     Fault { id: u64, kind: String, on: String, proven: bool },
+    /// The power of a member failed, and this was gone: files cut, bytes cut off them, operations
+    /// on names undone.
+    PowerLost { member: String, files: u64, bytes: u64, names: u64 },
     /// A fault ends.
     Healed { id: u64 },
     /// A member's process ended without being killed.

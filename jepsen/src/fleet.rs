@@ -5,6 +5,7 @@
 //! what they see must not depend on the faults.
 
 use crate::network::Network;
+use crate::preload::Preload;
 use crate::process::Process;
 use anyhow::{Context, Result, bail};
 use rollout_proto::pki::{self, IssueRequest};
@@ -50,6 +51,8 @@ pub struct Fleet {
     /// Who the members are.
     pub places: Vec<Place>,
     processes: Vec<Option<Process>>,
+    /// Below all of them.
+    pub preload: Preload,
     /// Between all of them.
     pub network: Arc<Network>,
 }
@@ -79,6 +82,7 @@ impl Fleet {
             bin: bin.to_owned(),
             places: Vec::new(),
             processes: Vec::new(),
+            preload: Preload::new(bin, &dir.join("preload"))?,
             network: Arc::default(),
         };
         pki::init_ca(&dir.join("ca"), "jepsen")?;
@@ -181,6 +185,7 @@ impl Fleet {
         std::fs::write(&config, text)?;
         let mut command = Command::new(self.bin.join("rollout-coordinator"));
         command.arg("--config").arg(&config);
+        self.preload.give(&mut command, name, &self.dir.join(name))?;
         place.lives.fetch_add(1, Ordering::Relaxed);
         let log = self.dir.join(format!("{name}.log"));
         self.processes[at] = Some(Process::start(command, &log)?);

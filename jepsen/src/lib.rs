@@ -23,6 +23,7 @@ pub mod nemesis;
 pub mod network;
 pub mod observe;
 pub mod operations;
+pub mod preload;
 pub mod process;
 pub mod recorder;
 pub mod report;

@@ -3,84 +3,47 @@
 //! *Invariant:* the seed decides kinds and durations; who leads by then decides on whom. Each fault
 //! is probed, and whatever a probe did not see counts for nothing. At the end everything is healed
 //! and every member runs.
-//!
-//! Absent: faults of clocks, disks and power.
 
+mod clock;
+mod disk;
+mod kind;
+mod partition;
+mod power;
+mod processes;
+
+pub use kind::Family;
+pub(crate) use kind::required;
+
+use self::kind::Kind;
 use crate::events::What;
 use crate::fleet::Fleet;
 use crate::observe::Observers;
 use crate::recorder::Recorder;
 use anyhow::Result;
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
+use rollout_powerloss::Trouble;
 use std::time::{Duration, Instant};
 
 /// How long a fault waits for a leader.
 const LEADER_WAIT: Duration = Duration::from_secs(8);
-
-/// A family of faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-pub enum Family {
-    /// Links that pass nothing
-    Partition,
-    /// kill -9, and a start later
-    Kill,
-    /// SIGSTOP beyond election and lease time
-    Pause,
-}
-
-/// One fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    LeaderMinority,
-    LeaderMajority,
-    Bridge,
-    OneWay,
-    ClientsCut,
-    KillLeader,
-    KillMinority,
-    KillAll,
-    PauseLeader,
-    PauseMinority,
-}
-
-impl Kind {
-    fn of(family: Family) -> &'static [Kind] {
-        match family {
-            Family::Partition => &[
-                Kind::LeaderMinority,
-                Kind::LeaderMajority,
-                Kind::Bridge,
-                Kind::OneWay,
-                Kind::ClientsCut,
-            ],
-            Family::Kill => &[Kind::KillLeader, Kind::KillMinority, Kind::KillAll],
-            Family::Pause => &[Kind::PauseLeader, Kind::PauseMinority],
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Kind::LeaderMinority => "partition-leader-minority",
-            Kind::LeaderMajority => "partition-leader-majority",
-            Kind::Bridge => "partition-bridge",
-            Kind::OneWay => "partition-one-way",
-            Kind::ClientsCut => "partition-clients",
-            Kind::KillLeader => "kill-leader",
-            Kind::KillMinority => "kill-minority",
-            Kind::KillAll => "kill-all",
-            Kind::PauseLeader => "pause-leader",
-            Kind::PauseMinority => "pause-minority",
-        }
-    }
-}
 
 /// What has to be undone.
 enum Undo {
     Open(Vec<(String, String)>),
     Start(Vec<usize>),
     Resume(Vec<usize>),
+    SetClocks(Vec<String>),
+    Repair(String),
+}
+
+/// What a fault did.
+struct Effect {
+    on: String,
+    /// A probe saw it.
+    proven: bool,
+    undo: Undo,
 }
 
 /// Most faults are on the leader or on the others: waits until there is one, but not for ever.
@@ -100,29 +63,25 @@ pub struct Nemesis {
     families: Vec<Family>,
     /// Faults that every run has, first.
     due: Vec<Kind>,
+    /// Which of the next turns are quiet: one of four.
+    turns: Vec<bool>,
     next_id: u64,
 }
 
 impl Nemesis {
     /// Over the members of `fleet` and the links of `clients`.
     pub fn new(fleet: Fleet, clients: &[&str], families: &[Family], seed: u64) -> Self {
-        let mut due = Vec::new();
-        // Taken from the end.
-        if families.contains(&Family::Pause) {
-            due.push(Kind::PauseLeader);
-        }
-        if families.contains(&Family::Kill) {
-            due.push(Kind::KillLeader);
-        }
-        if families.contains(&Family::Partition) {
-            due.extend([Kind::LeaderMajority, Kind::LeaderMinority]);
-        }
+        let mut rng = StdRng::seed_from_u64(seed);
+        let families = Family::expanded(families);
+        let mut due: Vec<Kind> = families.iter().flat_map(|f| Kind::due(*f)).copied().collect();
+        due.shuffle(&mut rng);
         Self {
             fleet,
             clients: clients.iter().map(|&name| name.to_owned()).collect(),
-            rng: StdRng::seed_from_u64(seed),
-            families: families.to_vec(),
+            rng,
+            families,
             due,
+            turns: Vec::new(),
             next_id: 0,
         }
     }
@@ -139,7 +98,11 @@ impl Nemesis {
     ) -> Result<()> {
         while Instant::now() < until && !self.families.is_empty() {
             let hold = Duration::from_millis(self.rng.random_range(2500..5000));
-            if self.due.is_empty() && self.rng.random_ratio(1, 4) {
+            if self.turns.is_empty() {
+                self.turns.extend([true, false, false, false]);
+                self.turns.shuffle(&mut self.rng);
+            }
+            if self.turns.pop() == Some(true) {
                 tokio::time::sleep(hold.min(until.saturating_duration_since(Instant::now()))).await;
                 continue;
             }
@@ -186,95 +149,56 @@ impl Nemesis {
         let one = leader.unwrap_or(anybody);
         let follower = others(one).nth(self.rng.random_range(0..2)).unwrap_or(one);
         let coin = self.rng.random_bool(0.5);
-        let (on, proven, undo) = match kind {
+        let either = if coin { one } else { follower };
+        let both_ways = |this: usize| others(this).flat_map(move |o| [(this, o), (o, this)]);
+        let effect = match kind {
             Kind::KillLeader => self.kill(&[one]),
             Kind::KillMinority => self.kill(&[follower]),
             Kind::KillAll => self.kill(&[0, 1, 2]),
             Kind::PauseLeader => self.pause(one)?,
             Kind::PauseMinority => self.pause(follower)?,
-            Kind::LeaderMinority => self.cut(others(one).flat_map(|o| [(one, o), (o, one)])),
-            Kind::LeaderMajority => {
-                self.cut(others(follower).flat_map(|o| [(follower, o), (o, follower)]))
-            }
+            Kind::LeaderMinority => self.cut(both_ways(one)),
+            Kind::LeaderMajority => self.cut(both_ways(follower)),
             Kind::Bridge => {
-                let ends: Vec<usize> = others(if coin { one } else { follower }).collect();
+                let ends: Vec<usize> = others(either).collect();
                 self.cut([(ends[0], ends[1]), (ends[1], ends[0])].into_iter())
             }
             Kind::OneWay => self.cut(others(one).map(|o| if coin { (one, o) } else { (o, one) })),
             Kind::ClientsCut => self.cut_clients(one),
+            Kind::PowerLeader => self.cut_power(&[one], recorder)?,
+            Kind::PowerMinority => self.cut_power(&[follower], recorder)?,
+            Kind::PowerAll => self.cut_power(&[0, 1, 2], recorder)?,
+            Kind::ClockLeader => self.jump(&[one]).await?,
+            Kind::ClockMinority => self.jump(&[follower]).await?,
+            Kind::ClockAll => self.jump(&[0, 1, 2]).await?,
+            Kind::DiskSlow => {
+                let ms = self.rng.random_range(200..2000);
+                self.spoil(either, Trouble::SlowSync(ms)).await?
+            }
+            Kind::DiskSyncFails => self.spoil(either, Trouble::SyncFails).await?,
+            Kind::DiskWriteFails => self.spoil(either, Trouble::WriteFails).await?,
+            Kind::DiskFull => self.spoil(either, Trouble::Full).await?,
         };
-        // Which side the leader is on is proven only if there was one.
-        let proven = proven && (leader.is_some() || !kind.name().contains("leader"));
+        // What became of the leader is proven only if there was one.
+        let proven = effect.proven && (leader.is_some() || !kind.name().contains("leader"));
         self.next_id += 1;
-        let id = self.next_id;
-        println!("{:>6.1} s  {} on {on}", recorder.now_ns() as f64 / 1e9, kind.name());
-        recorder.event(What::Fault { id, kind: kind.name().into(), on, proven });
-        Ok((id, undo))
+        let (id, on, name) = (self.next_id, effect.on, kind.name());
+        println!("{:>6.1} s  {name} on {on}", recorder.now_ns() as f64 / 1e9);
+        recorder.event(What::Fault { id, kind: name.into(), on, proven });
+        Ok((id, effect.undo))
     }
 
     fn names(&self, of: &[usize]) -> String {
         of.iter().map(|at| self.fleet.places[*at].name.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    fn kill(&mut self, of: &[usize]) -> (String, bool, Undo) {
-        // A member that the other fault of the pair holds already is killed all the same.
-        let killed = of.iter().filter(|at| self.fleet.kill(**at)).count();
-        (self.names(of), killed == of.len(), Undo::Start(of.to_vec()))
-    }
-
-    fn pause(&mut self, of: usize) -> Result<(String, bool, Undo)> {
-        let stopped = self.fleet.runs(of) && self.fleet.process(of)?.pause().unwrap_or(false);
-        Ok((self.names(&[of]), stopped, Undo::Resume(vec![of])))
-    }
-
-    fn cut(&self, pairs: impl Iterator<Item = (usize, usize)>) -> (String, bool, Undo) {
-        let name = |at: usize| self.fleet.places[at].name.clone();
-        self.shut(pairs.map(|(from, to)| (name(from), name(to))).collect())
-    }
-
-    fn cut_clients(&self, from: usize) -> (String, bool, Undo) {
-        let member = &self.fleet.places[from].name;
-        let pairs = self.clients.iter().flat_map(|client| {
-            [(client.clone(), member.clone()), (member.clone(), client.clone())]
-        });
-        self.shut(pairs.collect())
-    }
-
-    fn shut(&self, pairs: Vec<(String, String)>) -> (String, bool, Undo) {
-        let network = &self.fleet.network;
-        pairs.iter().for_each(|(from, to)| network.set(from, to, true));
-        let probes: Vec<bool> = std::thread::scope(|scope| {
-            let probe = |(from, to): &(String, String)| {
-                let (from, to) = (from.clone(), to.clone());
-                scope.spawn(move || network.probe_cut(&from, &to))
-            };
-            let started: Vec<_> = pairs.iter().map(probe).collect();
-            started.into_iter().filter_map(|probe| probe.join().ok().flatten()).collect()
-        });
-        let proven = !probes.is_empty() && probes.iter().all(|cut| *cut);
-        let on: Vec<String> = pairs.iter().map(|(from, to)| format!("{from}>{to}")).collect();
-        (on.join(","), proven, Undo::Open(pairs))
-    }
-
     fn undo(&mut self, undo: Undo) -> Result<()> {
         match undo {
-            Undo::Open(pairs) => {
-                pairs.iter().for_each(|(from, to)| self.fleet.network.set(from, to, false));
-            }
-            Undo::Resume(of) => {
-                for at in of {
-                    if self.fleet.runs(at) {
-                        self.fleet.process(at)?.resume()?;
-                    }
-                }
-            }
-            Undo::Start(of) => {
-                for at in of {
-                    if !self.fleet.runs(at) {
-                        self.fleet.start_member(at)?;
-                    }
-                }
-            }
+            Undo::Open(pairs) => self.open(&pairs),
+            Undo::Resume(of) => self.resume(&of)?,
+            Undo::Start(of) => self.start(&of)?,
+            Undo::SetClocks(of) => self.set_clocks(&of)?,
+            Undo::Repair(name) => self.repair(&name)?,
         }
         Ok(())
     }

@@ -14,12 +14,10 @@ const COLORS: [&str; 3] = ["#4477aa", "#ee6677", "#228833"];
 
 /// The command that does the same again.
 pub fn replay(args: &Args) -> String {
-    let name = |value: &dyn Fn() -> Option<clap::builder::PossibleValue>| {
-        value().map_or_else(String::new, |value| value.get_name().to_owned())
-    };
-    let families: Vec<String> =
-        args.nemesis.iter().map(|family| name(&|| family.to_possible_value())).collect();
-    command(&name(&|| args.workload.to_possible_value()), &families, args.seed, args.secs)
+    let workload = args.workload.to_possible_value();
+    let workload = workload.map_or_else(String::new, |value| value.get_name().to_owned());
+    let families: Vec<String> = args.nemesis.iter().map(|family| family.name()).collect();
+    command(&workload, &families, args.seed, args.secs)
 }
 
 fn command(workload: &str, nemesis: &[String], seed: u64, secs: u64) -> String {
@@ -59,6 +57,13 @@ pub fn text(judged: &Judged) -> String {
         "  recovered {recovered}; {} digests; {} requests repeated; {} members ended by themselves",
         c.digests, c.repeated, c.died
     );
+    let (losses, bytes, names) = c.power_lost;
+    if losses > 0 {
+        let _ = writeln!(
+            text,
+            "  {losses} losses of power took {bytes} bytes and {names} operations on names"
+        );
+    }
     let faults: Vec<String> = c.faults.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
     let _ = write!(text, "  proven faults: {}; unproven: {}", faults.join(", "), c.unproven);
     text

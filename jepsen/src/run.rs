@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "item")]
     pub workload: WorkloadName,
     /// What breaks, alone and mixed; empty: nothing
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "partition,kill,pause")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
     pub nemesis: Vec<Family>,
     /// Decides what breaks when, and what clients do
     #[arg(long, default_value_t = 1)]
@@ -119,12 +119,9 @@ fn bin_dir(args: &Args) -> Result<PathBuf> {
 async fn record(args: &Args, dir: &Path) -> Result<()> {
     let fleet = Fleet::start(dir, &bin_dir(args)?, item::CLIENTS, item::WORKERS).await?;
     let recorder = Arc::new(Recorder::create(dir)?);
-    let name = |family: &Family| {
-        family.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    };
     recorder.event(What::Plan {
         workload: "item".into(),
-        nemesis: args.nemesis.iter().map(name).collect(),
+        nemesis: Family::expanded(&args.nemesis).into_iter().map(Family::name).collect(),
         seed: args.seed,
         secs: args.secs,
     });

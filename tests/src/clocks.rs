@@ -5,6 +5,7 @@
 
 use crate::preload;
 use anyhow::Result;
+use rollout_powerloss::{CLOCK_ENV, Clock};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -26,15 +27,16 @@ impl Clocks {
         if !file.exists() {
             self.set(name, 0)?;
         }
-        preload::give(command, "ROLLOUT_PRELOAD_CLOCK", &file)
+        preload::give(command, CLOCK_ENV, &file)
     }
 
     /// The clock of this name is so many seconds ahead from now on; negative: behind.
     pub(crate) fn set(&self, name: &str, ahead_s: i64) -> Result<()> {
-        use std::os::unix::fs::FileExt;
         let path = self.dir.join(name);
-        // Not emptied first: processes have it mapped.
-        let file = std::fs::File::options().create(true).truncate(false).write(true).open(&path)?;
-        Ok(file.write_all_at(&(ahead_s * 1_000_000_000).to_le_bytes(), 0)?)
+        if !path.exists() {
+            Clock::create(&path)?;
+        }
+        Clock::open(&path)?.set_ahead_s(ahead_s);
+        Ok(())
     }
 }

@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("rollout-worker", &["rollout-proto", "rollout-storage"]),
     ("rollout-ctl", &["rollout-proto", "rollout-storage"]),
-    ("rollout-jepsen", &["rollout-proto"]),
+    ("rollout-jepsen", &["rollout-powerloss", "rollout-proto"]),
     ("rollout-preload", &["rollout-powerloss"]),
     ("rollout-powerloss", &[]),
     ("rollout-tests", &["rollout-powerloss", "rollout-proto"]),

@@ -1,10 +1,9 @@
 //! A worker's disk that is full, that loses power, or that holds what was finished for another cluster.
 
 use anyhow::{Context, Result, ensure};
-use rollout_powerloss::{JOURNAL_ENV, Journal, Loss, lose_power};
+use rollout_powerloss::{DISK_ENV, Disk, JOURNAL_ENV, Journal, Loss, Trouble, lose_power};
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
 use serde_json::Value;
-use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -87,12 +86,14 @@ fn a_full_disk_ends_the_agent_with_its_reason_and_costs_nothing_that_was_acknowl
 {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let options = worker(&fleet, "w1", 50, "");
-    let (spool, full) = (fleet.path("worker-w1/spool"), fleet.path("worker-w1/spool.full"));
-    fleet.preload("w1", "ROLLOUT_PRELOAD_FULL", spool.clone());
+    let path = fleet.path("w1.disk");
+    Disk::create(&path, &fleet.path("worker-w1/spool"))?;
+    let disk = Disk::open(&path)?;
+    fleet.preload("w1", DISK_ENV, path);
     fleet.start_worker("w1", &options)?;
     let mut batch = Batch::submit(&fleet, "full", 800, "")?;
     batch.until(&fleet, "rows run", |c| c.done >= 100);
-    File::create(&full)?;
+    disk.set(Trouble::Full);
     let status = fleet.worker_process("w1").wait(PATIENCE)?;
     ensure!(status.code() == Some(74), "{status}{}", fleet.logs());
     let log = log(&mut fleet, "w1");
@@ -108,7 +109,7 @@ fn a_full_disk_ends_the_agent_with_its_reason_and_costs_nothing_that_was_acknowl
     ensure!(status.code() == Some(74), "{status}{}", fleet.logs());
     ensure!(executed(&fleet, "w1").0 == started, "it ran rows that it cannot keep");
 
-    std::fs::remove_file(&full)?;
+    disk.set(Trouble::None);
     fleet.start_worker("w1", &options)?;
     batch.finish(&fleet)?;
     let executions = Executions::read(&[fleet.path("w1.side")])?;

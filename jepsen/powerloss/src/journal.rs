@@ -10,6 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path as StdPath, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::shared::{self, Shared};
+
 const MAGIC: u64 = u64::from_le_bytes(*b"rolloutJ");
 const FILES: usize = 16 * 1024;
 const OPS: usize = 8 * 1024;
@@ -38,6 +40,12 @@ impl Path {
     /// The path's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..(self.len as usize).min(PATH_MAX)]
+    }
+
+    /// Its bytes in memory, into the beginning of `place`.
+    pub(crate) fn write_to(&self, place: &mut [u8]) {
+        place[..4].copy_from_slice(&self.len.to_ne_bytes());
+        place[4..4 + PATH_MAX].copy_from_slice(&self.bytes);
     }
 
     /// The path for the standard library.
@@ -152,6 +160,9 @@ struct Layout {
     ops: [DirOp; OPS],
 }
 
+// SAFETY: integers, and bytes behind the writer's lock.
+unsafe impl Shared for Layout {}
+
 /// A mapped journal. It stays mapped for the life of the process.
 #[derive(Clone, Copy)]
 pub struct Journal {
@@ -180,45 +191,34 @@ impl Journal {
         file.set_len(size_of::<Layout>() as u64)?;
         let mut head = vec![0; std::mem::offset_of!(Header, root) + size_of::<Path>()];
         head[..8].copy_from_slice(&MAGIC.to_le_bytes());
-        let at = std::mem::offset_of!(Header, root);
-        head[at..at + 4].copy_from_slice(&root.len.to_ne_bytes());
-        head[at + 4..at + 4 + PATH_MAX].copy_from_slice(&root.bytes);
+        root.write_to(&mut head[std::mem::offset_of!(Header, root)..]);
         std::os::unix::fs::FileExt::write_all_at(&file, &head, 0)
     }
 
-    /// Maps a journal by raw system calls, so that a library that replaces `open` can call it.
+    /// Lets another life of the process, whose writer is dead, go on with this journal: what is pending stays so.
+    pub fn resume(path: &StdPath) -> io::Result<()> {
+        let journal = Self::map(&std::ffi::CString::new(path.as_os_str().as_bytes())?)?;
+        for op in journal.ops() {
+            op.syncing.store(0, Ordering::Release);
+            // Whether it took place shows when it is undone; until then a later fsync may cover it.
+            let (intent, pending) = (OpState::Intent as u32, OpState::Pending as u32);
+            let _ =
+                op.state.compare_exchange(intent, pending, Ordering::AcqRel, Ordering::Acquire);
+        }
+        journal.header().owner.store(0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether a process has written to this journal since it was created or resumed.
+    pub fn claimed(path: &StdPath) -> io::Result<bool> {
+        let journal = Self::map(&std::ffi::CString::new(path.as_os_str().as_bytes())?)?;
+        Ok(journal.header().owner.load(Ordering::Acquire) != 0)
+    }
+
+    /// Maps a journal.
     pub fn map(path: &CStr) -> io::Result<Self> {
-        // SAFETY: plain system calls on a valid C string; the descriptor is closed below.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_openat,
-                libc::AT_FDCWD,
-                path.as_ptr(),
-                libc::O_RDWR | libc::O_CLOEXEC,
-                0,
-            )
-        } as libc::c_int;
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `stat` is valid for writes and all-zero is one of its values.
-        let (sized, mapped) = unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            let sized = libc::fstat(fd, &mut stat) == 0
-                && stat.st_size as u64 == size_of::<Layout>() as u64;
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            let len = size_of::<Layout>();
-            let mapped = libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, fd, 0);
-            libc::syscall(libc::SYS_close, fd);
-            (sized, mapped)
-        };
-        if mapped == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the mapping has the layout's size (checked next), page alignment, and is never unmapped; all
-        // its fields are valid for any bytes.
-        let layout = unsafe { &*mapped.cast::<Layout>() };
-        if !sized || layout.header.magic.load(Ordering::Acquire) != MAGIC {
+        let layout = shared::map::<Layout>(path)?;
+        if layout.header.magic.load(Ordering::Acquire) != MAGIC {
             return Err(io::Error::other("not a journal of this version"));
         }
         Ok(Self { layout })

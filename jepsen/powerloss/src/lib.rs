@@ -7,10 +7,18 @@
 //! It is exact for files that only grow. Bytes overwritten in place below the fsynced length stay as they are,
 //! which is one of the legal outcomes, and [`Report::overwritten`] counts them. Bytes written through mmap are not
 //! seen. `sync_file_range` does not count as a sync, as its manual says.
+//!
+//! The library does two things more, each by a file of its own: it sets the process's wall [`Clock`], and it
+//! gets its [`Disk`] into trouble.
 
+mod clock;
+mod disk;
 mod journal;
+mod shared;
 mod undo;
 
+pub use clock::{CLOCK_ENV, Clock};
+pub use disk::{DISK_ENV, Disk, Trouble};
 pub use journal::{DirOp, FileSlot, Header, Journal, Kind, OpState, Path as JournalPath};
 pub use undo::{Loss, Report, lose_power};
 

@@ -163,3 +163,35 @@ impl Dice {
         self.0 % (most + 1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_pending_when_a_life_was_killed_goes_with_the_power_of_the_next() {
+        let dir = std::env::temp_dir().join(format!("rollout-powerloss-{}", std::process::id()));
+        let (root, journal_path) = (dir.join("root"), dir.join("journal"));
+        fs::create_dir_all(&root).unwrap();
+        let file = root.join("file");
+        fs::write(&file, [7; 100]).unwrap();
+        Journal::create(&journal_path, &root).unwrap();
+        // As the library does in a process that writes 100 bytes and syncs 10.
+        let path = CString::new(journal_path.as_os_str().as_bytes()).unwrap();
+        let journal = Journal::map(&path).unwrap();
+        journal.header().owner.store(1, Ordering::Release);
+        let (slot, metadata) = (journal.free_file().unwrap(), file.metadata().unwrap());
+        slot.dev.store(metadata.dev(), Ordering::Release);
+        slot.ino.store(metadata.ino(), Ordering::Release);
+        slot.synced.store(10, Ordering::Release);
+        slot.used.store(1, Ordering::Release);
+        Journal::resume(&journal_path).unwrap();
+        assert!(!Journal::claimed(&journal_path).unwrap(), "the next life has not begun");
+        assert!(lose_power(&journal_path, Loss::Strict).is_err());
+        journal.header().owner.store(2, Ordering::Release);
+        let lost = lose_power(&journal_path, Loss::Strict).unwrap();
+        assert_eq!((lost.cut_files, lost.cut_bytes), (1, 90));
+        assert_eq!(file.metadata().unwrap().len(), 10);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

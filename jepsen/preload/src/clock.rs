@@ -1,56 +1,55 @@
 //! Owns: the hooks on wall clocks, so that a test can set one process's clock.
 //!
-//! Where the environment variable [`VARIABLE`] names a file, its first eight bytes are an offset in nanoseconds
-//! (i64, little endian) that is added to the wall clock from the moment they are written; they may change at any
-//! time. Child processes inherit both. Monotonic clocks, and whatever the kernel stamps by itself, stay as they are.
+//! Where the environment names the file of a clock (see `rollout_powerloss::Clock`), what it is ahead is added to
+//! the wall clock from the moment it is set; it may change at any time. Child processes inherit both. Monotonic
+//! clocks, and whatever the kernel stamps by itself, stay as they are.
 //!
 //! Invariant: without the variable nothing changes; with it, a file that cannot be used ends the process, because
 //! a test whose clock never moves proves nothing.
 //! Absent: waits on a condition with an absolute wall time that began before a jump: they end when they would have.
 
-use std::ffi::{CStr, c_int, c_long};
-use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
+use std::ffi::{CStr, CString, c_int, c_long};
+use std::sync::OnceLock;
 
 use libc::{clockid_t, pthread_cond_t, pthread_mutex_t, time_t, timespec, timeval};
+use rollout_powerloss::{CLOCK_ENV, Clock};
 
 use crate::real::real;
 
-const VARIABLE: &CStr = c"ROLLOUT_PRELOAD_CLOCK";
 const NANOS: i64 = 1_000_000_000;
 /// Absolute times above this, in seconds, are of the wall clock: no host is up for thirty years.
 const MONOTONIC_S_MAX: time_t = 1_000_000_000;
 
-/// The mapped offset; null: none.
-static OFFSET: AtomicPtr<AtomicI64> = AtomicPtr::new(std::ptr::null_mut());
+static CLOCK: OnceLock<&'static Clock> = OnceLock::new();
 
 /// Maps the file that the environment names.
 pub(crate) fn start() {
-    // SAFETY: the names are valid C strings, and nothing else runs yet that could change the environment. The
-    // mapping is never removed, and the kernel keeps it readable while the file has its eight bytes.
-    unsafe {
-        let path = libc::getenv(VARIABLE.as_ptr());
-        if path.is_null() {
+    let Ok(name) = CString::new(CLOCK_ENV) else { return };
+    // SAFETY: valid C strings; no other thread runs yet that could change the environment.
+    let path = unsafe {
+        let value = libc::getenv(name.as_ptr());
+        if value.is_null() {
             return;
         }
-        let fd = libc::open(path, libc::O_RDONLY | libc::O_CLOEXEC);
-        let mut found: libc::stat = std::mem::zeroed();
-        if fd < 0 || libc::fstat(fd, &raw mut found) != 0 || found.st_size < 8 {
-            libc::abort();
-        }
-        let null = std::ptr::null_mut();
-        let mapped = libc::mmap(null, 8, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
-        if mapped == libc::MAP_FAILED {
-            libc::abort();
-        }
-        libc::close(fd);
-        OFFSET.store(mapped.cast(), Ordering::Release);
+        CStr::from_ptr(value)
+    };
+    match Clock::map(path) {
+        Ok(clock) => drop(CLOCK.set(clock)),
+        // SAFETY: it has no preconditions.
+        Err(_) => unsafe { libc::abort() },
     }
 }
 
 fn offset() -> i64 {
-    // SAFETY: where it is not null, it is a page of its own, mapped for the process's whole life.
-    unsafe { OFFSET.load(Ordering::Acquire).as_ref() }
-        .map_or(0, |offset| i64::from_le(offset.load(Ordering::Relaxed)))
+    CLOCK.get().map_or(0, |clock| clock.ahead_ns())
+}
+
+/// What the process is told instead of the kernel's time.
+fn told(at: timespec) -> timespec {
+    let Some(clock) = CLOCK.get() else { return at };
+    let at = shifted(at, clock.ahead_ns());
+    clock.tell(at.tv_sec * NANOS + at.tv_nsec);
+    at
 }
 
 fn shifted(at: timespec, nanos: i64) -> timespec {
@@ -69,7 +68,7 @@ fn clock(id: clockid_t, at: *mut timespec) -> c_int {
 fn wall() -> timespec {
     let mut at = timespec { tv_sec: 0, tv_nsec: 0 };
     clock(libc::CLOCK_REALTIME, &raw mut at);
-    shifted(at, offset())
+    told(at)
 }
 
 #[unsafe(no_mangle)]
@@ -78,7 +77,7 @@ extern "C" fn clock_gettime(id: clockid_t, at: *mut timespec) -> c_int {
     let of_wall = matches!(id, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE);
     if result == 0 && of_wall {
         // SAFETY: the call has just written to it.
-        unsafe { *at = shifted(*at, offset()) };
+        unsafe { *at = told(*at) };
     }
     result
 }

@@ -1,6 +1,6 @@
 //! Owns: the hooks on a file's bytes: open, write, resize, sync, close.
 //!
-//! Invariant: each hook calls libc's own function exactly once and returns what it returned, unless the disk is full.
+//! Invariant: each hook calls libc's own function exactly once and returns what it returned, unless the disk is in trouble.
 //! Absent: operations on names, other than a file's creation by `open`.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use rollout_powerloss::Kind;
 
-use crate::full;
+use crate::disk;
 use crate::real::real;
 use crate::track;
 
@@ -91,7 +91,7 @@ hook_creat!(creat64, "creat64");
 
 /// What every way of writing has in common.
 fn write_with(fd: c_int, offset: Option<off_t>, call: impl FnOnce() -> ssize_t) -> ssize_t {
-    if full::refuses(fd) {
+    if disk::refuses_write(fd) {
         return -1;
     }
     let written = call();
@@ -165,6 +165,9 @@ hook_ftruncate!(ftruncate64, "ftruncate64");
 
 /// What both ways of syncing have in common. Only what was there when the sync began is durable after it.
 fn sync_with(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if disk::refuses_sync(fd) {
+        return -1;
+    }
     let Some(before) = track::stat_fd(fd) else { return call() };
     if before.st_mode & libc::S_IFMT == libc::S_IFDIR {
         let number = track::dir_sync_begins(&before);

@@ -2,6 +2,7 @@
 
 use super::Recorded;
 use crate::events::{Event, What};
+use crate::nemesis::required;
 use crate::operations::Outcome;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +30,8 @@ pub struct Coverage {
     pub recovered_ms: Option<u64>,
     /// Members that ended by themselves.
     pub died: u64,
+    /// Losses of power that took something, and the bytes and operations on names that they took.
+    pub power_lost: (u64, u64, u64),
 }
 
 /// The least that a run of so long must show.
@@ -84,6 +87,10 @@ impl Coverage {
                 What::Digest { .. } => found.digests += 1,
                 What::FinalReads { wanted, answered } => found.final_reads = (*answered, *wanted),
                 What::Died { .. } => found.died += 1,
+                What::PowerLost { bytes, names, .. } if bytes + names > 0 => {
+                    let (losses, lost_bytes, lost_names) = found.power_lost;
+                    found.power_lost = (losses + 1, lost_bytes + bytes, lost_names + names);
+                }
                 _ => {}
             }
         }
@@ -115,15 +122,11 @@ impl Coverage {
         want("rows read at the end", self.final_reads.0, self.final_reads.1.max(1));
         want("members whose digests were compared", self.digests, 3);
         want("requests sent twice", self.repeated, 1);
-        let kinds: &[(&str, &[&str])] = &[
-            ("partition", &["partition-leader-minority", "partition-leader-majority"]),
-            ("kill", &["kill-leader"]),
-            ("pause", &["pause-leader"]),
-        ];
-        for (family, kinds) in kinds {
-            for kind in kinds.iter().filter(|_| nemesis.iter().any(|name| name == family)) {
-                want(&format!("proven {kind}"), self.faults.get(*kind).copied().unwrap_or(0), 1);
-            }
+        for kind in nemesis.iter().flat_map(|family| required(family)) {
+            want(&format!("proven {kind}"), self.faults.get(kind).copied().unwrap_or(0), 1);
+        }
+        if nemesis.iter().any(|family| family == "power") {
+            want("losses of power that took something", self.power_lost.0, 1);
         }
         missing
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn a_short_run_under_partitions_kills_and_pauses_shows_no_violation() {
+fn a_short_run_under_all_faults_shows_no_violation() {
     let dir = tempfile::tempdir().unwrap();
     let exe = env!("CARGO_BIN_EXE_rollout-jepsen");
     let members = Path::new(exe).with_file_name("rollout-coordinator");

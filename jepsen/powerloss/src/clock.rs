@@ -1,0 +1,62 @@
+//! Owns: the file by which a process's wall clock is set, and by which it tells what it was told.
+//!
+//! Invariant: it takes effect at the next look at the clock, in every process that has it mapped.
+//! Absent: monotonic clocks, which nobody can set.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use crate::shared::{self, Shared};
+
+/// The environment variable that names the file of the clock to the preloaded library.
+pub const CLOCK_ENV: &str = "ROLLOUT_PRELOAD_CLOCK";
+
+/// A wall clock that a test may set.
+#[repr(C)]
+pub struct Clock {
+    ahead_ns: AtomicI64,
+    told_ns: AtomicI64,
+}
+
+// SAFETY: atomic integers alone.
+unsafe impl Shared for Clock {}
+
+impl Clock {
+    /// Creates the file of a clock that is right.
+    pub fn create(path: &Path) -> io::Result<()> {
+        std::fs::write(path, [0; size_of::<Self>()])
+    }
+
+    /// The clock of this file, for the life of the process.
+    pub fn open(path: &Path) -> io::Result<&'static Self> {
+        Self::map(&CString::new(path.as_os_str().as_bytes())?)
+    }
+
+    /// As `open`, without a look at names.
+    pub fn map(path: &CStr) -> io::Result<&'static Self> {
+        shared::map(path)
+    }
+
+    /// How far it is ahead, in nanoseconds; negative: behind.
+    pub fn ahead_ns(&self) -> i64 {
+        i64::from_le(self.ahead_ns.load(Ordering::Relaxed))
+    }
+
+    /// Sets it so many seconds ahead of the real one; negative: behind.
+    pub fn set_ahead_s(&self, seconds: i64) {
+        self.ahead_ns.store((seconds * 1_000_000_000).to_le(), Ordering::Relaxed);
+    }
+
+    /// The process was told this time, in nanoseconds since 1970.
+    pub fn tell(&self, now_ns: i64) {
+        self.told_ns.store(now_ns.to_le(), Ordering::Relaxed);
+    }
+
+    /// The time that a process was told last, in nanoseconds since 1970; 0 before it looked.
+    pub fn told_ns(&self) -> i64 {
+        i64::from_le(self.told_ns.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,81 @@
+//! Owns: the disk that is slow, full, or fails.
+//!
+//! Where the environment names the file of a disk (see `rollout_powerloss::Disk`), calls that write or sync what
+//! lies on it meet its trouble, which may change at any time.
+//!
+//! Invariant: without the variable nothing fails; with it, a file that cannot be used ends the process. A write
+//! fails as a whole; a sync that fails has synced nothing.
+//! Absent: quotas, reads that fail, and the creation of files, which a full disk often still allows.
+
+use std::ffi::{CStr, CString, c_int};
+use std::sync::OnceLock;
+
+use rollout_powerloss::{DISK_ENV, Disk, Trouble};
+
+use crate::track::KeepErrno;
+
+const PATH_MAX: usize = 4096;
+
+static DISK: OnceLock<&'static Disk> = OnceLock::new();
+
+/// Maps the file that the environment names.
+pub(crate) fn start() {
+    let Ok(name) = CString::new(DISK_ENV) else { return };
+    // SAFETY: valid C strings; no other thread runs yet that could change the environment.
+    let path = unsafe {
+        let value = libc::getenv(name.as_ptr());
+        if value.is_null() {
+            return;
+        }
+        CStr::from_ptr(value)
+    };
+    match Disk::map(path) {
+        Ok(disk) => drop(DISK.set(disk)),
+        // SAFETY: it has no preconditions.
+        Err(_) => unsafe { libc::abort() },
+    }
+}
+
+/// Whether a write to this descriptor fails; `errno` says why then.
+pub(crate) fn refuses_write(fd: c_int) -> bool {
+    let Some(disk) = DISK.get() else { return false };
+    match disk.trouble() {
+        Trouble::WriteFails => fails(disk, fd, libc::EIO),
+        Trouble::Full => fails(disk, fd, libc::ENOSPC),
+        Trouble::None | Trouble::SlowSync(_) | Trouble::SyncFails => false,
+    }
+}
+
+/// Whether a sync of this descriptor fails; `errno` says why then. One that is slow takes its time here.
+pub(crate) fn refuses_sync(fd: c_int) -> bool {
+    let Some(disk) = DISK.get() else { return false };
+    match disk.trouble() {
+        Trouble::SyncFails => fails(disk, fd, libc::EIO),
+        Trouble::SlowSync(ms) if on(disk, fd) => {
+            let _keep = KeepErrno::new();
+            disk.count();
+            std::thread::sleep(std::time::Duration::from_millis(ms.into()));
+            false
+        }
+        _ => false,
+    }
+}
+
+fn fails(disk: &Disk, fd: c_int, errno: c_int) -> bool {
+    let found = on(disk, fd);
+    if found {
+        disk.count();
+        // SAFETY: the location is valid for this thread.
+        unsafe { *libc::__errno_location() = errno };
+    }
+    found
+}
+
+fn on(disk: &Disk, fd: c_int) -> bool {
+    let _keep = KeepErrno::new();
+    let Ok(link) = CString::new(format!("/proc/self/fd/{fd}")) else { return false };
+    let mut path = [0u8; PATH_MAX];
+    // SAFETY: the buffer is as long as is said.
+    let len = unsafe { libc::readlink(link.as_ptr(), path.as_mut_ptr().cast(), PATH_MAX) };
+    usize::try_from(len).is_ok_and(|len| disk.holds(&path[..len]))
+}

@@ -1,0 +1,36 @@
+//! Disks that are slow, fail, or are full.
+//!
+//! *Invariant:* trouble counts only once a call of the member met it. A member may end itself for
+//! it; it is started again when the disk is well.
+
+use super::{Effect, Nemesis, Undo};
+use anyhow::Result;
+use rollout_powerloss::Trouble;
+use std::time::{Duration, Instant};
+
+/// A member with clients writes many times a second, a follower that is cut off its vote now and
+/// then.
+const MEET_LIMIT: Duration = Duration::from_secs(3);
+
+impl Nemesis {
+    /// The disk of this member is in trouble.
+    pub(super) async fn spoil(&mut self, at: usize, trouble: Trouble) -> Result<Effect> {
+        let name = self.fleet.places[at].name.clone();
+        let disk = self.fleet.preload.disk(&name)?;
+        disk.set(trouble);
+        let begun = Instant::now();
+        while disk.met() == 0 && begun.elapsed() < MEET_LIMIT {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let on = match trouble {
+            Trouble::SlowSync(ms) => format!("{name} ({ms} ms)"),
+            _ => name.clone(),
+        };
+        Ok(Effect { on, proven: disk.met() > 0, undo: Undo::Repair(name) })
+    }
+
+    pub(super) fn repair(&self, name: &str) -> Result<()> {
+        self.fleet.preload.disk(name)?.set(Trouble::None);
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! What can break: families that a run asks for by name, and the kinds of fault in each.
+//!
+//! *Invariant:* a kind's name begins with its family's.
+
+/// A family of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Family {
+    /// Every family below
+    All,
+    /// Links that pass nothing
+    Partition,
+    /// kill -9, and a start later
+    Kill,
+    /// SIGSTOP beyond election and lease time
+    Pause,
+    /// kill -9, and what was not fsynced is gone
+    Power,
+    /// Wall clocks that jump an hour either way
+    Clock,
+    /// Disks that are slow, fail, or are full
+    Disk,
+}
+
+impl Family {
+    const EACH: [Family; 6] = [
+        Family::Partition,
+        Family::Kill,
+        Family::Pause,
+        Family::Power,
+        Family::Clock,
+        Family::Disk,
+    ];
+
+    /// The families that these names stand for, each once.
+    pub fn expanded(named: &[Family]) -> Vec<Family> {
+        let all = named.contains(&Family::All);
+        Self::EACH.into_iter().filter(|family| all || named.contains(family)).collect()
+    }
+
+    /// As it is written on the command line.
+    pub fn name(self) -> String {
+        let value = clap::ValueEnum::to_possible_value(&self);
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// One fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    LeaderMinority,
+    LeaderMajority,
+    Bridge,
+    OneWay,
+    ClientsCut,
+    KillLeader,
+    KillMinority,
+    KillAll,
+    PauseLeader,
+    PauseMinority,
+    PowerLeader,
+    PowerMinority,
+    PowerAll,
+    ClockLeader,
+    ClockMinority,
+    ClockAll,
+    DiskSlow,
+    DiskSyncFails,
+    DiskWriteFails,
+    DiskFull,
+}
+
+impl Kind {
+    pub(super) fn of(family: Family) -> &'static [Kind] {
+        match family {
+            Family::All => &[],
+            Family::Partition => &[
+                Kind::LeaderMinority,
+                Kind::LeaderMajority,
+                Kind::Bridge,
+                Kind::OneWay,
+                Kind::ClientsCut,
+            ],
+            Family::Kill => &[Kind::KillLeader, Kind::KillMinority, Kind::KillAll],
+            Family::Pause => &[Kind::PauseLeader, Kind::PauseMinority],
+            Family::Power => &[Kind::PowerLeader, Kind::PowerMinority, Kind::PowerAll],
+            Family::Clock => &[Kind::ClockLeader, Kind::ClockMinority, Kind::ClockAll],
+            Family::Disk => {
+                &[Kind::DiskSlow, Kind::DiskSyncFails, Kind::DiskWriteFails, Kind::DiskFull]
+            }
+        }
+    }
+
+    /// Those that a run with this family has in any case; a verdict asks for them.
+    pub(super) fn due(family: Family) -> &'static [Kind] {
+        match family {
+            Family::All => &[],
+            Family::Partition => &[Kind::LeaderMinority, Kind::LeaderMajority],
+            Family::Kill => &[Kind::KillLeader],
+            Family::Pause => &[Kind::PauseLeader],
+            Family::Power => &[Kind::PowerAll],
+            Family::Clock => &[Kind::ClockLeader],
+            Family::Disk => &[Kind::DiskSlow, Kind::DiskSyncFails],
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::LeaderMinority => "partition-leader-minority",
+            Kind::LeaderMajority => "partition-leader-majority",
+            Kind::Bridge => "partition-bridge",
+            Kind::OneWay => "partition-one-way",
+            Kind::ClientsCut => "partition-clients",
+            Kind::KillLeader => "kill-leader",
+            Kind::KillMinority => "kill-minority",
+            Kind::KillAll => "kill-all",
+            Kind::PauseLeader => "pause-leader",
+            Kind::PauseMinority => "pause-minority",
+            Kind::PowerLeader => "power-leader",
+            Kind::PowerMinority => "power-minority",
+            Kind::PowerAll => "power-all",
+            Kind::ClockLeader => "clock-leader",
+            Kind::ClockMinority => "clock-minority",
+            Kind::ClockAll => "clock-all",
+            Kind::DiskSlow => "disk-slow",
+            Kind::DiskSyncFails => "disk-sync-fails",
+            Kind::DiskWriteFails => "disk-write-fails",
+            Kind::DiskFull => "disk-full",
+        }
+    }
+}
+
+/// The names of the faults that a run with the family of this name has to show, each proven.
+pub(crate) fn required(family: &str) -> Vec<&'static str> {
+    let of = Family::EACH.into_iter().filter(|known| known.name() == family);
+    of.flat_map(Kind::due).map(|kind| kind.name()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_named_after_its_family_and_what_is_due_can_be_drawn() {
+        for family in Family::EACH {
+            assert!(!Kind::due(family).is_empty());
+            for kind in Kind::of(family) {
+                assert!(kind.name().starts_with(&format!("{}-", family.name())), "{kind:?}");
+            }
+            assert!(Kind::due(family).iter().all(|kind| Kind::of(family).contains(kind)));
+            assert_eq!(Family::expanded(&[family, family]), [family]);
+        }
+        assert_eq!(Family::expanded(&[Family::Kill, Family::All]), Family::EACH);
+    }
+}

@@ -1,0 +1,144 @@
+//! The library that every process of a run is started under: it tracks what the process made
+//! durable, so that its power can fail, sets its wall clock, and gets its disk into trouble.
+//!
+//! *Invariant:* clock and disk belong to a name and outlive its processes. What was pending when one life of a process ended is pending in its next, until it
+//! is fsynced or lost: a kill makes nothing durable.
+
+use anyhow::{Context, Result, ensure};
+use rollout_powerloss::{
+    CLOCK_ENV, Clock, DISK_ENV, Disk, JOURNAL_ENV, Journal, Loss, Report, lose_power,
+};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const LIBRARY: &str = "librollout_preload.so";
+
+/// Through which one name is tormented.
+#[derive(Clone, Copy)]
+struct Gear {
+    clock: &'static Clock,
+    disk: &'static Disk,
+}
+
+/// See the module.
+pub struct Preload {
+    library: PathBuf,
+    dir: PathBuf,
+    gears: Mutex<BTreeMap<String, Gear>>,
+}
+
+impl Preload {
+    /// The library beside the programs in `bin`, with the files by which it is told and tells in
+    /// `dir`. Under `cargo run` it is built first.
+    ///
+    /// # Errors
+    /// When it is not there or cannot be built.
+    pub fn new(bin: &Path, dir: &Path) -> Result<Self> {
+        let library = bin.join(LIBRARY);
+        if let Some(cargo) = std::env::var_os("CARGO") {
+            build(&cargo, bin)?;
+        }
+        ensure!(
+            library.is_file(),
+            "no {LIBRARY} in {}: cargo build -p rollout-preload",
+            bin.display()
+        );
+        std::fs::create_dir_all(dir)?;
+        Ok(Self { library, dir: dir.to_owned(), gears: Mutex::default() })
+    }
+
+    fn journal(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.journal"))
+    }
+
+    fn gear(&self, name: &str) -> Result<Gear> {
+        let gears = self.gears.lock().unwrap_or_else(PoisonError::into_inner);
+        gears.get(name).copied().with_context(|| format!("{name} was never started"))
+    }
+
+    /// The next life of the process of this name, which keeps its data in `data_dir`, has the
+    /// library loaded.
+    ///
+    /// # Errors
+    /// When its files cannot be made.
+    pub fn give(&self, command: &mut Command, name: &str, data_dir: &Path) -> Result<()> {
+        let journal = self.journal(name);
+        if journal.exists() {
+            Journal::resume(&journal)?;
+        } else {
+            std::fs::create_dir_all(data_dir)?;
+            Journal::create(&journal, data_dir)?;
+        }
+        let file = |of: &str| self.dir.join(format!("{name}.{of}"));
+        let (clock, disk) = (file("clock"), file("disk"));
+        let mut gears = self.gears.lock().unwrap_or_else(PoisonError::into_inner);
+        if !gears.contains_key(name) {
+            Clock::create(&clock)?;
+            Disk::create(&disk, data_dir)?;
+            let gear = Gear { clock: Clock::open(&clock)?, disk: Disk::open(&disk)? };
+            gears.insert(name.to_owned(), gear);
+        }
+        command.env("LD_PRELOAD", &self.library).env(JOURNAL_ENV, &journal);
+        command.env(CLOCK_ENV, &clock).env(DISK_ENV, &disk);
+        Ok(())
+    }
+
+    /// Takes what the process of this name, which was killed, had not made durable. `None` if it
+    /// was killed before it had loaded the library: then it has written nothing since its start.
+    ///
+    /// # Errors
+    /// When the journal missed something or the loss cannot be carried out.
+    pub fn lose_power(&self, name: &str, loss: Loss) -> Result<Option<Report>> {
+        let journal = self.journal(name);
+        if !Journal::claimed(&journal)? {
+            return Ok(None);
+        }
+        let lost = lose_power(&journal, loss)?;
+        // What is left is durable: the next life begins with an empty journal.
+        std::fs::remove_file(&journal)?;
+        Ok(Some(lost))
+    }
+
+    /// The wall clock of the process of this name is so many seconds ahead from now on; negative:
+    /// behind.
+    ///
+    /// # Errors
+    /// When it was never given one.
+    pub fn set_clock(&self, name: &str, ahead_s: i64) -> Result<()> {
+        self.gear(name)?.clock.set_ahead_s(ahead_s);
+        Ok(())
+    }
+
+    /// By how many seconds the time that the process was told last is ahead of the time now.
+    ///
+    /// # Errors
+    /// When it was never given a clock.
+    pub fn clock_ahead_s(&self, name: &str) -> Result<i64> {
+        let told_s = self.gear(name)?.clock.told_ns() / 1_000_000_000;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        Ok(told_s - i64::try_from(now.as_secs())?)
+    }
+
+    /// The disk that the process of this name keeps its data on.
+    ///
+    /// # Errors
+    /// When it was never given one.
+    pub fn disk(&self, name: &str) -> Result<&'static Disk> {
+        Ok(self.gear(name)?.disk)
+    }
+}
+
+fn build(cargo: &std::ffi::OsStr, bin: &Path) -> Result<()> {
+    let target = bin.parent().context("the programs are in no target directory")?;
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "-p", "rollout-preload", "--target-dir"]).arg(target);
+    if bin.ends_with("release") {
+        command.arg("--release");
+    }
+    let status = command.current_dir(env!("CARGO_MANIFEST_DIR")).status()?;
+    ensure!(status.success(), "{LIBRARY} was not built");
+    Ok(())
+}
