@@ -14,8 +14,18 @@ use std::io::{BufRead, Write};
 pub enum What {
     /// What this run is.
     Plan { workload: String, nemesis: Vec<String>, seed: u64, secs: u64 },
-    /// What a member said of itself. `life` counts its process's starts.
-    Status { member: String, life: u64, role: String, term: u64, epoch: u64, applied: u64 },
+    /// What a member said of itself. `life` counts its process's starts; `installed` snapshots of
+    /// others in this life.
+    Status {
+        member: String,
+        life: u64,
+        role: String,
+        term: u64,
+        epoch: u64,
+        applied: u64,
+        #[serde(default)]
+        installed: u64,
+    },
     /// A leader spoke to a worker. `granted`: it granted rows.
     Heard { observer: String, leader: String, epoch: u64, granted: bool },
     /// A fault begins. `proven`: a probe saw it take effect.
@@ -23,6 +33,10 @@ pub enum What {
     /// The power of a member failed, and this was gone: files cut, bytes cut off them, operations
     /// on names undone.
     PowerLost { member: String, files: u64, bytes: u64, names: u64 },
+    /// A bit flipped back. `noticed`: the member had ended itself for it, or had not started.
+    Flipped { member: String, file: String, noticed: bool },
+    /// A fault that was not proven when it began has taken effect.
+    Proven { id: u64 },
     /// A fault ends.
     Healed { id: u64 },
     /// A member's process ended without being killed.

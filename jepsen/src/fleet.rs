@@ -30,7 +30,11 @@ const PORTS: u32 = 22_000;
 
 /// Timings that make leases lapse within a run of a minute, and images small and frequent.
 const CONFIG: &str = "[worker]\nheartbeat_ms = 200\nself_fence_ms = 1500\nfailure_ms = 2000\n\
-                      [raft]\nimage_interval_ms = 2000\nimage_log_bytes = 65536\n";
+                      [raft]\nimage_log_bytes = 65536\n";
+const CALM: &str = "image_interval_ms = 2000\n";
+/// Snapshots every second or two, and so little log kept that a member needs one after a few
+/// seconds.
+const SNAPSHOTS: &str = "image_interval_ms = 300\nlog_keep_bytes = 8192\n";
 
 /// How a member is reached.
 #[derive(Clone)]
@@ -48,6 +52,8 @@ pub struct Place {
 pub struct Fleet {
     dir: PathBuf,
     bin: PathBuf,
+    /// Frequent, and so little log kept that they are needed.
+    snapshots: bool,
     /// Who the members are.
     pub places: Vec<Place>,
     processes: Vec<Option<Process>>,
@@ -72,14 +78,22 @@ fn free_addr() -> Result<String> {
 
 impl Fleet {
     /// Starts three members of the programs in `bin` and makes them a cluster. `clients` and
-    /// `workers` are the names that get certificates.
+    /// `workers` are the names that get certificates. `snapshots`: taken so often, with so little
+    /// log kept, that a member that was away needs one.
     ///
     /// # Errors
     /// When something cannot be started.
-    pub async fn start(dir: &Path, bin: &Path, clients: &[&str], workers: &[&str]) -> Result<Self> {
+    pub async fn start(
+        dir: &Path,
+        bin: &Path,
+        clients: &[&str],
+        workers: &[&str],
+        snapshots: bool,
+    ) -> Result<Self> {
         let mut fleet = Self {
             dir: dir.to_owned(),
             bin: bin.to_owned(),
+            snapshots,
             places: Vec::new(),
             processes: Vec::new(),
             preload: Preload::new(bin, &dir.join("preload"))?,
@@ -159,6 +173,16 @@ impl Fleet {
         Ok(v1::cluster_client::ClusterClient::new(channel))
     }
 
+    /// Where everything is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where the member keeps its data.
+    pub fn data_dir(&self, at: usize) -> PathBuf {
+        self.dir.join(&self.places[at].name)
+    }
+
     /// Starts a member, for the first time or again.
     ///
     /// # Errors
@@ -171,11 +195,12 @@ impl Fleet {
         let mut text = format!(
             "name = {name:?}\ndata_dir = \"{dir}/{name}\"\n[listen]\nclient = {:?}\npeer = {:?}\n\
              http = {:?}\n[tls]\nca_file = \"{tls}/ca.pem\"\ncert_file = \"{tls}/member-{name}.pem\"\n\
-             key_file = \"{tls}/member-{name}.key\"\n[store]\nurl = \"file://{dir}/store\"\n{CONFIG}\
+             key_file = \"{tls}/member-{name}.key\"\n[store]\nurl = \"file://{dir}/store\"\n{CONFIG}{}\
              [dial_map]\n",
             place.client,
             place.peer,
             free_addr()?,
+            if self.snapshots { SNAPSHOTS } else { CALM },
         );
         for other in self.places.iter().filter(|other| other.name != *name) {
             let link = self.network.link(name, &other.name, &other.peer)?;

@@ -4,16 +4,19 @@
 //! is probed, and whatever a probe did not see counts for nothing. At the end everything is healed
 //! and every member runs.
 
+mod bitflip;
 mod clock;
 mod disk;
 mod kind;
 mod partition;
 mod power;
 mod processes;
+mod snapshot;
 
 pub use kind::Family;
 pub(crate) use kind::required;
 
+use self::bitflip::Flip;
 use self::kind::Kind;
 use crate::events::What;
 use crate::fleet::Fleet;
@@ -36,6 +39,12 @@ enum Undo {
     Resume(Vec<usize>),
     SetClocks(Vec<String>),
     Repair(String),
+    Mend(Flip),
+    /// The member comes back only when the log no longer has what it lacks.
+    Outdated {
+        member: usize,
+        undo: Box<Undo>,
+    },
 }
 
 /// What a fault did.
@@ -72,14 +81,13 @@ impl Nemesis {
     /// Over the members of `fleet` and the links of `clients`.
     pub fn new(fleet: Fleet, clients: &[&str], families: &[Family], seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let families = Family::expanded(families);
         let mut due: Vec<Kind> = families.iter().flat_map(|f| Kind::due(*f)).copied().collect();
         due.shuffle(&mut rng);
         Self {
             fleet,
             clients: clients.iter().map(|&name| name.to_owned()).collect(),
             rng,
-            families,
+            families: families.to_vec(),
             due,
             turns: Vec::new(),
             next_id: 0,
@@ -113,7 +121,16 @@ impl Nemesis {
             }
             tokio::time::sleep(hold).await;
             for (id, undo) in undo.into_iter().rev() {
-                self.undo(undo)?;
+                let undo = match undo {
+                    Undo::Outdated { member, undo } => {
+                        if self.outdated(member, watch).await {
+                            recorder.event(What::Proven { id });
+                        }
+                        *undo
+                    }
+                    undo => undo,
+                };
+                self.undo(undo, watch, recorder)?;
                 recorder.event(What::Healed { id });
             }
             self.revive(recorder)?;
@@ -133,6 +150,10 @@ impl Nemesis {
         while drawn.len() < count && !families.is_empty() {
             let at = self.rng.random_range(0..families.len());
             drawn.extend(Kind::of(families.remove(at)).choose(&mut self.rng));
+        }
+        // Who starts a damaged member again is its own fault alone.
+        if let Some(&flip) = drawn.iter().find(|kind| Kind::of(Family::Bitflip).contains(kind)) {
+            return vec![flip];
         }
         drawn
     }
@@ -178,6 +199,20 @@ impl Nemesis {
             Kind::DiskSyncFails => self.spoil(either, Trouble::SyncFails).await?,
             Kind::DiskWriteFails => self.spoil(either, Trouble::WriteFails).await?,
             Kind::DiskFull => self.spoil(either, Trouble::Full).await?,
+            Kind::BitflipLeader => self.flip(one)?,
+            Kind::BitflipMinority => self.flip(follower)?,
+            Kind::SnapshotCut => {
+                let away = self.cut(both_ways(follower));
+                self.until_purged(follower, away)
+            }
+            Kind::SnapshotKilled => {
+                let away = self.kill(&[follower]);
+                self.until_purged(follower, away)
+            }
+            Kind::SnapshotLeaderCut => {
+                let away = self.cut(both_ways(one));
+                self.until_purged(one, away)
+            }
         };
         // What became of the leader is proven only if there was one.
         let proven = effect.proven && (leader.is_some() || !kind.name().contains("leader"));
@@ -192,13 +227,15 @@ impl Nemesis {
         of.iter().map(|at| self.fleet.places[*at].name.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    fn undo(&mut self, undo: Undo) -> Result<()> {
+    fn undo(&mut self, undo: Undo, watch: &Observers, recorder: &Recorder) -> Result<()> {
         match undo {
             Undo::Open(pairs) => self.open(&pairs),
             Undo::Resume(of) => self.resume(&of)?,
             Undo::Start(of) => self.start(&of)?,
             Undo::SetClocks(of) => self.set_clocks(&of)?,
             Undo::Repair(name) => self.repair(&name)?,
+            Undo::Mend(flip) => self.mend(&flip, watch, recorder)?,
+            Undo::Outdated { undo, .. } => self.undo(*undo, watch, recorder)?,
         }
         Ok(())
     }

@@ -18,7 +18,11 @@ const LIMIT: Duration = Duration::from_millis(400);
 /// What was seen longer ago says nothing of who leads now.
 const FRESH: Duration = Duration::from_millis(1500);
 
-type Seen = Arc<Mutex<BTreeMap<usize, (Instant, u64, bool)>>>;
+const LEADER: &str = "leader";
+
+/// When, in which life of its process, and what.
+type Said = (Instant, u64, v1::MemberStatus);
+type Seen = Arc<Mutex<BTreeMap<usize, Said>>>;
 
 /// See the module.
 pub struct Observers {
@@ -45,8 +49,20 @@ impl Observers {
     /// The member that led last, if that was seen lately.
     pub fn leader(&self) -> Option<usize> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let leads = seen.iter().filter(|(_, s)| s.2 && s.0.elapsed() < FRESH);
-        leads.max_by_key(|(_, s)| s.1).map(|(at, _)| *at)
+        let leads = seen.iter().filter(|(_, (at, _, s))| s.role == LEADER && at.elapsed() < FRESH);
+        leads.max_by_key(|(_, (_, _, status))| status.term).map(|(at, _)| *at)
+    }
+
+    /// What a member said of itself last, however long ago.
+    pub fn last(&self, at: usize) -> Option<v1::MemberStatus> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(&at).map(|(_, _, status)| status.clone())
+    }
+
+    /// The last life of a member's process in which it said anything.
+    pub fn life(&self, at: usize) -> Option<u64> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(&at).map(|(_, life, _)| *life)
     }
 }
 
@@ -72,9 +88,8 @@ async fn watch(at: usize, place: Place, mut cluster: Cluster, recorder: Arc<Reco
         }
         let answer = answer.into_inner();
         let own = answer.self_.unwrap_or_default();
-        let leads = own.role == "leader";
         let mut all = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(at, (Instant::now(), own.term, leads));
+        all.insert(at, (Instant::now(), life, own.clone()));
         drop(all);
         recorder.event(What::Status {
             member: place.name.clone(),
@@ -83,6 +98,7 @@ async fn watch(at: usize, place: Place, mut cluster: Cluster, recorder: Arc<Reco
             term: own.term,
             epoch: answer.header.map_or(0, |header| header.coord_epoch),
             applied: own.applied_index,
+            installed: own.snapshots_installed,
         });
     }
 }

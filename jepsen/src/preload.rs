@@ -102,6 +102,15 @@ impl Preload {
         Ok(Some(lost))
     }
 
+    /// The files of the process of this name, which does not run, were replaced: all that is there
+    /// counts as durable.
+    ///
+    /// # Errors
+    /// When the journal cannot be removed.
+    pub fn forget(&self, name: &str) -> Result<()> {
+        Ok(std::fs::remove_file(self.journal(name))?)
+    }
+
     /// The wall clock of the process of this name is so many seconds ahead from now on; negative:
     /// behind.
     ///

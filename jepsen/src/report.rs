@@ -64,6 +64,11 @@ pub fn text(judged: &Judged) -> String {
             "  {losses} losses of power took {bytes} bytes and {names} operations on names"
         );
     }
+    let (noticed, unnoticed) = c.flips;
+    if noticed + unnoticed > 0 {
+        let _ = writeln!(text, "  {noticed} flipped bits were noticed, {unnoticed} were not");
+    }
+    let _ = writeln!(text, "  {} snapshots installed", c.snapshots);
     let faults: Vec<String> = c.faults.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
     let _ = write!(text, "  proven faults: {}; unproven: {}", faults.join(", "), c.unproven);
     text

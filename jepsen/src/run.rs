@@ -117,18 +117,20 @@ fn bin_dir(args: &Args) -> Result<PathBuf> {
 }
 
 async fn record(args: &Args, dir: &Path) -> Result<()> {
-    let fleet = Fleet::start(dir, &bin_dir(args)?, item::CLIENTS, item::WORKERS).await?;
+    let families = Family::expanded(&args.nemesis);
+    let (bin, snapshots) = (bin_dir(args)?, families.contains(&Family::Snapshot));
+    let fleet = Fleet::start(dir, &bin, item::CLIENTS, item::WORKERS, snapshots).await?;
     let recorder = Arc::new(Recorder::create(dir)?);
     recorder.event(What::Plan {
         workload: "item".into(),
-        nemesis: Family::expanded(&args.nemesis).into_iter().map(Family::name).collect(),
+        nemesis: families.iter().map(|family| family.name()).collect(),
         seed: args.seed,
         secs: args.secs,
     });
     let observers = Observers::start(&fleet, &recorder)?;
     let running = item::start(&fleet, &recorder, args.seed)?;
     let clients: Vec<&str> = item::CLIENTS.iter().chain(item::WORKERS).copied().collect();
-    let mut nemesis = Nemesis::new(fleet, &clients, &args.nemesis, args.seed);
+    let mut nemesis = Nemesis::new(fleet, &clients, &families, args.seed);
     let begun = Instant::now();
     while recorder.succeeded() == 0 {
         if begun.elapsed() > RECOVERY {

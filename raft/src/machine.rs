@@ -69,6 +69,8 @@ struct Shared {
     pending_bytes: AtomicU64,
     /// Bytes of records written to the image since the start.
     image_written: AtomicU64,
+    /// Snapshots of others installed since the start.
+    installed: AtomicU64,
     image_log_bytes: u64,
     flush_due: Notify,
     digests: DigestBook,
@@ -101,6 +103,7 @@ impl Machine {
                 imaged: Arc::new(tokio::sync::Mutex::new(imaged)),
                 pending_bytes: AtomicU64::new(0),
                 image_written: AtomicU64::new(0),
+                installed: AtomicU64::new(0),
                 image_log_bytes: config.image_log_bytes,
                 flush_due: Notify::new(),
                 digests: DigestBook::default(),
@@ -205,6 +208,11 @@ impl Machine {
         self.shared.image_written.load(Ordering::Relaxed)
     }
 
+    /// Snapshots of others installed since the start.
+    pub(crate) fn installed(&self) -> u64 {
+        self.shared.installed.load(Ordering::Relaxed)
+    }
+
     fn count_bytes(&self, bytes: u64) {
         let before = self.shared.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
         let due = self.shared.image_log_bytes;
@@ -288,6 +296,7 @@ impl Machine {
             shared.pending_bytes.store(0, Ordering::Relaxed);
             shared.imaged_next.store(next_index(applied), Ordering::Release);
             shared.applied_next.send_replace(next_index(applied));
+            shared.installed.fetch_add(1, Ordering::Relaxed);
             Ok(())
         })
         .await

@@ -58,6 +58,8 @@ pub struct NodeStatus {
     pub snapshot_index: Option<u64>,
     /// The last index removed from its log.
     pub purged: Option<u64>,
+    /// Snapshots of other members installed since the start: it was too far behind for the log.
+    pub snapshots_installed: u64,
     /// Bytes of its log, to within a MiB.
     pub log_bytes: u64,
     /// Bytes of its image and snapshot on disk, as last measured; files that both share count twice.
@@ -90,6 +92,7 @@ impl NodeStatus {
             image_index: None,
             snapshot_index: None,
             purged: None,
+            snapshots_installed: 0,
             log_bytes: 0,
             image_bytes: 0,
             image_written_bytes: 0,
@@ -131,6 +134,7 @@ impl NodeStatus {
             image_index: running.machine.image_index(),
             snapshot_index: metrics.snapshot.map(|id| id.index()),
             purged: metrics.purged.map(|id| id.index()),
+            snapshots_installed: running.machine.installed(),
             log_bytes: running.store.meter().bytes(),
             image_bytes: running.image_bytes.load(Ordering::Relaxed),
             image_written_bytes: running.machine.image_written(),

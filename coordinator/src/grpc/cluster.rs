@@ -66,6 +66,8 @@ impl ClusterService {
             cert_expires_unix: cert_expiry(&shared.config.security),
             uptime_ms: shared.started.elapsed().as_millis() as u64,
             resident_bytes: process::resident_bytes(),
+            purged_index: status.purged.unwrap_or(0),
+            snapshots_installed: status.snapshots_installed,
         }
     }
 }

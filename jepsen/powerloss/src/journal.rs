@@ -202,8 +202,7 @@ impl Journal {
             op.syncing.store(0, Ordering::Release);
             // Whether it took place shows when it is undone; until then a later fsync may cover it.
             let (intent, pending) = (OpState::Intent as u32, OpState::Pending as u32);
-            let _ =
-                op.state.compare_exchange(intent, pending, Ordering::AcqRel, Ordering::Acquire);
+            let _ = op.state.compare_exchange(intent, pending, Ordering::AcqRel, Ordering::Acquire);
         }
         journal.header().owner.store(0, Ordering::Release);
         Ok(())

@@ -31,7 +31,8 @@ impl Nemesis {
                 let told_s = self.fleet.preload.clock_ahead_s(name)?;
                 Ok(told_s.abs_diff(*ahead_s) < TOLERANCE_S.unsigned_abs())
             });
-            proven = seen.try_fold(true, |all, this: Result<bool>| Ok::<_, anyhow::Error>(all && this?))?;
+            proven = seen
+                .try_fold(true, |all, this: Result<bool>| Ok::<_, anyhow::Error>(all && this?))?;
         }
         let on: Vec<String> = jumps.iter().map(|(name, s)| format!("{name}{s:+}s")).collect();
         let names = jumps.into_iter().map(|(name, _)| name).collect();

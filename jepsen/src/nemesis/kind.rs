@@ -19,16 +19,22 @@ pub enum Family {
     Clock,
     /// Disks that are slow, fail, or are full
     Disk,
+    /// Bits that flip in a file of one member while it is down
+    Bitflip,
+    /// Members that are away until they need a snapshot
+    Snapshot,
 }
 
 impl Family {
-    const EACH: [Family; 6] = [
+    const EACH: [Family; 8] = [
         Family::Partition,
         Family::Kill,
         Family::Pause,
         Family::Power,
         Family::Clock,
         Family::Disk,
+        Family::Bitflip,
+        Family::Snapshot,
     ];
 
     /// The families that these names stand for, each once.
@@ -67,6 +73,11 @@ pub(super) enum Kind {
     DiskSyncFails,
     DiskWriteFails,
     DiskFull,
+    BitflipLeader,
+    BitflipMinority,
+    SnapshotCut,
+    SnapshotKilled,
+    SnapshotLeaderCut,
 }
 
 impl Kind {
@@ -87,6 +98,8 @@ impl Kind {
             Family::Disk => {
                 &[Kind::DiskSlow, Kind::DiskSyncFails, Kind::DiskWriteFails, Kind::DiskFull]
             }
+            Family::Bitflip => &[Kind::BitflipLeader, Kind::BitflipMinority],
+            Family::Snapshot => &[Kind::SnapshotCut, Kind::SnapshotKilled, Kind::SnapshotLeaderCut],
         }
     }
 
@@ -100,6 +113,8 @@ impl Kind {
             Family::Power => &[Kind::PowerAll],
             Family::Clock => &[Kind::ClockLeader],
             Family::Disk => &[Kind::DiskSlow, Kind::DiskSyncFails],
+            Family::Bitflip => &[Kind::BitflipMinority],
+            Family::Snapshot => &[Kind::SnapshotCut, Kind::SnapshotLeaderCut],
         }
     }
 
@@ -125,6 +140,11 @@ impl Kind {
             Kind::DiskSyncFails => "disk-sync-fails",
             Kind::DiskWriteFails => "disk-write-fails",
             Kind::DiskFull => "disk-full",
+            Kind::BitflipLeader => "bitflip-leader",
+            Kind::BitflipMinority => "bitflip-minority",
+            Kind::SnapshotCut => "snapshot-cut",
+            Kind::SnapshotKilled => "snapshot-killed",
+            Kind::SnapshotLeaderCut => "snapshot-leader-cut",
         }
     }
 }

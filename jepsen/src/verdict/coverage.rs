@@ -32,22 +32,33 @@ pub struct Coverage {
     pub died: u64,
     /// Losses of power that took something, and the bytes and operations on names that they took.
     pub power_lost: (u64, u64, u64),
+    /// Bits that flipped and that the member noticed, and those that it did not.
+    pub flips: (u64, u64),
+    /// Snapshots that members installed.
+    pub snapshots: u64,
 }
+
+/// Families most of whose faults cost the leader its office.
+const UNSEATING: &[&str] = &["partition", "kill", "pause", "power"];
 
 /// The least that a run of so long must show.
 #[derive(Clone, Copy, Debug)]
 pub struct Minimum {
     leader_changes: u64,
     written_under_fault: u64,
+    snapshots: u64,
 }
 
 impl Minimum {
     /// For a run of `secs` with these nemeses.
     pub fn of(secs: u64, nemesis: &[String]) -> Self {
         let faults = !nemesis.is_empty();
+        // A clock that jumps is to change nothing, and a follower that is away changes no leader.
+        let unseating = nemesis.iter().any(|family| UNSEATING.contains(&family.as_str()));
         Self {
-            leader_changes: if faults { 1 + secs / 45 } else { 0 },
+            leader_changes: if unseating { 1 + secs / 45 } else { 0 },
             written_under_fault: if faults { 20 + secs } else { 0 },
+            snapshots: 1 + secs / 60,
         }
     }
 }
@@ -57,8 +68,11 @@ pub(crate) fn bands(events: &[Event]) -> Vec<(u64, u64, &str)> {
     let ended = |id: u64| {
         events.iter().find(|e| e.what == What::Healed { id }).map_or(u64::MAX, |e| e.time_ns)
     };
+    let later = proven_later(events);
     let band = |event: &'_ Event| match &event.what {
-        What::Fault { id, proven: true, .. } => Some((event.time_ns, ended(*id))),
+        What::Fault { id, proven, .. } if *proven || later.contains(id) => {
+            Some((event.time_ns, ended(*id)))
+        }
         _ => None,
     };
     let kind = |event| match event {
@@ -68,17 +82,33 @@ pub(crate) fn bands(events: &[Event]) -> Vec<(u64, u64, &str)> {
     events.iter().filter_map(|event| band(event).map(|(a, b)| (a, b, kind(event)))).collect()
 }
 
+/// Faults whose proof came after their beginning.
+fn proven_later(events: &[Event]) -> BTreeSet<u64> {
+    let proven = events.iter().filter_map(|event| match event.what {
+        What::Proven { id } => Some(id),
+        _ => None,
+    });
+    proven.collect()
+}
+
 impl Coverage {
     /// Counts.
     pub fn of(run: &Recorded) -> Self {
         let mut found = Self::default();
         let mut terms = BTreeSet::new();
+        let mut installed = BTreeMap::new();
+        let later = proven_later(&run.events);
         for Event { what, .. } in &run.events {
             match what {
-                What::Status { role, term, .. } if role == "leader" => {
-                    terms.insert(*term);
+                What::Status { member, life, role, term, installed: count, .. } => {
+                    if role == "leader" {
+                        terms.insert(*term);
+                    }
+                    installed.insert((member, life), *count);
                 }
-                What::Fault { kind, proven: true, .. } => {
+                What::Flipped { noticed, .. } if *noticed => found.flips.0 += 1,
+                What::Flipped { .. } => found.flips.1 += 1,
+                What::Fault { id, kind, proven, .. } if *proven || later.contains(id) => {
                     *found.faults.entry(kind.clone()).or_default() += 1;
                 }
                 What::Fault { .. } => found.unproven += 1,
@@ -94,6 +124,7 @@ impl Coverage {
                 _ => {}
             }
         }
+        found.snapshots = installed.values().sum();
         found.leader_changes = (terms.len() as u64).saturating_sub(1);
         let bands = bands(&run.events);
         for operation in run.operations.iter().filter(|operation| &*operation.f != "read") {
@@ -124,6 +155,9 @@ impl Coverage {
         want("requests sent twice", self.repeated, 1);
         for kind in nemesis.iter().flat_map(|family| required(family)) {
             want(&format!("proven {kind}"), self.faults.get(kind).copied().unwrap_or(0), 1);
+        }
+        if nemesis.iter().any(|family| family == "snapshot") {
+            want("snapshots installed", self.snapshots, least.snapshots);
         }
         if nemesis.iter().any(|family| family == "power") {
             want("losses of power that took something", self.power_lost.0, 1);

@@ -40,3 +40,32 @@ fn each_rule_is_broken_by_its_evidence() {
         [heard("c1", 3), heard("c1", 3), heard("c2", 4), digest("c1", "a"), digest("c2", "a")];
     assert_eq!(rules::broken(&well), Vec::<String>::new());
 }
+
+#[test]
+fn what_was_asked_for_and_did_not_happen_keeps_a_run_from_passing() {
+    let plan = |nemesis: &[&str]| {
+        let nemesis = nemesis.iter().map(|&name| name.to_owned()).collect();
+        seen(What::Plan { workload: "item".into(), nemesis, seed: 1, secs: 60 })
+    };
+    let fault = |id, kind: &str, proven| {
+        seen(What::Fault { id, kind: kind.into(), on: "c1".into(), proven })
+    };
+    let missing = |events| {
+        let run = Recorded { operations: Vec::new(), events };
+        Coverage::of(&run).missing(&run).join("\n")
+    };
+    for (family, asked) in [
+        ("snapshot", "snapshots installed"),
+        ("snapshot", "proven snapshot-leader-cut"),
+        ("power", "losses of power that took something"),
+        ("partition", "proven partition-leader-minority"),
+        ("kill", "leader changes"),
+    ] {
+        assert!(missing(vec![plan(&[family])]).contains(asked), "{family}");
+        assert!(!missing(vec![plan(&["clock"])]).contains(asked), "{family}");
+    }
+    let cut = || vec![plan(&["snapshot"]), fault(4, "snapshot-cut", false)];
+    assert!(missing(cut()).contains("proven snapshot-cut: 0"));
+    let late = cut().into_iter().chain([seen(What::Proven { id: 4 })]).collect();
+    assert!(!missing(late).contains("proven snapshot-cut"), "the proof may come later");
+}

@@ -1,0 +1,136 @@
+//! A bit that flips in a file of one member while it is down.
+//!
+//! *Invariant:* the member comes back with what it had. One that refused to start gets back all its
+//! files as they were before, because recovery may have cut them behind the damage; one that ran
+//! may have promised more since, so of its files only the bit flips back. That it never shows wrong
+//! data is what the rules of the verdict are for.
+
+use super::{Effect, Nemesis, Undo};
+use crate::events::What;
+use crate::observe::Observers;
+use crate::recorder::Recorder;
+use anyhow::{Context, Result};
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+/// What a member never reads: RocksDB's own log of what it does, and its lock.
+const UNREAD: &[&str] = &["LOG", "LOCK", "OPTIONS"];
+
+/// A bit of a member's data that is not what it was.
+pub(super) struct Flip {
+    member: usize,
+    /// All of the data as it was.
+    copy: PathBuf,
+    path: PathBuf,
+    offset: u64,
+    was: u8,
+    is: u8,
+}
+
+/// Files that a member reads, by what they are for, in the order of their names.
+fn classes(dir: &Path) -> Result<Vec<Vec<PathBuf>>> {
+    let mut classes = std::collections::BTreeMap::<String, Vec<PathBuf>>::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir)? {
+            let entry = entry?;
+            let (path, metadata) = (entry.path(), entry.metadata()?);
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if metadata.is_dir() {
+                dirs.push(path);
+            } else if metadata.len() > 0 && !UNREAD.iter().any(|unread| name.starts_with(unread)) {
+                let class = path.extension().map(|ext| ext.to_string_lossy().into_owned());
+                let stem = || name.split('-').next().unwrap_or_default().to_owned();
+                classes.entry(class.unwrap_or_else(stem)).or_default().push(path);
+            }
+        }
+    }
+    classes.values_mut().for_each(|files| files.sort());
+    Ok(classes.into_values().collect())
+}
+
+fn copy_dir(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let there = to.join(entry.file_name());
+        if entry.metadata()?.is_dir() {
+            copy_dir(&entry.path(), &there)?;
+        } else {
+            std::fs::copy(entry.path(), there)?;
+        }
+    }
+    Ok(())
+}
+
+impl Nemesis {
+    /// Kills the member, flips a bit of its data, and starts it again.
+    pub(super) fn flip(&mut self, member: usize) -> Result<Effect> {
+        self.fleet.kill(member);
+        let data = self.fleet.data_dir(member);
+        let copy = data.with_extension("before");
+        if copy.exists() {
+            std::fs::remove_dir_all(&copy)?;
+        }
+        copy_dir(&data, &copy)?;
+        let mut classes = classes(&data)?;
+        // Most bytes are in these, and most of what can go wrong.
+        if self.rng.random() {
+            let bulk = |path: &PathBuf| path.extension().is_some_and(|e| e == "log" || e == "sst");
+            classes.retain(|class| class.iter().all(bulk));
+        }
+        let class = classes.choose(&mut self.rng).context("the member has no files")?;
+        let path = class.choose(&mut self.rng).context("the member has no files")?.clone();
+        let file = File::options().read(true).write(true).open(&path)?;
+        let offset = self.rng.random_range(0..file.metadata()?.len());
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, offset)?;
+        let (was, is) = (byte[0], byte[0] ^ (1 << self.rng.random_range(0..8)));
+        file.write_all_at(&[is], offset)?;
+        self.fleet.start_member(member)?;
+        let shown = path.strip_prefix(self.fleet.dir()).unwrap_or(&path).display();
+        let on = format!("{shown} at {offset}");
+        let flip = Flip { member, copy, path, offset, was, is };
+        Ok(Effect { on, proven: true, undo: Undo::Mend(flip) })
+    }
+
+    /// Flips the bit back, if it is still there, and starts the member anew.
+    pub(super) fn mend(
+        &mut self,
+        flip: &Flip,
+        watch: &Observers,
+        recorder: &Recorder,
+    ) -> Result<()> {
+        let member = flip.member;
+        let died = self.fleet.died(member);
+        let name = self.fleet.places[member].name.clone();
+        let file = flip.path.display().to_string();
+        recorder.event(What::Flipped { member: name.clone(), file, noticed: died.is_some() });
+        let life = self.fleet.places[member].lives.load(Ordering::Relaxed);
+        let refused = died.is_some_and(|(status, _)| status.code() == Some(1))
+            && watch.life(member) != Some(life);
+        if let Some((status, panicked)) = died {
+            recorder.event(What::Died { member: name, status: status.to_string(), panicked });
+        }
+        self.fleet.kill(member);
+        if refused {
+            let data = self.fleet.data_dir(member);
+            std::fs::remove_dir_all(&data)?;
+            std::fs::rename(&flip.copy, &data)?;
+            self.fleet.preload.forget(&self.fleet.places[member].name)?;
+            return self.fleet.start_member(member);
+        }
+        // A file that the member replaced meanwhile has none of the old bytes.
+        if let Ok(file) = File::options().read(true).write(true).open(&flip.path) {
+            let mut byte = [0];
+            if file.read_exact_at(&mut byte, flip.offset).is_ok() && byte[0] == flip.is {
+                file.write_all_at(&[flip.was], flip.offset)?;
+            }
+        }
+        self.fleet.start_member(member)
+    }
+}

@@ -1,0 +1,40 @@
+//! Members that are away until the log no longer has what they lack, so that they need a snapshot.
+//!
+//! *Invariant:* a fault counts only once the leader had purged what the member lacks. How many
+//! snapshots were installed, members say themselves; see `observe`.
+//!
+//! Absent: making snapshots frequent; that is the fleet's configuration.
+
+use super::{Effect, Nemesis, Undo};
+use crate::observe::Observers;
+use std::time::{Duration, Instant};
+
+/// How long a member is kept away at most, beyond the usual.
+const PURGE_LIMIT: Duration = Duration::from_secs(15);
+
+impl Nemesis {
+    /// What a fault did, which goes on until the member needs a snapshot.
+    pub(super) fn until_purged(&self, member: usize, effect: Effect) -> Effect {
+        let undo = Undo::Outdated { member, undo: Box::new(effect.undo) };
+        // That the member is away is not yet that it lacks anything.
+        Effect { undo, proven: false, ..effect }
+    }
+
+    /// Waits until the log of the leader no longer has what this member lacks.
+    pub(super) async fn outdated(&self, member: usize, watch: &Observers) -> bool {
+        let begun = Instant::now();
+        loop {
+            // What a deposed leader wrote since is not in anybody else's log.
+            let has = watch.last(member).map_or(0, |status| status.committed_index);
+            let leader = watch.leader().filter(|at| *at != member);
+            let purged = leader.and_then(|at| watch.last(at)).map_or(0, |s| s.purged_index);
+            if purged > has {
+                return true;
+            }
+            if begun.elapsed() > PURGE_LIMIT {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
