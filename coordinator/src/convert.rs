@@ -61,6 +61,7 @@ pub(crate) enum Kind {
     Segment,
     Part,
     Manifest,
+    Evidence,
 }
 
 /// Names an object of the run of this name.
@@ -69,6 +70,7 @@ pub(crate) fn blob_out(namespace: &str, run: &str, kind: Kind, blob: &BlobRef) -
         Kind::Segment => rollout_storage::segment_key(namespace, run, &blob.digest),
         Kind::Part => rollout_storage::part_key(namespace, run, &blob.digest),
         Kind::Manifest => rollout_storage::manifest_key(namespace, run, &blob.digest),
+        Kind::Evidence => rollout_storage::evidence_key(namespace, run, &blob.digest),
     };
     v1::BlobRef { key, digest: blob.digest.to_vec().into(), bytes: blob.bytes.into() }
 }
@@ -137,7 +139,7 @@ pub(crate) fn spec_out(spec: &RunSpec) -> v1::RunSpec {
     }
 }
 
-/// What a failure was decided by; a longer text is an object among the run's parts.
+/// What a failure was decided by; a longer text is an object of the run.
 pub(crate) fn evidence_in(evidence: Option<&v1::Evidence>) -> Checked<Evidence> {
     let Some(e) = evidence else { return Ok(Evidence::default()) };
     Ok(Evidence {
@@ -155,7 +157,7 @@ pub(crate) fn evidence_out(namespace: &str, run: &str, evidence: &Evidence) -> v
         exit_code: evidence.exit_code,
         signal: evidence.signal,
         exception: evidence.exception.clone(),
-        text: text.map(|blob| blob_out(namespace, run, Kind::Part, blob)),
+        text: text.map(|blob| blob_out(namespace, run, Kind::Evidence, blob)),
     }
 }
 
@@ -231,7 +233,12 @@ pub(crate) fn class_name(class: FailureClass) -> &'static str {
     }
 }
 
-pub(crate) fn failed_row_out(row: u64, trouble: &Trouble) -> v1::FailedRow {
+pub(crate) fn failed_row_out(
+    namespace: &str,
+    run: &str,
+    row: u64,
+    trouble: &Trouble,
+) -> v1::FailedRow {
     let last = trouble.history.last();
     let text = |f: fn(&FailedTry) -> &String| last.map(f).cloned().unwrap_or_default();
     v1::FailedRow {
@@ -240,6 +247,7 @@ pub(crate) fn failed_row_out(row: u64, trouble: &Trouble) -> v1::FailedRow {
         code: text(|t| &t.code),
         message: text(|t| &t.message),
         attempts: trouble.history.len() as u32,
+        evidence: last.map(|t| evidence_out(namespace, run, &t.evidence)),
     }
 }
 
@@ -308,6 +316,10 @@ pub(crate) fn results_out(
         parts: view.results.iter().map(part).collect(),
         part_rows: view.results.iter().map(|r| r.map_or(0, |(_, row)| row)).collect(),
         part_table: parts.map(|p| blob_out(namespace, run, Kind::Part, &p.blob)).collect(),
-        failures: view.failures.iter().map(|(row, t)| failed_row_out(*row, t)).collect(),
+        failures: view
+            .failures
+            .iter()
+            .map(|(row, t)| failed_row_out(namespace, run, *row, t))
+            .collect(),
     }
 }

@@ -31,6 +31,9 @@ const AGAIN_AFTER: Duration = Duration::from_secs(30);
 const CHUNK_SEGMENTS: u32 = 64;
 /// Objects that are removed at a time.
 const REMOVALS: usize = 16;
+/// Which of a run's objects are swept, and the metrics that count them.
+const SWEPT: [(&str, &str); 2] =
+    [("parts", "rollout_parts_swept_total"), ("evidence", "rollout_evidence_swept_total")];
 /// Version of the manifest's messages.
 const FORMAT: u32 = 1;
 
@@ -104,6 +107,8 @@ async fn seal(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), F
             let Some(segment) = segment else { return Ok(()) };
             let listed = convert::results_out(&view.namespace, &view.name, &segment);
             named.extend(listed.part_table.iter().map(|part| part.key.clone()));
+            let texts = listed.failures.iter().filter_map(|f| f.evidence.as_ref()?.text.as_ref());
+            named.extend(texts.map(|text| text.key.clone()));
             segments.push(listed);
         }
         let count = segments.len() as u32;
@@ -131,18 +136,21 @@ async fn put(
     Ok((blob, wire))
 }
 
-/// Removes the parts that no row names: of refused attempts, and of uploads that never came to
-/// anything.
+/// Removes the parts and the texts that no row names: of refused attempts, of attempts before the
+/// last, and of uploads that never came to anything.
 async fn sweep(
     store: &BlobStore,
     view: &RunView,
     named: &HashSet<String>,
 ) -> Result<(), BlobError> {
-    let prefix = format!("{}/parts", rollout_storage::run_prefix(&view.namespace, &view.name));
-    let all = store.list(&prefix).await?;
-    let orphans: Vec<String> = all.into_iter().filter(|key| !named.contains(key)).collect();
-    metrics::counter!("rollout_parts_swept_total").increment(orphans.len() as u64);
-    remove_all(store, orphans).await
+    let prefix = rollout_storage::run_prefix(&view.namespace, &view.name);
+    for (kind, metric) in SWEPT {
+        let all = store.list(&format!("{prefix}/{kind}")).await?;
+        let orphans: Vec<String> = all.into_iter().filter(|key| !named.contains(key)).collect();
+        metrics::counter!(metric).increment(orphans.len() as u64);
+        remove_all(store, orphans).await?;
+    }
+    Ok(())
 }
 
 async fn remove(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), ForgetError> {

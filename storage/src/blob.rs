@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 pub use self::error::BlobError;
 use self::file::FileStore;
-pub use self::key::{manifest_key, part_key, run_prefix, segment_key};
+pub use self::key::{evidence_key, manifest_key, part_key, run_prefix, segment_key};
 use self::remote::RemoteStore;
 
 /// The most bytes of one object.

@@ -61,6 +61,15 @@ fn ends_with(
     Ok(failed)
 }
 
+/// What the engine printed last, as the row's description has it, for its latest failure.
+fn last_words(fleet: &Fleet, run: &str, row: u64) -> Result<String> {
+    let item = fleet.ctl_json(&["item", "describe", run, &row.to_string()])?;
+    let last = item["history"].as_array().and_then(|history| history.last());
+    let text = last.with_context(|| format!("no history: {item}"))?["text"].clone();
+    let content = text["content"].as_str().with_context(|| format!("no text: {item}"))?;
+    Ok(content.to_owned())
+}
+
 fn cordoned(fleet: &Fleet, name: &str) -> Option<usize> {
     let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
     let workers = list["workers"].as_array()?;
@@ -77,6 +86,15 @@ fn one_poison_row_among_two_hundred_fails_alone_though_there_is_one_slot_only() 
     let history = failed[&77]["history"].as_array().context("history")?.clone();
     let last = history.last().context("no history")?;
     ensure!(last["signal"] == 6 && last["ruling"] == "poison", "{last}");
+    let by_id = fleet.ctl_json(&["item", "describe", "one", "one-77"])?;
+    ensure!(by_id["row"] == "77" && by_id["state"] == "failed", "{by_id}");
+    let unknown = fleet.ctl(&["item", "describe", "one", &"ab".repeat(32)])?;
+    let why = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    ensure!(unknown.status.code() == Some(4) && why.contains("has no row with the id"), "{why}");
+    let said = last_words(&fleet, "one", 77)?;
+    ensure!(said.contains("a prompt asks for this end: Abort"), "{said}");
+    let shown = fleet.ctl(&["item", "describe", "one", "77"])?;
+    ensure!(String::from_utf8_lossy(&shown.stdout).contains("this end: Abort"), "{shown:?}");
     ensure!(cordoned(&fleet, "w1") == Some(0), "the worker is not to blame");
     // An engine that dies takes at most the rows beside the guilty one with it.
     let executions = Executions::read(&[fleet.path("w1.side")])?;
@@ -178,12 +196,19 @@ fn a_slot_whose_engine_never_lives_is_cordoned_or_unable_and_another_worker_fini
 fn rows_that_exhaust_memory_are_tried_in_smaller_company_and_three_times_alone() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &worker(&fleet, "w1", 1, ""))?;
+    // The store takes parts and no texts: deaths are told without what the engine said.
+    let objects = fleet.path("store/runs/default/memory");
+    std::fs::create_dir_all(&objects)?;
+    std::fs::write(objects.join("evidence"), b"where the folder should be")?;
     let mut batch = submit(&fleet, "memory", 60, &[(21, "MOCK_OOM_DIE")])?;
     let failed = ends_with(&fleet, &mut batch, &[21], "out_of_memory")?;
     let item = &failed[&21];
     let strikes = item["history"].as_array().context("history")?;
     ensure!(item["strikes"] == 3, "{item}");
     ensure!(strikes.iter().any(|h| h["code"] == "ENGINE_OUT_OF_MEMORY"), "{item}");
+    let item = fleet.ctl_json(&["item", "describe", "memory", "21"])?;
+    let without = |h: &Value| h["text"].is_null();
+    ensure!(item["history"].as_array().context("history")?.iter().all(without), "{item}");
     ensure!(cordoned(&fleet, "w1") == Some(0));
     fleet.passed()
 }
@@ -196,5 +221,7 @@ fn an_engine_that_hangs_is_killed_and_the_row_that_does_it_is_poison() -> Result
     let failed = ends_with(&fleet, &mut batch, &[9], "engine_died")?;
     let codes: Vec<_> = failed[&9]["history"].as_array().context("history")?.clone();
     ensure!(codes.iter().any(|h| h["code"] == "ENGINE_STALLED"), "{codes:?}");
+    let said = last_words(&fleet, "hang", 9)?;
+    ensure!(said.contains("row 9 hangs"), "{said}");
     fleet.passed()
 }

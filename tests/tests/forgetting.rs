@@ -112,6 +112,39 @@ fn parts_that_nobody_names_are_swept_when_the_run_is_sealed() -> Result<()> {
 }
 
 #[test]
+fn what_an_engine_said_of_a_failed_row_outlives_the_sweep_and_goes_with_the_run() -> Result<()> {
+    let mut fleet = fleet(&[("retention", "run_ttl_ms = 3000")])?;
+    let engine = "kind = \"mock\"\nprocess = true\nslots = 1\nconcurrency = 8\n".to_owned();
+    for name in ["w1", "w2"] {
+        fleet.worker_process(name).kill();
+    }
+    fleet.start_worker("w3", &WorkerOptions { engine, ..Default::default() })?;
+    let mut text = String::new();
+    for row in 0..20 {
+        let ask = if row == 5 { "MOCK_CRASH" } else { "" };
+        text.push_str(&format!("{{\"prompt\":\"say {row} {ask}\"}}\n"));
+    }
+    let input = fleet.path("said.jsonl");
+    std::fs::write(&input, text)?;
+    let mut batch = Batch::submit_file(&fleet, "said", input, 20, "")?;
+    let status = batch.process().wait(PATIENCE)?;
+    anyhow::ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
+    let item = fleet.ctl_json(&["item", "describe", "said", "5"])?;
+    let last = item["history"].as_array().and_then(|h| h.last()).cloned().unwrap_or_default();
+    let key = last["text"]["key"].as_str().unwrap_or_default().to_owned();
+    anyhow::ensure!(key.starts_with("runs/default/said/evidence/"), "{item}");
+    let (named, objects) = (fleet.path("store").join(&key), fleet.path("store/runs/default/said"));
+    let orphan = objects.join("evidence").join("00".repeat(32));
+    std::fs::write(&orphan, b"of a report that was refused")?;
+    sealed(&fleet, "said");
+    eventually("it is swept", PATIENCE, || (!orphan.exists()).then_some(()));
+    assert!(named.exists(), "the failed row's text is named by the manifest");
+    gone(&fleet, "said")?;
+    assert_eq!(files(&objects), [], "objects are left");
+    fleet.passed()
+}
+
+#[test]
 fn a_run_whose_retention_is_over_goes_by_itself() -> Result<()> {
     let fleet = fleet(&[("retention", "run_ttl_ms = 300\nretention_ms = 1000")])?;
     let mut batch = Batch::submit(&fleet, "short", 1000, "")?;

@@ -33,6 +33,9 @@ use self::openai::OpenAiEngine;
 use crate::config::{EngineConfig, EngineKind};
 use crate::run::RunInfo;
 
+/// Bytes of what an engine printed last, or of a failure's long message, that are kept.
+pub(crate) const LAST_WORDS_BYTES_MAX: usize = 16 << 10;
+
 /// What a row asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Prompt {

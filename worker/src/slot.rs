@@ -16,6 +16,7 @@ mod pace;
 mod results;
 mod rows;
 mod sending;
+mod telling;
 mod uplink;
 mod upload;
 
@@ -35,6 +36,7 @@ pub(crate) use self::uplink::Uplink;
 use self::exchange::Exchanges;
 use self::load::{Loaded, Loader};
 use self::pace::Pace;
+use self::telling::Told;
 use self::upload::{Uploaded, Uploader};
 use crate::config::PartConfig;
 use crate::engine::{Completion, Engine, EngineFailure, EngineRow, News};
@@ -107,6 +109,7 @@ enum Event {
     Uploaded(Uploaded),
     Probed(Result<(), String>),
     Engine(News),
+    Told(Told),
 }
 
 /// A row that an engine runs.
@@ -143,6 +146,8 @@ struct Slot {
     /// When a run's store was last reported to refuse.
     refused: BTreeMap<u32, Instant>,
     exchanges: Exchanges,
+    /// Reports whose texts are on their way to the store.
+    untold: usize,
     /// When the newest exchange was made, and since when something waits to be reported.
     asked: Option<Instant>,
     report_since: Option<Instant>,
@@ -208,6 +213,7 @@ impl Slot {
             closed_bytes: BTreeMap::new(),
             refused: BTreeMap::new(),
             exchanges: Exchanges::new(parts.index),
+            untold: 0,
             asked: None,
             report_since: None,
             uplink: None,
@@ -293,6 +299,7 @@ impl Slot {
             Ok(Event::Uploaded(uploaded)) => self.uploaded(uploaded).await,
             Ok(Event::Probed(result)) => self.probed(result),
             Ok(Event::Engine(news)) => self.news(news),
+            Ok(Event::Told(told)) => self.told(told),
             // Rows' panics are caught where they run; what is left is a defect of ours.
             Err(error) => tracing::error!(%error, slot = self.index, "a task of the slot failed"),
         }
@@ -309,6 +316,7 @@ impl Slot {
             && self.queue.is_empty()
             && self.open.is_empty()
             && self.closed.is_empty()
+            && self.untold == 0
             && !self.exchanges.has_report()
             && self.exchanges.unanswered() == 0
             && self.book.lock().busy() == 0

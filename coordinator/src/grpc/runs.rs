@@ -4,7 +4,7 @@ use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::convert::{self, Kind};
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::{RunNo, SegmentNo};
-use rollout_ledger::view::{RunState, RunView};
+use rollout_ledger::view::{RunState, RunView, Trouble};
 use rollout_ledger::{Op, OpKind, Reply, RunAction};
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::pin::Pin;
@@ -190,12 +190,20 @@ impl v1::runs_server::Runs for RunsService {
         self.check_run(&identity, no)?;
         let (view, blocked) = self.view(no)?;
         let failures = self.0.node.ledger(|l| l.failures(no, FAILURES_SHOWN));
+        let failed = |(row, trouble): &(u64, Trouble)| {
+            convert::failed_row_out(&view.namespace, &view.name, *row, trouble)
+        };
+        let store_url = match view.spec.store_url.as_str() {
+            "" => self.0.probe.url().to_owned(),
+            own => own.to_owned(),
+        };
         Ok(Response::new(v1::DescribeRunResponse {
             header: Some(self.0.header()),
             run: Some(convert::run_out(&view, blocked)),
             spec: Some(convert::spec_out(&view.spec)),
             spec_digest: view.spec_digest.to_vec().into(),
-            failures: failures.iter().map(|(r, t)| convert::failed_row_out(*r, t)).collect(),
+            failures: failures.iter().map(failed).collect(),
+            store_url,
         }))
     }
 

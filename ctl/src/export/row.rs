@@ -269,6 +269,7 @@ mod tests {
             code: "RO-1".into(),
             message: "no \"luck\"".into(),
             attempts: 3,
+            evidence: None,
         };
         let mut out = String::new();
         let outcome = Outcome::Failed { failure: &failure, part: None, body: None };

@@ -243,6 +243,7 @@ impl Service {
                     code: "RO-7001".into(),
                     message: "the engine said no".into(),
                     attempts: 3,
+                    evidence: None,
                 });
             }
         }

@@ -22,7 +22,12 @@ pub fn manifest_key(namespace: &str, run_name: &str, digest: &[u8; 32]) -> Strin
     object_key(namespace, run_name, "manifest", digest)
 }
 
-/// The folder of all objects of a run: of its segments, its parts and its manifest.
+/// The key of a long text that tells why rows of a run failed.
+pub fn evidence_key(namespace: &str, run_name: &str, digest: &[u8; 32]) -> String {
+    object_key(namespace, run_name, "evidence", digest)
+}
+
+/// The folder of all objects of a run: of its segments, its parts, its evidence and its manifest.
 pub fn run_prefix(namespace: &str, run_name: &str) -> String {
     format!("runs/{namespace}/{run_name}")
 }
@@ -69,6 +74,10 @@ mod tests {
         assert_eq!(
             part_key("default", "eval-7", &digest),
             format!("runs/default/eval-7/parts/{hex}")
+        );
+        assert_eq!(
+            evidence_key("default", "eval-7", &digest),
+            format!("runs/default/eval-7/evidence/{hex}")
         );
         let longest = "n".repeat(128);
         assert!(check(&segment_key(&longest, &longest, &digest)).is_ok());

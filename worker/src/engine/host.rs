@@ -48,6 +48,8 @@ pub(crate) struct HostConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Death {
     pub(crate) evidence: DeathEvidence,
+    /// What it printed last; may be empty.
+    pub(crate) last_words: String,
     /// What a person reads.
     pub(crate) message: String,
     /// Rows that it had been told of and had not ended.

@@ -152,6 +152,7 @@ impl MockEngine {
             Prompt::Messages(messages) => last_user_text(&messages)?,
         };
         if prompt.contains(HANG) {
+            eprintln!("mock engine: row {} hangs as its prompt asks", row.row);
             std::future::pending::<()>().await;
         }
         let _working = Working::begin(&self.working);

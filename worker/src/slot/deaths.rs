@@ -7,6 +7,7 @@
 use rollout_proto::v1::{self, FailureClass};
 
 use super::results::truncate;
+use super::telling::Telling;
 use super::{Event, Slot};
 use crate::engine::evidence::classify;
 use crate::engine::{Death, News};
@@ -26,11 +27,11 @@ impl Slot {
                 self.engine_up = true;
                 self.set_ineligible(None);
             }
-            News::Died(death) => self.died(&death),
+            News::Died(death) => self.died(death),
         }
     }
 
-    fn died(&mut self, death: &Death) {
+    fn died(&mut self, death: Death) {
         self.engine_up = false;
         let started: Held = {
             let book = self.book.lock();
@@ -60,9 +61,9 @@ impl Slot {
                 text: None,
             }),
         };
-        self.exchanges.death(report, &started);
+        self.tell(Telling::Death(report), started, death.last_words);
         if death.at_start {
-            self.set_ineligible(Some(death.message.clone()));
+            self.set_ineligible(Some(death.message));
             self.give_back_queued();
         }
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rollout_proto::v1::{self, FailureClass};
 
+use super::telling::Telling;
 use super::{BACKLOG_BYTES, BACKLOG_PARTS, Event, Slot, Uploaded};
 use crate::engine::{Completion, EngineFailure, RowEnd};
 use crate::held::{Held, Lease, Named, ranges};
@@ -215,6 +216,8 @@ impl Slot {
         self.end_all(&held);
         let mut message = failure.message.clone();
         truncate(&mut message);
+        let cut = message.len() < failure.message.len();
+        let text = if cut { failure.message.clone() } else { String::new() };
         let report = v1::FailedAttempt {
             run: lease.0,
             attempt: lease.1,
@@ -224,7 +227,7 @@ impl Slot {
             message,
             evidence: None,
         };
-        self.exchanges.failure(report, &held);
+        self.tell(Telling::Failure(report), held, text);
     }
 
     /// Gives rows back unfinished.

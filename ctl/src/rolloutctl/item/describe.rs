@@ -1,8 +1,10 @@
-//! `rolloutctl item describe RUN ROW`: one row, and all that is remembered of it.
+//! `rolloutctl item describe RUN ROW|ID`: one row, and all that is remembered of it.
 
 use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
+use super::find::RowName;
+use super::run_objects::RunObjects;
 use super::show::Item;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, Table};
@@ -12,8 +14,10 @@ use crate::output::{self, Format, Report, Table};
 pub(crate) struct DescribeArgs {
     /// The run's name
     run: String,
-    /// The row's number, from 0 in the order of the input
-    row: u64,
+    /// The row's number, from 0 in the order of the input; or its id: the item's, in 64 hexadecimal
+    /// digits, or the one that it has in the input, for which the run's segments are read
+    #[arg(value_name = "ROW|ID", allow_hyphen_values = true)]
+    row: RowName,
 }
 
 #[derive(Serialize)]
@@ -60,6 +64,14 @@ impl Report for ItemDescription {
             ]);
         }
         text.push_str(&format!("\nFailed attempts (the latest {})\n{table}", item.history.len()));
+        for failed in &item.history {
+            let Some(said) = &failed.text else { continue };
+            let (attempt, worker) = (&failed.attempt, &failed.worker);
+            let (key, shown) = (&said.key, said.shown());
+            let title = format!("\nText of attempt {attempt} on {worker} ({key})\n");
+            text.push_str(&title);
+            shown.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+        }
         text
     }
 }
@@ -72,15 +84,23 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let request =
-        v1::DescribeItemRequest { namespace: settings.namespace, run: args.run, row: args.row };
+    let row = args.row.number(&client, &settings.namespace, &args.run).await?;
+    let request = v1::DescribeItemRequest {
+        namespace: settings.namespace.clone(),
+        run: args.run.clone(),
+        row,
+    };
     let answer = client
         .with_leader_opts("describe item", CallOptions::read(), |channel| {
             let request = request.clone();
             async move { services::items(channel).describe_item(request).await }
         })
         .await?;
-    let item = Item::from(answer.item.unwrap_or_default());
+    let mut item = Item::from(answer.item.unwrap_or_default());
+    if item.history.iter().any(|failed| failed.text.is_some()) {
+        let objects = RunObjects::of(&client, &settings.namespace, &args.run).await?;
+        item.read_texts(objects.store).await;
+    }
     let segment_row = item.row.saturating_sub(answer.segment_first_row).to_string();
     let segment_key = answer.segment.unwrap_or_default().key;
     output::emit(format, &ItemDescription { item, segment_key, segment_row })

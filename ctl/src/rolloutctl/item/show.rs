@@ -1,10 +1,12 @@
 //! A row in words, and as JSON.
 
 use rollout_proto::v1;
+use rollout_storage::{BlobError, BlobStore};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::text::Text;
 use crate::output::u64_string;
 
 /// One row.
@@ -47,8 +49,8 @@ pub(super) struct Try {
     pub(super) exit_code: Option<i32>,
     pub(super) signal: Option<i32>,
     pub(super) exception: Option<String>,
-    /// The object that has a longer text.
-    pub(super) text: Option<String>,
+    /// A longer text, such as the engine's last words.
+    pub(super) text: Option<Text>,
 }
 
 fn some(text: String) -> Option<String> {
@@ -119,12 +121,27 @@ impl From<v1::FailedTry> for Try {
             exit_code: evidence.exit_code,
             signal: evidence.signal,
             exception: some(evidence.exception),
-            text: evidence.text.map(|text| text.key),
+            text: evidence.text.map(Text::from),
         }
     }
 }
 
 impl Item {
+    /// Reads the texts of its history; the same one is read once.
+    pub(super) async fn read_texts(&mut self, store: Result<BlobStore, BlobError>) {
+        let mut read: Vec<Text> = Vec::new();
+        for text in self.history.iter_mut().filter_map(|failed| failed.text.as_mut()) {
+            match (read.iter().find(|known| known.key == text.key), &store) {
+                (Some(known), _) => *text = known.clone(),
+                (None, Ok(store)) => {
+                    text.read(store).await;
+                    read.push(text.clone());
+                }
+                (None, Err(error)) => text.problem = Some(error.to_string()),
+            }
+        }
+    }
+
     /// Who has it, what it waits for, or where its result is.
     pub(super) fn place(&self) -> String {
         let mut text = match (&self.worker, self.waits_seconds, &self.part) {
@@ -151,7 +168,7 @@ impl Try {
         said.extend(self.exit_code.map(|code| format!("exit {code}")));
         said.extend(self.signal.map(|signal| format!("signal {signal}")));
         said.extend(self.exception.clone());
-        said.extend(self.text.as_ref().map(|key| format!("text in {key}")));
+        said.extend(self.text.as_ref().map(|text| format!("{} bytes of text", text.bytes)));
         if said.is_empty() { "-".into() } else { said.join(", ") }
     }
 

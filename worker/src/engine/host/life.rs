@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::frame::{self, FromEngine, ToEngine};
 use super::process::{self, Killer, Process};
+use super::stderr::LastWords;
 use super::{Death, HostConfig, Shared, State};
 use crate::backoff::Backoff;
 use crate::engine::evidence::{Crash, DeathEvidence, oom_kills};
@@ -52,6 +53,7 @@ struct Life {
     ended: oneshot::Receiver<io::Result<std::process::ExitStatus>>,
     incoming: mpsc::Receiver<io::Result<FromEngine>>,
     outgoing: mpsc::Sender<ToEngine>,
+    last_words: LastWords,
     ready: bool,
     /// Whether any row was started.
     worked: bool,
@@ -72,14 +74,15 @@ impl Supervisor {
                     if why == Why::Stopped {
                         break;
                     }
-                    (self.death(&life, evidence, &how), life.worked)
+                    let last_words = life.last_words.text().await;
+                    (self.death(&life, evidence, last_words, &how), life.worked)
                 }
                 Err(error) => {
                     let path = self.config.program.path.display();
                     let message = format!("the engine {path} cannot be started: {error}");
                     let rows = Vec::new();
-                    let evidence = DeathEvidence::default();
-                    (Death { evidence, message, rows, at_start: true }, false)
+                    let (evidence, last_words) = (DeathEvidence::default(), String::new());
+                    (Death { evidence, last_words, message, rows, at_start: true }, false)
                 }
             };
             self.tell(death).await;
@@ -94,13 +97,13 @@ impl Supervisor {
         self.shared.rows.lock().give_back("the engine is stopped");
     }
 
-    fn death(&self, life: &Life, evidence: DeathEvidence, how: &str) -> Death {
+    fn death(&self, life: &Life, evidence: DeathEvidence, last_words: String, how: &str) -> Death {
         let rows = self.shared.rows.lock().bury();
         let mut message = format!("the engine {how} with {} rows started", rows.len());
         if let Some(crash) = &evidence.crash {
             message = format!("{message}: {}: {}", crash.exception, crash.message);
         }
-        Death { evidence, message, rows, at_start: !life.ready }
+        Death { evidence, last_words, message, rows, at_start: !life.ready }
     }
 
     async fn tell(&self, death: Death) {
@@ -294,6 +297,7 @@ impl Life {
             ended: process.ended,
             incoming,
             outgoing,
+            last_words: process.last_words,
             ready: false,
             worked: false,
             counters: (0, 0),

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::frame::SOCKET_ENV;
-use super::stderr;
+use super::stderr::{self, LastWords};
 use crate::engine::evidence::CRASH_FILE_ENV;
 
 /// What is started.
@@ -36,6 +36,7 @@ pub(super) struct Process {
     pub(super) killer: Killer,
     /// Resolves when it has ended and its group is gone.
     pub(super) ended: oneshot::Receiver<io::Result<ExitStatus>>,
+    pub(super) last_words: LastWords,
 }
 
 /// Ends the group while there is one.
@@ -62,8 +63,8 @@ impl Program {
         let (end, ended) = oneshot::channel();
         let program = self.clone();
         std::thread::Builder::new().name(format!("engine-{}", self.slot)).spawn(move || {
-            let mut child = match program.spawn(theirs.into()) {
-                Ok(child) => child,
+            let (mut child, last_words) = match program.spawn(theirs.into()) {
+                Ok(spawned) => spawned,
                 Err(error) => {
                     let _ = started.send(Err(error));
                     return;
@@ -71,18 +72,18 @@ impl Program {
             };
             let killer = Killer { group: Arc::new(Mutex::new(Some(child.id() as i32))) };
             // Nobody there to take it: it is of no use.
-            if started.send(Ok(killer.clone())).is_err() {
+            if started.send(Ok((killer.clone(), last_words))).is_err() {
                 killer.kill();
             }
             let _ = end.send(reap(&mut child, &killer));
         })?;
-        let killer =
+        let (killer, last_words) =
             starting.await.map_err(|_| io::Error::other("the starting thread failed"))??;
         socket.set_nonblocking(true)?;
-        Ok(Process { socket, killer, ended })
+        Ok(Process { socket, killer, ended, last_words })
     }
 
-    fn spawn(&self, socket: OwnedFd) -> io::Result<Child> {
+    fn spawn(&self, socket: OwnedFd) -> io::Result<(Child, LastWords)> {
         remove(&self.crash_file)?;
         let (log, to_log) = io::pipe()?;
         let mut command = Command::new(&self.path);
@@ -103,8 +104,8 @@ impl Program {
         let child = command.spawn()?;
         // The command holds the pipe's writing end, which must be the child's alone.
         drop(command);
-        stderr::follow(log, self.slot)?;
-        Ok(child)
+        let last_words = stderr::follow(log, self.slot)?;
+        Ok((child, last_words))
     }
 }
 

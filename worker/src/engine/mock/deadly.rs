@@ -51,6 +51,7 @@ impl Deadly {
 
     /// Ends this process.
     pub(super) fn die(self) -> ! {
+        eprintln!("mock engine: a prompt asks for this end: {self:?}");
         match self {
             Self::Abort => std::process::abort(),
             Self::Kill => {

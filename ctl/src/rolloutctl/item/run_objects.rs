@@ -1,0 +1,27 @@
+//! Where a run's objects are.
+//!
+//! Invariant: only what the cluster says is opened, with this host's own credentials. Deliberately
+//! absent: writing.
+
+use rollout_proto::{Client, ClientError, v1};
+use rollout_storage::{BlobError, BlobStore};
+
+use crate::batch::submit;
+
+/// A run, and the store that has its objects or why it cannot be opened.
+pub(super) struct RunObjects {
+    pub(super) described: v1::DescribeRunResponse,
+    pub(super) store: Result<BlobStore, BlobError>,
+}
+
+impl RunObjects {
+    pub(super) async fn of(
+        client: &Client,
+        namespace: &str,
+        run: &str,
+    ) -> Result<Self, ClientError> {
+        let described = submit::describe(client, namespace, run).await?;
+        let store = BlobStore::open(&described.store_url);
+        Ok(Self { described, store })
+    }
+}

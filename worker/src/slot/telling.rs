@@ -1,0 +1,103 @@
+//! Owns: the way of what is known of a failure to the leader: a long text first goes to the stores of the runs.
+//!
+//! Invariant: a text is durable in each of those runs before a report names it. A store that is slow or refuses
+//! costs the text and never the report, which waits for it a few seconds at most. Runs of several namespaces share
+//! no text.
+//! Absent: what is made of a failure.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rollout_proto::v1;
+use rollout_storage::evidence_key;
+use tokio::time::timeout;
+
+use super::upload::Uploader;
+use super::{Event, Slot};
+use crate::engine::LAST_WORDS_BYTES_MAX;
+use crate::held::Held;
+
+/// How long a report waits for its text.
+const TEXT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Texts of a slot that are on their way at a time; reports beyond go without.
+const TEXTS_MAX: usize = 8;
+
+/// What is to be reported of a failure.
+#[derive(Debug)]
+pub(super) enum Telling {
+    Death(v1::EngineDeath),
+    Failure(v1::FailedAttempt),
+}
+
+/// A report whose text has been written, or has not in time.
+#[derive(Debug)]
+pub(super) struct Told {
+    telling: Telling,
+    rows: Held,
+    text: Option<v1::BlobRef>,
+}
+
+impl Slot {
+    /// Reports that rows, which have ended, failed. An empty text is none.
+    pub(super) fn tell(&mut self, telling: Telling, rows: Held, text: String) {
+        let runs: BTreeSet<u32> = rows.iter().map(|((run, _), _)| run).collect();
+        if text.is_empty() || runs.is_empty() || self.untold >= TEXTS_MAX {
+            return self.report(Told { telling, rows, text: None });
+        }
+        self.untold += 1;
+        let (uploader, slot) = (self.uploader.clone(), self.index);
+        self.tasks.spawn(async move {
+            let kept = timeout(TEXT_TIMEOUT, uploader.keep_text(runs, text)).await;
+            let text = kept.unwrap_or_else(|_| Err("it takes too long".to_owned()));
+            let text = text.inspect_err(|reason| {
+                tracing::warn!(slot, reason, "a failure is reported without its text");
+            });
+            Event::Told(Told { telling, rows, text: text.ok() })
+        });
+    }
+
+    /// Its text is there, or will not be.
+    pub(super) fn told(&mut self, told: Told) {
+        self.untold -= 1;
+        self.report(told);
+    }
+
+    fn report(&mut self, told: Told) {
+        let Told { telling, rows, text } = told;
+        match telling {
+            Telling::Death(mut death) => {
+                death.evidence.get_or_insert_default().text = text;
+                self.exchanges.death(death, &rows);
+            }
+            Telling::Failure(mut failure) => {
+                if text.is_some() {
+                    failure.evidence.get_or_insert_default().text = text;
+                }
+                self.exchanges.failure(failure, &rows);
+            }
+        }
+    }
+}
+
+impl Uploader {
+    /// Writes a text for each of the runs; what is returned names it in any of them.
+    async fn keep_text(self, runs: BTreeSet<u32>, mut text: String) -> Result<v1::BlobRef, String> {
+        text.truncate(text.floor_char_boundary(LAST_WORDS_BYTES_MAX));
+        let bytes = bytes::Bytes::from(text);
+        let digest = *blake3::hash(&bytes).as_bytes();
+        let mut infos = Vec::with_capacity(runs.len());
+        for run in runs {
+            infos.push(self.runs.get(run).await.map_err(|error| error.to_string())?);
+        }
+        if infos.windows(2).any(|two| two[0].namespace != two[1].namespace) {
+            return Err("the rows are of several namespaces".to_owned());
+        }
+        let mut key = String::new();
+        for run in infos {
+            let store = self.stores.get(&run.store_url).map_err(|error| error.to_string())?;
+            key = evidence_key(&run.namespace, &run.name, &digest);
+            store.put(&key, bytes.clone()).await.map_err(|error| error.to_string())?;
+        }
+        Ok(v1::BlobRef { key, digest: digest.to_vec().into(), bytes: bytes.len() as u64 })
+    }
+}
