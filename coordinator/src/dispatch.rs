@@ -8,6 +8,7 @@ use crate::convert::{self, Checked};
 use crate::leading::{Leading, Outbox};
 use crate::ledger_read::ReadLedger;
 use crate::parked::Pull;
+use crate::proposer::{Applied, Place};
 use crate::reject;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
@@ -27,7 +28,7 @@ pub(crate) async fn exchange(
     let slot = SlotRef { session, slot: SlotNo(message.slot as u16) };
     // Whatever is newer ends a pull that waits: a slot that drains asks for that with an empty one.
     if let Some(parked) = leading.parked.take(slot).filter(|p| p.seq != message.seq) {
-        let empty = answer(&leading, slot, parked.seq, Vec::new(), Vec::new());
+        let empty = answer(&leading, slot, parked.seq, Done::empty());
         deliver(&leading, &parked.out, Ok(empty)).await;
     }
     match apply(&leading, slot, instance, &message).await {
@@ -58,11 +59,11 @@ pub(crate) async fn duplicate_for(leading: Arc<Leading>, pull: Pull, rows_max: u
 
 async fn try_parked(leading: Arc<Leading>, pull: Pull, op: OpKind) {
     let Pull { slot, instance, seq, rows_max, out } = pull;
-    match leading.proposer.op(op).await {
-        Ok(Reply::Granted(grants)) if !grants.is_empty() => {
-            send(&leading, slot, seq, Done { grants, refused: Vec::new() }, &out).await;
+    match leading.proposer.op_at(op).await {
+        Ok((at, Reply::Granted(grants))) if !grants.is_empty() => {
+            send(&leading, slot, seq, Done::granted(at, grants), &out).await;
         }
-        Ok(Reply::Rejected(Rejection::SessionUnknown)) => {
+        Ok((_, Reply::Rejected(Rejection::SessionUnknown))) => {
             let error = reject::rejected(&Rejection::SessionUnknown);
             deliver(&leading, &out, Err(error.into())).await;
         }
@@ -89,6 +90,7 @@ fn park(leading: &Leading, pull: Pull) {
 struct Done {
     grants: Vec<GrantedRows>,
     refused: Vec<RefusedRows>,
+    at: Option<Place>,
 }
 
 async fn send(leading: &Leading, slot: SlotRef, seq: u64, done: Done, out: &Outbox) {
@@ -97,7 +99,7 @@ async fn send(leading: &Leading, slot: SlotRef, seq: u64, done: Done, out: &Outb
         leading.stealing.granted(slot, rows);
     }
     let message = match leading.node.lease_valid() && !leading.ended.is_cancelled() {
-        true => Ok(answer(leading, slot, seq, done.grants, done.refused)),
+        true => Ok(answer(leading, slot, seq, done)),
         false => Err(RpcError::new(ErrorCode::NoQuorum, "the lease has run out").into()),
     };
     deliver(leading, out, message).await;
@@ -140,8 +142,9 @@ async fn apply(
     if ops.is_empty() {
         return Ok(if m.credit_rows == 0 { Some(Done::empty()) } else { None });
     }
-    let replies = match leading.proposer.ops(ops).await {
-        Ok(replies) => replies,
+    let stands = sets.len();
+    let Applied { at, replies } = match leading.proposer.ops(ops).await {
+        Ok(applied) => applied,
         Err(error) => {
             let error = reject::proposal(&error);
             if let Some(pull) = thief {
@@ -150,7 +153,7 @@ async fn apply(
             return Err(error);
         }
     };
-    let mut done = Done::empty();
+    let mut done = Done { at: Some(at), ..Done::empty() };
     let (mut stolen, mut outrun) = (Vec::new(), Vec::new());
     let mut result = Ok(());
     for (reply, said) in replies.into_iter().zip(sets.into_iter().map(Some).chain([None])) {
@@ -173,7 +176,9 @@ async fn apply(
         leading.revoke(outrun, "another worker was faster");
     }
     if let Some(pull) = thief {
-        hand_over(leading, slot, pull, stolen).await;
+        // What was yielded is the last result.
+        let position = at.position + (stands as u32).saturating_sub(1);
+        hand_over(leading, slot, pull, Done::granted(Place { position, ..at }, stolen)).await;
     }
     result?;
     let waits = done.grants.is_empty() && m.credit_rows > 0 && !has_results;
@@ -211,11 +216,11 @@ fn given_up(
 }
 
 /// Answers the pull of a slot that has nothing to do with what another gave up, or lets it wait on.
-async fn hand_over(leading: &Leading, victim: SlotRef, pull: Pull, grants: Vec<GrantedRows>) {
-    if grants.is_empty() {
+async fn hand_over(leading: &Leading, victim: SlotRef, pull: Pull, stolen: Done) {
+    if stolen.grants.is_empty() {
         return park(leading, pull);
     }
-    let rows: u64 = grants.iter().map(|g| g.held.rows.len()).sum();
+    let rows: u64 = stolen.grants.iter().map(|g| g.held.rows.len()).sum();
     metrics::counter!("rollout_steals_total").increment(1);
     metrics::counter!("rollout_rows_stolen_total").increment(rows);
     tracing::debug!(
@@ -225,7 +230,7 @@ async fn hand_over(leading: &Leading, victim: SlotRef, pull: Pull, grants: Vec<G
         "rows were stolen"
     );
     let Pull { slot, seq, out, .. } = pull;
-    send(leading, slot, seq, Done { grants, refused: Vec::new() }, &out).await;
+    send(leading, slot, seq, stolen, &out).await;
 }
 
 /// The operations of an exchange's results, and what each spoke of: what was finished first, so that
@@ -275,7 +280,11 @@ fn results_in(
 
 impl Done {
     fn empty() -> Self {
-        Self { grants: Vec::new(), refused: Vec::new() }
+        Self { grants: Vec::new(), refused: Vec::new(), at: None }
+    }
+
+    fn granted(at: Place, grants: Vec<GrantedRows>) -> Self {
+        Self { grants, refused: Vec::new(), at: Some(at) }
     }
 
     /// Takes one reply; `said` is what its operation spoke of, if it brought results.
@@ -302,19 +311,15 @@ impl Done {
     }
 }
 
-fn answer(
-    leading: &Leading,
-    slot: SlotRef,
-    seq: u64,
-    grants: Vec<GrantedRows>,
-    refused: Vec<RefusedRows>,
-) -> v1::LeaderMessage {
-    let grants = grants
+fn answer(leading: &Leading, slot: SlotRef, seq: u64, done: Done) -> v1::LeaderMessage {
+    let grants = done
+        .grants
         .iter()
         .map(|g| convert::grant_out(g, leading.run_name(g.held.run).as_deref()))
         .collect();
-    let refused = refused.iter().map(|r| refused_out(r, &r.rows)).collect();
-    let exchange = v1::ExchangeAnswer { slot: slot.slot.0.into(), seq, grants, refused };
+    let refused = done.refused.iter().map(|r| refused_out(r, &r.rows)).collect();
+    let at = done.at.map(|at| v1::LogPosition { index: at.index, position: at.position });
+    let exchange = v1::ExchangeAnswer { slot: slot.slot.0.into(), seq, grants, refused, at };
     v1::LeaderMessage {
         header: Some(leading.header()),
         kind: Some(v1::leader_message::Kind::Exchange(exchange)),

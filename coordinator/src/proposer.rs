@@ -29,8 +29,24 @@ const QUEUE_MAX: usize = 8192;
 /// The most by which a command moves ledger time beyond the last: well below what is refused.
 const STEP_MAX_MS: u64 = limits::CLOCK_STEP_MAX_MS / 2;
 
-/// The answer to a bundle: a reply an operation.
-pub(crate) type Answer = Result<Vec<Reply>, ProposeError>;
+/// A place in the log: an entry, and an operation of its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) index: u64,
+    pub(crate) position: u32,
+}
+
+/// A bundle that was applied.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    /// Where its first operation stands; the others follow.
+    pub(crate) at: Place,
+    /// A reply an operation.
+    pub(crate) replies: Vec<Reply>,
+}
+
+/// The answer to a bundle.
+pub(crate) type Answer = Result<Applied, ProposeError>;
 
 struct Bundle {
     ops: Vec<Op>,
@@ -103,8 +119,13 @@ impl Proposer {
 
     /// One operation.
     pub(crate) async fn op(&self, op: impl Into<Op>) -> Result<Reply, ProposeError> {
-        let mut replies = self.ops(vec![op.into()]).await?;
-        replies.pop().ok_or(ProposeError::Unknown)
+        Ok(self.op_at(op).await?.1)
+    }
+
+    /// One operation, and where it stands.
+    pub(crate) async fn op_at(&self, op: impl Into<Op>) -> Result<(Place, Reply), ProposeError> {
+        let Applied { at, mut replies } = self.ops(vec![op.into()]).await?;
+        Ok((at, replies.pop().ok_or(ProposeError::Unknown)?))
     }
 
     /// The reserved lane: a command of its own that waits for no queue. For time, sessions and
@@ -169,7 +190,7 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
                 let result = node.propose(epoch, command).await;
                 drop(permit);
                 landed.notify_one();
-                distribute(merged, result.map(|(_, replies)| replies));
+                distribute(merged, result);
                 applied();
             });
         }
@@ -263,12 +284,16 @@ fn weight(op: &Op) -> (u64, usize) {
 
 type Waiting = (usize, oneshot::Sender<Answer>);
 
-fn distribute(merged: Vec<Waiting>, result: Answer) {
+fn distribute(merged: Vec<Waiting>, result: Result<(u64, Vec<Reply>), ProposeError>) {
     match result {
-        Ok(replies) => {
+        Ok((index, replies)) => {
             let mut replies = replies.into_iter();
+            let mut position = 0;
             for (count, answer) in merged {
-                let _ = answer.send(Ok(replies.by_ref().take(count).collect()));
+                let at = Place { index, position };
+                let replies = replies.by_ref().take(count).collect();
+                let _ = answer.send(Ok(Applied { at, replies }));
+                position += count as u32;
             }
         }
         Err(error) => {
@@ -304,6 +329,18 @@ mod tests {
         let (merged, _) = pending.take();
         assert_eq!(merged.len(), 1);
         assert!(pending.is_empty());
+    }
+
+    #[test]
+    fn each_bundle_of_a_command_learns_its_own_place_and_replies() {
+        let (first, mut one) = oneshot::channel();
+        let (second, mut two) = oneshot::channel();
+        let said = vec![Reply::Ok, Reply::Retried { rows: 1 }, Reply::Retried { rows: 2 }];
+        distribute(vec![(1, first), (2, second)], Ok((7, said.clone())));
+        let one = one.try_recv().unwrap().unwrap();
+        assert_eq!((one.at, &one.replies[..]), (Place { index: 7, position: 0 }, &said[..1]));
+        let two = two.try_recv().unwrap().unwrap();
+        assert_eq!((two.at, &two.replies[..]), (Place { index: 7, position: 1 }, &said[1..]));
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod lines;
 pub use crate::history::Kind;
 pub use lines::{Line, Lines};
 
+use crate::history::LogPosition;
 use crate::value::Value;
 use std::fmt::Display;
 use std::io::{self, BufRead};
@@ -46,6 +47,19 @@ pub struct Event {
     pub key: Option<Arc<str>>,
     /// Arguments or answer.
     pub value: Value,
+    /// Where an answer says that it stands in the log.
+    pub place: Option<Place>,
+}
+
+/// A place in the log, as an answer told it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The place.
+    pub at: LogPosition,
+    /// The epoch of whoever answered.
+    pub epoch: Option<u64>,
+    /// The operation was sent more than once, and may have taken effect before.
+    pub repeated: bool,
 }
 
 /// Why a history cannot be read.

@@ -52,9 +52,12 @@ pub struct Record {
     /// The `coord_epoch` of whoever answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// Where in the log the answer says that the operation stands.
+    /// Where in the log the answer says that the operation stands; of a read: what it is as of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<LogPosition>,
+    /// It was sent more than once: it may have taken effect before `at`, where its repeat stands.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
     /// Which member answered, or was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
@@ -71,6 +74,22 @@ pub struct LogPosition {
     pub index: u64,
     /// Position within its command, from 0.
     pub position: u32,
+}
+
+impl LogPosition {
+    /// Behind all of an entry: where a read stands that is as of this index.
+    pub fn behind(index: u64) -> Self {
+        Self { index, position: u32::MAX }
+    }
+}
+
+impl std::fmt::Display for LogPosition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.position {
+            u32::MAX => write!(f, "{} (as of)", self.index),
+            position => write!(f, "{}.{position}", self.index),
+        }
+    }
 }
 
 impl Record {
@@ -131,6 +150,7 @@ mod tests {
             request_id: Some("4/1".to_owned()),
             epoch: Some(2),
             at: Some(LogPosition { index: 80, position: 1 }),
+            repeated: true,
             member: Some("c1".to_owned()),
             error: None,
         };

@@ -4,6 +4,7 @@
 //! pairs each invocation with its answer, a [`models`] entry says what each answer means, and
 //! [`search`] looks for an order of the operations of one key that explains every answer.
 //! [`judge`] runs the search over all keys within a budget and explains a violation to a person.
+//! Where answers say where they stand in the log, [`replay`] judges them by that as well.
 //!
 //! *Invariant:* these modules depend on nothing of the product, so that a misunderstanding there
 //! cannot hide here. What drives members and workers is kept beside them, never below them.
@@ -26,6 +27,7 @@ pub mod operations;
 pub mod preload;
 pub mod process;
 pub mod recorder;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod search;

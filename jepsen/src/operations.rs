@@ -4,7 +4,7 @@
 //! end. Two operations are ordered only if one was answered before the other was called; equal
 //! times order nothing.
 
-use crate::formats::{Event, Kind, ReadError};
+use crate::formats::{Event, Kind, Place, ReadError};
 use crate::value::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub enum Outcome {
         at: u64,
         /// The line of the completion.
         line: u64,
+        /// Where in the log it says that the operation stands.
+        place: Option<Place>,
     },
     /// It may take effect at any time after the call, or never.
     Unknown,
@@ -124,8 +126,8 @@ fn complete(slot: &mut Option<Operation>, kind: Kind, event: Event) -> Result<()
     }
     match kind {
         Kind::Ok => {
-            let Event { value, at, line, .. } = event;
-            operation.outcome = Outcome::Answered { value, at, line };
+            let Event { value, at, line, place, .. } = event;
+            operation.outcome = Outcome::Answered { value, at, line, place };
         }
         Kind::Fail => *slot = None,
         Kind::Info | Kind::Invoke => {}

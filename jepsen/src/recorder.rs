@@ -6,7 +6,7 @@
 //! be written is told at the end, as the run's failure.
 
 use crate::events::{Event, What};
-use crate::history::{Kind, Record};
+use crate::history::{Kind, LogPosition, Record};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fs::File;
@@ -40,6 +40,13 @@ pub struct Op {
     request_id: Option<String>,
 }
 
+impl Op {
+    /// Its function.
+    pub fn f(&self) -> &'static str {
+        self.f
+    }
+}
+
 /// Who answered.
 #[derive(Clone, Debug, Default)]
 pub struct By {
@@ -47,6 +54,10 @@ pub struct By {
     pub member: Option<String>,
     /// Its epoch.
     pub epoch: Option<u64>,
+    /// Where in the log it says that the operation stands.
+    pub at: Option<LogPosition>,
+    /// Whether the operation had been sent before.
+    pub repeated: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -152,7 +163,8 @@ impl Recorder {
             value,
             request_id: op.request_id.clone(),
             epoch: by.epoch,
-            at: None,
+            at: by.at,
+            repeated: by.repeated,
             member: by.member,
             error,
         };

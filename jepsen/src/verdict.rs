@@ -16,6 +16,7 @@ use crate::judge::{Budget, Verdict as Search, judge};
 use crate::models::Item;
 use crate::operations::{Operation, pair};
 use crate::recorder::{EVENTS, HISTORY};
+use crate::replay::replay;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fs::File;
@@ -129,7 +130,12 @@ pub fn judged(run: &Recorded) -> Result<Judged> {
             doubts.push(format!("the search ended for its limit of {limit}"));
         }
     }
-    let coverage = Coverage::of(run);
+    let replayed = replay(&Item, &run.operations)?;
+    violations.extend(replayed.violations);
+    if replayed.unfinished > 0 {
+        doubts.push(format!("the replay followed {} items not to the end", replayed.unfinished));
+    }
+    let coverage = Coverage { replayed: replayed.placed, ..Coverage::of(run) };
     doubts.extend(coverage.missing(run));
     let verdict = match (violations.is_empty(), doubts.is_empty()) {
         (false, _) => Verdict::Violation,

@@ -83,8 +83,9 @@ impl Shared {
     /// were the others, or they changed nothing by themselves. A later rejection is the answer too.
     pub(crate) async fn apply_all(&self, ops: Vec<Op>) -> Result<Reply, RpcError> {
         let leading = self.leading()?;
-        let replies = leading.proposer.ops(ops).await;
-        let replies = replies.map_err(|e| reject::proposal(&e).with_members(self.members()))?;
+        let applied = leading.proposer.ops(ops).await;
+        let applied = applied.map_err(|e| reject::proposal(&e).with_members(self.members()))?;
+        let replies = applied.replies;
         if let Some(Reply::Rejected(why)) = replies.iter().find(|r| matches!(r, Reply::Rejected(_)))
         {
             return Err(reject::rejected(why));

@@ -271,16 +271,25 @@ impl v1::runs_server::Runs for RunsService {
             return Err(RpcError::new(ErrorCode::RunEnded, message).into());
         }
         let (out, stream) = mpsc::channel(STREAM_AHEAD);
-        let node = self.0.node.clone();
+        let shared = self.0.clone();
         tokio::spawn(async move {
             let end = match r.segments_max {
                 0 => u32::MAX,
                 max => r.first_segment.saturating_add(max),
             };
             for number in r.first_segment..end {
-                let view = node.ledger(|l| l.segment_view(no, SegmentNo(number)));
+                // Of one moment: the header says as of which index the segment is.
+                let (view, at) = shared.node.ledger(|l| {
+                    (l.segment_view(no, SegmentNo(number)), (l.applied().index, l.epoch().0))
+                });
                 let Some(view) = view else { return };
-                let message = convert::results_out(&namespace, &name, &view);
+                let mut message = convert::results_out(&namespace, &name, &view);
+                message.header = Some(v1::ClusterHeader {
+                    cluster_id: shared.cluster_id(),
+                    coord_epoch: at.1,
+                    applied_index: at.0,
+                    members: None,
+                });
                 if out.send(Ok(message)).await.is_err() {
                     return;
                 }

@@ -96,5 +96,6 @@ fn event(form: &Form, line: u64, at: u64) -> Result<Option<Event>, String> {
         Some(other) => Some(other.to_string().into()),
     };
     let value = get("value").map(Form::value).unwrap_or_default();
-    Ok(Some(Event { line, at, process: *process, kind, f: f.as_str().into(), key, value }))
+    let (process, f) = (*process, f.as_str().into());
+    Ok(Some(Event { line, at, process, kind, f, key, value, place: None }))
 }

@@ -73,5 +73,5 @@ fn event(line: &Line) -> Result<Option<Event>, ReadError> {
         }
     };
     let (number, f) = (line.number, f.into());
-    Ok(Some(Event { line: number, at: number, process, kind, f, key: None, value }))
+    Ok(Some(Event { line: number, at: number, process, kind, f, key: None, value, place: None }))
 }

@@ -1,6 +1,6 @@
 //! The records of this suite as events; see [`crate::history`].
 
-use super::{Event, ReadError};
+use super::{Event, Place, ReadError};
 use crate::history::Reader;
 use std::io::BufRead;
 
@@ -17,6 +17,7 @@ pub(super) fn events(input: impl BufRead) -> impl Iterator<Item = Result<Event, 
             f: record.f.into(),
             key: record.key.map(Into::into),
             value: record.value.into(),
+            place: record.at.map(|at| Place { at, epoch: record.epoch, repeated: record.repeated }),
         })
     })
 }

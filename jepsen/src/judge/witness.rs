@@ -125,7 +125,7 @@ fn step(operation: &Operation, until: u64) -> Step {
         input => format!(" {}", short(&input.to_string())),
     };
     let (answered, answer) = match &operation.outcome {
-        Outcome::Answered { value, at, line } if *at <= until => {
+        Outcome::Answered { value, at, line, .. } if *at <= until => {
             let same = *value == operation.input;
             (Some(*line), if same { String::new() } else { short(&value.to_string()) })
         }

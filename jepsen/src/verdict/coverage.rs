@@ -36,6 +36,8 @@ pub struct Coverage {
     pub flips: (u64, u64),
     /// Snapshots that members installed.
     pub snapshots: u64,
+    /// Answers that were replayed by their places in the log.
+    pub replayed: u64,
 }
 
 /// Families most of whose faults cost the leader its office.
@@ -153,6 +155,7 @@ impl Coverage {
         want("rows read at the end", self.final_reads.0, self.final_reads.1.max(1));
         want("members whose digests were compared", self.digests, 3);
         want("requests sent twice", self.repeated, 1);
+        want("answers replayed by their places in the log", self.replayed, 1);
         for kind in nemesis.iter().flat_map(|family| required(family)) {
             want(&format!("proven {kind}"), self.faults.get(kind).copied().unwrap_or(0), 1);
         }

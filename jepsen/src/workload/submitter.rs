@@ -5,6 +5,7 @@
 
 use super::item::Shared;
 use crate::events::What;
+use crate::history::LogPosition;
 use crate::models::STRIKES_MAX;
 use crate::recorder::By;
 use anyhow::Result;
@@ -212,9 +213,14 @@ impl Submitter {
         };
         match answer {
             Ok(message) => {
-                let epoch = message.header.as_ref().map(|header| header.coord_epoch);
+                let header = message.header.clone().unwrap_or_default();
+                let by = By {
+                    epoch: Some(header.coord_epoch),
+                    at: Some(LogPosition::behind(header.applied_index)),
+                    ..By::default()
+                };
                 for (row, op) in ops.iter().enumerate() {
-                    recorder.ok(op, outcome(&message, row), By { member: None, epoch });
+                    recorder.ok(op, outcome(&message, row), by.clone());
                 }
                 u64::from(rows)
             }

@@ -7,6 +7,7 @@
 use super::item::Shared;
 use super::submitter::{NAMESPACE, hex};
 use crate::events::What;
+use crate::history::LogPosition;
 use crate::recorder::{By, Op};
 use anyhow::Result;
 use rand::rngs::StdRng;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use v1::Exchange;
 use v1::leader_message::Kind as Down;
 use v1::worker_message::Kind as Up;
 
@@ -47,6 +49,44 @@ struct Sent {
     exchange: v1::Exchange,
     ops: Vec<(Lease, Op)>,
     at_ns: u64,
+    /// How often it went out.
+    copies: u32,
+}
+
+/// Where the operations of an exchange stand, which begins at `first`: the parts, the failures, all
+/// nacks, the pull.
+struct Layout<'a> {
+    first: LogPosition,
+    exchange: &'a v1::Exchange,
+}
+
+impl Layout<'_> {
+    fn behind(&self, before: usize) -> LogPosition {
+        let position = self.first.position + u32::try_from(before).unwrap_or_default();
+        LogPosition { position, ..self.first }
+    }
+
+    fn of(&self, f: &str, lease: &Lease) -> LogPosition {
+        let Exchange { parts, failures, .. } = self.exchange;
+        match f {
+            "complete" => {
+                let mine = |part: &v1::PartResult| part.run == lease.run;
+                self.behind(parts.iter().position(mine).unwrap_or_default())
+            }
+            "fail" => {
+                let mine = |one: &v1::FailedAttempt| {
+                    one.attempt == lease.attempt && one.rows == lease.held().rows
+                };
+                self.behind(parts.len() + failures.iter().position(mine).unwrap_or_default())
+            }
+            _ => self.behind(parts.len() + failures.len()),
+        }
+    }
+
+    fn pull(&self) -> LogPosition {
+        let Exchange { parts, failures, nacks, .. } = self.exchange;
+        self.behind(parts.len() + failures.len() + usize::from(!nacks.is_empty()))
+    }
 }
 
 /// See the module.
@@ -169,8 +209,11 @@ impl Worker {
     async fn stream(&mut self) -> Ended {
         let Ok((leader, channel)) = self.client.leader_channel().await else { return Ended::Left };
         let (out, outbound) = mpsc::channel(16);
-        let exchange = match &self.sent {
-            Some(sent) => sent.exchange.clone(),
+        let exchange = match &mut self.sent {
+            Some(sent) => {
+                sent.copies += 1;
+                sent.exchange.clone()
+            }
             None => self.next(),
         };
         let first = self.message(Up::Exchange(exchange));
@@ -274,7 +317,7 @@ impl Worker {
         }
         exchange.credit_rows = if self.held.len() < 3 { self.rng.random_range(1..3) } else { 0 };
         let at_ns = self.shared.recorder.now_ns();
-        self.sent = Some(Sent { exchange: exchange.clone(), ops, at_ns });
+        self.sent = Some(Sent { exchange: exchange.clone(), ops, at_ns, copies: 1 });
         exchange
     }
 
@@ -329,8 +372,8 @@ impl Worker {
             granted,
         });
         if let Some(Down::Exchange(answer)) = message.kind {
-            let by = By { member: Some(leader.name.clone()), epoch: Some(header.coord_epoch) };
-            self.answered(answer, by);
+            let (member, epoch) = (Some(leader.name.clone()), Some(header.coord_epoch));
+            self.answered(answer, By { member, epoch, ..By::default() });
         }
         true
     }
@@ -338,13 +381,22 @@ impl Worker {
     fn answered(&mut self, answer: v1::ExchangeAnswer, by: By) {
         let Some(sent) = self.sent.take_if(|sent| sent.exchange.seq == answer.seq) else { return };
         let recorder = &self.shared.recorder;
+        let at = answer.at.map(|at| LogPosition { index: at.index, position: at.position });
+        let layout = at.map(|first| Layout { first, exchange: &sent.exchange });
+        let repeated = sent.copies > 1;
         for (lease, op) in &sent.ops {
             let refused = answer.refused.iter().any(|refused| {
                 refused.run == lease.run
                     && refused.attempt == lease.attempt
                     && refused.rows.iter().flat_map(v1::Rows::iter).any(|row| row == lease.row)
             });
-            recorder.ok(op, Value::Bool(!refused), by.clone());
+            if refused && repeated && op.f() == "fail" {
+                // The copy before may have been taken, which makes this one late.
+                recorder.info(op, "a repeat was refused".to_owned());
+                continue;
+            }
+            let at = layout.as_ref().map(|layout| layout.of(op.f(), lease));
+            recorder.ok(op, Value::Bool(!refused), By { at, repeated, ..by.clone() });
         }
         let id = format!("{}/{}", self.session, answer.seq);
         for grant in answer.grants {
@@ -352,7 +404,8 @@ impl Worker {
                 let lease = Lease { run: grant.run, attempt: grant.attempt, row };
                 let (key, id) = (lease.key(), Some(id.clone()));
                 let op = recorder.invoke_at(sent.at_ns, "claim", key, Value::Null, id);
-                recorder.ok(&op, json!(grant.attempt), by.clone());
+                let at = layout.as_ref().map(Layout::pull);
+                recorder.ok(&op, json!(grant.attempt), By { at, repeated, ..by.clone() });
                 self.held.push(lease);
             }
         }

@@ -1,0 +1,82 @@
+//! The order of the log against that of time, and that of epochs.
+//!
+//! *Invariant:* what was answered before another operation was called stands before it in the log;
+//! a higher epoch stands behind a lower one, and one index has one epoch.
+
+use crate::formats::Place;
+use crate::history::LogPosition;
+use crate::operations::{Operation, Outcome};
+
+/// Of each operation, the last place that had been answered when it was called.
+pub(super) fn floors(operations: &[Operation]) -> Vec<Option<LogPosition>> {
+    let mut answered: Vec<(u64, LogPosition)> = operations
+        .iter()
+        .filter_map(|operation| Some((operation.answered_at()?, place(operation)?.at)))
+        .collect();
+    answered.sort_unstable();
+    let mut called: Vec<usize> = (0..operations.len()).collect();
+    called.sort_by_key(|which| operations[*which].called_at);
+    let mut floors = vec![None; operations.len()];
+    let (mut next, mut highest) = (0, None);
+    for which in called {
+        while let Some((_, at)) = answered.get(next).filter(|a| a.0 < operations[which].called_at) {
+            highest = highest.max(Some(*at));
+            next += 1;
+        }
+        floors[which] = highest;
+    }
+    floors
+}
+
+/// What does not agree, for a person.
+pub(super) fn broken(operations: &[Operation], floors: &[Option<LogPosition>]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (operation, floor) in operations.iter().zip(floors) {
+        let (Some(place), Some(floor)) = (place(operation), floor) else { continue };
+        // Two reads may be as of one index.
+        let reads = place.at.position == u32::MAX;
+        if place.at < *floor || (place.at == *floor && !reads) {
+            let (what, at) = (told(operation), place.at);
+            let key = operation.key.as_deref().unwrap_or("?");
+            found.push(format!(
+                "item {key}: {what} stands at {at}, but when it was called, {floor} was answered"
+            ));
+        }
+    }
+    let mut epochs: Vec<(u64, u64, &Operation)> = operations
+        .iter()
+        .filter_map(|operation| {
+            let place = place(operation)?;
+            Some((place.at.index, place.epoch?, operation))
+        })
+        .collect();
+    epochs.sort_by_key(|(index, epoch, _)| (*index, *epoch));
+    for pair in epochs.windows(2) {
+        let ((before, lower, _), (index, epoch, operation)) = (pair[0], pair[1]);
+        if epoch < lower || (index == before && epoch != lower) {
+            found.push(format!(
+                "index {index} is of epoch {epoch} ({}), but {before} of epoch {lower}",
+                told(operation)
+            ));
+        }
+    }
+    found
+}
+
+fn place(operation: &Operation) -> Option<Place> {
+    match &operation.outcome {
+        Outcome::Answered { place, .. } => *place,
+        Outcome::Unknown => None,
+    }
+}
+
+/// An operation with its answer and lines.
+pub(super) fn told(operation: &Operation) -> String {
+    let Operation { f, input, line, .. } = operation;
+    match &operation.outcome {
+        Outcome::Answered { value, line: end, .. } => {
+            format!("{f} {input} -> {value} (lines {line} and {end})")
+        }
+        Outcome::Unknown => format!("{f} {input} (line {line})"),
+    }
+}

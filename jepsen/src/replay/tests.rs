@@ -1,0 +1,175 @@
+//! Forged histories: each kind of wrong answer is seen, and none in what is right.
+
+use super::*;
+use crate::formats::Place;
+use crate::models::Item;
+use crate::value::Value;
+
+/// A row's history; calls and answers are one tick apart unless they are told otherwise.
+#[derive(Default)]
+struct Forged(Vec<Operation>);
+
+impl Forged {
+    fn add(mut self, f: &str, input: Value, answer: Option<(Value, u64, bool)>) -> Self {
+        let line = self.0.len() as u64 + 1;
+        let called_at = 10 * line;
+        let outcome = match answer {
+            None => Outcome::Unknown,
+            Some((value, index, repeated)) => {
+                let at = match f {
+                    "read" => LogPosition::behind(index),
+                    _ => LogPosition { index, position: 0 },
+                };
+                let place = Some(Place { at, epoch: Some(1), repeated });
+                Outcome::Answered { value, at: called_at + 5, line, place }
+            }
+        };
+        let (f, key) = (f.into(), Some("1/0".into()));
+        self.0.push(Operation { process: 0, f, key, input, called_at, line, outcome });
+        self
+    }
+
+    fn claim(self, index: u64, attempt: i64) -> Self {
+        self.add("claim", Value::Nil, Some((Value::Int(attempt), index, false)))
+    }
+
+    fn complete(self, index: u64, attempt: i64, part: &str, taken: bool) -> Self {
+        let input = Value::List(vec![Value::Int(attempt), Value::text(part)]);
+        self.add("complete", input, Some((Value::Bool(taken), index, false)))
+    }
+
+    fn read(self, index: u64, seen: Value) -> Self {
+        self.add("read", Value::Nil, Some((seen, index, false)))
+    }
+
+    /// The last operation was called at the very start.
+    fn called_early(mut self) -> Self {
+        self.last().called_at = 0;
+        self
+    }
+
+    fn last(&mut self) -> &mut Operation {
+        self.0.last_mut().unwrap()
+    }
+
+    fn place(&mut self) -> &mut Place {
+        match &mut self.last().outcome {
+            Outcome::Answered { place: Some(place), .. } => place,
+            _ => panic!("no place"),
+        }
+    }
+
+    fn violations(&self) -> Vec<String> {
+        replay(&Item, &self.0).unwrap().violations
+    }
+
+    fn is_right(&self) {
+        assert_eq!(self.violations(), Vec::<String>::new());
+    }
+
+    fn is_wrong(&self, with: &str) {
+        let found = self.violations();
+        assert!(found.len() == 1 && found[0].contains(with), "{found:?} without {with:?}");
+    }
+}
+
+fn start() -> Forged {
+    Forged::default().claim(5, 50)
+}
+
+#[test]
+fn what_the_log_explains_is_right() {
+    start().complete(6, 50, "p", true).read(6, Value::text("p")).is_right();
+    start().claim(7, 70).complete(8, 50, "p", false).complete(9, 70, "q", true).is_right();
+    start().read(5, Value::Nil).read(5, Value::Nil).is_right();
+}
+
+#[test]
+fn a_stale_read_is_seen_though_it_overlaps_the_write() {
+    let stale = start().complete(6, 50, "p", true).read(6, Value::Nil).called_early();
+    stale.is_wrong("there it was done in part p");
+    // As of an earlier index the same answer is right.
+    start().complete(6, 50, "p", true).read(5, Value::Nil).called_early().is_right();
+}
+
+#[test]
+fn a_read_of_what_nobody_wrote_is_seen() {
+    start().complete(6, 50, "p", true).read(7, Value::text("q")).is_wrong("read");
+}
+
+#[test]
+fn a_second_completion_that_is_accepted_is_seen() {
+    start().complete(6, 50, "p", true).claim(7, 70).is_wrong("claim");
+    start().claim(7, 70).complete(8, 70, "q", true).complete(9, 50, "p", true).is_wrong("complete");
+}
+
+#[test]
+fn a_late_result_of_an_attempt_that_was_overtaken_is_seen() {
+    start().claim(7, 70).complete(8, 50, "p", true).is_wrong("granted under attempt 70");
+}
+
+#[test]
+fn an_attempt_that_does_not_rise_is_seen() {
+    start().claim(7, 40).is_wrong("claim");
+}
+
+#[test]
+fn what_is_answered_out_of_the_order_of_time_is_seen() {
+    start().complete(4, 50, "p", false).is_wrong("when it was called, 5.0 was answered");
+    // Two writes of one row at one place.
+    start().complete(5, 50, "p", true).is_wrong("was answered");
+}
+
+#[test]
+fn an_epoch_that_falls_along_the_log_is_seen() {
+    let mut forged = start().read(6, Value::Nil).read(7, Value::Nil);
+    forged.place().epoch = Some(0);
+    forged.is_wrong("index 7 is of epoch 0");
+    let mut forged = start().read(6, Value::Nil).read(6, Value::Nil);
+    forged.place().epoch = Some(2);
+    forged.is_wrong("index 6 is of epoch 2");
+}
+
+#[test]
+fn what_was_sent_twice_took_effect_at_its_answer_or_before_but_not_before_its_call() {
+    let part = Value::List(vec![Value::Int(50), Value::text("p")]);
+    let twice = |called_early: bool| {
+        let mut forged = start().add("complete", part.clone(), Some((Value::Bool(true), 9, true)));
+        forged.last().called_at = if called_early { 16 } else { 27 };
+        forged = forged.read(7, Value::text("p")).called_early();
+        forged.last().called_at = 17;
+        forged
+    };
+    twice(true).is_right();
+    // A read of index 8 was answered before the completion was called.
+    let mut late = twice(false);
+    late.0[1].outcome = match late.0[1].outcome.clone() {
+        Outcome::Answered { value, line, place, .. } => {
+            Outcome::Answered { value, line, place, at: 90 }
+        }
+        other => other,
+    };
+    late = late.read(8, Value::Nil).called_early();
+    (late.last().called_at, late.0[1].called_at) = (18, 60);
+    assert!(!late.violations().is_empty());
+}
+
+#[test]
+fn what_has_no_answer_may_have_happened_or_not() {
+    let part = Value::List(vec![Value::Int(50), Value::text("p")]);
+    let unknown = || start().add("complete", part.clone(), None);
+    unknown().read(9, Value::text("p")).is_right();
+    unknown().read(9, Value::Nil).is_right();
+    unknown().read(9, Value::text("p")).read(10, Value::Nil).is_wrong("done in part");
+    unknown().read(9, Value::text("q")).is_wrong("read");
+}
+
+#[test]
+fn an_answer_without_a_place_is_not_counted_as_replayed() {
+    let mut forged = start();
+    assert_eq!(replay(&Item, &forged.0).unwrap().placed, 1);
+    if let Outcome::Answered { place, .. } = &mut forged.last().outcome {
+        *place = None;
+    }
+    assert_eq!(replay(&Item, &forged.0).unwrap().placed, 0);
+}
