@@ -26,7 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// The modules of `jepsen` that judge histories. They know nothing of the product, nor of what
 /// drives it: a misunderstanding there must not hide here.
 const JUDGING: &[&str] =
-    &["formats", "history", "judge", "models", "operations", "search", "value"];
+    &["formats", "history", "judge", "models", "operations", "replay", "search", "value"];
 
 /// Who alone may use these.
 const CONFINED: &[(&str, &str)] = &[("openraft", "rollout-raft"), ("rocksdb", "rollout-storage")];
