@@ -106,8 +106,8 @@ pub struct DirOp {
     pub removed_dev: AtomicU64,
     /// See `removed_dev`.
     pub removed_ino: AtomicU64,
-    /// The number of the directory fsync that is covering it now; 0 for none.
-    pub syncing: AtomicU64,
+    /// How many fsyncs of directories had begun when it took place: only later ones cover it.
+    pub after: AtomicU64,
     /// 1 where what the operation replaced or removed was kept under [`Journal::saved`].
     pub kept: AtomicU32,
     /// The name; of a rename the old one.
@@ -199,7 +199,8 @@ impl Journal {
     pub fn resume(path: &StdPath) -> io::Result<()> {
         let journal = Self::map(&std::ffi::CString::new(path.as_os_str().as_bytes())?)?;
         for op in journal.ops() {
-            op.syncing.store(0, Ordering::Release);
+            // The next life counts its fsyncs from the first.
+            op.after.store(0, Ordering::Release);
             // Whether it took place shows when it is undone; until then a later fsync may cover it.
             let (intent, pending) = (OpState::Intent as u32, OpState::Pending as u32);
             let _ = op.state.compare_exchange(intent, pending, Ordering::AcqRel, Ordering::Acquire);

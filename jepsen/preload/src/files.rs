@@ -170,10 +170,10 @@ fn sync_with(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     }
     let Some(before) = track::stat_fd(fd) else { return call() };
     if before.st_mode & libc::S_IFMT == libc::S_IFDIR {
-        let number = track::dir_sync_begins(&before);
+        let number = track::dir_sync_begins();
         let result = call();
         if result == 0 {
-            track::dir_synced(number);
+            track::dir_synced(number, &before);
         }
         return result;
     }

@@ -190,26 +190,24 @@ pub(crate) fn synced(before: &libc::stat) {
 }
 
 /// A directory's fsync begins: it covers what has taken place by now. Returns its number.
-pub(crate) fn dir_sync_begins(dir: &libc::stat) -> u64 {
-    let number = DIR_SYNCS.fetch_add(1, Ordering::AcqRel) + 1;
-    let Some(tracker) = TRACKER.get() else { return number };
+///
+/// Several threads may sync one directory at the same time; each covers what took place before it by itself.
+pub(crate) fn dir_sync_begins() -> u64 {
     let _lock = lock();
-    for op in live_ops(tracker) {
-        let here = dir_id(op) == (dir.st_dev, dir.st_ino);
-        if here && op.state.load(Ordering::Acquire) == OpState::Pending as u32 {
-            op.syncing.store(number, Ordering::Release);
-        }
-    }
-    number
+    DIR_SYNCS.fetch_add(1, Ordering::AcqRel) + 1
 }
 
 /// A directory's fsync succeeded: what it covers can no longer be undone.
-pub(crate) fn dir_synced(number: u64) {
+pub(crate) fn dir_synced(number: u64, dir: &libc::stat) {
     let Some(tracker) = TRACKER.get() else { return };
     let _errno = KeepErrno::new();
     let _lock = lock();
-    let mut durable: Vec<&DirOp> =
-        live_ops(tracker).filter(|op| op.syncing.load(Ordering::Acquire) == number).collect();
+    let covered = |op: &&DirOp| {
+        dir_id(op) == (dir.st_dev, dir.st_ino)
+            && op.state.load(Ordering::Acquire) == OpState::Pending as u32
+            && op.after.load(Ordering::Acquire) < number
+    };
+    let mut durable: Vec<&DirOp> = live_ops(tracker).filter(covered).collect();
     let mut seen = 0;
     while let Some(op) = durable.get(seen) {
         // A removed directory is never synced itself: what was pending in it goes with it.
@@ -311,7 +309,6 @@ pub(crate) fn intend(
     op.sequence.store(sequence, Ordering::Relaxed);
     op.dir_dev.store(dir.st_dev, Ordering::Relaxed);
     op.dir_ino.store(dir.st_ino, Ordering::Relaxed);
-    op.syncing.store(0, Ordering::Relaxed);
     let removed = stat_path(path).filter(|_| kind == Kind::RemoveDir);
     let (dev, ino) = removed.map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
     op.removed_dev.store(dev, Ordering::Relaxed);
@@ -346,6 +343,7 @@ impl Pending {
         if self.op.kind.load(Ordering::Acquire) == Kind::RemoveDir as u32 {
             forget_inode(tracker, self.op);
         }
+        self.op.after.store(DIR_SYNCS.load(Ordering::Acquire), Ordering::Release);
         self.op.state.store(OpState::Pending as u32, Ordering::Release);
     }
 }
@@ -354,7 +352,6 @@ impl Pending {
 fn release(tracker: &Tracker, op: &DirOp) {
     let sequence = op.sequence.load(Ordering::Acquire);
     let kept = op.kept.load(Ordering::Acquire) == 1;
-    op.syncing.store(0, Ordering::Relaxed);
     op.state.store(OpState::Free as u32, Ordering::Release);
     let Some(saved) = saved(tracker, sequence).filter(|_| kept) else { return };
     // SAFETY: plain system calls on a valid C string; `stat` is valid for writes.
