@@ -117,6 +117,35 @@ fn a_harder_notice_in_mid_drain_shortens_it_and_what_runs_goes_back() -> Result<
     fleet.passed()
 }
 
+/// A row that would be stopped half-way is of more use elsewhere now.
+#[test]
+fn rows_that_cannot_end_before_the_deadline_go_back_at_once_and_others_end() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &steady(&fleet, "w1", 15_000))?;
+    let mut batch = Batch::submit(&fleet, "fits", 24, "")?;
+    batch.until(&fleet, "the worker knows how long rows take", |c| c.done == 8 && c.running >= 8);
+    // Rows may run for 9 s of it. Those that run now have more than that before them.
+    let begun = Instant::now();
+    fleet.ctl_json(&["worker", "drain", "w1", "--deadline", "12s"])?;
+    ensure!(fleet.worker_process("w1").wait(PATIENCE)?.success());
+    let took = begun.elapsed();
+    ensure!(took < Duration::from_secs(8), "it went on for {took:?}{}", fleet.logs());
+    until_gone(&fleet, "w1");
+    let left = batch.counts(&fleet).context("counts")?;
+    ensure!((left.done, left.pending, left.running) == (8, 16, 0), "{left:?}");
+
+    // What can end, ends: the deadline is far, and rows are measured.
+    fleet.start_worker("w2", &steady(&fleet, "w2", 4000))?;
+    batch.until(&fleet, "the next one knows it, too", |c| c.done == 16 && c.running == 8);
+    fleet.ctl_json(&["worker", "drain", "w2", "--deadline", "60s", "--wait"])?;
+    ensure!(fleet.worker_process("w2").wait(PATIENCE)?.success());
+    batch.finish(&fleet)?;
+    let executions = Executions::read(&[fleet.path("w1.side"), fleet.path("w2.side")])?;
+    ensure!(executions.started == 24 + 8, "{} executions", executions.started);
+    fleet.verify()?;
+    fleet.passed()
+}
+
 #[test]
 fn a_second_signal_is_a_harder_notice() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;

@@ -10,6 +10,7 @@ mod deaths;
 mod drain;
 mod eligibility;
 mod exchange;
+mod fitting;
 mod give_up;
 mod load;
 mod pace;
@@ -34,6 +35,7 @@ pub(crate) use self::book::{Book, to_wire};
 pub(crate) use self::uplink::Uplink;
 
 use self::exchange::Exchanges;
+use self::fitting::Fitting;
 use self::load::{Loaded, Loader};
 use self::pace::Pace;
 use self::telling::Told;
@@ -115,6 +117,7 @@ enum Event {
 /// A row that an engine runs.
 struct Running {
     cancel: CancellationToken,
+    since: Instant,
     /// See [`Pace::generation`].
     generation: u64,
 }
@@ -125,6 +128,7 @@ struct Slot {
     /// Whether its process is there, as far as the slot was told.
     engine_up: bool,
     pace: Pace,
+    fitting: Fitting,
     credit: usize,
     part: PartConfig,
     probe_every: Duration,
@@ -196,6 +200,7 @@ impl Slot {
             engine_up: parts.engine.is_up(),
             engine: parts.engine,
             pace: Pace::new(parts.concurrency),
+            fitting: Fitting::default(),
             credit: parts.credit,
             part: parts.part,
             probe_every: parts.probe_every,

@@ -1,4 +1,4 @@
-//! Owns: how a slot stops: nothing new, what runs may finish by a deadline, all the rest goes back.
+//! Owns: how a slot stops: nothing new, what can finish by a deadline may, all the rest goes back at once.
 //!
 //! Invariant: after a drain that completed, the leader has answered for every row that the slot held.
 //! Absent: the process's end.
@@ -17,6 +17,33 @@ impl Slot {
         }
         if Instant::now() >= deadline {
             self.stop_running();
+        }
+        self.stop_what_cannot_end();
+    }
+
+    /// In a drain, cancels rows that will not end by its deadline, as far as earlier rows tell: somebody else may run
+    /// them meanwhile. Asked again as rows end, for each of them tells more.
+    pub(super) fn stop_what_cannot_end(&mut self) {
+        let Some(deadline) = self.drain else { return };
+        let now = Instant::now();
+        let left = deadline.saturating_duration_since(now);
+        let too_long = self.running.iter().filter(|((lease, _), running)| {
+            let so_far = now.saturating_duration_since(running.since);
+            !running.cancel.is_cancelled() && !self.fitting.may_end(lease.0, so_far, left)
+        });
+        let mut rows = 0;
+        for (_, running) in too_long {
+            running.cancel.cancel();
+            rows += 1;
+        }
+        if rows > 0 {
+            let left_ms = left.as_millis() as u64;
+            tracing::info!(
+                slot = self.index,
+                rows,
+                left_ms,
+                "rows that cannot end in time go back"
+            );
         }
     }
 

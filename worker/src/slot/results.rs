@@ -54,8 +54,12 @@ impl Slot {
             }
             Some(Ok(completion)) => match Finished::new(lease.1, row, &completion) {
                 Ok(finished) if finished.body.len() <= BODY_BYTES_MAX => {
+                    if let Some(running) = running {
+                        self.fitting.took(lease.0, running.since.elapsed());
+                    }
                     self.row_succeeded();
                     self.finished(lease, finished).await;
+                    self.stop_what_cannot_end();
                 }
                 Ok(finished) => {
                     let message = format!("a result of {} bytes is too large", finished.body.len());

@@ -4,7 +4,7 @@
 //! rows run at a time.
 //! Absent: what becomes of it (`results`).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use rollout_proto::v1::{self, FailureClass};
@@ -79,7 +79,8 @@ impl Slot {
             let (lease, number) = ((row.run.number, row.attempt), row.row);
             let cancel = CancellationToken::new();
             self.book.lock().start(lease, number);
-            let running = Running { cancel: cancel.clone(), generation: self.pace.generation() };
+            let generation = self.pace.generation();
+            let running = Running { cancel: cancel.clone(), since: Instant::now(), generation };
             self.running.insert((lease, number), running);
             let engine = self.engine.clone();
             let limit = row.run.attempt_timeout;

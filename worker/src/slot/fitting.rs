@@ -1,0 +1,85 @@
+//! Owns: how long rows of each run took lately, and whether one that runs can end in the time that is left.
+//!
+//! Invariant: a row is called too long by what was measured alone: of at least [`LEAST`] rows of its run that took
+//! longer than it has run already, fewer than one in [`ONE_IN`] ended as early as it would have to. Without such
+//! measurements any row may fit.
+//! Absent: estimates from outside, such as a row's tokens, and what is done with rows that are too long.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Rows that are remembered, over all runs.
+const REMEMBERED: usize = 256;
+/// Rows that say something together.
+const LEAST: usize = 4;
+/// A row whose chance to end in time is smaller is too long.
+const ONE_IN: usize = 10;
+
+#[derive(Debug, Default)]
+pub(super) struct Fitting {
+    /// Run and duration, the newest last.
+    took: VecDeque<(u32, Duration)>,
+}
+
+impl Fitting {
+    /// A row of that run has ended well.
+    pub(super) fn took(&mut self, run: u32, time: Duration) {
+        if self.took.len() == REMEMBERED {
+            self.took.pop_front();
+        }
+        self.took.push_back((run, time));
+    }
+
+    /// Whether a row of that run, which has run for `so_far`, may end within `left`.
+    pub(super) fn may_end(&self, run: u32, so_far: Duration, left: Duration) -> bool {
+        let (mut longer, mut in_time) = (0, 0);
+        for (_, time) in self.took.iter().filter(|(of, time)| *of == run && *time > so_far) {
+            longer += 1;
+            in_time += usize::from(*time - so_far <= left);
+        }
+        longer < LEAST || in_time * ONE_IN >= longer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    #[test]
+    fn what_was_never_measured_may_end_at_any_time() {
+        let mut fitting = Fitting::default();
+        assert!(fitting.may_end(1, seconds(0), seconds(0)));
+        (0..100).for_each(|_| fitting.took(2, seconds(60)));
+        assert!(fitting.may_end(1, seconds(0), seconds(1)), "another run's rows say nothing");
+        (1..LEAST).for_each(|_| fitting.took(1, seconds(60)));
+        assert!(fitting.may_end(1, seconds(0), seconds(1)), "few rows say nothing");
+        fitting.took(1, seconds(60));
+        assert!(!fitting.may_end(1, seconds(0), seconds(1)));
+        assert!(fitting.may_end(1, seconds(61), seconds(1)), "longer than all that is known");
+    }
+
+    #[test]
+    fn what_a_row_has_run_already_counts() {
+        let mut fitting = Fitting::default();
+        (0..20).for_each(|_| fitting.took(1, seconds(30)));
+        assert!(!fitting.may_end(1, seconds(10), seconds(19)));
+        assert!(fitting.may_end(1, seconds(10), seconds(20)));
+    }
+
+    #[test]
+    fn a_fair_chance_is_enough_and_old_rows_are_forgotten() {
+        let mut fitting = Fitting::default();
+        (0..18).for_each(|_| fitting.took(1, seconds(30)));
+        fitting.took(1, seconds(5));
+        assert!(!fitting.may_end(1, seconds(0), seconds(10)), "one in nineteen");
+        fitting.took(1, seconds(5));
+        assert!(fitting.may_end(1, seconds(0), seconds(10)), "one in ten");
+        assert!(!fitting.may_end(1, seconds(6), seconds(10)), "the quick ones would be over");
+        (0..REMEMBERED).for_each(|_| fitting.took(1, seconds(2)));
+        assert!(fitting.may_end(1, seconds(0), seconds(2)));
+    }
+}
