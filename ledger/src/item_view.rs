@@ -50,6 +50,8 @@ pub struct ItemView {
     pub segment: SegmentNo,
     /// Where it is.
     pub place: ItemPlace,
+    /// Who has it too, at a run's tail: whoever ends first decides it.
+    pub duplicate: Option<(SlotRef, Attempt)>,
     /// The rows that it is tried with, itself included, apart from all others; none where it is
     /// under no suspicion.
     pub trial: Rows,
@@ -124,12 +126,14 @@ fn item_of(run: &Run, row: u64) -> ItemView {
         (None, Some((attempt, grant))) => ItemPlace::Running(grant.slot, *attempt),
         (None, None) => trouble.not_before.map_or(ItemPlace::Pending, ItemPlace::Waiting),
     };
+    let shadow = run.flight.shadows.iter().find(|shadow| shadow.1.rows.contains(row));
     let own = || run.flight.trials.values().map(|t| &t.rows).find(|rows| rows.contains(row));
     let held = grant.filter(|g| g.1.trial.is_some()).map(|g| &g.1.rows);
     ItemView {
         row,
         segment: SegmentNo(run.segment_at(row) as u32),
         place,
+        duplicate: shadow.map(|(attempt, shadow)| (shadow.slot, *attempt)),
         trial: held.or_else(own).cloned().unwrap_or_default(),
         trouble,
     }

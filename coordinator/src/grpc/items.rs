@@ -5,7 +5,7 @@ use super::{Shared, caller};
 use crate::convert;
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
-use rollout_ledger::id::{RunNo, SegmentNo};
+use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotRef};
 use rollout_ledger::view::{FailedTry, ItemPlace, ItemState, ItemView, Ruling, RunState};
 use rollout_ledger::{Ledger, OpKind, Reply};
 use rollout_proto::{ErrorCode, RpcError, v1};
@@ -133,9 +133,9 @@ fn item_out(ledger: &Ledger, leading: &Leading, no: RunNo, item: ItemView) -> v1
             v1::ItemState::Waiting
         }
         ItemPlace::Running(slot, attempt) => {
-            let worker = ledger.worker_name(slot.session).map(|(_, name)| name.to_owned());
-            out.worker = worker.unwrap_or_default();
-            (out.slot, out.attempt) = (slot.slot.0.into(), attempt.0);
+            let v1::Holder { worker, slot, attempt } = holder_out(ledger, slot, attempt);
+            (out.worker, out.slot, out.attempt) = (worker, slot, attempt);
+            out.duplicate = item.duplicate.map(|(slot, of)| holder_out(ledger, slot, of));
             v1::ItemState::Running
         }
         ItemPlace::Done(part, row) => {
@@ -148,6 +148,11 @@ fn item_out(ledger: &Ledger, leading: &Leading, no: RunNo, item: ItemView) -> v1
     };
     out.state = state.into();
     out
+}
+
+fn holder_out(ledger: &Ledger, slot: SlotRef, attempt: Attempt) -> v1::Holder {
+    let worker = ledger.worker_name(slot.session).map(|(_, name)| name.to_owned());
+    v1::Holder { worker: worker.unwrap_or_default(), slot: slot.slot.0.into(), attempt: attempt.0 }
 }
 
 fn try_out(namespace: &str, run: &str, failed: &FailedTry) -> v1::FailedTry {

@@ -276,6 +276,11 @@ pub(crate) fn item_state(text: &str) -> Result<ItemState, String> {
     })
 }
 
+fn place_of(ledger: &Ledger, SlotRef { session, slot }: SlotRef) -> String {
+    let name = ledger.worker_name(session).map_or("gone", |n| n.1);
+    format!("{name}/{slot}")
+}
+
 /// Rows as their user sees them.
 pub(crate) fn items(ledger: &Ledger, items: &[ItemView]) -> String {
     let mut out = String::new();
@@ -283,14 +288,16 @@ pub(crate) fn items(ledger: &Ledger, items: &[ItemView]) -> String {
         let place = match &item.place {
             ItemPlace::Pending => "pending".into(),
             ItemPlace::Waiting(until) => format!("waiting until {until}"),
-            ItemPlace::Running(SlotRef { session, slot }, attempt) => {
-                let name = ledger.worker_name(*session).map_or("gone", |n| n.1);
-                format!("running at {name}/{slot} as {attempt}")
+            ItemPlace::Running(slot, attempt) => {
+                format!("running at {} as {attempt}", place_of(ledger, *slot))
             }
             ItemPlace::Done(_, row) => format!("done, row {row} of its part"),
             ItemPlace::Failed => "failed".into(),
         };
         let _ = write!(out, "row {} in segment {}: {place}", item.row, item.segment);
+        if let Some((slot, attempt)) = item.duplicate {
+            let _ = write!(out, ", and at {} as {attempt}", place_of(ledger, slot));
+        }
         if !item.trial.is_empty() {
             let _ = write!(out, ", on trial with {}", item.trial);
         }

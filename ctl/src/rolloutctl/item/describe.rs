@@ -142,4 +142,25 @@ mod tests {
         assert_eq!(value["data"]["history"][1]["ruling"], "poison");
         assert_eq!(value["data"]["row"], "20");
     }
+
+    #[test]
+    fn a_duplicated_row_is_shown_under_both_that_have_it() {
+        let holder = v1::Holder { worker: "w2".into(), slot: 3, attempt: (9 << 13) + 4 };
+        let item = v1::Item {
+            state: v1::ItemState::Running as i32,
+            worker: "w1".into(),
+            attempt: (7 << 13) + 1,
+            duplicate: Some(holder),
+            ..v1::Item::default()
+        };
+        let (segment_key, segment_row) = (String::new(), "0".into());
+        let report = ItemDescription { item: item.into(), segment_key, segment_row };
+        let text = report.table();
+        assert!(text.contains("w1/0 (attempt 7.1), and w2/3 (attempt 9.4)\n"), "{text}");
+        let json = output::render(Format::Json, &report).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let wanted = serde_json::json!({ "worker": "w2", "slot": 3, "attempt": "9.4" });
+        assert_eq!(value["data"]["duplicate"], wanted);
+        assert_eq!(value["data"]["worker"], "w1");
+    }
 }

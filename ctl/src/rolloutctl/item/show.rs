@@ -22,6 +22,8 @@ pub(super) struct Item {
     pub(super) slot: Option<u32>,
     /// `index.position` of the log, as events have it.
     pub(super) attempt: Option<String>,
+    /// Whoever has it too, at a run's tail.
+    pub(super) duplicate: Option<Holder>,
     pub(super) waits_seconds: Option<f64>,
     /// The object that has its result, and the row in it.
     pub(super) part: Option<String>,
@@ -31,6 +33,15 @@ pub(super) struct Item {
     pub(super) trial_rows: u64,
     pub(super) strikes: u32,
     pub(super) history: Vec<Try>,
+}
+
+/// A slot that has a row.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Holder {
+    pub(super) worker: String,
+    pub(super) slot: u32,
+    pub(super) attempt: String,
 }
 
 /// One failed attempt.
@@ -86,6 +97,11 @@ impl From<v1::Item> for Item {
             worker: running.then_some(wire.worker),
             slot: running.then_some(wire.slot),
             attempt: running.then(|| attempt(wire.attempt)),
+            duplicate: wire.duplicate.map(|holder| Holder {
+                worker: holder.worker,
+                slot: holder.slot,
+                attempt: attempt(holder.attempt),
+            }),
             waits_seconds: (is == v1::ItemState::Waiting).then(|| wire.waits_ms as f64 / 1000.0),
             part: wire.part.map(|part| part.key),
             part_row: done.then_some(wire.part_row),
@@ -153,6 +169,9 @@ impl Item {
             (None, None, Some(part)) => format!("{part} row {}", self.part_row.unwrap_or(0)),
             (None, None, None) => String::new(),
         };
+        if let Some(Holder { worker, slot, attempt }) = &self.duplicate {
+            text.push_str(&format!(", and {worker}/{slot} (attempt {attempt})"));
+        }
         if self.trial_rows > 0 {
             let comma = if text.is_empty() { "" } else { ", " };
             text.push_str(&format!("{comma}on trial ({} rows)", self.trial_rows));
