@@ -325,8 +325,8 @@ impl Ledger {
         self.emit(ctx, EventKind::Granted { slot, held: back, how: "back" });
     }
 
-    /// What of `held` that attempt may no longer decide.
-    fn lost_of(&self, held: &HeldRows) -> Option<HeldRows> {
+    /// What of `held` that attempt may no longer decide: somebody else has it, or it is decided.
+    pub fn lost_of(&self, held: &HeldRows) -> Option<HeldRows> {
         let mut rows = held.rows.clone();
         if let Some(run) = self.runs.get(&held.run) {
             let lapsed = run.flight.lapsed.get(&held.attempt).map(|grant| grant.rows.clone());

@@ -171,6 +171,98 @@ fn a_row_that_two_workers_finish_at_once_has_one_result() -> Result<()> {
     fleet.passed()
 }
 
+/// The first of a stuck worker's rows was won by its duplicate, at a leader that could not tell the stuck one, and
+/// died. Nobody else runs anything: the winner stands still.
+struct Outrun {
+    fleet: Fleet,
+    batch: Batch,
+    old_leader: String,
+}
+
+impl Outrun {
+    const ROWS: u64 = 8;
+
+    /// Rows of the stuck worker take so long. It reaches the members of the new leader, too, only if it is not `apart`.
+    fn new(latency_ms: u64, apart: bool) -> Result<Self> {
+        let mut fleet = Fleet::start(FleetOptions { cuttable: true, ..FleetOptions::default() })?;
+        fleet.start_worker("stuck", &worker(&fleet, "stuck", 4, latency_ms))?;
+        let batch = Batch::submit(&fleet, "tail", Self::ROWS, "[run]\ntail_duplicates = true\n")?;
+        batch.until(&fleet, "one worker holds every row", |c| c.running == Self::ROWS);
+        // It steals what is not started, and then duplicates one row after another.
+        fleet.start_worker("idle", &worker(&fleet, "idle", 1, 1500))?;
+        eventually("a row is duplicated", PATIENCE, || {
+            counted(&fleet, "tail", "duplicated").filter(|rows| *rows > 0)
+        });
+        let old_leader = fleet.leader();
+        for member in fleet.member_names().iter().filter(|name| apart || **name == old_leader) {
+            fleet.set_cut("stuck", member, true);
+        }
+        batch.until(&fleet, "the duplicate has won", |c| c.done > 4);
+        fleet.worker_process("idle").signal(libc::SIGSTOP)?;
+        anyhow::ensure!(!Self::told(&fleet), "nobody can have told it{}", fleet.logs());
+        fleet.member_process(&old_leader).kill();
+        fleet.leader_other_than(&old_leader);
+        Ok(Self { fleet, batch, old_leader })
+    }
+
+    /// Whether the stuck worker was told that it has lost rows.
+    fn told(fleet: &Fleet) -> bool {
+        let log = std::fs::read_to_string(fleet.path("worker-stuck.log")).unwrap_or_default();
+        log.contains("rows were taken back")
+    }
+
+    /// Everybody goes on, and each row has one result.
+    fn finish(mut self) -> Result<()> {
+        let fleet = &mut self.fleet;
+        fleet.worker_process("idle").signal(libc::SIGCONT)?;
+        fleet.start_member(&self.old_leader)?;
+        self.batch.finish(fleet)?;
+        let done = self.batch.counts(fleet).map(|c| (c.done, c.running));
+        assert_eq!(done, Some((Self::ROWS, 0)));
+        let files = ["stuck", "idle"].map(|w| fleet.path(&format!("{w}.side")));
+        let executions = Executions::read(&files)?;
+        assert_eq!(executions.attempts.len() as u64, Self::ROWS);
+        let duplicated = counted(fleet, "tail", "duplicated").unwrap_or_default();
+        assert!(executions.started <= Self::ROWS + duplicated, "{executions:?} {duplicated}");
+        let status = fleet.worker_process("stuck").terminate(Duration::from_secs(30))?;
+        assert!(status.success(), "it holds nothing any more: {status}{}", fleet.logs());
+        fleet.verify()?;
+        self.fleet.passed()
+    }
+}
+
+#[test]
+fn a_leader_that_dies_before_it_tells_who_was_outrun_has_its_successor_tell() -> Result<()> {
+    let outrun = Outrun::new(3_600_000, false)?;
+    let fleet = &outrun.fleet;
+    eventually("the new leader takes the row back", PATIENCE, || Outrun::told(fleet).then_some(()));
+    let left = outrun.batch.until(fleet, "the others still run", |c| c.running > 0);
+    assert!(left.done > 4 && left.done + left.running == Outrun::ROWS, "{left:?}");
+    outrun.finish()
+}
+
+#[test]
+fn a_result_of_who_was_outrun_and_never_told_is_refused_by_the_next_leader() -> Result<()> {
+    let outrun = Outrun::new(20_000, true)?;
+    let fleet = &outrun.fleet;
+    let before = outrun.batch.until(fleet, "the new leader counts", |c| c.done > 4);
+    // Unheard, it finishes all that it has started, the row that has a result included.
+    eventually("the stuck worker has finished its rows", PATIENCE, || {
+        let side = std::fs::read_to_string(fleet.path("stuck.side")).ok()?;
+        (side.lines().filter(|line| line.ends_with("finished")).count() == 4).then_some(())
+    });
+    for member in fleet.member_names() {
+        if member != outrun.old_leader {
+            fleet.set_cut("stuck", &member, false);
+        }
+    }
+    // What it finished first counts, and what another did before it does not: once each.
+    outrun.batch.until(fleet, "its results are in", |c| c.done == Outrun::ROWS);
+    let by_stuck = fleet.rows_done_by("stuck");
+    assert_eq!(by_stuck, Some(Outrun::ROWS - before.done), "{before:?}{}", fleet.logs());
+    outrun.finish()
+}
+
 #[test]
 fn a_run_that_does_not_ask_for_it_has_no_duplicates() -> Result<()> {
     const ROWS: u64 = 4;

@@ -38,7 +38,7 @@ pub(super) fn start(
     let welcome = v1::LeaderMessage { header: Some(leading.full_header()), kind: None };
     let _ = out.try_send(Ok(welcome));
     let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
-    let serving = Serving { shared, leading, identity, out, session: None, slots };
+    let serving = Serving { shared, leading, identity, out, session: None, compared: false, slots };
     tokio::spawn(serving.run(inbound));
     ReceiverStream::new(stream)
 }
@@ -51,6 +51,8 @@ struct Serving {
     /// The session that this stream speaks for, once it has said so, and the process that had
     /// registered it then.
     session: Option<(SessionId, u64)>,
+    /// Whether what the worker has started was compared with the ledger.
+    compared: bool,
     slots: Arc<Semaphore>,
 }
 
@@ -139,13 +141,14 @@ impl Serving {
     }
 
     async fn heartbeat(
-        &self,
+        &mut self,
         session: SessionId,
         heartbeat: v1::Heartbeat,
     ) -> Result<(), RpcError> {
         self.shared.check_session(&self.identity, session)?;
         let started =
             heartbeat.started.iter().map(convert::held_in).collect::<Result<Vec<_>, _>>()?;
+        self.take_back_once(session, &started);
         self.leading.liveness.heartbeat(session, started);
         let idle = self.leading.stealing.heard(session, &heartbeat.slots);
         if idle && !self.leading.parked.is_empty() {
@@ -159,6 +162,19 @@ impl Serving {
         // After the answer: a drain that has to wait for a quorum must not look like silence.
         self.leading.heard_of_drain(session, heartbeat.drain).await;
         Ok(())
+    }
+
+    /// With the first heartbeat, tells the worker which of the rows that it runs are no longer its. That may have
+    /// been to be said down an earlier stream, or by a leader that died before it could.
+    fn take_back_once(&mut self, session: SessionId, started: &[HeldRows]) {
+        if std::mem::replace(&mut self.compared, true) {
+            return;
+        }
+        let lost = self.shared.node.ledger(|l| {
+            let lost = started.iter().filter_map(|held| l.lost_of(held));
+            lost.map(|held| (session, held)).collect::<Vec<_>>()
+        });
+        self.leading.revoke(lost, "they were lost meanwhile");
     }
 }
 
