@@ -63,6 +63,17 @@ pub(crate) fn proposal(error: &ProposeError) -> RpcError {
     }
 }
 
+/// A leader that no quorum has confirmed for too long.
+pub(crate) fn quorum_lost(outcome: Outcome) -> RpcError {
+    let text = match outcome {
+        Outcome::Unknown => {
+            "no majority confirms this leader any more: the request may yet take effect"
+        }
+        _ => "no majority confirms this leader any more",
+    };
+    RpcError::new(ErrorCode::NoQuorum, text).with_outcome(outcome)
+}
+
 pub(crate) fn cluster(error: &ClusterError) -> RpcError {
     let (code, outcome) = match error {
         ClusterError::BadMembers(_) => (ErrorCode::InvalidArgument, Outcome::NotApplied),

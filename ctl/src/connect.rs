@@ -6,6 +6,7 @@
 
 mod context;
 mod duration;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -191,13 +192,14 @@ impl ConnectArgs {
 }
 
 impl ConnectSettings {
-    /// A client with these settings. It connects with its first request.
+    /// A client with these settings. It connects with its first request. Without an `on_wait`, a longer wait is told
+    /// on stderr, once.
     pub fn client(&self, on_wait: Option<OnWait>) -> Result<Client, ConnectError> {
         let mut config = ClientConfig::new(self.endpoints.clone(), self.security.clone());
         config.dial_map = self.dial_map.clone();
         config.timeout = self.timeout;
         config.members_file = self.members_file();
-        config.on_wait = on_wait;
+        config.on_wait = Some(on_wait.unwrap_or_else(waiting::on_stderr));
         Ok(Client::new(config)?)
     }
 

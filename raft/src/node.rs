@@ -331,6 +331,19 @@ impl Node {
             && acknowledged.is_some_and(|at| at.elapsed() < running.config.lease())
     }
 
+    /// Returns once this leader has gone without a quorum for so long that what it has under way must be taken as in
+    /// doubt: two leases beyond its own. Time in which this process stood still counts once at most. Never returns at
+    /// a leader that is well.
+    pub async fn quorum_lost(&self) {
+        let Some(running) = self.running() else { return };
+        let look_every = running.config.lease() / LOOKS_PER_LEASE;
+        let mut missed = 0;
+        while missed < LEASES_AWAITED * LOOKS_PER_LEASE {
+            tokio::time::sleep(look_every).await;
+            missed = if self.lease_valid() { 0 } else { missed + 1 };
+        }
+    }
+
     /// Reads the ledger as of now. Do not block or call this crate from `f`: applying waits meanwhile. `None` while
     /// this member belongs to no cluster.
     pub fn with_ledger<R>(&self, f: impl FnOnce(&Ledger) -> R) -> Option<R> {
@@ -465,6 +478,8 @@ impl Node {
 
 /// Leases for which a proposal waits until a quorum is heard again.
 const LEASES_AWAITED: u32 = 2;
+/// How often a leader's lease is looked at while somebody waits for it.
+const LOOKS_PER_LEASE: u32 = 4;
 /// How long the stores may take to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// How often that is looked at. Whoever holds a store last says nothing when it lets go.

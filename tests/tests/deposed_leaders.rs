@@ -1,8 +1,12 @@
 //! A leader that was paused, or cut off, does no harm: it commits nothing and grants nothing.
 
-use anyhow::Result;
-use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
-use std::time::Duration;
+use anyhow::{Result, ensure};
+use rollout_proto::{
+    ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, Outcome, RpcError, Security, channel,
+    v1,
+};
+use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually, output};
+use std::time::{Duration, Instant};
 
 fn worker(fleet: &Fleet, name: &str) -> WorkerOptions {
     let side = fleet.path(&format!("{name}.side"));
@@ -70,5 +74,81 @@ fn workers_of_a_leader_in_a_minority_work_for_the_new_one_before_the_cut_is_heal
     batch.finish(&fleet)?;
     fleet.verify()?;
     once_each(&fleet, &["w1", "w2"], 8000)?;
+    fleet.passed()
+}
+
+/// What a member answers to a request that changes something, and how long that took.
+async fn asked(runs: v1::runs_client::RunsClient<tonic::transport::Channel>) -> Answered {
+    let (mut runs, began) = (runs, Instant::now());
+    let request = v1::OpenSessionRequest { client_name: "cut".into() };
+    let limit = Duration::from_secs(60);
+    let answer = tokio::time::timeout(limit, runs.open_session(request)).await;
+    let refusal = match answer {
+        Ok(Ok(_)) => None,
+        Ok(Err(status)) => Some(RpcError::from_status(&status)),
+        Err(_) => Some(RpcError::new(ErrorCode::TimedOut, "no answer at all")),
+    };
+    Answered { refusal, took: began.elapsed() }
+}
+
+#[derive(Debug)]
+struct Answered {
+    refusal: Option<RpcError>,
+    took: Duration,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_cut_off_says_soon_that_it_does_not_know() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions { cuttable: true, ..FleetOptions::default() })?;
+    let old = fleet.leader();
+    let tls = ClientTls::load(&fleet.security("client", "user"))?;
+    let endpoint = Endpoint::named(&old, fleet.client_addr(&old))?;
+    let channel = channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;
+    let runs = v1::runs_client::RunsClient::new(channel);
+    let mut asking = Vec::new();
+    let mut pace = tokio::time::interval(Duration::from_millis(10));
+    for round in 0..120 {
+        pace.tick().await;
+        if round == 20 {
+            for other in fleet.member_names().iter().filter(|name| **name != old) {
+                fleet.set_cut(&old, other, true);
+            }
+        }
+        asking.push(tokio::spawn(asked(runs.clone())));
+    }
+    let mut in_doubt = 0;
+    for asking in asking {
+        let answered = asking.await?;
+        ensure!(answered.took < Duration::from_secs(10), "{answered:?}{}", fleet.logs());
+        let Some(refusal) = &answered.refusal else { continue };
+        ensure!(refusal.retryable && refusal.code != ErrorCode::TimedOut, "{answered:?}");
+        if refusal.code == ErrorCode::NoQuorum && refusal.outcome == Outcome::Unknown {
+            in_doubt += 1;
+        }
+    }
+    ensure!(in_doubt > 0, "nothing was under way when it was cut off{}", fleet.logs());
+
+    // Whoever knows nobody else is told at once that there is no majority, and says on stderr what it waits for.
+    let mut command = fleet.program("rolloutctl");
+    command.args(["--endpoint", fleet.client_addr(&old), "--timeout", "8s", "run", "pause", "x"]);
+    let Security::Mtls(files) = fleet.security("admin", "operator") else { unreachable!() };
+    command
+        .arg("--ca-cert")
+        .arg(files.ca)
+        .arg("--cert")
+        .arg(files.cert)
+        .arg("--key")
+        .arg(files.key);
+    for other in fleet.member_names().iter().filter(|name| **name != old) {
+        command.arg("--dial-map").arg(format!("{other}=127.0.0.1:9"));
+    }
+    let out = output(command, Duration::from_secs(60))?;
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    ensure!(out.status.code() == Some(3), "{:?}: {said}", out.status);
+    ensure!(said.matches("waiting: no leader").count() == 1, "{said}");
+
+    for other in fleet.member_names().iter().filter(|name| **name != old) {
+        fleet.set_cut(&old, other, false);
+    }
     fleet.passed()
 }

@@ -239,8 +239,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         _: Request<v1::RequestDigestRequest>,
     ) -> Result<Response<v1::RequestDigestResponse>, Status> {
         let leading = self.0.leading()?;
-        let proposed = leading.proposer.command(Body::DigestAt).await;
-        let (index, _) = proposed.map_err(|e| reject::proposal(&e))?;
+        let (index, _) = self.0.proposed(leading.proposer.command(Body::DigestAt)).await?;
         Ok(Response::new(v1::RequestDigestResponse { header: Some(self.0.header()), index }))
     }
 

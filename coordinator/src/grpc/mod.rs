@@ -24,8 +24,8 @@ use crate::reject;
 use crate::store_probe::StoreProbe;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::{Op, OpKind, Reply, RequestId};
-use rollout_proto::{ErrorCode, Identity, RpcError, v1};
-use rollout_raft::Node;
+use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, v1};
+use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
 use std::time::Instant;
 use tonic::{Request, Status};
@@ -46,7 +46,7 @@ impl Shared {
         match leading {
             Some(leading) if self.node.lease_valid() => Ok(leading),
             Some(_) => Err(RpcError::new(ErrorCode::NoQuorum, "no quorum confirms the lease")
-                .with_outcome(rollout_proto::Outcome::NotApplied)),
+                .with_outcome(Outcome::NotApplied)),
             None if self.node.is_waiting() => Err(RpcError::new(
                 ErrorCode::NotBootstrapped,
                 "this member belongs to no cluster yet",
@@ -59,10 +59,30 @@ impl Shared {
     /// The open epoch, once everything committed before now can be read.
     pub(crate) async fn reading(&self) -> Result<Arc<Leading>, RpcError> {
         let leading = self.leading()?;
-        match self.node.read_index().await {
+        let read = tokio::select! {
+            read = self.node.read_index() => read,
+            () = self.node.quorum_lost() => {
+                return Err(reject::quorum_lost(Outcome::NotApplied).with_members(self.members()));
+            }
+        };
+        match read {
             Ok(_) => Ok(leading),
             Err(e) => Err(reject::not_leader(e.leader.as_ref()).with_members(self.members())),
         }
+    }
+
+    /// Waits for a proposal that a client made, and no longer than there is hope: without a quorum nothing comes
+    /// back, not even a refusal, and the client may find another leader meanwhile.
+    pub(crate) async fn proposed<T>(
+        &self,
+        proposal: impl Future<Output = Result<T, ProposeError>>,
+    ) -> Result<T, RpcError> {
+        tokio::select! {
+            biased;
+            replies = proposal => replies.map_err(|e| reject::proposal(&e)),
+            () = self.node.quorum_lost() => Err(reject::quorum_lost(Outcome::Unknown)),
+        }
+        .map_err(|e| e.with_members(self.members()))
     }
 
     /// Has a client's operation applied.
@@ -72,10 +92,9 @@ impl Shared {
         kind: OpKind,
     ) -> Result<Reply, RpcError> {
         let leading = self.leading()?;
-        match leading.proposer.op(Op { request, kind }).await {
-            Ok(Reply::Rejected(why)) => Err(reject::rejected(&why)),
-            Ok(reply) => Ok(reply),
-            Err(error) => Err(reject::proposal(&error).with_members(self.members())),
+        match self.proposed(leading.proposer.op(Op { request, kind })).await? {
+            Reply::Rejected(why) => Err(reject::rejected(&why)),
+            reply => Ok(reply),
         }
     }
 
@@ -83,14 +102,12 @@ impl Shared {
     /// were the others, or they changed nothing by themselves. A later rejection is the answer too.
     pub(crate) async fn apply_all(&self, ops: Vec<Op>) -> Result<Reply, RpcError> {
         let leading = self.leading()?;
-        let applied = leading.proposer.ops(ops).await;
-        let applied = applied.map_err(|e| reject::proposal(&e).with_members(self.members()))?;
-        let replies = applied.replies;
+        let replies = self.proposed(leading.proposer.ops(ops)).await?.replies;
         if let Some(Reply::Rejected(why)) = replies.iter().find(|r| matches!(r, Reply::Rejected(_)))
         {
             return Err(reject::rejected(why));
         }
-        let unknown = || reject::proposal(&rollout_raft::ProposeError::Unknown);
+        let unknown = || reject::proposal(&ProposeError::Unknown);
         replies.into_iter().next().ok_or_else(unknown)
     }
 

@@ -170,7 +170,10 @@ impl Client {
         let leader = MemberRef::from(leader);
         let hedge = async {
             sleep(HEDGE_AFTER).await;
-            self.ask_around(&leader).await;
+            tokio::select! {
+                _ = self.ask_around(&leader) => {}
+                () = self.keep_telling(call) => {}
+            }
         };
         tokio::select! {
             biased;
@@ -324,6 +327,14 @@ impl Client {
         // The first hint is followed at once: it costs nobody a second look.
         if call.hint.is_none() || call.hinted.len() > 1 {
             sleep(call.pace.next_wait()).await;
+        }
+    }
+
+    /// Tells what an attempt that gets no answer waits for. Never returns.
+    async fn keep_telling(&self, call: &Call) {
+        loop {
+            sleep(TELL_EVERY).await;
+            self.tell(call);
         }
     }
 

@@ -1,0 +1,61 @@
+//! Telling on stderr that a command waits for the cluster.
+//!
+//! Invariant: once an outage, and not before it has lasted a while: a usual election is nobody's business.
+//! Absent: what is waited for; the client knows.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rollout_proto::OnWait;
+
+use crate::say::to_stderr;
+
+/// The client tells of a wait this long after it began, at the earliest.
+const TOLD_AFTER: Duration = Duration::from_millis(600);
+/// A wait of this length is told.
+const LONG: Duration = Duration::from_secs(2);
+/// The client tells of a wait about every second: after such a pause it is another one.
+const PAUSE: Duration = Duration::from_secs(10);
+
+struct Wait {
+    since: Instant,
+    last: Instant,
+    told: bool,
+}
+
+/// One line on stderr for each longer wait.
+pub(super) fn on_stderr() -> OnWait {
+    let wait = Mutex::new(None);
+    Arc::new(move |what| {
+        if is_news(&mut wait.lock(), Instant::now()) {
+            to_stderr(&format!("waiting: {what}\n"));
+        }
+    })
+}
+
+/// Whether this telling is the one to pass on.
+fn is_news(wait: &mut Option<Wait>, now: Instant) -> bool {
+    let same = wait.take().filter(|wait| now.saturating_duration_since(wait.last) < PAUSE);
+    let mut this = same.unwrap_or(Wait { since: now, last: now, told: false });
+    this.last = now;
+    let news = !this.told && now.saturating_duration_since(this.since) + TOLD_AFTER >= LONG;
+    this.told |= news;
+    *wait = Some(this);
+    news
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_told_once_and_only_when_it_is_long() {
+        let (mut wait, start) = (None, Instant::now());
+        let mut at = |ms| is_news(&mut wait, start + Duration::from_millis(ms));
+        assert_eq!([600, 1600, 2600, 3600].map(&mut at), [false, false, true, false]);
+        // An hour later it is another one, and over soon.
+        assert_eq!([3_600_000, 3_601_000].map(&mut at), [false, false]);
+        assert_eq!([3_700_000, 3_701_500, 3_703_000].map(&mut at), [false, true, false]);
+    }
+}
