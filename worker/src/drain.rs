@@ -111,6 +111,15 @@ mod tests {
     }
 
     #[test]
+    fn the_systemd_unit_waits_for_a_drain_of_the_default_length() {
+        let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/systemd/rollout-worker.service");
+        let unit = std::fs::read_to_string(unit).unwrap();
+        let stop = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
+        let drain = Duration::from_millis(crate::config::TimingConfig::default().drain_ms);
+        assert!(Duration::from_secs(stop.parse().unwrap()) > drain + SETTLE);
+    }
+
+    #[test]
     fn rows_may_end_sooner_and_the_process_as_it_was() {
         let drains = Drains::default();
         drains.ask(DrainOrder::gone_within(Duration::from_secs(10), "cloud"));
