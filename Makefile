@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test jepsen soak smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
+.PHONY: help preflight build demo test python test-vllm jepsen soak smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -22,6 +22,16 @@ demo: build ## 2,000 prompts, three members, four workers, and the leader dies o
 test: build ## every test
 	$(CARGO) test --workspace --exclude rollout-tests
 	$(CARGO) test -p rollout-tests -- --test-threads=1 --nocapture
+
+python: preflight ## the Python package, with its extension module, in target/python
+	$(CARGO) build -p rollout-python
+	@mkdir -p "$(TARGET)/python" && cp -r worker/python/rollout "$(TARGET)/python/"
+	@cp "$(TARGET)/debug/librollout_native.so" "$(TARGET)/python/rollout/_native.abi3.so"
+
+test-vllm: build python ## vLLM itself on this CPU; makes an environment of 6 GB once
+	@set -e; python="$$(bash tests/vllm/setup.sh)"; \
+	  ROLLOUT_VLLM_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python" \
+	  $(CARGO) test -p rollout-tests --features vllm --test vllm -- --test-threads=1 --nocapture
 
 jepsen: build ## try to break it: three seeds, ninety seconds each
 	$(CARGO) build -p rollout-preload

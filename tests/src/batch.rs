@@ -82,7 +82,10 @@ impl Batch {
         if !lines.contains("[model]") {
             text.push_str("[model]\nuri = \"mock/tiny\"\n");
         }
-        writeln!(text, "[sampling]\nmax_tokens = 16\n[input]\nglob = {input:?}")?;
+        if !lines.contains("[sampling]") {
+            text.push_str("[sampling]\nmax_tokens = 16\n");
+        }
+        writeln!(text, "[input]\nglob = {input:?}")?;
         writeln!(text, "[output]\ndir = {output:?}\n{lines}")?;
         let config = fleet.path(&format!("{name}.batch.toml"));
         std::fs::write(&config, text)?;

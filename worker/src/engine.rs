@@ -9,14 +9,13 @@ mod host;
 mod mock;
 mod mock_host;
 mod openai;
+mod program;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::Context;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -27,7 +26,7 @@ use serde_json::value::RawValue;
 pub(crate) use self::host::Death;
 pub use self::mock_host::mock_engine;
 
-use self::host::{HostConfig, HostEngine, Program, crash_file};
+use self::host::HostEngine;
 use self::mock::MockEngine;
 use self::openai::OpenAiEngine;
 use crate::config::{EngineConfig, EngineKind};
@@ -136,26 +135,11 @@ pub(crate) fn build(
 ) -> anyhow::Result<Arc<dyn Engine>> {
     Ok(match config.kind {
         EngineKind::Mock if config.process => {
-            Arc::new(HostEngine::start(hosted(config, slot, dir)?))
+            Arc::new(HostEngine::start(program::mock(config, slot, dir)?))
         }
+        EngineKind::Vllm => Arc::new(HostEngine::start(program::vllm(config, slot, dir)?)),
         EngineKind::Mock => Arc::new(MockEngine::new(config)?),
         EngineKind::Openai => Arc::new(OpenAiEngine::new(config)?),
-    })
-}
-
-/// The mock engine is this very program, in a process of its own.
-fn hosted(config: &EngineConfig, slot: u32, dir: &Path) -> anyhow::Result<HostConfig> {
-    let path = match &config.program {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().context("this program's own file is not known")?,
-    };
-    let args = vec!["mock-engine".to_owned()];
-    let dir = std::path::absolute(dir).context("the data directory")?;
-    Ok(HostConfig {
-        program: Program { path, args, slot, crash_file: crash_file(&dir, slot) },
-        options: serde_json::to_string(config)?,
-        stall_timeout: Duration::from_millis(config.stall_timeout_ms),
-        start_timeout: Duration::from_millis(config.start_timeout_ms),
     })
 }
 

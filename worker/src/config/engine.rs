@@ -24,6 +24,8 @@ pub enum EngineKind {
     Mock,
     /// Any server that speaks the OpenAI HTTP API.
     Openai,
+    /// vLLM, in a Python process that the agent starts for each slot.
+    Vllm,
 }
 
 impl EngineKind {
@@ -32,6 +34,7 @@ impl EngineKind {
         match self {
             Self::Mock => "mock",
             Self::Openai => "openai",
+            Self::Vllm => "vllm",
         }
     }
 }
@@ -100,10 +103,10 @@ pub struct EngineConfig {
     /// mock: its process ends with this status whenever it starts.
     #[serde(default)]
     pub exit_at_start: Option<u8>,
-    /// mock: without progress for so long, while rows run, its process is killed; milliseconds.
+    /// mock, vllm: without progress for so long, while rows run, its process is killed; milliseconds.
     #[serde(default = "stall_timeout_ms")]
     pub stall_timeout_ms: u64,
-    /// mock: how long its process may take to be ready, milliseconds.
+    /// mock, vllm: how long its process may take to be ready, milliseconds.
     #[serde(default = "start_timeout_ms")]
     pub start_timeout_ms: u64,
 
@@ -119,6 +122,25 @@ pub struct EngineConfig {
     /// openai: the model's name at the server, where it differs from the run's.
     #[serde(default)]
     pub served_model: Option<String>,
+
+    /// vllm: the interpreter of an environment that has vLLM and this project's Python package.
+    #[serde(default)]
+    pub python: Option<PathBuf>,
+    /// vllm: the model, a directory or a name that vLLM finds.
+    #[serde(default)]
+    pub model: String,
+    /// vllm: the model's revision, where it is not a directory.
+    #[serde(default)]
+    pub revision: String,
+    /// vllm: its engine arguments, by vLLM's own names.
+    #[serde(default)]
+    pub engine_args: BTreeMap<String, serde_json::Value>,
+    /// vllm: variables of its process's environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// vllm: devices of a slot: slot n gets those from n times this number on. 0 leaves the choice to vLLM.
+    #[serde(default)]
+    pub gpus_per_slot: u32,
 }
 
 fn one() -> u32 {
@@ -175,6 +197,20 @@ impl EngineConfig {
             api_key_env: None,
             timeout_ms: timeout_ms(),
             served_model: None,
+            python: None,
+            model: String::new(),
+            revision: String::new(),
+            engine_args: BTreeMap::new(),
+            env: BTreeMap::new(),
+            gpus_per_slot: 0,
+        }
+    }
+
+    /// The models that runs may name. vLLM serves the one that it has loaded.
+    pub fn served(&self) -> Vec<String> {
+        match self.kind {
+            EngineKind::Vllm if self.models == any_model() => vec![self.model.clone()],
+            _ => self.models.clone(),
         }
     }
 
@@ -213,6 +249,14 @@ impl EngineConfig {
             EngineKind::Mock if !(self.tail_alpha > 0.0 && self.tail_alpha <= 100.0) => {
                 invalid("engine.tail_alpha", format!("{} is not in 0 to 100", self.tail_alpha))
             }
+            EngineKind::Vllm if self.python.is_none() => {
+                let reason = "the engine vllm needs the interpreter of its environment, like /opt/vllm/bin/python";
+                invalid("engine.python", reason.into())
+            }
+            EngineKind::Vllm if self.model.is_empty() => invalid(
+                "engine.model",
+                "the engine vllm needs a model, a directory or a name".into(),
+            ),
             EngineKind::Openai if !self.base_url.starts_with("http") => {
                 let reason = "the engine openai needs a server, like http://127.0.0.1:8000";
                 invalid("engine.base_url", reason.into())

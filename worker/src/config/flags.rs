@@ -95,7 +95,8 @@ fn kind(text: &str) -> Result<EngineKind, String> {
     match text {
         "mock" => Ok(EngineKind::Mock),
         "openai" => Ok(EngineKind::Openai),
-        _ => Err("mock or openai".to_owned()),
+        // vllm needs more than flags can say: it has a block in the file.
+        _ => Err("mock or openai; others are configured in the file".to_owned()),
     }
 }
 

@@ -55,12 +55,22 @@ const MOCK: &[&str] = &[
     "start_timeout_ms",
 ];
 const OPENAI: &[&str] = &["base_url", "api_key_env", "timeout_ms", "served_model"];
+const VLLM: &[&str] = &[
+    "python",
+    "model",
+    "revision",
+    "engine_args",
+    "env",
+    "gpus_per_slot",
+    "stall_timeout_ms",
+    "start_timeout_ms",
+];
 
 /// Every key of the file, without its path.
 #[cfg(test)]
 pub(super) fn all() -> impl Iterator<Item = &'static str> {
     let blocks = BLOCKS.iter().flat_map(|(_, keys)| keys.iter());
-    ROOT.iter().chain(blocks).chain(ENGINE).chain(MOCK).chain(OPENAI).copied()
+    ROOT.iter().chain(blocks).chain(ENGINE).chain(MOCK).chain(OPENAI).chain(VLLM).copied()
 }
 
 /// Refuses the first key that nobody reads.
@@ -77,6 +87,7 @@ pub(super) fn check(table: &Table, origin: &str) -> Result<(), ConfigError> {
         let own = match block.get("kind").and_then(Value::as_str) {
             Some("mock") => MOCK,
             Some("openai") => OPENAI,
+            Some("vllm") => VLLM,
             _ => &[],
         };
         check_table(block, "engine.", &[ENGINE, own].concat(), origin)?;

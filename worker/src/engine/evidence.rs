@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 use rollout_proto::v1::FailureClass;
 use serde::{Deserialize, Serialize};
 
-/// Names the file that an engine's process leaves before it dies of an exception.
-pub(crate) const CRASH_FILE_ENV: &str = "ROLLOUT_CRASH_FILE";
 /// The version of that file.
 const CRASH_VERSION: u32 = 1;
 /// Bytes of it that are read.
@@ -27,7 +25,7 @@ const OUT_OF_MEMORY: [&str; 4] = [
 
 /// The crash file, a JSON object: `{"version": 1, "exception": "torch.OutOfMemoryError", "message": "..."}`.
 /// Whoever meets a fatal exception first writes it under another name and renames it to
-/// [`CRASH_FILE_ENV`]'s, unless it is there. Fields that are not known are ignored.
+/// [`CRASH_FILE_ENV`](rollout_engine_protocol::CRASH_FILE_ENV)'s, unless it is there. Fields that are not known are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Crash {
     pub(crate) version: u32,

@@ -99,7 +99,7 @@ async fn rows(
                 let (ticket, engine, out) = (row.ticket, engine.clone(), out.clone());
                 let task = tasks.spawn(async move {
                     let message = match row_of(row) {
-                        Ok(row) => FromEngine::of_row(ticket, engine.run(row).await),
+                        Ok(row) => frame::of_row(ticket, engine.run(row).await),
                         Err(failure) => FromEngine::Failed { ticket, failure },
                     };
                     // The socket has ended, and the process will.

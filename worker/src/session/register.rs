@@ -125,7 +125,7 @@ impl Session {
             let own = slot.ineligible.borrow().clone();
             v1::SlotOffer {
                 slot: index as u32,
-                models: slot.engine.models.clone(),
+                models: slot.engine.served(),
                 tasks: vec!["generate".to_owned()],
                 labels,
                 engine: slot.engine.kind.name().to_owned(),

@@ -18,13 +18,15 @@ use tokio::sync::oneshot;
 
 use super::frame::SOCKET_ENV;
 use super::stderr::{self, LastWords};
-use crate::engine::evidence::CRASH_FILE_ENV;
+use rollout_engine_protocol::CRASH_FILE_ENV;
 
 /// What is started.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) args: Vec<String>,
+    /// Over the agent's own environment; of one name, the last counts.
+    pub(crate) env: Vec<(String, String)>,
     pub(crate) slot: u32,
     /// Where the process says what it died of.
     pub(crate) crash_file: PathBuf,
@@ -89,6 +91,7 @@ impl Program {
         let mut command = Command::new(&self.path);
         command
             .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .env(SOCKET_ENV, socket.as_raw_fd().to_string())
             .env(CRASH_FILE_ENV, &self.crash_file)
             .stdin(Stdio::null())

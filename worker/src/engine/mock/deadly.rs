@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use rollout_proto::v1::FailureClass;
 
 use crate::engine::EngineFailure;
-use crate::engine::evidence::{CRASH_FILE_ENV, Crash};
+use crate::engine::evidence::Crash;
+use rollout_engine_protocol::CRASH_FILE_ENV;
 
 /// How a prompt kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

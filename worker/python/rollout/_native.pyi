@@ -1,0 +1,23 @@
+"""The extension module; its documentation is in worker/python/src."""
+
+PROTOCOL_VERSION: int
+
+class Agent:
+    slot: int
+    options: str
+    def __init__(self) -> None: ...
+    def ready(self) -> None: ...
+    def poll(
+        self, limit: int, timeout_ms: int | None
+    ) -> list[tuple[int, str, str, bytes] | int]: ...
+    def finish(
+        self,
+        ticket: int,
+        text: str,
+        finish_reason: str,
+        prompt_tokens: int,
+        completion_tokens: int,
+    ) -> None: ...
+    def fail(self, ticket: int, class_: str, code: str, message: str) -> None: ...
+    def progress(self, steps: int, tokens: int) -> None: ...
+    def flush(self) -> None: ...

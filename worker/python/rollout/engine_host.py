@@ -1,0 +1,99 @@
+"""Owns: the process of an engine: rows from the agent go in while others run, each goes back as it ends.
+
+Invariant: a row is answered once, or the process dies. The engine is never waited for by a batch: between two steps
+new rows are taken in and unwanted ones are stopped.
+Absent: the engine (`vllm_engine`), the socket (`_native`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from typing import Any, Protocol
+
+from rollout import failures
+
+# Rows that are taken in between two steps.
+ROWS_PER_STEP = 1024
+# How often the agent hears of progress while rows run.
+PROGRESS_EVERY_S = 0.05
+
+
+class Engine(Protocol):
+    """What can be run by this process."""
+
+    steps: int
+    tokens: int
+
+    def add(self, ticket: int, model: str, sampling: dict[str, Any], row: dict[str, Any]) -> None: ...
+    def stop(self, ticket: int) -> None: ...
+    def running(self) -> bool: ...
+    def step(self) -> list[tuple[int, str, str, int, int]]: ...
+
+
+def serve(agent: Any, engine: Engine) -> None:
+    """Runs rows until the agent is gone."""
+    told = 0.0
+    while True:
+        idle = not engine.running()
+        for event in agent.poll(ROWS_PER_STEP, None if idle else 0):
+            if isinstance(event, int):
+                engine.stop(event)
+            else:
+                take(agent, engine, *event)
+        if engine.running():
+            for done in engine.step():
+                agent.finish(*done)
+            now = time.monotonic()
+            if now - told >= PROGRESS_EVERY_S:
+                told = now
+                agent.progress(engine.steps, engine.tokens)
+        agent.flush()
+
+
+def take(agent: Any, engine: Engine, ticket: int, model: str, sampling: str, row: bytes) -> None:
+    """Gives a row to the engine, or says why not."""
+    try:
+        engine.add(ticket, model, json.loads(sampling or "{}"), json.loads(row))
+    except Exception as error:
+        if failures.is_fatal(error):
+            raise
+        agent.fail(ticket, *failures.classify(error))
+
+
+def main() -> int:
+    """Runs the engine that the agent's configuration names."""
+    try:
+        from rollout._native import Agent
+
+        agent = Agent()
+    except (ImportError, RuntimeError) as error:
+        print(f"rollout.engine_host: {error}", file=sys.stderr)
+        return 2
+    try:
+        options = json.loads(agent.options)
+        from rollout.vllm_engine import VllmEngine
+
+        engine = VllmEngine(options)
+        agent.ready()
+        serve(agent, engine)
+    except EOFError:
+        return 0
+    except BaseException as error:
+        traceback.print_exc()
+        failures.leave_crash_file(error)
+        sys.stderr.flush()
+        # Threads of the engine may not end by themselves, and its children go with this process's group.
+        os._exit(1)
+    return 0
+
+
+if __name__ == "__main__":
+    # The engine's own children import this module anew: they are not to become hosts.
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,89 @@
+"""Owns: what an exception means for a row or for the engine, decided by its class alone.
+
+Absent: what the agent makes of it (`worker/src/engine/evidence.rs`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+MESSAGE_BYTES_MAX = 4096
+CRASH_VERSION = 1
+CRASH_FILE_ENV = "ROLLOUT_CRASH_FILE"
+
+# A row that raises one of these will do so again. Names, so that nothing has to be imported to compare.
+INVALID = {
+    "vllm.exceptions.VLLMClientError",
+    "pydantic_core._pydantic_core.ValidationError",
+    "jinja2.exceptions.TemplateError",
+    "ValueError",
+    "TypeError",
+    "NotImplementedError",
+}
+# The engine's state is not to be trusted after these, wherever they were raised.
+FATAL = {
+    "MemoryError",
+    "torch.OutOfMemoryError",
+    "torch.cuda.OutOfMemoryError",
+    "torch.AcceleratorError",
+    "vllm.v1.engine.exceptions.EngineDeadError",
+}
+
+
+class RowError(Exception):
+    """A row that no engine can run; `code` is one word for machines."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def name_of(cls: type) -> str:
+    """A class's name with its module; Python's own without one."""
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def names_of(error: BaseException) -> set[str]:
+    """The names of an exception's class and of all that it inherits from."""
+    return {name_of(cls) for cls in type(error).__mro__}
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether the engine has to end for it."""
+    return not isinstance(error, Exception) or bool(names_of(error) & FATAL)
+
+
+def classify(error: Exception) -> tuple[str, str, str]:
+    """Class, code and message of a row that was refused."""
+    message = shortened(str(error) or name_of(type(error)))
+    if isinstance(error, RowError):
+        return "invalid", error.code, message
+    if names_of(error) & INVALID:
+        return "invalid", type(error).__name__, message
+    return "transient", type(error).__name__, message
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, in as many bytes as a message may have."""
+    encoded = text.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]
+    return encoded.decode("utf-8", "ignore")
+
+
+def leave_crash_file(error: BaseException) -> None:
+    """Tells the agent what this process dies of. The first to say so is believed."""
+    path = os.environ.get(CRASH_FILE_ENV)
+    if not path or os.path.exists(path):
+        return
+    crash = {
+        "version": CRASH_VERSION,
+        "exception": name_of(type(error)),
+        "message": shortened(str(error)),
+    }
+    try:
+        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
+            json.dump(crash, file)
+        os.rename(f"{path}.{os.getpid()}", path)
+    except OSError:
+        # Nobody can be told: the exit status remains.
+        pass

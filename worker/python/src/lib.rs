@@ -1,0 +1,16 @@
+//! The extension module `rollout._native`: what Python code of this package needs done fast and without the
+//! interpreter's lock.
+//!
+//! One module for every Python from 3.11 on (abi3): the interpreter loads it, so it is always the right one.
+//! Absent: engines; those are Python's.
+
+mod agent;
+
+use pyo3::prelude::*;
+
+/// The module.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<agent::Agent>()?;
+    module.add("PROTOCOL_VERSION", rollout_engine_protocol::VERSION)
+}

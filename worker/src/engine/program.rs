@@ -1,0 +1,96 @@
+//! Owns: which process serves a slot: its program, arguments and environment.
+//!
+//! Invariant: what processes of two slots write to is apart. What the operator's `env` says goes before what is said here.
+//! Absent: starting it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::host::{HostConfig, Program, crash_file};
+use crate::config::EngineConfig;
+
+/// vLLM looks for free ports from here on, each slot in a range of its own.
+const PORT_FIRST: u32 = 29_600;
+const PORTS_PER_SLOT: u32 = 64;
+
+/// The mock engine is this very program, in a process of its own.
+pub(super) fn mock(config: &EngineConfig, slot: u32, dir: &Path) -> anyhow::Result<HostConfig> {
+    let path = match &config.program {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().context("this program's own file is not known")?,
+    };
+    host(config, slot, dir, path, vec!["mock-engine".to_owned()], Vec::new())
+}
+
+/// vLLM is hosted by the Python of its own environment, so that interpreter and libraries fit.
+pub(super) fn vllm(config: &EngineConfig, slot: u32, dir: &Path) -> anyhow::Result<HostConfig> {
+    let python = config.python.clone().context("engine.python is missing")?;
+    let args = ["-m", "rollout.engine_host"].map(str::to_owned).to_vec();
+    let cache = std::path::absolute(dir).context("the data directory")?;
+    let cache = cache.join(format!("slot-{slot}.cache"));
+    let of = |name: &str| cache.join(name).display().to_string();
+    let mut env = vec![
+        ("PYTHONUNBUFFERED".to_owned(), "1".to_owned()),
+        ("VLLM_PORT".to_owned(), (PORT_FIRST + slot * PORTS_PER_SLOT).to_string()),
+        ("VLLM_CACHE_ROOT".to_owned(), of("vllm")),
+        ("TORCHINDUCTOR_CACHE_DIR".to_owned(), of("inductor")),
+        ("TRITON_CACHE_DIR".to_owned(), of("triton")),
+    ];
+    if config.gpus_per_slot > 0 {
+        env.push(("CUDA_VISIBLE_DEVICES".to_owned(), devices(slot, config.gpus_per_slot)));
+    }
+    env.extend(config.env.clone());
+    host(config, slot, dir, python, args, env)
+}
+
+/// The devices of a slot, as CUDA_VISIBLE_DEVICES names them.
+fn devices(slot: u32, each: u32) -> String {
+    let devices = (slot * each..(slot + 1) * each).map(|device| device.to_string());
+    devices.collect::<Vec<_>>().join(",")
+}
+
+fn host(
+    config: &EngineConfig,
+    slot: u32,
+    dir: &Path,
+    path: PathBuf,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+) -> anyhow::Result<HostConfig> {
+    let dir = std::path::absolute(dir).context("the data directory")?;
+    Ok(HostConfig {
+        program: Program { path, args, env, slot, crash_file: crash_file(&dir, slot) },
+        options: serde_json::to_string(config)?,
+        stall_timeout: Duration::from_millis(config.stall_timeout_ms),
+        start_timeout: Duration::from_millis(config.start_timeout_ms),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::EngineKind;
+
+    #[test]
+    fn slots_share_neither_devices_nor_ports_nor_caches_and_the_operator_has_the_last_word() {
+        let mut config = EngineConfig::new(EngineKind::Vllm);
+        config.python = Some("/opt/vllm/bin/python".into());
+        config.gpus_per_slot = 2;
+        config.env.insert("VLLM_PORT".into(), "1".into());
+        let of = |slot| vllm(&config, slot, Path::new("/data")).unwrap().program;
+        let value = |program: &Program, name: &str| {
+            let mut found =
+                program.env.iter().filter(|(key, _)| key == name).map(|(_, v)| v.clone());
+            found.next_back().unwrap()
+        };
+        let (one, two) = (of(0), of(1));
+        assert_eq!(value(&one, "CUDA_VISIBLE_DEVICES"), "0,1");
+        assert_eq!(value(&two, "CUDA_VISIBLE_DEVICES"), "2,3");
+        assert_eq!(value(&two, "VLLM_PORT"), "1");
+        assert_ne!(value(&one, "VLLM_CACHE_ROOT"), value(&two, "VLLM_CACHE_ROOT"));
+        assert_ne!(one.crash_file, two.crash_file);
+        assert_eq!(one.args, ["-m", "rollout.engine_host"]);
+    }
+}
