@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ const ENVIRONMENT: [(&str, &str); 4] = [
     ("OMP_NUM_THREADS", "1"),
 ];
 const MAX_TOKENS: u32 = 24;
+/// Longer than any step takes on a busy machine.
+const STALL_MS: u32 = 20_000;
 
 /// The interpreter that has vLLM, and the directory that has our package.
 fn python() -> (PathBuf, PathBuf) {
@@ -44,14 +46,22 @@ fn tiny_model(fleet: &Fleet) -> Result<String> {
 }
 
 fn worker(model: &str, concurrency: u32) -> WorkerOptions {
+    harmed_worker(model, concurrency, None)
+}
+
+/// A worker whose engines come to harm as files in `inject` ask for.
+fn harmed_worker(model: &str, concurrency: u32, inject: Option<&Path>) -> WorkerOptions {
     let (python, package) = python();
     let mut engine = format!(
         "kind = \"vllm\"\npython = {python:?}\nmodel = {model:?}\nmodels = [\"tiny\"]\n\
-         concurrency = {concurrency}\nstall_timeout_ms = 60000\n\
+         concurrency = {concurrency}\nstall_timeout_ms = {STALL_MS}\n\
          engine_args = {{ dtype = \"float32\", enforce_eager = true, max_model_len = 512 }}\n[engine.env]\n"
     );
-    let package = package.to_string_lossy().into_owned();
-    for (name, value) in ENVIRONMENT.into_iter().chain([("PYTHONPATH", package.as_str())]) {
+    let plugin = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("vllm/inject");
+    let path = format!("{}:{}", package.display(), plugin.display());
+    let inject = inject.map(|dir| dir.to_string_lossy().into_owned()).unwrap_or_default();
+    let ours = [("PYTHONPATH", path.as_str()), ("ROLLOUT_INJECT_DIR", inject.as_str())];
+    for (name, value) in ENVIRONMENT.into_iter().chain(ours) {
         let _ = writeln!(engine, "{name} = {value:?}");
     }
     WorkerOptions { engine, head: String::new() }
@@ -161,6 +171,42 @@ fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
         ensure!(error["error"]["code"] == "VLLMValidationError", "{error}");
     }
     ensure!(completions(&batch)?.iter().any(|row| row["id"] == "chat"), "no answer to messages");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn an_engine_that_runs_out_of_memory_aborts_or_hangs_inside_costs_no_row() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let model = tiny_model(&fleet)?;
+    let input = fleet.path("harm.jsonl");
+    std::fs::write(&input, rows(2000))?;
+    let inject = fleet.path("inject");
+    std::fs::create_dir(&inject)?;
+    fleet.start_worker("w1", &harmed_worker(&model, 8, Some(&inject)))?;
+    let lines = "[model]\nuri = \"tiny\"\n[sampling]\nignore_eos = true\nmax_tokens = 24\n";
+    let mut batch = Batch::submit_file(&fleet, "harm", input, 2000, lines)?;
+    let log = fleet.path("worker-w1.log");
+    for (harm, said) in [
+        ("oom", "memory ran out, fewer rows at once"),
+        ("abort", "was ended by signal 6"),
+        ("hang", "made no progress for 20000 ms"),
+    ] {
+        let before = batch.counts(&fleet).map_or(0, |c| c.done);
+        // Rows end again, so an engine is at work.
+        eventually(&format!("rows end before {harm}"), LOADING, || {
+            batch.counts(&fleet).filter(|c| c.done > before)
+        });
+        std::fs::write(inject.join(harm), "")?;
+        eventually(&format!("the worker says: {said}"), LOADING, || {
+            std::fs::read_to_string(&log).ok().filter(|text| text.contains(said))
+        });
+        let after = batch.counts(&fleet).context("nobody can say")?;
+        ensure!(after.done < 2000, "the run was over before {harm}: {after:?}");
+    }
+    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
+    ensure!(status.success(), "{status}{}", fleet.logs());
+    ensure!(completions(&batch)?.len() == 2000, "rows are missing");
     fleet.verify()?;
     fleet.passed()
 }
