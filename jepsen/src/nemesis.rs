@@ -43,6 +43,8 @@ enum Undo {
     /// The member comes back only when the log no longer has what it lacks.
     Outdated {
         member: usize,
+        /// While it catches up, its power fails.
+        interrupted: bool,
         undo: Box<Undo>,
     },
 }
@@ -121,16 +123,7 @@ impl Nemesis {
             }
             tokio::time::sleep(hold).await;
             for (id, undo) in undo.into_iter().rev() {
-                let undo = match undo {
-                    Undo::Outdated { member, undo } => {
-                        if self.outdated(member, watch).await {
-                            recorder.event(What::Proven { id });
-                        }
-                        *undo
-                    }
-                    undo => undo,
-                };
-                self.undo(undo, watch, recorder)?;
+                self.end(id, undo, watch, recorder).await?;
                 recorder.event(What::Healed { id });
             }
             self.revive(recorder)?;
@@ -203,15 +196,19 @@ impl Nemesis {
             Kind::BitflipMinority => self.flip(follower)?,
             Kind::SnapshotCut => {
                 let away = self.cut(both_ways(follower));
-                self.until_purged(follower, away)
+                self.until_purged(follower, away, false)
+            }
+            Kind::SnapshotInterrupted => {
+                let away = self.cut(both_ways(follower));
+                self.until_purged(follower, away, true)
             }
             Kind::SnapshotKilled => {
                 let away = self.kill(&[follower]);
-                self.until_purged(follower, away)
+                self.until_purged(follower, away, false)
             }
             Kind::SnapshotLeaderCut => {
                 let away = self.cut(both_ways(one));
-                self.until_purged(one, away)
+                self.until_purged(one, away, false)
             }
         };
         // What became of the leader is proven only if there was one.
@@ -236,6 +233,26 @@ impl Nemesis {
             Undo::Repair(name) => self.repair(&name)?,
             Undo::Mend(flip) => self.mend(&flip, watch, recorder)?,
             Undo::Outdated { undo, .. } => self.undo(*undo, watch, recorder)?,
+        }
+        Ok(())
+    }
+
+    async fn end(
+        &mut self,
+        id: u64,
+        undo: Undo,
+        watch: &Observers,
+        recorder: &Recorder,
+    ) -> Result<()> {
+        let Undo::Outdated { member, interrupted, undo } = undo else {
+            return self.undo(undo, watch, recorder);
+        };
+        if self.outdated(member, watch).await {
+            recorder.event(What::Proven { id });
+        }
+        self.undo(*undo, watch, recorder)?;
+        if interrupted {
+            self.interrupt(member, recorder).await?;
         }
         Ok(())
     }

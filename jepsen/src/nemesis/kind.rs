@@ -76,6 +76,7 @@ pub(super) enum Kind {
     BitflipLeader,
     BitflipMinority,
     SnapshotCut,
+    SnapshotInterrupted,
     SnapshotKilled,
     SnapshotLeaderCut,
 }
@@ -99,7 +100,12 @@ impl Kind {
                 &[Kind::DiskSlow, Kind::DiskSyncFails, Kind::DiskWriteFails, Kind::DiskFull]
             }
             Family::Bitflip => &[Kind::BitflipLeader, Kind::BitflipMinority],
-            Family::Snapshot => &[Kind::SnapshotCut, Kind::SnapshotKilled, Kind::SnapshotLeaderCut],
+            Family::Snapshot => &[
+                Kind::SnapshotCut,
+                Kind::SnapshotInterrupted,
+                Kind::SnapshotKilled,
+                Kind::SnapshotLeaderCut,
+            ],
         }
     }
 
@@ -143,6 +149,7 @@ impl Kind {
             Kind::BitflipLeader => "bitflip-leader",
             Kind::BitflipMinority => "bitflip-minority",
             Kind::SnapshotCut => "snapshot-cut",
+            Kind::SnapshotInterrupted => "snapshot-interrupted",
             Kind::SnapshotKilled => "snapshot-killed",
             Kind::SnapshotLeaderCut => "snapshot-leader-cut",
         }

@@ -7,6 +7,9 @@
 
 use super::{Effect, Nemesis, Undo};
 use crate::observe::Observers;
+use crate::recorder::Recorder;
+use anyhow::Result;
+use rand::Rng;
 use std::time::{Duration, Instant};
 
 /// How long a member is kept away at most, beyond the usual.
@@ -14,10 +17,19 @@ const PURGE_LIMIT: Duration = Duration::from_secs(15);
 
 impl Nemesis {
     /// What a fault did, which goes on until the member needs a snapshot.
-    pub(super) fn until_purged(&self, member: usize, effect: Effect) -> Effect {
-        let undo = Undo::Outdated { member, undo: Box::new(effect.undo) };
+    pub(super) fn until_purged(&self, member: usize, effect: Effect, interrupted: bool) -> Effect {
+        let undo = Undo::Outdated { member, interrupted, undo: Box::new(effect.undo) };
         // That the member is away is not yet that it lacks anything.
         Effect { undo, proven: false, ..effect }
+    }
+
+    /// The power of a member fails that was just let back, while it receives or installs a snapshot.
+    pub(super) async fn interrupt(&mut self, member: usize, recorder: &Recorder) -> Result<()> {
+        let soon = Duration::from_millis(self.rng.random_range(0..400));
+        tokio::time::sleep(soon).await; // Long enough or not: the moment is what the seed decides.
+        let effect = self.cut_power(&[member], recorder)?;
+        println!("{:>6.1} s  and its power fails: {}", recorder.now_ns() as f64 / 1e9, effect.on);
+        self.start(&[member])
     }
 
     /// Waits until the log of the leader no longer has what this member lacks.
