@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test python test-vllm jepsen soak smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
+.PHONY: help preflight build demo test python test-vllm jepsen kill-matrix soak smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -37,6 +37,10 @@ jepsen: build ## try to break it: three seeds, ninety seconds each
 	$(CARGO) build -p rollout-preload
 	@for seed in 1 2 3; do "$(TARGET)/debug/rollout-jepsen" run --seed $$seed --secs 90 || exit $$?; done
 
+kill-matrix: build ## which seeded bugs the fault tests find: hours; goes on where an earlier call ended
+	$(CARGO) build -p rollout-coordinator --features seeded-bugs --target-dir "$(TARGET)/seeded-bugs"
+	"$(TARGET)/debug/rollout-jepsen" bugs --seeds 5 --secs 90 --out "$(TARGET)/kill-matrix"
+
 smoke-3node-aws: build ## three members and workers on loopback, a theft, and AWS takes a machine back: 30 s at most
 	$(CARGO) test -p rollout-tests --test smoke smoke_3node_aws -- --nocapture
 
@@ -50,6 +54,7 @@ soak: build ## ten minutes of random kills: 50,000 rows, some of which kill, fai
 lint: preflight ## formatting and clippy, with warnings as errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p rollout-coordinator --features seeded-bugs -- -D warnings
 
 release: preflight ## release binaries
 	$(CARGO) build --workspace --bins --release

@@ -16,6 +16,7 @@ use crate::proposer::{LeaderClock, Proposer, stamp};
 use crate::stealing::{Ask, Stealing};
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
+use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::view::WorkerState;
 use rollout_ledger::{Body, OpKind, Reply};
 use rollout_proto::v1;
@@ -247,7 +248,10 @@ impl Leading {
             let sessions = l.worker_sessions().into_iter();
             sessions.filter_map(|id| Some((id, l.worker_state(id)?))).collect()
         });
-        let failure = Duration::from_millis(self.workers.failure_ms);
+        let mut failure = Duration::from_millis(self.workers.failure_ms);
+        if seeded(Bug::LeaseLapsesEarly) {
+            failure /= 10;
+        }
         let mut ops = Vec::new();
         for &(session, state) in &workers {
             let silent = self.liveness.silence(session) >= failure;
@@ -277,11 +281,17 @@ impl Leading {
     }
 
     /// Asks busy slots for rows, for those whose pulls still wait.
-    fn ask_victims(&self) {
+    fn ask_victims(self: &Arc<Self>) {
         let thieves = self.parked.slots();
         for ask in self.node.ledger(|l| self.stealing.choose(&thieves, l)) {
             let Ask { victim, id, rows_max, runs } = ask;
             tracing::debug!(session = %victim.session, slot = %victim.slot, id, rows_max, "asking for rows");
+            #[cfg(feature = "seeded-bugs")]
+            if seeded(Bug::StealUnasked) {
+                let held = self.node.ledger(|l| l.last_held(victim, rows_max));
+                tokio::spawn(dispatch::take_unasked(self.clone(), victim, id, held));
+                continue;
+            }
             let runs = runs.iter().map(|no| no.0).collect();
             let asked = v1::Yield { slot: victim.slot.0.into(), id, rows_max, runs };
             let kind = Some(v1::leader_message::Kind::Yield(asked));

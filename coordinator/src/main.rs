@@ -15,6 +15,10 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(TEST_FENCE) {
         return rollout_coordinator::fence_and_never_let_go();
     }
+    #[cfg(feature = "seeded-bugs")]
+    if let Some(code) = seeded_bug() {
+        return code;
+    }
     let flags = Flags::parse();
     let check = flags.check_config;
     let config = match Config::load(flags) {
@@ -45,4 +49,21 @@ fn main() -> ExitCode {
         }
     };
     rollout_coordinator::leave(code)
+}
+
+/// Prints the bugs that this build can have, or takes on the one that the environment names.
+#[cfg(feature = "seeded-bugs")]
+fn seeded_bug() -> Option<ExitCode> {
+    use rollout_ledger::seeded;
+    if std::env::args().nth(1).as_deref() == Some("seeded-bugs") {
+        seeded::names().for_each(|name| println!("{name}"));
+        return Some(ExitCode::SUCCESS);
+    }
+    let name = std::env::var("ROLLOUT_SEEDED_BUG").ok().filter(|name| !name.is_empty())?;
+    if seeded::choose(&name) {
+        eprintln!("this build misbehaves on purpose: {name}");
+        return None;
+    }
+    eprintln!("error: ROLLOUT_SEEDED_BUG names no bug: {name}");
+    Some(ExitCode::from(EXIT_CONFIG))
 }

@@ -13,6 +13,7 @@
 //! [`workload`], a [`nemesis`], and [`observe`]rs; a [`recorder`] writes all of it down, and
 //! [`verdict`] judges what was written.
 
+pub mod bugs;
 pub mod check;
 pub mod events;
 pub mod fleet;

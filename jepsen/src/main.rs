@@ -1,7 +1,7 @@
 //! `rollout-jepsen`: tries to break a fleet, and judges recorded histories.
 
 use clap::{Parser, Subcommand};
-use rollout_jepsen::{check, run};
+use rollout_jepsen::{bugs, check, run};
 use std::process::ExitCode;
 
 /// Status of a command line that says nothing this program knows (as in sysexits.h).
@@ -23,6 +23,8 @@ enum Command {
     Run(run::Args),
     /// Judge a recorded run again
     Recheck(run::RecheckArgs),
+    /// Measure which seeded bugs the suite finds
+    Bugs(bugs::Args),
 }
 
 fn main() -> ExitCode {
@@ -39,5 +41,6 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Recheck(args) => run::recheck(&args),
+        Command::Bugs(args) => bugs::run(&args),
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Harness trouble is neither a pass nor a violation (as in sysexits.h: the software failed).
-const BROKEN: u8 = 70;
+pub(crate) const BROKEN: u8 = 70;
 /// How soon writes must succeed after everything was healed.
 const RECOVERY: Duration = Duration::from_secs(30);
 /// How long the members may take for their digests.

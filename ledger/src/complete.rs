@@ -15,6 +15,7 @@ use crate::limits;
 use crate::reply::{Outrun, RefusedRows, Rejection, Reply};
 use crate::rows::Rows;
 use crate::run::{Run, RunState};
+use crate::seeded::{Bug, seeded};
 use crate::segment::Outcome;
 
 /// What a completion has to say beside its success.
@@ -78,6 +79,10 @@ impl Ledger {
     ) -> bool {
         let Some(run) = self.runs.get(&no) else { return false };
         let (accepted, rest) = run.decidable(slot, set);
+        #[cfg(feature = "seeded-bugs")]
+        let (accepted, rest) = self.misjudge((no, set), (accepted, rest));
+        #[cfg(feature = "seeded-bugs")]
+        let Some(run) = self.runs.get(&no) else { return false };
         run.refuse_rest(set.attempt, &rest, part, &mut said.refused);
         if accepted.is_empty() {
             return false;
@@ -186,6 +191,9 @@ impl<'a> PartPosition<'a> {
     fn of(&mut self, row: u64) -> u32 {
         while let Some((&(start, len), rest)) = self.ranges.split_first() {
             if row < start + u64::from(len) {
+                if seeded(Bug::ResultOfAnotherRow) {
+                    return self.before + ((row - start) as u32 + 1) % len;
+                }
                 return self.before + (row - start) as u32;
             }
             self.before += len;

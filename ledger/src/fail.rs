@@ -8,12 +8,16 @@ use crate::apply::Context;
 use crate::command::{Evidence, FailureClass, HeldRows};
 use crate::event::EventKind;
 use crate::grant::Grant;
+#[cfg(feature = "seeded-bugs")]
+use crate::id::LedgerMs;
 use crate::id::{Attempt, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{RefusedRows, Rejection, Reply};
 use crate::rows::Rows;
 use crate::run::RunState;
+#[cfg(feature = "seeded-bugs")]
+use crate::seeded::{Bug, seeded};
 use crate::segment::Outcome;
 use crate::trouble::{FailedTry, Ruling, Verdict};
 use crate::worker::Slot;
@@ -102,6 +106,11 @@ impl Ledger {
 
     fn fail_row(&mut self, no: RunNo, row: u64, failed: FailedTry) -> Option<Verdict> {
         let now = self.meta.clock;
+        #[cfg(feature = "seeded-bugs")]
+        let now = match seeded(Bug::WallClockInApply) {
+            true => LedgerMs(now.0 + crate::seeded::own_ms() % 100),
+            false => now,
+        };
         let run = self.runs.get_mut(&no)?;
         let attempts_max = run.head.spec.attempts_max;
         let trouble = run.troubles.entry(row).or_default();
@@ -175,6 +184,8 @@ impl Ledger {
         for set in held {
             let taken = self.taken_of(slot, set).unwrap_or_default();
             let (taken, rest) = set.rows.partition(&taken);
+            #[cfg(feature = "seeded-bugs")]
+            let (_, rest) = rest.partition(&self.nack_of_anyone(set.run, &rest));
             if !rest.is_empty() {
                 let (run, attempt, why) = (set.run, set.attempt, Rejection::AttemptStale);
                 refused.push(RefusedRows { run, attempt, rows: rest, why });
@@ -224,6 +235,8 @@ impl Ledger {
             let empty = Grant { rows: Rows::default(), ..grant };
             run.flight.lapsed.entry(attempt).or_insert(empty).rows.unite(&rows);
         }
+        #[cfg(feature = "seeded-bugs")]
+        self.lose(no, attempt, &rows);
     }
 
     /// Takes rows out of an attempt, live or lapsed, and keeps every count that knows of them.

@@ -7,10 +7,12 @@
 //! Keys begin with an upper-case letter; keys with a lower-case one belong to whoever keeps the
 //! image beside us (the membership of the cluster, for one).
 
+use crate::client::Client;
 use crate::codec;
 use crate::id::{RunNo, SegmentNo, SessionId};
 use crate::ledger::Ledger;
 use crate::run::Run;
+use crate::trouble::Trouble;
 use std::collections::BTreeSet;
 
 /// Parts of one run that share a record.
@@ -69,6 +71,18 @@ fn parts_record(run: &Run, chunk: u32) -> Option<Vec<u8>> {
     run.parts.chunks(PARTS_PER_RECORD as usize).nth(chunk as usize).map(|c| codec::encode(&c))
 }
 
+fn trouble_record(trouble: &Trouble) -> Vec<u8> {
+    #[cfg(feature = "seeded-bugs")]
+    let trouble = &crate::seeded::imaged_trouble(trouble);
+    codec::encode(trouble)
+}
+
+fn client_record(client: &Client) -> Vec<u8> {
+    #[cfg(feature = "seeded-bugs")]
+    let client = &crate::seeded::imaged_client(client);
+    codec::encode(client)
+}
+
 impl Ledger {
     /// The records that changed since the last call, and forgets that they did.
     pub fn drain_dirty(&mut self) -> ImageDelta {
@@ -99,14 +113,15 @@ impl Ledger {
             delta.set(run_key(b'P', no, &chunk.to_be_bytes()), value);
         }
         for (no, row) in dirty.troubles {
-            let value = self.runs.get(&no).and_then(|r| r.troubles.get(&row)).map(codec::encode);
+            let trouble = self.runs.get(&no).and_then(|r| r.troubles.get(&row));
+            let value = trouble.map(trouble_record);
             delta.set(run_key(b'T', no, &row.to_be_bytes()), value);
         }
         for id in dirty.workers {
             delta.set(session_key(b'W', id), self.workers.get(&id).map(codec::encode));
         }
         for id in dirty.clients {
-            delta.set(session_key(b'C', id), self.clients.get(&id).map(codec::encode));
+            delta.set(session_key(b'C', id), self.clients.get(&id).map(client_record));
         }
         delta
     }
@@ -114,7 +129,7 @@ impl Ledger {
     /// Every record of the state, in the order of their keys.
     pub(crate) fn for_each_record(&self, mut each: impl FnMut(&[u8], &[u8])) {
         for (id, client) in &self.clients {
-            each(&session_key(b'C', *id), &codec::encode(client));
+            each(&session_key(b'C', *id), &client_record(client));
         }
         for (no, run) in &self.runs {
             each(&run_key(b'F', *no, &[]), &codec::encode(&run.flight));
@@ -140,7 +155,7 @@ impl Ledger {
         }
         for (no, run) in &self.runs {
             for (row, trouble) in &run.troubles {
-                each(&run_key(b'T', *no, &row.to_be_bytes()), &codec::encode(trouble));
+                each(&run_key(b'T', *no, &row.to_be_bytes()), &trouble_record(trouble));
             }
         }
         for (id, worker) in &self.workers {

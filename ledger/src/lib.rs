@@ -44,6 +44,7 @@ mod rows;
 mod run;
 mod run_ops;
 mod schedule;
+pub mod seeded;
 mod segment;
 mod spec;
 mod steal;

@@ -198,11 +198,19 @@ impl Run {
 
     /// Takes up to `count` pending rows that are no trial's, returned ones first.
     pub(crate) fn take_pending(&mut self, count: u32) -> Rows {
-        let mut rows = self.flight.returned.take_first(count);
+        let mut rows = self.take_returned(count);
         self.outdate_lapsed(&rows);
         let fresh = self.take_fresh(u64::from(count) - rows.len());
         rows.unite(&fresh);
         rows
+    }
+
+    fn take_returned(&mut self, count: u32) -> Rows {
+        #[cfg(feature = "seeded-bugs")]
+        if let Some(rows) = self.take_wrongly(count) {
+            return rows;
+        }
+        self.flight.returned.take_first(count)
     }
 
     /// Takes rows out of an attempt's lapsed part, which are pending, and returns how many.

@@ -11,6 +11,7 @@ use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply};
 use crate::run::{Run, RunHead, RunState};
+use crate::seeded::{Bug, seeded};
 use crate::segment::Segment;
 use crate::spec::{self, RunSpec};
 
@@ -190,7 +191,8 @@ impl Ledger {
         self.settle_canary(ctx, no);
         let Some(run) = self.runs.get_mut(&no) else { return };
         let decided = run.head.counts.done + run.head.counts.failed;
-        if run.head.input_closed && decided == run.head.rows && !run.ended() {
+        let closed = run.head.input_closed || seeded(Bug::InputClosedEarly) && decided > 0;
+        if closed && decided == run.head.rows && !run.ended() {
             run.head.state = RunState::Finished;
             run.head.reason = String::new();
             run.head.finished_wall_ms = ctx.wall_ms;

@@ -144,6 +144,8 @@ impl Ledger {
         worker.state = WorkerState::Suspect { until, grace_ms };
         self.dirty.workers.insert(session);
         self.emit(ctx, EventKind::WorkerSuspect { session });
+        #[cfg(feature = "seeded-bugs")]
+        self.return_done(session);
         for (no, attempt) in self.held_by(session) {
             let running = started.iter().filter(|h| h.run == no && h.attempt == attempt).fold(
                 Rows::default(),
@@ -206,6 +208,8 @@ impl Ledger {
         for (no, attempt) in self.held_by(session) {
             self.lapse(ctx, no, attempt, "lost");
         }
+        #[cfg(feature = "seeded-bugs")]
+        self.return_done(session);
         if let Some(worker) = self.workers.remove(&session) {
             let name = (worker.namespace, worker.name);
             self.worker_names.remove(&name);

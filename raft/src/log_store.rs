@@ -15,6 +15,7 @@ use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
+use rollout_ledger::seeded::{Bug, seeded};
 use rollout_storage::RaftLog;
 use tokio::sync::oneshot;
 
@@ -63,6 +64,14 @@ impl LogStore {
             Some(bytes) => Some(decode_vote(Bytes::from(bytes))?),
             None => None,
         };
+        if seeded(Bug::TailDroppedOnStart)
+            && let Some((last, _)) = log.bounds().last
+        {
+            let committed = log.meta(COMMITTED).map_err(io_error)?;
+            let committed = committed.map(|id| decode_log_id(Bytes::from(id))).transpose()?;
+            let known = committed.map_or(last, |id| id.index());
+            log.truncate_after(Some(known.min(last))).map_err(io_error)?;
+        }
         let meter = match log.meta(SIZES).map_err(io_error)? {
             Some(bytes) => LogMeter::decode(keep_bytes, &bytes),
             None => LogMeter::new(keep_bytes),
@@ -213,6 +222,10 @@ impl RaftLogStorage<Types> for LogStore {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        if seeded(Bug::VoteNotPersisted) {
+            *self.vote.lock() = Some(*vote);
+            return Ok(());
+        }
         let (done, synced) = oneshot::channel();
         self.log
             .put_meta_durable(VOTE, &encode_vote(vote), Box::new(|result| drop(done.send(result))))
@@ -241,7 +254,12 @@ impl RaftLogStorage<Types> for LogStore {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let entries: Vec<Entry> = entries.into_iter().collect();
+        let mut entries: Vec<Entry> = entries.into_iter().collect();
+        if seeded(Bug::LogConflictKept)
+            && let Some((last, _)) = self.log.bounds().last
+        {
+            entries.retain(|entry| entry.index() > last);
+        }
         if let Some(first) = entries.first() {
             let records: Vec<Vec<u8>> = entries.iter().map(encode_entry).collect();
             self.log.append(first.index(), &records).map_err(io_error)?;
@@ -254,6 +272,9 @@ impl RaftLogStorage<Types> for LogStore {
     }
 
     async fn truncate_after(&mut self, last_kept: Option<LogId>) -> Result<(), io::Error> {
+        if seeded(Bug::LogConflictKept) {
+            return Ok(());
+        }
         let last_kept = last_kept.map(|id| id.index());
         self.cache.lock().truncate(last_kept.map_or(0, |index| index + 1));
         self.meter.lock().truncated(last_kept.map_or(0, |index| index + 1));

@@ -11,6 +11,7 @@ use std::time::Duration;
 use openraft::Raft;
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::{Mutex, RwLock};
+use rollout_ledger::seeded::{Bug, seeded};
 use rollout_storage::{ImageStore, LogOptions, RaftLog};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -80,6 +81,7 @@ impl Stores {
             LogOptions {
                 // Decoded entries are cached above; the log itself keeps only its tail in memory.
                 ring_bytes: 1 << 20,
+                unsafe_no_fsync: seeded(Bug::AckBeforeFsync),
                 ..LogOptions::default()
             },
         )?;

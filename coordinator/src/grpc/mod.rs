@@ -23,6 +23,7 @@ use crate::ledger_read::ReadLedger;
 use crate::reject;
 use crate::store_probe::StoreProbe;
 use rollout_ledger::id::RunNo;
+use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Op, OpKind, Reply, RequestId};
 use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, v1};
 use rollout_raft::{Node, ProposeError};
@@ -58,6 +59,11 @@ impl Shared {
 
     /// The open epoch, once everything committed before now can be read.
     pub(crate) async fn reading(&self) -> Result<Arc<Leading>, RpcError> {
+        if seeded(Bug::StaleRead)
+            && let Some(leading) = self.current.read().clone()
+        {
+            return Ok(leading);
+        }
         let leading = self.leading()?;
         let read = tokio::select! {
             read = self.node.read_index() => read,
@@ -139,13 +145,18 @@ impl Shared {
         let (applied, epoch) = self.node.ledger(|l| (l.applied(), l.epoch()));
         v1::ClusterHeader {
             cluster_id: cluster_id(&self.node),
-            coord_epoch: epoch.0,
+            coord_epoch: shown(&self.node, epoch.0),
             applied_index: applied.index,
             // A member that belongs to no cluster knows of no members: an empty list would say that
             // there are none.
             members: (!self.node.is_waiting()).then(|| self.members()),
         }
     }
+}
+
+/// The epoch that an answer names.
+fn shown(node: &Node, epoch: u64) -> u64 {
+    if seeded(Bug::EpochFromMetrics) { node.status().term } else { epoch }
 }
 
 fn cluster_id(node: &Node) -> String {
@@ -176,7 +187,7 @@ impl Leading {
     pub(crate) fn header(&self) -> v1::ClusterHeader {
         v1::ClusterHeader {
             cluster_id: self.cluster_id.clone(),
-            coord_epoch: self.epoch,
+            coord_epoch: shown(&self.node, self.epoch),
             applied_index: 0,
             members: None,
         }

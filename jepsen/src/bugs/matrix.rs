@@ -1,0 +1,239 @@
+//! What was found of which bug, kept from call to call, and told as a table.
+//!
+//! *Invariant:* a bug counts as found by a violation alone. A run that ended as `unknown` or could
+//! not be made is counted as such.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+const ROWS: &str = "matrix.jsonl";
+const TABLE: &str = "matrix.md";
+/// Characters of an alarm that the table shows.
+const ALARM_CHARS: usize = 110;
+
+/// What alarms say, and which part of the suite says it.
+const CHECKERS: &[(&str, &str)] = &[
+    ("no order of its operations", "search"),
+    ("different states at log index", "digests"),
+    ("the image of", "image"),
+    (", repeated, was answered", "repeats"),
+    ("panicked", "panic"),
+    ("back to", "epochs"),
+    ("in the same epoch", "epochs"),
+    ("in the same term", "leaders"),
+    ("no write succeeded", "recovery"),
+    (" (line", "replay"),
+    ("that the log does not explain", "replay"),
+];
+
+/// How one run ended.
+pub(super) enum Outcome {
+    /// Without an alarm.
+    Pass,
+    /// With these.
+    Violation(Vec<String>),
+    /// Too little happened.
+    Unknown(String),
+    /// It could not be made.
+    Broken(String),
+}
+
+#[derive(Deserialize)]
+struct Told {
+    violations: Vec<String>,
+    doubts: Vec<String>,
+}
+
+impl Outcome {
+    /// From the exit status of a run and the verdict that it left.
+    pub(super) fn of(status: Option<i32>, dir: &Path) -> Result<Self> {
+        let told = || -> Result<Told> {
+            let json = std::fs::read(dir.join("verdict.json")).context("the verdict")?;
+            Ok(serde_json::from_slice(&json)?)
+        };
+        Ok(match status {
+            Some(0) => Self::Pass,
+            Some(1) => Self::Violation(told()?.violations),
+            Some(2) => Self::Unknown(told()?.doubts.join("; ")),
+            Some(other) => Self::Broken(format!("exit status {other}")),
+            None => Self::Broken("it did not end".into()),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Pass => "pass".into(),
+            Self::Violation(alarms) => format!("violation: {}", short(alarms)),
+            Self::Unknown(why) => format!("unknown: {why}"),
+            Self::Broken(why) => format!("the run could not be made: {why}"),
+        }
+    }
+}
+
+fn short(alarms: &[String]) -> String {
+    let first = alarms.first().and_then(|alarm| alarm.lines().next()).unwrap_or_default();
+    match first.char_indices().nth(ALARM_CHARS) {
+        Some((end, _)) => format!("{}...", &first[..end]),
+        None => first.to_owned(),
+    }
+}
+
+/// The alarms that found a bug.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Found {
+    pub(super) seed: u64,
+    pub(super) workload: String,
+    pub(super) alarms: Vec<String>,
+}
+
+impl Found {
+    fn checkers(&self) -> String {
+        let checker = |alarm: &String| {
+            let first = alarm.lines().next().unwrap_or_default();
+            CHECKERS.iter().find(|c| first.contains(c.0)).map_or("rules", |c| c.1)
+        };
+        let mut all: Vec<&str> = self.alarms.iter().map(checker).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.join(", ")
+    }
+}
+
+/// One bug.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Row {
+    pub(super) bug: String,
+    pub(super) found: Option<Found>,
+    pub(super) runs: u64,
+    pub(super) broken: u64,
+    pub(super) unknown: u64,
+    pub(super) secs: u64,
+    /// The budget ended first.
+    pub(super) cut: bool,
+}
+
+impl Row {
+    pub(super) fn new(bug: &str) -> Self {
+        let bug = bug.to_owned();
+        Self { bug, found: None, runs: 0, broken: 0, unknown: 0, secs: 0, cut: false }
+    }
+
+    /// The row for a terminal.
+    pub(super) fn line(&self) -> String {
+        let cells = self.cells();
+        format!("==> {}: {} after {} s  {}  {}", self.bug, cells[1], self.secs, cells[3], cells[4])
+    }
+
+    fn cells(&self) -> [String; 5] {
+        let (seed, by, alarm) = match &self.found {
+            Some(found) => {
+                let seed = format!("seed {}, {}", found.seed, found.workload);
+                (seed, found.checkers(), short(&found.alarms))
+            }
+            None if self.cut => {
+                (format!("not found in {} runs, cut short", self.runs), "".into(), "".into())
+            }
+            None => (format!("not found in {} runs", self.runs), "".into(), "".into()),
+        };
+        let doubts = match (self.unknown, self.broken) {
+            (0, 0) => alarm,
+            (unknown, broken) => {
+                format!("{alarm} ({unknown} runs unknown, {broken} could not be made)")
+            }
+        };
+        [self.bug.clone(), seed, format!("{} s", self.secs), by, doubts.trim().to_owned()]
+    }
+}
+
+/// All of them.
+pub(super) struct Matrix {
+    dir: PathBuf,
+    rows: Vec<Row>,
+}
+
+impl Matrix {
+    /// With what an earlier call has found.
+    pub(super) fn open(dir: &Path) -> Result<Self> {
+        let rows = match std::fs::read_to_string(dir.join(ROWS)) {
+            Ok(text) => text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error).context(ROWS),
+        };
+        Ok(Self { dir: dir.to_owned(), rows })
+    }
+
+    /// Whether it was run to its end.
+    pub(super) fn knows(&self, bug: &str) -> bool {
+        self.rows.iter().any(|row| row.bug == bug && !row.cut)
+    }
+
+    /// Adds a bug, in place of what was cut short.
+    pub(super) fn add(&mut self, row: Row) -> Result<()> {
+        self.rows.retain(|old| old.bug != row.bug);
+        self.rows.push(row);
+        let mut text = String::new();
+        for row in &self.rows {
+            writeln!(text, "{}", serde_json::to_string(row)?)?;
+        }
+        std::fs::write(self.dir.join(ROWS), text).context(ROWS)
+    }
+
+    /// In Markdown.
+    pub(super) fn table(&self) -> String {
+        let mut text =
+            String::from("| bug | found | after | by | alarm |\n|---|---|---|---|---|\n");
+        for row in &self.rows {
+            let cells = row.cells().map(|cell| cell.replace('|', "/"));
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        }
+        text
+    }
+
+    /// Writes the table beside the rows.
+    pub(super) fn write(&self) -> Result<PathBuf> {
+        let path = self.dir.join(TABLE);
+        std::fs::write(&path, self.table())?;
+        Ok(path)
+    }
+
+    /// See `Args`.
+    pub(super) fn status(&self) -> u8 {
+        let clean = |row: &&Row| row.bug == super::CLEAN;
+        if self.rows.iter().filter(clean).any(|row| row.found.is_some()) {
+            return 1;
+        }
+        let missed = |row: &Row| row.bug != super::CLEAN && row.found.is_none() || row.cut;
+        if self.rows.iter().any(missed) { 2 } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unknown_or_cut_short_is_no_find_and_what_an_earlier_call_found_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut matrix = Matrix::open(dir.path()).expect("an empty matrix");
+        let mut cut = Row::new("a");
+        (cut.cut, cut.unknown) = (true, 1);
+        matrix.add(cut).expect("a row");
+        assert!(!matrix.knows("a"), "it has to be run again");
+        assert_eq!(matrix.status(), 2);
+        let alarms = vec!["2 different states at log index 7".to_owned()];
+        let found = Some(Found { seed: 1, workload: "item".into(), alarms });
+        matrix.add(Row { found, ..Row::new("a") }).expect("a row");
+        assert_eq!(matrix.status(), 0);
+        let again = Matrix::open(dir.path()).expect("what was written");
+        assert!(again.knows("a"));
+        assert!(again.table().contains("digests"), "{}", again.table());
+        matrix.add(Row::new(super::super::CLEAN)).expect("a row");
+        assert_eq!(matrix.status(), 0);
+        let alarms = vec!["c1 panicked".to_owned()];
+        let found = Some(Found { seed: 2, workload: "item".into(), alarms });
+        matrix.add(Row { found, ..Row::new(super::super::CLEAN) }).expect("a row");
+        assert_eq!(matrix.status(), 1);
+    }
+}

@@ -1,0 +1,181 @@
+//! What seeded bugs of the ledger do instead of the right thing, where that is more than to leave
+//! out a check. No build without the feature `seeded-bugs` has any of it.
+//!
+//! *Invariant:* each keeps the counts of grants and of decided rows, so that it shows in what
+//! clients see and not as a panic of the arithmetic.
+
+// What the ledger must not use is what some of these use.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use crate::client::Client;
+use crate::command::HeldRows;
+use crate::id::{Attempt, RunNo, SessionId, SlotRef};
+use crate::ledger::Ledger;
+use crate::rows::Rows;
+use crate::run::Run;
+use crate::seeded::{Bug, seeded};
+use crate::segment::Outcome;
+use crate::trouble::{Strikes, Trouble};
+use std::collections::HashSet;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Milliseconds of this member's own clock.
+pub(crate) fn own_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// A client as an image has it.
+pub(crate) fn imaged_client(client: &Client) -> Client {
+    let mut client = client.clone();
+    if seeded(Bug::RepliesNotInSnapshot) {
+        client.replies.clear();
+    }
+    client
+}
+
+/// A row's trouble as an image has it.
+pub(crate) fn imaged_trouble(trouble: &Trouble) -> Trouble {
+    let mut trouble = trouble.clone();
+    if seeded(Bug::StrikesNotInSnapshot) {
+        trouble.strikes = Strikes::default();
+    }
+    trouble
+}
+
+impl Run {
+    /// Returned rows for a claim.
+    pub(crate) fn take_wrongly(&mut self, count: u32) -> Option<Rows> {
+        if seeded(Bug::ClaimUnchecked) {
+            return Some(self.flight.returned.clone().take_first(count));
+        }
+        if !seeded(Bug::ApplyInHashOrder) {
+            return None;
+        }
+        let all: HashSet<u64> = self.flight.returned.iter().collect();
+        let mut some: Vec<u64> = all.into_iter().take(count as usize).collect();
+        some.sort_unstable();
+        let rows = Rows::from_ranges(some.into_iter().map(|row| (row, 1)))?;
+        self.flight.returned.subtract(&rows);
+        Some(rows)
+    }
+}
+
+impl Ledger {
+    /// What a completion is granted beyond what its attempt may decide.
+    pub(crate) fn misjudge(
+        &mut self,
+        (no, set): (RunNo, &HeldRows),
+        (mut accepted, mut rest): (Rows, Rows),
+    ) -> (Rows, Rows) {
+        let more = match () {
+            () if seeded(Bug::CompletionOverwrites) => self.reopen_done(no, &rest),
+            () if seeded(Bug::OvertakenAttemptAccepted) => self.take_from_anyone(no, &rest),
+            () => return (accepted, rest),
+        };
+        // What an attempt still holds is released with what it decides; the others are not its own.
+        let holds = self.runs.get(&no).is_some_and(|run| run.holding(set.attempt).is_some());
+        if !holds {
+            rest.subtract(&more);
+            accepted.unite(&more);
+        }
+        (accepted, rest)
+    }
+
+    fn reopen_done(&mut self, no: RunNo, rows: &Rows) -> Rows {
+        let mut reopened = Rows::default();
+        let Some(run) = self.runs.get_mut(&no) else { return reopened };
+        for row in rows.iter().filter(|row| run.outcome(*row).part().is_some()).collect::<Vec<_>>()
+        {
+            let at = run.segment_at(row);
+            run.segments[at].forget(row);
+            run.head.counts.done -= 1;
+            reopened.push(row, 1);
+        }
+        reopened
+    }
+
+    fn take_from_anyone(&mut self, no: RunNo, rows: &Rows) -> Rows {
+        let mut taken = Rows::default();
+        for row in rows.iter() {
+            let Some(run) = self.runs.get(&no) else { break };
+            if run.outcome(row) != Outcome::NONE {
+                continue;
+            }
+            let one = Rows::range(row, 1);
+            let holder = run.flight.grants.iter().find(|(_, g)| g.rows.contains(row));
+            if let Some(attempt) = holder.map(|(attempt, _)| *attempt) {
+                self.release(no, attempt, &one);
+            } else if run.flight.returned.contains(row) {
+                let Some(run) = self.runs.get_mut(&no) else { break };
+                run.outdate_lapsed(&one);
+                run.flight.returned.subtract(&one);
+            } else {
+                continue;
+            }
+            taken.push(row, 1);
+        }
+        taken
+    }
+
+    /// Rows given back under an attempt that does not hold them, which are pending then.
+    pub(crate) fn nack_of_anyone(&mut self, no: RunNo, rows: &Rows) -> Rows {
+        let mut taken = Rows::default();
+        let Some(run) = self.runs.get_mut(&no).filter(|_| seeded(Bug::NackOfAnyone)) else {
+            return taken;
+        };
+        for row in rows.iter().filter(|row| *row < run.head.next_fresh) {
+            let waits = run.troubles.get(&row).is_some_and(|t| t.not_before.is_some());
+            if run.outcome(row) == Outcome::NONE && !waits {
+                taken.push(row, 1);
+            }
+        }
+        run.flight.returned.unite(&taken);
+        self.dirty.runs.insert(no);
+        self.refresh_active(no);
+        taken
+    }
+
+    /// The rows that a session had done of its last grants become pending.
+    pub(crate) fn return_done(&mut self, session: SessionId) {
+        if !seeded(Bug::DoneRowReturned) {
+            return;
+        }
+        let slots = self.workers.get(&session).map_or(&[][..], |worker| &worker.slots);
+        let last: Vec<HeldRows> =
+            slots.iter().flat_map(|s| &s.last_grant).map(|granted| granted.held.clone()).collect();
+        for held in last {
+            let Some(run) = self.runs.get_mut(&held.run) else { continue };
+            for row in held.rows.iter() {
+                if run.outcome(row).part().is_some() {
+                    run.flight.returned.unite(&Rows::range(row, 1));
+                }
+            }
+            self.dirty.runs.insert(held.run);
+            self.refresh_active(held.run);
+        }
+    }
+
+    /// Rows that lapsed and are to be pending: nobody has them any more.
+    pub(crate) fn lose(&mut self, no: RunNo, attempt: Attempt, rows: &Rows) {
+        let Some(run) = self.runs.get_mut(&no).filter(|_| seeded(Bug::RowsLostWithSession)) else {
+            return;
+        };
+        run.flight.returned.subtract(rows);
+        run.flight.lapsed.remove(&attempt);
+        self.refresh_active(no);
+    }
+
+    /// The last `max` rows that a slot holds, by attempt.
+    pub fn last_held(&self, slot: SlotRef, mut max: u32) -> Vec<HeldRows> {
+        let mut found = Vec::new();
+        for held in self.runs.values().flat_map(Run::all_held).filter(|(at, _)| *at == slot) {
+            let mut rows = held.1.rows.clone();
+            let few = rows.take_first(max);
+            max -= few.len() as u32;
+            if !few.is_empty() {
+                found.push(HeldRows { rows: few, ..held.1 });
+            }
+        }
+        found
+    }
+}
