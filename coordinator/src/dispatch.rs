@@ -312,9 +312,11 @@ fn results_in(
         let started: Vec<_> = death.started.iter().map(convert::held_in).collect::<Checked<_>>()?;
         let class = convert::class_in(death.class)?;
         sets.push(started.clone());
-        let (code, message) = (death.code.clone(), death.message.clone());
+        let (code, message, number) = (death.code.clone(), death.message.clone(), death.number);
         let evidence = convert::evidence_in(death.evidence.as_ref())?;
-        ops.push(OpKind::EngineDied { slot, started, class, code, message, evidence }.into());
+        ops.push(
+            OpKind::EngineDied { slot, number, started, class, code, message, evidence }.into(),
+        );
     }
     if !m.nacks.is_empty() {
         let held: Vec<_> = m.nacks.iter().map(convert::held_in).collect::<Checked<_>>()?;

@@ -194,9 +194,13 @@ impl Ledger {
             OpKind::SetNamespace { name, running_rows_max } => {
                 self.set_namespace(name, running_rows_max)
             }
-            OpKind::EngineDied { slot, started, class, code, message, evidence } => {
-                self.engine_died(ctx, slot, &started, Failure { class, code, message, evidence })
-            }
+            OpKind::EngineDied { slot, number, started, class, code, message, evidence } => self
+                .engine_died(
+                    ctx,
+                    slot,
+                    (number, &started),
+                    Failure { class, code, message, evidence },
+                ),
             OpKind::Cordon { session, slot, cordoned, reason } => {
                 self.cordon(ctx, session, slot, cordoned, reason)
             }

@@ -218,6 +218,8 @@ pub enum OpKind {
     EngineDied {
         /// Whose engine.
         slot: SlotRef,
+        /// Counts the deaths that the slot's process tells of, from 1; 0: it does not count them.
+        number: u64,
         /// What it had started and not finished, of all runs.
         started: Vec<HeldRows>,
         /// [`FailureClass::EngineDied`] or [`FailureClass::OutOfMemory`], by the evidence.

@@ -104,7 +104,9 @@ impl Ledger {
         );
         if let Some(held) = self.slot_mut(slot) {
             held.rows_done += accepted.len();
-            held.deaths_in_row = 0;
+            if held.cordon.is_none() {
+                held.held_against.clear();
+            }
         }
         let held = HeldRows { run: no, attempt: set.attempt, rows: accepted };
         self.emit(ctx, EventKind::Completed { slot, held });

@@ -2,15 +2,17 @@
 //!
 //! *Invariant:* a cordon stops grants and nothing else: what a slot holds it may finish. An
 //! operator's cordon is of a worker's *name*, and stays until it is lifted, whatever becomes of the
-//! worker. The ledger's own is of a slot of one process, and goes with it.
+//! worker. The ledger's own is of a slot of one process, and goes with it, or when rows turn out to
+//! have been guilty of deaths that it was for.
 
 use crate::apply::Context;
 use crate::event::EventKind;
-use crate::id::{SessionId, SlotNo, SlotRef};
+use crate::id::{RunNo, SessionId, SlotNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply};
-use crate::worker::Worker;
+use crate::rows::Rows;
+use crate::worker::{HeldAgainst, Worker};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -75,18 +77,27 @@ impl Ledger {
         let Some(worker) = self.workers.get_mut(&session) else { return };
         for (number, held) in worker.slots.iter_mut().enumerate() {
             if slot.is_none_or(|SlotNo(n)| usize::from(n) == number) {
-                (held.cordon, held.deaths_in_row) = (None, 0);
+                (held.cordon, held.held_against) = (None, Vec::new());
             }
         }
         self.dirty.workers.insert(session);
     }
 
     /// An engine died outside a trial: too often in a row, and its slot gets no more work.
-    pub(crate) fn count_death(&mut self, ctx: &Context, slot: SlotRef, code: &str) {
+    pub(crate) fn count_death(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        suspects: Vec<(RunNo, Rows)>,
+        code: &str,
+    ) {
         let Some(held) = self.slot_mut(slot) else { return };
         held.deaths += 1;
-        held.deaths_in_row += 1;
-        let deaths = held.deaths_in_row;
+        if held.held_against.len() == limits::DEATHS_HELD_MAX {
+            held.held_against.remove(0);
+        }
+        held.held_against.push(HeldAgainst { suspects });
+        let deaths = held.held_against.len();
         if deaths < limits::DEATHS_IN_ROW_MAX || held.cordon.is_some() {
             return;
         }
@@ -95,6 +106,34 @@ impl Ledger {
         held.cordon = Some(reason.clone());
         let (whole, cordoned) = (false, true);
         self.emit(ctx, EventKind::WorkerCordoned { slot, whole, cordoned, reason });
+    }
+
+    /// A row is guilty: deaths of engines that ran it are held against their slots no more.
+    pub(crate) fn acquit(&mut self, ctx: &Context, no: RunNo, row: u64) {
+        let ran =
+            |h: &HeldAgainst| h.suspects.iter().any(|(n, rows)| *n == no && rows.contains(row));
+        let of = |w: &Worker| w.slots.iter().any(|s| s.held_against.iter().any(ran));
+        let sessions: Vec<SessionId> =
+            self.workers.values().filter(|w| of(w)).map(|w| w.id).collect();
+        for session in sessions {
+            let Some(worker) = self.workers.get_mut(&session) else { continue };
+            self.dirty.workers.insert(session);
+            let mut lifted = Vec::new();
+            for (number, held) in worker.slots.iter_mut().enumerate() {
+                let before = held.held_against.len();
+                held.held_against.retain(|h| !ran(h));
+                let left = held.held_against.len();
+                let few = left < before && left < limits::DEATHS_IN_ROW_MAX;
+                if few && held.cordon.take().is_some() {
+                    lifted.push(SlotRef { session, slot: SlotNo(number as u16) });
+                }
+            }
+            for slot in lifted {
+                let reason = format!("row {row} of run {no} was why its engine died");
+                let (whole, cordoned) = (false, false);
+                self.emit(ctx, EventKind::WorkerCordoned { slot, whole, cordoned, reason });
+            }
+        }
     }
 
     /// Why a slot gets no work; `None` when it does.

@@ -3,12 +3,14 @@
 //! *Invariant:* only a row that ran alone gets a strike. Rows that ran together are suspects: they
 //! are tried again in halves, each half alone on a slot, until what kills the engine is alone.
 //! Halving is part of the state, so a new leader goes on where the old one stopped. A death in a
-//! trial is never held against the slot; any other is, and the slot is cordoned when too many follow
-//! one another. So that a broken slot makes no good row poison, a row that was alone is tried next
+//! trial is never held against the slot; any other is, until one of the rows that ran proves guilty,
+//! and the slot is cordoned when too many follow one another. So that a broken slot makes no good row poison, a row that was alone is tried next
 //! at another slot, where there is one.
 //!
 //! Rows that finished before the death are done and stay it; rows that had not started stay with
 //! the slot, or come back as its worker says.
+//!
+//! A process numbers its deaths: one that is told again, to the next leader, counts once.
 
 use crate::apply::Context;
 use crate::command::{FailureClass, HeldRows};
@@ -26,19 +28,24 @@ impl Ledger {
         &mut self,
         ctx: &Context,
         slot: SlotRef,
-        started: &[HeldRows],
+        (number, started): (u64, &[HeldRows]),
         mut failure: Failure,
     ) -> Result<Reply, Rejection> {
         if !matches!(failure.class, FailureClass::EngineDied | FailureClass::OutOfMemory) {
             return Err(Rejection::Invalid("an engine dies of itself or of memory".into()));
         }
         check_failure(&mut failure)?;
-        let in_trial = self.slot_mut(slot).ok_or(Rejection::SlotUnknown)?.trial.is_some();
+        let held = self.slot_mut(slot).ok_or(Rejection::SlotUnknown)?;
+        let in_trial = held.trial.is_some();
+        let told_before = number > 0 && number <= held.last_death;
+        held.last_death = held.last_death.max(number);
         let mut refused = Vec::new();
         let (dead, spared) = self.take_started(slot, started, &mut refused);
+        let suspects: Vec<(RunNo, Rows)> =
+            dead.iter().chain(&spared).map(|held| (held.run, held.rows.clone())).collect();
         // A report whose rows are all somebody else's by now is an old one.
-        if !in_trial && (started.is_empty() || !dead.is_empty() || !spared.is_empty()) {
-            self.count_death(ctx, slot, &failure.code);
+        if !in_trial && !told_before && (started.is_empty() || !suspects.is_empty()) {
+            self.count_death(ctx, slot, suspects, &failure.code);
         }
         let among = dead.iter().chain(&spared).map(|h| h.rows.len()).sum::<u64>();
         for held in spared {
@@ -115,6 +122,7 @@ impl Ledger {
         match trouble.add(failed, run.head.spec.attempts_max, now) {
             Verdict::Failed => {
                 self.fail_for_good(held.run, row);
+                self.acquit(ctx, held.run, row);
                 return held.rows.clone();
             }
             Verdict::Again => run.add_trial(held.rows.clone(), None),

@@ -120,12 +120,14 @@ fn check_run(run: &Run) -> Result<(), String> {
         let same = trial.rows.iter().all(|row| wait(row) == trial.not_before);
         ensure!(same, "rows of trial {no} wait otherwise than it does");
         ensure!(*no <= flight.trials_made, "trial {no} was never made");
-        let sole = trial.shuns.is_none() || trial.rows.len() == 1;
+        let sole = !flight.shuns.contains_key(no) || trial.rows.len() == 1;
         ensure!(sole, "trial {no} shuns a slot that no row of it was alone at");
         if trial.not_before.is_none() {
             ensure!(claim(&trial.rows), "a row of trial {no} is somewhere else");
         }
     }
+    let made = flight.shuns.keys().all(|no| *no <= flight.trials_made);
+    ensure!(made, "a trial that was never made shuns a slot");
     for (attempt, grant) in &flight.grants {
         ensure!(!grant.rows.is_empty(), "attempt {attempt} is empty");
         ensure!(claim(&grant.rows), "attempt {attempt} holds a row of somebody else");

@@ -48,7 +48,9 @@ pub const ENGINE_DIED_STRIKES_MAX: u32 = 2;
 /// How long other slots come before the one whose engine died of a row, for that row.
 pub const SHUN_MS: u64 = 10_000;
 /// Deaths of a slot's engine outside trials, with no finished row between, that cordon the slot.
-pub const DEATHS_IN_ROW_MAX: u32 = 3;
+pub const DEATHS_IN_ROW_MAX: usize = 3;
+/// Deaths that are remembered against a slot. More than cordon it: of some, rows may be guilty.
+pub const DEATHS_HELD_MAX: usize = 8;
 /// Workers of one namespace that operators may have cordoned, those that are gone included.
 pub const CORDONS_MAX: usize = 4096;
 /// Bytes of a failure's message.

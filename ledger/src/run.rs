@@ -8,7 +8,7 @@
 use crate::command::PartDecl;
 use crate::forget::Sealed;
 use crate::grant::Grant;
-use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo};
+use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
 use crate::reply::SegmentRef;
 use crate::rows::Rows;
 use crate::segment::{Outcome, Segment};
@@ -102,6 +102,9 @@ pub(crate) struct InFlight {
     /// Second attempts of rows that are in `grants` too.
     pub(crate) shadows: BTreeMap<Attempt, Grant>,
     pub(crate) trials: BTreeMap<TrialNo, Trial>,
+    /// Trials whose only row an engine died of: the slot of that engine, and until when any other
+    /// comes before it, whoever has the trial meanwhile.
+    pub(crate) shuns: BTreeMap<TrialNo, (SlotRef, LedgerMs)>,
     /// Trials made so far.
     pub(crate) trials_made: TrialNo,
 }

@@ -8,6 +8,9 @@
 //! A busy slot never runs empty by itself. The first one that pulls when a trial is ready empties
 //! itself for it: it is given nothing until it holds nothing. One slot does that for one trial, so
 //! the others go on.
+//!
+//! A trial of one row that an engine died of shuns that engine's slot for a while: others come
+//! first, also when one of them has had it and gave it back.
 
 use crate::id::{LedgerMs, RunNo, SlotRef};
 use crate::ledger::Ledger;
@@ -28,8 +31,6 @@ pub(crate) struct Trial {
     pub(crate) not_before: Option<LedgerMs>,
     /// The slot that gets nothing else until it is empty and gets this.
     pub(crate) emptying: Option<SlotRef>,
-    /// The slot whose engine died of its only row, and until when any other comes before it.
-    pub(crate) shuns: Option<(SlotRef, LedgerMs)>,
 }
 
 /// A trial that a slot may have.
@@ -84,13 +85,14 @@ impl Run {
 
     /// When the first trial ends to shun a slot.
     pub(crate) fn shuns_until(&self) -> Option<LedgerMs> {
-        self.flight.trials.values().filter_map(|t| Some(t.shuns?.1)).min()
+        self.flight.shuns.values().map(|shuns| shuns.1).min()
     }
 
     /// Ends what is due of that. Returns whether anything was.
     pub(crate) fn end_shunning(&mut self, now: LedgerMs) -> bool {
-        let due = self.flight.trials.values_mut().filter(|t| t.shuns.is_some_and(|s| s.1 <= now));
-        due.map(|trial| trial.shuns = None).count() > 0
+        let before = self.flight.shuns.len();
+        self.flight.shuns.retain(|_, shuns| shuns.1 > now);
+        self.flight.shuns.len() < before
     }
 
     /// Makes ordinary rows of all trials.
@@ -98,6 +100,7 @@ impl Run {
         for trial in std::mem::take(&mut self.flight.trials).into_values() {
             self.flight.returned.unite(&trial.rows);
         }
+        self.flight.shuns.clear();
     }
 
     /// Takes up to `count` rows of a trial.
@@ -143,7 +146,7 @@ impl Ledger {
     /// slot empties itself. None that shuns it, as long as another slot could have that.
     pub(crate) fn offered_trial(&self, run: &Run, slot: SlotRef, empty: bool) -> Option<Offered> {
         let free = |s: Option<SlotRef>| s.is_none_or(|s| !self.may_empty(s));
-        let open = || run.ready_trials().filter(|t| !self.is_shunned(run, slot, t.1));
+        let open = || run.ready_trials().filter(|t| !self.is_shunned(run, slot, t.0));
         let found = open().find(|t| free(t.1.emptying)).map(|t| Offered { trial: t.0, free: true });
         let any = || open().next().map(|t| Offered { trial: t.0, free: false });
         found.or_else(|| any().filter(|_| empty))
@@ -154,14 +157,13 @@ impl Ledger {
     pub(crate) fn shun(&mut self, no: RunNo, slot: SlotRef) {
         let until = LedgerMs(self.meta.clock.0.saturating_add(limits::SHUN_MS));
         let Some(run) = self.runs.get_mut(&no) else { return };
-        if let Some(trial) = run.flight.trials.get_mut(&run.flight.trials_made) {
-            trial.shuns = Some((slot, until));
-            self.dirty.runs.insert(no);
-        }
+        run.flight.shuns.insert(run.flight.trials_made, (slot, until));
+        self.dirty.runs.insert(no);
     }
 
-    fn is_shunned(&self, run: &Run, slot: SlotRef, trial: &Trial) -> bool {
-        trial.shuns.is_some_and(|shuns| shuns.0 == slot) && self.has_other(run, slot)
+    fn is_shunned(&self, run: &Run, slot: SlotRef, trial: TrialNo) -> bool {
+        let shuns = run.flight.shuns.get(&trial);
+        shuns.is_some_and(|shuns| shuns.0 == slot) && self.has_other(run, slot)
     }
 
     /// Whether another slot could have rows of a run, sooner or later.

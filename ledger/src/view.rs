@@ -427,7 +427,8 @@ fn trial_views(run: &Run) -> Vec<TrialView> {
     let mut views: BTreeMap<u32, TrialView> = BTreeMap::new();
     for (&number, t) in &run.flight.trials {
         let (rows, not_before) = (t.rows.clone(), t.not_before);
-        let (emptying, shuns, attempts) = (t.emptying, t.shuns, Vec::new());
+        let (emptying, shuns, attempts) =
+            (t.emptying, run.flight.shuns.get(&number).copied(), Vec::new());
         views.insert(number, TrialView { number, rows, not_before, emptying, shuns, attempts });
     }
     let attempts = run.flight.grants.iter().chain(&run.flight.lapsed);

@@ -8,6 +8,7 @@
 
 use crate::id::{Attempt, LedgerMs, RunNo, SessionId};
 use crate::reply::GrantedRows;
+use crate::rows::Rows;
 use crate::spec::SlotOffer;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,13 @@ pub(crate) enum SessionEnd {
     Lost,
 }
 
+/// A death outside trials: the rows that ran. It is held against the slot until one of them is
+/// found guilty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HeldAgainst {
+    pub(crate) suspects: Vec<(RunNo, Rows)>,
+}
+
 /// One slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Slot {
@@ -58,8 +66,11 @@ pub(crate) struct Slot {
     pub(crate) trial: Option<(RunNo, Attempt)>,
     /// Deaths of its engine, but for those in trials.
     pub(crate) deaths: u64,
-    /// Of these, the ones since it last finished a row.
-    pub(crate) deaths_in_row: u32,
+    /// Of these, the ones since it last finished a row that no guilty row explains: the latest,
+    /// oldest first.
+    pub(crate) held_against: Vec<HeldAgainst>,
+    /// The number of the latest death that its process has told of.
+    pub(crate) last_death: u64,
     /// Why the ledger gives it no work; a new process begins anew.
     pub(crate) cordon: Option<String>,
 }

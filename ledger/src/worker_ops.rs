@@ -108,7 +108,8 @@ impl Ledger {
                 slot.offer = offer;
                 if !same_process {
                     (slot.last_pull, slot.last_grant) = (0, Vec::new());
-                    (slot.deaths_in_row, slot.cordon) = (0, None);
+                    (slot.held_against, slot.last_death) = (Vec::new(), 0);
+                    slot.cordon = None;
                 }
             }
         }

@@ -114,6 +114,7 @@ fn run(
         if batch.rows.iter().any(|row| poison.contains(&row)) {
             fleet.op(OpKind::EngineDied {
                 slot,
+                number: 0,
                 started: vec![batch],
                 class,
                 code: "sigkill".into(),

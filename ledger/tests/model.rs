@@ -232,6 +232,8 @@ fn random_stories_reach_what_matters() {
         ("trial adopted", 1),
         ("row is poison", 1),
         ("slot cordoned", 1),
+        ("slot acquitted", 1),
+        ("death told again", 20),
         ("rows tried again", 1),
         ("run hopeless", 20),
         ("run finished", 2),

@@ -91,7 +91,8 @@ fn died(class: FailureClass, ranges: &[(u64, u32)]) -> OpKind {
     let evidence = Evidence { exit_code: Some(1), exception: "Oom".into(), ..Evidence::default() };
     let (slot, started) = (slot(), vec![held(11, ranges)]);
     let (code, message) = ("CUDA_OUT_OF_MEMORY".into(), "why".into());
-    OpKind::EngineDied { slot, started, class, code, message, evidence }
+    let number = 5;
+    OpKind::EngineDied { slot, number, started, class, code, message, evidence }
 }
 
 fn cordon(slot_no: Option<u16>) -> OpKind {

@@ -52,7 +52,7 @@ pub(crate) enum Act {
     Complete { picks: Vec<Pick>, by: Option<u8>, part: u8 },
     Fail { pick: Pick, by: Option<u8>, class: FailureClass },
     Nack { picks: Vec<Pick>, by: Option<u8> },
-    Died { picks: Vec<Pick>, by: Option<u8>, memory: bool },
+    Died { picks: Vec<Pick>, by: Option<u8>, memory: bool, told: i8 },
     Settle { worker: u8, slot: u8, how: Settled },
     Cordon { worker: u8, slot: Option<u8>, cordoned: bool },
     Retry { run: u8, mask: Option<u16> },
@@ -72,12 +72,27 @@ pub(crate) enum Settled {
     HalfDied,
 }
 
-/// Half of the stories have engines that die, and half begin at the tail of a run.
+/// Half of the stories have engines that die. Many begin at the tail of a run, and some with rows of
+/// which engines have died.
 pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
     let story = prop_oneof![story_of(false), story_of(true)];
-    (any::<bool>(), story).prop_map(|(at_tail, story)| {
-        if at_tail { tail().into_iter().chain(story).collect() } else { story }
-    })
+    let begin = prop_oneof![
+        3 => Just(Vec::new()),
+        3 => Just(tail()),
+        1 => (1..3u8).prop_map(guilty),
+    ];
+    (begin, story).prop_map(|(begin, story)| begin.into_iter().chain(story).collect())
+}
+
+/// One slot's engine has died three times, each time of so many rows, and another's of some of them.
+fn guilty(rows: u8) -> Vec<Step> {
+    let died = |worker, max| {
+        let claim = Act::Claim { worker, slot: 0, seq: 1, max };
+        let died = Act::Settle { worker, slot: 0, how: Settled::Died };
+        [Step::Ops(vec![claim]), Step::Ops(vec![died])]
+    };
+    let first = (0..3).flat_map(|_| died(0, rows));
+    first.chain((0..3).flat_map(|_| died(1, 1))).collect()
 }
 
 /// One worker holds all rows of a run for so long that the other runs some of them too.
@@ -156,8 +171,8 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
             .prop_map(|(picks, by, part)| Act::Complete { picks, by, part }),
         14 => (pick(), by(), class()).prop_map(|(pick, by, class)| Act::Fail { pick, by, class }),
         4 => (picks(1..3), by()).prop_map(|(picks, by)| Act::Nack { picks, by }),
-        death => (picks(1..3), by(), prop::bool::weighted(0.2))
-            .prop_map(|(picks, by, memory)| Act::Died { picks, by, memory }),
+        death => (picks(1..3), by(), prop::bool::weighted(0.2), -1..3i8)
+            .prop_map(|(picks, by, memory, told)| Act::Died { picks, by, memory, told }),
         settled => (worker(), 0..2u8, how())
             .prop_map(|(worker, slot, how)| Act::Settle { worker, slot, how }),
         death => (worker(), prop::option::weighted(0.3, 0..3u8), prop::bool::weighted(0.06))
@@ -320,11 +335,13 @@ impl Act {
                 let slot = who(model, *slot, by);
                 OpKind::Nack { slot, held: sets.into_iter().map(|s| s.1).collect() }
             }
-            Act::Died { picks, by, memory } => {
+            Act::Died { picks, by, memory, told } => {
                 let sets: Vec<_> = picks.iter().filter_map(|p| held(model, *p)).collect();
                 let Some((slot, _)) = sets.first() else { return nothing(model) };
+                let slot = who(model, *slot, by);
                 OpKind::EngineDied {
-                    slot: who(model, *slot, by),
+                    slot,
+                    number: last_death(model, slot).saturating_add_signed(told.into()),
                     started: sets.into_iter().map(|s| s.1).collect(),
                     class: if memory {
                         FailureClass::OutOfMemory
@@ -400,6 +417,7 @@ fn settle(model: &Model, worker: u8, slot: u8, how: Settled) -> OpKind {
             }
             OpKind::EngineDied {
                 slot,
+                number: last_death(model, slot) + 1,
                 started: sets,
                 class: FailureClass::EngineDied,
                 code: "code".into(),
@@ -413,6 +431,12 @@ fn settle(model: &Model, worker: u8, slot: u8, how: Settled) -> OpKind {
 /// The process that registered last, or one that never did.
 fn instance(model: &Model, session: SessionId) -> u64 {
     model.workers.get(&session).map_or(0, |w| w.instance)
+}
+
+/// The death that a slot told of last.
+fn last_death(model: &Model, slot: SlotRef) -> u64 {
+    let worker = model.workers.get(&slot.session);
+    worker.and_then(|w| w.slots.get(usize::from(slot.slot.0))).map_or(0, |s| s.last_death)
 }
 
 /// A pull of a slot, counted from its last one that was answered.

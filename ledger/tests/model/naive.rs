@@ -149,7 +149,9 @@ impl Model {
                 self.fail(slot, &held, class, &message)
             }
             OpKind::Nack { slot, held } => Ok(self.nack(slot, &held)),
-            OpKind::EngineDied { slot, started, class, .. } => self.died(slot, &started, class),
+            OpKind::EngineDied { slot, number, started, class, .. } => {
+                self.died(slot, number, &started, class)
+            }
             OpKind::Cordon { session, slot, cordoned, .. } => {
                 self.cordon(session, slot.map(|s| s.0), cordoned)
             }

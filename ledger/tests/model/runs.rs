@@ -528,8 +528,10 @@ impl Model {
         }
         events.into_iter().for_each(|event| self.note(event));
         let worker = self.workers.get_mut(&slot.session).filter(|_| finished_any);
-        if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(slot.slot.0))) {
-            held.deaths_in_row = 0;
+        if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(slot.slot.0)))
+            && !held.cordoned
+        {
+            held.against.clear();
         }
         Ok(match all_outrun.is_empty() {
             true => Reply::Taken { refused },

@@ -59,6 +59,7 @@ impl Model {
     pub(crate) fn died(
         &mut self,
         slot: SlotRef,
+        number: u64,
         started: &[HeldRows],
         class: FailureClass,
     ) -> Outcome {
@@ -67,7 +68,7 @@ impl Model {
             return Err(Rejection::SlotUnknown);
         }
         let in_trial = self.trial_at(slot);
-        let mut spared = 0;
+        let (mut spared, mut ran) = (0, BTreeSet::new());
         let (mut refused, mut dead) = (Vec::new(), BTreeMap::<u32, BTreeSet<u64>>::new());
         for set in started {
             let mut rest = Vec::new();
@@ -76,6 +77,7 @@ impl Model {
                 match run.and_then(|run| run.rows.get_mut(row as usize)) {
                     Some(r) if r.live_for(set.attempt, slot.session) => {
                         r.failed_once = true;
+                        ran.insert((set.run.0, row));
                         if r.step_aside(set.attempt) {
                             spared += 1;
                             continue;
@@ -89,8 +91,8 @@ impl Model {
             let rest = only(&set.rows, |r| rest.contains(&r));
             refuse(set, rest, Rejection::AttemptStale, &mut refused);
         }
-        if !in_trial && (started.is_empty() || !dead.is_empty() || spared > 0) {
-            self.count_death(slot);
+        if self.is_news(slot, number) && !in_trial && (started.is_empty() || !ran.is_empty()) {
+            self.count_death(slot, ran);
         }
         let among = dead.values().map(BTreeSet::len).sum::<usize>() + spared;
         let (clock, runs) = (self.clock, dead.len());
@@ -118,6 +120,9 @@ impl Model {
             }
             let hopeless = run.stops(false, poison);
             run.finish_if_done();
+            if poison {
+                self.acquit((no, rows[0]));
+            }
             let events = [(hopeless, "run hopeless"), (poison, "row is poison")];
             events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
             self.note(if in_trial { "engine died in a trial" } else { "engine died" });
@@ -125,13 +130,43 @@ impl Model {
         Ok(Reply::Taken { refused })
     }
 
-    fn count_death(&mut self, slot: SlotRef) {
+    /// Whether a slot tells of a death for the first time.
+    fn is_news(&mut self, slot: SlotRef, number: u64) -> bool {
+        let Some(worker) = self.workers.get_mut(&slot.session) else { return false };
+        let last = &mut worker.slots[usize::from(slot.slot.0)].last_death;
+        let news = number == 0 || number > *last;
+        *last = number.max(*last);
+        if !news {
+            self.note("death told again");
+        }
+        news
+    }
+
+    fn count_death(&mut self, slot: SlotRef, ran: BTreeSet<(u32, u64)>) {
         let Some(worker) = self.workers.get_mut(&slot.session) else { return };
         let held = &mut worker.slots[usize::from(slot.slot.0)];
-        held.deaths_in_row += 1;
-        if held.deaths_in_row >= 3 && !held.cordoned {
+        held.against.push(ran);
+        if held.against.len() > 8 {
+            held.against.remove(0);
+        }
+        if held.against.len() >= 3 && !held.cordoned {
             held.cordoned = true;
             self.note("slot cordoned");
+        }
+    }
+
+    /// A row is guilty: no slot is to blame for the deaths of engines that ran it.
+    fn acquit(&mut self, row: (u32, u64)) {
+        let mut lifted = false;
+        for held in self.workers.values_mut().flat_map(|w| &mut w.slots) {
+            let before = held.against.len();
+            held.against.retain(|ran| !ran.contains(&row));
+            if held.against.len() < before && held.against.len() < 3 && held.cordoned {
+                (held.cordoned, lifted) = (false, true);
+            }
+        }
+        if lifted {
+            self.note("slot acquitted");
         }
     }
 
@@ -160,7 +195,7 @@ impl Model {
         }
         for (number, held) in (0..).zip(&mut worker.slots) {
             if !cordoned && slot.is_none_or(|slot| slot == number) {
-                (held.cordoned, held.deaths_in_row) = (false, 0);
+                (held.cordoned, held.against) = (false, Vec::new());
             }
         }
         Ok(Reply::Ok)
@@ -265,8 +300,6 @@ impl Model {
         for run in &mut self.runs {
             let ready = run.ready_trials();
             run.emptying.retain(|trial, _| ready.contains(trial));
-            let trials = run.trials();
-            run.shuns.retain(|trial, _| trials.contains_key(trial));
         }
     }
 }

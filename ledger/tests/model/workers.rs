@@ -10,7 +10,9 @@ pub(crate) struct Slot {
     pub(crate) offer: SlotOffer,
     pub(crate) last_pull: u64,
     pub(crate) last_grant: Vec<HeldRows>,
-    pub(crate) deaths_in_row: u32,
+    /// Deaths that count towards its cordon: the rows that ran.
+    pub(crate) against: Vec<BTreeSet<(u32, u64)>>,
+    pub(crate) last_death: u64,
     /// By the ledger itself.
     pub(crate) cordoned: bool,
 }
@@ -38,7 +40,8 @@ fn slots(offers: &[SlotOffer]) -> Vec<Slot> {
         offer: offer.clone(),
         last_pull: 0,
         last_grant: Vec::new(),
-        deaths_in_row: 0,
+        against: Vec::new(),
+        last_death: 0,
         cordoned: false,
     };
     offers.iter().map(empty).collect()
@@ -109,7 +112,8 @@ impl Model {
             for (new, old) in fresh.iter_mut().zip(&mut worker.slots) {
                 new.last_pull = old.last_pull;
                 new.last_grant = std::mem::take(&mut old.last_grant);
-                (new.deaths_in_row, new.cordoned) = (old.deaths_in_row, old.cordoned);
+                new.against = std::mem::take(&mut old.against);
+                (new.last_death, new.cordoned) = (old.last_death, old.cordoned);
             }
         } else {
             (worker.draining, worker.gone_by) = (false, None);

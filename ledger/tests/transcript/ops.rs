@@ -218,7 +218,7 @@ fn register(world: &World, args: &mut Args) -> Parsed<OpKind> {
     })))
 }
 
-// Example: died worker=w1 started=chat:6.0:0-3 class=oom code=sigkill; without started, with all
+// Example: died worker=w1 started=chat:6.0:0-3 class=oom code=sigkill number=2; without started, with all
 //          that its worker holds
 fn died(world: &World, args: &mut Args) -> Parsed<OpKind> {
     let slot = slot(world, args)?;
@@ -228,6 +228,7 @@ fn died(world: &World, args: &mut Args) -> Parsed<OpKind> {
     };
     Ok(OpKind::EngineDied {
         slot,
+        number: args.number("number", 0)?,
         started,
         class: class(&args.text_or("class", "died"))?,
         code: args.text_or("code", "sigkill"),

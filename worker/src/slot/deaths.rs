@@ -50,6 +50,7 @@ impl Slot {
         truncate(&mut message);
         let exception = death.evidence.crash.as_ref().map(|crash| crash.exception.clone());
         let report = v1::EngineDeath {
+            number: 0, // Numbered as it is sent.
             started: started.to_wire(),
             class: class.into(),
             code: code.to_owned(),

@@ -60,13 +60,14 @@ pub(super) struct Settled {
 pub(super) struct Exchanges {
     slot: u32,
     last_seq: u64,
+    last_death: u64,
     outbox: Report,
     sent: VecDeque<Sent>,
 }
 
 impl Exchanges {
     pub(super) fn new(slot: u32) -> Self {
-        Self { slot, last_seq: 0, outbox: Report::default(), sent: VecDeque::new() }
+        Self { slot, last_seq: 0, last_death: 0, outbox: Report::default(), sent: VecDeque::new() }
     }
 
     pub(super) fn part(&mut self, id: PartId, result: v1::PartResult) {
@@ -78,7 +79,10 @@ impl Exchanges {
         self.outbox.failures.push(failure);
     }
 
-    pub(super) fn death(&mut self, death: v1::EngineDeath, rows: &Held) {
+    /// A death; its number is this process's, so that it counts once however often it is sent.
+    pub(super) fn death(&mut self, mut death: v1::EngineDeath, rows: &Held) {
+        self.last_death += 1;
+        death.number = self.last_death;
         self.outbox.rows.extend(rows);
         self.outbox.deaths.push(death);
     }
@@ -275,6 +279,23 @@ mod tests {
         exchanges.stream_broke();
         assert_eq!(send(&mut exchanges), first);
         assert_eq!(exchanges.answered(1), Some(Settled { parts: vec![], rows }));
+    }
+
+    #[test]
+    fn a_death_has_its_number_however_often_it_is_sent() {
+        let mut exchanges = Exchanges::new(0);
+        for _ in 0..2 {
+            exchanges.death(v1::EngineDeath::default(), &Held::default());
+        }
+        assert!(exchanges.make(0));
+        let first = send(&mut exchanges);
+        assert_eq!(first[0].deaths.iter().map(|death| death.number).collect::<Vec<_>>(), [1, 2]);
+        exchanges.stream_broke();
+        assert_eq!(send(&mut exchanges), first);
+        exchanges.death(v1::EngineDeath::default(), &Held::default());
+        exchanges.answered(1);
+        assert!(exchanges.make(0));
+        assert_eq!(send(&mut exchanges)[0].deaths[0].number, 3);
     }
 
     #[test]
