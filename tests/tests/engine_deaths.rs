@@ -92,9 +92,9 @@ fn one_poison_row_among_two_hundred_fails_alone_though_there_is_one_slot_only() 
     let why = String::from_utf8_lossy(&unknown.stderr).into_owned();
     ensure!(unknown.status.code() == Some(4) && why.contains("has no row with the id"), "{why}");
     let said = last_words(&fleet, "one", 77)?;
-    ensure!(said.contains("a prompt asks for this end: Abort"), "{said}");
+    ensure!(said.contains("this end was asked for: Abort"), "{said}");
     let shown = fleet.ctl(&["item", "describe", "one", "77"])?;
-    ensure!(String::from_utf8_lossy(&shown.stdout).contains("this end: Abort"), "{shown:?}");
+    ensure!(String::from_utf8_lossy(&shown.stdout).contains("asked for: Abort"), "{shown:?}");
     ensure!(cordoned(&fleet, "w1") == Some(0), "the worker is not to blame");
     // An engine that dies takes at most the rows beside the guilty one with it.
     let executions = Executions::read(&[fleet.path("w1.side")])?;
@@ -189,6 +189,31 @@ fn a_slot_whose_engine_never_lives_is_cordoned_or_unable_and_another_worker_fini
     fleet.start_worker("w2", &worker(&fleet, "w2", 1, ""))?;
     ends_with(&fleet, &mut batch, &[], "")?;
     ensure!(Executions::read(&[fleet.path("w2.side")])?.started == 100, "each row once");
+    fleet.passed()
+}
+
+#[test]
+fn a_slot_whose_engine_dies_of_every_row_is_cordoned_and_makes_none_poison_beside_a_good_one()
+-> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let good = "\n[[engine]]\nkind = \"mock\"\nprocess = true\nconcurrency = 8\n\
+                latency_ms_min = 20\nlatency_ms_max = 40\n";
+    fleet.start_worker("w1", &worker(&fleet, "w1", 1, &format!("exit_at_row = 3\n{good}")))?;
+    let mut batch = submit(&fleet, "beside", 4000, &[])?;
+    let slot = eventually("the broken slot is cordoned", PATIENCE, || {
+        let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
+        let slot = list["workers"][0]["slots"][0].clone();
+        (slot["cordoned"] == true).then_some(slot)
+    });
+    let why = slot["cordonReason"].as_str().context("no reason")?;
+    ensure!(why.contains("died 3 times") && why.contains("ENGINE_EXIT"), "{slot}");
+    let text = fleet.ctl(&["worker", "list"])?;
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    ensure!(text.contains("cordoned"), "{text}");
+    ends_with(&fleet, &mut batch, &[], "")?;
+    batch.check_output()?;
+    ensure!(cordoned(&fleet, "w1") == Some(1), "the broken slot alone is to blame");
+    fleet.verify()?;
     fleet.passed()
 }
 

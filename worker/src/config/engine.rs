@@ -103,6 +103,9 @@ pub struct EngineConfig {
     /// mock: its process ends with this status whenever it starts.
     #[serde(default)]
     pub exit_at_start: Option<u8>,
+    /// mock: its process ends with this status at whichever row is the first to be through with its latency.
+    #[serde(default)]
+    pub exit_at_row: Option<u8>,
     /// mock, vllm: without progress for so long, while rows run, its process is killed; milliseconds.
     #[serde(default = "stall_timeout_ms")]
     pub stall_timeout_ms: u64,
@@ -191,6 +194,7 @@ impl EngineConfig {
             process: false,
             program: None,
             exit_at_start: None,
+            exit_at_row: None,
             stall_timeout_ms: stall_timeout_ms(),
             start_timeout_ms: start_timeout_ms(),
             base_url: String::new(),
@@ -241,6 +245,9 @@ impl EngineConfig {
             }
             EngineKind::Mock if !self.process && self.exit_at_start.is_some() => {
                 invalid("engine.exit_at_start", "it needs process = true".into())
+            }
+            EngineKind::Mock if !self.process && self.exit_at_row.is_some() => {
+                invalid("engine.exit_at_row", "it needs process = true".into())
             }
             EngineKind::Mock if self.latency_ms_min > self.latency_ms_max => {
                 let reason = format!("{} is above latency_ms_max", self.latency_ms_min);

@@ -51,6 +51,7 @@ const MOCK: &[&str] = &[
     "process",
     "program",
     "exit_at_start",
+    "exit_at_row",
     "stall_timeout_ms",
     "start_timeout_ms",
 ];

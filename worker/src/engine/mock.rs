@@ -46,6 +46,7 @@ pub(super) struct MockEngine {
     side_file: Option<File>,
     once_dir: Option<PathBuf>,
     fail_rows: HashSet<u64>,
+    exit_at_row: Option<u8>,
     failed_once: Mutex<HashSet<(u32, u64)>>,
     /// Whether prompts may end this process.
     mortal: bool,
@@ -67,6 +68,7 @@ impl MockEngine {
             side_file: config.side_file.as_ref().map(open).transpose()?,
             once_dir: config.once_dir.clone(),
             fail_rows: config.fail_rows.iter().copied().collect(),
+            exit_at_row: config.exit_at_row,
             failed_once: Mutex::default(),
             mortal: false,
             working: AtomicUsize::new(0),
@@ -160,7 +162,8 @@ impl MockEngine {
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
         }
-        let deadly = Deadly::of(&prompt);
+        let broken = self.exit_at_row.map(|status| Deadly::Exit(status.into()));
+        let deadly = Deadly::of(&prompt).or(broken);
         if self.mortal
             && let Some(deadly) = deadly
         {

@@ -52,7 +52,7 @@ impl Deadly {
 
     /// Ends this process.
     pub(super) fn die(self) -> ! {
-        eprintln!("mock engine: a prompt asks for this end: {self:?}");
+        eprintln!("mock engine: this end was asked for: {self:?}");
         match self {
             Self::Abort => std::process::abort(),
             Self::Kill => {
