@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const HOUR_S: i64 = 3600;
@@ -112,16 +112,27 @@ fn a_drain_ends_by_its_own_time_whatever_the_clocks_say() -> Result<()> {
 
 #[test]
 fn leases_of_a_worker_that_is_gone_end_on_time_though_all_clocks_went_back() -> Result<()> {
-    let member_lines = vec![("worker", "started_grace_ms = 2000")];
+    let member_lines = vec![("worker", "started_grace_ms = 6000")];
     let mut fleet = Fleet::start(FleetOptions { member_lines, ..clocks() })?;
     fleet.start_worker("w1", &steady(&fleet, "w1", 120_000))?;
     let mut batch = Batch::submit(&fleet, "orphans", 40, "")?;
-    batch.until(&fleet, "rows run", |c| c.running >= 8);
+    eventually("rows run", PATIENCE, || {
+        let executions = Executions::read(&[fleet.path("w1.side")]).ok()?;
+        (executions.started == 8).then_some(())
+    });
+    // Two heartbeats later the leader knows which have begun: these wait for the grace, not only for the silence.
+    let begun = Instant::now();
+    eventually("the leader knows what has begun", PATIENCE, || {
+        let list = fleet.ctl_json(&["worker", "list"]).ok()?;
+        let silent_s = list["workers"][0]["silentSeconds"].as_f64()?;
+        (begun.elapsed() > Duration::from_millis(1200) && silent_s < 0.6).then_some(())
+    });
     fleet.worker_process("w1").kill();
     for member in fleet.member_names() {
         fleet.set_clock(&member, -HOUR_S)?;
     }
     fleet.start_worker("w2", &steady(&fleet, "w2", 5))?;
+    batch.until(&fleet, "only what had begun is left", |c| c.done == 32 && c.running == 8);
     batch.finish(&fleet)?; // Within minutes.
     fleet.verify()?;
     fleet.passed()
