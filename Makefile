@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test python test-vllm jepsen kill-matrix soak smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
+.PHONY: help preflight build demo test python test-vllm jepsen jepsen-nightly kill-matrix soak smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -33,9 +33,15 @@ test-vllm: build python ## vLLM itself on this CPU; makes an environment of 6 GB
 	  ROLLOUT_VLLM_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python" \
 	  $(CARGO) test -p rollout-tests --features vllm --test vllm -- --test-threads=1 --nocapture
 
-jepsen: build ## try to break it: three seeds, ninety seconds each
+jepsen: build ## try to break it: every workload with three seeds, ninety seconds each
 	$(CARGO) build -p rollout-preload
-	@for seed in 1 2 3; do "$(TARGET)/debug/rollout-jepsen" run --seed $$seed --secs 90 || exit $$?; done
+	@for seed in 1 2 3; do for workload in item steal session run; do \
+	  "$(TARGET)/debug/rollout-jepsen" run --workload $$workload --seed $$seed --secs 90 || exit $$?; done; done
+
+jepsen-nightly: build ## every workload under every family of faults, for an hour: ROLLOUT_JEPSEN_BUDGET, ROLLOUT_JEPSEN_OUT
+	$(CARGO) build -p rollout-preload
+	"$(TARGET)/debug/rollout-jepsen" matrix --budget "$${ROLLOUT_JEPSEN_BUDGET:-1h}" \
+	  --out "$${ROLLOUT_JEPSEN_OUT:-$(TARGET)/jepsen-nightly}"
 
 kill-matrix: build ## which seeded bugs the fault tests find: hours; goes on where an earlier call ended
 	$(CARGO) build -p rollout-coordinator --features seeded-bugs --target-dir "$(TARGET)/seeded-bugs"

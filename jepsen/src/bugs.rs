@@ -8,7 +8,7 @@ mod matrix;
 
 use crate::nemesis::Family;
 use crate::process::Process;
-use crate::run::WorkloadName;
+use crate::workload::WorkloadName;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use matrix::{Found, Matrix, Outcome, Row};

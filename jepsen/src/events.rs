@@ -43,6 +43,16 @@ pub enum What {
     Died { member: String, status: String, panicked: bool },
     /// A request was sent twice under one id. `same`: both answers were equal.
     Repeated { what: String, request_id: String, same: bool, detail: String },
+    /// A session was opened for this client or worker.
+    Opened { observer: String, session: u64 },
+    /// A session ended, as the cluster said.
+    Ended { observer: String, session: u64 },
+    /// A session that had ended was refused.
+    EndedRefused { observer: String, session: u64 },
+    /// A session that had ended was not.
+    Revived { observer: String, session: u64, how: String },
+    /// Somebody spoke in an epoch that is over. `taken_by`: the epoch that took it all the same.
+    Stale { observer: String, what: String, claimed: u64, taken_by: Option<u64> },
     /// After the last fault was healed the first new write succeeded after so long; absent: never.
     Recovered { after_ms: Option<u64> },
     /// A member's digests at one index at the end, hex.

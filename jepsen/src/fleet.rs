@@ -4,6 +4,8 @@
 //! *Invariant:* a member is dialled by nobody but through a link of its own, observers excepted:
 //! what they see must not depend on the faults.
 
+mod programs;
+
 use crate::network::Network;
 use crate::preload::Preload;
 use crate::process::Process;
@@ -156,6 +158,27 @@ impl Fleet {
         config.dial_map = DialMap::from_entries(entries)?;
         config.timeout = timeout;
         Ok(Client::new(config)?)
+    }
+
+    /// A channel of a client to each member, through the network, that says nothing of epochs.
+    ///
+    /// # Errors
+    /// When a link cannot be made or the certificate not be used.
+    pub fn channels(
+        &self,
+        role: &str,
+        name: &str,
+    ) -> Result<Vec<(String, tonic::transport::Channel)>> {
+        let tls = ClientTls::load(&self.security(&format!("{role}-{name}")))?;
+        let mut channels = Vec::new();
+        for place in &self.places {
+            let link = self.network.link(name, &place.name, &place.client)?;
+            let endpoint = Endpoint::named(place.name.clone(), &link)?;
+            let options = ChannelOptions::default();
+            let channel = channel(&endpoint, &tls, &DialMap::default(), &options)?;
+            channels.push((place.name.clone(), channel));
+        }
+        Ok(channels)
     }
 
     /// A channel of the observer to one member, past the network.

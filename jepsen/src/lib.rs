@@ -11,15 +11,17 @@
 //!
 //! Histories are made by [`run`]: a [`fleet`] of real members behind a [`network`] of proxies, a
 //! [`workload`], a [`nemesis`], and [`observe`]rs; a [`recorder`] writes all of it down, and
-//! [`verdict`] judges what was written.
+//! [`verdict`] judges what was written. A [`matrix`] is many of them.
 
 pub mod bugs;
 pub mod check;
 pub mod events;
+pub mod fate;
 pub mod fleet;
 pub mod formats;
 pub mod history;
 pub mod judge;
+pub mod matrix;
 pub mod models;
 pub mod nemesis;
 pub mod network;

@@ -1,7 +1,7 @@
 //! `rollout-jepsen`: tries to break a fleet, and judges recorded histories.
 
 use clap::{Parser, Subcommand};
-use rollout_jepsen::{bugs, check, run};
+use rollout_jepsen::{bugs, check, matrix, run};
 use std::process::ExitCode;
 
 /// Status of a command line that says nothing this program knows (as in sysexits.h).
@@ -25,6 +25,8 @@ enum Command {
     Recheck(run::RecheckArgs),
     /// Measure which seeded bugs the suite finds
     Bugs(bugs::Args),
+    /// Every workload under every family of faults, until a budget of time ends
+    Matrix(matrix::Args),
 }
 
 fn main() -> ExitCode {
@@ -42,5 +44,6 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Recheck(args) => run::recheck(&args),
         Command::Bugs(args) => bugs::run(&args),
+        Command::Matrix(args) => matrix::run(&args),
     }
 }

@@ -82,7 +82,10 @@ pub fn replay<M: Model>(model: &M, operations: &[Operation]) -> Result<Replayed,
         found.placed += u64::from(put(model, object, operation, after)?);
     }
     for (key, mut object) in objects {
-        object.events.sort_by_key(|event| event.at);
+        // What one worker gives up another may get in the same breath.
+        object
+            .events
+            .sort_by_key(|event| (event.at, matches!(&*event.operation.f, "claim" | "lease")));
         match run(model, &object) {
             Ok(()) => {}
             Err(None) => found.unfinished += 1,

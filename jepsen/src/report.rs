@@ -5,7 +5,6 @@ use crate::events::What;
 use crate::operations::{Operation, Outcome};
 use crate::run::Args;
 use crate::verdict::{Judged, Recorded, Verdict, bands};
-use clap::ValueEnum;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 1000.0;
@@ -14,10 +13,8 @@ const COLORS: [&str; 3] = ["#4477aa", "#ee6677", "#228833"];
 
 /// The command that does the same again.
 pub fn replay(args: &Args) -> String {
-    let workload = args.workload.to_possible_value();
-    let workload = workload.map_or_else(String::new, |value| value.get_name().to_owned());
     let families: Vec<String> = args.nemesis.iter().map(|family| family.name()).collect();
-    command(&workload, &families, args.seed, args.secs)
+    command(args.workload.name(), &families, args.seed, args.secs)
 }
 
 fn command(workload: &str, nemesis: &[String], seed: u64, secs: u64) -> String {
@@ -68,6 +65,15 @@ pub fn text(judged: &Judged) -> String {
     let (noticed, unnoticed) = c.flips;
     if noticed + unnoticed > 0 {
         let _ = writeln!(text, "  {noticed} flipped bits were noticed, {unnoticed} were not");
+    }
+    let _ = writeln!(
+        text,
+        "  {} rows stolen, {} run twice; {} sessions ended, {} of them refused again; {} messages of \
+         past epochs refused",
+        c.stolen, c.doubled, c.sessions_ended, c.ended_refused, c.stale_refused
+    );
+    if c.rows_under_fault > 0 {
+        let _ = writeln!(text, "  {} rows ended under a fault", c.rows_under_fault);
     }
     let _ = writeln!(text, "  {} snapshots installed", c.snapshots);
     let faults: Vec<String> = c.faults.iter().map(|(kind, n)| format!("{kind} {n}")).collect();

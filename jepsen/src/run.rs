@@ -7,9 +7,8 @@ use crate::observe::{self, Observers};
 use crate::recorder::Recorder;
 use crate::report;
 use crate::verdict::{Judged, Recorded, judged};
-use crate::workload::item;
+use crate::workload::WorkloadName;
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,13 +20,6 @@ pub(crate) const BROKEN: u8 = 70;
 const RECOVERY: Duration = Duration::from_secs(30);
 /// How long the members may take for their digests.
 const DIGESTS: Duration = Duration::from_secs(60);
-
-/// What clients do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum WorkloadName {
-    /// Rows of small runs, fought over by raw workers
-    Item,
-}
 
 /// How to run.
 ///
@@ -119,17 +111,18 @@ fn bin_dir(args: &Args) -> Result<PathBuf> {
 async fn record(args: &Args, dir: &Path) -> Result<()> {
     let families = Family::expanded(&args.nemesis);
     let (bin, snapshots) = (bin_dir(args)?, families.contains(&Family::Snapshot));
-    let fleet = Fleet::start(dir, &bin, item::CLIENTS, item::WORKERS, snapshots).await?;
+    let (clients, workers) = (args.workload.clients(), args.workload.workers());
+    let fleet = Fleet::start(dir, &bin, clients, workers, snapshots).await?;
     let recorder = Arc::new(Recorder::create(dir)?);
     recorder.event(What::Plan {
-        workload: "item".into(),
+        workload: args.workload.name().into(),
         nemesis: families.iter().map(|family| family.name()).collect(),
         seed: args.seed,
         secs: args.secs,
     });
     let observers = Observers::start(&fleet, &recorder)?;
-    let running = item::start(&fleet, &recorder, args.seed)?;
-    let clients: Vec<&str> = item::CLIENTS.iter().chain(item::WORKERS).copied().collect();
+    let running = args.workload.start(&fleet, &recorder, &families, args.seed)?;
+    let clients: Vec<&str> = clients.iter().chain(workers).copied().collect();
     let mut nemesis = Nemesis::new(fleet, &clients, &families, args.seed);
     let begun = Instant::now();
     while recorder.succeeded() == 0 {

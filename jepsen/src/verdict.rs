@@ -5,6 +5,9 @@
 //! applied and every minimum of coverage reached. Everything else is `unknown`.
 
 mod coverage;
+mod duels;
+mod histories;
+mod rows;
 mod rules;
 
 pub(crate) use coverage::bands;
@@ -12,20 +15,13 @@ pub use coverage::{Coverage, Minimum};
 
 use crate::events::{self, Event, What};
 use crate::formats::{Format, events as format_events};
-use crate::judge::{Budget, Verdict as Search, judge};
-use crate::models::Item;
 use crate::operations::{Operation, pair};
 use crate::recorder::{EVENTS, HISTORY};
-use crate::replay::replay;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
-use std::time::Duration;
-
-/// What a search may cost.
-const BUDGET: Budget = Budget { configurations: 50_000_000, time: Duration::from_secs(120) };
 
 /// What is said of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -113,29 +109,11 @@ impl Recorded {
 /// # Errors
 /// An operation that the model cannot understand.
 pub fn judged(run: &Recorded) -> Result<Judged> {
-    let search = judge(&Item, &run.operations, BUDGET, true)?;
+    let found = histories::judged(run.plan().0, &run.operations)?;
     let mut violations = rules::broken(&run.events);
-    let mut doubts = Vec::new();
-    let violated_key = search.violated.as_ref().and_then(|v| v.key.as_deref().map(str::to_owned));
-    match search.verdict {
-        Search::Linearizable => {}
-        Search::Violation => {
-            let witness = search.violated.as_ref().and_then(|v| v.witness.as_ref());
-            let witness = witness.map_or_else(String::new, |witness| format!("\n{witness}"));
-            let key = violated_key.as_deref().unwrap_or("?");
-            violations.push(format!("no order of its operations explains item {key}{witness}"));
-        }
-        Search::Unknown => {
-            let limit = search.limit.unwrap_or("budget");
-            doubts.push(format!("the search ended for its limit of {limit}"));
-        }
-    }
-    let replayed = replay(&Item, &run.operations)?;
-    violations.extend(replayed.violations);
-    if replayed.unfinished > 0 {
-        doubts.push(format!("the replay followed {} items not to the end", replayed.unfinished));
-    }
-    let coverage = Coverage { replayed: replayed.placed, ..Coverage::of(run) };
+    violations.extend(found.violations);
+    let mut doubts = found.doubts;
+    let coverage = Coverage { replayed: found.replayed, ..Coverage::of(run) };
     doubts.extend(coverage.missing(run));
     let verdict = match (violations.is_empty(), doubts.is_empty()) {
         (false, _) => Verdict::Violation,
@@ -147,11 +125,11 @@ pub fn judged(run: &Recorded) -> Result<Judged> {
         violations,
         doubts,
         coverage,
-        operations: search.operations,
-        unanswered: search.unanswered,
-        keys: search.keys,
-        configurations: search.configurations,
-        violated_key,
+        operations: found.operations,
+        unanswered: found.unanswered,
+        keys: found.keys,
+        configurations: found.configurations,
+        violated_key: found.violated_key,
     })
 }
 

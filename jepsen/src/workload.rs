@@ -1,5 +1,116 @@
 //! What clients do while things break: each workload is a file of its own.
+//!
+//! *Invariant:* a workload records what clients were told, not what it believes; it ends with a
+//! write that had to succeed after healing, and with reads of everything that it made.
 
+pub mod batches;
 pub mod item;
+mod requester;
+pub mod session;
+mod sessions;
 mod submitter;
 mod worker;
+mod worker_processes;
+
+use crate::fleet::Fleet;
+use crate::nemesis::Family;
+use crate::recorder::Recorder;
+use anyhow::Result;
+use clap::ValueEnum;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadName {
+    /// Rows of small runs, fought over by raw workers
+    Item,
+    /// The same, with few rows and greedy workers, so that rows are stolen and run twice all the time
+    Steal,
+    /// Requests that are sent again and again under their ids, and sessions that ended
+    Session,
+    /// Whole batches of the real client, executed by real workers that are killed and stopped too
+    Run,
+}
+
+impl WorkloadName {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Item, Self::Steal, Self::Session, Self::Run];
+
+    /// As it is called on the command line and in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Item => "item",
+            Self::Steal => "steal",
+            Self::Session => "session",
+            Self::Run => "run",
+        }
+    }
+
+    /// The workload of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|workload| workload.name() == name)
+    }
+
+    /// Who needs a client's certificate.
+    pub fn clients(self) -> &'static [&'static str] {
+        match self {
+            Self::Item | Self::Steal => item::CLIENTS,
+            Self::Session => session::CLIENTS,
+            Self::Run => batches::CLIENTS,
+        }
+    }
+
+    /// Who needs a worker's certificate.
+    pub fn workers(self) -> &'static [&'static str] {
+        match self {
+            Self::Item | Self::Steal => item::WORKERS,
+            Self::Session => session::WORKERS,
+            Self::Run => batches::WORKERS,
+        }
+    }
+
+    /// Lets every client loose.
+    ///
+    /// # Errors
+    /// When a client cannot be made.
+    pub fn start(
+        self,
+        fleet: &Fleet,
+        recorder: &Arc<Recorder>,
+        nemesis: &[Family],
+        seed: u64,
+    ) -> Result<Running> {
+        Ok(match self {
+            Self::Item => Running::Rows(item::start(fleet, recorder, seed, item::Style::Item)?),
+            Self::Steal => Running::Rows(item::start(fleet, recorder, seed, item::Style::Steal)?),
+            Self::Session => Running::Sessions(session::start(fleet, recorder, seed)?),
+            Self::Run => Running::Batches(batches::start(fleet, recorder, nemesis, seed)?),
+        })
+    }
+}
+
+/// A running workload.
+pub enum Running {
+    /// See [`WorkloadName`].
+    Rows(item::Running),
+    /// See [`WorkloadName`].
+    Sessions(session::Running),
+    /// See [`WorkloadName`].
+    Batches(batches::Running),
+}
+
+impl Running {
+    /// After everything was healed: waits for a write that succeeds, stops all clients, reads
+    /// everything once more.
+    ///
+    /// # Errors
+    /// What a client failed with, beyond what faults explain.
+    pub async fn finish(self, recovery: Duration) -> Result<()> {
+        match self {
+            Self::Rows(running) => running.finish(recovery).await,
+            Self::Sessions(running) => running.finish(recovery).await,
+            Self::Batches(running) => running.finish(recovery).await,
+        }
+    }
+}

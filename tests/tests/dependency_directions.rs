@@ -22,7 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("rollout-jepsen", &["rollout-powerloss", "rollout-proto"]),
     ("rollout-preload", &["rollout-powerloss"]),
     ("rollout-powerloss", &[]),
-    ("rollout-tests", &["rollout-powerloss", "rollout-proto"]),
+    ("rollout-tests", &["rollout-jepsen", "rollout-powerloss", "rollout-proto"]),
 ];
 
 /// The modules of `jepsen` that judge histories. They know nothing of the product, nor of what

@@ -8,6 +8,7 @@
 use anyhow::{Context, Result, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use rollout_jepsen::fate::Fate;
 use rollout_tests::{Batch, Counts, Fleet, FleetOptions, WorkerOptions, eventually_or_show};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,38 +21,6 @@ const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 const SUSPECT: Duration = Duration::from_secs(6);
 /// How long what is left may take when nothing is killed any more.
 const PATIENCE: Duration = Duration::from_secs(600);
-
-/// How a row has to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fate {
-    Done,
-    /// Done, after one transient failure.
-    DoneAfterOne,
-    Invalid,
-    Poison,
-}
-
-impl Fate {
-    /// Spread without a pattern: some batches get several of a kind, others none.
-    fn of(run: u64, row: u64) -> Self {
-        let mixed = (run * 1_000_003 + row + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        match (mixed >> 33) % 100 {
-            0 => Self::Poison,
-            1 => Self::Invalid,
-            2..=6 => Self::DoneAfterOne,
-            _ => Self::Done,
-        }
-    }
-
-    fn asks(self, row: u64) -> &'static str {
-        match self {
-            Self::Done => "",
-            Self::DoneAfterOne => " MOCK_FAIL_TRANSIENT_ONCE",
-            Self::Invalid => " MOCK_FAIL_INVALID",
-            Self::Poison => [" MOCK_CRASH", " MOCK_KILL", " MOCK_EXIT_3"][row as usize % 3],
-        }
-    }
-}
 
 /// What the environment asks for; by default a short one.
 struct Size {
@@ -90,8 +59,8 @@ fn submit(fleet: &Fleet, run: u64, rows: u64) -> Result<Batch> {
     let name = format!("soak-{run}");
     let mut text = String::new();
     for row in 0..rows {
-        let asks = Fate::of(run, row).asks(row);
-        writeln!(text, r#"{{"id":"{name}-{row}","prompt":"say {row} of {run}{asks}"}}"#)?;
+        let prompt = Fate::of(run, row).prompt(run, row);
+        writeln!(text, r#"{{"id":"{name}-{row}","prompt":"{prompt}"}}"#)?;
     }
     let input = fleet.path(&format!("{name}.jsonl"));
     std::fs::write(&input, text)?;
@@ -191,17 +160,16 @@ fn check(fleet: &Fleet, batch: &mut Batch, run: u64) -> Result<BTreeMap<Fate, u6
         let fate = Fate::of(run, row);
         *fates.entry(fate).or_default() += 1;
         let place = format!("{} row {row}, {fate:?}", batch.name);
-        match fate {
-            Fate::Done | Fate::DoneAfterOne => {
+        match fate.class() {
+            None => {
                 let line = completions.get(&row).with_context(|| format!("{place}: missing"))?;
-                let text = format!("MOCK:say {row} of {run}{}", fate.asks(row));
+                let text = format!("MOCK:{}", fate.prompt(run, row));
                 ensure!(line["completion"] == text, "{place}: {line}");
                 ensure!(!errors.contains_key(&row), "{place}: in both files");
                 ensure!(done.contains(&row), "{place}: not done in the ledger");
             }
-            Fate::Invalid | Fate::Poison => {
+            Some(class) => {
                 let line = errors.get(&row).with_context(|| format!("{place}: missing"))?;
-                let class = if fate == Fate::Poison { "engine_died" } else { "invalid_row" };
                 ensure!(line["error"]["class"] == class, "{place}: {line}");
                 ensure!(!completions.contains_key(&row), "{place}: in both files");
                 ensure!(failed.contains(&row), "{place}: not failed in the ledger");

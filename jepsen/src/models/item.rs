@@ -2,7 +2,9 @@
 //! decided once.
 //!
 //! A lease may lapse at any time without anybody's doing, so a grant to the next worker needs no
-//! give-back before it; but from then on the earlier attempt is over for good.
+//! give-back before it; but from then on the earlier attempt is over for good. Where a run allows
+//! duplicates, a lease may stand beside an earlier one that is not over: whichever finishes first
+//! decides.
 
 use super::Model;
 use crate::value::Value;
@@ -31,7 +33,8 @@ pub enum Decided {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ItemState {
     attempt: i64,
-    held: bool,
+    /// Attempts that may decide it.
+    live: Vec<i64>,
     strikes: u8,
     decided: Decided,
 }
@@ -39,8 +42,10 @@ pub struct ItemState {
 /// An operation on a row, with its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ItemOp {
-    /// It was granted under this attempt.
+    /// It was granted under this attempt, which ends all others.
     Claim(i64),
+    /// It was granted under this attempt, perhaps beside others.
+    Lease(i64),
     /// This attempt's result, in this part, was taken.
     Complete(i64, Arc<str>),
     /// This attempt's failure was taken; true: of a kind that is final at once.
@@ -64,24 +69,28 @@ impl Model for Item {
     }
 
     fn step(&self, state: &ItemState, op: &ItemOp) -> Option<ItemState> {
-        let holds = |attempt: &i64| {
-            state.held && state.attempt == *attempt && state.decided == Decided::Open
-        };
+        let holds = |attempt: &i64| state.live.contains(attempt) && state.decided == Decided::Open;
         let mut next = state.clone();
+        let end = |next: &mut ItemState, attempt: &i64| next.live.retain(|live| live != attempt);
         match op {
-            ItemOp::Claim(attempt) => {
+            ItemOp::Claim(attempt) | ItemOp::Lease(attempt) => {
                 if state.decided != Decided::Open || *attempt <= state.attempt {
                     return None;
                 }
-                (next.attempt, next.held) = (*attempt, true);
+                if matches!(op, ItemOp::Claim(_)) {
+                    next.live.clear();
+                }
+                next.attempt = *attempt;
+                next.live.push(*attempt);
             }
             ItemOp::Complete(attempt, part) => {
                 holds(attempt).then_some(())?;
-                (next.held, next.decided) = (false, Decided::Done(part.clone()));
+                next.live.clear();
+                next.decided = Decided::Done(part.clone());
             }
             ItemOp::Fail(attempt, last) => {
                 holds(attempt).then_some(())?;
-                next.held = false;
+                end(&mut next, attempt);
                 next.strikes += u8::from(!last);
                 if *last || next.strikes >= STRIKES_MAX {
                     next.decided = Decided::Failed;
@@ -89,10 +98,10 @@ impl Model for Item {
             }
             ItemOp::Nack(attempt) => {
                 holds(attempt).then_some(())?;
-                next.held = false;
+                end(&mut next, attempt);
             }
             // Whoever was refused once is never heard again.
-            ItemOp::Refused(attempt) => next.held &= state.attempt != *attempt,
+            ItemOp::Refused(attempt) => end(&mut next, attempt),
             ItemOp::Read(seen) => (*seen == state.decided).then_some(())?,
         }
         Some(next)
@@ -107,10 +116,11 @@ impl Model for Item {
         if f == "read" {
             return answer.map(decided).transpose().map(|seen| seen.map(ItemOp::Read));
         }
-        if f == "claim" {
+        if let "claim" | "lease" = f {
             return match answer {
-                Some(Value::Int(attempt)) => Ok(Some(ItemOp::Claim(*attempt))),
-                Some(other) => Err(format!("a claim that answers {other}")),
+                Some(Value::Int(attempt)) if f == "claim" => Ok(Some(ItemOp::Claim(*attempt))),
+                Some(Value::Int(attempt)) => Ok(Some(ItemOp::Lease(*attempt))),
+                Some(other) => Err(format!("a {f} that answers {other}")),
                 None => Ok(None),
             };
         }
@@ -125,7 +135,8 @@ impl Model for Item {
             ("fail", [Value::Int(attempt), Value::Bool(last)]) => {
                 (attempt, ItemOp::Fail(*attempt, *last))
             }
-            ("nack", [Value::Int(attempt)]) => (attempt, ItemOp::Nack(*attempt)),
+            // To everybody, or to another worker.
+            ("nack" | "yield", [Value::Int(attempt)]) => (attempt, ItemOp::Nack(*attempt)),
             _ => return Err(format!("a {f} of {input}")),
         };
         match answer {
@@ -135,15 +146,18 @@ impl Model for Item {
         }
     }
 
-    fn state_bytes(&self, _state: &ItemState) -> usize {
-        0 // Parts' names are shared with the operations.
+    fn state_bytes(&self, state: &ItemState) -> usize {
+        size_of::<i64>() * state.live.capacity() // Parts' names are shared with the operations.
     }
 
     fn show(&self, state: &ItemState) -> String {
         match &state.decided {
             Decided::Done(part) => format!("done in part {part}"),
             Decided::Failed => "failed".to_owned(),
-            Decided::Open if state.held => format!("granted under attempt {}", state.attempt),
+            Decided::Open if !state.live.is_empty() => {
+                let live: Vec<String> = state.live.iter().map(i64::to_string).collect();
+                format!("granted under attempt {}", live.join(" and "))
+            }
             Decided::Open => format!("pending after attempt {}", state.attempt),
         }
     }
@@ -178,6 +192,23 @@ mod tests {
         assert!(run(&[ItemOp::Claim(4), done.clone(), ItemOp::Claim(6)]).is_none());
         assert!(run(&[ItemOp::Claim(4), ItemOp::Claim(4)]).is_none());
         assert!(run(&[ItemOp::Claim(4), done, ItemOp::Read(Decided::Open)]).is_none());
+    }
+
+    #[test]
+    fn of_two_leases_the_first_to_finish_decides_and_the_other_is_over() {
+        let part: Arc<str> = "p".into();
+        let both = [ItemOp::Lease(4), ItemOp::Lease(6)];
+        let with = |more: &[ItemOp]| run(&[&both, more].concat());
+        for first in [4, 6] {
+            let done = ItemOp::Complete(first, part.clone());
+            assert!(with(std::slice::from_ref(&done)).is_some());
+            let other = ItemOp::Complete(10 - first, part.clone());
+            assert!(with(&[done, other.clone()]).is_none());
+            assert!(with(&[ItemOp::Nack(first), other]).is_some());
+        }
+        // A claim stands beside nothing.
+        let claimed = [ItemOp::Claim(8), ItemOp::Complete(6, part)];
+        assert!(with(&claimed).is_none());
     }
 
     #[test]

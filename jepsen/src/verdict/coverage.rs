@@ -2,8 +2,10 @@
 
 use super::Recorded;
 use crate::events::{Event, What};
+use crate::history::LogPosition;
 use crate::nemesis::required;
-use crate::operations::Outcome;
+use crate::operations::{Operation, Outcome};
+use crate::value::Value;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,6 +40,18 @@ pub struct Coverage {
     pub snapshots: u64,
     /// Answers that were replayed by their places in the log.
     pub replayed: u64,
+    /// Rows of batches of which it was seen under a fault that they had ended.
+    pub rows_under_fault: u64,
+    /// Rows that one worker gave up and another got by the same operation.
+    pub stolen: u64,
+    /// Rows that were granted beside an attempt that was not over.
+    pub doubled: u64,
+    /// Sessions that ended by their owners' wish.
+    pub sessions_ended: u64,
+    /// Messages in sessions that had ended, which were refused.
+    pub ended_refused: u64,
+    /// Messages in epochs that were over, which were refused.
+    pub stale_refused: u64,
 }
 
 /// Families most of whose faults cost the leader its office.
@@ -117,6 +131,9 @@ impl Coverage {
                 What::Repeated { .. } => found.repeated += 1,
                 What::Recovered { after_ms } => found.recovered_ms = *after_ms,
                 What::Digest { .. } => found.digests += 1,
+                What::Ended { .. } => found.sessions_ended += 1,
+                What::EndedRefused { .. } => found.ended_refused += 1,
+                What::Stale { taken_by: None, .. } => found.stale_refused += 1,
                 What::FinalReads { wanted, answered } => found.final_reads = (*answered, *wanted),
                 What::Died { .. } => found.died += 1,
                 What::PowerLost { bytes, names, .. } if bytes + names > 0 => {
@@ -126,12 +143,18 @@ impl Coverage {
                 _ => {}
             }
         }
+        found.rows_under_fault = rows_under(&bands(&run.events), &run.operations);
+        (found.stolen, found.doubled) = shared(&run.operations);
         found.snapshots = installed.values().sum();
         found.leader_changes = (terms.len() as u64).saturating_sub(1);
         let bands = bands(&run.events);
-        for operation in run.operations.iter().filter(|operation| &*operation.f != "read") {
+        for operation in run
+            .operations
+            .iter()
+            .filter(|o| !matches!(&*o.f, "read" | "get" | "export" | "progress"))
+        {
             let Outcome::Answered { value, at, .. } = &operation.outcome else { continue };
-            if *value == crate::value::Value::Bool(false) {
+            if *value == Value::Bool(false) {
                 found.refused += 1;
             } else if bands.iter().any(|(from, to, _)| operation.called_at >= *from && at <= to) {
                 found.written_under_fault += 1;
@@ -144,6 +167,7 @@ impl Coverage {
     pub fn missing(&self, run: &Recorded) -> Vec<String> {
         let (_, nemesis, _, secs) = run.plan();
         let least = Minimum::of(secs, nemesis);
+        let leaders = least.leader_changes;
         let mut missing = Vec::new();
         let mut want = |what: &str, found: u64, least: u64| {
             if found < least {
@@ -151,11 +175,35 @@ impl Coverage {
             }
         };
         want("leader changes", self.leader_changes, least.leader_changes);
-        want("writes accepted under a fault", self.written_under_fault, least.written_under_fault);
         want("rows read at the end", self.final_reads.0, self.final_reads.1.max(1));
         want("members whose digests were compared", self.digests, 3);
-        want("requests sent twice", self.repeated, 1);
-        want("answers replayed by their places in the log", self.replayed, 1);
+        let workload = run.plan().0;
+        if workload == "run" {
+            want("rows that ended under a fault", self.rows_under_fault, least.written_under_fault);
+            let asked = |family: &str| u64::from(nemesis.iter().any(|name| name == family));
+            let kills = self.faults.get("worker-kill").copied().unwrap_or(0);
+            want("workers killed", kills, asked("kill") * (1 + secs / 30));
+        } else {
+            want(
+                "writes accepted under a fault",
+                self.written_under_fault,
+                least.written_under_fault,
+            );
+            want("requests sent twice", self.repeated, 1);
+        }
+        if let "item" | "steal" = workload {
+            want("answers replayed by their places in the log", self.replayed, 1);
+        }
+        if workload == "steal" {
+            want("rows stolen", self.stolen, 1 + secs / 30);
+            want("rows run twice", self.doubled, 1);
+            want("late results refused", self.refused, 1 + secs / 30);
+        }
+        if workload == "session" {
+            want("sessions that ended", self.sessions_ended, 1 + secs / 30);
+            want("ended sessions refused", self.ended_refused, 1);
+            want("messages of an epoch that is over refused", self.stale_refused, leaders.min(1));
+        }
         for kind in nemesis.iter().flat_map(|family| required(family)) {
             want(&format!("proven {kind}"), self.faults.get(kind).copied().unwrap_or(0), 1);
         }
@@ -167,4 +215,63 @@ impl Coverage {
         }
         missing
     }
+}
+
+/// Rows that were stolen, and rows that were granted beside an attempt that was not over, as far as
+/// the places of answers show it.
+fn shared(operations: &[Operation]) -> (u64, u64) {
+    let mut given_up = BTreeSet::new();
+    let mut over: BTreeMap<(&str, i64), u64> = BTreeMap::new();
+    let mut granted: BTreeMap<&str, Vec<(LogPosition, i64)>> = BTreeMap::new();
+    for operation in operations {
+        let Outcome::Answered { value, place: Some(place), .. } = &operation.outcome else {
+            continue;
+        };
+        let key = operation.key.as_deref().unwrap_or_default();
+        match (&*operation.f, value, &operation.input) {
+            ("claim" | "lease", Value::Int(attempt), _) => {
+                granted.entry(key).or_default().push((place.at, *attempt));
+            }
+            (f, Value::Bool(taken), Value::List(input)) => {
+                if let Some(Value::Int(attempt)) = input.first().filter(|_| *taken) {
+                    over.insert((key, *attempt), place.at.index);
+                }
+                if f == "yield" && *taken {
+                    given_up.insert((key, place.at));
+                }
+            }
+            _ => {}
+        }
+    }
+    let (mut stolen, mut doubled) = (0, 0);
+    for (key, mut grants) in granted {
+        grants.sort_unstable();
+        stolen += grants.iter().filter(|(at, _)| given_up.contains(&(key, *at))).count() as u64;
+        for pair in grants.windows(2) {
+            // The earlier one finished, or was given back, after the later one was granted.
+            let end = over.get(&(key, pair[0].1));
+            doubled += u64::from(end.is_some_and(|end| *end > pair[1].0.index));
+        }
+    }
+    (stolen, doubled)
+}
+
+/// Rows of which a report says for the first time that they have ended, and that was made while a
+/// fault was in force.
+fn rows_under(bands: &[(u64, u64, &str)], operations: &[Operation]) -> u64 {
+    let mut ended: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut under = 0;
+    for operation in operations.iter().filter(|operation| &*operation.f == "progress") {
+        let Outcome::Answered { value: Value::List(counts), at, .. } = &operation.outcome else {
+            continue;
+        };
+        let [.., Value::Int(done), Value::Int(failed)] = counts.as_slice() else { continue };
+        let before = ended.entry(operation.key.as_deref().unwrap_or_default()).or_default();
+        let now = u64::try_from(done + failed).unwrap_or(0).max(*before);
+        if bands.iter().any(|(from, to, _)| operation.called_at >= *from && at <= to) {
+            under += now - *before;
+        }
+        *before = now;
+    }
+    under
 }

@@ -10,6 +10,7 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
     let mut leaders: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
     let mut leading: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
     let mut digests: BTreeMap<u64, BTreeSet<(&str, &str)>> = BTreeMap::new();
+    let mut sessions: BTreeMap<&str, u64> = BTreeMap::new();
     let mut rises = |observer, life, epoch, found: &mut Vec<String>, whom: &str| {
         let highest = epochs.entry((observer, life)).or_default();
         if epoch < *highest {
@@ -33,6 +34,20 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
             }
             What::Repeated { what, request_id, same: false, detail } => {
                 found.push(format!("{what} {request_id}, repeated, was answered {detail}"));
+            }
+            What::Opened { observer, session } => {
+                let last = sessions.entry(observer).or_default();
+                if session <= last {
+                    found.push(format!("{observer} got session {session} after {last}"));
+                }
+                *last = (*last).max(*session);
+            }
+            What::Revived { observer, session, how } => {
+                found.push(format!("session {session} of {observer} had ended, but {how}"));
+            }
+            What::Stale { observer, what, claimed, taken_by: Some(epoch) } => {
+                let spoke = format!("a {what} of {observer} in epoch {claimed}");
+                found.push(format!("{spoke} was not refused in epoch {epoch}"));
             }
             What::Died { member, panicked: true, status } => {
                 found.push(format!("{member} panicked and ended with {status}"));

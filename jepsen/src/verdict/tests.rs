@@ -1,6 +1,9 @@
 //! A verdict of hand-made records.
 
 use super::*;
+use crate::fate::Fate;
+use crate::operations::Outcome;
+use crate::value::Value;
 
 fn seen(what: What) -> Event {
     Event { time_ns: 1, what }
@@ -30,14 +33,42 @@ fn each_rule_is_broken_by_its_evidence() {
     let two = vec![heard("c1", 4), heard("c2", 4)];
     let apart = vec![digest("c1", "a"), digest("c2", "b")];
     let stuck = vec![seen(What::Recovered { after_ms: None })];
-    for events in [back, two, apart, stuck] {
+    let observer = || "w1".to_owned();
+    let opened = |session| seen(What::Opened { observer: observer(), session });
+    let falling = vec![opened(8), opened(7)];
+    let twice = vec![opened(8), opened(8)];
+    let how = "it was resumed".to_owned();
+    let revived = vec![seen(What::Revived { observer: observer(), session: 8, how })];
+    let stale = |taken_by| {
+        let what = "heartbeat".to_owned();
+        seen(What::Stale { observer: observer(), what, claimed: 3, taken_by })
+    };
+    let taken = vec![stale(Some(4))];
+    let again = |same| {
+        let (what, request_id) = ("create run".to_owned(), "1/2".to_owned());
+        seen(What::Repeated { what, request_id, same, detail: "run 1, then run 2".into() })
+    };
+    let other = vec![again(false)];
+    let (member, status) = ("c1".to_owned(), "signal".to_owned());
+    let panicked = vec![seen(What::Died { member, status, panicked: true })];
+    let broken = [back, two, apart, stuck, falling, twice, revived, taken, other, panicked];
+    for events in broken.into_iter().chain(members()) {
         let broken = rules::broken(&events);
         assert_eq!(broken.len(), 1, "{broken:?}");
         let run = Recorded { operations: Vec::new(), events };
         assert_eq!(judged(&run).unwrap().verdict, Verdict::Violation);
     }
-    let well =
-        [heard("c1", 3), heard("c1", 3), heard("c2", 4), digest("c1", "a"), digest("c2", "a")];
+    let well = [
+        heard("c1", 3),
+        heard("c1", 3),
+        heard("c2", 4),
+        digest("c1", "a"),
+        digest("c2", "a"),
+        opened(7),
+        opened(8),
+        stale(None),
+        again(true),
+    ];
     assert_eq!(rules::broken(&well), Vec::<String>::new());
 }
 
@@ -68,4 +99,106 @@ fn what_was_asked_for_and_did_not_happen_keeps_a_run_from_passing() {
     assert!(missing(cut()).contains("proven snapshot-cut: 0"));
     let late = cut().into_iter().chain([seen(What::Proven { id: 4 })]).collect();
     assert!(!missing(late).contains("proven snapshot-cut"), "the proof may come later");
+}
+
+/// What members say of themselves, each once wrong.
+fn members() -> [Vec<Event>; 4] {
+    let status = |member: &str, life, term, epoch| {
+        let (member, role) = (member.to_owned(), "leader".to_owned());
+        let (applied, installed) = (9, 0);
+        seen(What::Status { member, life, role, term, epoch, applied, installed })
+    };
+    let image = |image: &str, error: &str| {
+        let (member, chain, state) = ("c1".to_owned(), "c".to_owned(), "a".to_owned());
+        let (image, error) = (image.to_owned(), error.to_owned());
+        vec![seen(What::Digest { member, index: 9, chain, state, image, error })]
+    };
+    let both_lead = vec![status("c1", 1, 4, 4), status("c2", 1, 4, 4)];
+    let back_in_one_life = vec![status("c1", 1, 4, 4), status("c1", 1, 5, 3)];
+    [both_lead, back_in_one_life, image("b", ""), image("", "a block is torn")]
+}
+
+fn created(key: &str, answer: Option<bool>) -> Operation {
+    let place = None;
+    let outcome = answer.map_or(Outcome::Unknown, |made| Outcome::Answered {
+        value: Value::Bool(made),
+        at: 2,
+        line: 2,
+        place,
+    });
+    let (f, key, input) = ("create".into(), Some(key.into()), Value::Nil);
+    Operation { process: 1, f, key, input, called_at: 1, line: 1, outcome }
+}
+
+#[test]
+fn of_those_who_create_one_object_exactly_one_made_it() {
+    let broken = |answers: &[Option<bool>]| {
+        let operations: Vec<Operation> = answers.iter().map(|a| created("duel-1", *a)).collect();
+        duels::broken(&operations).len()
+    };
+    assert_eq!(broken(&[Some(true), Some(false), None]), 0);
+    assert_eq!(broken(&[Some(false), None]), 0);
+    assert_eq!(broken(&[Some(true), Some(true)]), 1);
+    assert_eq!(broken(&[Some(false), Some(false)]), 1);
+}
+
+/// A batch of forty rows with these lines as its output.
+fn exported(lines: Vec<Value>) -> Vec<Operation> {
+    let told = |f: &str, input, value| {
+        let (f, key) = (f.into(), Some("batch-3".into()));
+        let outcome = Outcome::Answered { value, at: 2, line: 2, place: None };
+        Operation { process: 1, f, key, input, called_at: 1, line: 1, outcome }
+    };
+    let counts = [40, 10, 5, 5, 18, 2].map(Value::Int).to_vec();
+    vec![
+        told("submit", Value::List(vec![Value::Int(3), Value::Int(40)]), Value::Nil),
+        told("progress", Value::Nil, Value::List(counts)),
+        told("export", Value::Nil, Value::List(lines)),
+    ]
+}
+
+fn line(row: u64, state: &str, text: &str) -> Value {
+    let row = Value::Int(i64::try_from(row).unwrap());
+    Value::List(vec![row, Value::text(state), Value::text(text)])
+}
+
+fn right(row: u64) -> Value {
+    let fate = Fate::of(3, row);
+    match fate.class() {
+        Some(class) => line(row, "failed", class),
+        None => line(row, "done", &format!("MOCK:{}", fate.prompt(3, row))),
+    }
+}
+
+#[test]
+fn every_row_of_a_batch_ends_once_as_its_prompt_asks() {
+    let all = || (0..40).map(right).collect::<Vec<_>>();
+    let broken = |lines: Vec<Value>| rows::judged(&exported(lines)).violations;
+    assert_eq!(broken(all()), Vec::<String>::new());
+    let with = |change: &dyn Fn(&mut Vec<Value>)| {
+        let mut lines = all();
+        change(&mut lines);
+        broken(lines)
+    };
+    let lost = with(&|lines| lines.truncate(39));
+    assert!(lost[0].contains("1 rows lost, the first 39"), "{lost:?}");
+    let doubled = with(&|lines| lines.push(right(4)));
+    assert!(doubled[0].contains("row 4 has two results"), "{doubled:?}");
+    let invented = with(&|lines| lines.push(line(40, "done", "MOCK:say 40 of 3")));
+    assert!(invented[0].contains("row 40 was never submitted"), "{invented:?}");
+    let swapped = with(&|lines| lines[1] = line(1, "done", "MOCK:say 2 of 3"));
+    assert!(swapped[0].contains("row 1"), "{swapped:?}");
+    let failed = with(&|lines| lines[1] = line(1, "failed", "transient"));
+    assert!(failed[0].contains("row 1"), "{failed:?}");
+}
+
+#[test]
+fn rows_that_are_in_no_state_or_in_two_are_seen_and_a_batch_without_an_end_is_a_doubt() {
+    let mut operations = exported((0..40).map(right).collect());
+    let counts = [40, 10, 5, 5, 18, 1].map(Value::Int).to_vec();
+    operations[1].outcome =
+        Outcome::Answered { value: Value::List(counts), at: 2, line: 2, place: None };
+    assert!(rows::judged(&operations).violations[0].contains("39 by their states"));
+    let unended = rows::judged(&operations[..1]);
+    assert_eq!((unended.violations.len(), unended.doubts.len()), (0, 1));
 }

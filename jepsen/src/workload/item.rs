@@ -20,14 +20,32 @@ pub const CLIENTS: &[&str] = &["s1", "s2"];
 /// Who works.
 pub const WORKERS: &[&str] = &["w1", "w2", "w3", "w4"];
 /// How long one call keeps trying: longer than an election, shorter than the longest fault.
-const CALL_TIMEOUT: Duration = Duration::from_secs(4);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// What workers and runs are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Small grants; failures of each kind.
+    Item,
+    /// Greedy workers with queues, of which others steal; half of the runs allow duplicates.
+    Steal,
+}
+
+/// A run whose rows were declared.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) name: String,
+    pub(super) rows: u32,
+    /// Its rows may run twice at a time.
+    pub(super) duplicates: bool,
+}
 
 /// What all clients share.
 pub(super) struct Shared {
     pub(super) recorder: Arc<Recorder>,
+    pub(super) style: Style,
     stop: AtomicBool,
-    /// Runs whose rows were declared: name and number of rows.
-    runs: Mutex<BTreeMap<u32, (String, u32)>>,
+    runs: Mutex<BTreeMap<u32, Run>>,
 }
 
 impl Shared {
@@ -35,12 +53,12 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    pub(super) fn add_run(&self, run: u32, name: &str, rows: u32) {
+    pub(super) fn add_run(&self, number: u32, run: Run) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        runs.insert(run, (name.to_owned(), rows));
+        runs.insert(number, run);
     }
 
-    pub(super) fn run(&self, run: u32) -> Option<(String, u32)> {
+    pub(super) fn run(&self, run: u32) -> Option<Run> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).get(&run).cloned()
     }
 
@@ -60,9 +78,10 @@ pub struct Running {
 ///
 /// # Errors
 /// When a client cannot be made.
-pub fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Result<Running> {
+pub fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64, style: Style) -> Result<Running> {
     let shared = Arc::new(Shared {
         recorder: recorder.clone(),
+        style,
         stop: AtomicBool::new(false),
         runs: Mutex::default(),
     });
@@ -88,20 +107,14 @@ impl Running {
     /// What a client failed with, beyond what faults explain.
     pub async fn finish(mut self, recovery: Duration) -> Result<()> {
         let recorder = self.shared.recorder.clone();
-        let (healed, before) = (Instant::now(), recorder.succeeded());
-        while recorder.succeeded() == before && healed.elapsed() < recovery {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        let recovered = recorder.succeeded() > before;
-        let after_ms = recovered.then(|| u64::try_from(healed.elapsed().as_millis()).unwrap_or(0));
-        recorder.event(What::Recovered { after_ms });
+        recovered(&recorder, recovery).await;
         self.shared.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.tasks.join_next().await {
             ended??;
         }
         let (mut wanted, mut answered) = (0, 0);
         for run in self.shared.all_runs() {
-            wanted += u64::from(self.shared.run(run).map_or(0, |r| r.1));
+            wanted += u64::from(self.shared.run(run).map_or(0, |r| r.rows));
             let begun = Instant::now();
             while begun.elapsed() < recovery {
                 let read = self.last.read(run).await;
@@ -114,4 +127,15 @@ impl Running {
         recorder.event(What::FinalReads { wanted, answered });
         Ok(())
     }
+}
+
+/// Waits for a write that succeeds after everything was healed, and records how long that took.
+pub(super) async fn recovered(recorder: &Recorder, limit: Duration) {
+    let (healed, before) = (Instant::now(), recorder.succeeded());
+    while recorder.succeeded() == before && healed.elapsed() < limit {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let recovered = recorder.succeeded() > before;
+    let after_ms = recovered.then(|| u64::try_from(healed.elapsed().as_millis()).unwrap_or(0));
+    recorder.event(What::Recovered { after_ms });
 }

@@ -3,7 +3,7 @@
 //! *Invariant:* a request is sent again under its own id until it is answered or its session is
 //! gone; nothing else is ever sent under that id.
 
-use super::item::Shared;
+use super::item::{Run, Shared, Style};
 use crate::events::What;
 use crate::history::LogPosition;
 use crate::models::STRIKES_MAX;
@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(super) const NAMESPACE: &str = "default";
-/// Rows of each run; they are its keys.
-const ROWS: u32 = 6;
+/// The most rows of a run; they are its keys.
+const ROWS_MAX: u32 = 12;
 /// How long a run is read before the next is made.
 const RUN_MAX: Duration = Duration::from_secs(2);
 const READ_LIMIT: Duration = Duration::from_secs(3);
@@ -78,12 +78,17 @@ impl Submitter {
     }
 
     async fn requests(&mut self, session: &Session, name: &str) -> Option<u32> {
+        let rows = match self.shared.style {
+            Style::Item => ROWS_MAX / 2,
+            Style::Steal => ROWS_MAX,
+        };
+        let duplicates = self.shared.style == Style::Steal && self.rng.random_bool(0.5);
         let pending = session.request();
         let request = v1::CreateRunRequest {
             request: Some(pending.id()),
             namespace: NAMESPACE.into(),
             name: name.into(),
-            spec: Some(spec()),
+            spec: Some(spec(duplicates)),
         };
         let create = |answer: &v1::CreateRunResponse| (answer.run, answer.created);
         let (run, _) = self
@@ -94,14 +99,14 @@ impl Submitter {
             .await?;
         pending.ack();
         let digest = *blake3::hash(name.as_bytes()).as_bytes();
-        self.shared.add_run(run, name, ROWS);
+        self.shared.add_run(run, Run { name: name.into(), rows, duplicates });
         let pending = session.request();
         let blob = v1::BlobRef {
             key: format!("runs/{NAMESPACE}/{name}/segments/{}", hex(&digest)),
             digest: digest.to_vec().into(),
             bytes: 1000,
         };
-        let segments = vec![v1::SegmentDecl { number: 0, rows: ROWS, blob: Some(blob) }];
+        let segments = vec![v1::SegmentDecl { number: 0, rows, blob: Some(blob) }];
         let request = v1::AddSegmentsRequest {
             request: Some(pending.id()),
             run,
@@ -119,7 +124,7 @@ impl Submitter {
         let request = v1::CloseInputRequest {
             request: Some(pending.id()),
             run,
-            rows: u64::from(ROWS),
+            rows: u64::from(rows),
             digest: blake3::hash(&digest).as_bytes().to_vec().into(),
         };
         self.twice(
@@ -187,7 +192,7 @@ impl Submitter {
 
     /// Reads all rows of a run, as one operation on each. Returns how many were answered.
     pub(super) async fn read(&mut self, run: u32) -> u64 {
-        let Some((_, rows)) = self.shared.run(run) else { return 0 };
+        let Some(Run { rows, .. }) = self.shared.run(run) else { return 0 };
         let recorder = self.shared.recorder.clone();
         let ops: Vec<_> = (0..rows)
             .map(|row| recorder.invoke("read", format!("{run}/{row}"), Value::Null, None))
@@ -244,7 +249,7 @@ fn outcome(segment: &v1::ReadResultsResponse, row: usize) -> Value {
     part.map_or(Value::Null, |part| json!(hex(&part.digest)[..16].to_owned()))
 }
 
-fn spec() -> v1::RunSpec {
+pub(super) fn spec(tail_duplicates: bool) -> v1::RunSpec {
     let engine = v1::EngineSpec {
         model: "jepsen".into(),
         task: "generate".into(),
@@ -255,9 +260,10 @@ fn spec() -> v1::RunSpec {
         engine: Some(engine),
         sampling_json: "{}".into(),
         weight: 1,
-        failures_max: ROWS + 1,
+        failures_max: ROWS_MAX + 1,
         attempts_max: u32::from(STRIKES_MAX),
         options_json: "{}".into(),
+        tail_duplicates,
         ..v1::RunSpec::default()
     }
 }

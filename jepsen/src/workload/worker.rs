@@ -4,7 +4,7 @@
 //! until it is answered or its session is gone; then its outcome is unknown. What it held in a lost
 //! session it may still try to complete in the next: that has to be refused.
 
-use super::item::Shared;
+use super::item::{Shared, Style};
 use super::submitter::{NAMESPACE, hex};
 use crate::events::What;
 use crate::history::LogPosition;
@@ -32,6 +32,8 @@ struct Lease {
     run: u32,
     attempt: u64,
     row: u64,
+    /// An engine runs it; until then it can be given up.
+    started: bool,
 }
 
 impl Lease {
@@ -45,6 +47,17 @@ impl Lease {
     }
 }
 
+/// What becomes of a row in an exchange.
+#[derive(Clone, Copy)]
+enum Fate {
+    Complete,
+    /// True: for good.
+    Fail(bool),
+    Nack,
+    Yield,
+    Keep,
+}
+
 struct Sent {
     exchange: v1::Exchange,
     ops: Vec<(Lease, Op)>,
@@ -54,7 +67,7 @@ struct Sent {
 }
 
 /// Where the operations of an exchange stand, which begins at `first`: the parts, the failures, all
-/// nacks, the pull.
+/// nacks, all that was given up, the pull.
 struct Layout<'a> {
     first: LogPosition,
     exchange: &'a v1::Exchange,
@@ -79,13 +92,19 @@ impl Layout<'_> {
                 };
                 self.behind(parts.len() + failures.iter().position(mine).unwrap_or_default())
             }
+            "yield" => self.behind(self.results()),
             _ => self.behind(parts.len() + failures.len()),
         }
     }
 
-    fn pull(&self) -> LogPosition {
+    /// How many operations parts, failures and nacks are.
+    fn results(&self) -> usize {
         let Exchange { parts, failures, nacks, .. } = self.exchange;
-        self.behind(parts.len() + failures.len() + usize::from(!nacks.is_empty()))
+        parts.len() + failures.len() + usize::from(!nacks.is_empty())
+    }
+
+    fn pull(&self) -> LogPosition {
+        self.behind(self.results() + usize::from(!self.exchange.yielded.is_empty()))
     }
 }
 
@@ -103,6 +122,12 @@ pub(super) struct Worker {
     held: Vec<Lease>,
     sent: Option<Sent>,
     parts: u64,
+    /// Slow at its work, so that others have to help.
+    sluggish: bool,
+    /// What the leader wants for somebody else.
+    asked: Option<v1::Yield>,
+    /// Rows that it gave up, and may finish all the same.
+    ghosts: Vec<Lease>,
 }
 
 enum Ended {
@@ -133,6 +158,9 @@ impl Worker {
             held: Vec::new(),
             sent: None,
             parts: 0,
+            sluggish: number < 2,
+            asked: None,
+            ghosts: Vec::new(),
         }
     }
 
@@ -268,7 +296,7 @@ impl Worker {
                         }
                     }
                     self.beats += 1;
-                    let heartbeat = v1::Heartbeat { seq: self.beats, ..Default::default() };
+                    let heartbeat = self.heartbeat();
                     // A full channel is a slow leader, which the exchange shows anyway.
                     let _ = out.try_send(self.message(Up::Heartbeat(heartbeat)));
                 }
@@ -277,10 +305,35 @@ impl Worker {
         Ended::Left
     }
 
+    fn heartbeat(&self) -> v1::Heartbeat {
+        let mut heartbeat = v1::Heartbeat { seq: self.beats, ..Default::default() };
+        if self.shared.style == Style::Steal {
+            let started = self.held.iter().filter(|lease| lease.started);
+            heartbeat.started = started.map(Lease::held).collect();
+            let running = u32::try_from(heartbeat.started.len()).unwrap_or_default();
+            let held = u32::try_from(self.held.len()).unwrap_or_default();
+            let load = v1::SlotLoad { slot: 0, queued: held - running, running, concurrency: 2 };
+            heartbeat.slots = vec![load];
+        }
+        heartbeat
+    }
+
     /// The engine: mostly quick, sometimes so slow and deaf that the lease lapses.
     async fn work(&mut self) {
         let deaf = !self.held.is_empty() && self.rng.random_ratio(1, 15);
-        let ms = if deaf { self.rng.random_range(HANG_MS) } else { self.rng.random_range(5..60) };
+        let ms = match self.shared.style {
+            _ if deaf => self.rng.random_range(HANG_MS),
+            Style::Item => self.rng.random_range(5..60),
+            Style::Steal if self.sluggish => self.rng.random_range(300..900),
+            Style::Steal => self.rng.random_range(10..100),
+        };
+        let mut room = 2usize.saturating_sub(self.held.iter().filter(|l| l.started).count());
+        for lease in self.held.iter_mut().filter(|lease| !lease.started) {
+            if room == 0 {
+                break;
+            }
+            (lease.started, room) = (true, room - 1);
+        }
         tokio::time::sleep(Duration::from_millis(ms)).await;
     }
 
@@ -299,14 +352,17 @@ impl Worker {
         let unique = format!("{}-{}-{}", self.instance, self.name, self.parts);
         let digest = *blake3::hash(unique.as_bytes()).as_bytes();
         let mut ops = Vec::new();
-        for lease in std::mem::take(&mut self.held) {
+        let given_up = self.give_up(&mut exchange);
+        let late = self.late_results();
+        let held = std::mem::take(&mut self.held);
+        for (fate, lease) in self.fates(held, given_up, late) {
             let attempt = lease.attempt;
-            let (f, value) = match self.rng.random_range(0..100) {
-                0..30 => ("complete", json!([attempt, hex(&digest)[..16].to_owned()])),
-                30..34 => ("fail", json!([attempt, true])),
-                34..38 => ("fail", json!([attempt, false])),
-                38..80 => ("nack", json!([attempt])),
-                _ => {
+            let (f, value) = match fate {
+                Fate::Complete => ("complete", json!([attempt, hex(&digest)[..16].to_owned()])),
+                Fate::Fail(last) => ("fail", json!([attempt, last])),
+                Fate::Nack => ("nack", json!([attempt])),
+                Fate::Yield => ("yield", json!([attempt])),
+                Fate::Keep => {
                     self.held.push(lease);
                     continue;
                 }
@@ -315,10 +371,80 @@ impl Worker {
             self.add(&mut exchange, &lease, f, value[1] == json!(true), &digest);
             ops.push((lease, op));
         }
-        exchange.credit_rows = if self.held.len() < 3 { self.rng.random_range(1..3) } else { 0 };
+        exchange.credit_rows = match self.shared.style {
+            Style::Item if self.held.len() < 3 => self.rng.random_range(1..3),
+            Style::Steal if self.held.is_empty() => self.rng.random_range(6..12),
+            _ => 0,
+        };
         let at_ns = self.shared.recorder.now_ns();
         self.sent = Some(Sent { exchange: exchange.clone(), ops, at_ns, copies: 1 });
         exchange
+    }
+
+    /// Answers the leader's question: the rows that it would start last.
+    fn give_up(&mut self, exchange: &mut v1::Exchange) -> Vec<Lease> {
+        let Some(asked) = self.asked.take() else { return Vec::new() };
+        exchange.r#yield = asked.id;
+        let mut given_up = Vec::new();
+        let mut at = self.held.len();
+        while at > 0 && given_up.len() < asked.rows_max as usize {
+            at -= 1;
+            if !self.held[at].started && asked.runs.contains(&self.held[at].run) {
+                given_up.push(self.held.remove(at));
+            }
+        }
+        self.ghosts.extend(given_up.iter().cloned());
+        given_up
+    }
+
+    /// Some of the rows that it gave up in exchanges before are finished all the same.
+    fn late_results(&mut self) -> Vec<Lease> {
+        let asking = self.ghosts.len().saturating_sub(16);
+        self.ghosts.drain(..asking);
+        let mut late = Vec::new();
+        for lease in std::mem::take(&mut self.ghosts) {
+            let rests = self.rng.random_bool(0.6);
+            if rests { self.ghosts.push(lease) } else { late.push(lease) }
+        }
+        late
+    }
+
+    /// What becomes of every row that it has, or has no more.
+    fn fates(
+        &mut self,
+        held: Vec<Lease>,
+        given_up: Vec<Lease>,
+        late: Vec<Lease>,
+    ) -> Vec<(Fate, Lease)> {
+        let mut fates = Vec::new();
+        // A row that is given up in this very exchange is late in a later one.
+        let now = |lease: &Lease| given_up.contains(lease);
+        let (again, late): (Vec<_>, Vec<_>) = late.into_iter().partition(now);
+        self.ghosts.extend(again);
+        for lease in held {
+            let may_fail = self.shared.run(lease.run).is_none_or(|run| !run.duplicates);
+            let chance = self.rng.random_range(0..100);
+            let fate = match self.shared.style {
+                Style::Item => match chance {
+                    0..30 => Fate::Complete,
+                    30..34 => Fate::Fail(true),
+                    34..38 => Fate::Fail(false),
+                    38..80 => Fate::Nack,
+                    _ => Fate::Keep,
+                },
+                Style::Steal if !lease.started => Fate::Keep,
+                Style::Steal => match chance {
+                    0..30 => Fate::Complete,
+                    30..33 if may_fail => Fate::Fail(false),
+                    33..38 => Fate::Nack,
+                    _ => Fate::Keep,
+                },
+            };
+            fates.push((fate, lease));
+        }
+        fates.extend(late.into_iter().map(|lease| (Fate::Complete, lease)));
+        fates.extend(given_up.into_iter().map(|lease| (Fate::Yield, lease)));
+        fates
     }
 
     fn add(&self, to: &mut v1::Exchange, lease: &Lease, f: &str, last: bool, digest: &[u8; 32]) {
@@ -326,7 +452,7 @@ impl Worker {
             "complete" => {
                 let at = to.parts.iter().position(|part| part.run == lease.run);
                 let at = at.unwrap_or_else(|| {
-                    let name = self.shared.run(lease.run).map_or_else(String::new, |run| run.0);
+                    let name = self.shared.run(lease.run).map_or_else(String::new, |run| run.name);
                     let part = v1::BlobRef {
                         key: format!("runs/{NAMESPACE}/{name}/parts/{}", hex(digest)),
                         digest: digest.to_vec().into(),
@@ -353,6 +479,7 @@ impl Worker {
                     evidence: None,
                 });
             }
+            "yield" => to.yielded.push(lease.held()),
             _ => to.nacks.push(lease.held()),
         }
     }
@@ -371,7 +498,9 @@ impl Worker {
             epoch: header.coord_epoch,
             granted,
         });
-        if let Some(Down::Exchange(answer)) = message.kind {
+        if let Some(Down::Yield(asked)) = message.kind {
+            self.asked = Some(asked);
+        } else if let Some(Down::Exchange(answer)) = message.kind {
             let (member, epoch) = (Some(leader.name.clone()), Some(header.coord_epoch));
             self.answered(answer, By { member, epoch, ..By::default() });
         }
@@ -401,9 +530,12 @@ impl Worker {
         let id = format!("{}/{}", self.session, answer.seq);
         for grant in answer.grants {
             for row in grant.rows.iter().flat_map(v1::Rows::iter) {
-                let lease = Lease { run: grant.run, attempt: grant.attempt, row };
+                let lease = Lease { run: grant.run, attempt: grant.attempt, row, started: false };
                 let (key, id) = (lease.key(), Some(id.clone()));
-                let op = recorder.invoke_at(sent.at_ns, "claim", key, Value::Null, id);
+                // Beside another attempt, perhaps, that may still finish first.
+                let beside = self.shared.run(lease.run).is_some_and(|run| run.duplicates);
+                let f = if beside { "lease" } else { "claim" };
+                let op = recorder.invoke_at(sent.at_ns, f, key, Value::Null, id);
                 let at = layout.as_ref().map(Layout::pull);
                 recorder.ok(&op, json!(grant.attempt), By { at, repeated, ..by.clone() });
                 self.held.push(lease);

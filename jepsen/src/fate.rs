@@ -1,0 +1,54 @@
+//! How each row of a batch has to end, as its prompt asks the mock engine.
+//!
+//! *Invariant:* a row's fate follows from its batch's and its own number alone, so that whoever
+//! reads a result can tell whether it is right.
+
+/// How a row has to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// Done.
+    Done,
+    /// Done, after one transient failure.
+    DoneAfterOne,
+    /// Failed: no engine can run it.
+    Invalid,
+    /// Failed: it kills every engine that runs it.
+    Poison,
+}
+
+impl Fate {
+    /// Spread without a pattern: some batches get several of a kind, others none.
+    pub fn of(batch: u64, row: u64) -> Self {
+        let mixed = (batch * 1_000_003 + row + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        match (mixed >> 33) % 100 {
+            0 => Self::Poison,
+            1 => Self::Invalid,
+            2..=6 => Self::DoneAfterOne,
+            _ => Self::Done,
+        }
+    }
+
+    /// The row's prompt.
+    pub fn prompt(self, batch: u64, row: u64) -> String {
+        let asks = match self {
+            Self::Done => "",
+            Self::DoneAfterOne => " MOCK_FAIL_TRANSIENT_ONCE",
+            Self::Invalid => " MOCK_FAIL_INVALID",
+            Self::Poison => match row % 3 {
+                0 => " MOCK_CRASH",
+                1 => " MOCK_KILL",
+                _ => " MOCK_EXIT_3",
+            },
+        };
+        format!("say {row} of {batch}{asks}")
+    }
+
+    /// The class of its failure; none: it is done.
+    pub fn class(self) -> Option<&'static str> {
+        match self {
+            Self::Done | Self::DoneAfterOne => None,
+            Self::Invalid => Some("invalid_row"),
+            Self::Poison => Some("engine_died"),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! `rollout-jepsen matrix`: every workload under every family of faults, and under all at once, with
+//! one seed after another until a budget of time ends.
+//!
+//! *Invariant:* each run is a process of its own in a directory of its own, so that none disturbs the
+//! next; one that could not be made is no pass. The index is written anew after each run: a matrix
+//! that is interrupted can be read.
+
+mod index;
+
+use crate::nemesis::Family;
+use crate::process::Process;
+use crate::run::BROKEN;
+use crate::workload::WorkloadName;
+use anyhow::{Context, Result, bail};
+use index::{Cell, Index};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+/// What starting, healing, the last reads and the judge may take beside the run itself.
+const BESIDE: Duration = Duration::from_secs(600);
+
+/// Every workload under every family of faults, and under all mixed, until a budget ends.
+///
+/// Exit status: 0 all passed, 1 a violation, 2 a run that is no pass or could not be made, 64 wrong
+/// usage, 70 no run could be made.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// No run begins that would end later: 90s, 45m, 1h
+    #[arg(long, default_value = "1h", value_parser = span)]
+    pub budget: Duration,
+    /// Where everything is written; it has to be empty
+    #[arg(long)]
+    pub out: PathBuf,
+    /// How long each run breaks things; half as long again where all families are mixed
+    #[arg(long, default_value_t = 60)]
+    pub secs: u64,
+    /// The first run's seed; each run has the next one
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// These workloads alone
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub workload: Vec<WorkloadName>,
+    /// These families alone, each by itself and all of them mixed
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
+    pub nemesis: Vec<Family>,
+    /// Where the programs are; without it beside this one
+    #[arg(long)]
+    pub bin: Option<PathBuf>,
+}
+
+/// A time with its unit.
+fn span(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no time: 90s, 45m, 1h"))?;
+    let seconds = match &text[digits.len()..] {
+        "s" => Some(number),
+        "m" => number.checked_mul(60),
+        "h" => number.checked_mul(3600),
+        _ => return Err(format!("{text:?} has no unit: 90s, 45m, 1h")),
+    };
+    seconds.map(Duration::from_secs).ok_or_else(|| format!("{text:?} is too long"))
+}
+
+/// Runs, and tells.
+pub fn run(args: &Args) -> ExitCode {
+    match filled(args) {
+        Ok(index) => ExitCode::from(index.status()),
+        Err(error) => {
+            eprintln!("rollout-jepsen: {error:#}");
+            ExitCode::from(BROKEN)
+        }
+    }
+}
+
+/// What one run is to be.
+struct Plan {
+    workload: WorkloadName,
+    nemesis: Vec<Family>,
+    seed: u64,
+    secs: u64,
+}
+
+/// The plan of the run of this number: mixed faults come first, and every workload meets one kind
+/// of faults before the next kind comes.
+fn plan(args: &Args, number: u64) -> Plan {
+    let workloads = match args.workload.is_empty() {
+        true => WorkloadName::ALL.to_vec(),
+        false => args.workload.clone(),
+    };
+    let families = Family::expanded(&args.nemesis);
+    let mut kinds: Vec<Vec<Family>> = Vec::new();
+    if families.len() > 1 {
+        kinds.push(families.clone());
+    }
+    kinds.extend(families.iter().map(|family| vec![*family]));
+    let at = |number: u64, len: usize| usize::try_from(number % len.max(1) as u64).unwrap_or(0);
+    let workload = workloads[at(number, workloads.len())];
+    let nemesis = kinds.get(at(number / workloads.len() as u64, kinds.len()));
+    let nemesis = nemesis.cloned().unwrap_or_default();
+    let mixed = nemesis.len() > 1;
+    let secs = if mixed { args.secs + args.secs / 2 } else { args.secs };
+    Plan { workload, nemesis, seed: args.seed.wrapping_add(number), secs }
+}
+
+fn filled(args: &Args) -> Result<Index> {
+    std::fs::create_dir_all(&args.out)?;
+    if std::fs::read_dir(&args.out)?.next().is_some() {
+        bail!("{} is not empty", args.out.display());
+    }
+    let begun = Instant::now();
+    let mut index = Index::new(&args.out);
+    let mut longest_beside = Duration::from_secs(20);
+    println!("{}", index::HEADING);
+    for number in 0.. {
+        let plan = plan(args, number);
+        let takes = Duration::from_secs(plan.secs);
+        if number > 0 && begun.elapsed() + takes + longest_beside > args.budget {
+            break;
+        }
+        let started = Instant::now();
+        let cell = one(args, &plan, number)?;
+        longest_beside = longest_beside.max(started.elapsed().saturating_sub(takes)).min(BESIDE);
+        println!("{}", cell.line());
+        index.add(cell)?;
+    }
+    println!("{}", index.summary());
+    println!("index: {}", args.out.join(index::PAGE).display());
+    Ok(index)
+}
+
+fn one(args: &Args, plan: &Plan, number: u64) -> Result<Cell> {
+    let nemesis: Vec<String> = plan.nemesis.iter().map(|family| family.name()).collect();
+    let what = if nemesis.len() > 1 { "mixed" } else { nemesis.first().map_or("none", |n| n) };
+    let name = format!("{:03}-{}-{what}-{}", number + 1, plan.workload.name(), plan.seed);
+    let (dir, log) = (args.out.join(&name), args.out.join(format!("{name}.log")));
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["run", "--workload", plan.workload.name(), "--nemesis", &nemesis.join(",")]);
+    command.args(["--seed", &plan.seed.to_string(), "--secs", &plan.secs.to_string()]);
+    command.arg("--dir").arg(&dir);
+    if let Some(bin) = &args.bin {
+        command.arg("--bin").arg(bin);
+    }
+    let started = Instant::now();
+    let mut process = Process::start(command, &log)?;
+    let limit = started + Duration::from_secs(plan.secs) + BESIDE;
+    let status = loop {
+        match process.ended() {
+            Some(ended) => break ended.code(),
+            None if Instant::now() > limit => break None,
+            None => std::thread::sleep(Duration::from_millis(200)), // The poll; the end decides.
+        }
+    };
+    drop(process);
+    if status == Some(0) {
+        remove_data(&dir).context("the data of a run that passed")?;
+    }
+    Cell::of(name, plan.workload.name(), what, plan.seed, status, &dir, started.elapsed())
+}
+
+/// What members stored is large, and of use only where something is to be explained.
+fn remove_data(dir: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            std::fs::remove_dir_all(path)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

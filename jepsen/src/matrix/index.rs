@@ -1,0 +1,169 @@
+//! What came of all runs: lines for the terminal, a page and a file for programs.
+
+use anyhow::Result;
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The page's name in the matrix's directory.
+pub(super) const PAGE: &str = "index.html";
+const FILE: &str = "index.json";
+/// Above the lines of cells.
+pub(super) const HEADING: &str =
+    "run                                verdict      secs  operations  leaders  faults  what";
+
+/// One run.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Cell {
+    name: String,
+    workload: String,
+    nemesis: String,
+    seed: u64,
+    /// `pass`, `violation`, `unknown`, or `broken`: the run itself could not be made.
+    verdict: &'static str,
+    secs: u64,
+    operations: u64,
+    leader_changes: u64,
+    faults: u64,
+    violations: Vec<String>,
+    doubts: Vec<String>,
+}
+
+/// All runs so far.
+pub(super) struct Index {
+    dir: PathBuf,
+    cells: Vec<Cell>,
+}
+
+impl Cell {
+    /// What a run left in `dir`, which ended with `status` (none: it was stopped).
+    pub(super) fn of(
+        name: String,
+        workload: &str,
+        nemesis: &str,
+        seed: u64,
+        status: Option<i32>,
+        dir: &Path,
+        took: Duration,
+    ) -> Result<Self> {
+        let told = std::fs::read(dir.join("verdict.json")).ok();
+        let told: Value = match told {
+            Some(bytes) => serde_json::from_slice(&bytes)?,
+            None => Value::Null,
+        };
+        let verdict = match status {
+            Some(0) => "pass",
+            Some(1) => "violation",
+            Some(2) => "unknown",
+            _ => "broken",
+        };
+        let texts = |key: &str| -> Vec<String> {
+            let texts = told[key].as_array().into_iter().flatten();
+            texts.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+        };
+        let number = |value: &Value| value.as_u64().unwrap_or_default();
+        let faults = told["coverage"]["faults"].as_object();
+        Ok(Self {
+            name,
+            workload: workload.into(),
+            nemesis: nemesis.into(),
+            seed,
+            verdict,
+            secs: took.as_secs(),
+            operations: number(&told["operations"]),
+            leader_changes: number(&told["coverage"]["leader_changes"]),
+            faults: faults.into_iter().flatten().map(|(_, count)| number(count)).sum(),
+            violations: texts("violations"),
+            doubts: texts("doubts"),
+        })
+    }
+
+    fn what(&self) -> &str {
+        let first = self.violations.first().or(self.doubts.first());
+        first.and_then(|text| text.lines().next()).unwrap_or_default()
+    }
+
+    /// For the terminal, below [`HEADING`].
+    pub(super) fn line(&self) -> String {
+        let Self { name, verdict, secs, operations, leader_changes, faults, .. } = self;
+        let what: String = self.what().chars().take(100).collect();
+        format!(
+            "{name:<34} {verdict:<11} {secs:>5} {operations:>11} {leader_changes:>8} {faults:>7}  {what}"
+        )
+        .trim_end()
+        .to_owned()
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+impl Index {
+    pub(super) fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), cells: Vec::new() }
+    }
+
+    /// Adds a run, and writes page and file anew.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub(super) fn add(&mut self, cell: Cell) -> Result<()> {
+        self.cells.push(cell);
+        std::fs::write(self.dir.join(FILE), serde_json::to_vec_pretty(&self.cells)?)?;
+        std::fs::write(self.dir.join(PAGE), self.page())?;
+        Ok(())
+    }
+
+    fn count(&self, verdict: &str) -> usize {
+        self.cells.iter().filter(|cell| cell.verdict == verdict).count()
+    }
+
+    /// One sentence over all.
+    pub(super) fn summary(&self) -> String {
+        format!(
+            "{} runs: {} passed, {} violations, {} unknown, {} could not be made",
+            self.cells.len(),
+            self.count("pass"),
+            self.count("violation"),
+            self.count("unknown"),
+            self.count("broken")
+        )
+    }
+
+    /// The exit status: a violation is certain whatever else happened.
+    pub(super) fn status(&self) -> u8 {
+        match (self.count("violation"), self.count("pass") == self.cells.len()) {
+            (1.., _) => 1,
+            (0, false) => 2,
+            (0, true) => 0,
+        }
+    }
+
+    fn page(&self) -> String {
+        let mut page = String::from(
+            "<!doctype html><meta charset=\"utf-8\"><title>rollout-jepsen matrix</title><style>\
+             body{font:14px sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:left}\
+             .pass{color:#228833}.violation{color:#ee6677;font-weight:bold}.unknown,.broken{color:#aa7700}\
+             </style>",
+        );
+        let _ = write!(page, "<h1>{}</h1>", escaped(&self.summary()));
+        page += "<table><tr><th>run<th>workload<th>faults<th>seed<th>verdict<th>seconds\
+                 <th>operations<th>leader changes<th>proven faults<th>what</tr>";
+        for cell in &self.cells {
+            let Cell { name, workload, nemesis, seed, verdict, secs, operations, .. } = cell;
+            let _ = write!(
+                page,
+                "<tr><td><a href=\"{name}/report.html\">{name}</a><td>{workload}<td>{nemesis}<td>\
+                 {seed}<td class=\"{verdict}\">{verdict}<td>{secs}<td>{operations}<td>{}<td>{}<td>\
+                 {}</tr>",
+                cell.leader_changes,
+                cell.faults,
+                escaped(cell.what())
+            );
+        }
+        page + "</table>"
+    }
+}

@@ -1,0 +1,62 @@
+//! Plans and verdicts of a matrix.
+
+use super::*;
+use std::collections::BTreeSet;
+
+fn args() -> Args {
+    Args {
+        budget: Duration::from_secs(3600),
+        out: PathBuf::new(),
+        secs: 60,
+        seed: 7,
+        workload: Vec::new(),
+        nemesis: vec![Family::All],
+        bin: None,
+    }
+}
+
+#[test]
+fn a_matrix_has_every_workload_under_each_family_and_under_all_with_a_seed_of_its_own() {
+    let families = Family::expanded(&[Family::All]);
+    let cells = WorkloadName::ALL.len() * (families.len() + 1);
+    let plans: Vec<Plan> = (0..cells as u64).map(|number| plan(&args(), number)).collect();
+    let seen: BTreeSet<_> =
+        plans.iter().map(|plan| (plan.workload.name(), plan.nemesis.clone())).collect();
+    assert_eq!(seen.len(), cells);
+    let seeds: Vec<u64> = plans.iter().map(|plan| plan.seed).collect();
+    assert_eq!(seeds, (7..7 + cells as u64).collect::<Vec<_>>());
+    assert!(plans.iter().all(|plan| plan.secs == if plan.nemesis.len() > 1 { 90 } else { 60 }));
+    let again = plan(&args(), cells as u64);
+    assert_eq!((again.workload, again.nemesis), (plans[0].workload, plans[0].nemesis.clone()));
+}
+
+#[test]
+fn a_violation_outweighs_what_is_unknown_and_what_could_not_be_made_is_no_pass() {
+    let dir = tempfile::tempdir().unwrap();
+    let status = |ends: &[Option<i32>]| {
+        let mut index = Index::new(dir.path());
+        for (number, end) in ends.iter().enumerate() {
+            let (name, took) = (format!("{number:03}"), Duration::from_secs(1));
+            let run = dir.path().join(&name);
+            index.add(Cell::of(name, "item", "kill", 1, *end, &run, took).unwrap()).unwrap();
+        }
+        index.status()
+    };
+    assert_eq!(status(&[Some(0), Some(0)]), 0);
+    assert_eq!(status(&[Some(0), Some(2)]), 2);
+    assert_eq!(status(&[Some(0), Some(70)]), 2);
+    assert_eq!(status(&[Some(0), None]), 2);
+    assert_eq!(status(&[Some(2), Some(1), Some(0)]), 1);
+    let page = std::fs::read_to_string(dir.path().join(index::PAGE)).unwrap();
+    assert!(page.contains("3 runs: 1 passed, 1 violations, 1 unknown"), "{page}");
+}
+
+#[test]
+fn a_budget_has_a_unit() {
+    assert_eq!(span("90s"), Ok(Duration::from_secs(90)));
+    assert_eq!(span("45m"), Ok(Duration::from_secs(2700)));
+    assert_eq!(span("1h"), Ok(Duration::from_secs(3600)));
+    for wrong in ["", "1", "h", "1d", "-1s"] {
+        assert!(span(wrong).is_err(), "{wrong}");
+    }
+}

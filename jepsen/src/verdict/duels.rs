@@ -1,0 +1,29 @@
+//! Of all requests that create one object, exactly one is told that it made it.
+
+use crate::operations::{Operation, Outcome};
+use crate::value::Value;
+use std::collections::BTreeMap;
+
+/// Every object that two made, or that nobody made although all were answered.
+pub(super) fn broken(operations: &[Operation]) -> Vec<String> {
+    let mut objects: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
+    for operation in operations.iter().filter(|operation| &*operation.f == "create") {
+        let key = operation.key.as_deref().unwrap_or("?");
+        let (made, found, unknown) = objects.entry(key).or_default();
+        match &operation.outcome {
+            Outcome::Answered { value: Value::Bool(true), .. } => *made += 1,
+            Outcome::Answered { .. } => *found += 1,
+            Outcome::Unknown => *unknown += 1,
+        }
+    }
+    let mut broken = Vec::new();
+    for (key, (made, found, unknown)) in objects {
+        if made > 1 {
+            broken.push(format!("{made} requests were told that they made {key}"));
+        }
+        if made == 0 && unknown == 0 && found > 0 {
+            broken.push(format!("{found} requests found {key}, which nobody made"));
+        }
+    }
+    broken
+}

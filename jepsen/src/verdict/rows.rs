@@ -1,0 +1,109 @@
+//! Of whole batches: every row ends once, and as its prompt asks.
+//!
+//! *Invariant:* a row that is missing, twice there, invented, or has another outcome than its
+//! fate is a violation; a batch without an export is a doubt.
+
+use crate::fate::Fate;
+use crate::operations::{Operation, Outcome};
+use crate::value::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is wrong, and what cannot be told.
+#[derive(Default)]
+pub(super) struct Rows {
+    pub(super) violations: Vec<String>,
+    pub(super) doubts: Vec<String>,
+    pub(super) batches: usize,
+}
+
+/// Compares exports with what was submitted, and counts with each other.
+pub(super) fn judged(operations: &[Operation]) -> Rows {
+    let mut rows = Rows::default();
+    let mut exported = BTreeSet::new();
+    let mut submitted: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for operation in operations {
+        let key = operation.key.as_deref().unwrap_or("?");
+        if let ("submit", Some([batch, count])) = (&*operation.f, numbers(&operation.input)) {
+            submitted.insert(key, (batch, count));
+        }
+    }
+    for operation in operations {
+        let key = operation.key.as_deref().unwrap_or("?");
+        let Outcome::Answered { value, .. } = &operation.outcome else { continue };
+        match &*operation.f {
+            "export" => {
+                exported.insert(key);
+                match submitted.get(key) {
+                    Some((batch, count)) => rows.compare(key, *batch, *count, value),
+                    None => rows.violations.push(format!("{key} was exported, never submitted")),
+                }
+            }
+            "progress" => rows.conserved(key, value),
+            _ => {}
+        }
+    }
+    for key in submitted.keys().filter(|key| !exported.contains(*key)) {
+        rows.doubts.push(format!("{key} did not end"));
+    }
+    rows.batches = submitted.len();
+    rows
+}
+
+fn numbers<const N: usize>(value: &Value) -> Option<[u64; N]> {
+    let Value::List(values) = value else { return None };
+    let number = |value: &Value| match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    values.iter().map(number).collect::<Option<Vec<u64>>>()?.try_into().ok()
+}
+
+impl Rows {
+    /// `exported`: of each line of the output its row, `"done"` or `"failed"`, and the completion or
+    /// the class.
+    fn compare(&mut self, key: &str, batch: u64, count: u64, exported: &Value) {
+        let mut seen = BTreeSet::new();
+        let lines = match exported {
+            Value::List(lines) => lines.as_slice(),
+            _ => &[],
+        };
+        for line in lines {
+            let Value::List(parts) = line else { continue };
+            let [Value::Int(row), Value::Text(state), Value::Text(text)] = parts.as_slice() else {
+                self.violations.push(format!("{key}: a line that says {line}"));
+                continue;
+            };
+            let Some(row) = u64::try_from(*row).ok().filter(|row| *row < count) else {
+                self.violations.push(format!("{key}: row {row} was never submitted"));
+                continue;
+            };
+            if !seen.insert(row) {
+                self.violations.push(format!("{key}: row {row} has two results"));
+            }
+            let fate = Fate::of(batch, row);
+            let right = match fate.class() {
+                Some(class) => &**state == "failed" && &**text == class,
+                None => {
+                    let completion = format!("MOCK:{}", fate.prompt(batch, row));
+                    &**state == "done" && **text == *completion
+                }
+            };
+            if !right {
+                self.violations.push(format!("{key}: row {row}, {fate:?}, {state}: {text:?}"));
+            }
+        }
+        let lost: Vec<u64> = (0..count).filter(|row| !seen.contains(row)).collect();
+        if let Some(first) = lost.first() {
+            self.violations.push(format!("{key}: {} rows lost, the first {first}", lost.len()));
+        }
+    }
+
+    /// `told`: rows, pending, waiting, running, done, failed.
+    fn conserved(&mut self, key: &str, told: &Value) {
+        let Some([count, pending, waiting, running, done, failed]) = numbers(told) else { return };
+        let sum = pending + waiting + running + done + failed;
+        if sum != count {
+            self.violations.push(format!("{key}: {count} rows, but {sum} by their states: {told}"));
+        }
+    }
+}

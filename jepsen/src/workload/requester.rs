@@ -1,0 +1,344 @@
+//! A client that doubts every answer: it sends its requests again under their ids, before they are
+//! answered and long after, to the leader and to others.
+//!
+//! *Invariant:* a repeat is no operation of its own: if it takes effect again, later reads show
+//! what no history explains. Only its answer is compared with the first.
+
+use super::session::{REGISTERS, Shared};
+use super::submitter::{NAMESPACE, spec};
+use crate::events::What;
+use crate::recorder::{By, Op};
+use anyhow::Result;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rollout_proto::client::PendingRequest;
+use rollout_proto::{
+    CallOptions, Channel, Client, ClientError, ErrorCode, RpcError, Session, Stamp, services, v1,
+};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::service::interceptor::InterceptedService;
+
+/// Answered requests that it may still send again.
+const KEPT_MAX: usize = 12;
+const LIMIT: Duration = Duration::from_millis(800);
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+enum Request {
+    /// Pauses a run for this reason.
+    Pause(u64, String),
+    Resume(u64),
+    Create(String),
+}
+
+struct Answered {
+    pending: PendingRequest,
+    request: Request,
+    told: String,
+}
+
+/// See the module.
+pub(super) struct Requester {
+    name: &'static str,
+    client: Client,
+    /// To each member by name, past whatever the client knows of epochs.
+    raw: Vec<(String, tonic::transport::Channel)>,
+    shared: Arc<Shared>,
+    rng: StdRng,
+    session: Option<Session>,
+    answered: VecDeque<Answered>,
+    sent: u64,
+}
+
+/// Why a request got no answer that counts.
+enum Lost {
+    /// The cluster has forgotten the session, or the request.
+    Forgotten,
+    /// It was refused for good.
+    Refused(RpcError),
+    /// The run is over.
+    Stopping,
+}
+
+pub(super) fn register(number: u64) -> String {
+    format!("register-{number}")
+}
+
+impl Requester {
+    pub(super) fn new(
+        name: &'static str,
+        client: Client,
+        raw: Vec<(String, tonic::transport::Channel)>,
+        shared: Arc<Shared>,
+        seed: u64,
+    ) -> Self {
+        let (rng, answered) = (StdRng::seed_from_u64(seed), VecDeque::new());
+        Self { name, client, raw, shared, rng, session: None, answered, sent: 0 }
+    }
+
+    pub(super) async fn run(mut self) -> Result<()> {
+        let mut made = 0;
+        while !self.shared.stopping() {
+            let Some(session) = self.session().await else {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let number = self.rng.random_range(0..REGISTERS);
+            match self.rng.random_range(0..100) {
+                // The registers, by whoever comes first.
+                _ if made < REGISTERS => {
+                    let create = Request::Create(register(made));
+                    made += u64::from(self.ask(&session, create).await);
+                }
+                0..30 => {
+                    self.sent += 1;
+                    let reason = format!("{}-{}", self.name, self.sent);
+                    self.ask(&session, Request::Pause(number, reason)).await;
+                }
+                30..36 => {
+                    self.ask(&session, Request::Resume(number)).await;
+                }
+                36..46 => {
+                    let name = format!("duel-{}", self.shared.duel());
+                    self.ask(&session, Request::Create(name)).await;
+                }
+                46..50 => self.lie(&session).await,
+                50..52 => self.session = None,
+                52..70 => self.again().await,
+                _ => {
+                    self.get(number).await;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(self.rng.random_range(2..40))).await;
+        }
+        Ok(())
+    }
+
+    async fn session(&mut self) -> Option<Session> {
+        if self.session.is_none() {
+            let session = self.client.open_session(self.name).await.ok()?;
+            let (observer, id) = (self.name.to_owned(), session.id());
+            self.shared.recorder.event(What::Opened { observer, session: id });
+            self.session = Some(session);
+        }
+        self.session.clone()
+    }
+
+    /// One request, with all its copies until the first answer. True if that was a good one.
+    async fn ask(&mut self, session: &Session, request: Request) -> bool {
+        let pending = session.request();
+        let id = pending.id();
+        let op = self.invoke(&request, id);
+        if self.rng.random_ratio(1, 3) {
+            // A copy whose answer nobody waits for.
+            let patience = Duration::from_millis(self.rng.random_range(0..30));
+            if let Ok(Ok((_, channel))) =
+                tokio::time::timeout(LIMIT, self.client.leader_channel()).await
+            {
+                let _ = tokio::time::timeout(patience, send(channel, id, &request)).await;
+            }
+        }
+        if self.rng.random_ratio(1, 4) {
+            // A copy to anybody; only a leader answers it.
+            self.ask_anybody(id, &request).await;
+        }
+        let recorder = self.shared.recorder.clone();
+        match self.until_answered(id, &request).await {
+            Ok(told) => {
+                let value = match &request {
+                    Request::Create(_) => Value::Bool(told.ends_with("created")),
+                    _ => Value::Null,
+                };
+                recorder.ok(&op, value, By::default());
+                self.answered.push_back(Answered { pending, request, told });
+                while self.answered.len() > KEPT_MAX {
+                    self.again().await;
+                }
+                return true;
+            }
+            Err(Lost::Forgotten) => {
+                self.session = None;
+                recorder.info(&op, "the session is gone".to_owned());
+            }
+            Err(Lost::Refused(error)) => recorder.info(&op, error.to_string()),
+            Err(Lost::Stopping) => recorder.info(&op, "the run ended".to_owned()),
+        }
+        false
+    }
+
+    fn invoke(&self, request: &Request, id: v1::RequestId) -> Op {
+        let (f, key, value) = match request {
+            Request::Pause(run, reason) => ("put", register(*run), json!(reason)),
+            Request::Resume(run) => ("put", register(*run), json!("")),
+            Request::Create(name) => ("create", name.clone(), Value::Null),
+        };
+        self.shared.recorder.invoke(f, key, value, Some(format!("{}/{}", id.session, id.seq)))
+    }
+
+    async fn ask_anybody(
+        &mut self,
+        id: v1::RequestId,
+        request: &Request,
+    ) -> Option<Result<String, tonic::Status>> {
+        let members = self.client.member_channels().ok().filter(|members| !members.is_empty())?;
+        let (_, channel) = members[self.rng.random_range(0..members.len())].clone();
+        tokio::time::timeout(LIMIT, send(channel, id, request)).await.ok()
+    }
+
+    /// Sends an old request once more: the answer has to be the first one.
+    async fn again(&mut self) {
+        if self.answered.is_empty() {
+            return;
+        }
+        let which = self.rng.random_range(0..self.answered.len());
+        let Some(old) = self.answered.remove(which) else { return };
+        let id = old.pending.id();
+        let second = match self.ask_anybody(id, &old.request).await {
+            Some(Ok(told)) => Ok(told),
+            _ => self.until_answered(id, &old.request).await,
+        };
+        let second = match second {
+            Ok(told) => told,
+            // The cluster may forget; executing it again is what it may not.
+            Err(Lost::Forgotten | Lost::Stopping) => return,
+            Err(Lost::Refused(error)) => error.to_string(),
+        };
+        self.shared.recorder.event(What::Repeated {
+            what: format!("{:?}", old.request),
+            request_id: format!("{}/{}", id.session, id.seq),
+            same: second == old.told,
+            detail: format!("{}, then {second}", old.told),
+        });
+        if self.rng.random_ratio(1, 3) {
+            self.answered.push_back(old);
+        }
+    }
+
+    async fn until_answered(&self, id: v1::RequestId, request: &Request) -> Result<String, Lost> {
+        let options = CallOptions::default().attempt_timeout(LIMIT);
+        loop {
+            let sent = self.client.with_leader_opts("request", options, |channel| {
+                let request = request.clone();
+                async move { sent(channel, id, &request).await }
+            });
+            match sent.await {
+                Ok(told) => return Ok(told.0),
+                Err(ClientError::Rpc(error)) if !error.code.retryable() => {
+                    return Err(match error.code {
+                        ErrorCode::SessionUnknown | ErrorCode::RequestForgotten => Lost::Forgotten,
+                        _ => Lost::Refused(error),
+                    });
+                }
+                Err(_) if self.shared.stopping() => return Err(Lost::Stopping),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// A request in the name of an epoch that is over. It must be refused and do nothing.
+    async fn lie(&mut self, session: &Session) {
+        let (known, cluster) = (self.client.coord_epoch(), self.client.cluster_id());
+        let Some(leader) = self.client.leader().filter(|_| known > 1) else { return };
+        let Some((_, channel)) = self.raw.iter().find(|(name, _)| *name == leader.name) else {
+            return;
+        };
+        let (stamp, claimed) = (Stamp::default(), known - 1);
+        stamp.know(&cluster, claimed);
+        let channel = InterceptedService::new(channel.clone(), stamp);
+        self.sent += 1;
+        let name = format!("stale-{}-{}", self.name, self.sent);
+        let request = v1::CreateRunRequest {
+            request: Some(session.request().id()),
+            namespace: NAMESPACE.into(),
+            name,
+            spec: Some(spec(false)),
+        };
+        let mut runs = services::runs(channel);
+        let asked = runs.create_run(request);
+        let answered = match tokio::time::timeout(LIMIT, asked).await {
+            Ok(Ok(answer)) => answer.into_inner().header.map_or(0, |header| header.coord_epoch),
+            Ok(Err(status)) if RpcError::from_status(&status).code == ErrorCode::StaleEpoch => 0,
+            _ => return,
+        };
+        self.shared.recorder.event(What::Stale {
+            observer: self.name.into(),
+            what: "create run".into(),
+            claimed,
+            taken_by: (answered > claimed).then_some(answered),
+        });
+    }
+
+    /// Reads why a run is paused. True if it was answered.
+    pub(super) async fn get(&mut self, number: u64) -> bool {
+        let recorder = self.shared.recorder.clone();
+        let name = register(number);
+        let op = recorder.invoke("get", name.clone(), Value::Null, None);
+        let request =
+            v1::DescribeRunRequest { namespace: NAMESPACE.into(), name, ..Default::default() };
+        let options = CallOptions::read().timeout(LIMIT * 2);
+        let read = self.client.with_leader_opts("describe run", options, |channel| {
+            let request = request.clone();
+            async move { services::runs(channel).describe_run(request).await }
+        });
+        match read.await {
+            Ok(answer) => {
+                let epoch = answer.header.map(|header| header.coord_epoch);
+                let run = answer.run.unwrap_or_default();
+                let paused = run.state() == v1::RunState::Paused;
+                let seen = if paused { run.reason } else { String::new() };
+                recorder.ok(&op, json!(seen), By { epoch, ..By::default() });
+                true
+            }
+            // A read changes nothing, whatever became of it.
+            Err(error) => {
+                recorder.fail(&op, error.to_string());
+                false
+            }
+        }
+    }
+}
+
+/// What a client is told of a request.
+struct Told(String, Option<v1::ClusterHeader>);
+
+impl rollout_proto::Answer for Told {
+    fn header(&self) -> Option<&v1::ClusterHeader> {
+        self.1.as_ref()
+    }
+}
+
+async fn send(
+    channel: Channel,
+    id: v1::RequestId,
+    request: &Request,
+) -> Result<String, tonic::Status> {
+    Ok(sent(channel, id, request).await?.into_inner().0)
+}
+
+async fn sent(
+    channel: Channel,
+    id: v1::RequestId,
+    request: &Request,
+) -> Result<tonic::Response<Told>, tonic::Status> {
+    let mut runs = services::runs(channel);
+    let (namespace, id) = (NAMESPACE.to_owned(), Some(id));
+    let (name, action, reason) = match request.clone() {
+        Request::Pause(number, reason) => (register(number), v1::RunAction::Pause, reason),
+        Request::Resume(number) => (register(number), v1::RunAction::Resume, String::new()),
+        Request::Create(name) => {
+            let spec = Some(spec(false));
+            let create = v1::CreateRunRequest { request: id, namespace, name, spec };
+            let answer = runs.create_run(create).await?.into_inner();
+            let made = if answer.created { "created" } else { "found" };
+            let told = format!("run {} {made}", answer.run);
+            return Ok(tonic::Response::new(Told(told, answer.header)));
+        }
+    };
+    let action = action.into();
+    let control = v1::ControlRunRequest { request: id, namespace, name, action, reason };
+    let answer = runs.control_run(control).await?.into_inner();
+    Ok(tonic::Response::new(Told("done".to_owned(), answer.header)))
+}
