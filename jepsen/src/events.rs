@@ -64,6 +64,8 @@ pub enum What {
         image: String,
         error: String,
     },
+    /// A member's digests at one index while the run went on, hex.
+    Compared { member: String, index: u64, chain: String, state: String },
     /// Items that are to be read at the end, and how many were.
     FinalReads { wanted: u64, answered: u64 },
 }

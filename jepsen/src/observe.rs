@@ -1,5 +1,5 @@
 //! Watches every member past the network, whatever the faults: who it says it is, in which term and
-//! epoch; and at the end, its digests.
+//! epoch; and now and then, and at the end, its digests.
 
 use crate::events::What;
 use crate::fleet::{Fleet, Place};
@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
+/// How often members are compared while the run goes on.
+const COMPARE_EVERY: Duration = Duration::from_secs(5);
 const EVERY: Duration = Duration::from_millis(150);
 const LIMIT: Duration = Duration::from_millis(400);
 /// What was seen longer ago says nothing of who leads now.
@@ -38,11 +40,14 @@ impl Observers {
     pub fn start(fleet: &Fleet, recorder: &Arc<Recorder>) -> Result<Self> {
         let seen = Seen::default();
         let mut tasks = Vec::new();
+        let mut all = Vec::new();
         for (at, place) in fleet.places.iter().enumerate() {
             let (cluster, place) = (fleet.observer(at)?, place.clone());
             let watching = watch(at, place, cluster, recorder.clone(), seen.clone());
             tasks.push(tokio::spawn(watching));
+            all.push((fleet.places[at].name.clone(), fleet.observer(at)?));
         }
+        tasks.push(tokio::spawn(compare(all, recorder.clone())));
         Ok(Self { seen, tasks })
     }
 
@@ -100,6 +105,34 @@ async fn watch(at: usize, place: Place, mut cluster: Cluster, recorder: Arc<Reco
             applied: own.applied_index,
             installed: own.snapshots_installed,
         });
+    }
+}
+
+/// Has members compute their digests at one index now and then, and records those that answer.
+async fn compare(mut members: Vec<(String, Cluster)>, recorder: Arc<Recorder>) {
+    loop {
+        tokio::time::sleep(COMPARE_EVERY).await;
+        let mut fixed = None;
+        for (_, cluster) in &mut members {
+            let asked = cluster.request_digest(v1::RequestDigestRequest {});
+            if let Ok(Ok(answer)) = tokio::time::timeout(LIMIT, asked).await {
+                fixed = Some(answer.into_inner().index);
+                break;
+            }
+        }
+        let Some(index) = fixed else { continue };
+        for (member, cluster) in &mut members {
+            let asked = cluster.digests(v1::DigestsRequest { index, wait_ms: 500 });
+            // Who is cut off, stopped or down cannot say; the others are compared all the same.
+            let Ok(Ok(answer)) = tokio::time::timeout(LIMIT * 3, asked).await else { continue };
+            let answer = answer.into_inner();
+            recorder.event(What::Compared {
+                member: member.clone(),
+                index: answer.index,
+                chain: hex(&answer.chain),
+                state: hex(&answer.state),
+            });
+        }
     }
 }
 

@@ -51,9 +51,9 @@ pub fn text(judged: &Judged) -> String {
     let recovered = c.recovered_ms.map_or("never".to_owned(), |ms| format!("after {ms} ms"));
     let _ = writeln!(
         text,
-        "  recovered {recovered}; {} digests; {} requests repeated; {} members ended by themselves; \
+        "  recovered {recovered}; {} digests, {} on the way; {} requests repeated; {} members ended by themselves; \
          {} answers replayed",
-        c.digests, c.repeated, c.died, c.replayed
+        c.digests, c.compared, c.repeated, c.died, c.replayed
     );
     let (losses, bytes, names) = c.power_lost;
     if losses > 0 {

@@ -40,6 +40,8 @@ pub struct Coverage {
     pub snapshots: u64,
     /// Answers that were replayed by their places in the log.
     pub replayed: u64,
+    /// Digests that were compared while the run went on.
+    pub compared: u64,
     /// Rows of batches of which it was seen under a fault that they had ended.
     pub rows_under_fault: u64,
     /// Rows that one worker gave up and another got by the same operation.
@@ -131,6 +133,7 @@ impl Coverage {
                 What::Repeated { .. } => found.repeated += 1,
                 What::Recovered { after_ms } => found.recovered_ms = *after_ms,
                 What::Digest { .. } => found.digests += 1,
+                What::Compared { .. } => found.compared += 1,
                 What::Ended { .. } => found.sessions_ended += 1,
                 What::EndedRefused { .. } => found.ended_refused += 1,
                 What::Stale { taken_by: None, .. } => found.stale_refused += 1,

@@ -35,6 +35,9 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
             What::Repeated { what, request_id, same: false, detail } => {
                 found.push(format!("{what} {request_id}, repeated, was answered {detail}"));
             }
+            What::Compared { index, chain, state, .. } => {
+                digests.entry(*index).or_default().insert((chain, state));
+            }
             What::Opened { observer, session } => {
                 let last = sessions.entry(observer).or_default();
                 if session <= last {

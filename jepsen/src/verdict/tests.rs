@@ -51,7 +51,13 @@ fn each_rule_is_broken_by_its_evidence() {
     let other = vec![again(false)];
     let (member, status) = ("c1".to_owned(), "signal".to_owned());
     let panicked = vec![seen(What::Died { member, status, panicked: true })];
-    let broken = [back, two, apart, stuck, falling, twice, revived, taken, other, panicked];
+    let compared = |member: &str, state: &str| {
+        let (member, chain, state) = (member.to_owned(), "c".to_owned(), state.to_owned());
+        seen(What::Compared { member, index: 8, chain, state })
+    };
+    let meanwhile = vec![compared("c1", "a"), compared("c3", "b")];
+    let broken =
+        [meanwhile, back, two, apart, stuck, falling, twice, revived, taken, other, panicked];
     for events in broken.into_iter().chain(members()) {
         let broken = rules::broken(&events);
         assert_eq!(broken.len(), 1, "{broken:?}");
@@ -68,6 +74,8 @@ fn each_rule_is_broken_by_its_evidence() {
         opened(8),
         stale(None),
         again(true),
+        compared("c1", "a"),
+        compared("c2", "a"),
     ];
     assert_eq!(rules::broken(&well), Vec::<String>::new());
 }
