@@ -46,7 +46,8 @@ pub struct Coverage {
     pub rows_under_fault: u64,
     /// Rows that one worker gave up and another got by the same operation.
     pub stolen: u64,
-    /// Rows that were granted beside an attempt that was not over.
+    /// Rows that were granted beside an attempt that was not over, as far as that shows: the earlier
+    /// one ended after it.
     pub doubled: u64,
     /// Sessions that ended by their owners' wish.
     pub sessions_ended: u64,
@@ -199,7 +200,6 @@ impl Coverage {
         }
         if workload == "steal" {
             want("rows stolen", self.stolen, 1 + secs / 30);
-            want("rows run twice", self.doubled, 1);
             want("late results refused", self.refused, 1 + secs / 30);
         }
         if workload == "session" {

@@ -114,12 +114,12 @@ impl Running {
         }
         let (mut wanted, mut answered) = (0, 0);
         for run in self.shared.all_runs() {
-            wanted += u64::from(self.shared.run(run).map_or(0, |r| r.rows));
+            let rows = u64::from(self.shared.run(run).map_or(0, |r| r.rows));
+            wanted += rows;
             let begun = Instant::now();
             while begun.elapsed() < recovery {
-                let read = self.last.read(run).await;
-                answered += read;
-                if read > 0 {
+                if self.last.read(run).await.is_some() {
+                    answered += rows;
                     break;
                 }
             }

@@ -22,6 +22,8 @@ pub(super) const NAMESPACE: &str = "default";
 const ROWS_MAX: u32 = 12;
 /// How long a run is read before the next is made.
 const RUN_MAX: Duration = Duration::from_secs(2);
+/// The same where the next one waits until nothing is left of it, for only who is idle steals.
+const TAIL_MAX: Duration = Duration::from_secs(12);
 const READ_LIMIT: Duration = Duration::from_secs(3);
 
 /// See the module.
@@ -55,10 +57,17 @@ impl Submitter {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let begun = Instant::now();
-            while begun.elapsed() < RUN_MAX && !self.shared.stopping() {
+            let (begun, mut open) = (Instant::now(), true);
+            let longest = match self.shared.style {
+                Style::Item => RUN_MAX,
+                Style::Steal => TAIL_MAX,
+            };
+            while begun.elapsed() < longest && !self.shared.stopping() {
+                if self.shared.style == Style::Steal && !open {
+                    break;
+                }
                 tokio::time::sleep(Duration::from_millis(self.rng.random_range(100..600))).await;
-                self.read(run).await;
+                open = self.read(run).await.is_none_or(|undecided| undecided > 0);
             }
         }
         Ok(())
@@ -190,9 +199,10 @@ impl Submitter {
         }
     }
 
-    /// Reads all rows of a run, as one operation on each. Returns how many were answered.
-    pub(super) async fn read(&mut self, run: u32) -> u64 {
-        let Some(Run { rows, .. }) = self.shared.run(run) else { return 0 };
+    /// Reads all rows of a run, as one operation on each. Returns how many are undecided, if that was
+    /// answered.
+    pub(super) async fn read(&mut self, run: u32) -> Option<u64> {
+        let Run { rows, .. } = self.shared.run(run)?;
         let recorder = self.shared.recorder.clone();
         let ops: Vec<_> = (0..rows)
             .map(|row| recorder.invoke("read", format!("{run}/{row}"), Value::Null, None))
@@ -224,15 +234,18 @@ impl Submitter {
                     at: Some(LogPosition::behind(header.applied_index)),
                     ..By::default()
                 };
+                let mut undecided = 0;
                 for (row, op) in ops.iter().enumerate() {
-                    recorder.ok(op, outcome(&message, row), by.clone());
+                    let seen = outcome(&message, row);
+                    undecided += u64::from(seen.is_null());
+                    recorder.ok(op, seen, by.clone());
                 }
-                u64::from(rows)
+                Some(undecided)
             }
             // A read changes nothing, whatever became of it.
             Err(error) => {
                 ops.iter().for_each(|op| recorder.fail(op, error.clone()));
-                0
+                None
             }
         }
     }

@@ -280,7 +280,10 @@ impl Worker {
                         return Ended::Left;
                     }
                     if self.sent.is_none() {
-                        self.work().await;
+                        // A question is forgotten after a while: it is answered before all work.
+                        if self.asked.is_none() {
+                            self.work().await;
+                        }
                         let exchange = self.next();
                         if out.send(self.message(Up::Exchange(exchange))).await.is_err() {
                             return Ended::Left;
@@ -320,11 +323,12 @@ impl Worker {
 
     /// The engine: mostly quick, sometimes so slow and deaf that the lease lapses.
     async fn work(&mut self) {
-        let deaf = !self.held.is_empty() && self.rng.random_ratio(1, 15);
+        let rarely = if self.shared.style == Style::Steal { 40 } else { 15 };
+        let deaf = !self.held.is_empty() && self.rng.random_ratio(1, rarely);
         let ms = match self.shared.style {
             _ if deaf => self.rng.random_range(HANG_MS),
             Style::Item => self.rng.random_range(5..60),
-            Style::Steal if self.sluggish => self.rng.random_range(300..900),
+            Style::Steal if self.sluggish => self.rng.random_range(150..450),
             Style::Steal => self.rng.random_range(10..100),
         };
         let mut room = 2usize.saturating_sub(self.held.iter().filter(|l| l.started).count());
