@@ -68,21 +68,28 @@ async fn try_parked(leading: Arc<Leading>, pull: Pull, op: OpKind) {
             let error = reject::rejected(&Rejection::SessionUnknown);
             deliver(&leading, &out, Err(error.into())).await;
         }
-        Ok(_) => {
-            leading.parked.park(Pull { slot, instance, seq, rows_max, out });
-        }
+        // A newer pull of the slot was answered: nobody waits for this one.
+        Ok((_, Reply::Rejected(Rejection::PullStale { .. }))) => {}
+        Ok(_) => park(&leading, Pull { slot, instance, seq, rows_max, out }),
         Err(error) => {
             deliver(&leading, &out, Err(reject::proposal(&error).into())).await;
         }
     }
 }
 
+/// Lets a pull wait until there is something for its slot.
 fn park(leading: &Leading, pull: Pull) {
-    let slot = pull.slot;
+    let (slot, seq) = (pull.slot, pull.seq);
+    // Its worker has another stream by now, and has repeated on that what this one asked for.
+    let current = leading.streams.lock().get(&slot.session).cloned();
+    if current.is_some_and(|current| !current.same_channel(&pull.out)) {
+        return;
+    }
     leading.parked.park(pull);
     leading.stealing.look_again();
-    // Work may have come between the look and the parking.
-    if leading.node.ledger(|l| l.has_work_for(slot)) {
+    // Work may have come between the look and the parking, or the answer may be there: rows of a
+    // theft that were given to this very pull while its stream was another.
+    if leading.node.ledger(|l| l.has_work_for(slot) || l.has_answered(slot, seq)) {
         leading.wake();
     }
 }

@@ -258,7 +258,11 @@ impl Leading {
             match state {
                 WorkerState::Ready | WorkerState::Draining if silent => {
                     tracing::warn!(%session, "a worker is silent: suspect");
-                    let started = self.liveness.started(session);
+                    // Of one that this leader never heard, nobody knows what it runs: anything that it has.
+                    let started = match self.liveness.was_heard(session) {
+                        true => self.liveness.started(session),
+                        false => self.node.ledger(|l| l.held_rows(session)),
+                    };
                     let grace_ms = self.workers.started_grace_ms;
                     ops.push(OpKind::Suspect { session, started, grace_ms }.into());
                 }
@@ -327,7 +331,9 @@ impl Leading {
             if self.parked.is_empty() {
                 continue;
             }
-            let ready = self.node.ledger(|l| self.parked.take_ready(|slot| l.has_work_for(slot)));
+            let ready = self.node.ledger(|l| {
+                self.parked.take_ready(|p| l.has_work_for(p.slot) || l.has_answered(p.slot, p.seq))
+            });
             for pull in ready {
                 tokio::spawn(dispatch::serve_parked(self.clone(), pull));
             }

@@ -15,7 +15,7 @@
 use crate::apply::Context;
 use crate::command::{FailureClass, HeldRows};
 use crate::event::EventKind;
-use crate::fail::{Failure, check_failure};
+use crate::fail::{Failure, bound_failure};
 use crate::id::{LedgerMs, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::reply::{RefusedRows, Rejection, Reply};
@@ -34,7 +34,7 @@ impl Ledger {
         if !matches!(failure.class, FailureClass::EngineDied | FailureClass::OutOfMemory) {
             return Err(Rejection::Invalid("an engine dies of itself or of memory".into()));
         }
-        check_failure(&mut failure)?;
+        bound_failure(&mut failure);
         let held = self.slot_mut(slot).ok_or(Rejection::SlotUnknown)?;
         let in_trial = held.trial.is_some();
         let told_before = number > 0 && number <= held.last_death;

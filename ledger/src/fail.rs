@@ -38,7 +38,7 @@ impl Ledger {
         held: &HeldRows,
         mut failure: Failure,
     ) -> Result<Reply, Rejection> {
-        check_failure(&mut failure)?;
+        bound_failure(&mut failure);
         let (taken, mut refused) = (self.taken_of(slot, held), Vec::new());
         let Some(taken) = taken else {
             let why = Rejection::AttemptStale;
@@ -278,14 +278,12 @@ impl Ledger {
     }
 }
 
-/// Bounds what a worker says of a failure.
-pub(crate) fn check_failure(failure: &mut Failure) -> Result<(), Rejection> {
-    if failure.code.len() > limits::NAME_BYTES_MAX {
-        return Err(Rejection::Invalid("the failure's code is too long".into()));
-    }
+/// Bounds what a worker says of a failure. Nothing of it is a reason to refuse: the worker would forget
+/// the rows, and the ledger keep them.
+pub(crate) fn bound_failure(failure: &mut Failure) {
+    truncate(&mut failure.code, limits::NAME_BYTES_MAX);
     truncate(&mut failure.message, limits::MESSAGE_BYTES_MAX);
     truncate(&mut failure.evidence.exception, limits::NAME_BYTES_MAX);
-    Ok(())
 }
 
 /// Cuts a text to at most `max` bytes without cutting a character.

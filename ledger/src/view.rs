@@ -301,6 +301,14 @@ impl Ledger {
         self.workers.get(&session).map(|w| (w.namespace.as_str(), w.name.as_str()))
     }
 
+    /// Whether a pull of a ready worker has its answer already: claiming under that number gives it again, or says that a
+    /// newer one was answered.
+    pub fn has_answered(&self, slot: SlotRef, seq: u64) -> bool {
+        let worker = self.workers.get(&slot.session).filter(|w| w.state == WorkerState::Ready);
+        let held = worker.and_then(|w| w.slots.get(slot.slot.0 as usize));
+        held.is_some_and(|held| held.last_pull >= seq)
+    }
+
     /// Whether proposing this pull would get an answer: rows, those that it got before, or the
     /// news that its session is gone.
     pub fn answers_pull(&self, slot: SlotRef, seq: u64) -> bool {

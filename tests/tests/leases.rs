@@ -99,6 +99,27 @@ fn a_worker_back_in_time_keeps_what_it_had_started_and_starts_nothing_that_it_ha
 }
 
 #[test]
+fn a_worker_that_is_silent_through_a_change_of_leader_keeps_what_it_had_started() -> Result<()> {
+    let mut fleet = fleet("started_grace_ms = 600000")?;
+    let mut batch = stopped(&mut fleet, "failover")?;
+    // The next leader has never heard what this worker runs.
+    let leader = fleet.leader();
+    fleet.member_process(&leader).kill();
+    fleet.leader_other_than(&leader);
+    until(&fleet, "w1", "suspect");
+    fleet.start_worker("w2", &worker(&fleet, "w2", 5))?;
+    until(&fleet, "w2", "ready");
+    let left = batch.counts(&fleet).context("counts")?;
+    ensure!(left.running >= RUNNING, "what it had started is somebody else's: {left:?}");
+    fleet.worker_process("w1").signal(libc::SIGCONT)?;
+    batch.finish(&fleet)?;
+    ensure!(executions(&fleet, &["w1", "w2"])? == ROWS, "a row ran twice");
+    fleet.start_member(&leader)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
 fn a_worker_back_too_late_has_its_results_refused_and_nothing_is_accepted_twice() -> Result<()> {
     let mut fleet = fleet("started_grace_ms = 1000")?;
     let mut batch = stopped(&mut fleet, "too-late")?;

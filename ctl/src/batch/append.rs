@@ -1,7 +1,8 @@
 //! Owns: more rows for a run whose input is open.
 //!
 //! The input is read twice: once to learn which of its rows the run has, once to pack the others. Segments are declared
-//! from the number that was read, so of two that append at once one is refused, and looks again.
+//! from the number that was read, so of two that append different rows at once one is refused, and looks again; of two
+//! that append the same, both are told that they did.
 //! Invariant: an append is a union by item id: a row that the run has is not added again, so it may be repeated, cut off
 //! anywhere and done by two at once. Equal rows without an "id" are counted within one append.
 //! Nothing is declared of an input with errors.
@@ -76,8 +77,9 @@ impl Append<'_> {
             match self.round().await? {
                 Round::Again(added) => before += added,
                 Round::Over(Appended::Whole { added, there, rows }) => {
-                    let (added, there) = (added + before, there - before);
-                    return Ok(Appended::Whole { added, there, rows });
+                    // Fewer are there than were added if the run was deleted and made anew in between.
+                    let there = there.saturating_sub(before);
+                    return Ok(Appended::Whole { added: added + before, there, rows });
                 }
                 Round::Over(refused) => return Ok(refused),
             }

@@ -2,10 +2,9 @@
 //!
 //! Made after a first reading and heeded in a second one.
 //! Invariant: it speaks of one input alone: the digest of its item ids, in order, tells whether the second reading saw
-//! the same rows. One bit a row in memory.
+//! the same rows. Two bits a row in memory.
 //! Absent: how it is known what a run has (`batch::known`).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What becomes of one row.
@@ -23,7 +22,7 @@ pub enum Verdict {
 #[derive(Debug, Clone)]
 pub struct Admission {
     there: Arc<Vec<u64>>,
-    conflicts: Arc<BTreeSet<u64>>,
+    conflicts: Arc<Vec<u64>>,
     rows: u64,
     digest: [u8; 32],
 }
@@ -31,30 +30,30 @@ pub struct Admission {
 impl Admission {
     /// Every one of `rows` rows is new; `digest` is of their item ids, in order.
     pub fn new(rows: u64, digest: [u8; 32]) -> Self {
-        let words = usize::try_from(rows.div_ceil(64)).unwrap_or(usize::MAX);
+        // invariant: an input has fewer rows than a process can address.
+        let words = rows.div_ceil(64) as usize;
         Self { there: Arc::new(vec![0; words]), conflicts: Arc::default(), rows, digest }
     }
 
     /// Notes that the run has a row.
     pub fn there(&mut self, row: u64) {
-        if let Some(word) = Arc::make_mut(&mut self.there).get_mut((row / 64) as usize) {
-            *word |= 1 << (row % 64);
-        }
+        let there: &mut Vec<u64> = Arc::make_mut(&mut self.there);
+        set(there, row);
     }
 
     /// Notes that the run has a row's "id" with another prompt.
     pub fn conflict(&mut self, row: u64) {
-        Arc::make_mut(&mut self.conflicts).insert(row);
+        let conflicts = Arc::make_mut(&mut self.conflicts);
+        conflicts.resize(self.there.len(), 0);
+        set(conflicts, row);
     }
 
     /// What becomes of a row. One behind the last is new: the digest tells.
     pub fn verdict(&self, row: u64) -> Verdict {
-        if self.conflicts.contains(&row) {
-            return Verdict::Conflict;
-        }
-        match self.there.get((row / 64) as usize) {
-            Some(word) if word >> (row % 64) & 1 == 1 => Verdict::There,
-            _ => Verdict::New,
+        match (is_set(&self.conflicts, row), is_set(&self.there, row)) {
+            (true, _) => Verdict::Conflict,
+            (false, true) => Verdict::There,
+            (false, false) => Verdict::New,
         }
     }
 
@@ -73,6 +72,16 @@ impl Admission {
     pub fn is_of(&self, digest: Option<[u8; 32]>) -> bool {
         digest == Some(self.digest)
     }
+}
+
+fn set(bits: &mut [u64], row: u64) {
+    if let Some(word) = bits.get_mut((row / 64) as usize) {
+        *word |= 1 << (row % 64);
+    }
+}
+
+fn is_set(bits: &[u64], row: u64) -> bool {
+    bits.get((row / 64) as usize).is_some_and(|word| word >> (row % 64) & 1 == 1)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub enum ToEngine {
     },
     /// Takes up a row beside those that run.
     Start(Row),
-    /// Stops a row; nothing more is said of it. One that has ended is no error.
+    /// Stops a row, which is answered by [`FromEngine::Stopped`]. One that has ended is no error.
     Cancel {
         /// The execution.
         ticket: u64,
@@ -102,6 +102,11 @@ pub enum FromEngine {
         steps: u64,
         /// Tokens that it has generated.
         tokens: u64,
+    },
+    /// A row that was to be stopped runs no more, or had ended.
+    Stopped {
+        /// The execution.
+        ticket: u64,
     },
 }
 

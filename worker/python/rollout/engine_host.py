@@ -42,6 +42,7 @@ def serve(agent: Any, engine: Engine) -> None:
         for event in agent.poll(ROWS_PER_STEP, None if idle else 0):
             if isinstance(event, int):
                 engine.stop(event)
+                agent.stopped(event)
             else:
                 take(agent, engine, *event)
         if engine.running():

@@ -118,6 +118,11 @@ impl Agent {
         self.put(&FromEngine::Failed { ticket, failure: RowFailure { class, code, message } })
     }
 
+    /// A row that was to be stopped runs no more.
+    fn stopped(&self, ticket: u64) -> PyResult<()> {
+        self.put(&FromEngine::Stopped { ticket })
+    }
+
     /// The engine's counters.
     fn progress(&self, steps: u64, tokens: u64) -> PyResult<()> {
         self.put(&FromEngine::Progress { steps, tokens })

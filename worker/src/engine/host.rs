@@ -11,7 +11,7 @@ mod life;
 mod process;
 mod stderr;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +54,8 @@ pub(crate) struct Death {
     pub(crate) message: String,
     /// Rows that it had been told of and had not ended.
     pub(crate) rows: Vec<(Lease, u64)>,
+    /// Rows that it had been told to stop and may have run still: any of them may be why it died.
+    pub(crate) unwanted: usize,
     /// It died before rows could come.
     pub(crate) at_start: bool,
 }
@@ -80,6 +82,8 @@ struct Rows {
     waiting: HashMap<u64, Waiting>,
     /// Started rows that nobody wants any more; never more than were started.
     cancelled: Vec<u64>,
+    /// Of these and of those that the process was told to stop: what it may still run.
+    stopping: HashSet<u64>,
 }
 
 /// What the slot's side and the supervisor share. Its size is bounded by the slot's concurrency.
@@ -169,6 +173,7 @@ impl Drop for Forget<'_> {
         let Some(waiting) = rows.waiting.remove(&self.ticket) else { return };
         if waiting.started {
             rows.cancelled.push(self.ticket);
+            rows.stopping.insert(self.ticket);
             self.shared.changed.notify_one();
         } else {
             rows.queue.retain(|(ticket, _)| *ticket != self.ticket);
@@ -204,15 +209,17 @@ impl Rows {
     }
 
     fn end(&mut self, ticket: u64, outcome: Result<Completion, EngineFailure>) {
+        self.stopping.remove(&ticket);
         if let Some(waiting) = self.waiting.remove(&ticket) {
             // Nobody waits any more: then nobody wants it.
             let _ = waiting.reply.send(outcome);
         }
     }
 
-    /// Ends what the dead process ran, and names it.
-    fn bury(&mut self) -> Vec<(Lease, u64)> {
+    /// Ends what the dead process ran, and names it; with how many rows it may have run beside, that nobody wanted.
+    fn bury(&mut self) -> (Vec<(Lease, u64)>, usize) {
         self.cancelled.clear();
+        let unwanted = std::mem::take(&mut self.stopping).len();
         let started = self.waiting.extract_if(|_, waiting| waiting.started);
         let mut rows = Vec::new();
         for (_, waiting) in started {
@@ -221,7 +228,7 @@ impl Rows {
             let _ = waiting.reply.send(Err(died));
         }
         rows.sort_unstable();
-        rows
+        (rows, unwanted)
     }
 
     /// Gives back what waits for a process that does not come.
@@ -241,4 +248,33 @@ fn not_started(reason: &str) -> EngineFailure {
 /// Where an engine's process of a slot leaves its crash file.
 pub(super) fn crash_file(dir: &std::path::Path, slot: u32) -> PathBuf {
     dir.join(format!("slot-{slot}.crash.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::test_row;
+    use crate::run::RunInfo;
+
+    #[test]
+    fn a_row_that_was_to_be_stopped_is_company_until_the_process_says_that_it_runs_no_more() {
+        let shared = Shared::default();
+        let start = || {
+            let (reply, _) = oneshot::channel();
+            let mut rows = shared.rows.lock();
+            rows.add(test_row(RunInfo::for_test(1), 0, "{}"), reply);
+            rows.next().map(|(ticket, _)| ticket).expect("a row waits")
+        };
+        let (one, two, three) = (start(), start(), start());
+        for ticket in [one, two] {
+            drop(Forget { shared: &shared, ticket });
+        }
+        let mut rows = shared.rows.lock();
+        // One has ended, as it happens; of the other nothing was heard.
+        rows.end(one, Err(not_started("")));
+        assert_eq!(rows.waiting.keys().collect::<Vec<_>>(), [&three]);
+        let (started, unwanted) = rows.bury();
+        assert_eq!((started.len(), unwanted), (1, 1));
+        assert_eq!(rows.bury(), (Vec::new(), 0), "the next process ran neither");
+    }
 }

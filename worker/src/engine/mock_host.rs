@@ -111,6 +111,8 @@ async fn rows(
                 if let Some(task) = running.remove(&ticket) {
                     task.abort();
                 }
+                // The socket has ended, and the process will.
+                let _ = out.send(FromEngine::Stopped { ticket }).await;
             }
             ToEngine::Hello { .. } => return Err(io::Error::other("a second hello")),
         }

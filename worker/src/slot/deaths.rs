@@ -45,6 +45,7 @@ impl Slot {
         if class == FailureClass::OutOfMemory {
             self.out_of_memory(self.pace.generation());
         }
+        let started = self.company_spares(started, death.unwanted);
         self.end_all(&started);
         let mut message = death.message.clone();
         truncate(&mut message);
@@ -67,6 +68,18 @@ impl Slot {
             self.set_ineligible(Some(death.message));
             self.give_back_queued();
         }
+    }
+
+    /// A row that ran beside others that nobody wanted any more, and of which the leader knows nothing, did not run
+    /// alone: it is neither to blame nor cleared, and goes back to be tried another time.
+    fn company_spares(&mut self, started: Held, unwanted: usize) -> Held {
+        if unwanted == 0 || started.len() != 1 {
+            return started;
+        }
+        for (lease, row) in started.iter() {
+            self.give_back(lease, vec![row]);
+        }
+        Held::default()
     }
 
     /// Memory ran out: fewer rows run at once.

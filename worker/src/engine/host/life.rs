@@ -82,7 +82,10 @@ impl Supervisor {
                     let message = format!("the engine {path} cannot be started: {error}");
                     let rows = Vec::new();
                     let (evidence, last_words) = (DeathEvidence::default(), String::new());
-                    (Death { evidence, last_words, message, rows, at_start: true }, false)
+                    (
+                        Death { evidence, last_words, message, rows, unwanted: 0, at_start: true },
+                        false,
+                    )
                 }
             };
             self.tell(death).await;
@@ -98,12 +101,15 @@ impl Supervisor {
     }
 
     fn death(&self, life: &Life, evidence: DeathEvidence, last_words: String, how: &str) -> Death {
-        let rows = self.shared.rows.lock().bury();
+        let (rows, unwanted) = self.shared.rows.lock().bury();
         let mut message = format!("the engine {how} with {} rows started", rows.len());
+        if unwanted > 0 {
+            message = format!("{message} and {unwanted} that it was to stop");
+        }
         if let Some(crash) = &evidence.crash {
             message = format!("{message}: {}: {}", crash.exception, crash.message);
         }
-        Death { evidence, last_words, message, rows, at_start: !life.ready }
+        Death { evidence, last_words, message, rows, unwanted, at_start: !life.ready }
     }
 
     async fn tell(&self, death: Death) {
@@ -224,6 +230,9 @@ impl Supervisor {
             FromEngine::Failed { ticket, failure } => {
                 rows.end(ticket, Err(failure.into()));
                 life.progress = Instant::now();
+            }
+            FromEngine::Stopped { ticket } => {
+                rows.stopping.remove(&ticket);
             }
             FromEngine::Progress { steps, tokens } => {
                 if (steps, tokens) != life.counters {
