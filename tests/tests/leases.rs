@@ -161,6 +161,23 @@ fn a_worker_that_never_returns_loses_everything_after_the_grace() -> Result<()> 
 }
 
 #[test]
+fn rows_that_wait_long_in_a_queue_are_not_stopped_within_their_own_time() -> Result<()> {
+    let mut fleet = fleet("started_grace_ms = 600000")?;
+    let side = fleet.path("w1.side");
+    let engine = format!(
+        "kind = \"mock\"\nslots = 1\nconcurrency = 1\nlatency_ms_min = 1400\nlatency_ms_max = 1400\n\
+         side_file = {side:?}\n"
+    );
+    // It asks for every row at once, and needs longer for three of them than a grant is good for.
+    let options = WorkerOptions { engine, head: "[credit]\nrows = 1024\n".into() };
+    fleet.start_worker("w1", &options)?;
+    let mut batch = Batch::submit(&fleet, "queue", 6, "[run]\nattempt_timeout_ms = 2000\n")?;
+    batch.finish(&fleet)?;
+    ensure!(executions(&fleet, &["w1"])? == 6, "rows were stopped that had time left");
+    fleet.passed()
+}
+
+#[test]
 fn a_row_that_takes_too_long_is_stopped_and_fails_after_its_strikes_alone() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     for name in ["w1", "w2"] {

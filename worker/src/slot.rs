@@ -140,6 +140,8 @@ struct Slot {
     running: HashMap<(Lease, u64), Running>,
     /// Leases of trials: nothing else runs beside such a lease's rows.
     alone: BTreeSet<Lease>,
+    /// When leases with rows here came, for those whose rows have a time.
+    granted: HashMap<Lease, Instant>,
     open: BTreeMap<u32, OpenPart>,
     next_part: u64,
     /// Parts of an earlier process, until the first registration.
@@ -211,6 +213,7 @@ impl Slot {
             queue: VecDeque::new(),
             running: HashMap::new(),
             alone: BTreeSet::new(),
+            granted: HashMap::new(),
             open: BTreeMap::new(),
             next_part: parts.next_part,
             recovered: Vec::new(),

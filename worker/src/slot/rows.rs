@@ -34,6 +34,10 @@ impl Slot {
             return;
         }
         metrics::counter!("rollout_worker_rows_granted_total").increment(new.len() as u64);
+        let book = self.book.lock();
+        self.granted.retain(|lease, _| book.has(*lease));
+        drop(book);
+        self.granted.insert(lease, Instant::now());
         if self.drain.is_some() || self.ineligible.borrow().is_some() {
             self.give_back(lease, new);
             return;
@@ -77,6 +81,10 @@ impl Slot {
         {
             let Some(row) = self.queue.pop_front() else { break };
             let (lease, number) = ((row.run.number, row.attempt), row.row);
+            if self.waited_too_long(lease, row.run.attempt_timeout) {
+                self.give_back(lease, vec![number]);
+                continue;
+            }
             let cancel = CancellationToken::new();
             self.book.lock().start(lease, number);
             let generation = self.pace.generation();
@@ -97,6 +105,13 @@ impl Slot {
                 Event::Ran { lease, row: number, outcome }
             });
         }
+    }
+
+    /// Whether a row begun now might be taken away in its time: the leader takes a grant back after twice the time of
+    /// an attempt, whatever runs of it.
+    fn waited_too_long(&self, lease: Lease, attempt_timeout: Option<Duration>) -> bool {
+        let waited = self.granted.get(&lease).map(Instant::elapsed);
+        waited.zip(attempt_timeout).is_some_and(|(waited, limit)| waited >= limit.mul_f64(0.9))
     }
 
     /// Whether the next row may run beside what runs: a trial's beside its own lease's alone, others beside no
