@@ -76,6 +76,19 @@ impl Pair {
                 let ops = vec![act.op(&self.model)];
                 self.apply(self.model.epoch - 1, self.model.epoch - 1, 0, Body::Ops(ops))
             }
+            Step::Digest { stale } => {
+                let epoch = self.model.epoch - u64::from(*stale);
+                self.apply(epoch, epoch, 0, Body::DigestAt)?;
+                let asked = (!stale).then_some(self.model.index);
+                for ledger in [&mut self.ledger, &mut self.loaded] {
+                    prop_assert_eq!(ledger.take_digest_request(), asked);
+                }
+                Ok(())
+            }
+            Step::Version(version) => {
+                let body = Body::SetVersion(*version);
+                self.apply(self.model.epoch, self.model.epoch, 0, body)
+            }
         }
     }
 

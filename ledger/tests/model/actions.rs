@@ -22,6 +22,12 @@ pub(crate) enum Step {
     OpenEpoch,
     Stale(Act),
     Reload,
+    /// Digests are asked for; by a leader of the past, where that is so.
+    Digest {
+        stale: bool,
+    },
+    /// The least version that all members speak.
+    Version(u32),
 }
 
 /// A grant of the past, counted from the latest, and which of its rows.
@@ -115,6 +121,8 @@ fn story_of(deadly: bool) -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::OpenEpoch),
         1 => act().prop_map(Step::Stale),
         1 => Just(Step::Reload),
+        1 => any::<bool>().prop_map(|stale| Step::Digest { stale }),
+        1 => (0..4u32).prop_map(Step::Version),
     ];
     prop::collection::vec(step, 1..120)
 }

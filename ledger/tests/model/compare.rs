@@ -22,6 +22,7 @@ enum Seen {
 
 pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     prop_assert_eq!(ledger.clock(), LedgerMs(model.clock));
+    prop_assert_eq!(ledger.version(), model.version);
     let known = model.runs.iter().filter(|r| !r.forgotten).count();
     prop_assert_eq!(ledger.run_views("").len(), known);
     for (no, run) in (1..).zip(&model.runs).filter(|r| !r.1.forgotten) {

@@ -16,6 +16,7 @@ pub(crate) struct Model {
     pub(crate) index: u64,
     pub(crate) clock: u64,
     pub(crate) epoch: u64,
+    pub(crate) version: u32,
     /// Caps; 0 for none.
     pub(crate) namespaces: BTreeMap<String, u64>,
     pub(crate) runs: Vec<Run>,
@@ -42,6 +43,7 @@ impl Default for Model {
             index: 0,
             clock: 0,
             epoch: 0,
+            version: 1,
             namespaces: BTreeMap::from([("default".to_owned(), 0)]),
             runs: Vec::new(),
             workers: BTreeMap::new(),
@@ -88,7 +90,12 @@ impl Model {
                 }
                 replies
             }
-            other => panic!("the model knows no {other:?}"),
+            // Whoever applied it computes a digest; nothing is another.
+            Body::DigestAt => vec![Reply::Ok],
+            Body::SetVersion(version) => {
+                self.version = self.version.max(*version);
+                vec![Reply::Ok]
+            }
         }
     }
 
