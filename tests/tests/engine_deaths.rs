@@ -61,6 +61,31 @@ fn ends_with(
     Ok(failed)
 }
 
+/// An engine's death with one row alone is a strike: rows that had one, whatever became of them. From events,
+/// for the ledger forgets the troubles of a row that is done.
+fn had_a_strike(fleet: &Fleet) -> Result<BTreeSet<u64>> {
+    let all = ["events", "-o", "jsonl", "--since", "0", "--from-oldest", "--kind", "failed"];
+    let out = fleet.ctl(&all)?;
+    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    // One death makes an event for each lease that it took rows of, all at one index.
+    let mut deaths: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+    for line in String::from_utf8_lossy(&out.stdout).lines() {
+        let event = &serde_json::from_str::<Value>(line)?["data"];
+        let index = event["index"].as_str().context("index")?.parse()?;
+        for range in event["rows"].as_array().context("rows")? {
+            let start = range["start"].as_str().context("start")?.parse()?;
+            let len = range["len"].as_u64().context("len")?;
+            deaths.entry(index).or_default().push((start, len));
+        }
+    }
+    ensure!(!deaths.is_empty(), "no failure is told");
+    let lone = deaths.values().filter_map(|rows| match rows[..] {
+        [(row, 1)] => Some(row),
+        _ => None,
+    });
+    Ok(lone.collect())
+}
+
 /// What the engine printed last, as the row's description has it, for its latest failure.
 fn last_words(fleet: &Fleet, run: &str, row: u64) -> Result<String> {
     let item = fleet.ctl_json(&["item", "describe", run, &row.to_string()])?;
@@ -96,6 +121,7 @@ fn one_poison_row_among_two_hundred_fails_alone_though_there_is_one_slot_only() 
     let shown = fleet.ctl(&["item", "describe", "one", "77"])?;
     ensure!(String::from_utf8_lossy(&shown.stdout).contains("asked for: Abort"), "{shown:?}");
     ensure!(cordoned(&fleet, "w1") == Some(0), "the worker is not to blame");
+    ensure!(had_a_strike(&fleet)? == BTreeSet::from([77]), "{:?}", had_a_strike(&fleet)?);
     // An engine that dies takes at most the rows beside the guilty one with it.
     let executions = Executions::read(&[fleet.path("w1.side")])?;
     ensure!(executions.started <= 200 + 8 * 8, "{} executions", executions.started);
@@ -124,6 +150,7 @@ fn several_poison_rows_side_by_side_are_all_found_and_a_leader_dies_in_the_middl
     let codes: BTreeSet<&str> =
         failed.values().filter_map(|item| item["history"][0]["code"].as_str()).collect();
     ensure!(codes == BTreeSet::from(["ENGINE_EXIT", "ENGINE_SIGNAL"]), "{codes:?}");
+    ensure!(had_a_strike(&fleet)? == BTreeSet::from(guilty), "{:?}", had_a_strike(&fleet)?);
     ensure!(cordoned(&fleet, "w1") == Some(0), "the worker is not to blame");
     fleet.verify()?;
     fleet.passed()
