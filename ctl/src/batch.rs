@@ -12,7 +12,6 @@ pub mod job;
 pub mod known;
 pub mod name;
 pub mod revision;
-pub mod sampling;
 pub mod spec;
 pub mod submit;
 pub mod upload;

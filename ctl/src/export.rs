@@ -109,7 +109,7 @@ pub async fn read(
     }
     let Listing { spec: run_spec, segments: results } =
         listing(source.client, &source.store, described).await?;
-    let format = RowFormat::new(&run_spec, spec::model_id(&run_spec));
+    let format = RowFormat::new(&run_spec, spec::model_id(&run_spec))?;
     let parts = PartCache::new(source.store.clone(), CACHE_BYTES);
     let fetch = segment::Fetch {
         store: &source.store,

@@ -6,11 +6,17 @@
 
 pub mod admission;
 pub mod canonical;
+pub mod column;
 pub mod duplicates;
 pub mod files;
+pub mod mapping;
 pub mod occurrence;
+pub mod openai;
 pub mod row;
+pub mod rules;
 pub mod scan;
+pub mod task;
+pub mod template;
 
 mod assemble;
 mod chunk;

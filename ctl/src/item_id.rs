@@ -1,9 +1,10 @@
 //! Owns: what makes an item the same item: its model, prompt, sampling parameters and key.
 //!
-//! Layout, version 1: `blake3(version ‖ f(model id) ‖ f(prompt) ‖ f(sampling) ‖ f(key))`, where `f(x)` is the length
+//! Layout, version 1: `blake3(version ‖ f(model id) ‖ f(asked) ‖ f(sampling) ‖ f(key))`, where `f(x)` is the length
 //! of x (u64 LE) and x; the model id is `blake3("rollout model 1" ‖ f(uri) ‖ f(revision) ‖ f(task) ‖ f(options))`; the
-//! prompt is the canonical JSON of `prompt` or `messages`; the key is 1 and the canonical JSON of the row's own
-//! id, or 0 and its occurrence number among equal rows (u64 LE).
+//! asked is the canonical JSON of `prompt` or `messages`, of an object of these with `chat_template_kwargs` and `lora`, of
+//! `query` and `document`, or of `body`, `method` and `url`; sampling is that of the row's parameters over the run's; the
+//! key is 1 and the canonical JSON of the row's own id, or 0 and its occurrence number among equal rows (u64 LE).
 //! Invariant: no two inputs give the same bytes to the hash, and the golden values below never change: whoever
 //! changes the layout changes the version.
 //! Absent: the position of a row; reordering an input re-runs nothing.
@@ -53,9 +54,9 @@ pub enum Key<'a> {
 /// Computes the ids of one run's items.
 #[derive(Debug, Clone)]
 pub struct ItemIds {
-    /// What is hashed before the prompt.
+    /// What is hashed before what is asked.
     head: Vec<u8>,
-    /// What is hashed between prompt and key.
+    /// What is hashed between that and the key, for rows without parameters of their own.
     sampling: Vec<u8>,
     buffer: Vec<u8>,
 }
@@ -70,12 +71,32 @@ impl ItemIds {
         Self { head, sampling, buffer: Vec::new() }
     }
 
-    /// The id of one item; `prompt_json` is canonical.
-    pub fn item_id(&mut self, prompt_json: &str, key: Key<'_>) -> [u8; 32] {
+    /// The id of one item; `asked_json` is canonical.
+    pub fn item_id(&mut self, asked_json: &str, key: Key<'_>) -> [u8; 32] {
+        self.begin(asked_json);
+        self.buffer.extend_from_slice(&self.sampling);
+        self.end(key)
+    }
+
+    /// The id of an item with parameters of its own; `sampling_json` is the canonical JSON of these over the run's.
+    pub fn item_id_sampled(
+        &mut self,
+        asked_json: &str,
+        sampling_json: &str,
+        key: Key<'_>,
+    ) -> [u8; 32] {
+        self.begin(asked_json);
+        frame(&mut self.buffer, &[sampling_json.as_bytes()]);
+        self.end(key)
+    }
+
+    fn begin(&mut self, asked_json: &str) {
         self.buffer.clear();
         self.buffer.extend_from_slice(&self.head);
-        frame(&mut self.buffer, &[prompt_json.as_bytes()]);
-        self.buffer.extend_from_slice(&self.sampling);
+        frame(&mut self.buffer, &[asked_json.as_bytes()]);
+    }
+
+    fn end(&mut self, key: Key<'_>) -> [u8; 32] {
         match key {
             Key::Occurrence(number) => frame(&mut self.buffer, &[&[0], &number.to_le_bytes()]),
             Key::Own(id) => frame(&mut self.buffer, &[&[1], id.as_bytes()]),

@@ -24,8 +24,8 @@ use crate::export::parts::{digest_of, fetch};
 use crate::export::{self, Listing};
 use crate::input::admission::Admission;
 use crate::input::files::InputFile;
+use crate::input::rules::Rules;
 use crate::input::scan::{Scan, ScanControl, ScanError, ScanOptions, scan};
-use crate::item_id::ItemIds;
 
 /// Segments of the run that are fetched at a time.
 const SEGMENTS_AHEAD: usize = 4;
@@ -94,8 +94,8 @@ impl Append<'_> {
         check_goes_on(&run)?;
         let store = revision::store_of(&described, self.session.store_url())?;
         let listing = export::listing(client, &store, &described).await?;
-        let ids = spec::item_ids(&listing.spec);
-        let (read, known) = self.read(ids.clone()).await?;
+        let rules = spec::rules(&listing.spec)?;
+        let (read, known) = self.read(rules.clone()).await?;
         if read.error_count > 0 {
             return Ok(Round::Over(Appended::Refused(read)));
         }
@@ -105,7 +105,7 @@ impl Append<'_> {
         let (admission, have) = self.join(known, listing, &store).await?;
         if admission.has_conflicts() {
             let options = ScanOptions { admission: Some(admission), ..self.options.clone() };
-            let read = upload::check(self.files.to_vec(), ids, options, self.rewound());
+            let read = upload::check(self.files.to_vec(), rules, options, self.rewound());
             return Ok(Round::Over(Appended::Refused(read.await?)));
         }
         let lacking = admission.lacking();
@@ -117,22 +117,22 @@ impl Append<'_> {
         if run.input_closed {
             return Err(self.closed(lacking, read.rows));
         }
-        let uploaded = self.upload(ids, admission, &store).await?;
+        let uploaded = self.upload(rules, admission, &store).await?;
         let added = self.declare(run.run, have.segments, uploaded).await?;
         Ok(if added == lacking { whole } else { Round::Again(added) })
     }
 
     /// The first reading.
-    async fn read(&self, ids: ItemIds) -> Result<(Scan, Known), BatchError> {
+    async fn read(&self, rules: Rules) -> Result<(Scan, Known), BatchError> {
         let (files, options) = (self.files.to_vec(), self.options.clone());
         let control = self.rewound();
         let work = move || {
-            let mut known = Known::default();
+            let mut known = Known::new(rules.task());
             let mut sink = |segment| {
                 known.note(&segment);
                 Ok(())
             };
-            let read = scan(&files, &ids, &options, &control, Some(&mut sink));
+            let read = scan(&files, &rules, &options, &control, Some(&mut sink));
             read.map(|read| (read, known))
         };
         Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
@@ -167,7 +167,7 @@ impl Append<'_> {
     /// The second reading.
     async fn upload(
         &self,
-        ids: ItemIds,
+        rules: Rules,
         admission: Admission,
         store: &BlobStore,
     ) -> Result<Uploaded, BatchError> {
@@ -175,7 +175,7 @@ impl Append<'_> {
         let (namespace, run) = (self.namespace.to_owned(), self.name.to_owned());
         let to = Destination { store: store.clone(), namespace, run };
         let (files, control) = (self.files.to_vec(), self.rewound());
-        let uploaded = upload::upload(files, ids, options, control, &to, |_| {}).await?;
+        let uploaded = upload::upload(files, rules, options, control, &to, |_| {}).await?;
         match admission.is_of(uploaded.scan.ids_digest) && uploaded.scan.error_count == 0 {
             true => Ok(uploaded),
             false => {

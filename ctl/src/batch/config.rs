@@ -9,9 +9,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::sampling::Sampling;
 use crate::connect::Context;
+use crate::input::mapping::{Mapping, MappingSpec};
+use crate::input::task::Task;
 use crate::nearest;
+use crate::one_or_many::OneOrMany;
+use crate::sampling::{Sampling, Wrong};
 
 /// A batch file, read and checked.
 #[derive(Debug, Clone, Deserialize)]
@@ -73,26 +76,15 @@ fn generate() -> String {
 pub struct Input {
     /// One or several paths or globs of JSONL files.
     pub glob: OneOrMany,
-}
-
-/// A string, or a list of them.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "expected a string or a list of strings")]
-pub enum OneOrMany {
-    /// One.
-    One(String),
-    /// Several.
-    Many(Vec<String>),
-}
-
-impl OneOrMany {
-    /// As a list.
-    pub fn list(&self) -> Vec<String> {
-        match self {
-            Self::One(one) => vec![one.clone()],
-            Self::Many(many) => many.clone(),
-        }
-    }
+    /// The column of each field that has another name.
+    #[serde(default)]
+    columns: BTreeMap<String, String>,
+    /// A template that makes the prompt.
+    #[serde(default)]
+    prompt_template: Option<String>,
+    /// Both of these.
+    #[serde(skip)]
+    pub mapping: MappingSpec,
 }
 
 /// `[output]`
@@ -229,9 +221,6 @@ pub enum ConfigError {
     },
 }
 
-/// A key and what is wrong with its value.
-pub(super) type Wrong = (&'static str, String);
-
 impl BatchConfig {
     /// Reads and checks a batch file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
@@ -250,6 +239,10 @@ impl BatchConfig {
         })?;
         config.dir = dir.to_owned();
         config.output.dir = dir.join(&config.output.dir);
+        config.input.mapping = MappingSpec {
+            columns: std::mem::take(&mut config.input.columns),
+            prompt_template: config.input.prompt_template.take(),
+        };
         config.check().map_err(|(key, message)| ConfigError::Value {
             path: path.to_owned(),
             key,
@@ -301,6 +294,12 @@ impl BatchConfig {
         if self.tls.insecure_plaintext && self.tls.ca_file.is_some() {
             let message = "contradicts the TLS files; give one or the other".to_owned();
             return Err(("tls.insecure_plaintext", message));
+        }
+        let task = Task::of(&self.model.task);
+        Mapping::new(&self.input.mapping, task)?;
+        if !task.samples() && !self.sampling.is_empty() {
+            let message = format!("means nothing for the task {:?}", self.model.task);
+            return Err(("sampling", message));
         }
         self.sampling.check()
     }

@@ -70,9 +70,9 @@ pub async fn prepare(
     control: Arc<ScanControl>,
 ) -> Result<Prepared, BatchError> {
     let (destination, mut items) = (job.destination(), Items::default());
-    let ids = spec::item_ids(&job.spec);
+    let rules = spec::rules(&job.spec)?;
     let uploaded =
-        upload::upload(job.files.clone(), ids, options, control, &destination, |segment| {
+        upload::upload(job.files.clone(), rules, options, control, &destination, |segment| {
             if job.revises {
                 items.note(segment);
             }

@@ -11,9 +11,10 @@ use rollout_storage::{Segment, SegmentRow};
 
 use crate::input::admission::Admission;
 use crate::input::duplicates::Duplicates;
-use crate::input::row::Row;
+use crate::input::row::own_id_of;
 use crate::input::scan::FinishedSegment;
 use crate::input::spill::{Record, Spill};
+use crate::input::task::Task;
 
 const BUDGET_BYTES: usize = 64 << 20;
 
@@ -30,20 +31,20 @@ const NEW: u8 = 1;
 /// Rows of an input and of a run, on their way to be joined.
 #[derive(Debug)]
 pub struct Known {
+    task: Task,
     spill: Spill<REST_BYTES>,
     rows: u64,
     digest: blake3::Hasher,
     failed: Option<io::Error>,
 }
 
-impl Default for Known {
-    fn default() -> Self {
-        let spill = Spill::new(BUDGET_BYTES, &std::env::temp_dir());
-        Self { spill, rows: 0, digest: blake3::Hasher::new(), failed: None }
-    }
-}
-
 impl Known {
+    /// For rows of that task.
+    pub fn new(task: Task) -> Self {
+        let spill = Spill::new(BUDGET_BYTES, &std::env::temp_dir());
+        Self { task, spill, rows: 0, digest: blake3::Hasher::new(), failed: None }
+    }
+
     /// Notes the rows of the input's next segment.
     pub fn note(&mut self, segment: &FinishedSegment) {
         let noted = Segment::decode(segment.bytes.clone())
@@ -67,10 +68,9 @@ impl Known {
     }
 
     fn push(&mut self, row: &SegmentRow<'_>, kind: u8, number: u64) -> io::Result<()> {
-        // What is in a segment was parsed before it came there.
-        let parsed = std::str::from_utf8(row.body).ok().and_then(|text| Row::parse(text).ok());
-        let own = parsed.as_ref().and_then(|parsed| parsed.id_json.as_deref());
-        let (named, key) = match own {
+        // What is in a segment was good before it came there.
+        let own = own_id_of(row.body, self.task);
+        let (named, key) = match own.as_deref() {
             Some(id) => (NAMED_BY_ID, Duplicates::hash(id)),
             None => {
                 let mut half = [0; 16];
@@ -124,14 +124,15 @@ fn judge(same: &[Record<REST_BYTES>], admission: &mut Admission) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::spec;
     use crate::input::admission::Verdict::{Conflict, New, There};
-    use crate::item_id::{ItemIds, Key, ModelId};
 
     fn push(known: &mut Known, text: &str, occurrence: u64, kind: u8) {
-        let row = Row::parse(text).unwrap();
-        let key = row.id_json.as_deref().map_or(Key::Occurrence(occurrence), Key::Own);
-        let mut ids = ItemIds::new(ModelId::new("m", "", "", "{}"), "{}");
-        let item_id = ids.item_id(&row.prompt_json, key);
+        let rules = spec::rules(&Default::default()).unwrap();
+        let item_id = {
+            let row = rules.read(text).unwrap();
+            rules.clone().item_id(&row, occurrence)
+        };
         let row = SegmentRow { item_id, line: 1, body: text.as_bytes() };
         match kind {
             NEW => known.new_row(&row).unwrap(),
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_row_is_there_by_its_item_and_in_conflict_by_its_own_id() {
-        let mut known = Known::default();
+        let mut known = Known::new(Task::Generate);
         push(&mut known, r#"{"prompt":"a"}"#, 0, THERE);
         push(&mut known, r#"{"id":"x","prompt":"a"}"#, 0, THERE);
         push(&mut known, r#"{"id":7,"prompt":"a"}"#, 0, THERE);
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn half_an_item_id_is_no_identity() {
-        let mut known = Known::default();
+        let mut known = Known::new(Task::Generate);
         let body = br#"{"prompt":"a"}"#;
         let there = SegmentRow { item_id: [1; 32], line: 1, body };
         let mut item_id = [1; 32];

@@ -8,7 +8,8 @@ use rollout_proto::v1;
 
 use super::config::BatchConfig;
 use crate::input::canonical::{CanonicalError, canonical_text};
-use crate::item_id::{ItemIds, ModelId};
+use crate::input::rules::{ClientOptions, Rules};
+use crate::item_id::ModelId;
 
 /// The spec of a batch file.
 pub fn run_spec(config: &BatchConfig) -> Result<v1::RunSpec, CanonicalError> {
@@ -16,6 +17,7 @@ pub fn run_spec(config: &BatchConfig) -> Result<v1::RunSpec, CanonicalError> {
         result.map_err(|error| CanonicalError::Syntax(error.to_string()))
     };
     let options = canonical_text(&json(serde_json::to_string(&config.model.options))?)?;
+    let client = ClientOptions { input: config.input.mapping.clone() };
     let mut input_name = config.input.glob.list().join(" ");
     let mut end = input_name.len().min(1024);
     while !input_name.is_char_boundary(end) {
@@ -29,7 +31,7 @@ pub fn run_spec(config: &BatchConfig) -> Result<v1::RunSpec, CanonicalError> {
             task: config.model.task.clone(),
             options_json: options,
         }),
-        sampling_json: json(config.sampling.canonical_json())?,
+        sampling_json: config.sampling.canonical_json()?,
         selector: config.workers.labels.clone().into_iter().collect(),
         priority: config.run.priority,
         weight: config.run.weight,
@@ -39,7 +41,7 @@ pub fn run_spec(config: &BatchConfig) -> Result<v1::RunSpec, CanonicalError> {
         attempts_max: config.run.attempts_max,
         store_url: config.store.url.clone(),
         input_name,
-        options_json: "{}".to_owned(),
+        options_json: canonical_text(&json(serde_json::to_string(&client))?)?,
         tail_duplicates: config.run.tail_duplicates,
         canary_rows: config.run.canary,
         canary_failures_max: config.run.canary_failures_max,
@@ -54,7 +56,7 @@ pub fn model_id(spec: &v1::RunSpec) -> ModelId {
     ModelId::new(&engine.model, &engine.revision, &engine.task, &engine.options_json)
 }
 
-/// What computes the ids of a spec's items.
-pub fn item_ids(spec: &v1::RunSpec) -> ItemIds {
-    ItemIds::new(model_id(spec), &spec.sampling_json)
+/// How the rows of a spec's run are read.
+pub fn rules(spec: &v1::RunSpec) -> Result<Rules, CanonicalError> {
+    Rules::new(spec, model_id(spec))
 }

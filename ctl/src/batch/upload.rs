@@ -17,10 +17,10 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::error::BatchError;
 use crate::input::files::InputFile;
+use crate::input::rules::Rules;
 use crate::input::scan::{
     FinishedSegment, Scan, ScanControl, ScanError, ScanOptions, SinkClosed, scan,
 };
-use crate::item_id::ItemIds;
 
 /// Segments written at a time.
 pub const PUTS_MAX: usize = 8;
@@ -62,18 +62,18 @@ pub struct Destination {
 /// Reads the whole input without writing anything.
 pub async fn check(
     files: Vec<InputFile>,
-    ids: ItemIds,
+    rules: Rules,
     options: ScanOptions,
     control: Arc<ScanControl>,
 ) -> Result<Scan, BatchError> {
-    let work = move || scan(&files, &ids, &options, &control, None);
+    let work = move || scan(&files, &rules, &options, &control, None);
     Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
 }
 
 /// Reads the whole input and returns the digests of the segments that it makes, without writing anything.
 pub async fn fingerprint(
     files: Vec<InputFile>,
-    ids: ItemIds,
+    rules: Rules,
     options: ScanOptions,
     control: Arc<ScanControl>,
 ) -> Result<(Scan, Vec<[u8; 32]>), BatchError> {
@@ -83,7 +83,7 @@ pub async fn fingerprint(
             digests.push(*blake3::hash(&segment.bytes).as_bytes());
             Ok(())
         };
-        let scanned = scan(&files, &ids, &options, &control, Some(&mut sink));
+        let scanned = scan(&files, &rules, &options, &control, Some(&mut sink));
         scanned.map(|scan| (scan, digests))
     };
     Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
@@ -92,7 +92,7 @@ pub async fn fingerprint(
 /// Reads the whole input and writes its segments; `seen` gets each, in order, before it is written.
 pub async fn upload(
     files: Vec<InputFile>,
-    ids: ItemIds,
+    rules: Rules,
     options: ScanOptions,
     control: Arc<ScanControl>,
     destination: &Destination,
@@ -101,7 +101,7 @@ pub async fn upload(
     let (queue, finished) = mpsc::channel::<FinishedSegment>(QUEUE_MAX);
     let scanning = tokio::task::spawn_blocking(move || {
         let mut sink = |segment| queue.blocking_send(segment).map_err(|_| SinkClosed);
-        scan(&files, &ids, &options, &control, Some(&mut sink))
+        scan(&files, &rules, &options, &control, Some(&mut sink))
     });
     let mut puts = ReceiverStream::new(finished)
         .map(|segment| {

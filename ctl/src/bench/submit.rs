@@ -85,15 +85,9 @@ pub(crate) async fn run(connect: &ConnectArgs, args: SubmitArgs) -> anyhow::Resu
     let found = files::find(&config.input.glob.list(), input.path())?;
     let control = Arc::new(ScanControl::default());
     let options = ScanOptions::default();
-    let uploaded = upload::upload(
-        found,
-        spec::item_ids(&spec),
-        options,
-        control.clone(),
-        &destination,
-        |_| {},
-    )
-    .await?;
+    let uploaded =
+        upload::upload(found, spec::rules(&spec)?, options, control.clone(), &destination, |_| {})
+            .await?;
     let upload_seconds = start.elapsed().as_secs_f64();
     let created = submit::create(&session, NAMESPACE, &run, spec).await?;
     submit::declare(&session, created.run, &run, &uploaded, Vec::new()).await?;

@@ -86,7 +86,7 @@ impl<'a> Follow<'a> {
         take: &mut Take<'_>,
     ) -> Result<v1::RunSummary, BatchError> {
         let run_spec = self.described.spec.clone().unwrap_or_default();
-        let format = RowFormat::new(&run_spec, spec::model_id(&run_spec));
+        let format = RowFormat::new(&run_spec, spec::model_id(&run_spec))?;
         let parts = PartCache::new(self.store.clone(), CACHE_BYTES);
         let store = self.store.clone();
         let fetch =

@@ -14,7 +14,9 @@ use rollout_proto::v1;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::input::canonical::CanonicalError;
 use crate::input::canonical::{Fields, plain_message, write_string};
+use crate::input::rules::Rules;
 use crate::item_id::ModelId;
 
 /// The names that are ours.
@@ -71,21 +73,24 @@ struct ResultBody<'a> {
 /// Writes the lines of one run.
 #[derive(Debug)]
 pub struct RowFormat {
-    /// The three fields that are the same in every line.
+    rules: Rules,
+    /// The run's sampling parameters.
+    sampling: String,
+    /// The two fields that are the same in every line.
     constant: String,
 }
 
 impl RowFormat {
     /// For a run of this spec.
-    pub fn new(spec: &v1::RunSpec, model: ModelId) -> Self {
-        let mut constant = String::from("\"sampling_params\":");
-        constant += if spec.sampling_json.is_empty() { "{}" } else { &spec.sampling_json };
-        constant += ",\"model_uri\":";
+    pub fn new(spec: &v1::RunSpec, model: ModelId) -> Result<Self, CanonicalError> {
+        let sampling = if spec.sampling_json.is_empty() { "{}" } else { &spec.sampling_json };
+        let mut constant = String::from(",\"model_uri\":");
         write_string(spec.engine.as_ref().map_or("", |engine| &engine.model), &mut constant);
         constant += ",\"model_content_id\":\"";
         constant += &model.to_hex();
         constant += "\"";
-        Self { constant }
+        let rules = Rules::new(spec, model)?;
+        Ok(Self { rules, sampling: sampling.to_owned(), constant })
     }
 
     /// Appends a row's line. An error says what is no JSON.
@@ -108,13 +113,19 @@ impl RowFormat {
                 out.push('"');
             }
         }
-        for (name, value) in fields.iter().filter(|(name, _)| name != "id") {
+        let own = |name: &str| name == "sampling_params" && self.rules.task().samples();
+        let sampling = match fields.iter().any(|(name, _)| own(name)) {
+            true => self.rules.stored(input.as_bytes()).and_then(|row| row.sampling_json),
+            false => None,
+        };
+        let echoed = |name: &str| name != "id" && !own(name);
+        for (name, value) in fields.iter().filter(|(name, _)| echoed(name)) {
             out.push(',');
             write_string(&output_name(name, &fields), out);
             out.push(':');
             out.push_str(value.get());
         }
-        self.write_outcome(out, outcome)?;
+        self.write_outcome(out, outcome, sampling.as_deref())?;
         out.push_str("}\n");
         Ok(())
     }
@@ -126,12 +137,17 @@ impl RowFormat {
         failure: &v1::FailedRow,
     ) -> Result<(), String> {
         out.push_str("{\"id\":null");
-        self.write_outcome(out, &Outcome::Failed { failure, part: None, body: None })?;
+        self.write_outcome(out, &Outcome::Failed { failure, part: None, body: None }, None)?;
         out.push_str("}\n");
         Ok(())
     }
 
-    fn write_outcome(&self, out: &mut String, outcome: &Outcome<'_>) -> Result<(), String> {
+    fn write_outcome(
+        &self,
+        out: &mut String,
+        outcome: &Outcome<'_>,
+        sampling: Option<&str>,
+    ) -> Result<(), String> {
         let (part, body) = match *outcome {
             Outcome::Done { part, body } => (Some(part), Some(body)),
             Outcome::Failed { part, body, .. } => (part, body),
@@ -157,7 +173,8 @@ impl RowFormat {
             Some(_) => out.push_str("\"error\""),
             None => out.push_str(&raw(body.finish_reason)),
         }
-        out.push(',');
+        out.push_str(",\"sampling_params\":");
+        out.push_str(sampling.unwrap_or(&self.sampling));
         out.push_str(&self.constant);
         out.push_str(",\"completion_blob_id\":");
         match part.and_then(|part| <[u8; 32]>::try_from(&part.digest[..]).ok()) {
@@ -214,7 +231,7 @@ mod tests {
             sampling_json: "{\"seed\":1}".into(),
             ..Default::default()
         };
-        RowFormat::new(&spec, ModelId([0xab; 32]))
+        RowFormat::new(&spec, ModelId([0xab; 32])).unwrap()
     }
 
     fn part() -> v1::BlobRef {
@@ -259,6 +276,17 @@ mod tests {
         assert_eq!(value["input_completion"], 3);
         assert_eq!(value["completion"], "é!");
         assert!(value.get("error").is_none());
+    }
+
+    #[test]
+    fn a_line_shows_the_parameters_that_its_row_had() {
+        let line = done(r#"{"prompt":"a","sampling_params":{"n":2}}"#, BODY);
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["sampling_params"], serde_json::json!({"n": 2, "seed": 1}));
+        assert!(value.get("input_sampling_params").is_none());
+        let line = done(r#"{"prompt":"a","sampling_params":null}"#, BODY);
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["sampling_params"], serde_json::json!({"seed": 1}));
     }
 
     #[test]

@@ -15,8 +15,7 @@ use crate::batch::error::BatchError;
 use crate::batch::spec;
 use crate::input::duplicates::{BUDGET_BYTES, Duplicates};
 use crate::input::occurrence::Occurrences;
-use crate::input::row::Row;
-use crate::item_id::{ItemIds, Key};
+use crate::input::rules::Rules;
 use crate::progress::Progress;
 
 /// What was proven.
@@ -43,7 +42,7 @@ pub async fn verify(
     let mut digest = blake3::Hasher::new();
     let proof = Proof {
         run: summary.name.clone(),
-        ids: spec::item_ids(&run_spec),
+        rules: spec::rules(&run_spec)?,
         occurrences: Occurrences::new(),
         unique: Duplicates::new(BUDGET_BYTES, &std::env::temp_dir()),
         digest: &mut digest,
@@ -72,7 +71,7 @@ fn check_counts(summary: &v1::RunSummary, totals: &Totals) -> Result<(), BatchEr
 
 struct Proof<'a> {
     run: String,
-    ids: ItemIds,
+    rules: Rules,
     occurrences: Occurrences,
     unique: Duplicates,
     digest: &'a mut blake3::Hasher,
@@ -85,14 +84,14 @@ impl Proof<'_> {
     }
 
     fn item_id(&mut self, body: &[u8]) -> Option<[u8; 32]> {
-        let row = Row::parse(std::str::from_utf8(body).ok()?).ok()?;
-        if let Some(own) = &row.id_json {
-            return Some(self.ids.item_id(&row.prompt_json, Key::Own(own)));
+        let row = self.rules.stored(body)?;
+        let first = self.rules.item_id(&row, 0);
+        if row.id_json.is_some() {
+            return Some(first);
         }
-        let first = self.ids.item_id(&row.prompt_json, Key::Occurrence(0));
         Some(match self.occurrences.next(&first).ok()? {
             0 => first,
-            number => self.ids.item_id(&row.prompt_json, Key::Occurrence(number)),
+            number => self.rules.item_id(&row, number),
         })
     }
 }

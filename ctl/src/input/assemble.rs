@@ -12,9 +12,8 @@ use rollout_storage::{Full, SegmentWriter};
 use super::admission::{Admission, Verdict};
 use super::duplicates::Duplicates;
 use super::occurrence::Occurrences;
-use super::row::Row;
+use super::rules::Rules;
 use super::scan::{LineError, Scan, SegmentSink, SinkClosed};
-use crate::item_id::{ItemIds, Key};
 
 /// One row of a parsed chunk.
 #[derive(Debug)]
@@ -37,6 +36,8 @@ pub(super) struct Parsed {
     /// The first chunk of its file.
     pub(super) first: bool,
     pub(super) bytes: Vec<u8>,
+    /// Rows that are not their lines, while the chunk is parsed.
+    pub(super) rewritten: Vec<u8>,
     pub(super) lines: u64,
     pub(super) rows: Vec<ParsedRow>,
     /// Line within the chunk, column, message: the first of them.
@@ -72,7 +73,7 @@ pub struct FinishedSegment {
 pub(super) struct Assembler<'a> {
     pub(super) scan: Scan,
     errors_max: usize,
-    ids: ItemIds,
+    rules: Rules,
     duplicates: Duplicates,
     occurrences: Occurrences,
     segment: SegmentWriter,
@@ -104,7 +105,7 @@ impl From<io::Error> for Stop {
 
 impl<'a> Assembler<'a> {
     pub(super) fn new(
-        ids: ItemIds,
+        rules: Rules,
         duplicates: Duplicates,
         errors_max: usize,
         sink: Option<&'a mut SegmentSink<'a>>,
@@ -113,7 +114,7 @@ impl<'a> Assembler<'a> {
         Self {
             scan: Scan::default(),
             errors_max,
-            ids,
+            rules,
             duplicates,
             occurrences: Occurrences::new(),
             segment: SegmentWriter::new(),
@@ -184,15 +185,20 @@ impl<'a> Assembler<'a> {
         digest.update(item_id);
         let verdict = admission.verdict(self.scan.rows - 1);
         if verdict == Verdict::Conflict {
-            self.error(file, line, 1, "the run has this \"id\" with another prompt".to_owned());
+            self.error(
+                file,
+                line,
+                1,
+                "the run has this \"id\" with another prompt or other parameters".to_owned(),
+            );
         }
         verdict == Verdict::New
     }
 
     /// The id of a row that came before; parsed again, which is rare.
     fn repeated_id(&mut self, body: &[u8], number: u64) -> Option<[u8; 32]> {
-        let row = Row::parse(std::str::from_utf8(body).ok()?).ok()?;
-        Some(self.ids.item_id(&row.prompt_json, Key::Occurrence(number)))
+        let row = self.rules.stored(body)?;
+        Some(self.rules.item_id(&row, number))
     }
 
     fn finish_segment(&mut self) -> Result<(), Stop> {

@@ -1,4 +1,4 @@
-//! Owns: what a row is: exactly one of `prompt` and `messages`, an optional `id`, any other fields.
+//! Owns: what a row is: what is asked of the model, an optional id, parameters of its own, any other fields.
 //!
 //! Invariant: parsing borrows from the line, builds no tree, and never panics; an error has the column, in
 //! characters from 1, of what is wrong.
@@ -6,14 +6,20 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::DeserializeSeed;
 use serde_json::value::RawValue;
 
-use super::canonical::{Fields, Text, canonical, plain_message};
+use super::canonical::{Fields, canonical, plain_message};
+use super::column::{Column, Find, Found};
+use super::mapping::Mapping;
+use super::openai;
+use super::task::Task;
+use crate::sampling::Sampling;
 
 /// The most bytes of a row's own id, as JSON.
 pub const ID_BYTES_MAX: usize = 1024;
+/// The most bytes of an adapter's name.
+const LORA_BYTES_MAX: usize = 1024;
 
 /// What is wrong with a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,65 +33,223 @@ pub struct RowError {
 /// A row, borrowed from its line.
 #[derive(Debug)]
 pub struct Row<'a> {
-    /// The canonical JSON of the prompt, a string, or of the messages, an array.
-    pub prompt_json: Cow<'a, str>,
+    /// The canonical JSON of what is asked: a prompt alone is a string, messages alone are an array, anything else is an
+    /// object of what is asked by name.
+    pub asked_json: Cow<'a, str>,
     /// The canonical JSON of the row's own id.
     pub id_json: Option<Cow<'a, str>>,
+    /// Where the row has parameters of its own: the canonical JSON of these over the run's.
+    pub sampling_json: Option<String>,
+    /// Where columns are mapped: the row as workers read it.
+    pub rewritten: Option<String>,
+}
+
+/// Where the values of a row are, for errors.
+struct Line<'a>(&'a str);
+
+impl Line<'_> {
+    fn at(&self, value: &RawValue, message: String) -> RowError {
+        RowError { column: characters(self.0, offset(self.0, value.get())), message }
+    }
+
+    fn whole(message: impl Into<String>) -> RowError {
+        RowError { column: 1, message: message.into() }
+    }
+
+    fn syntax(&self, error: &serde_json::Error) -> RowError {
+        let column = characters(self.0, error.column().saturating_sub(1));
+        RowError { column, message: plain_message(error) }
+    }
 }
 
 impl<'a> Row<'a> {
-    /// Parses one line.
-    pub fn parse(line: &'a str) -> Result<Self, RowError> {
-        let raw: RawRow<'a> = serde_json::from_str(line).map_err(|error| RowError {
-            column: characters(line, error.column().saturating_sub(1)),
-            message: plain_message(&error),
-        })?;
-        let at = |value: &RawValue, message: String| RowError {
-            column: characters(line, offset(line, value.get())),
-            message,
+    /// Parses one line of a run with that task and sampling, or a row that has its place in a segment.
+    pub fn parse(
+        line: &'a str,
+        task: Task,
+        sampling: &Sampling,
+        mapping: Option<&Mapping>,
+    ) -> Result<Self, RowError> {
+        let of = Line(line);
+        let Some(mapping) = mapping else {
+            let found = fields(line, task).map_err(|error| of.syntax(&error))?;
+            return Self::of(&of, &found, None, task, sampling);
         };
-        let prompt_json = match (raw.prompt, raw.messages) {
-            (Some(prompt), None) => {
-                if !prompt.get().starts_with('"') {
-                    return Err(at(prompt, "\"prompt\" has to be a string".to_owned()));
-                }
-                canonical(prompt).map_err(|error| at(prompt, format!("\"prompt\": {error}")))?
+        let fields = serde_json::from_str::<Fields<'a>>(line).map_err(|error| of.syntax(&error))?;
+        let mapped = mapping.find(fields).map_err(Line::whole)?;
+        let mut row = Self::of(&of, &mapped.found, mapped.prompt_json.clone(), task, sampling)?;
+        let mut rewritten = String::with_capacity(line.len() + mapping.growth());
+        mapping.write(&mapped, &mut rewritten);
+        row.rewritten = Some(rewritten);
+        Ok(row)
+    }
+
+    fn of(
+        line: &Line<'a>,
+        found: &Found<'a>,
+        made: Option<String>,
+        task: Task,
+        sampling: &Sampling,
+    ) -> Result<Self, RowError> {
+        let id_json = match found.get(Column::Id) {
+            Some(id) => {
+                let wrong =
+                    |message: String| line.at(id, format!("\"{}\" {message}", task.id_field()));
+                Some(own_id(id, task).map_err(wrong)?)
             }
-            (None, Some(messages)) => {
-                check_messages(messages).map_err(|message| at(messages, message))?;
-                canonical(messages).map_err(|e| at(messages, format!("\"messages\": {e}")))?
+            None if task == Task::Openai => {
+                return Err(Line::whole("an OpenAI Batch line needs a \"custom_id\""));
             }
-            (Some(_), Some(messages)) => {
-                let message = "a row has \"prompt\" or \"messages\", not both";
-                return Err(at(messages, message.to_owned()));
-            }
-            (None, None) => {
-                let message = "a row needs \"prompt\" or \"messages\"".to_owned();
-                return Err(RowError { column: 1, message });
-            }
-        };
-        let id_json = match raw.id {
-            Some(id) => Some(own_id(id).map_err(|message| at(id, message))?),
             None => None,
         };
-        Ok(Self { prompt_json, id_json })
+        let asked_json = match task {
+            Task::Openai => openai::asked(found)
+                .map_err(|(value, message)| match value {
+                    Some(value) => line.at(value, message),
+                    None => Line::whole(message),
+                })?
+                .into(),
+            Task::Score => asked_score(line, found)?.into(),
+            Task::Generate | Task::Embed => asked_prompt(line, found, made)?,
+        };
+        let own = found.given(Column::SamplingParams);
+        let sampling_json = match own {
+            Some(own) => {
+                let merged = sampling
+                    .of_row(own)
+                    .and_then(|merged| merged.canonical_json().map_err(|error| error.to_string()));
+                let wrong = |message| line.at(own, format!("\"sampling_params\": {message}"));
+                Some(merged.map_err(wrong)?)
+            }
+            None => None,
+        };
+        Ok(Self { asked_json, id_json, sampling_json, rewritten: None })
     }
 }
 
-fn own_id(id: &RawValue) -> Result<Cow<'_, str>, String> {
+/// The row's own id, of a row that was good before.
+pub fn own_id_of(body: &[u8], task: Task) -> Option<String> {
+    let found = fields(std::str::from_utf8(body).ok()?, task).ok()?;
+    own_id(found.get(Column::Id)?, task).ok().map(Cow::into_owned)
+}
+
+fn fields(line: &str, task: Task) -> Result<Found<'_>, serde_json::Error> {
+    let mut de = serde_json::Deserializer::from_str(line);
+    let found = Find(task).deserialize(&mut de)?;
+    de.end()?;
+    Ok(found)
+}
+
+/// A prompt or messages, with what goes with them.
+fn asked_prompt<'a>(
+    line: &Line<'a>,
+    found: &Found<'a>,
+    made: Option<String>,
+) -> Result<Cow<'a, str>, RowError> {
+    let made = made.map(Cow::Owned);
+    let prompt = found.get(Column::Prompt);
+    let (name, asked) = match (made, prompt, found.get(Column::Messages)) {
+        (Some(made), ..) => ("prompt", made),
+        (None, Some(prompt), None) => ("prompt", text(line, prompt, "prompt")?),
+        (None, None, Some(messages)) => {
+            check_messages(messages).map_err(|message| line.at(messages, message))?;
+            ("messages", value(line, messages, "messages")?)
+        }
+        (None, Some(_), Some(messages)) => {
+            let message = "a row has \"prompt\" or \"messages\", not both";
+            return Err(line.at(messages, message.to_owned()));
+        }
+        (None, None, None) => {
+            return Err(Line::whole("a row needs \"prompt\" or \"messages\""));
+        }
+    };
+    let kwargs = found.given(Column::ChatTemplateKwargs);
+    if let Some(kwargs) = kwargs
+        && (name == "prompt" || !kwargs.get().starts_with('{'))
+    {
+        let message = "\"chat_template_kwargs\" has to be an object, and goes with \"messages\"";
+        return Err(line.at(kwargs, message.to_owned()));
+    }
+    let lora = lora(line, found)?;
+    if kwargs.is_none() && lora.is_none() {
+        return Ok(asked);
+    }
+    // The names are in their order.
+    let kwargs = kwargs.map(|kwargs| value(line, kwargs, "chat_template_kwargs")).transpose()?;
+    let pairs = [("chat_template_kwargs", kwargs), ("lora", lora), (name, Some(asked))];
+    Ok(object(pairs).into())
+}
+
+/// A query and a document, with what goes with them.
+fn asked_score<'a>(line: &Line<'a>, found: &Found<'a>) -> Result<String, RowError> {
+    let one = |column: Column, name: &str| match found.get(column) {
+        Some(value) => text(line, value, name),
+        None => {
+            Err(Line::whole(format!("a row needs \"query\" and \"document\", it has no {name}")))
+        }
+    };
+    let (document, query) = (one(Column::Document, "document")?, one(Column::Query, "query")?);
+    let pairs =
+        [("document", Some(document)), ("lora", lora(line, found)?), ("query", Some(query))];
+    Ok(object(pairs))
+}
+
+fn lora<'a>(line: &Line<'a>, found: &Found<'a>) -> Result<Option<Cow<'a, str>>, RowError> {
+    let Some(lora) = found.given(Column::Lora) else { return Ok(None) };
+    let name = text(line, lora, "lora")?;
+    match name.len() {
+        0..=2 => Err(line.at(lora, "\"lora\" is empty; leave it out or give a name".to_owned())),
+        3..=LORA_BYTES_MAX => Ok(Some(name)),
+        _ => Err(line.at(lora, format!("\"lora\" is longer than {LORA_BYTES_MAX} bytes"))),
+    }
+}
+
+/// The canonical JSON of a string.
+fn text<'a>(line: &Line<'a>, raw: &'a RawValue, name: &str) -> Result<Cow<'a, str>, RowError> {
+    if !raw.get().starts_with('"') {
+        return Err(line.at(raw, format!("\"{name}\" has to be a string")));
+    }
+    value(line, raw, name)
+}
+
+/// The canonical JSON of a value.
+fn value<'a>(line: &Line<'a>, raw: &'a RawValue, name: &str) -> Result<Cow<'a, str>, RowError> {
+    canonical(raw).map_err(|error| line.at(raw, format!("\"{name}\": {error}")))
+}
+
+/// An object of canonical values, whose names are given in their order.
+fn object<const N: usize>(pairs: [(&str, Option<Cow<'_, str>>); N]) -> String {
+    let mut json = String::from("{");
+    for (name, value) in pairs {
+        let Some(value) = value else { continue };
+        if json.len() > 1 {
+            json.push(',');
+        }
+        json.push('"');
+        json.push_str(name);
+        json.push_str("\":");
+        json.push_str(&value);
+    }
+    json.push('}');
+    json
+}
+
+fn own_id(id: &RawValue, task: Task) -> Result<Cow<'_, str>, String> {
     let text = id.get();
     let digits = text.strip_prefix('-').unwrap_or(text);
     let integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if !integer && !text.starts_with('"') {
-        return Err("\"id\" has to be a string or an integer".to_owned());
+    let right = text.starts_with('"') || (integer && task != Task::Openai);
+    if !right {
+        let kinds = if task == Task::Openai { "a string" } else { "a string or an integer" };
+        return Err(format!("has to be {kinds}"));
     }
     if text == "\"\"" {
-        return Err("\"id\" is empty; leave it out or give one".to_owned());
+        return Err("is empty; leave it out or give one".to_owned());
     }
     if text.len() > ID_BYTES_MAX {
-        return Err(format!("\"id\" has {} bytes, the most is {ID_BYTES_MAX}", text.len()));
+        return Err(format!("has {} bytes, the most is {ID_BYTES_MAX}", text.len()));
     }
-    canonical(id).map_err(|error| format!("\"id\": {error}"))
+    canonical(id).map_err(|error| format!("cannot be read: {error}"))
 }
 
 fn check_messages(messages: &RawValue) -> Result<(), String> {
@@ -119,98 +283,5 @@ fn characters(line: &str, offset: usize) -> usize {
     before.iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1
 }
 
-#[derive(Default)]
-struct RawRow<'a> {
-    prompt: Option<&'a RawValue>,
-    messages: Option<&'a RawValue>,
-    id: Option<&'a RawValue>,
-}
-
-impl<'de> Deserialize<'de> for RawRow<'de> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct RowVisitor;
-        impl<'de> Visitor<'de> for RowVisitor {
-            type Value = RawRow<'de>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a row, a JSON object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut row = RawRow::default();
-                while let Some(Text(key)) = map.next_key()? {
-                    let field = match &*key {
-                        "prompt" => &mut row.prompt,
-                        "messages" => &mut row.messages,
-                        "id" => &mut row.id,
-                        _ => {
-                            map.next_value::<IgnoredAny>()?;
-                            continue;
-                        }
-                    };
-                    if field.is_some() {
-                        let message = format!("\"{key}\" appears twice");
-                        return Err(serde::de::Error::custom(message));
-                    }
-                    *field = Some(map.next_value()?);
-                }
-                Ok(row)
-            }
-        }
-        deserializer.deserialize_map(RowVisitor)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn error(line: &str) -> (usize, String) {
-        let error = Row::parse(line).expect_err(line);
-        (error.column, error.message)
-    }
-
-    #[test]
-    fn a_row_is_a_prompt_or_messages_with_an_optional_id() {
-        let row = Row::parse(r#"{"x": {"prompt": 3}, "prompt": "a\u0062"}"#).unwrap();
-        assert_eq!((&*row.prompt_json, row.id_json), (r#""ab""#, None));
-        let row = Row::parse(r#"{"id":-7,"messages":[{"role":"user","content":null}]}"#).unwrap();
-        assert_eq!(row.prompt_json, r#"[{"content":null,"role":"user"}]"#);
-        assert_eq!(row.id_json.as_deref(), Some("-7"));
-    }
-
-    #[test]
-    fn what_is_wrong_comes_with_its_column() {
-        assert_eq!(error(r#"{"prompt": 7}"#).0, 12);
-        assert_eq!(error(r#"{"é": 1, "prompt": 7}"#).0, 20);
-        assert_eq!(error(r#"{"prompt": "a", "id": 1.5}"#).0, 23);
-        assert_eq!(error(r#"{"prompt": "a", "messages": []}"#).0, 29);
-        assert_eq!(error(r#"{"text": "a"}"#).0, 1);
-        assert_eq!(error(r#"{"prompt": "a" "b"}"#).0, 16);
-        assert_eq!(error(r#"{"prompt": "\ud800"}"#).0, 12);
-        assert!(error(r#"{"prompt":"a","prompt":"b"}"#).1.contains("appears twice"));
-        assert!(error("[1]").1.contains("a row, a JSON object"));
-        assert!(error(r#"{"messages":[{"content":"x"}]}"#).1.contains("role"));
-        assert!(error(r#"{"prompt":"a"} x"#).1.contains("trailing"));
-        assert!(error(r#"{"prompt":"a","id":""}"#).1.contains("empty"));
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_a_row_or_an_error_within_its_line(line in "\\PC{0,60}|[{}\\[\\]\":,a-z0-9\\\\ ]{0,60}") {
-            if let Err(error) = Row::parse(&line) {
-                prop_assert!(error.column >= 1);
-                prop_assert!(error.column <= line.chars().count() + 1);
-            }
-        }
-
-        #[test]
-        fn any_prompt_comes_through(prompt in any::<String>(), id in any::<i64>()) {
-            let line = serde_json::json!({"id": id, "prompt": prompt, "more": [1]}).to_string();
-            let row = Row::parse(&line).unwrap();
-            let back: String = serde_json::from_str(&row.prompt_json).unwrap();
-            prop_assert_eq!(back, prompt);
-            prop_assert_eq!(row.id_json.unwrap(), id.to_string());
-        }
-    }
-}
+mod tests;

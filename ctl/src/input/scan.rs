@@ -19,10 +19,10 @@ use super::assemble::{Assembler, Parsed, ParsedRow, Stop};
 use super::chunk::{Chunk, ChunkReader, LINE_BYTES_MAX};
 use super::duplicates::{self, Duplicates};
 use super::files::InputFile;
-use super::row::Row;
-use crate::item_id::{ItemIds, Key};
+use super::rules::Rules;
 
 const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK_BYTES_MIN: usize = 16 << 10;
 /// Chunks read and not yet put together.
 pub const CHUNKS_MAX: usize = 16;
 
@@ -135,14 +135,14 @@ pub enum ScanError {
 /// Reads the whole input. With a sink, segments go to it as long as there was no error.
 pub fn scan<'a>(
     files: &[InputFile],
-    ids: &ItemIds,
+    rules: &Rules,
     options: &ScanOptions,
     control: &ScanControl,
     sink: Option<&'a mut SegmentSink<'a>>,
 ) -> Result<Scan, ScanError> {
     let duplicates = Duplicates::new(options.ids_budget_bytes, &options.temp_dir);
     let mut assembler = Assembler::new(
-        ids.clone(),
+        rules.clone(),
         duplicates,
         options.errors_max,
         sink,
@@ -153,11 +153,12 @@ pub fn scan<'a>(
     let (results, parsed) = sync_channel(CHUNKS_MAX);
     let to_parse = Mutex::new(to_parse);
     let stop_after = options.stop_after_errors;
+    let chunk_bytes = chunk_bytes(rules);
     let outcome = std::thread::scope(|scope| {
-        let reader = scope.spawn(move || read(files, control, &permits, &chunks));
+        let reader = scope.spawn(move || read(files, chunk_bytes, control, &permits, &chunks));
         for _ in 0..options.threads.max(1) {
-            let (to_parse, results, ids) = (&to_parse, results.clone(), ids.clone());
-            scope.spawn(move || parse(to_parse, &results, ids));
+            let (to_parse, results, rules) = (&to_parse, results.clone(), rules.clone());
+            scope.spawn(move || parse(to_parse, &results, rules));
         }
         drop(results);
         let put = put_together(&mut assembler, parsed, permitted, control, stop_after);
@@ -173,6 +174,11 @@ pub fn scan<'a>(
     assembler.finish(describe).map_err(|stop| temporary(stop, options))
 }
 
+/// Where rows grow, less of the input is taken at a time, so that what comes of it is bounded too.
+fn chunk_bytes(rules: &Rules) -> usize {
+    (CHUNK_BYTES / (1 + rules.growth().unwrap_or(0) / 256)).max(CHUNK_BYTES_MIN)
+}
+
 fn temporary(stop: Stop, options: &ScanOptions) -> ScanError {
     match stop {
         Stop::Sink | Stop::Enough => ScanError::Stopped,
@@ -182,6 +188,7 @@ fn temporary(stop: Stop, options: &ScanOptions) -> ScanError {
 
 fn read(
     files: &[InputFile],
+    chunk_bytes: usize,
     control: &ScanControl,
     permits: &SyncSender<()>,
     chunks: &SyncSender<(u64, Parsed)>,
@@ -189,7 +196,7 @@ fn read(
     let mut number = 0;
     for (file, input) in (0u32..).zip(files) {
         let failed = |source| ScanError::Io { path: input.path.clone(), source };
-        let mut reader = ChunkReader::open(&input.path, CHUNK_BYTES).map_err(failed)?;
+        let mut reader = ChunkReader::open(&input.path, chunk_bytes).map_err(failed)?;
         let mut first = true;
         while let Some(chunk) = reader.next().map_err(failed)? {
             if control.stop.load(Ordering::Relaxed) {
@@ -219,12 +226,12 @@ fn read(
 fn parse(
     to_parse: &Mutex<Receiver<(u64, Parsed)>>,
     results: &SyncSender<(u64, Parsed)>,
-    mut ids: ItemIds,
+    mut rules: Rules,
 ) {
     loop {
         let next = to_parse.lock().recv();
         let Ok((number, mut parsed)) = next else { return };
-        parse_chunk(&mut parsed, &mut ids);
+        parse_chunk(&mut parsed, &mut rules);
         if results.send((number, parsed)).is_err() {
             return;
         }
@@ -260,14 +267,14 @@ fn put_together(
 }
 
 /// Finds and parses the lines of a chunk.
-pub(super) fn parse_chunk(parsed: &mut Parsed, ids: &mut ItemIds) {
+pub(super) fn parse_chunk(parsed: &mut Parsed, rules: &mut Rules) {
     let bytes = std::mem::take(&mut parsed.bytes);
     let mut at = 0;
     match std::str::from_utf8(&bytes) {
         Ok(text) => {
             while at < text.len() {
                 let end = text[at..].find('\n').map_or(text.len(), |len| at + len);
-                parse_line(parsed, ids, &text[at..end], at);
+                parse_line(parsed, rules, &text[at..end], at);
                 at = end + 1;
             }
         }
@@ -275,7 +282,7 @@ pub(super) fn parse_chunk(parsed: &mut Parsed, ids: &mut ItemIds) {
             for line in bytes.split_inclusive(|byte| *byte == b'\n') {
                 let line = line.strip_suffix(b"\n").unwrap_or(line);
                 match std::str::from_utf8(line) {
-                    Ok(text) => parse_line(parsed, ids, text, at),
+                    Ok(text) => parse_line(parsed, rules, text, at),
                     Err(error) => {
                         let valid = &line[..error.valid_up_to()];
                         let column = String::from_utf8_lossy(valid).chars().count() + 1;
@@ -288,10 +295,14 @@ pub(super) fn parse_chunk(parsed: &mut Parsed, ids: &mut ItemIds) {
             }
         }
     }
-    parsed.bytes = bytes;
+    // Places of rows are in what rows were written to, where they were.
+    parsed.bytes = match rules.growth() {
+        Some(_) => std::mem::take(&mut parsed.rewritten),
+        None => bytes,
+    };
 }
 
-fn parse_line(parsed: &mut Parsed, ids: &mut ItemIds, text: &str, at: usize) {
+fn parse_line(parsed: &mut Parsed, rules: &mut Rules, text: &str, at: usize) {
     let line = parsed.lines;
     parsed.lines += 1;
     let body = text.trim_ascii();
@@ -299,13 +310,18 @@ fn parse_line(parsed: &mut Parsed, ids: &mut ItemIds, text: &str, at: usize) {
         return;
     }
     let indent = text.len() - text.trim_ascii_start().len();
-    match Row::parse(body) {
+    match rules.read(body) {
         Ok(row) => {
-            let key = row.id_json.as_deref().map_or(Key::Occurrence(0), Key::Own);
-            let item_id = ids.item_id(&row.prompt_json, key);
+            let item_id = rules.item_id(&row, 0);
             let own_id = row.id_json.as_deref().map(Duplicates::hash);
-            let start = at + indent;
-            let end = start + body.len();
+            let (start, end) = match &row.rewritten {
+                Some(written) => {
+                    let start = parsed.rewritten.len();
+                    parsed.rewritten.extend_from_slice(written.as_bytes());
+                    (start, parsed.rewritten.len())
+                }
+                None => (at + indent, at + indent + body.len()),
+            };
             parsed.rows.push(ParsedRow { start, end, line, item_id, own_id });
         }
         Err(error) => parsed.error(line, indent + error.column, error.message),

@@ -34,6 +34,20 @@ fn golden_item_ids_never_change() {
 }
 
 #[test]
+fn a_rows_own_parameters_are_the_runs_where_they_are_equal() {
+    let sampling = "{\"max_tokens\":64,\"temperature\":0.7}";
+    let mut ids = ItemIds::new(model(), sampling);
+    let plain = ids.item_id("\"hello\"", Key::Occurrence(0));
+    assert_eq!(ids.item_id_sampled("\"hello\"", sampling, Key::Occurrence(0)), plain);
+    let other = ids.item_id_sampled("\"hello\"", "{\"max_tokens\":65}", Key::Occurrence(0));
+    assert_ne!(other, plain);
+    assert_eq!(
+        other,
+        ItemIds::new(model(), "{\"max_tokens\":65}").item_id("\"hello\"", Key::Occurrence(0))
+    );
+}
+
+#[test]
 fn every_component_of_an_item_alters_its_id() {
     let base = ItemIds::new(model(), "{}").item_id("\"p\"", Key::Occurrence(0));
     let other = ModelId::new("other", "main", "generate", "{}");

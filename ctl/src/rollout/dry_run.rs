@@ -30,7 +30,7 @@ pub(super) async fn run(
     }
     let options = ScanOptions { errors_max: ERRORS_MAX, ..ScanOptions::default() };
     let control = Arc::new(ScanControl::default());
-    let scan = upload::check(files.clone(), spec::item_ids(run_spec), options, control).await?;
+    let scan = upload::check(files.clone(), spec::rules(run_spec)?, options, control).await?;
     to_stdout(&report::plan(name, run_spec, &files, &scan, &config.output.dir));
     to_stderr(&report::errors(&scan, &files, ERRORS_MAX));
     match scan.error_count {

@@ -8,3 +8,4 @@ mod open_input;
 mod output;
 mod proof;
 mod revisions;
+mod rows;

@@ -5,10 +5,9 @@ use proptest::prelude::*;
 use rollout_storage::Segment;
 
 use super::*;
-use crate::item_id::ModelId;
 
-fn ids() -> ItemIds {
-    ItemIds::new(ModelId::new("m", "", "generate", "{}"), "{}")
+fn rules() -> Rules {
+    crate::batch::spec::rules(&Default::default()).unwrap()
 }
 
 fn write(dir: &Path, name: &str, bytes: &[u8]) -> InputFile {
@@ -24,7 +23,7 @@ fn run(files: &[InputFile], options: &ScanOptions) -> (Scan, Vec<FinishedSegment
         Ok(())
     };
     let scan =
-        scan(files, &ids(), options, &ScanControl::default(), Some(&mut sink)).expect("scan");
+        scan(files, &rules(), options, &ScanControl::default(), Some(&mut sink)).expect("scan");
     (scan, segments)
 }
 
@@ -156,10 +155,10 @@ fn a_scan_ends_when_told_to() {
     let control = ScanControl::default();
     let mut closed = |_| Err(SinkClosed);
     let options = ScanOptions::default();
-    let outcome = scan(&files, &ids(), &options, &control, Some(&mut closed));
+    let outcome = scan(&files, &rules(), &options, &control, Some(&mut closed));
     assert!(matches!(outcome, Err(ScanError::Stopped)));
     control.stop.store(true, Ordering::Relaxed);
-    assert!(matches!(scan(&files, &ids(), &options, &control, None), Err(ScanError::Stopped)));
+    assert!(matches!(scan(&files, &rules(), &options, &control, None), Err(ScanError::Stopped)));
     let early = ScanOptions { stop_after_errors: 20, ..ScanOptions::default() };
     let (scan, _) = run(&files, &early);
     assert!(scan.error_count >= 20);

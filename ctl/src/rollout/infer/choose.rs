@@ -80,8 +80,8 @@ impl Batch<'_> {
             name: run.name.clone(),
             message: error.to_string(),
         })?;
-        let (control, ids) = (Arc::clone(&self.control), spec::item_ids(&self.spec));
-        let printed = upload::fingerprint(files.to_vec(), ids, reading::options(), control);
+        let (control, rules) = (Arc::clone(&self.control), spec::rules(&self.spec)?);
+        let printed = upload::fingerprint(files.to_vec(), rules, reading::options(), control);
         let (scan, ours) = tokio::select! {
             printed = printed => printed?,
             never = reading::show(&self.progress, &self.control, files) => match never {},

@@ -95,8 +95,10 @@ fn own_id(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Row {
         id: Option<Value>,
+        custom_id: Option<Value>,
     }
-    match serde_json::from_slice::<Row>(body).ok()?.id? {
+    let row: Row = serde_json::from_slice(body).ok()?;
+    match row.id.or(row.custom_id)? {
         Value::String(id) => Some(id),
         _ => None,
     }

@@ -1,0 +1,166 @@
+//! Owns: rows whose columns have other names than ours: which column is which field, and the row as workers read it.
+//!
+//! A mapped column gets the field's name, all others keep theirs; one that has a field's name without being meant comes as
+//! `input_<name>`. A template's prompt comes first.
+//! Invariant: the same row gives the same bytes; values are copied as they were written.
+//! Absent: what a value has to be (`row`).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::canonical::{Fields, write_string};
+use super::column::{COLUMNS, Column, Found};
+use super::task::Task;
+use super::template::Template;
+use crate::nearest::nearest;
+
+/// What a batch file says of columns, and a run's spec remembers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MappingSpec {
+    /// The column of each field that has another name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub columns: BTreeMap<String, String>,
+    /// The template of the prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_template: Option<String>,
+}
+
+/// How columns become fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    task: Task,
+    /// Which column each field is.
+    columns: Vec<(Column, String)>,
+    template: Option<Template>,
+    template_bytes: usize,
+}
+
+/// The prompt that a template made, as a JSON string.
+pub(crate) struct Mapped<'a> {
+    pub(crate) found: Found<'a>,
+    pub(crate) prompt_json: Option<String>,
+    fields: Vec<(Cow<'a, str>, &'a RawValue)>,
+}
+
+impl Mapping {
+    /// Checks a mapping; None where every field has its own name. An error has the key that it is about.
+    pub fn new(spec: &MappingSpec, task: Task) -> Result<Option<Self>, (&'static str, String)> {
+        if spec.columns.is_empty() && spec.prompt_template.is_none() {
+            return Ok(None);
+        }
+        if task == Task::Openai {
+            let message = "means nothing for the OpenAI Batch format, whose fields are fixed";
+            return Err(("input.columns", message.to_owned()));
+        }
+        let mut columns = Vec::new();
+        for (field, column) in &spec.columns {
+            let Some(known) = Column::of(field, task) else {
+                let known = COLUMNS.iter().filter(|column| column.is_of(task));
+                let names: Vec<&str> = known.map(|column| column.name(task)).collect();
+                let message = match nearest(field, names.iter().copied()) {
+                    Some(near) => format!("{field:?} is no field, did you mean {near:?}?"),
+                    None => format!("{field:?} is no field; known are {}", names.join(", ")),
+                };
+                return Err(("input.columns", message));
+            };
+            if columns.iter().any(|(_, other)| other == column) {
+                let message = format!("column {column:?} is two fields");
+                return Err(("input.columns", message));
+            }
+            columns.push((known, column.clone()));
+        }
+        let wrong = |message: String| ("input.prompt_template", message);
+        let template = spec.prompt_template.as_deref().map(Template::parse).transpose();
+        let template = template.map_err(wrong)?;
+        if template.is_some() {
+            if !Column::Prompt.is_of(task) {
+                return Err(wrong("this task has no prompt".to_owned()));
+            }
+            let asked = [Column::Prompt, Column::Messages];
+            if columns.iter().any(|(column, _)| asked.contains(column)) {
+                return Err(wrong("makes the prompt; map no column to it".to_owned()));
+            }
+        }
+        let template_bytes = spec.prompt_template.as_ref().map_or(0, String::len);
+        Ok(Some(Self { task, columns, template, template_bytes }))
+    }
+
+    /// How many bytes a row may gain, about.
+    pub fn growth(&self) -> usize {
+        self.template_bytes
+    }
+
+    /// The field that a column is.
+    fn field(&self, column: &str) -> Option<Column> {
+        if let Some((field, _)) = self.columns.iter().find(|(_, name)| name == column) {
+            return Some(*field);
+        }
+        let field = Column::of(column, self.task)?;
+        let taken = self.columns.iter().any(|(mapped, _)| *mapped == field);
+        let made = self.template.is_some() && matches!(field, Column::Prompt | Column::Messages);
+        (!taken && !made).then_some(field)
+    }
+
+    /// Finds the fields of a row. An error is about the whole row.
+    pub(crate) fn find<'a>(&self, fields: Fields<'a>) -> Result<Mapped<'a>, String> {
+        let Fields(fields) = fields;
+        let mut found = Found::default();
+        for (name, value) in &fields {
+            if let Some(field) = self.field(name)
+                && !found.set(field, value)
+            {
+                return Err(format!("\"{name}\" appears twice"));
+            }
+        }
+        let asked = [Column::Prompt, Column::Messages, Column::Query, Column::Document];
+        for (field, column) in &self.columns {
+            if asked.contains(field) && found.get(*field).is_none() {
+                return Err(format!("the row has no column {column:?}"));
+            }
+        }
+        let prompt = self.template.as_ref().map(|template| template.fill(&fields)).transpose()?;
+        let prompt_json = prompt.map(|prompt| {
+            let mut json = String::with_capacity(prompt.len() + 2);
+            write_string(&prompt, &mut json);
+            json
+        });
+        Ok(Mapped { found, prompt_json, fields })
+    }
+
+    /// The row as workers read it.
+    pub(crate) fn write(&self, mapped: &Mapped<'_>, out: &mut String) {
+        out.push('{');
+        let mut separator = "";
+        if let Some(prompt) = &mapped.prompt_json {
+            out.push_str("\"prompt\":");
+            out.push_str(prompt);
+            separator = ",";
+        }
+        for (name, value) in &mapped.fields {
+            out.push_str(separator);
+            separator = ",";
+            write_string(&self.name_of(name, &mapped.fields), out);
+            out.push(':');
+            out.push_str(value.get());
+        }
+        out.push('}');
+    }
+
+    fn name_of<'a>(&self, name: &'a str, fields: &[(Cow<'_, str>, &RawValue)]) -> Cow<'a, str> {
+        if let Some(field) = self.field(name) {
+            return Cow::Borrowed(field.name(self.task));
+        }
+        if Column::of(name, self.task).is_none() {
+            return Cow::Borrowed(name);
+        }
+        let mut other = format!("input_{name}");
+        while fields.iter().any(|(taken, _)| *taken == other) {
+            other.insert_str(0, "input_");
+        }
+        Cow::Owned(other)
+    }
+}

@@ -1,0 +1,44 @@
+//! Owns: a line of the OpenAI Batch format: `{custom_id, method, url, body}`.
+//!
+//! Invariant: a body is not looked into: it means what the engine's server means by it. Other fields come along and mean
+//! nothing.
+//! Absent: which urls an engine serves; what it does not serve is an error row.
+
+use serde_json::value::RawValue;
+
+use super::canonical::canonical;
+use super::column::{Column, Found};
+
+const URL_BYTES_MAX: usize = 256;
+
+/// The canonical JSON of what a line asks; an error has the value that it is about.
+pub(super) fn asked<'a>(found: &Found<'a>) -> Result<String, (Option<&'a RawValue>, String)> {
+    let get = |column, name: &str| {
+        found.get(column).ok_or_else(|| (None, format!("an OpenAI Batch line needs a \"{name}\"")))
+    };
+    let (method, url, body) =
+        (get(Column::Method, "method")?, get(Column::Url, "url")?, get(Column::Body, "body")?);
+    if method.get() != "\"POST\"" {
+        return Err((Some(method), "\"method\" has to be \"POST\"".to_owned()));
+    }
+    if !url.get().starts_with("\"/") || url.get().len() > URL_BYTES_MAX {
+        let message = "\"url\" has to be a path, such as \"/v1/chat/completions\"";
+        return Err((Some(url), message.to_owned()));
+    }
+    if !body.get().starts_with('{') {
+        return Err((Some(body), "\"body\" has to be an object".to_owned()));
+    }
+    let text = |value: &'a RawValue, name: &str| {
+        canonical(value).map_err(|error| (Some(value), format!("\"{name}\": {error}")))
+    };
+    let (url, body) = (text(url, "url")?, text(body, "body")?);
+    Ok(format!("{{\"body\":{body},\"method\":\"POST\",\"url\":{url}}}"))
+}
+
+/// Whether a line looks like one of the OpenAI Batch format.
+pub fn looks_like(line: &str) -> bool {
+    let Ok(super::canonical::Fields(fields)) = serde_json::from_str(line) else { return false };
+    ["custom_id", "method", "url", "body"]
+        .iter()
+        .all(|name| fields.iter().any(|(field, _)| field == name))
+}

@@ -1,0 +1,88 @@
+//! Owns: how the rows of one run are read and what their ids are.
+//!
+//! Invariant: it follows from the run's spec alone, so that whoever adds rows, checks or carries them reads them alike.
+//! Absent: files.
+
+use std::sync::Arc;
+
+use rollout_proto::v1;
+use serde::{Deserialize, Serialize};
+
+use super::canonical::{CanonicalError, plain_message};
+use super::mapping::{Mapping, MappingSpec};
+use super::row::{Row, RowError};
+use super::task::Task;
+use crate::item_id::{ItemIds, Key, ModelId};
+use crate::sampling::Sampling;
+
+/// What a client keeps in a run's spec, beside what workers need.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientOptions {
+    /// How columns become fields.
+    #[serde(skip_serializing_if = "is_default")]
+    pub input: MappingSpec,
+}
+
+fn is_default(spec: &MappingSpec) -> bool {
+    *spec == MappingSpec::default()
+}
+
+/// How the rows of a run are read.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    task: Task,
+    sampling: Arc<Sampling>,
+    mapping: Option<Arc<Mapping>>,
+    ids: ItemIds,
+}
+
+impl Rules {
+    /// The rules of a spec.
+    pub fn new(spec: &v1::RunSpec, model: ModelId) -> Result<Self, CanonicalError> {
+        let task = Task::of(spec.engine.as_ref().map_or("", |engine| &engine.task));
+        let options: ClientOptions = match spec.options_json.trim() {
+            "" => ClientOptions::default(),
+            json => serde_json::from_str(json)
+                .map_err(|error| CanonicalError::Syntax(plain_message(&error)))?,
+        };
+        let mapping = Mapping::new(&options.input, task)
+            .map_err(|(key, message)| CanonicalError::Syntax(format!("{key}: {message}")))?;
+        Ok(Self {
+            task,
+            sampling: Arc::new(Sampling::of_spec(&spec.sampling_json)?),
+            mapping: mapping.map(Arc::new),
+            ids: ItemIds::new(model, &spec.sampling_json),
+        })
+    }
+
+    /// What is asked.
+    pub fn task(&self) -> Task {
+        self.task
+    }
+
+    /// Whether rows are written anew, and how many bytes one may gain, about.
+    pub fn growth(&self) -> Option<usize> {
+        self.mapping.as_ref().map(|mapping| mapping.growth())
+    }
+
+    /// Reads a line of the input.
+    pub fn read<'a>(&self, line: &'a str) -> Result<Row<'a>, RowError> {
+        Row::parse(line, self.task, &self.sampling, self.mapping.as_deref())
+    }
+
+    /// Reads a row as workers do: its columns are fields already.
+    pub fn stored<'a>(&self, body: &'a [u8]) -> Option<Row<'a>> {
+        let body = std::str::from_utf8(body).ok()?;
+        Row::parse(body, self.task, &self.sampling, None).ok()
+    }
+
+    /// The item id of a row; `occurrence` counts where it has no id of its own.
+    pub fn item_id(&mut self, row: &Row<'_>, occurrence: u64) -> [u8; 32] {
+        let key = row.id_json.as_deref().map_or(Key::Occurrence(occurrence), Key::Own);
+        match &row.sampling_json {
+            Some(sampling) => self.ids.item_id_sampled(&row.asked_json, sampling, key),
+            None => self.ids.item_id(&row.asked_json, key),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Owns: what people write as one text or as a list of texts.
+//!
+//! Invariant: one text and a list of that text mean the same.
+//! Absent: what the texts are.
+
+use serde::Deserialize;
+
+/// A string, or a list of them.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
+pub enum OneOrMany {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    /// As a list.
+    pub fn list(&self) -> Vec<String> {
+        match self {
+            Self::One(one) => vec![one.clone()],
+            Self::Many(many) => many.clone(),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Owns: the sampling parameters of a run and of a row, and the canonical JSON that ids and engines take them from.
+//!
+//! Invariant: only what was set appears, keys sorted, so a default that an engine changes changes no id. A row's parameters
+//! go over the run's, key by key, and what comes of both obeys the same bounds.
+//! Absent: defaults. They are the engine's.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::input::canonical::{CanonicalError, Fields, canonical_text, plain_message};
+use crate::nearest;
+use crate::one_or_many::OneOrMany;
+
+mod check;
+
+pub(crate) use self::check::Wrong;
+
+/// `[sampling]`, or a row's `sampling_params`: None is "not set".
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sampling {
+    /// Completions of a row, 1 to 1024.
+    pub n: Option<u32>,
+    /// Randomness, 0 to 100; 0 is greedy.
+    pub temperature: Option<f64>,
+    /// Nucleus sampling's mass, above 0 to 1.
+    pub top_p: Option<f64>,
+    /// The most likely tokens to choose from; -1 or 0 for all.
+    pub top_k: Option<i64>,
+    /// The least likelihood relative to the best token, 0 to 1.
+    pub min_p: Option<f64>,
+    /// The most tokens of a completion.
+    pub max_tokens: Option<u32>,
+    /// The least tokens of a completion.
+    pub min_tokens: Option<u32>,
+    /// The seed.
+    pub seed: Option<i64>,
+    /// Texts that end a completion.
+    pub stop: Option<OneOrMany>,
+    /// Token ids that end a completion.
+    pub stop_token_ids: Option<Vec<u32>>,
+    /// Texts that may not be generated.
+    pub bad_words: Option<Vec<String>>,
+    /// Whether to go on after the end-of-sequence token.
+    pub ignore_eos: Option<bool>,
+    /// Against tokens that appeared, -2 to 2.
+    pub presence_penalty: Option<f64>,
+    /// Against tokens by how often they appeared, -2 to 2.
+    pub frequency_penalty: Option<f64>,
+    /// Against tokens of prompt and completion, above 0; 1 is none.
+    pub repetition_penalty: Option<f64>,
+    /// What is added to a token's logit, by token id: -100 to 100.
+    pub logit_bias: Option<BTreeMap<String, f64>>,
+    /// The likeliest tokens whose log probabilities come back for each token; -1 for all.
+    pub logprobs: Option<i64>,
+    /// The same for the prompt's tokens.
+    pub prompt_logprobs: Option<i64>,
+    /// What a completion has to be: one of json, regex, choice, grammar and others.
+    pub structured_outputs: Option<serde_json::Map<String, Value>>,
+}
+
+/// Does something with every parameter, by its name.
+macro_rules! each {
+    ($call:ident) => {
+        $call!(
+            n,
+            temperature,
+            top_p,
+            top_k,
+            min_p,
+            max_tokens,
+            min_tokens,
+            seed,
+            stop,
+            stop_token_ids,
+            bad_words,
+            ignore_eos,
+            presence_penalty,
+            frequency_penalty,
+            repetition_penalty,
+            logit_bias,
+            logprobs,
+            prompt_logprobs,
+            structured_outputs
+        )
+    };
+}
+
+impl Sampling {
+    /// The parameters in a run's spec.
+    pub fn of_spec(sampling_json: &str) -> Result<Self, CanonicalError> {
+        match sampling_json.trim() {
+            "" => Ok(Self::default()),
+            json => serde_json::from_str(json)
+                .map_err(|error| CanonicalError::Syntax(nearest::explain(&plain_message(&error)))),
+        }
+    }
+
+    /// The parameters of a row, over those of its run. An error says what is wrong with the row's.
+    pub fn of_row(&self, row: &RawValue) -> Result<Self, String> {
+        let wrong = |error: serde_json::Error| nearest::explain(&plain_message(&error));
+        let Fields(fields) = serde_json::from_str(row.get()).map_err(wrong)?;
+        if let Some((key, _)) = fields.iter().find(|(_, value)| value.get() == "null") {
+            return Err(format!("{key} is null; leave it out"));
+        }
+        let own: Self = serde_json::from_str(row.get()).map_err(wrong)?;
+        let merged = own.over(self);
+        merged.check().map_err(|(key, message)| {
+            format!("{}: {message}", key.strip_prefix("sampling.").unwrap_or(key))
+        })?;
+        Ok(merged)
+    }
+
+    /// These parameters and, where they say nothing, those below.
+    fn over(self, below: &Self) -> Self {
+        macro_rules! take {
+            ($($name:ident),+) => { Self { $($name: self.$name.or_else(|| below.$name.clone())),+ } };
+        }
+        each!(take)
+    }
+
+    /// Whether nothing was set.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The canonical JSON of what was set.
+    pub fn canonical_json(&self) -> Result<String, CanonicalError> {
+        let stop = self.stop.as_ref().map(OneOrMany::list);
+        let mut fields = serde_json::Map::new();
+        let mut set = |key: &str, value: Result<Value, serde_json::Error>| match value {
+            Ok(Value::Null) => Ok(()),
+            Ok(value) => {
+                fields.insert(key.to_owned(), value);
+                Ok(())
+            }
+            Err(error) => Err(CanonicalError::Syntax(plain_message(&error))),
+        };
+        macro_rules! put {
+            (stop) => { set("stop", serde_json::to_value(&stop))? };
+            ($name:ident) => { set(stringify!($name), serde_json::to_value(&self.$name))? };
+            ($($name:ident),+) => { $(put!($name);)+ };
+        }
+        each!(put);
+        canonical_text(&Value::Object(fields).to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;
