@@ -10,9 +10,9 @@ mod mock;
 mod mock_host;
 mod openai;
 mod program;
+pub(crate) mod request;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,8 +20,6 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rollout_proto::v1::FailureClass;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
 pub(crate) use self::host::Death;
 pub use self::mock_host::mock_engine;
@@ -35,15 +33,6 @@ use crate::run::RunInfo;
 /// Bytes of what an engine printed last, or of a failure's long message, that are kept.
 pub(crate) const LAST_WORDS_BYTES_MAX: usize = 16 << 10;
 
-/// What a row asks for.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Prompt {
-    /// A text to go on from.
-    Text(String),
-    /// A conversation, as the OpenAI API writes it.
-    Messages(Vec<Value>),
-}
-
 /// One execution of one row.
 #[derive(Debug, Clone)]
 pub(crate) struct EngineRow {
@@ -56,12 +45,15 @@ pub(crate) struct EngineRow {
 }
 
 /// What an engine made of a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Completion {
     pub(crate) text: String,
     pub(crate) finish_reason: String,
     pub(crate) prompt_tokens: u64,
     pub(crate) completion_tokens: u64,
+    /// What else came of it, a JSON object: `completions`, `logprobs`, `prompt_logprobs`, `embedding`, `score`,
+    /// `response`. Empty: nothing.
+    pub(crate) extra: String,
 }
 
 /// Why an engine made nothing of a row.
@@ -143,31 +135,6 @@ pub(crate) fn build(
     })
 }
 
-impl EngineRow {
-    /// Reads the prompt out of the row's body.
-    pub(crate) fn prompt(&self) -> Result<Prompt, EngineFailure> {
-        let not_json = |e| EngineFailure::invalid("ROW_NOT_JSON", format!("the row: {e}"));
-        // The row's other fields are the user's, however deep they are: they are not looked into.
-        let body: BTreeMap<String, &RawValue> =
-            serde_json::from_slice(&self.body).map_err(not_json)?;
-        let field = |name: &str| {
-            let raw = body.get(name).map(|raw| serde_json::from_str::<Value>(raw.get()));
-            raw.transpose().map_err(not_json)
-        };
-        let shape = |message: &str| Err(EngineFailure::invalid("ROW_SHAPE", message));
-        match (field("prompt")?, field("messages")?) {
-            (Some(Value::String(text)), None) => Ok(Prompt::Text(text)),
-            (None, Some(Value::Array(messages))) if !messages.is_empty() => {
-                Ok(Prompt::Messages(messages))
-            }
-            (Some(_), Some(_)) => shape("a row has a prompt or messages, not both"),
-            (None, None) => shape("a row needs a prompt or messages"),
-            (Some(_), None) => shape("the row's prompt is no text"),
-            (None, Some(_)) => shape("the row's messages are no list with a message in it"),
-        }
-    }
-}
-
 #[cfg(test)]
 pub(crate) fn test_row(run: RunInfo, row: u64, body: &str) -> EngineRow {
     EngineRow {
@@ -176,30 +143,5 @@ pub(crate) fn test_row(run: RunInfo, row: u64, body: &str) -> EngineRow {
         attempt: 7,
         item_id: *blake3::hash(body.as_bytes()).as_bytes(),
         body: Bytes::copy_from_slice(body.as_bytes()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_has_a_prompt_or_messages() {
-        let row = |body: &str| test_row(RunInfo::for_test(1), 0, body).prompt();
-        assert_eq!(row(r#"{"prompt":"a","x":1}"#), Ok(Prompt::Text("a".into())));
-        assert!(matches!(row(r#"{"messages":[{"role":"user"}]}"#), Ok(Prompt::Messages(_))));
-        let deep = format!(r#"{{"x":{}1{},"prompt":"a"}}"#, "[".repeat(9000), "]".repeat(9000));
-        assert_eq!(row(&deep), Ok(Prompt::Text("a".into())));
-        for bad in [
-            "",
-            "[]",
-            "{}",
-            r#"{"prompt":1}"#,
-            r#"{"messages":[]}"#,
-            r#"{"prompt":"a","messages":[1]}"#,
-        ] {
-            let failure = row(bad).unwrap_err();
-            assert_eq!(failure.class, FailureClass::InvalidRow, "{bad}");
-        }
     }
 }

@@ -5,6 +5,7 @@
 //! Absent: durability, which `spool` and `upload` see to.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use rollout_storage::{
     PART_BYTES_MAX, PART_ROWS_MAX, PartRow, PartRowKind, PartWriter, SpooledRow,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -36,6 +38,9 @@ struct Body<'a> {
     completion_tokens: u64,
     /// When, by this host's clock; for people.
     generated_at: String,
+    /// What else came of the row, an object.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    extra: Option<&'a RawValue>,
 }
 
 /// A part on this worker: its run and a number that is unique within its slot's spool.
@@ -64,6 +69,7 @@ impl Finished {
             prompt_tokens: completion.prompt_tokens,
             completion_tokens: completion.completion_tokens,
             generated_at: now_text(),
+            extra: extra(&completion.extra)?,
         };
         Ok(Self {
             attempt,
@@ -87,6 +93,15 @@ impl Finished {
         let (row, attempt) = (self.row, self.attempt);
         PartRow { row, attempt, kind: PartRowKind::Completed, body: &self.body }
     }
+}
+
+/// An engine's extra fields, which have to be an object.
+fn extra(text: &str) -> serde_json::Result<Option<&RawValue>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(text)?;
+    serde_json::from_str(text).map(Some)
 }
 
 /// The time in UTC, to the second.
@@ -174,6 +189,7 @@ mod tests {
             finish_reason: "stop".into(),
             prompt_tokens: 1,
             completion_tokens: 2,
+            extra: String::new(),
         };
         Finished::new(attempt, row, &completion).unwrap()
     }
@@ -216,6 +232,21 @@ mod tests {
         }
         assert_eq!(part.rows.len(), PART_ROWS_MAX);
         part.encode().unwrap();
+    }
+
+    #[test]
+    fn extra_fields_are_written_as_they_are_and_must_be_an_object() {
+        let with = |extra: &str| {
+            let completion = Completion { extra: extra.into(), ..Completion::default() };
+            Finished::new(1, 2, &completion)
+        };
+        let body = with(r#"{"embedding":[0.10,1e-3]}"#).unwrap().body;
+        let text = std::str::from_utf8(&body).unwrap();
+        assert!(text.ends_with(r#","extra":{"embedding":[0.10,1e-3]}}"#), "{text}");
+        for bad in ["[]", "1", "{", r#"{"a":}"#, "{} {}"] {
+            assert!(with(bad).is_err(), "{bad}");
+        }
+        assert!(!std::str::from_utf8(&with("").unwrap().body).unwrap().contains("extra"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Owns: what a worker must know of a run: model, sampling, store.
+//! Owns: what a worker must know of a run: model, task, sampling, store.
 //!
 //! Invariant: the leader is asked once for a run, whatever the number of slots and rows; a bounded number is kept,
 //! the ones asked for first forgotten first.
@@ -13,6 +13,8 @@ use rollout_proto::v1;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 
+use crate::engine::request::Task;
+
 const RUNS_MAX: usize = 256;
 
 /// What rows of a run have in common.
@@ -22,6 +24,7 @@ pub(crate) struct RunInfo {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) model: String,
+    pub(crate) task: Task,
     /// Exactly the fields that were set.
     pub(crate) sampling: Map<String, Value>,
     /// Empty: the cluster's.
@@ -59,6 +62,7 @@ impl RunInfo {
             number: run,
             namespace: answer.namespace,
             name: answer.name,
+            task: engine.task.parse().map_err(unusable)?,
             model: engine.model,
             sampling,
             store_url: spec.store_url,
@@ -74,6 +78,7 @@ impl RunInfo {
             namespace: "default".to_owned(),
             name: format!("run-{number}"),
             model: "m".to_owned(),
+            task: Task::Generate,
             sampling: Map::new(),
             store_url: String::new(),
             attempt_timeout: None,

@@ -261,6 +261,7 @@ mod tests {
             finish_reason: "stop".into(),
             prompt_tokens: 1,
             completion_tokens: 1,
+            extra: String::new(),
         };
         Finished::new(5, row, &completion).unwrap()
     }

@@ -4,7 +4,8 @@
 //! byte for byte, then what came of it. Where a field of the row has the name of one of ours, ours keeps the name
 //! and the row's comes back as `input_<name>`.
 //! A row whose input is lost has no id and no fields of its own; `error.row` says which it was, from 0.
-//! Invariant: completions and errors have the same fields, but for `error`; equal inputs give equal bytes.
+//! Invariant: completions and errors have the same fields, but for `error` and for what was asked beyond a completion
+//! (vectors, scores, further completions, logprobs), which only a result has; equal inputs give equal bytes.
 //! Absent: which file a line belongs to.
 
 use std::borrow::Cow;
@@ -20,7 +21,7 @@ use crate::input::rules::Rules;
 use crate::item_id::ModelId;
 
 /// The names that are ours.
-pub const OUTPUT_FIELDS: [&str; 10] = [
+pub const OUTPUT_FIELDS: [&str; 16] = [
     "completion",
     "finish_reason",
     "sampling_params",
@@ -30,8 +31,17 @@ pub const OUTPUT_FIELDS: [&str; 10] = [
     "generated_at",
     "prompt_tokens",
     "completion_tokens",
+    "completions",
+    "logprobs",
+    "prompt_logprobs",
+    "embedding",
+    "score",
+    "response",
     "error",
 ];
+/// Those of them that only some results have.
+const EXTRA_FIELDS: [&str; 6] =
+    ["completions", "logprobs", "prompt_logprobs", "embedding", "score", "response"];
 
 /// What came of a row.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +78,8 @@ struct ResultBody<'a> {
     completion_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
     generated_at: Option<&'a RawValue>,
+    #[serde(borrow)]
+    extra: Option<&'a RawValue>,
 }
 
 /// Writes the lines of one run.
@@ -191,6 +203,9 @@ impl RowFormat {
             // Writing to a string cannot fail.
             let _ = write!(out, ",\"{name}\":{}", raw(value));
         }
+        if let Some(extra) = body.extra.filter(|_| failed.is_none()) {
+            write_extra(out, extra)?;
+        }
         if let Some(failure) = failed {
             out.push_str(",\"error\":{\"class\":");
             write_string(&failure.class, out);
@@ -202,6 +217,15 @@ impl RowFormat {
         }
         Ok(())
     }
+}
+
+fn write_extra(out: &mut String, extra: &RawValue) -> Result<(), String> {
+    let Fields(fields) = serde_json::from_str(extra.get())
+        .map_err(|error| format!("the result: {}", plain_message(&error)))?;
+    for (name, value) in fields.iter().filter(|(name, _)| EXTRA_FIELDS.contains(&&**name)) {
+        let _ = write!(out, ",\"{name}\":{}", value.get());
+    }
+    Ok(())
 }
 
 fn parse_body(bytes: &[u8]) -> Result<ResultBody<'_>, String> {
@@ -287,6 +311,15 @@ mod tests {
         let line = done(r#"{"prompt":"a","sampling_params":null}"#, BODY);
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["sampling_params"], serde_json::json!({"seed": 1}));
+    }
+
+    #[test]
+    fn what_else_came_of_a_row_is_in_its_line_byte_for_byte() {
+        let extra = r#"{"embedding":[0.10,1e-3],"later":1,"score":0.50}"#;
+        let body = format!(r#"{{"completion":"","finish_reason":"stop","extra":{extra}}}"#);
+        let line = done(r#"{"prompt":"a","score":7}"#, &body);
+        assert!(line.ends_with(",\"embedding\":[0.10,1e-3],\"score\":0.50}\n"), "{line}");
+        assert!(line.contains(r#""input_score":7"#), "{line}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a frame: a row's body is at most a segment.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Holds the number of the inherited socket's descriptor.
@@ -54,6 +54,8 @@ pub struct Row {
     pub name: String,
     /// The run's model.
     pub model: String,
+    /// What is asked: `generate`, `embed`, `score`, or `openai`.
+    pub task: String,
     /// The run's sampling parameters, a JSON object.
     pub sampling: String,
     /// The row's number in the run.
@@ -86,8 +88,10 @@ pub enum FromEngine {
         finish_reason: String,
         /// Tokens of the prompt.
         prompt_tokens: u64,
-        /// Tokens of the completion.
+        /// Tokens of the completion, of all of them where several were asked for.
         completion_tokens: u64,
+        /// What else came of it, a JSON object; empty where nothing did.
+        extra: String,
     },
     /// A row has failed; the engine lives on.
     Failed {
@@ -190,7 +194,7 @@ mod tests {
     fn messages_come_through_and_monstrous_frames_do_not() {
         let said = ToEngine::Hello { version: VERSION, slot: 3, options: "{}".into() };
         let mut bytes = encode(&said).unwrap();
-        assert_eq!(encode(&FromEngine::Ready).unwrap(), [1, 0, 0, 0, 1], "the bytes of version 1");
+        assert_eq!(encode(&FromEngine::Ready).unwrap(), [1, 0, 0, 0, 1], "the bytes of version 2");
         bytes.extend(u32::MAX.to_le_bytes());
         let mut from = bytes.as_slice();
         assert_eq!(read::<ToEngine>(&mut from).unwrap(), said);

@@ -28,10 +28,10 @@ class Engine(Protocol):
     steps: int
     tokens: int
 
-    def add(self, ticket: int, model: str, sampling: dict[str, Any], row: dict[str, Any]) -> None: ...
+    def add(self, ticket: int, task: str, sampling: dict[str, Any], row: dict[str, Any]) -> None: ...
     def stop(self, ticket: int) -> None: ...
     def running(self) -> bool: ...
-    def step(self) -> list[tuple[int, str, str, int, int]]: ...
+    def step(self) -> list[tuple[int, str, str, int, int, str]]: ...
 
 
 def serve(agent: Any, engine: Engine) -> None:
@@ -55,10 +55,12 @@ def serve(agent: Any, engine: Engine) -> None:
         agent.flush()
 
 
-def take(agent: Any, engine: Engine, ticket: int, model: str, sampling: str, row: bytes) -> None:
+def take(
+    agent: Any, engine: Engine, ticket: int, task: str, model: str, sampling: str, row: bytes
+) -> None:
     """Gives a row to the engine, or says why not."""
     try:
-        engine.add(ticket, model, json.loads(sampling or "{}"), json.loads(row))
+        engine.add(ticket, task, json.loads(sampling or "{}"), json.loads(row))
     except Exception as error:
         if failures.is_fatal(error):
             raise

@@ -9,6 +9,7 @@ Absent: which rows, and their results' ways.
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -65,10 +66,17 @@ class VllmEngine:
 
         core.get_output = counted
 
-    def add(self, ticket: int, model: str, sampling: dict[str, Any], row: dict[str, Any]) -> None:
+    def add(self, ticket: int, task: str, sampling: dict[str, Any], row: dict[str, Any]) -> None:
         """Takes a row up; raises what vLLM raises of it."""
+        if task != "generate":
+            raise RowError("TASK_UNKNOWN", f"this engine has no task {task}")
+        if row.get("lora") is not None:
+            raise RowError("UNKNOWN_LORA", f"no adapter {row['lora']!r} here")
+        own = row.get("sampling_params") or {}
+        if not isinstance(own, dict):
+            raise RowError("ROW_SHAPE", "the row's sampling_params is no object")
         prompt = self._rendered(row)
-        fields = {**self._defaults, **sampling}
+        fields = {**self._defaults, **sampling, **own}
         if fields.get("max_tokens") is None:
             # vLLM would stop after 16; what is meant is the model's room.
             fields["max_tokens"] = max(1, self._room - len(prompt["prompt_token_ids"]))
@@ -106,21 +114,25 @@ class VllmEngine:
         """Whether there is anything to step for."""
         return self._engine.has_unfinished_requests()
 
-    def step(self) -> list[tuple[int, str, str, int, int]]:
+    def step(self) -> list[tuple[int, str, str, int, int, str]]:
         """One step: ticket, text, reason, tokens of the prompt and of the completion of every row that has ended."""
         self.steps += 1
         done = []
         for output in self._engine.step():
             if not output.finished:
                 continue
-            (completion,) = output.outputs
+            completion = output.outputs[0]
+            all_texts = [
+                {"index": one.index, "text": one.text, "finish_reason": one.finish_reason} for one in output.outputs
+            ]
             done.append(
                 (
                     int(output.request_id),
                     completion.text,
                     str(completion.finish_reason or ""),
                     len(output.prompt_token_ids or ()),
-                    len(completion.token_ids),
+                    sum(len(one.token_ids) for one in output.outputs),
+                    json.dumps({"completions": all_texts}) if len(all_texts) > 1 else "",
                 )
             )
         return done

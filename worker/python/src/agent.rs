@@ -45,8 +45,8 @@ struct Out {
 /// One thing that the agent wants.
 #[derive(IntoPyObject)]
 enum Event<'py> {
-    /// Ticket, model, sampling (JSON), row (JSON).
-    Start((u64, String, String, Bound<'py, PyBytes>)),
+    /// Ticket, task, model, sampling (JSON), row (JSON).
+    Start((u64, String, String, String, Bound<'py, PyBytes>)),
     /// The ticket of a row that is to be stopped.
     Cancel(u64),
 }
@@ -68,7 +68,7 @@ impl Agent {
         self.flush(py)
     }
 
-    /// What the agent wants: tuples (ticket, model, sampling, row) to start, or a ticket to stop. At most `limit`.
+    /// What the agent wants: tuples (ticket, task, model, sampling, row) to start, or a ticket to stop. At most `limit`.
     /// Waits for the first one, `timeout_ms` at most, or for ever where that is None. Raises EOFError once the agent
     /// is gone.
     #[pyo3(signature = (limit, timeout_ms))]
@@ -83,8 +83,8 @@ impl Agent {
             .map_err(gone)?
             .into_iter()
             .map(|message| match message {
-                ToEngine::Start(Row { ticket, model, sampling, body, .. }) => {
-                    Ok(Event::Start((ticket, model, sampling, PyBytes::new(py, &body))))
+                ToEngine::Start(Row { ticket, task, model, sampling, body, .. }) => {
+                    Ok(Event::Start((ticket, task, model, sampling, PyBytes::new(py, &body))))
                 }
                 ToEngine::Cancel { ticket } => Ok(Event::Cancel(ticket)),
                 ToEngine::Hello { .. } => Err(PyRuntimeError::new_err("a second hello")),
@@ -92,7 +92,7 @@ impl Agent {
             .collect()
     }
 
-    /// A row's completion.
+    /// A row's completion; `extra` is a JSON object's text, or empty.
     fn finish(
         &self,
         ticket: u64,
@@ -100,10 +100,16 @@ impl Agent {
         finish_reason: String,
         prompt_tokens: u64,
         completion_tokens: u64,
+        extra: String,
     ) -> PyResult<()> {
-        let finished =
-            FromEngine::Finished { ticket, text, finish_reason, prompt_tokens, completion_tokens };
-        self.put(&finished)
+        self.put(&FromEngine::Finished {
+            ticket,
+            text,
+            finish_reason,
+            prompt_tokens,
+            completion_tokens,
+            extra,
+        })
     }
 
     /// A row's failure; `class` is invalid, transient, out_of_memory or engine_died.

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
+use crate::engine::request::Task;
 
 /// Rows that one engine may run at a time.
 const CONCURRENCY_MAX: u32 = 4096;
@@ -62,6 +63,12 @@ pub struct EngineConfig {
     /// Model URIs that it serves; `"*"` for any.
     #[serde(default = "any_model")]
     pub models: Vec<String>,
+    /// What it can be asked: `generate`, `embed`, `score`, `openai`; empty for what its kind can.
+    #[serde(default)]
+    pub tasks: Vec<String>,
+    /// Adapters that rows may name, and where they are.
+    #[serde(default)]
+    pub loras: BTreeMap<String, PathBuf>,
     /// Rows that run in it at a time.
     #[serde(default = "concurrency")]
     pub concurrency: u32,
@@ -181,6 +188,8 @@ impl EngineConfig {
             kind,
             slots: one(),
             models: any_model(),
+            tasks: Vec::new(),
+            loras: BTreeMap::new(),
             concurrency: concurrency(),
             labels: BTreeMap::new(),
             latency_ms_min: 0,
@@ -218,6 +227,21 @@ impl EngineConfig {
         }
     }
 
+    /// What it can be asked. vLLM generates, or, where it pools, embeds and scores.
+    pub fn tasks(&self) -> Vec<String> {
+        let pools = self.engine_args.get("runner").is_some_and(|runner| runner == "pooling");
+        let tasks: &[Task] = match self.kind {
+            EngineKind::Mock => &[Task::Generate, Task::Embed, Task::Score, Task::Openai],
+            EngineKind::Openai => &[Task::Generate, Task::Embed, Task::Openai],
+            EngineKind::Vllm if pools => &[Task::Embed, Task::Score, Task::Openai],
+            EngineKind::Vllm => &[Task::Generate, Task::Openai],
+        };
+        match self.tasks.is_empty() {
+            true => tasks.iter().map(|task| task.name().to_owned()).collect(),
+            false => self.tasks.clone(),
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let invalid = |key, reason: String| Err(ConfigError::Invalid { key, reason });
         if self.slots == 0 {
@@ -229,6 +253,9 @@ impl EngineConfig {
         }
         if self.models.is_empty() {
             return invalid("engine.models", "name a model, or \"*\" for any".into());
+        }
+        if let Some(reason) = self.tasks.iter().find_map(|task| task.parse::<Task>().err()) {
+            return invalid("engine.tasks", reason);
         }
         for (key, value) in [
             ("engine.stall_timeout_ms", self.stall_timeout_ms),

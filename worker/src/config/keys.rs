@@ -38,8 +38,9 @@ const BLOCKS: &[(&str, &[&str])] = &[
     ("cache", &["bytes"]),
     ("compute", &["provider", "endpoint", "poll_ms"]),
 ];
-const ENGINE: &[&str] = &["kind", "slots", "models", "concurrency", "labels"];
+const ENGINE: &[&str] = &["kind", "slots", "models", "tasks", "concurrency", "labels"];
 const MOCK: &[&str] = &[
+    "loras",
     "latency_ms_min",
     "latency_ms_max",
     "seed",
@@ -57,6 +58,7 @@ const MOCK: &[&str] = &[
 ];
 const OPENAI: &[&str] = &["base_url", "api_key_env", "timeout_ms", "served_model"];
 const VLLM: &[&str] = &[
+    "loras",
     "python",
     "model",
     "revision",

@@ -5,6 +5,7 @@
 //! when it finishes, each by a single appending write.
 //! Absent: tokens. Words stand for them.
 
+mod answers;
 mod deadly;
 
 use std::collections::HashSet;
@@ -19,10 +20,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rollout_proto::v1::FailureClass;
-use serde_json::Value;
 
 use self::deadly::Deadly;
-use super::{Completion, Engine, EngineFailure, EngineRow, Prompt};
+use super::{Completion, Engine, EngineFailure, EngineRow};
 use crate::config::{EngineConfig, Tail};
 
 /// Rows remembered as having failed once already.
@@ -52,6 +52,7 @@ pub(super) struct MockEngine {
     mortal: bool,
     /// Rows that make progress.
     working: AtomicUsize,
+    config: EngineConfig,
 }
 
 impl MockEngine {
@@ -72,6 +73,7 @@ impl MockEngine {
             failed_once: Mutex::default(),
             mortal: false,
             working: AtomicUsize::new(0),
+            config: config.clone(),
         })
     }
 
@@ -149,10 +151,8 @@ impl MockEngine {
 
     async fn answer(&self, row: EngineRow) -> Result<Completion, EngineFailure> {
         self.note(&row, "started");
-        let prompt = match row.prompt()? {
-            Prompt::Text(text) => text,
-            Prompt::Messages(messages) => last_user_text(&messages)?,
-        };
+        let request = row.request()?;
+        let prompt = answers::prompt_of(&request.input)?;
         if prompt.contains(HANG) {
             eprintln!("mock engine: row {} hangs as its prompt asks", row.row);
             std::future::pending::<()>().await;
@@ -174,13 +174,7 @@ impl MockEngine {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        let text = format!("MOCK:{prompt}");
-        Ok(Completion {
-            prompt_tokens: words(&prompt),
-            completion_tokens: words(&text),
-            finish_reason: "stop".to_owned(),
-            text,
-        })
+        answers::answer(&self.config, &row.run.model, &request, &prompt)
     }
 }
 
@@ -210,26 +204,13 @@ impl Engine for MockEngine {
     }
 }
 
-fn words(text: &str) -> u64 {
-    text.split_whitespace().count() as u64
-}
-
-/// The content of the last message of a user: a text, or the texts of its parts.
-fn last_user_text(messages: &[Value]) -> Result<String, EngineFailure> {
-    let last = messages.iter().rev().find(|m| m.get("role") == Some(&Value::from("user")));
-    match last.and_then(|message| message.get("content")) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(Value::Array(parts)) => {
-            Ok(parts.iter().filter_map(|p| p.get("text").and_then(Value::as_str)).collect())
-        }
-        _ => Err(EngineFailure::invalid("ROW_SHAPE", "no message of a user has a content")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::config::EngineKind;
+    use crate::engine::request::Task;
     use crate::engine::test_row;
     use crate::run::RunInfo;
 
@@ -249,6 +230,47 @@ mod tests {
         let body = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c d"}]}"#;
         let done = engine.run(test_row(RunInfo::for_test(1), 0, body)).await.unwrap();
         assert_eq!((done.text.as_str(), done.finish_reason.as_str()), ("MOCK:c d", "stop"));
+    }
+
+    #[tokio::test]
+    async fn each_task_has_an_answer_and_n_completions_are_n() {
+        let engine = engine(|c| {
+            c.loras.insert("l".into(), "/l".into());
+        });
+        let ask = async |task, body: &str| {
+            let run = RunInfo { task, ..RunInfo::for_test(1) };
+            engine.run(test_row(run, 0, body)).await
+        };
+        let extra = |done: &Completion| serde_json::from_str::<Value>(&done.extra).unwrap();
+        let three = r#"{"prompt":"a b","sampling_params":{"n":3},"lora":"l"}"#;
+        let done = ask(Task::Generate, three).await.unwrap();
+        assert_eq!((done.text.as_str(), done.completion_tokens), ("MOCK:a b", 8));
+        assert_eq!(extra(&done)["completions"][2]["text"], "MOCK:a b 2");
+        let done = ask(Task::Embed, r#"{"prompt":"a"}"#).await.unwrap();
+        assert_eq!((done.text.as_str(), done.finish_reason.as_str()), ("", "stop"));
+        assert_eq!(extra(&done)["embedding"].as_array().map(Vec::len), Some(8));
+        let done = ask(Task::Score, r#"{"query":"q","document":"d"}"#).await.unwrap();
+        assert!(extra(&done)["score"].is_f64());
+        let line = |model: &str| {
+            format!(
+                r#"{{"custom_id":"c","method":"POST","url":"/v1/chat/completions","body":{{"model":"{model}","messages":[{{"role":"user","content":"hi"}}]}}}}"#
+            )
+        };
+        let response = extra(&ask(Task::Openai, &line("m")).await.unwrap());
+        let body = &response["response"]["body"];
+        assert_eq!(body["choices"][0]["message"]["content"], "MOCK:hi");
+        for (task, body, code) in [
+            (Task::Openai, line("other"), "MODEL_MISMATCH"),
+            (Task::Generate, r#"{"prompt":"a","lora":"x"}"#.to_owned(), "UNKNOWN_LORA"),
+            (
+                Task::Generate,
+                r#"{"prompt":"a","sampling_params":{"n":0}}"#.to_owned(),
+                "MOCK_INVALID",
+            ),
+        ] {
+            let failure = ask(task, &body).await.unwrap_err();
+            assert_eq!((failure.class, &*failure.code), (FailureClass::InvalidRow, code));
+        }
     }
 
     #[tokio::test]

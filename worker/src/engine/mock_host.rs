@@ -139,11 +139,17 @@ fn row_of(row: frame::Row) -> Result<EngineRow, RowFailure> {
         code: "RUN_SPEC".to_owned(),
         message: format!("the run's sampling: {error}"),
     })?;
+    let task = row.task.parse().map_err(|message| RowFailure {
+        class: RowClass::Invalid,
+        code: "RUN_SPEC".to_owned(),
+        message,
+    })?;
     let run = RunInfo {
         number: row.run,
         namespace: row.namespace,
         name: row.name,
         model: row.model,
+        task,
         sampling,
         store_url: String::new(),
         attempt_timeout: None, // The agent's affair.

@@ -4,6 +4,8 @@
 //! another try. An answer is at most [`ANSWER_BYTES_MAX`] bytes.
 //! Absent: retries (the ledger counts those) and streaming of tokens.
 
+mod answer;
+
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,15 +13,13 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use rollout_proto::v1::FailureClass;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Completion, Engine, EngineFailure, EngineRow, Prompt};
+use super::request::{Input, Request};
+use super::{Completion, Engine, EngineFailure, EngineRow};
 use crate::config::EngineConfig;
 
 const ANSWER_BYTES_MAX: usize = 15 << 20;
-/// Bytes of a server's own words in a failure's message.
-const QUOTE_BYTES_MAX: usize = 400;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) struct OpenAiEngine {
@@ -28,37 +28,6 @@ pub(super) struct OpenAiEngine {
     api_key: Option<String>,
     timeout: Duration,
     served_model: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    choices: Vec<Choice>,
-    #[serde(default)]
-    usage: Option<Usage>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    #[serde(default)]
-    text: Option<String>,
-    #[serde(default)]
-    message: Option<Message>,
-    #[serde(default)]
-    finish_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Message {
-    #[serde(default)]
-    content: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    #[serde(default)]
-    prompt_tokens: u64,
-    #[serde(default)]
-    completion_tokens: u64,
 }
 
 impl OpenAiEngine {
@@ -90,38 +59,62 @@ impl OpenAiEngine {
         }
     }
 
-    /// The path and body of a row's request: what the run's sampling sets, with model and prompt over it.
-    fn request(
+    /// The path and body of what a row asks: its sampling, with model and prompt over it.
+    fn call(
         &self,
-        row: &EngineRow,
-    ) -> Result<(&'static str, Map<String, Value>), EngineFailure> {
-        let mut body = row.run.sampling.clone();
-        let model = self.served_model.as_ref().unwrap_or(&row.run.model);
-        body.insert("model".to_owned(), Value::from(model.as_str()));
-        let path = match row.prompt()? {
-            Prompt::Text(text) => {
-                body.insert("prompt".to_owned(), Value::from(text));
-                "/v1/completions"
+        run_model: &str,
+        request: Request,
+    ) -> Result<(String, Map<String, Value>), EngineFailure> {
+        let Request { input, sampling, lora, embeds } = request;
+        let mut body = if embeds { Map::new() } else { sampling };
+        let served = self.served_model.as_deref().unwrap_or(run_model);
+        // A server of vLLM's kind knows an adapter as a model.
+        let named = lora.unwrap_or_else(|| served.to_owned());
+        body.insert("model".to_owned(), named.into());
+        let (path, name, value) = match input {
+            Input::Text(text) if embeds => ("/v1/embeddings", "input", text.into()),
+            Input::Text(text) => ("/v1/completions", "prompt", text.into()),
+            Input::Messages(messages) if embeds => ("/v1/embeddings", "messages", messages.into()),
+            Input::Messages(messages) => ("/v1/chat/completions", "messages", messages.into()),
+            Input::Pair { .. } => {
+                let message = "the engine openai scores nothing";
+                return Err(EngineFailure::invalid("TASK_UNKNOWN", message));
             }
-            Prompt::Messages(messages) => {
-                body.insert("messages".to_owned(), Value::from(messages));
-                "/v1/chat/completions"
+            Input::Call { url, mut body } => {
+                if body.get("model").is_some_and(|named| named != run_model) {
+                    let message = format!("the body's model is not the run's, {run_model:?}");
+                    return Err(EngineFailure::invalid("MODEL_MISMATCH", message));
+                }
+                body.insert("model".to_owned(), served.into());
+                return Ok((url, body));
             }
         };
-        Ok((path, body))
+        body.insert(name.to_owned(), value);
+        Ok((path.to_owned(), body))
     }
 
     async fn complete(&self, row: EngineRow) -> Result<Completion, EngineFailure> {
-        let (path, body) = self.request(&row)?;
+        let asked = row.request()?;
+        let (embeds, with_lora) = (asked.embeds, asked.lora.is_some());
+        let called = matches!(asked.input, Input::Call { .. });
+        let (path, body) = self.call(&row.run.model, asked)?;
         let url = format!("{}{path}", self.base_url);
         let request = self.authorized(self.client.post(url)).json(&body).timeout(self.timeout);
         let response = request.send().await.map_err(of_transport)?;
         let status = response.status();
+        let id = response.headers().get("x-request-id").and_then(|id| id.to_str().ok());
+        let id = id.unwrap_or_default().to_owned();
         let bytes = read(response).await?;
-        if !status.is_success() {
-            return Err(of_status(status, &bytes));
+        match status {
+            _ if called => answer::called(status, &id, &bytes),
+            StatusCode::NOT_FOUND if with_lora => {
+                let failure = answer::refusal(status, &bytes);
+                Err(EngineFailure::invalid("UNKNOWN_LORA", failure.message))
+            }
+            status if !status.is_success() => Err(answer::refusal(status, &bytes)),
+            _ if embeds => answer::embedding(&bytes),
+            _ => answer::completion(&bytes),
         }
-        completion(&bytes)
     }
 
     async fn models(&self) -> Result<(), String> {
@@ -162,35 +155,6 @@ async fn read(response: Response) -> Result<Vec<u8>, EngineFailure> {
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes)
-}
-
-fn completion(bytes: &[u8]) -> Result<Completion, EngineFailure> {
-    let bad = |what: String| EngineFailure::new(FailureClass::Transient, "ENGINE_BAD_ANSWER", what);
-    let answer: Answer = serde_json::from_slice(bytes)
-        .map_err(|error| bad(format!("the engine's answer cannot be read: {error}")))?;
-    let choice = answer.choices.into_iter().next();
-    let choice = choice.ok_or_else(|| bad("the engine's answer has no choice".to_owned()))?;
-    let text = choice.text.or_else(|| choice.message.map(|m| m.content.unwrap_or_default()));
-    let text = text.ok_or_else(|| bad("the engine's answer has no text".to_owned()))?;
-    let usage = answer.usage.unwrap_or(Usage { prompt_tokens: 0, completion_tokens: 0 });
-    Ok(Completion {
-        text,
-        finish_reason: choice.finish_reason.unwrap_or_default(),
-        prompt_tokens: usage.prompt_tokens,
-        completion_tokens: usage.completion_tokens,
-    })
-}
-
-fn of_status(status: StatusCode, body: &[u8]) -> EngineFailure {
-    let quote = String::from_utf8_lossy(&body[..body.len().min(QUOTE_BYTES_MAX)]);
-    let message = format!("the engine answers {status}: {}", quote.trim());
-    let (class, code) = match status.as_u16() {
-        400 | 413 | 422 => (FailureClass::InvalidRow, "ENGINE_REFUSED_ROW"),
-        429 => (FailureClass::Transient, "ENGINE_OVERLOADED"),
-        503 => (FailureClass::Transient, "ENGINE_UNAVAILABLE"),
-        _ => (FailureClass::Transient, "ENGINE_ERROR"),
-    };
-    EngineFailure::new(class, code, message)
 }
 
 fn of_transport(error: reqwest::Error) -> EngineFailure {

@@ -126,7 +126,7 @@ impl Session {
             v1::SlotOffer {
                 slot: index as u32,
                 models: slot.engine.served(),
-                tasks: vec!["generate".to_owned()],
+                tasks: slot.engine.tasks(),
                 labels,
                 engine: slot.engine.kind.name().to_owned(),
                 ineligible: shortened(self.link.store_reason.clone().or(own).unwrap_or_default()),

@@ -42,8 +42,15 @@ impl From<RowFailure> for EngineFailure {
 /// What an engine says of a row's end.
 pub(crate) fn of_row(ticket: u64, outcome: Result<Completion, EngineFailure>) -> FromEngine {
     match outcome {
-        Ok(Completion { text, finish_reason, prompt_tokens, completion_tokens }) => {
-            FromEngine::Finished { ticket, text, finish_reason, prompt_tokens, completion_tokens }
+        Ok(Completion { text, finish_reason, prompt_tokens, completion_tokens, extra }) => {
+            FromEngine::Finished {
+                ticket,
+                text,
+                finish_reason,
+                prompt_tokens,
+                completion_tokens,
+                extra,
+            }
         }
         Err(failure) => FromEngine::Failed { ticket, failure: failure.into() },
     }

@@ -222,8 +222,10 @@ impl Supervisor {
                 finish_reason,
                 prompt_tokens,
                 completion_tokens,
+                extra,
             } => {
-                let done = Completion { text, finish_reason, prompt_tokens, completion_tokens };
+                let done =
+                    Completion { text, finish_reason, prompt_tokens, completion_tokens, extra };
                 rows.end(ticket, Ok(done));
                 life.progress = Instant::now();
             }
@@ -365,6 +367,7 @@ fn to_wire(ticket: u64, row: EngineRow) -> frame::Row {
         namespace: run.namespace.clone(),
         name: run.name.clone(),
         model: run.model.clone(),
+        task: run.task.name().to_owned(),
         sampling: serde_json::Value::Object(run.sampling.clone()).to_string(),
         row: row.row,
         attempt: row.attempt,

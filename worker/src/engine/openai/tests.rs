@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::EngineKind;
+use crate::engine::request::Task;
 use crate::engine::test_row;
 use crate::run::RunInfo;
 
@@ -24,6 +25,14 @@ async fn answer(
     let key = headers.get("authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
     seen.lock().push((key.to_owned(), body.clone()));
     let usage = json!({"prompt_tokens": 3, "completion_tokens": 5});
+    if body["model"] == "unknown" {
+        return (StatusCode::NOT_FOUND, Json(json!({"error": {"message": "no such model"}})));
+    }
+    if let Some(n) = body.get("n").and_then(Value::as_u64) {
+        let choice = |index| json!({"index": index, "text": format!("t{index}"), "finish_reason": "stop", "logprobs": {"tokens": []}});
+        let choices: Vec<Value> = (0..n).map(choice).collect();
+        return (StatusCode::OK, Json(json!({"choices": choices, "usage": usage})));
+    }
     if let Some(messages) = body.get("messages") {
         let text = format!("chat {}", messages[0]["content"].as_str().unwrap_or_default());
         let choice =
@@ -44,11 +53,22 @@ async fn answer(
     }
 }
 
+async fn embed(Json(body): Json<Value>) -> (StatusCode, Json<Value>) {
+    match body["input"].as_str() {
+        Some("") => (StatusCode::BAD_REQUEST, Json(json!({"error": {"code": 400}}))),
+        _ => {
+            let data = json!([{"index": 0, "embedding": [0.5, 1.0]}]);
+            (StatusCode::OK, Json(json!({"data": data, "usage": {"prompt_tokens": 2}})))
+        }
+    }
+}
+
 async fn server() -> (String, Seen) {
     let seen = Seen::default();
     let app = Router::new()
         .route("/v1/completions", post(answer))
         .route("/v1/chat/completions", post(answer))
+        .route("/v1/embeddings", post(embed))
         .with_state(seen.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -120,4 +140,51 @@ async fn a_server_that_is_not_there_is_told_apart() {
     assert!(engine.probe().await.is_err());
     let (url, _) = server().await;
     assert_eq!(super::OpenAiEngine { base_url: url, ..engine }.probe().await, Ok(()));
+}
+
+fn task(task: Task, body: Value) -> EngineRow {
+    test_row(RunInfo { task, ..RunInfo::for_test(1) }, 0, &body.to_string())
+}
+
+fn extra(done: &Completion) -> Value {
+    serde_json::from_str(&done.extra).unwrap()
+}
+
+#[tokio::test]
+async fn a_rows_own_parameters_and_adapter_are_sent_and_n_completions_come_back() {
+    let (url, seen) = server().await;
+    let engine = engine(&url);
+    let body = json!({"prompt": "hi", "sampling_params": {"n": 2, "max_tokens": 9}, "lora": "l"});
+    let done = engine.run(row(body)).await.unwrap();
+    let expected =
+        json!({"model": "l", "prompt": "hi", "temperature": 0.5, "max_tokens": 9, "n": 2});
+    assert_eq!(seen.lock()[0].1, expected);
+    assert_eq!(done.text, "t0");
+    assert_eq!(extra(&done)["completions"][1]["text"], "t1");
+    assert_eq!(extra(&done)["logprobs"], json!({"tokens": []}));
+    let failure = engine.run(row(json!({"prompt": "hi", "lora": "unknown"}))).await.unwrap_err();
+    assert_eq!((failure.class, &*failure.code), (FailureClass::InvalidRow, "UNKNOWN_LORA"));
+}
+
+#[tokio::test]
+async fn vectors_come_back_and_requests_of_the_batch_format_are_passed_on_as_they_are() {
+    let (url, _) = server().await;
+    let engine = engine(&url);
+    let done = engine.run(task(Task::Embed, json!({"prompt": "a"}))).await.unwrap();
+    assert_eq!((extra(&done), done.prompt_tokens), (json!({"embedding": [0.5, 1.0]}), 2));
+    let call = |input: &str, model: &str| {
+        let body = json!({"input": input, "model": model});
+        json!({"custom_id": "c", "method": "POST", "url": "/v1/embeddings", "body": body})
+    };
+    let done = engine.run(task(Task::Openai, call("a", "m"))).await.unwrap();
+    let response = &extra(&done)["response"];
+    assert_eq!(response["status_code"], 200);
+    assert_eq!(response["body"]["data"][0]["embedding"], json!([0.5, 1.0]));
+    let failure = engine.run(task(Task::Openai, call("", "m"))).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::InvalidRow);
+    let told: Value = serde_json::from_str(&failure.message).unwrap();
+    assert_eq!(told["response"]["status_code"], 400);
+    assert_eq!(told["response"]["body"], json!({"error": {"code": 400}}));
+    let failure = engine.run(task(Task::Openai, call("a", "other"))).await.unwrap_err();
+    assert_eq!((failure.class, &*failure.code), (FailureClass::InvalidRow, "MODEL_MISMATCH"));
 }

@@ -1,0 +1,202 @@
+//! Owns: what a server's answer means for a row: a completion with its extra fields, or whose fault it is that there is
+//! none.
+//!
+//! Invariant: what a request of the OpenAI Batch format is answered goes on as it came, byte for byte but for the space
+//! around it.
+//! Absent: sending requests.
+
+use reqwest::StatusCode;
+use rollout_proto::v1::FailureClass;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::engine::{Completion, EngineFailure};
+
+/// Bytes of a server's own words in a failure's message.
+const QUOTE_BYTES_MAX: usize = 400;
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    choices: Vec<Choice<'a>>,
+    #[serde(default)]
+    usage: Usage,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    message: Option<Message>,
+    #[serde(default)]
+    finish_reason: Option<String>,
+    #[serde(default)]
+    stop_reason: Option<Value>,
+    #[serde(borrow, default)]
+    logprobs: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    prompt_logprobs: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    #[serde(default)]
+    content: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Usage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+}
+
+/// One of several completions.
+#[derive(Serialize)]
+struct One<'a> {
+    index: usize,
+    text: &'a str,
+    finish_reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_reason: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct Extra<'a> {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    completions: Vec<One<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_logprobs: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct Called<'a> {
+    status_code: u16,
+    request_id: &'a str,
+    body: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Vectors<'a> {
+    #[serde(borrow)]
+    data: Vec<Vector<'a>>,
+    #[serde(default)]
+    usage: Usage,
+}
+
+#[derive(Deserialize)]
+struct Vector<'a> {
+    #[serde(borrow)]
+    embedding: &'a RawValue,
+}
+
+fn bad(what: impl std::fmt::Display) -> EngineFailure {
+    let message = format!("the engine's answer {what}");
+    EngineFailure::new(FailureClass::Transient, "ENGINE_BAD_ANSWER", message)
+}
+
+fn unreadable(error: serde_json::Error) -> EngineFailure {
+    bad(format!("cannot be read: {error}"))
+}
+
+fn json<T: Serialize>(value: &T) -> Result<String, EngineFailure> {
+    serde_json::to_string(value).map_err(|error| bad(format!("cannot be written: {error}")))
+}
+
+/// The answer to a prompt or to messages.
+pub(super) fn completion(bytes: &[u8]) -> Result<Completion, EngineFailure> {
+    let answer: Answer<'_> = serde_json::from_slice(bytes).map_err(unreadable)?;
+    let mut texts = Vec::with_capacity(answer.choices.len());
+    for choice in &answer.choices {
+        let message = || choice.message.as_ref().map(|m| m.content.as_deref().unwrap_or_default());
+        texts.push(choice.text.as_deref().or_else(message).ok_or_else(|| bad("has no text"))?);
+    }
+    let (Some(first), Some(text)) = (answer.choices.first(), texts.first()) else {
+        return Err(bad("has no choice"));
+    };
+    let reason = |choice: &'_ Choice<'_>| choice.finish_reason.clone().unwrap_or_default();
+    let reasons: Vec<String> = answer.choices.iter().map(reason).collect();
+    let all = answer.choices.iter().enumerate().map(|(index, choice)| One {
+        index,
+        text: texts[index],
+        finish_reason: &reasons[index],
+        stop_reason: choice.stop_reason.as_ref(),
+        logprobs: choice.logprobs,
+    });
+    let extra = Extra {
+        completions: if texts.len() > 1 { all.collect() } else { Vec::new() },
+        logprobs: first.logprobs,
+        prompt_logprobs: first.prompt_logprobs,
+    };
+    let extra = json(&extra)?;
+    Ok(Completion {
+        text: (*text).to_owned(),
+        finish_reason: reasons[0].clone(),
+        prompt_tokens: answer.usage.prompt_tokens,
+        completion_tokens: answer.usage.completion_tokens,
+        extra: if extra == "{}" { String::new() } else { extra },
+    })
+}
+
+/// The answer to what is to be a vector.
+pub(super) fn embedding(bytes: &[u8]) -> Result<Completion, EngineFailure> {
+    let answer: Vectors<'_> = serde_json::from_slice(bytes).map_err(unreadable)?;
+    let vector = answer.data.first().ok_or_else(|| bad("has no vector"))?;
+    Ok(Completion {
+        finish_reason: "stop".to_owned(),
+        prompt_tokens: answer.usage.prompt_tokens,
+        extra: format!("{{\"embedding\":{}}}", vector.embedding.get()),
+        ..Completion::default()
+    })
+}
+
+/// The answer to a request of the OpenAI Batch format; an error is the row's with the answer as its message.
+pub(super) fn called(
+    status: StatusCode,
+    request_id: &str,
+    bytes: &[u8],
+) -> Result<Completion, EngineFailure> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Used {
+        usage: Option<Usage>,
+    }
+    let body: &RawValue = match serde_json::from_slice(bytes) {
+        Ok(body) => body,
+        Err(_) if !status.is_success() => return Err(refusal(status, bytes)),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let response = json(&Called { status_code: status.as_u16(), request_id, body })?;
+    let extra = format!("{{\"response\":{response}}}");
+    if !status.is_success() {
+        return Err(EngineFailure { message: extra, ..refusal(status, bytes) });
+    }
+    let usage = serde_json::from_str::<Used>(body.get()).unwrap_or_default().usage;
+    let usage = usage.unwrap_or_default();
+    Ok(Completion {
+        finish_reason: "stop".to_owned(),
+        prompt_tokens: usage.prompt_tokens,
+        completion_tokens: usage.completion_tokens,
+        extra,
+        ..Completion::default()
+    })
+}
+
+/// A refusal, by its status.
+pub(super) fn refusal(status: StatusCode, body: &[u8]) -> EngineFailure {
+    let quote = String::from_utf8_lossy(&body[..body.len().min(QUOTE_BYTES_MAX)]);
+    let message = format!("the engine answers {status}: {}", quote.trim());
+    let (class, code) = match status.as_u16() {
+        400 | 413 | 422 => (FailureClass::InvalidRow, "ENGINE_REFUSED_ROW"),
+        429 => (FailureClass::Transient, "ENGINE_OVERLOADED"),
+        503 => (FailureClass::Transient, "ENGINE_UNAVAILABLE"),
+        _ => (FailureClass::Transient, "ENGINE_ERROR"),
+    };
+    EngineFailure::new(class, code, message)
+}

@@ -1,0 +1,209 @@
+//! Owns: what a row asks for, read out of its JSON object and its run.
+//!
+//! Invariant: the row's own `sampling_params` go over the run's, key by key. Fields that nobody asked for are not
+//! looked into, however deep they are.
+//! Absent: whether an engine can do it.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::{EngineFailure, EngineRow};
+
+/// What is asked of the rows of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// A completion.
+    #[default]
+    Generate,
+    /// A vector.
+    Embed,
+    /// How well a document answers a query.
+    Score,
+    /// Rows are requests of the OpenAI Batch format.
+    Openai,
+}
+
+impl Task {
+    /// The name in a run's spec.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Generate => "generate",
+            Self::Embed => "embed",
+            Self::Score => "score",
+            Self::Openai => "openai",
+        }
+    }
+}
+
+impl FromStr for Task {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "" | "generate" => Ok(Self::Generate),
+            "embed" => Ok(Self::Embed),
+            "score" => Ok(Self::Score),
+            "openai" => Ok(Self::Openai),
+            other => Err(format!("the task {other:?} is not known")),
+        }
+    }
+}
+
+/// What a row gives.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Input {
+    /// A text to go on from.
+    Text(String),
+    /// A conversation, as the OpenAI API writes it.
+    Messages(Vec<Value>),
+    /// Two texts to compare.
+    Pair { query: String, document: String },
+    /// A request to a path of the OpenAI API.
+    Call { url: String, body: Map<String, Value> },
+}
+
+/// What a row asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Request {
+    pub(crate) input: Input,
+    /// The run's, with the row's over them.
+    pub(crate) sampling: Map<String, Value>,
+    /// An adapter's name.
+    pub(crate) lora: Option<String>,
+    /// A vector is wanted, no completion.
+    pub(crate) embeds: bool,
+}
+
+type Fields<'a> = BTreeMap<String, &'a RawValue>;
+
+impl EngineRow {
+    /// Reads the row.
+    pub(crate) fn request(&self) -> Result<Request, EngineFailure> {
+        let fields: Fields<'_> = serde_json::from_slice(&self.body).map_err(not_json)?;
+        let input = match self.run.task {
+            Task::Generate | Task::Embed => prompt(&fields)?,
+            Task::Score => Input::Pair {
+                query: needed(&fields, "query")?,
+                document: needed(&fields, "document")?,
+            },
+            Task::Openai => call(&fields)?,
+        };
+        let mut sampling = self.run.sampling.clone();
+        // A request of the OpenAI format says everything in its body.
+        let own = self.run.task != Task::Openai;
+        if own && let Some(set) = field::<Map<String, Value>>(&fields, "sampling_params")? {
+            sampling.extend(set);
+        }
+        let lora = if own { field(&fields, "lora")? } else { None };
+        Ok(Request { input, sampling, lora, embeds: self.run.task == Task::Embed })
+    }
+}
+
+fn prompt(fields: &Fields<'_>) -> Result<Input, EngineFailure> {
+    match (field(fields, "prompt")?, field::<Vec<Value>>(fields, "messages")?) {
+        (Some(text), None) => Ok(Input::Text(text)),
+        (None, Some(messages)) if !messages.is_empty() => Ok(Input::Messages(messages)),
+        (None, Some(_)) => Err(shape("the row's messages are no list with a message in it")),
+        (Some(_), Some(_)) => Err(shape("a row has a prompt or messages, not both")),
+        (None, None) => Err(shape("a row needs a prompt or messages")),
+    }
+}
+
+fn call(fields: &Fields<'_>) -> Result<Input, EngineFailure> {
+    let method: String = needed(fields, "method")?;
+    if method != "POST" {
+        return Err(shape("the row's method is not POST"));
+    }
+    Ok(Input::Call { url: needed(fields, "url")?, body: needed(fields, "body")? })
+}
+
+fn needed<T: DeserializeOwned>(fields: &Fields<'_>, name: &str) -> Result<T, EngineFailure> {
+    field(fields, name)?.ok_or_else(|| shape(format!("the row has no {name}")))
+}
+
+/// A field; null is none.
+fn field<T: DeserializeOwned>(fields: &Fields<'_>, name: &str) -> Result<Option<T>, EngineFailure> {
+    match fields.get(name) {
+        Some(raw) => serde_json::from_str(raw.get())
+            .map_err(|error| shape(format!("the row's {name}: {error}"))),
+        None => Ok(None),
+    }
+}
+
+fn not_json(error: serde_json::Error) -> EngineFailure {
+    EngineFailure::invalid("ROW_NOT_JSON", format!("the row: {error}"))
+}
+
+fn shape(message: impl Into<String>) -> EngineFailure {
+    EngineFailure::invalid("ROW_SHAPE", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use rollout_proto::v1::FailureClass;
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::test_row;
+    use crate::run::RunInfo;
+
+    fn read(task: Task, body: &str) -> Result<Request, EngineFailure> {
+        let mut run = RunInfo { task, ..RunInfo::for_test(1) };
+        run.sampling = serde_json::from_str(r#"{"temperature":0.5,"seed":1}"#).unwrap();
+        test_row(run, 0, body).request()
+    }
+
+    #[test]
+    fn a_row_has_a_prompt_or_messages() {
+        let row = |body: &str| read(Task::Generate, body).map(|request| request.input);
+        assert_eq!(row(r#"{"prompt":"a","x":1}"#), Ok(Input::Text("a".into())));
+        assert!(matches!(row(r#"{"messages":[{"role":"user"}]}"#), Ok(Input::Messages(_))));
+        let deep = format!(r#"{{"x":{}1{},"prompt":"a"}}"#, "[".repeat(9000), "]".repeat(9000));
+        assert_eq!(row(&deep), Ok(Input::Text("a".into())));
+        for bad in [
+            "",
+            "[]",
+            "{}",
+            r#"{"prompt":1}"#,
+            r#"{"messages":[]}"#,
+            r#"{"prompt":"a","messages":[1]}"#,
+            r#"{"prompt":"a","sampling_params":1}"#,
+            r#"{"prompt":"a","lora":1}"#,
+        ] {
+            let failure = row(bad).unwrap_err();
+            assert_eq!(failure.class, FailureClass::InvalidRow, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_rows_own_parameters_go_over_the_runs_key_by_key() {
+        let body = r#"{"prompt":"a","sampling_params":{"seed":2,"n":3},"lora":"l"}"#;
+        let request = read(Task::Generate, body).unwrap();
+        let expected = json!({"temperature": 0.5, "seed": 2, "n": 3});
+        assert_eq!(Value::from(request.sampling), expected);
+        assert_eq!(request.lora.as_deref(), Some("l"));
+        let request = read(Task::Generate, r#"{"prompt":"a","sampling_params":null}"#).unwrap();
+        assert_eq!(Value::from(request.sampling), json!({"temperature": 0.5, "seed": 1}));
+    }
+
+    #[test]
+    fn each_task_reads_its_own_fields() {
+        let pair = read(Task::Score, r#"{"query":"q","document":"d"}"#).unwrap().input;
+        assert_eq!(pair, Input::Pair { query: "q".into(), document: "d".into() });
+        assert!(read(Task::Score, r#"{"query":"q"}"#).is_err());
+        assert!(read(Task::Embed, r#"{"prompt":"a"}"#).is_ok());
+        let line = r#"{"custom_id":"c","method":"POST","url":"/v1/embeddings","body":{"input":"a"},"sampling_params":7}"#;
+        let call = read(Task::Openai, line).unwrap();
+        assert!(matches!(call.input, Input::Call { url, .. } if url == "/v1/embeddings"));
+        assert!(read(Task::Openai, r#"{"method":"GET","url":"/","body":{}}"#).is_err());
+        assert!(read(Task::Openai, r#"{"method":"POST","url":"/","body":[]}"#).is_err());
+        for task in [Task::Generate, Task::Embed, Task::Score, Task::Openai] {
+            assert_eq!(task.name().parse(), Ok(task));
+        }
+        assert!("dream".parse::<Task>().is_err());
+    }
+}
