@@ -4,13 +4,17 @@
 //! that the ledger keeps, and the row in the part says that it is that row. The same run gives the same bytes.
 //! Absent: waiting for a run.
 
-pub mod files;
 pub mod follow;
+pub mod format;
+pub mod manifest;
+pub mod output;
 pub mod parts;
 pub mod row;
 pub mod verify;
 
 mod compare;
+mod names;
+mod place;
 mod results;
 mod sealed;
 mod segment;
@@ -20,12 +24,11 @@ use futures::stream::BoxStream;
 use rollout_proto::{Client, v1};
 use rollout_storage::BlobStore;
 
+use self::format::{Lines, OutputFormat};
 use self::parts::{CACHE_BYTES, PartCache};
 use self::results::Results;
-use self::row::RowFormat;
 pub use self::segment::SegmentOutput;
 use crate::batch::error::BatchError;
-use crate::batch::spec;
 use crate::progress::Progress;
 
 /// Segments that are fetched and formatted at a time.
@@ -49,6 +52,8 @@ pub struct Source<'a> {
     pub described: &'a v1::DescribeRunResponse,
     /// Whether rows without an outcome are left out; else they are an error.
     pub partial: bool,
+    /// What lines are of.
+    pub format: OutputFormat,
 }
 
 /// A run's segments with their outcomes, in order, and its spec in full.
@@ -74,6 +79,20 @@ pub(crate) async fn listing<'a>(
     Ok(Listing { spec: described.spec.clone().unwrap_or_default(), segments })
 }
 
+/// A run's spec in full, sealed or not.
+pub async fn full_spec(
+    store: &BlobStore,
+    described: &v1::DescribeRunResponse,
+) -> Result<v1::RunSpec, BatchError> {
+    let run = described.run.as_ref();
+    let name = run.map_or("", |run| run.name.as_str());
+    let spec = match run.and_then(|run| run.manifest.as_ref()) {
+        Some(manifest) => sealed::manifest(store, name, manifest).await?.spec,
+        None => described.spec.clone(),
+    };
+    Ok(spec.unwrap_or_default())
+}
+
 /// What was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -89,6 +108,23 @@ pub struct Totals {
     pub segments: u32,
     /// Parts, one per time that it was fetched.
     pub parts: u64,
+    /// Tokens of the prompts of completed rows.
+    pub prompt_tokens: u64,
+    /// Tokens of their completions.
+    pub completion_tokens: u64,
+}
+
+impl Totals {
+    /// Counts a segment.
+    fn add(&mut self, output: &SegmentOutput) {
+        self.rows += output.rows;
+        self.done += output.done;
+        self.failed += output.failed;
+        self.open += output.open;
+        self.segments += 1;
+        self.prompt_tokens += output.prompt_tokens;
+        self.completion_tokens += output.completion_tokens;
+    }
 }
 
 /// Reads all results into a sink.
@@ -109,7 +145,7 @@ pub async fn read(
     }
     let Listing { spec: run_spec, segments: results } =
         listing(source.client, &source.store, described).await?;
-    let format = RowFormat::new(&run_spec, spec::model_id(&run_spec))?;
+    let format = Lines::new(&run_spec, source.format)?;
     let parts = PartCache::new(source.store.clone(), CACHE_BYTES);
     let fetch = segment::Fetch {
         store: &source.store,
@@ -136,11 +172,7 @@ pub async fn read(
             return Err(BatchError::Inconsistent { name: summary.name.clone(), message });
         }
         sink.segment(&output)?;
-        totals.rows += output.rows;
-        totals.done += output.done;
-        totals.failed += output.failed;
-        totals.open += output.open;
-        totals.segments += 1;
+        totals.add(&output);
         progress.writing(totals.rows, counts.rows);
     }
     totals.parts = parts.fetched();

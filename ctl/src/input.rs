@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod canonical;
 pub mod column;
+pub mod detect;
 pub mod duplicates;
 pub mod files;
 pub mod mapping;

@@ -10,11 +10,16 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::connect::Context;
+use crate::export::format::OutputFormat;
+use crate::export::output::Layout;
 use crate::input::mapping::{Mapping, MappingSpec};
 use crate::input::task::Task;
 use crate::nearest;
 use crate::one_or_many::OneOrMany;
 use crate::sampling::{Sampling, Wrong};
+
+/// The most bytes of a run's sampling parameters, as canonical JSON.
+const SAMPLING_BYTES_MAX: usize = 64 << 10;
 
 /// A batch file, read and checked.
 #[derive(Debug, Clone, Deserialize)]
@@ -47,6 +52,9 @@ pub struct BatchConfig {
     /// The file's directory.
     #[serde(skip)]
     pub dir: PathBuf,
+    /// The file.
+    #[serde(skip)]
+    path: PathBuf,
 }
 
 /// `[model]`
@@ -58,16 +66,28 @@ pub struct Model {
     /// A revision of it.
     #[serde(default)]
     pub revision: String,
-    /// What is asked of it.
-    #[serde(default = "generate")]
-    pub task: String,
+    /// What is asked of it; what the input looks like where left out.
+    pub task: Option<String>,
     /// Engine settings that alter results.
     #[serde(default)]
     pub options: toml::Table,
 }
 
-fn generate() -> String {
-    "generate".to_owned()
+impl Model {
+    /// What is asked of it, as far as that is known.
+    pub fn task(&self) -> &str {
+        self.task.as_deref().unwrap_or("generate")
+    }
+}
+
+/// What the rows of an input are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InputFormat {
+    /// Rows of our own format.
+    Rows,
+    /// Lines of the OpenAI Batch format.
+    OpenaiBatch,
 }
 
 /// `[input]`
@@ -76,6 +96,8 @@ fn generate() -> String {
 pub struct Input {
     /// One or several paths or globs of JSONL files.
     pub glob: OneOrMany,
+    /// What its rows are; what they look like where left out.
+    pub format: Option<InputFormat>,
     /// The column of each field that has another name.
     #[serde(default)]
     columns: BTreeMap<String, String>,
@@ -91,8 +113,12 @@ pub struct Input {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// The directory of completions.jsonl and errors.jsonl.
+    /// The directory of the files.
     pub dir: PathBuf,
+    /// Their format; that of the task where left out.
+    pub format: Option<OutputFormat>,
+    /// The most rows of a file; one file where left out.
+    pub shard_rows: Option<u64>,
 }
 
 /// `[workers]`
@@ -243,12 +269,40 @@ impl BatchConfig {
             columns: std::mem::take(&mut config.input.columns),
             prompt_template: config.input.prompt_template.take(),
         };
-        config.check().map_err(|(key, message)| ConfigError::Value {
-            path: path.to_owned(),
+        path.clone_into(&mut config.path);
+        let openai = config.input.format.map(|format| format == InputFormat::OpenaiBatch);
+        match openai {
+            Some(openai) if config.model.task.is_none() => config.decide(openai)?,
+            _ => config.checked()?,
+        }
+        Ok(config)
+    }
+
+    /// Whether what the input looks like decides what is asked.
+    pub fn is_undecided(&self) -> bool {
+        self.model.task.is_none()
+    }
+
+    /// Says what is asked, where the file does not: whether rows are lines of the OpenAI Batch format.
+    pub fn decide(&mut self, openai: bool) -> Result<(), ConfigError> {
+        let task = if openai { "openai" } else { "generate" };
+        self.model.task = Some(task.to_owned());
+        self.checked()
+    }
+
+    /// The layout of the output.
+    pub fn layout(&self) -> Layout {
+        let of_task = || OutputFormat::of_task(Task::of(self.model.task()));
+        let format = self.output.format.unwrap_or_else(of_task);
+        Layout { format, shard_rows: self.output.shard_rows.unwrap_or(0) }
+    }
+
+    fn checked(&self) -> Result<(), ConfigError> {
+        self.check().map_err(|(key, message)| ConfigError::Value {
+            path: self.path.clone(),
             key,
             message,
-        })?;
-        Ok(config)
+        })
     }
 
     /// What it says of the cluster, for flags and environment to override.
@@ -277,7 +331,7 @@ impl BatchConfig {
             _ => Err((key, "is longer than 1024 bytes".to_owned())),
         };
         filled("model.uri", &self.model.uri)?;
-        filled("model.task", &self.model.task)?;
+        filled("model.task", self.model.task())?;
         within("model.revision", self.model.revision.len() as u64, 0, 1024)?;
         within("run.priority", self.run.priority.into(), 0, 9)?;
         within("run.weight", self.run.weight.into(), 1, 100)?;
@@ -295,13 +349,30 @@ impl BatchConfig {
             let message = "contradicts the TLS files; give one or the other".to_owned();
             return Err(("tls.insecure_plaintext", message));
         }
-        let task = Task::of(&self.model.task);
+        let task = Task::of(self.model.task());
+        let openai = task == Task::Openai;
+        if self.input.format.is_some_and(|f| openai != (f == InputFormat::OpenaiBatch)) {
+            let message = format!("does not go with the task {:?}", self.model.task());
+            return Err(("input.format", message));
+        }
+        if let Some(format) = self.output.format {
+            format.check(task).map_err(|message| ("output.format", message))?;
+        }
+        if self.output.shard_rows == Some(0) {
+            return Err(("output.shard_rows", "has to be 1 or more".to_owned()));
+        }
         Mapping::new(&self.input.mapping, task)?;
         if !task.samples() && !self.sampling.is_empty() {
-            let message = format!("means nothing for the task {:?}", self.model.task);
+            let message = format!("means nothing for the task {:?}", self.model.task());
             return Err(("sampling", message));
         }
-        self.sampling.check()
+        self.sampling.check()?;
+        // A bound of the ledger's.
+        match self.sampling.canonical_json() {
+            Ok(json) if json.len() <= SAMPLING_BYTES_MAX => Ok(()),
+            Ok(_) => Err(("sampling", format!("is longer than {SAMPLING_BYTES_MAX} bytes"))),
+            Err(error) => Err(("sampling", error.to_string())),
+        }
     }
 }
 

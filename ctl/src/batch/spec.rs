@@ -28,7 +28,7 @@ pub fn run_spec(config: &BatchConfig) -> Result<v1::RunSpec, CanonicalError> {
         engine: Some(v1::EngineSpec {
             model: config.model.uri.clone(),
             revision: config.model.revision.clone(),
-            task: config.model.task.clone(),
+            task: config.model.task().to_owned(),
             options_json: options,
         }),
         sampling_json: config.sampling.canonical_json()?,

@@ -1,110 +1,94 @@
 //! Owns: comparing files with what they would be if they were written now.
 //!
-//! Invariant: every byte of both files is compared, and the first difference is named by its line.
+//! Invariant: every byte of every file is compared, the first difference is named by its line, and a file that would not be
+//! there is one too.
 //! Absent: mending.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::files::{COMPLETIONS, ERRORS};
-use super::{SegmentOutput, Sink};
+use super::names::Names;
+use super::place::{Place, Writing, failed};
 use crate::batch::error::BatchError;
 
-/// Compares both files.
+/// A directory whose files are compared.
 pub(super) struct Compare {
+    dir: PathBuf,
     run: String,
-    completions: Expected,
-    errors: Expected,
 }
 
+/// A file that is compared with what is written.
 struct Expected {
     path: PathBuf,
-    /// None where the file is missing.
-    file: Option<BufReader<File>>,
+    file: BufReader<File>,
     line: u64,
     buffer: Vec<u8>,
 }
 
+/// The file is another one.
+#[derive(Debug, thiserror::Error)]
+#[error("{}:{line} differs from the run's parts", path.display())]
+struct Differs {
+    path: PathBuf,
+    line: u64,
+}
+
 impl Compare {
-    pub(super) fn open(dir: &Path, run: &str) -> Result<Self, BatchError> {
-        Ok(Self {
-            run: run.to_owned(),
-            completions: Expected::open(dir.join(COMPLETIONS))?,
-            errors: Expected::open(dir.join(ERRORS))?,
-        })
-    }
-
-    fn differs(run: &str, path: &Path, line: u64) -> BatchError {
-        let message = format!("{}:{line} differs from the run's parts", path.display());
-        BatchError::Inconsistent { name: run.to_owned(), message }
+    pub(super) fn new(dir: &Path, run: &str) -> Self {
+        Self { dir: dir.to_owned(), run: run.to_owned() }
     }
 }
 
-impl Expected {
-    fn open(path: PathBuf) -> Result<Self, BatchError> {
-        let file = match File::open(&path) {
-            Ok(file) => Some(BufReader::with_capacity(1 << 20, file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(source) => return Err(BatchError::Output { path, source }),
-        };
-        Ok(Self { path, file, line: 1, buffer: Vec::new() })
-    }
-
-    /// True where the file goes on with `text`.
-    fn goes_on_with(&mut self, text: &str) -> io::Result<bool> {
-        if text.is_empty() {
-            return Ok(true);
-        }
-        self.buffer.clear();
-        if let Some(file) = &mut self.file {
-            file.take(text.len() as u64).read_to_end(&mut self.buffer)?;
-        }
-        let same = self.buffer.iter().zip(text.as_bytes()).take_while(|(a, b)| a == b).count();
-        let lines = text.as_bytes()[..same].iter().filter(|byte| **byte == b'\n').count();
-        self.line += lines as u64;
-        Ok(same == text.len())
-    }
-
-    fn at_end(&mut self) -> io::Result<bool> {
-        match &mut self.file {
-            Some(file) => Ok(file.read(&mut [0])? == 0),
-            None => Ok(true),
-        }
-    }
+/// The difference that an error is about.
+pub(super) fn difference(run: &str, error: &io::Error) -> Option<BatchError> {
+    let differs = error.get_ref()?.downcast_ref::<Differs>()?;
+    Some(BatchError::Inconsistent { name: run.to_owned(), message: differs.to_string() })
 }
 
-impl Sink for Compare {
-    fn segment(&mut self, output: &SegmentOutput) -> Result<(), BatchError> {
-        for (file, text) in
-            [(&mut self.completions, &output.completions), (&mut self.errors, &output.errors)]
-        {
-            let same = file
-                .goes_on_with(text)
-                .map_err(|source| BatchError::Output { path: file.path.clone(), source })?;
-            if !same {
-                return Err(Self::differs(&self.run, &file.path, file.line));
+impl Place for Compare {
+    fn begin(&mut self, name: &str) -> Result<Box<dyn Writing>, BatchError> {
+        let path = self.dir.join(name);
+        let file = File::open(&path).map_err(|source| failed(&path, source))?;
+        let file = BufReader::with_capacity(1 << 20, file);
+        Ok(Box::new(Expected { path, file, line: 1, buffer: Vec::new() }))
+    }
+
+    fn publish(self: Box<Self>, names: &Names) -> Result<(), BatchError> {
+        let entries = std::fs::read_dir(&self.dir).map_err(|source| failed(&self.dir, source))?;
+        for entry in entries {
+            let name = entry.map_err(|source| failed(&self.dir, source))?.file_name();
+            if name.to_str().is_some_and(|name| names.is_stale(name)) {
+                let message = format!("{} is not of this run", self.dir.join(name).display());
+                return Err(BatchError::Inconsistent { name: self.run, message });
             }
         }
         Ok(())
     }
+}
 
-    fn finish(mut self: Box<Self>) -> Result<(), BatchError> {
-        let missing = self.completions.file.is_none();
-        for file in [&mut self.completions, &mut self.errors] {
-            let end = file
-                .at_end()
-                .map_err(|source| BatchError::Output { path: file.path.clone(), source })?;
-            if !end {
-                return Err(Self::differs(&self.run, &file.path, file.line));
-            }
-        }
-        match missing {
-            false => Ok(()),
-            true => Err(BatchError::Output {
-                path: self.completions.path,
-                source: io::ErrorKind::NotFound.into(),
-            }),
-        }
+impl Expected {
+    fn differs(&self) -> io::Error {
+        io::Error::other(Differs { path: self.path.clone(), line: self.line })
+    }
+}
+
+impl Write for Expected {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.clear();
+        (&mut self.file).take(bytes.len() as u64).read_to_end(&mut self.buffer)?;
+        let same = self.buffer.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+        self.line += bytes[..same].iter().filter(|byte| **byte == b'\n').count() as u64;
+        if same == bytes.len() { Ok(same) } else { Err(self.differs()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Writing for Expected {
+    fn end(mut self: Box<Self>) -> io::Result<()> {
+        if self.file.read(&mut [0])? == 0 { Ok(()) } else { Err(self.differs()) }
     }
 }

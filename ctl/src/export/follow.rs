@@ -11,12 +11,12 @@ use std::time::Duration;
 use rollout_proto::{Client, v1};
 use rollout_storage::BlobStore;
 
+use super::format::{Lines, OutputFormat};
 use super::parts::{CACHE_BYTES, PartCache};
 use super::results::Results;
-use super::row::RowFormat;
 use super::segment::Fetch;
 use crate::batch::error::BatchError;
-use crate::batch::{spec, submit};
+use crate::batch::submit;
 use crate::event_stream::{EventStream, Heard, Place, Start};
 
 /// Which outcomes are wanted.
@@ -86,7 +86,7 @@ impl<'a> Follow<'a> {
         take: &mut Take<'_>,
     ) -> Result<v1::RunSummary, BatchError> {
         let run_spec = self.described.spec.clone().unwrap_or_default();
-        let format = RowFormat::new(&run_spec, spec::model_id(&run_spec))?;
+        let format = Lines::new(&run_spec, OutputFormat::of_spec(&run_spec))?;
         let parts = PartCache::new(self.store.clone(), CACHE_BYTES);
         let store = self.store.clone();
         let fetch =

@@ -61,6 +61,8 @@ pub enum Outcome<'a> {
         part: Option<&'a v1::BlobRef>,
         /// That evidence.
         body: Option<&'a [u8]>,
+        /// The failure's text where it is longer than the ledger keeps, and the format wants it.
+        text: Option<&'a str>,
     },
 }
 
@@ -149,7 +151,11 @@ impl RowFormat {
         failure: &v1::FailedRow,
     ) -> Result<(), String> {
         out.push_str("{\"id\":null");
-        self.write_outcome(out, &Outcome::Failed { failure, part: None, body: None }, None)?;
+        self.write_outcome(
+            out,
+            &Outcome::Failed { failure, part: None, body: None, text: None },
+            None,
+        )?;
         out.push_str("}\n");
         Ok(())
     }
@@ -333,7 +339,7 @@ mod tests {
             evidence: None,
         };
         let mut out = String::new();
-        let outcome = Outcome::Failed { failure: &failure, part: None, body: None };
+        let outcome = Outcome::Failed { failure: &failure, part: None, body: None, text: None };
         format().write(&mut out, [0; 32], br#"{"prompt":"a","id":"x"}"#, &outcome).unwrap();
         let failed: serde_json::Value = serde_json::from_str(&out).unwrap();
         let good: serde_json::Value =

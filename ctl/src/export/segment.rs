@@ -6,12 +6,16 @@
 //! its rows failed, they are errors without their input.
 //! Absent: order among segments.
 
+use std::collections::BTreeMap;
+
 use futures::{StreamExt, TryStreamExt};
 use rollout_proto::v1;
 use rollout_storage::{BlobError, BlobStore, PartRowKind, Segment};
+use serde::Deserialize;
 
+use super::format::Lines;
 use super::parts::{ObjectError, PartCache, digest_of, fetch};
-use super::row::{Outcome, RowFormat};
+use super::row::Outcome;
 use crate::batch::error::BatchError;
 
 /// Parts of one segment that are fetched at a time.
@@ -42,12 +46,24 @@ pub struct SegmentOutput {
     pub failed: u64,
     /// Rows without an outcome.
     pub open: u64,
+    /// Tokens of the prompts of completed rows.
+    pub prompt_tokens: u64,
+    /// Tokens of their completions.
+    pub completion_tokens: u64,
+}
+
+/// What a result says that it cost.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Usage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
 }
 
 pub(super) struct Fetch<'a> {
     pub(super) store: &'a BlobStore,
     pub(super) parts: &'a PartCache,
-    pub(super) format: &'a RowFormat,
+    pub(super) format: &'a Lines,
     pub(super) run: &'a str,
     pub(super) partial: bool,
 }
@@ -95,7 +111,8 @@ impl Fetch<'_> {
             return Err(self.inconsistent(message));
         }
         let found = self.results(&listed).await?;
-        self.put_together(&listed, segment, digest, &found)
+        let texts = self.texts(&listed).await?;
+        self.put_together(&listed, segment, digest, &found, &texts)
     }
 
     async fn input(&self, blob: &v1::BlobRef, digest: &[u8; 32]) -> Result<Segment, Lost> {
@@ -134,6 +151,8 @@ impl Fetch<'_> {
             done: 0,
             failed,
             open: u64::from(listed.rows).saturating_sub(failed),
+            prompt_tokens: 0,
+            completion_tokens: 0,
         };
         for failure in &listed.failures {
             self.format
@@ -176,6 +195,27 @@ impl Fetch<'_> {
         Ok(found)
     }
 
+    /// The long texts of failures, where they are wanted. One that is gone is none.
+    async fn texts(
+        &self,
+        listed: &v1::ReadResultsResponse,
+    ) -> Result<BTreeMap<u64, String>, BatchError> {
+        let mut texts = BTreeMap::new();
+        for failure in listed.failures.iter().filter(|_| self.format.wants_evidence()) {
+            let text = failure.evidence.as_ref().and_then(|evidence| evidence.text.as_ref());
+            let Some(blob) = text else { continue };
+            let digest = digest_of(blob).map_err(|error| self.object(error))?;
+            match fetch(self.store, &blob.key, &digest).await {
+                Ok(bytes) => {
+                    texts.insert(failure.row, String::from_utf8_lossy(&bytes).into_owned());
+                }
+                Err(BlobError::Missing { .. } | BlobError::Corrupt { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(texts)
+    }
+
     async fn rows_of(
         &self,
         listed: &v1::ReadResultsResponse,
@@ -215,6 +255,7 @@ impl Fetch<'_> {
         segment: Segment,
         digest: [u8; 32],
         found: &[Option<Found>],
+        texts: &BTreeMap<u64, String>,
     ) -> Result<SegmentOutput, BatchError> {
         let mut failures = listed.failures.iter().peekable();
         let mut output = SegmentOutput {
@@ -228,6 +269,8 @@ impl Fetch<'_> {
             done: 0,
             failed: 0,
             open: 0,
+            prompt_tokens: 0,
+            completion_tokens: 0,
         };
         for (row, found) in segment.rows().zip(found) {
             let number = listed.first_row + output.done + output.failed + output.open;
@@ -236,9 +279,13 @@ impl Fetch<'_> {
             let outcome = match (failure, found) {
                 (Some(failure), found) => {
                     let body = found.as_ref().map(|found| &found.body[..]);
-                    Outcome::Failed { failure, part, body }
+                    let text = texts.get(&number).map(String::as_str);
+                    Outcome::Failed { failure, part, body, text }
                 }
                 (None, Some(Found { kind: PartRowKind::Completed, body, .. })) => {
+                    let used: Usage = serde_json::from_slice(body).unwrap_or_default();
+                    output.prompt_tokens += used.prompt_tokens;
+                    output.completion_tokens += used.completion_tokens;
                     Outcome::Done { part: part.unwrap_or(&listed.part_table[0]), body }
                 }
                 (None, Some(_)) => {

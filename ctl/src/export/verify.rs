@@ -9,8 +9,8 @@ use std::path::Path;
 
 use rollout_proto::v1;
 
-use super::compare::Compare;
-use super::{SegmentOutput, Sink, Source, Totals, read};
+use super::output::{Layout, Output};
+use super::{SegmentOutput, Sink, Source, Totals, full_spec, read};
 use crate::batch::error::BatchError;
 use crate::batch::spec;
 use crate::input::duplicates::{BUDGET_BYTES, Duplicates};
@@ -30,13 +30,13 @@ pub struct Verified {
 /// Proves a run, and the files in `output` where that is given.
 pub async fn verify(
     source: &Source<'_>,
-    output: Option<&Path>,
+    output: Option<(&Path, Layout)>,
     progress: &Progress,
 ) -> Result<Verified, BatchError> {
     let summary = source.described.run.clone().unwrap_or_default();
-    let run_spec = source.described.spec.clone().unwrap_or_default();
+    let run_spec = full_spec(&source.store, source.described).await?;
     let files = match output {
-        Some(dir) => Some(Compare::open(dir, &summary.name)?),
+        Some((dir, layout)) => Some(Output::compare(dir, layout, source.described, &run_spec)?),
         None => None,
     };
     let mut digest = blake3::Hasher::new();
@@ -75,7 +75,7 @@ struct Proof<'a> {
     occurrences: Occurrences,
     unique: Duplicates,
     digest: &'a mut blake3::Hasher,
-    files: Option<Compare>,
+    files: Option<Output<'a>>,
 }
 
 impl Proof<'_> {

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::connect::ConnectArgs;
 use crate::dev::DevArgs;
 use crate::export::follow::Wanted;
+use crate::export::format::OutputFormat;
 
 /// Batch inference on a fleet of workers: every row exactly once, in order, whatever dies on the way
 #[derive(Debug, Parser)]
@@ -138,9 +139,15 @@ pub(super) struct ExportArgs {
     /// The run's name
     #[arg(value_name = "RUN")]
     pub(super) run: String,
-    /// The directory of completions.jsonl and errors.jsonl
+    /// The directory of the files
     #[arg(long, value_name = "DIR")]
     pub(super) output: PathBuf,
+    /// The format of the files [default: openai-batch for a run of that input, else jsonl]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(super) format: Option<OutputFormat>,
+    /// At most so many rows in a file: shards, and a manifest.json that names them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) shard_rows: Option<u64>,
     /// Leave out rows that have no outcome yet
     #[arg(long)]
     pub(super) partial: bool,
@@ -154,9 +161,12 @@ pub(super) struct VerifyArgs {
     /// The run's name
     #[arg(value_name = "RUN")]
     pub(super) run: String,
-    /// Compare this directory's completions.jsonl and errors.jsonl with the run, byte for byte
+    /// Compare this directory's files with the run, byte for byte
     #[arg(long, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
+    /// The format of these files [default: what its manifest.json or its names tell]
+    #[arg(long, value_enum, value_name = "FORMAT", requires = "output")]
+    pub(super) format: Option<OutputFormat>,
     /// No progress
     #[arg(short, long)]
     pub(super) quiet: bool,

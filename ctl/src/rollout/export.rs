@@ -13,7 +13,10 @@ use super::{on_wait, report};
 use crate::batch::error::BatchError;
 use crate::batch::submit;
 use crate::connect::ConnectArgs;
-use crate::export::{self, Source, files::Files};
+use crate::export::format::OutputFormat;
+use crate::export::output::{Layout, Output};
+use crate::export::{self, Source};
+use crate::input::task::Task;
 use crate::progress::Progress;
 use crate::say::to_stderr;
 
@@ -23,11 +26,18 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ExportArgs) -> Result<u8, 
     let client = settings.client(Some(on_wait(&progress)))?;
     let described = submit::describe(&client, &settings.namespace, &args.run).await?;
     let store = store_of(&client, &described).await?;
-    let source = Source { client: &client, store, described: &described, partial: args.partial };
-    let outcome = export::read(&source, Box::new(Files::create(&args.output)?), &progress).await;
+    let run_spec = export::full_spec(&store, &described).await?;
+    let task = Task::of(run_spec.engine.as_ref().map_or("", |engine| &engine.task));
+    let format = args.format.unwrap_or(OutputFormat::of_task(task));
+    format.check(task).map_err(|message| BatchError::Usage(format!("--format {message}")))?;
+    let layout = Layout { format, shard_rows: args.shard_rows.unwrap_or(0) };
+    let (client, partial) = (&client, args.partial);
+    let source = Source { client, store, described: &described, partial, format };
+    let output = Output::create(&args.output, layout, &described, &run_spec)?;
+    let outcome = export::read(&source, Box::new(output), &progress).await;
     progress.finish();
     let totals = outcome?;
-    to_stderr(&(report::outcome(&args.run, &totals, &args.output) + "\n"));
+    to_stderr(&(report::outcome(&args.run, &totals, &args.output, &layout) + "\n"));
     Ok(u8::from(totals.failed > 0))
 }
 

@@ -4,6 +4,7 @@
 //! Absent: how each step works (`batch`, `export`).
 
 mod choose;
+mod task;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use crate::batch::job::{self, Job};
 use crate::batch::revision::{self, Choice, Family};
 use crate::batch::{name, spec, submit, watch};
 use crate::connect::{ConnectArgs, NAMESPACE_DEFAULT};
-use crate::export::{self, Totals, files::Files};
+use crate::export::output::Output;
+use crate::export::{self, Totals};
 use crate::input::files;
 use crate::input::scan::ScanControl;
 use crate::progress::Progress;
@@ -54,15 +56,19 @@ struct Batch<'a> {
 pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, BatchError> {
     let mut config = BatchConfig::read(&args.config)?;
     config.run.canary = args.canary.unwrap_or(config.run.canary);
-    let spec = spec::run_spec(&config)?;
     let name = run_name(args, &config)?;
     if args.dry_run {
+        task::decide(&mut config, None).await?;
+        let spec = spec::run_spec(&config)?;
         let files = files::find(&config.input.glob.list(), &config.dir)?;
         return dry_run::run(&config, &name, &spec, files).await;
     }
     let settings = connect.settings_over(&config.context())?;
     let progress = Arc::new(Progress::new(args.quiet));
     let client = settings.client(Some(on_wait(&progress)))?;
+    let resumed = args.resume.is_some().then_some((&client, &*settings.namespace, &*name));
+    task::decide(&mut config, resumed).await?;
+    let spec = spec::run_spec(&config)?;
     let batch = Batch {
         args,
         config,
@@ -226,12 +232,18 @@ impl Batch<'_> {
         }
         self.enter(Stage::Writing);
         let described = submit::describe(&self.client, &self.namespace, &self.name()).await?;
-        let source =
-            export::Source { client: &self.client, store, described: &described, partial: false };
-        let dir = &self.config.output.dir;
-        let totals = export::read(&source, Box::new(Files::create(dir)?), &self.progress).await?;
+        let (layout, dir) = (self.config.layout(), &self.config.output.dir);
+        let source = export::Source {
+            client: &self.client,
+            store,
+            described: &described,
+            partial: false,
+            format: layout.format,
+        };
+        let output = Output::create(dir, layout, &described, &self.spec)?;
+        let totals = export::read(&source, Box::new(output), &self.progress).await?;
         self.progress.finish();
-        to_stderr(&(report::outcome(&self.name(), &totals, dir) + "\n"));
+        to_stderr(&(report::outcome(&self.name(), &totals, dir, &layout) + "\n"));
         Ok(totals)
     }
 

@@ -11,7 +11,7 @@ use rollout_proto::v1;
 use crate::batch::job::Submitted;
 use crate::batch::spec;
 use crate::export::Totals;
-use crate::export::files::{COMPLETIONS, ERRORS};
+use crate::export::output::Layout;
 use crate::input::files::InputFile;
 use crate::input::scan::Scan;
 
@@ -82,22 +82,26 @@ pub(super) fn submitted(name: &str, submitted: &Submitted) -> String {
 }
 
 /// What came of a run.
-pub(super) fn outcome(name: &str, totals: &Totals, dir: &Path) -> String {
+pub(super) fn outcome(name: &str, totals: &Totals, dir: &Path, layout: &Layout) -> String {
     let mut text = format!(
         "run {name}: {} rows, {} completions in {}",
         HumanCount(totals.rows),
         HumanCount(totals.done),
-        dir.join(COMPLETIONS).display()
+        dir.join(layout.completions()).display()
     );
     if totals.failed > 0 {
         text += &format!(
             ", {} rows failed for good in {}",
             HumanCount(totals.failed),
-            dir.join(ERRORS).display()
+            dir.join(layout.errors()).display()
         );
     }
     if totals.open > 0 {
         text += &format!(", {} rows without an outcome left out", HumanCount(totals.open));
+    }
+    if totals.prompt_tokens + totals.completion_tokens > 0 {
+        let (prompts, completions) = (totals.prompt_tokens, totals.completion_tokens);
+        text += &format!("; {} tokens in, {} out", HumanCount(prompts), HumanCount(completions));
     }
     text
 }

@@ -3,6 +3,7 @@
 //! Invariant: exit status 0 means that all of it was proven.
 //! Absent: what is proven (`export::verify`).
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::cli::VerifyArgs;
@@ -11,7 +12,9 @@ use super::on_wait;
 use crate::batch::error::BatchError;
 use crate::batch::submit;
 use crate::connect::ConnectArgs;
-use crate::export::{Source, verify};
+use crate::export::format::OutputFormat;
+use crate::export::output::Layout;
+use crate::export::{self, Source, verify};
 use crate::progress::Progress;
 use crate::say::to_stdout;
 
@@ -21,8 +24,15 @@ pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, 
     let client = settings.client(Some(on_wait(&progress)))?;
     let described = submit::describe(&client, &settings.namespace, &args.run).await?;
     let store = store_of(&client, &described).await?;
-    let source = Source { client: &client, store, described: &described, partial: false };
-    let outcome = verify::verify(&source, args.output.as_deref(), &progress).await;
+    let default = OutputFormat::of_spec(&export::full_spec(&store, &described).await?);
+    let layout = match &args.output {
+        Some(dir) => Some(layout_of(dir, args.format, default)?),
+        None => None,
+    };
+    let format = layout.map_or(default, |layout| layout.format);
+    let source = Source { client: &client, store, described: &described, partial: false, format };
+    let output = args.output.as_deref().zip(layout);
+    let outcome = verify::verify(&source, output, &progress).await;
     progress.finish();
     let verified = outcome?;
     let totals = verified.totals;
@@ -41,4 +51,16 @@ pub(super) async fn run(connect: &ConnectArgs, args: &VerifyArgs) -> Result<u8, 
     }
     to_stdout(&text);
     Ok(0)
+}
+
+/// The layout of a directory: what was asked for, or what is there.
+fn layout_of(
+    dir: &Path,
+    asked: Option<OutputFormat>,
+    default: OutputFormat,
+) -> Result<Layout, BatchError> {
+    match asked {
+        Some(format) => Ok(Layout { format, shard_rows: 0 }),
+        None => Layout::of_directory(dir, default),
+    }
 }

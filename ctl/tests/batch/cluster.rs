@@ -27,6 +27,8 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 pub(crate) struct Conduct {
     /// Rows that fail for good.
     pub(crate) fails: Vec<u64>,
+    /// What is said of these.
+    pub(crate) says: Option<String>,
     /// Rows from here on get no outcome until `release`.
     pub(crate) holds_from: Option<u64>,
     /// Streams end after this many messages.
@@ -232,6 +234,17 @@ impl Service {
         let blob = self.store.put(&key, bytes).await.unwrap();
         let digest = blob.digest.to_vec().into();
         let blob = v1::BlobRef { key: blob.key, digest, bytes: blob.len };
+        let says = conduct.says.clone().unwrap_or_else(|| "the engine said no".to_owned());
+        // As members do: the beginning of a long text, and an object with all of it.
+        let text = match says.len() > 512 {
+            true => {
+                let key = "runs/default/evidence";
+                let text = self.store.put(key, says.clone().into_bytes().into()).await.unwrap();
+                let digest = text.digest.to_vec().into();
+                Some(v1::BlobRef { key: text.key, digest, bytes: text.len })
+            }
+            false => None,
+        };
         let mut state = self.state.lock();
         let run = state.runs.get_mut(&number).unwrap();
         for (at, row) in rows.iter().enumerate() {
@@ -241,9 +254,11 @@ impl Service {
                     row: *row,
                     class: "transient".into(),
                     code: "RO-7001".into(),
-                    message: "the engine said no".into(),
+                    message: says.chars().take(512).collect(),
                     attempts: 3,
-                    evidence: None,
+                    evidence: text
+                        .clone()
+                        .map(|text| v1::Evidence { text: Some(text), ..Default::default() }),
                 });
             }
         }
@@ -254,6 +269,21 @@ impl Service {
 /// What the model says to a row.
 pub(crate) fn answer(body: &[u8]) -> Vec<u8> {
     let row: serde_json::Value = serde_json::from_slice(body).unwrap();
+    if !row["custom_id"].is_null() {
+        let text = format!("MOCK:{}", row["body"]["messages"][0]["content"].as_str().unwrap_or(""));
+        let body = serde_json::json!({"object": "x", "choices": [{"message": {"content": text}}]});
+        let response = serde_json::json!({"status_code": 200, "request_id": "r", "body": body});
+        return serde_json::json!({
+            "completion": "",
+            "finish_reason": "stop",
+            "prompt_tokens": 2,
+            "completion_tokens": 3,
+            "generated_at": "2026-01-01T00:00:00Z",
+            "extra": {"response": response},
+        })
+        .to_string()
+        .into_bytes();
+    }
     let prompt = match row["prompt"].as_str() {
         Some(prompt) => prompt.to_owned(),
         None => row["messages"].to_string(),
@@ -431,6 +461,8 @@ impl Runs for Service {
             header: header(),
             run: Some(run.summary(*number)),
             spec: Some(run.spec.clone()),
+            spec_digest: vec![3; 32].into(),
+            store_url: self.store.url().to_owned(),
             ..Default::default()
         }))
     }

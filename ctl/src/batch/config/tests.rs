@@ -28,7 +28,7 @@ fn parse(text: &str) -> Result<BatchConfig, String> {
 #[test]
 fn the_known_blocks_suffice() {
     let config = parse(SEED).unwrap();
-    assert_eq!(config.model.task, "generate");
+    assert_eq!(config.model.task(), "generate");
     assert_eq!(config.output.dir, Path::new("/jobs/data/completions"));
     assert_eq!(config.input.glob.list(), ["data/prompts/*.jsonl"]);
     assert_eq!(

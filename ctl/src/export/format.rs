@@ -1,0 +1,123 @@
+//! Owns: the formats of an output: which files it has and how a row becomes a line of one.
+//!
+//! Invariant: equal runs give equal bytes in each of them.
+//! Absent: where files go (`place`), and how many rows one has (`output`).
+
+mod openai;
+
+use rollout_proto::v1;
+use serde::{Deserialize, Serialize};
+
+use self::openai::OpenaiLines;
+use super::row::{Outcome, RowFormat};
+use crate::batch::spec;
+use crate::input::canonical::CanonicalError;
+use crate::input::task::Task;
+
+/// The format of an output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum OutputFormat {
+    /// JSON lines of our own: completions.jsonl and errors.jsonl.
+    #[default]
+    Jsonl,
+    /// Lines of the OpenAI Batch format: output.jsonl and errors.jsonl.
+    OpenaiBatch,
+}
+
+impl OutputFormat {
+    /// The format of a task's output where nobody says another.
+    pub fn of_task(task: Task) -> Self {
+        match task {
+            Task::Openai => Self::OpenaiBatch,
+            _ => Self::Jsonl,
+        }
+    }
+
+    /// The format of a run's output where nobody says another.
+    pub fn of_spec(spec: &v1::RunSpec) -> Self {
+        Self::of_task(Task::of(spec.engine.as_ref().map_or("", |engine| &engine.task)))
+    }
+
+    /// Refuses a format that the task's rows cannot have.
+    pub fn check(self, task: Task) -> Result<(), String> {
+        match (self, task) {
+            (Self::OpenaiBatch, Task::Openai) | (Self::Jsonl, _) => Ok(()),
+            (Self::OpenaiBatch, _) => {
+                Err("openai-batch is for an input in the OpenAI Batch format".to_owned())
+            }
+        }
+    }
+
+    /// What the files of completions are called, without their ending.
+    pub fn completions(self) -> &'static str {
+        match self {
+            Self::Jsonl => "completions",
+            Self::OpenaiBatch => "output",
+        }
+    }
+
+    /// What the files of rows that failed are called, without their ending.
+    pub fn errors(self) -> &'static str {
+        "errors"
+    }
+
+    /// The ending of its files.
+    pub fn ending(self) -> &'static str {
+        match self {
+            Self::Jsonl | Self::OpenaiBatch => "jsonl",
+        }
+    }
+}
+
+/// Writes the lines of one run.
+#[derive(Debug)]
+pub(super) enum Lines {
+    /// Ours.
+    Rows(RowFormat),
+    /// Of the OpenAI Batch format.
+    Openai(OpenaiLines),
+}
+
+impl Lines {
+    pub(super) fn new(spec: &v1::RunSpec, format: OutputFormat) -> Result<Self, CanonicalError> {
+        Ok(match format {
+            OutputFormat::Jsonl => Self::Rows(RowFormat::new(spec, spec::model_id(spec))?),
+            OutputFormat::OpenaiBatch => Self::Openai(OpenaiLines),
+        })
+    }
+
+    /// Whether the long text of a failure is wanted.
+    pub(super) fn wants_evidence(&self) -> bool {
+        matches!(self, Self::Openai(_))
+    }
+
+    /// Appends a row's line. An error says what is no JSON.
+    pub(super) fn write(
+        &self,
+        out: &mut String,
+        item_id: [u8; 32],
+        input: &[u8],
+        outcome: &Outcome<'_>,
+    ) -> Result<(), String> {
+        match self {
+            Self::Rows(rows) => rows.write(out, item_id, input, outcome),
+            Self::Openai(lines) => lines.write(out, item_id, input, outcome),
+        }
+    }
+
+    /// Appends the line of a row that failed and whose input cannot be read any more.
+    pub(super) fn write_without_input(
+        &self,
+        out: &mut String,
+        failure: &v1::FailedRow,
+    ) -> Result<(), String> {
+        match self {
+            Self::Rows(rows) => rows.write_without_input(out, failure),
+            Self::Openai(lines) => {
+                lines.write_without_input(out, failure);
+                Ok(())
+            }
+        }
+    }
+}

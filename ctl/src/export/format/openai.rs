@@ -1,0 +1,145 @@
+//! Owns: a line of the OpenAI Batch format's output and error files: `{id, custom_id, response, error}`.
+//!
+//! Invariant: a response is written as the engine gave it, byte for byte; the id follows from the item, so that equal runs
+//! give equal files.
+//! Absent: what a body says.
+
+use rollout_proto::v1;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::export::row::Outcome;
+use crate::input::canonical::{plain_message, write_string};
+
+/// Writes such lines.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::export) struct OpenaiLines;
+
+#[derive(Deserialize)]
+struct Input<'a> {
+    #[serde(borrow)]
+    custom_id: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(borrow)]
+    extra: Option<Extra<'a>>,
+}
+
+/// What an engine says beside a text, or in place of one.
+#[derive(Deserialize)]
+struct Extra<'a> {
+    #[serde(borrow)]
+    response: Option<&'a RawValue>,
+}
+
+impl OpenaiLines {
+    pub(super) fn write(
+        self,
+        out: &mut String,
+        item_id: [u8; 32],
+        input: &[u8],
+        outcome: &Outcome<'_>,
+    ) -> Result<(), String> {
+        let input: Input<'_> = serde_json::from_slice(input)
+            .map_err(|error| format!("the input row: {}", plain_message(&error)))?;
+        let hex = blake3::Hash::from_bytes(item_id).to_hex();
+        out.push_str("{\"id\":\"batch_req_");
+        out.push_str(&hex[..32]);
+        out.push_str("\",\"custom_id\":");
+        out.push_str(input.custom_id.get());
+        match *outcome {
+            Outcome::Done { body, .. } => {
+                let body: Body<'_> = serde_json::from_slice(body)
+                    .map_err(|error| format!("the result: {}", plain_message(&error)))?;
+                let response = body.extra.and_then(|extra| extra.response);
+                let response = response.ok_or("the result has no response")?;
+                out.push_str(",\"response\":");
+                out.push_str(response.get());
+                out.push_str(",\"error\":null}\n");
+            }
+            Outcome::Failed { failure, text, .. } => {
+                let answered = response_of(&failure.message).or(text.and_then(response_of));
+                match answered {
+                    Some(response) => {
+                        out.push_str(",\"response\":");
+                        out.push_str(response.get());
+                        out.push_str(",\"error\":null}\n");
+                    }
+                    None => write_error(out, failure),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_without_input(self, out: &mut String, failure: &v1::FailedRow) {
+        out.push_str("{\"id\":\"batch_req_row_");
+        out.push_str(&failure.row.to_string());
+        out.push_str("\",\"custom_id\":null");
+        write_error(out, failure);
+    }
+}
+
+/// The answer of a server that refused the request, where the failure's text is that.
+fn response_of(text: &str) -> Option<&RawValue> {
+    serde_json::from_str::<Extra<'_>>(text).ok()?.response
+}
+
+fn write_error(out: &mut String, failure: &v1::FailedRow) {
+    out.push_str(",\"response\":null,\"error\":{\"code\":");
+    write_string(&failure.code, out);
+    out.push_str(",\"message\":");
+    write_string(&failure.message, out);
+    out.push_str("}}\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INPUT: &[u8] =
+        br#"{"custom_id": "a\u00e9", "method":"POST","url":"/v1/embeddings","body":{}}"#;
+
+    fn line(outcome: &Outcome<'_>) -> Result<String, String> {
+        let mut out = String::new();
+        OpenaiLines.write(&mut out, [0xab; 32], INPUT, outcome).map(|()| out)
+    }
+
+    fn failed(message: &str, text: Option<&str>) -> String {
+        let failure = v1::FailedRow {
+            class: "invalid_row".into(),
+            code: "ENGINE_REFUSED_ROW".into(),
+            message: message.into(),
+            ..Default::default()
+        };
+        line(&Outcome::Failed { failure: &failure, part: None, body: None, text }).unwrap()
+    }
+
+    #[test]
+    fn a_response_is_written_as_the_engine_gave_it() {
+        let part = v1::BlobRef::default();
+        let body = br#"{"completion":"","extra":{"response":{"status_code":200,"request_id":"r","body":{ "x": 1.50 }}}}"#;
+        let found = line(&Outcome::Done { part: &part, body }).unwrap();
+        let expected = format!(
+            r#"{{"id":"batch_req_{}","custom_id":"a\u00e9","response":{{"status_code":200,"request_id":"r","body":{{ "x": 1.50 }}}},"error":null}}"#,
+            "ab".repeat(16)
+        );
+        assert_eq!(found, expected + "\n");
+        let error = line(&Outcome::Done { part: &part, body: b"{\"completion\":\"x\"}" });
+        assert!(error.unwrap_err().contains("no response"));
+    }
+
+    #[test]
+    fn a_refusal_is_the_servers_answer_or_else_an_error_of_ours() {
+        let answer = r#"{"response":{"status_code":400,"request_id":"r","body":{"error":{}}}}"#;
+        let expected =
+            r#","response":{"status_code":400,"request_id":"r","body":{"error":{}}},"error":null}"#;
+        assert!(failed(answer, None).contains(expected));
+        assert!(failed(&answer[..30], Some(answer)).contains(expected), "from the longer text");
+        let expected =
+            r#","response":null,"error":{"code":"ENGINE_REFUSED_ROW","message":"no \"luck\""}}"#;
+        assert!(failed("no \"luck\"", Some("words")).contains(expected));
+    }
+}

@@ -1,0 +1,262 @@
+//! Owns: a run's output as files: completions and errors, each one file, or shards with a manifest.
+//!
+//! Invariant: rows are in the order of the input; a file of errors is there only where a row failed for good.
+//! Absent: what a line says (`format`), and whether files are written or compared (`place`).
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use rollout_proto::v1;
+
+use super::compare::{Compare, difference};
+use super::format::OutputFormat;
+use super::manifest::{FileEntry, Manifest};
+use super::names::Names;
+use super::place::{Directory, Place, Writing, failed};
+use super::{SegmentOutput, Sink, Totals};
+use crate::batch::error::BatchError;
+
+/// The layout of an output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// The format of its files.
+    pub format: OutputFormat,
+    /// The most rows of a file; 0 for one file without a manifest.
+    pub shard_rows: u64,
+}
+
+impl Layout {
+    /// The layout of what is in a directory, as far as its files tell.
+    pub fn of_directory(dir: &Path, default: OutputFormat) -> Result<Self, BatchError> {
+        if let Some(manifest) = Manifest::read(dir)? {
+            return Ok(Self { format: manifest.format, shard_rows: manifest.shard_rows });
+        }
+        let known = [default, OutputFormat::Jsonl, OutputFormat::OpenaiBatch];
+        let there = |format: &OutputFormat| {
+            dir.join(format!("{}.{}", format.completions(), format.ending())).exists()
+        };
+        let format = known.into_iter().find(there).unwrap_or(default);
+        Ok(Self { format, shard_rows: 0 })
+    }
+
+    /// What the files of completions are called, for people.
+    pub fn completions(&self) -> String {
+        self.called(self.format.completions())
+    }
+
+    /// What the files of errors are called, for people.
+    pub fn errors(&self) -> String {
+        self.called(self.format.errors())
+    }
+
+    fn called(&self, stem: &str) -> String {
+        let shards = if self.shard_rows > 0 { "-*" } else { "" };
+        format!("{stem}{shards}.{}", self.format.ending())
+    }
+}
+
+/// A run's output.
+pub struct Output<'a> {
+    described: &'a v1::DescribeRunResponse,
+    spec: &'a v1::RunSpec,
+    layout: Layout,
+    names: Names,
+    place: Box<dyn Place>,
+    completions: Series,
+    errors: Series,
+    totals: Totals,
+}
+
+/// Files of one kind.
+struct Series {
+    stem: &'static str,
+    open: Option<Open>,
+    done: Vec<FileEntry>,
+}
+
+/// A file that is being written.
+struct Open {
+    name: String,
+    rows: u64,
+    bytes: u64,
+    hasher: blake3::Hasher,
+    writing: Box<dyn Writing>,
+}
+
+impl<'a> Output<'a> {
+    /// Files in `dir`, which is created, of a run with that spec.
+    pub fn create(
+        dir: &Path,
+        layout: Layout,
+        described: &'a v1::DescribeRunResponse,
+        spec: &'a v1::RunSpec,
+    ) -> Result<Self, BatchError> {
+        Self::new(Box::new(Directory::create(dir)?), layout, (described, spec))
+    }
+
+    /// The same files, which are compared with those in `dir`.
+    pub(super) fn compare(
+        dir: &Path,
+        layout: Layout,
+        described: &'a v1::DescribeRunResponse,
+        spec: &'a v1::RunSpec,
+    ) -> Result<Self, BatchError> {
+        let name = described.run.as_ref().map_or("", |run| run.name.as_str());
+        Self::new(Box::new(Compare::new(dir, name)), layout, (described, spec))
+    }
+
+    fn new(
+        place: Box<dyn Place>,
+        layout: Layout,
+        (described, spec): (&'a v1::DescribeRunResponse, &'a v1::RunSpec),
+    ) -> Result<Self, BatchError> {
+        let series = |stem| Series { stem, open: None, done: Vec::new() };
+        let mut output = Self {
+            described,
+            spec,
+            layout,
+            names: Names::new(layout.format),
+            place,
+            completions: series(layout.format.completions()),
+            errors: series(layout.format.errors()),
+            totals: Totals::default(),
+        };
+        if layout.shard_rows == 0 {
+            // There even where it is empty.
+            output.with(|completions, _, to| completions.begin(to))?;
+        }
+        Ok(output)
+    }
+
+    /// Does something with both series.
+    fn with<T>(
+        &mut self,
+        work: impl FnOnce(&mut Series, &mut Series, &mut To<'_>) -> Result<T, BatchError>,
+    ) -> Result<T, BatchError> {
+        let run = self.described.run.as_ref().map_or("", |run| run.name.as_str());
+        let mut to = To {
+            names: &mut self.names,
+            place: &mut *self.place,
+            shard_rows: self.layout.shard_rows,
+            run,
+        };
+        work(&mut self.completions, &mut self.errors, &mut to)
+    }
+
+    fn manifest(&mut self) -> Result<(), BatchError> {
+        let mut files = std::mem::take(&mut self.completions.done);
+        files.append(&mut self.errors.done);
+        let layout = (self.layout.format, self.layout.shard_rows);
+        let manifest = Manifest::new((self.described, self.spec), layout, &self.totals, files);
+        let path = Path::new(Names::MANIFEST);
+        let json = serde_json::to_string_pretty(&manifest);
+        let json = json.map_err(|error| failed(path, error.into()))? + "\n";
+        self.with(|_, _, to| {
+            let mut writing = to.place.begin(Names::MANIFEST)?;
+            let written = writing.write_all(json.as_bytes()).and_then(|()| writing.end());
+            written.map_err(|error| to.failed(Names::MANIFEST, error))
+        })
+    }
+}
+
+/// Where a series goes.
+struct To<'a> {
+    names: &'a mut Names,
+    place: &'a mut dyn Place,
+    shard_rows: u64,
+    run: &'a str,
+}
+
+impl To<'_> {
+    fn failed(&self, name: &str, error: io::Error) -> BatchError {
+        difference(self.run, &error).unwrap_or_else(|| failed(Path::new(name), error))
+    }
+}
+
+impl Series {
+    fn begin(&mut self, to: &mut To<'_>) -> Result<(), BatchError> {
+        let shard = (to.shard_rows > 0).then_some(self.done.len() as u32);
+        let name = to.names.take(self.stem, shard);
+        let writing = to.place.begin(&name)?;
+        let hasher = blake3::Hasher::new();
+        self.open = Some(Open { name, rows: 0, bytes: 0, hasher, writing });
+        Ok(())
+    }
+
+    /// Appends lines.
+    fn push(&mut self, mut lines: &str, to: &mut To<'_>) -> Result<(), BatchError> {
+        while !lines.is_empty() {
+            if self.open.is_none() {
+                self.begin(to)?;
+            }
+            let Some(open) = &mut self.open else { return Ok(()) };
+            let room = if to.shard_rows > 0 { to.shard_rows - open.rows } else { u64::MAX };
+            let (rows, end) = first_lines(lines, room);
+            let (now, later) = lines.split_at(end);
+            open.write(now.as_bytes()).map_err(|error| to.failed(&open.name, error))?;
+            open.rows += rows;
+            if open.rows == to.shard_rows {
+                self.end(to)?;
+            }
+            lines = later;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, to: &mut To<'_>) -> Result<(), BatchError> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let Open { name, rows, bytes, hasher, writing } = open;
+        writing.end().map_err(|error| to.failed(&name, error))?;
+        let blake3 = hasher.finalize().to_hex().to_string();
+        self.done.push(FileEntry { name, rows, bytes, blake3 });
+        Ok(())
+    }
+}
+
+impl Open {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.writing.write_all(bytes)
+    }
+}
+
+/// How many lines there are, at most `max`, and where the last of them ends.
+fn first_lines(lines: &str, max: u64) -> (u64, usize) {
+    let ends = lines.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+    let taken = ends.take(usize::try_from(max).unwrap_or(usize::MAX));
+    taken.fold((0, 0), |(rows, _), (at, _)| (rows + 1, at + 1))
+}
+
+impl Sink for Output<'_> {
+    fn segment(&mut self, output: &SegmentOutput) -> Result<(), BatchError> {
+        self.totals.add(output);
+        self.with(|completions, errors, to| {
+            completions.push(&output.completions, to)?;
+            errors.push(&output.errors, to)
+        })
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), BatchError> {
+        self.with(|completions, errors, to| {
+            completions.end(to)?;
+            errors.end(to)
+        })?;
+        if self.layout.shard_rows > 0 {
+            self.manifest()?;
+        }
+        self.place.publish(&self.names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_behind_their_ends() {
+        assert_eq!(first_lines("a\nbb\nc\n", 2), (2, 5));
+        assert_eq!(first_lines("a\nbb\nc\n", u64::MAX), (3, 7));
+        assert_eq!(first_lines("", 1), (0, 0));
+    }
+}

@@ -1,0 +1,27 @@
+//! Owns: telling from its first row what an input is.
+//!
+//! Invariant: whoever reads the same input comes to the same answer; an input without a row is one of ours.
+//! Absent: checking rows. One that is of the other format is an error of its line.
+
+use super::chunk::{Chunk, ChunkReader};
+use super::files::InputFile;
+use super::openai::looks_like;
+use super::scan::ScanError;
+
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Whether the first row is a line of the OpenAI Batch format.
+pub fn is_openai(files: &[InputFile]) -> Result<bool, ScanError> {
+    for file in files {
+        let failed = |source| ScanError::Io { path: file.path.clone(), source };
+        let mut reader = ChunkReader::open(&file.path, CHUNK_BYTES).map_err(failed)?;
+        while let Some(chunk) = reader.next().map_err(failed)? {
+            let Chunk::Lines(bytes) = chunk else { return Ok(false) };
+            let mut lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+            if let Some(first) = lines.find(|line| !line.is_empty()) {
+                return Ok(std::str::from_utf8(first).is_ok_and(looks_like));
+            }
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,41 @@
+//! Owns: what is asked of a model where the batch file does not say it.
+//!
+//! Invariant: a run that is resumed is what it was, whether or not its input is still there; any other is what its input
+//! looks like.
+//! Absent: what the rows of a task are.
+
+use rollout_proto::Client;
+use rollout_storage::BlobStore;
+
+use crate::batch::config::BatchConfig;
+use crate::batch::error::BatchError;
+use crate::batch::submit;
+use crate::export;
+use crate::input::detect;
+use crate::input::files;
+use crate::input::scan::ScanError;
+use crate::input::task::Task;
+
+/// Decides what is asked. `resumed` is the run that is resumed: namespace and name.
+pub(super) async fn decide(
+    config: &mut BatchConfig,
+    resumed: Option<(&Client, &str, &str)>,
+) -> Result<(), BatchError> {
+    if !config.is_undecided() {
+        return Ok(());
+    }
+    let openai = match resumed {
+        Some((client, namespace, name)) => {
+            let described = submit::describe(client, namespace, name).await?;
+            let store = BlobStore::open(&described.store_url)?;
+            let spec = export::full_spec(&store, &described).await?;
+            Task::of(&spec.engine.unwrap_or_default().task) == Task::Openai
+        }
+        None => {
+            let found = files::find(&config.input.glob.list(), &config.dir)?;
+            let looking = tokio::task::spawn_blocking(move || detect::is_openai(&found));
+            looking.await.unwrap_or(Err(ScanError::Stopped))?
+        }
+    };
+    Ok(config.decide(openai)?)
+}
