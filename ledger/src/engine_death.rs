@@ -93,9 +93,9 @@ impl Ledger {
         for held in started {
             let live = self.taken_of(slot, held).unwrap_or_default();
             let (rows, rest) = held.rows.partition(&live);
-            let (run, attempt, why) = (held.run, held.attempt, Rejection::AttemptStale);
+            let (run, attempt) = (held.run, held.attempt);
             if !rest.is_empty() {
-                refused.push(RefusedRows { run, attempt, rows: rest, why });
+                refused.push(self.refuse_stale(slot, held, rest));
             }
             let aside = self.step_aside(run, attempt, &rows);
             let (_, rows) = rows.partition(&aside);

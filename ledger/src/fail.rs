@@ -1,7 +1,7 @@
 //! Failures and returned rows, and how rows leave an attempt.
 //!
 //! *Invariant:* only a live grant's holder may fail or return its rows; a lapsed attempt can do
-//! neither, for its rows are pending already. What a failure means is its class's policy, counted
+//! neither, for its rows are pending already, but to try ends it. What a failure means is its class's policy, counted
 //! here so that it survives a failover.
 
 use crate::apply::Context;
@@ -39,16 +39,10 @@ impl Ledger {
         mut failure: Failure,
     ) -> Result<Reply, Rejection> {
         bound_failure(&mut failure);
-        let (taken, mut refused) = (self.taken_of(slot, held), Vec::new());
-        let Some(taken) = taken else {
-            let why = Rejection::AttemptStale;
-            let (run, attempt, rows) = (held.run, held.attempt, held.rows.clone());
-            return Ok(Reply::Taken { refused: vec![RefusedRows { run, attempt, rows, why }] });
-        };
+        let (taken, mut refused) = (self.taken_of(slot, held).unwrap_or_default(), Vec::new());
         let (taken, rest) = held.rows.partition(&taken);
         if !rest.is_empty() {
-            let (run, attempt, why) = (held.run, held.attempt, Rejection::AttemptStale);
-            refused.push(RefusedRows { run, attempt, rows: rest, why });
+            refused.push(self.refuse_stale(slot, held, rest));
         }
         if taken.is_empty() {
             return Ok(Reply::Taken { refused }); // Who holds nothing pauses nothing.
@@ -187,13 +181,32 @@ impl Ledger {
             #[cfg(feature = "seeded-bugs")]
             let (_, rest) = rest.partition(&self.nack_of_anyone(set.run, &rest));
             if !rest.is_empty() {
-                let (run, attempt, why) = (set.run, set.attempt, Rejection::AttemptStale);
-                refused.push(RefusedRows { run, attempt, rows: rest, why });
+                refused.push(self.refuse_stale(slot, set, rest));
             }
             self.give_back(set.run, set.attempt, &taken);
             self.emit_returned(ctx, slot, (set.run, set.attempt), &taken, "nacked");
         }
         Reply::Taken { refused }
+    }
+
+    /// What is said of rows that this session has no more under this attempt. What had lapsed of them
+    /// is over: the worker has done with them, so that they must not be its own again when it is back.
+    pub(crate) fn refuse_stale(
+        &mut self,
+        slot: SlotRef,
+        held: &HeldRows,
+        rows: Rows,
+    ) -> RefusedRows {
+        let HeldRows { run: no, attempt, .. } = *held;
+        if let Some(run) = self.runs.get_mut(&no)
+            && let Some(lapsed) = run.flight.lapsed.get(&attempt)
+            && lapsed.slot.session == slot.session
+        {
+            let (over, _) = rows.partition(&lapsed.rows);
+            run.outdate_lapsed(&over);
+            self.dirty.runs.insert(no);
+        }
+        RefusedRows { run: no, attempt, rows, why: Rejection::AttemptStale }
     }
 
     /// Ends an attempt's hold on some of its rows for good: it may not decide them any more. Those

@@ -15,7 +15,7 @@ use crate::grant::Grant;
 use crate::id::{Attempt, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
-use crate::reply::{GrantedRows, RefusedRows, Rejection, Reply};
+use crate::reply::{GrantedRows, Rejection, Reply};
 use crate::rows::Rows;
 use crate::run::RunState;
 use std::collections::BTreeMap;
@@ -46,8 +46,7 @@ impl Ledger {
             let live = self.taken_of(victim, set).unwrap_or_default();
             let (mut live, stale) = set.rows.partition(&live);
             if !stale.is_empty() {
-                let (run, attempt, why) = (set.run, set.attempt, Rejection::AttemptStale);
-                refused.push(RefusedRows { run, attempt, rows: stale, why });
+                refused.push(self.refuse_stale(victim, set, stale));
             }
             let aside = self.step_aside(set.run, set.attempt, &live);
             self.emit_returned(ctx, victim, (set.run, set.attempt), &aside, "nacked");

@@ -222,7 +222,7 @@ fn random_stories_reach_what_matters() {
         ("resumed true, dropped true", 10),
         ("resumed false, dropped true", 10),
         ("late result accepted", 20),
-        ("late result beside a live lease", 5),
+        ("late result beside a live lease", 2),
         ("completion repeated", 20),
         ("pull repeated", 20),
         ("pull of lost rows", 5),

@@ -88,6 +88,13 @@ impl Row {
         self.leases().any(|l| l.attempt == attempt && l.slot.session == session)
     }
 
+    /// A worker that wanted to give it back, or fail it, in a lease that has lapsed is done with it.
+    pub(crate) fn done_with(&mut self, attempt: Attempt, session: SessionId) {
+        if let RowState::Pending { late } = &mut self.state {
+            *late = late.filter(|lease| (lease.attempt, lease.slot.session) != (attempt, session));
+        }
+    }
+
     /// Leaves the row to its other lease, if it has two.
     pub(crate) fn step_aside(&mut self, attempt: Attempt) -> bool {
         let Some(shadow) = self.shadow.take() else { return false };
@@ -605,10 +612,13 @@ impl Model {
         };
         let (mut taken, mut rest) = (Vec::new(), Vec::new());
         for row in held.rows.iter() {
-            let state = run.rows.get(row as usize);
-            match state.is_some_and(|r| r.live_for(held.attempt, slot.session)) {
-                true => taken.push(row),
-                false => rest.push(row),
+            match run.rows.get_mut(row as usize) {
+                Some(r) if r.live_for(held.attempt, slot.session) => taken.push(row),
+                Some(r) => {
+                    r.done_with(held.attempt, slot.session);
+                    rest.push(row);
+                }
+                None => rest.push(row),
             }
         }
         refuse(
@@ -675,7 +685,11 @@ impl Model {
                             *returned += 1;
                         }
                     }
-                    _ => rest.push(row),
+                    Some((r, _)) => {
+                        r.done_with(set.attempt, slot.session);
+                        rest.push(row);
+                    }
+                    None => rest.push(row),
                 }
             }
             refuse(

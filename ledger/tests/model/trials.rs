@@ -85,7 +85,11 @@ impl Model {
                         r.state = RowState::Failed; // Until it is known what becomes of it.
                         dead.entry(set.run.0).or_default().insert(row);
                     }
-                    _ => rest.push(row),
+                    Some(r) => {
+                        r.done_with(set.attempt, slot.session);
+                        rest.push(row);
+                    }
+                    None => rest.push(row),
                 }
             }
             let rest = only(&set.rows, |r| rest.contains(&r));
