@@ -1,5 +1,4 @@
 //! The ledger's image: atomic batches, snapshots, and installation that a crash cannot tear.
-#![cfg(feature = "rocksdb")]
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! The Raft log: order, bounds, and damage that is never passed over.
-#![cfg(feature = "rocksdb")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

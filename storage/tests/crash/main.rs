@@ -2,7 +2,6 @@
 //!
 //! The test program starts itself again as a child that writes and prints what was acknowledged to it; the parent
 //! kills it at a random moment, takes away what was not fsynced, opens the directory and compares.
-#![cfg(feature = "rocksdb")]
 
 mod child;
 mod history;
