@@ -188,7 +188,8 @@ impl Journal {
             _ => std::fs::create_dir(&saved)?,
         }
         let file = std::fs::File::create(path)?;
-        file.set_len(size_of::<Layout>() as u64)?;
+        // A hole that finds no room when it is written to, by a mapping, ends the process in the middle of anything.
+        reserve(&file, size_of::<Layout>())?;
         let mut head = vec![0; std::mem::offset_of!(Header, root) + size_of::<Path>()];
         head[..8].copy_from_slice(&MAGIC.to_le_bytes());
         root.write_to(&mut head[std::mem::offset_of!(Header, root)..]);
@@ -267,8 +268,36 @@ impl Journal {
     }
 }
 
+/// Makes the file so long, and takes all of its room on the disk.
+fn reserve(file: &std::fs::File, len: usize) -> io::Result<()> {
+    let len = libc::off_t::try_from(len).map_err(io::Error::other)?;
+    // SAFETY: a plain system call on a descriptor that `file` keeps open.
+    match unsafe { libc::posix_fallocate(std::os::fd::AsRawFd::as_raw_fd(file), 0, len) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 fn grow<T>(slots: &'static [T], used: &AtomicU32) -> Option<&'static T> {
     let slot = slots.get(used.load(Ordering::Acquire) as usize)?;
     used.fetch_add(1, Ordering::AcqRel);
     Some(slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_journal_has_all_its_room_from_the_beginning() {
+        let dir = std::env::temp_dir().join(format!("rollout-journal-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("journal");
+        Journal::create(&path, &dir).unwrap();
+        let metadata = path.metadata().unwrap();
+        assert_eq!(metadata.len(), size_of::<Layout>() as u64);
+        assert!(metadata.blocks() * 512 >= metadata.len(), "{} blocks", metadata.blocks());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }
