@@ -26,6 +26,15 @@ pub enum What {
         #[serde(default)]
         installed: u64,
     },
+    /// A worker registered, or did not succeed with it (`session` 0), between these epochs. `clean`: it
+    /// asked once alone, so that no copy of its request is on the way.
+    Registered { observer: String, session: u64, from_epoch: u64, epoch: u64, clean: bool },
+    /// A heartbeat that was sent at `sent_ns` in this session was answered in this epoch.
+    Beat { session: u64, epoch: u64, sent_ns: u64 },
+    /// A row was granted to this session alone by an exchange that went out once, at `asked_ns`.
+    Granted { session: u64, key: String, attempt: u64, epoch: u64, asked_ns: u64 },
+    /// The worker is about to say what became of a row.
+    Settles { session: u64, key: String, attempt: u64 },
     /// A leader spoke to a worker. `granted`: it granted rows.
     Heard { observer: String, leader: String, epoch: u64, granted: bool },
     /// A fault begins. `proven`: a probe saw it take effect.
@@ -66,6 +75,11 @@ pub enum What {
     },
     /// A member's digests at one index while the run went on, hex.
     Compared { member: String, index: u64, chain: String, state: String },
+    /// A request was refused because its object is not as its maker left it.
+    Refused { what: String, why: String },
+    /// When everything was healed and every worker did what it could, nothing became of rows of this
+    /// run for so long: how many were pending, and how many somebody was said to have.
+    Stuck { run: String, pending: u64, running: u64, secs: u64 },
     /// Items that are to be read at the end, and how many were.
     FinalReads { wanted: u64, answered: u64 },
 }

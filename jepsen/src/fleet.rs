@@ -30,9 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FIRST_PORT: u32 = 10_000;
 const PORTS: u32 = 22_000;
 
-/// Timings that make leases lapse within a run of a minute, and images small and frequent.
+/// A worker that is silent for so long is suspect: its rows go to others.
+pub const FAILURE: Duration = Duration::from_millis(2000);
+/// Timings that make leases lapse within a run of a minute, also of rows that were begun, and images
+/// small and frequent.
 const CONFIG: &str = "[worker]\nheartbeat_ms = 200\nself_fence_ms = 1500\nfailure_ms = 2000\n\
-                      [raft]\nimage_log_bytes = 65536\n";
+                      started_grace_ms = 4000\n[raft]\nimage_log_bytes = 65536\n";
 const CALM: &str = "image_interval_ms = 2000\n";
 /// Snapshots every second or two, and so little log kept that a member needs one after a few
 /// seconds.
@@ -60,7 +63,7 @@ pub struct Fleet {
     pub places: Vec<Place>,
     processes: Vec<Option<Process>>,
     /// Below all of them.
-    pub preload: Preload,
+    pub preload: Arc<Preload>,
     /// Between all of them.
     pub network: Arc<Network>,
 }
@@ -98,7 +101,7 @@ impl Fleet {
             snapshots,
             places: Vec::new(),
             processes: Vec::new(),
-            preload: Preload::new(bin, &dir.join("preload"))?,
+            preload: Arc::new(Preload::new(bin, &dir.join("preload"))?),
             network: Arc::default(),
         };
         pki::init_ca(&dir.join("ca"), "jepsen")?;

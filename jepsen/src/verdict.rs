@@ -7,6 +7,7 @@
 mod coverage;
 mod duels;
 mod histories;
+mod leases;
 mod rows;
 mod rules;
 
@@ -111,6 +112,7 @@ impl Recorded {
 pub fn judged(run: &Recorded) -> Result<Judged> {
     let found = histories::judged(run.plan().0, &run.operations)?;
     let mut violations = rules::broken(&run.events);
+    violations.extend(leases::broken(&run.events));
     violations.extend(found.violations);
     let mut doubts = found.doubts;
     let coverage = Coverage { replayed: found.replayed, ..Coverage::of(run) };

@@ -56,12 +56,17 @@ impl Fleet {
         let text = format!(
             "name = {name:?}\ndata_dir = {:?}\nendpoints = {endpoints:?}\n{head}\n[compute]\n\
              provider = \"none\"\n[tls]\n{}[dial_map]\n{dial_map}[[engine]]\n{engine}",
-            self.dir.join(format!("worker-{name}")),
+            self.worker_dir(name),
             self.tls_lines(&format!("worker-{name}")),
         );
         let path = self.dir.join(format!("worker-{name}.toml"));
         std::fs::write(&path, text)?;
         Ok(path)
+    }
+
+    /// Where a worker of this name keeps its data.
+    pub fn worker_dir(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("worker-{name}"))
     }
 
     /// A program of ours, without arguments.

@@ -185,8 +185,14 @@ impl Coverage {
         if workload == "run" {
             want("rows that ended under a fault", self.rows_under_fault, least.written_under_fault);
             let asked = |family: &str| u64::from(nemesis.iter().any(|name| name == family));
-            let kills = self.faults.get("worker-kill").copied().unwrap_or(0);
+            let struck =
+                |kind: &str| self.faults.get(&format!("worker-{kind}")).copied().unwrap_or(0);
+            let kills = struck("kill") + struck("power");
             want("workers killed", kills, asked("kill") * (1 + secs / 30));
+            for kind in ["pause", "power", "clock", "disk"] {
+                let what = format!("workers with trouble of the kind {kind}");
+                want(&what, struck(kind), asked(kind) * (secs / 90).min(1));
+            }
         } else {
             want(
                 "writes accepted under a fault",

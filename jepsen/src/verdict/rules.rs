@@ -55,6 +55,10 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
             What::Died { member, panicked: true, status } => {
                 found.push(format!("{member} panicked and ended with {status}"));
             }
+            What::Refused { what, why } => found.push(format!("{what} was refused: {why}")),
+            What::Stuck { run, pending, running, secs } => found.push(format!(
+                "nothing became of run {run} for {secs} s: {pending} rows pending, {running} running"
+            )),
             What::Recovered { after_ms: None } => {
                 found.push("no write succeeded after everything was healed".to_owned());
             }

@@ -9,6 +9,7 @@ use crate::events::What;
 use crate::fleet::Fleet;
 use crate::recorder::Recorder;
 use anyhow::Result;
+use rollout_proto::v1;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,14 @@ pub const CLIENTS: &[&str] = &["s1", "s2"];
 pub const WORKERS: &[&str] = &["w1", "w2", "w3", "w4"];
 /// How long one call keeps trying: longer than an election, shorter than the longest fault.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// How long workers may take for what is left when everything is healed.
+const DRAIN_MAX: Duration = Duration::from_secs(75);
+/// How many runs are made for workers that wait, and how long these wait before.
+const FRESH_MAX: u32 = 3;
+const UNANSWERED: Duration = Duration::from_secs(2);
+/// Rows of which so long nothing became are stuck: no lease lasts so long without a sign of life.
+const STUCK: Duration = Duration::from_secs(20);
 
 /// What workers and runs are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +54,18 @@ pub(super) struct Shared {
     pub(super) recorder: Arc<Recorder>,
     pub(super) style: Style,
     stop: AtomicBool,
+    dutiful: AtomicBool,
     runs: Mutex<BTreeMap<u32, Run>>,
 }
 
 impl Shared {
     pub(super) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Nothing new is begun, and what there is is finished.
+    pub(super) fn dutiful(&self) -> bool {
+        self.dutiful.load(Ordering::Relaxed)
     }
 
     pub(super) fn add_run(&self, number: u32, run: Run) {
@@ -83,6 +98,7 @@ pub fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64, style: Style) -
         recorder: recorder.clone(),
         style,
         stop: AtomicBool::new(false),
+        dutiful: AtomicBool::new(false),
         runs: Mutex::default(),
     });
     let mut tasks = JoinSet::new();
@@ -100,14 +116,16 @@ pub fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64, style: Style) -
 }
 
 impl Running {
-    /// After everything was healed: waits for a write that succeeds, stops all clients, reads every
-    /// row once more.
+    /// After everything was healed: waits for a write that succeeds, lets workers finish what there
+    /// is, stops all clients, reads every row once more.
     ///
     /// # Errors
     /// What a client failed with, beyond what faults explain.
     pub async fn finish(mut self, recovery: Duration) -> Result<()> {
         let recorder = self.shared.recorder.clone();
         recovered(&recorder, recovery).await;
+        self.shared.dutiful.store(true, Ordering::Relaxed);
+        self.drained(&recorder).await;
         self.shared.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.tasks.join_next().await {
             ended??;
@@ -126,6 +144,50 @@ impl Running {
         }
         recorder.event(What::FinalReads { wanted, answered });
         Ok(())
+    }
+
+    /// Waits until every row has ended, and tells of runs to whose rows nothing happens any more.
+    async fn drained(&mut self, recorder: &Recorder) {
+        let (mut left, mut fresh) = (self.shared.all_runs(), 0);
+        let (begun, mut moved, mut before) = (Instant::now(), Instant::now(), Vec::new());
+        while begun.elapsed() < DRAIN_MAX {
+            let mut states = Vec::new();
+            for run in std::mem::take(&mut left) {
+                let counts = self.last.counts(run).await;
+                let ended = counts.as_ref().is_some_and(|c| c.pending + c.waiting + c.running == 0);
+                if !ended {
+                    left.push(run);
+                    states.push((run, counts));
+                }
+            }
+            if left.is_empty() {
+                return;
+            }
+            if states != before {
+                (moved, before) = (Instant::now(), states);
+            } else if moved.elapsed() > STUCK {
+                break;
+            } else if moved.elapsed() > UNANSWERED && fresh < FRESH_MAX {
+                // A worker that keeps rows may have asked for more before it became dutiful, and
+                // waits: it is answered when there are new ones.
+                fresh += 1;
+                left.extend(self.last.make(&format!("fresh-{fresh}")).await);
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        let secs = moved.elapsed().as_secs();
+        if moved.elapsed() < STUCK {
+            return;
+        }
+        for (run, counts) in before {
+            // A row that waits for its next try may do so for a minute.
+            let Some(counts) = counts.filter(|counts| counts.pending + counts.running > 0) else {
+                continue;
+            };
+            let v1::RunCounts { pending, running, .. } = counts;
+            let name = self.shared.run(run).map_or_else(String::new, |run| run.name);
+            recorder.event(What::Stuck { run: name, pending, running, secs });
+        }
     }
 }
 

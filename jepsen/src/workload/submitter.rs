@@ -20,6 +20,15 @@ use std::time::{Duration, Instant};
 pub(super) const NAMESPACE: &str = "default";
 /// The most rows of a run; they are its keys.
 const ROWS_MAX: u32 = 12;
+/// What is refused so because a run is not as its maker left it.
+const NOT_AS_LEFT: &[ErrorCode] = &[
+    ErrorCode::RunNotFound,
+    ErrorCode::RunSpecConflict,
+    ErrorCode::SegmentConflict,
+    ErrorCode::InputClosed,
+    ErrorCode::InputMismatch,
+    ErrorCode::RunEnded,
+];
 /// How long a run is read before the next is made.
 const RUN_MAX: Duration = Duration::from_secs(2);
 /// The same where the next one waits until nothing is left of it, for only who is idle steals.
@@ -50,7 +59,7 @@ impl Submitter {
     }
 
     pub(super) async fn run(mut self) -> Result<()> {
-        while !self.shared.stopping() {
+        while !self.shared.stopping() && !self.shared.dutiful() {
             self.runs += 1;
             let name = format!("{}-{}", self.name, self.runs);
             let Some(run) = self.make(&name).await else {
@@ -74,7 +83,7 @@ impl Submitter {
     }
 
     /// A run with its rows declared; `None` if its session ended on the way.
-    async fn make(&mut self, name: &str) -> Option<u32> {
+    pub(super) async fn make(&mut self, name: &str) -> Option<u32> {
         if self.session.is_none() {
             self.session = Some(self.client.open_session(self.name).await.ok()?);
         }
@@ -109,32 +118,28 @@ impl Submitter {
         pending.ack();
         let digest = *blake3::hash(name.as_bytes()).as_bytes();
         self.shared.add_run(run, Run { name: name.into(), rows, duplicates });
-        let pending = session.request();
         let blob = v1::BlobRef {
             key: format!("runs/{NAMESPACE}/{name}/segments/{}", hex(&digest)),
             digest: digest.to_vec().into(),
             bytes: 1000,
         };
-        let segments = vec![v1::SegmentDecl { number: 0, rows, blob: Some(blob) }];
-        let request = v1::AddSegmentsRequest {
-            request: Some(pending.id()),
-            run,
-            segments,
-            carried: Vec::new(),
-        };
-        let add = |answer: &v1::AddSegmentsResponse| (answer.segments, answer.rows);
-        self.twice("add segments", pending.id(), add, |channel| {
-            let request = request.clone();
-            async move { services::runs(channel).add_segments(request).await }
-        })
-        .await?;
-        pending.ack();
+        // Some inputs come in pieces, as those do that take long to read.
+        let pieces = if self.rng.random_ratio(1, 4) { 2 } else { 1 };
+        for number in 0..pieces {
+            if number > 0 {
+                let later = Duration::from_millis(self.rng.random_range(50..800));
+                tokio::time::sleep(later).await;
+            }
+            let (rows, blob) = (rows / pieces, Some(blob.clone()));
+            let decl = v1::SegmentDecl { number, rows, blob };
+            self.add_segment(session, run, decl).await?;
+        }
         let pending = session.request();
         let request = v1::CloseInputRequest {
             request: Some(pending.id()),
             run,
             rows: u64::from(rows),
-            digest: blake3::hash(&digest).as_bytes().to_vec().into(),
+            digest: segments_digest(&digest, pieces).into(),
         };
         self.twice(
             "close input",
@@ -147,6 +152,29 @@ impl Submitter {
         )
         .await?;
         Some(run)
+    }
+
+    async fn add_segment(
+        &mut self,
+        session: &Session,
+        run: u32,
+        segment: v1::SegmentDecl,
+    ) -> Option<()> {
+        let pending = session.request();
+        let request = v1::AddSegmentsRequest {
+            request: Some(pending.id()),
+            run,
+            segments: vec![segment],
+            carried: Vec::new(),
+        };
+        let add = |answer: &v1::AddSegmentsResponse| (answer.segments, answer.rows);
+        self.twice("add segments", pending.id(), add, |channel| {
+            let request = request.clone();
+            async move { services::runs(channel).add_segments(request).await }
+        })
+        .await?;
+        pending.ack();
+        Some(())
     }
 
     /// Sends a request until it is answered, and a third of them once more: the answer must be the
@@ -188,7 +216,10 @@ impl Submitter {
                 Ok(answer) => return Some(answer),
                 Err(ClientError::Rpc(error)) if !error.code.retryable() => {
                     // Forgotten sessions are the cluster's right; all else is told.
-                    if error.code != ErrorCode::SessionUnknown {
+                    if NOT_AS_LEFT.contains(&error.code) {
+                        let (what, why) = (what.to_owned(), error.to_string());
+                        self.shared.recorder.event(What::Refused { what, why });
+                    } else if error.code != ErrorCode::SessionUnknown {
                         eprintln!("{what}: {error}");
                     }
                     return None;
@@ -212,43 +243,53 @@ impl Submitter {
         let stream = self.client.with_leader_opts("read results", options, |channel| async move {
             services::runs(channel).read_results(request).await
         });
-        let message = async {
-            stream
-                .await
-                .map_err(|error| error.to_string())?
-                .message()
-                .await
-                .map_err(|e| e.to_string())
-        };
-        let answer = match tokio::time::timeout(READ_LIMIT * 2, message).await {
-            Ok(Ok(Some(message))) => Ok(message),
-            Ok(Ok(None)) => Err("the run has no rows yet".to_owned()),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err("no answer in time".to_owned()),
-        };
-        match answer {
-            Ok(message) => {
+        let (mut unread, mut undecided) = (ops.iter(), 0);
+        let reading = async {
+            let mut segments = stream.await.map_err(|error| error.to_string())?;
+            while let Some(message) = segments.message().await.map_err(|e| e.to_string())? {
                 let header = message.header.clone().unwrap_or_default();
                 let by = By {
                     epoch: Some(header.coord_epoch),
                     at: Some(LogPosition::behind(header.applied_index)),
                     ..By::default()
                 };
-                let mut undecided = 0;
-                for (row, op) in ops.iter().enumerate() {
+                for (row, op) in (0..message.rows as usize).zip(unread.by_ref()) {
                     let seen = outcome(&message, row);
                     undecided += u64::from(seen.is_null());
                     recorder.ok(op, seen, by.clone());
                 }
-                Some(undecided)
             }
+            Ok("the run does not have all of its rows yet".to_owned())
+        };
+        let ended = tokio::time::timeout(READ_LIMIT * 2, reading).await;
+        let why = ended.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+        let why = why.unwrap_or_else(|error| error);
+        let mut complete = true;
+        for op in unread {
             // A read changes nothing, whatever became of it.
-            Err(error) => {
-                ops.iter().for_each(|op| recorder.fail(op, error.clone()));
-                None
-            }
+            recorder.fail(op, why.clone());
+            complete = false;
         }
+        complete.then_some(undecided)
     }
+
+    /// Where the rows of a run are, if that was answered.
+    pub(super) async fn counts(&self, run: u32) -> Option<v1::RunCounts> {
+        let name = self.shared.run(run)?.name;
+        let request =
+            v1::DescribeRunRequest { namespace: NAMESPACE.into(), name, ..Default::default() };
+        let options = CallOptions::read().timeout(READ_LIMIT);
+        let read = self.client.with_leader_opts("describe run", options, |channel| {
+            let request = request.clone();
+            async move { services::runs(channel).describe_run(request).await }
+        });
+        read.await.ok()?.run?.counts
+    }
+}
+
+/// The digest of an input whose segments are all alike.
+fn segments_digest(segment: &[u8; 32], count: u32) -> Vec<u8> {
+    blake3::hash(&segment.repeat(count as usize)).as_bytes().to_vec()
 }
 
 /// What a segment says of a row: nil, false for a failure, or the digest of its part.

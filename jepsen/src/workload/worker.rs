@@ -14,7 +14,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rollout_proto::{CallOptions, Client, ErrorCode, MemberRef, RpcError, services, v1};
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -23,8 +25,12 @@ use v1::leader_message::Kind as Down;
 use v1::worker_message::Kind as Up;
 
 const HEARTBEAT: Duration = Duration::from_millis(200);
-/// Longer than the fleet's `failure_ms`: its session lapses.
+/// Heartbeats whose answers may still be on the way.
+const BEATS_MAX: usize = 64;
+/// Longer than the fleet's failure timeout: its session lapses.
 const HANG_MS: std::ops::Range<u64> = 2500..3500;
+/// Shorter than that: nothing may come of it.
+const SLOW_MS: std::ops::Range<u64> = 300..1500;
 
 /// A row under an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +125,8 @@ pub(super) struct Worker {
     cluster_id: String,
     seq: u64,
     beats: u64,
+    /// The last heartbeats and when they were sent.
+    beaten: VecDeque<(u64, u64)>,
     held: Vec<Lease>,
     sent: Option<Sent>,
     parts: u64,
@@ -155,6 +163,7 @@ impl Worker {
             cluster_id: String::new(),
             seq: 0,
             beats: 0,
+            beaten: VecDeque::new(),
             held: Vec::new(),
             sent: None,
             parts: 0,
@@ -196,6 +205,7 @@ impl Worker {
             engine: "mock".into(),
             ..v1::SlotOffer::default()
         };
+        let (from_epoch, copies) = (self.client.coord_epoch(), AtomicU32::new(0));
         let in_flight = self.sent.iter().flat_map(|sent| sent.ops.iter().map(|(lease, _)| lease));
         let request = v1::RegisterRequest {
             namespace: NAMESPACE.into(),
@@ -213,10 +223,18 @@ impl Worker {
         let answer = self
             .client
             .with_leader_opts("register", options, |channel| {
+                copies.fetch_add(1, Ordering::Relaxed);
                 let request = request.clone();
                 async move { services::worker(channel).register(request).await }
             })
             .await;
+        self.shared.recorder.event(What::Registered {
+            observer: self.name.into(),
+            session: answer.as_ref().map_or(0, |answer| answer.session),
+            from_epoch,
+            epoch: self.client.coord_epoch(),
+            clean: answer.is_ok() && copies.into_inner() == 1,
+        });
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
@@ -299,6 +317,8 @@ impl Worker {
                         }
                     }
                     self.beats += 1;
+                    self.beaten.push_back((self.beats, self.shared.recorder.now_ns()));
+                    self.beaten.drain(..self.beaten.len().saturating_sub(BEATS_MAX));
                     let heartbeat = self.heartbeat();
                     // A full channel is a slow leader, which the exchange shows anyway.
                     let _ = out.try_send(self.message(Up::Heartbeat(heartbeat)));
@@ -321,12 +341,15 @@ impl Worker {
         heartbeat
     }
 
-    /// The engine: mostly quick, sometimes so slow and deaf that the lease lapses.
+    /// The engine: mostly quick, sometimes silent for a while, sometimes for so long that the lease
+    /// lapses.
     async fn work(&mut self) {
-        let rarely = if self.shared.style == Style::Steal { 40 } else { 15 };
-        let deaf = !self.held.is_empty() && self.rng.random_ratio(1, rarely);
+        let rarely = if self.shared.style == Style::Steal { 40 } else { 20 };
+        let (deaf, slow) = (self.rng.random_ratio(1, rarely), self.rng.random_ratio(1, 20));
         let ms = match self.shared.style {
-            _ if deaf => self.rng.random_range(HANG_MS),
+            _ if self.shared.dutiful() => 5,
+            _ if deaf && !self.held.is_empty() => self.rng.random_range(HANG_MS),
+            _ if slow => self.rng.random_range(SLOW_MS),
             Style::Item => self.rng.random_range(5..60),
             Style::Steal if self.sluggish => self.rng.random_range(150..450),
             Style::Steal => self.rng.random_range(10..100),
@@ -371,6 +394,11 @@ impl Worker {
                     continue;
                 }
             };
+            self.shared.recorder.event(What::Settles {
+                session: self.session,
+                key: lease.key(),
+                attempt,
+            });
             let op = self.shared.recorder.invoke(f, lease.key(), value.clone(), Some(id.clone()));
             self.add(&mut exchange, &lease, f, value[1] == json!(true), &digest);
             ops.push((lease, op));
@@ -429,6 +457,7 @@ impl Worker {
             let may_fail = self.shared.run(lease.run).is_none_or(|run| !run.duplicates);
             let chance = self.rng.random_range(0..100);
             let fate = match self.shared.style {
+                _ if self.shared.dutiful() => Fate::Complete,
                 Style::Item => match chance {
                     0..30 => Fate::Complete,
                     30..34 => Fate::Fail(true),
@@ -502,6 +531,13 @@ impl Worker {
             epoch: header.coord_epoch,
             granted,
         });
+        if let Some(Down::Heartbeat(answer)) = &message.kind {
+            let sent = self.beaten.iter().find(|(seq, _)| *seq == answer.seq);
+            if let Some(&(_, sent_ns)) = sent {
+                let (session, epoch) = (self.session, header.coord_epoch);
+                self.shared.recorder.event(What::Beat { session, epoch, sent_ns });
+            }
+        }
         if let Some(Down::Yield(asked)) = message.kind {
             self.asked = Some(asked);
         } else if let Some(Down::Exchange(answer)) = message.kind {
@@ -539,6 +575,12 @@ impl Worker {
                 // Beside another attempt, perhaps, that may still finish first.
                 let beside = self.shared.run(lease.run).is_some_and(|run| run.duplicates);
                 let f = if beside { "lease" } else { "claim" };
+                if !beside && !repeated {
+                    let (session, attempt) = (self.session, grant.attempt);
+                    let (epoch, asked_ns) = (by.epoch.unwrap_or_default(), sent.at_ns);
+                    let key = lease.key();
+                    recorder.event(What::Granted { session, key, attempt, epoch, asked_ns });
+                }
                 let op = recorder.invoke_at(sent.at_ns, f, key, Value::Null, id);
                 let at = layout.as_ref().map(Layout::pull);
                 recorder.ok(&op, json!(grant.attempt), By { at, repeated, ..by.clone() });

@@ -1,47 +1,100 @@
-//! Real workers with mock engines, some of which are killed or stopped at any time.
+//! Real workers with mock engines, which are killed, stopped, lose their power, have clocks that jump
+//! and disks in trouble.
 //!
-//! *Invariant:* at the end every worker runs.
+//! *Invariant:* at the end every worker runs, and its clock and disk are right. What was struck is
+//! proven as for members.
 
 use crate::events::What;
 use crate::fleet::Fleet;
 use crate::nemesis::Family;
+use crate::preload::Preload;
 use crate::process::Process;
 use crate::recorder::Recorder;
 use anyhow::Result;
 use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+use rollout_powerloss::{Loss, Trouble};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Faults of the nemesis count from 1.
 const FIRST_ID: u64 = 1 << 32;
+const HOUR_S: i64 = 3600;
+/// A worker looks at its clock, and writes, at least so often.
+const PROOF_LIMIT: Duration = Duration::from_secs(2);
+
+/// What becomes of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blow {
+    Kill,
+    Pause,
+    Power,
+    Clock,
+    Disk,
+}
+
+impl Blow {
+    /// Those that these families ask for, each as often as it is to be drawn.
+    fn asked(families: &[Family]) -> Vec<Self> {
+        let each = [
+            (Family::Kill, Self::Kill, 3),
+            (Family::Pause, Self::Pause, 1),
+            (Family::Power, Self::Power, 2),
+            (Family::Clock, Self::Clock, 1),
+            (Family::Disk, Self::Disk, 1),
+        ];
+        let asked = each.into_iter().filter(|(family, ..)| families.contains(family));
+        asked.flat_map(|(_, blow, times)| vec![blow; times]).collect()
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "worker-kill",
+            Self::Pause => "worker-pause",
+            Self::Power => "worker-power",
+            Self::Clock => "worker-clock",
+            Self::Disk => "worker-disk",
+        }
+    }
+}
 
 struct Agent {
     name: &'static str,
     program: PathBuf,
     config: PathBuf,
     log: PathBuf,
+    /// Where it keeps what it has to remember.
+    data: PathBuf,
     process: Option<Process>,
 }
 
 impl Agent {
-    fn start(&mut self) -> Result<()> {
+    fn start(&mut self, preload: &Preload) -> Result<()> {
         let mut command = Command::new(&self.program);
         command.arg("--config").arg(&self.config);
+        preload.give(&mut command, self.name, &self.data)?;
         self.process = Some(Process::start(command, &self.log)?);
         Ok(())
+    }
+
+    /// kill -9. True if it was alive until then.
+    fn kill(&mut self) -> bool {
+        self.process.take().is_some_and(|mut process| process.kill())
     }
 }
 
 /// See the module.
 pub(super) struct Workers {
     agents: Vec<Agent>,
+    preload: Arc<Preload>,
     rng: StdRng,
     recorder: Arc<Recorder>,
-    kills: bool,
-    pauses: bool,
+    asked: Vec<Blow>,
+    /// Those that come next.
+    next: Vec<Blow>,
     next_id: u64,
 }
 
@@ -65,49 +118,93 @@ impl Workers {
             let config = fleet.worker_config(name, "[part]\nlinger_ms = 200\n", &engine)?;
             let program = fleet.program("rollout-worker").get_program().into();
             let log = fleet.dir().join(format!("worker-{name}.log"));
-            let mut agent = Agent { name, program, config, log, process: None };
-            agent.start()?;
+            let data = fleet.worker_dir(name);
+            let mut agent = Agent { name, program, config, log, data, process: None };
+            agent.start(&fleet.preload)?;
             agents.push(agent);
         }
         Ok(Self {
             agents,
+            preload: fleet.preload.clone(),
             rng: StdRng::seed_from_u64(seed),
             recorder: recorder.clone(),
-            kills: nemesis.contains(&Family::Kill),
-            pauses: nemesis.contains(&Family::Pause),
+            asked: Blow::asked(nemesis),
+            next: Vec::new(),
             next_id: FIRST_ID,
         })
     }
 
-    /// Kills or stops one of them for a while, if that is asked for.
+    /// Something becomes of one of them for a while, if that is asked for.
     pub(super) async fn strike(&mut self) -> Result<()> {
-        let rest = Duration::from_millis(self.rng.random_range(2000..6000));
+        let rest = Duration::from_millis(self.rng.random_range(1000..4000));
         tokio::time::sleep(rest).await;
+        if self.next.is_empty() {
+            self.next = self.asked.clone();
+            self.next.shuffle(&mut self.rng);
+        }
+        let Some(blow) = self.next.pop() else { return self.revive() };
         let which = self.rng.random_range(0..self.agents.len());
-        let coin = self.rng.random_bool(0.7);
         let away = Duration::from_millis(self.rng.random_range(100..3000));
-        let kills = match (self.kills, self.pauses) {
-            (false, false) => return self.revive(),
-            (kills, pauses) => kills && (coin || !pauses),
-        };
         self.next_id += 1;
-        let (id, name) = (self.next_id, self.agents[which].name);
-        let agent = &mut self.agents[which];
-        let (kind, proven) = match (kills, &mut agent.process) {
-            (true, process) => ("worker-kill", process.take().is_some_and(|mut p| p.kill())),
-            (false, Some(process)) => ("worker-pause", process.pause().unwrap_or(false)),
-            (false, None) => ("worker-pause", false),
-        };
-        println!("{:>6.1} s  {kind} on {name}", self.recorder.now_ns() as f64 / 1e9);
-        self.recorder.event(What::Fault { id, kind: kind.into(), on: name.into(), proven });
+        let (id, on) = (self.next_id, self.agents[which].name.to_owned());
+        let proven = self.begin(blow, which).await?;
+        let kind = blow.name();
+        println!("{:>6.1} s  {kind} on {on}", self.recorder.now_ns() as f64 / 1e9);
+        self.recorder.event(What::Fault { id, kind: kind.into(), on, proven });
         tokio::time::sleep(away).await;
+        self.end(which)?;
+        self.recorder.event(What::Healed { id });
+        Ok(())
+    }
+
+    /// True if it was seen to take effect.
+    async fn begin(&mut self, blow: Blow, which: usize) -> Result<bool> {
+        let agent = &mut self.agents[which];
+        let name = agent.name;
+        Ok(match (blow, &agent.process) {
+            (Blow::Kill, _) => agent.kill(),
+            (Blow::Pause, Some(process)) => process.pause().unwrap_or(false),
+            (Blow::Power, Some(_)) => {
+                let killed = agent.kill();
+                let lost = self.preload.lose_power(name, Loss::Torn { seed: self.rng.random() })?;
+                lost.is_some() && killed
+            }
+            (Blow::Clock, Some(_)) => {
+                let ahead_s = if self.rng.random() { HOUR_S } else { -HOUR_S };
+                self.preload.set_clock(name, ahead_s)?;
+                self.seen(|preload| Ok(preload.clock_ahead_s(name)?.abs_diff(ahead_s) < 60)).await?
+            }
+            (Blow::Disk, Some(_)) => {
+                let slow = Trouble::SlowSync(self.rng.random_range(200..2000));
+                let all = [slow, Trouble::SyncFails, Trouble::WriteFails, Trouble::Full];
+                self.preload.disk(name)?.set(all[self.rng.random_range(0..all.len())]);
+                self.seen(|preload| Ok(preload.disk(name)?.met() > 0)).await?
+            }
+            (_, None) => false,
+        })
+    }
+
+    async fn seen(&self, effect: impl Fn(&Preload) -> Result<bool>) -> Result<bool> {
+        let begun = Instant::now();
+        while begun.elapsed() < PROOF_LIMIT {
+            if effect(&self.preload)? {
+                return Ok(true);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(false)
+    }
+
+    /// Whatever it was, it is over.
+    fn end(&mut self, which: usize) -> Result<()> {
+        let name = self.agents[which].name;
+        self.preload.set_clock(name, 0)?;
+        self.preload.disk(name)?.set(Trouble::None);
         if let Some(process) = &self.agents[which].process {
             // A process that ended meanwhile is started below.
             let _ = process.resume();
         }
-        self.revive()?;
-        self.recorder.event(What::Healed { id });
-        Ok(())
+        self.revive()
     }
 
     /// Starts every worker that does not run, and tells of those that nobody killed.
@@ -122,7 +219,7 @@ impl Workers {
                 agent.process = None;
             }
             if agent.process.is_none() {
-                agent.start()?;
+                agent.start(&self.preload)?;
             }
         }
         Ok(())
