@@ -1,15 +1,16 @@
 //! What a person reads of a run: a few lines on the terminal, and one HTML page that needs nothing
 //! else.
+//!
+//! *Invariant:* all plots of a page share one axis of time, and faults stand behind each.
 
-use crate::events::What;
-use crate::operations::{Operation, Outcome};
+mod axes;
+mod plots;
+mod timeline;
+
 use crate::run::Args;
-use crate::verdict::{Judged, Recorded, Verdict, bands};
+use crate::verdict::{Judged, Recorded, Verdict};
+use axes::Axis;
 use std::fmt::Write as _;
-
-const WIDTH: f64 = 1000.0;
-const HEIGHT: f64 = 160.0;
-const COLORS: [&str; 3] = ["#4477aa", "#ee6677", "#228833"];
 
 /// The command that does the same again.
 pub fn replay(args: &Args) -> String {
@@ -23,6 +24,12 @@ fn command(workload: &str, nemesis: &[String], seed: u64, secs: u64) -> String {
         "rollout-jepsen run --workload {workload} --nemesis {nemesis} --seed {seed} --secs {secs}"
     )
 }
+
+const STYLE: &str = "<!doctype html><meta charset=\"utf-8\"><title>rollout-jepsen</title><style>\
+     body{font:14px sans-serif;margin:2em;max-width:1100px}pre{background:#f4f4f4;padding:1em;\
+     overflow-x:auto}svg{border:1px solid #ccc;display:block}h2{margin:1.5em 0 .3em}\
+     svg text{font:11px sans-serif;fill:#333}.pass{color:#228833}.violation{color:#cc3311}\
+     .unknown{color:#aa7700}.key{margin:.2em 0}.key span{margin-right:1.2em}</style>";
 
 fn word(verdict: Verdict) -> &'static str {
     match verdict {
@@ -88,118 +95,22 @@ fn escaped(text: &str) -> String {
 /// The page.
 pub fn html(run: &Recorded, judged: &Judged) -> String {
     let (workload, nemesis, seed, secs) = run.plan();
-    let mut page = String::from(
-        "<!doctype html><meta charset=\"utf-8\"><title>rollout-jepsen</title><style>\
-         body{font:14px sans-serif;margin:2em;max-width:1060px}pre{background:#f4f4f4;padding:1em;\
-         overflow-x:auto}svg{border:1px solid #ccc}h2{margin-top:1.5em}</style>",
-    );
-    let _ = write!(page, "<h1>{}</h1>", word(judged.verdict));
+    let mut page = String::from(STYLE);
+    let word = word(judged.verdict);
+    let _ = write!(page, "<h1 class=\"{word}\">{word}</h1>");
     let again = command(workload, nemesis, seed, secs);
     let _ = write!(page, "<p>seed {seed}; again: <code>{}</code></p>", escaped(&again));
     let _ = write!(page, "<pre>{}</pre>", escaped(&text(judged)));
-    let end = run.events.iter().map(|event| event.time_ns).max().unwrap_or(1).max(1);
-    let faults = fault_bands(run, end);
-    let _ =
-        write!(page, "<h2>Answers a second (faults in grey)</h2>{}", throughput(run, end, &faults));
-    let _ =
-        write!(page, "<h2>Latency, log scale, 1 ms to 100 s</h2>{}", latency(run, end, &faults));
-    let _ = write!(page, "<h2>Who led when</h2>{}", leaders(run, end, &faults));
-    if let Some(key) = &judged.violated_key {
-        let _ = write!(page, "<h2>Item {}</h2>{}", escaped(key), timeline(run, key));
+    let axis = Axis::of(run);
+    let _ = write!(page, "<h2>Faults</h2>{}", plots::faults(run, &axis));
+    let _ = write!(page, "<h2>Answers a second</h2>{}", plots::throughput(run, &axis));
+    let _ = write!(page, "<h2>Latency of answers</h2>{}", plots::latency(run, &axis));
+    let _ = write!(page, "<h2>Who led when, in which term</h2>{}", plots::leaders(run, &axis));
+    for key in timeline::failing(run, judged) {
+        let _ = write!(page, "<h2>Item {}</h2>{}", escaped(key), timeline::of(run, judged, key));
     }
     page
 }
 
-fn x(time_ns: u64, end: u64) -> f64 {
-    time_ns.min(end) as f64 / end as f64 * WIDTH
-}
-
-fn svg(body: &str) -> String {
-    format!(
-        "<svg width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\">{body}</svg>"
-    )
-}
-
-fn fault_bands(run: &Recorded, end: u64) -> String {
-    let mut body = String::new();
-    for (from, to, kind) in bands(&run.events) {
-        let (left, right) = (x(from, end), x(to, end));
-        let _ = write!(
-            body,
-            "<rect x=\"{left:.1}\" y=\"0\" width=\"{:.1}\" height=\"{HEIGHT}\" fill=\"#8884\">\
-             <title>{}</title></rect>",
-            right - left,
-            escaped(kind)
-        );
-    }
-    body
-}
-
-fn throughput(run: &Recorded, end: u64, faults: &str) -> String {
-    let seconds = usize::try_from(end / 1_000_000_000).unwrap_or(0) + 1;
-    let mut counts = vec![0u32; seconds];
-    for at in run.operations.iter().filter_map(Operation::answered_at) {
-        if let Some(count) = counts.get_mut(usize::try_from(at / 1_000_000_000).unwrap_or(0)) {
-            *count += 1;
-        }
-    }
-    let most = f64::from(counts.iter().copied().max().unwrap_or(1).max(1));
-    let mut points = String::new();
-    for (second, count) in counts.iter().enumerate() {
-        let left = x(second as u64 * 1_000_000_000, end);
-        let _ = write!(points, "{left:.1},{:.1} ", HEIGHT * (1.0 - f64::from(*count) / most));
-    }
-    let line = format!("<polyline points=\"{points}\" fill=\"none\" stroke=\"{}\"/>", COLORS[0]);
-    svg(&format!("{faults}{line}<text x=\"4\" y=\"14\">{most} at most</text>"))
-}
-
-fn latency(run: &Recorded, end: u64, faults: &str) -> String {
-    let mut body = faults.to_owned();
-    for operation in &run.operations {
-        let Some(at) = operation.answered_at() else { continue };
-        let ms = (at - operation.called_at) as f64 / 1e6;
-        let y = HEIGHT * (1.0 - ms.max(1.0).log10() / 5.0);
-        let color = if &*operation.f == "read" { COLORS[2] } else { COLORS[0] };
-        let left = x(at, end);
-        let _ = write!(body, "<circle cx=\"{left:.1}\" cy=\"{y:.1}\" r=\"1\" fill=\"{color}\"/>");
-    }
-    svg(&body)
-}
-
-fn leaders(run: &Recorded, end: u64, faults: &str) -> String {
-    let mut body = faults.to_owned();
-    for event in &run.events {
-        let What::Status { member, role, term, .. } = &event.what else { continue };
-        if role != "leader" {
-            continue;
-        }
-        let row = member.bytes().last().map_or(0, |last| usize::from(last.wrapping_sub(b'1')) % 3);
-        let _ = write!(
-            body,
-            "<rect x=\"{:.1}\" y=\"{}\" width=\"2.5\" height=\"30\" fill=\"{}\"><title>{} in term \
-             {term}</title></rect>",
-            x(event.time_ns, end),
-            10 + 50 * row,
-            COLORS[row],
-            escaped(member)
-        );
-    }
-    svg(&body)
-}
-
-fn timeline(run: &Recorded, key: &str) -> String {
-    let mut rows = String::from("<pre>");
-    let mut of: Vec<&Operation> =
-        run.operations.iter().filter(|operation| operation.key.as_deref() == Some(key)).collect();
-    of.sort_by_key(|operation| operation.called_at);
-    for operation in of {
-        let answer = match &operation.outcome {
-            Outcome::Answered { value, at, .. } => format!("{:>9.3} s  {value}", *at as f64 / 1e9),
-            Outcome::Unknown => "unknown".to_owned(),
-        };
-        let called = operation.called_at as f64 / 1e9;
-        let what = format!("{called:>9.3} s  {} {} -> {answer}", operation.f, operation.input);
-        let _ = writeln!(rows, "{}", escaped(&what));
-    }
-    rows + "</pre>"
-}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! A page of a hand-made record.
+
+use super::*;
+use crate::events::{Event, What};
+use crate::operations::{Operation, Outcome};
+use crate::value::Value;
+use crate::verdict::judged;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn read(line: u64, at_s: u64, seen: &str) -> Operation {
+    Operation {
+        process: line as i64,
+        f: "read".into(),
+        key: Some("3/1".into()),
+        input: Value::Nil,
+        called_at: at_s * SECOND_NS,
+        line,
+        outcome: Outcome::Answered {
+            value: Value::Text(seen.into()),
+            at: at_s * SECOND_NS + 5_000_000,
+            line: line + 1,
+            place: None,
+        },
+    }
+}
+
+#[test]
+fn a_page_needs_nothing_else_and_shows_faults_leaders_and_the_answer_that_nothing_explains() {
+    let event = |seconds: u64, what| Event { time_ns: seconds * SECOND_NS, what };
+    let led = |seconds| {
+        let (member, role) = ("c2".to_owned(), "leader".to_owned());
+        let status =
+            What::Status { member, life: 1, role, term: 7, epoch: 7, applied: 1, installed: 0 };
+        event(seconds, status)
+    };
+    let events = vec![
+        event(0, What::Plan { workload: "item".into(), nemesis: Vec::new(), seed: 4, secs: 30 }),
+        led(1),
+        led(2),
+        event(3, What::Fault { id: 1, kind: "kill-leader".into(), on: "c2".into(), proven: true }),
+        event(9, What::Healed { id: 1 }),
+        event(30, What::Recovered { after_ms: Some(1) }),
+    ];
+    // Nobody ever had the row.
+    let run = Recorded { operations: vec![read(1, 5, "a<b"), read(3, 6, "a<b")], events };
+    let judged = judged(&run).unwrap();
+    assert_eq!(timeline::failing(&run, &judged), ["3/1"], "{:?}", judged.violations);
+    let page = html(&run, &judged);
+    for wanted in [
+        "--seed 4 --secs 30",
+        "<h1 class=\"violation\"",
+        "kill-leader",
+        "c2 in term 7",
+        "<h2>Item 3/1",
+    ] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+    assert!(page.contains("font-weight=\"bold\">5.000 s, line 1: read"), "{page}");
+    assert!(!page.contains("a<b") && page.contains("a&lt;b"));
+    for foreign in ["http:", "https:", "src=", "<script", "@import", "url("] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+}

@@ -1,0 +1,106 @@
+//! What happened to one object, operation by operation, and which answer nobody can explain.
+//!
+//! *Invariant:* every operation on the object is there, up to a bound that is told.
+
+use super::axes::{Axis, WIDTH};
+use super::escaped;
+use crate::operations::{Operation, Outcome};
+use crate::value::Value;
+use crate::verdict::{Judged, Recorded};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// Objects that are shown, and operations of each.
+const KEYS_MAX: usize = 20;
+const OPERATIONS_MAX: usize = 300;
+const ROW: f64 = 15.0;
+const BLAMED: &str = "#cc3311";
+
+/// The objects that violations name, in their order.
+pub(super) fn failing<'a>(run: &'a Recorded, judged: &Judged) -> Vec<&'a str> {
+    let keys: BTreeSet<&str> =
+        run.operations.iter().filter_map(|operation| operation.key.as_deref()).collect();
+    let mut found = Vec::new();
+    for violation in &judged.violations {
+        let first = violation.lines().next().unwrap_or_default();
+        for word in first.split([' ', ':', ',']) {
+            if let Some(key) = keys.get(word).filter(|key| !found.contains(*key)) {
+                found.push(*key);
+            }
+        }
+    }
+    found.truncate(KEYS_MAX);
+    found
+}
+
+/// Whether a violation names the operation, by its lines.
+fn blamed(operation: &Operation, judged: &Judged) -> bool {
+    let Outcome::Answered { line: end, .. } = &operation.outcome else { return false };
+    let line = operation.line;
+    let names = [format!("(lines {line} and {end})"), format!("line {line}-{end}: ")];
+    judged.violations.iter().any(|violation| {
+        // Of a search, the answer that nothing explains; what it lists behind that is explained.
+        let told = violation.split("an order of what was answered before").next();
+        told.is_some_and(|told| names.iter().any(|name| told.contains(name.as_str())))
+    })
+}
+
+/// Its operations, each from its call to its answer.
+pub(super) fn of(run: &Recorded, judged: &Judged, key: &str) -> String {
+    let mut of: Vec<&Operation> =
+        run.operations.iter().filter(|operation| operation.key.as_deref() == Some(key)).collect();
+    of.sort_by_key(|operation| operation.called_at);
+    let more = of.len().saturating_sub(OPERATIONS_MAX);
+    of.truncate(OPERATIONS_MAX);
+    let from = of.first().map_or(0, |operation| operation.called_at);
+    let last = |operation: &&Operation| operation.answered_at().unwrap_or(operation.called_at);
+    let to = of.iter().map(last).max().unwrap_or(0);
+    let axis = Axis::of(run).part(from, to + (to - from) / 50 + 1);
+    let mut body = String::new();
+    for (row, operation) in of.iter().enumerate() {
+        drawn(&mut body, &axis, row as f64 * ROW, operation, blamed(operation, judged));
+    }
+    let mut text = axis.svg(of.len() as f64 * ROW, &body);
+    if more > 0 {
+        let _ = write!(text, "<p class=\"key\">and {more} more operations</p>");
+    }
+    text
+}
+
+fn drawn(body: &mut String, axis: &Axis, y: f64, operation: &Operation, blamed: bool) {
+    let left = axis.x(operation.called_at);
+    let (right, answer, color) = match &operation.outcome {
+        Outcome::Unknown => (WIDTH, "unknown".to_owned(), "#aa7700"),
+        Outcome::Answered { value, at, place, .. } => {
+            let place = place.map_or_else(String::new, |place| format!(" at {}", place.at));
+            let color = match value {
+                _ if blamed => BLAMED,
+                _ if &*operation.f == "read" => "#228833",
+                Value::Bool(false) => "#ee6677",
+                _ => "#4477aa",
+            };
+            (axis.x(*at), format!("{value}{place}"), color)
+        }
+    };
+    let Operation { f, input, line, .. } = operation;
+    let called = operation.called_at as f64 / 1e9;
+    let what = format!("{called:.3} s, line {line}: {f} {input} -> {answer}");
+    let weight = if blamed { " font-weight=\"bold\"" } else { "" };
+    // The text stands where there is room for it.
+    let (x, anchor) = if left > WIDTH / 2.0 {
+        (left - 4.0, "end")
+    } else {
+        (right.min(WIDTH / 2.0) + 4.0, "start")
+    };
+    let _ = write!(
+        body,
+        "<rect x=\"{left:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{}\" fill=\"{color}\" \
+         fill-opacity=\".6\"/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" \
+         style=\"fill:{color}\"{weight}>{}</text>",
+        y + 2.0,
+        (right - left).max(2.0),
+        ROW - 4.0,
+        y + 11.0,
+        escaped(&what)
+    );
+}
