@@ -35,8 +35,8 @@ pub enum What {
     Granted { session: u64, key: String, attempt: u64, epoch: u64, asked_ns: u64 },
     /// The worker is about to say what became of a row.
     Settles { session: u64, key: String, attempt: u64 },
-    /// A leader spoke to a worker. `granted`: it granted rows.
-    Heard { observer: String, leader: String, epoch: u64, granted: bool },
+    /// A leader spoke to a worker.
+    Heard { observer: String, leader: String, epoch: u64 },
     /// A fault begins. `proven`: a probe saw it take effect.
     Fault { id: u64, kind: String, on: String, proven: bool },
     /// The power of a member failed, and this was gone: files cut, bytes cut off them, operations
@@ -78,8 +78,8 @@ pub enum What {
     /// A request was refused because its object is not as its maker left it.
     Refused { what: String, why: String },
     /// When everything was healed and every worker did what it could, nothing became of rows of this
-    /// run for so long: how many were pending, and how many somebody was said to have.
-    Stuck { run: String, pending: u64, running: u64, secs: u64 },
+    /// run for so long: how many are left, and how many of them somebody is said to have.
+    Stuck { run: String, left: u64, running: u64, secs: u64 },
     /// Items that are to be read at the end, and how many were.
     FinalReads { wanted: u64, answered: u64 },
 }

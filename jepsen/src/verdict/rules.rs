@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) fn broken(events: &[Event]) -> Vec<String> {
     let mut found = Vec::new();
     let mut epochs: BTreeMap<(&str, u64), u64> = BTreeMap::new();
-    let mut leaders: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
     let mut leading: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
     let mut digests: BTreeMap<u64, BTreeSet<(&str, &str)>> = BTreeMap::new();
     let mut sessions: BTreeMap<&str, u64> = BTreeMap::new();
@@ -26,11 +25,10 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
                     leading.entry(*term).or_default().insert(member);
                 }
             }
-            What::Heard { observer, leader, epoch, granted } => {
+            What::Heard { observer, leader, epoch } => {
                 rises(observer, u64::MAX, *epoch, &mut found, observer);
-                if *granted {
-                    leaders.entry(*epoch).or_default().insert(leader);
-                }
+                // An epoch is the term of its leader: nobody else speaks in it.
+                leading.entry(*epoch).or_default().insert(leader);
             }
             What::Repeated { what, request_id, same: false, detail } => {
                 found.push(format!("{what} {request_id}, repeated, was answered {detail}"));
@@ -56,8 +54,8 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
                 found.push(format!("{member} panicked and ended with {status}"));
             }
             What::Refused { what, why } => found.push(format!("{what} was refused: {why}")),
-            What::Stuck { run, pending, running, secs } => found.push(format!(
-                "nothing became of run {run} for {secs} s: {pending} rows pending, {running} running"
+            What::Stuck { run, left, running, secs } => found.push(format!(
+                "nothing became of {left} rows of run {run} for {secs} s; {running} are said to run"
             )),
             What::Recovered { after_ms: None } => {
                 found.push("no write succeeded after everything was healed".to_owned());
@@ -72,9 +70,6 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
             }
             _ => {}
         }
-    }
-    for (epoch, who) in leaders.into_iter().filter(|(_, who)| who.len() > 1) {
-        found.push(format!("{who:?} granted rows in the same epoch {epoch}"));
     }
     for (term, who) in leading.into_iter().filter(|(_, who)| who.len() > 1) {
         found.push(format!("{who:?} led in the same term {term}"));

@@ -11,7 +11,7 @@ fn seen(what: What) -> Event {
 
 fn heard(leader: &str, epoch: u64) -> Event {
     let (observer, leader) = ("w1".to_owned(), leader.to_owned());
-    seen(What::Heard { observer, leader, epoch, granted: true })
+    seen(What::Heard { observer, leader, epoch })
 }
 
 fn digest(member: &str, state: &str) -> Event {

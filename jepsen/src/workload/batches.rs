@@ -158,6 +158,7 @@ impl User {
                 }
                 if self.shared.over.load(Ordering::Relaxed) {
                     recorder.info(&submit, "it did not end in time".to_owned());
+                    self.stuck(name).await;
                     return Ok(());
                 }
                 if life.is_some_and(|life| begun.elapsed() > life) {
@@ -199,29 +200,44 @@ impl User {
         Ok(config)
     }
 
-    /// Records where the rows are, if more of them have ended than were `told`.
-    async fn progress(&self, name: &str, told: &mut u64) {
+    /// Tells of rows that have not ended although all workers could run them.
+    async fn stuck(&self, run: String) {
+        let Some((counts, _)) = self.counts(&run).await else { return };
+        let left = counts.rows.saturating_sub(counts.done + counts.failed);
+        if left > 0 {
+            let (running, secs) = (counts.running, PATIENCE.as_secs());
+            self.shared.recorder.event(What::Stuck { run, left, running, secs });
+        }
+    }
+
+    /// Where the rows of a run are, and in which epoch that was told.
+    async fn counts(&self, name: &str) -> Option<(v1::RunCounts, Option<u64>)> {
         let request = v1::DescribeRunRequest {
             namespace: super::submitter::NAMESPACE.into(),
             name: name.into(),
             ..Default::default()
         };
-        let recorder = &self.shared.recorder;
-        let called = recorder.now_ns();
         let options = CallOptions::read().timeout(LOOK);
         let read = self.client.with_leader_opts("describe run", options, |channel| {
             let request = request.clone();
             async move { services::runs(channel).describe_run(request).await }
         });
-        let Ok(answer) = read.await else { return };
+        let answer = read.await.ok()?;
         let counts = answer.run.unwrap_or_default().counts.unwrap_or_default();
+        Some((counts, answer.header.map(|header| header.coord_epoch)))
+    }
+
+    /// Records where the rows are, if more of them have ended than were `told`.
+    async fn progress(&self, name: &str, told: &mut u64) {
+        let recorder = &self.shared.recorder;
+        let called = recorder.now_ns();
+        let Some((counts, epoch)) = self.counts(name).await else { return };
         let v1::RunCounts { rows, pending, waiting, running, done, failed, .. } = counts;
         if done + failed <= *told {
             return;
         }
         *told = done + failed;
         let op = recorder.invoke_at(called, "progress", name.to_owned(), Value::Null, None);
-        let epoch = answer.header.map(|header| header.coord_epoch);
         let counts = json!([rows, pending, waiting, running, done, failed]);
         recorder.ok(&op, counts, By { member: Some(self.name.into()), epoch, ..By::default() });
     }

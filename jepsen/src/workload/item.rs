@@ -154,7 +154,7 @@ impl Running {
             let mut states = Vec::new();
             for run in std::mem::take(&mut left) {
                 let counts = self.last.counts(run).await;
-                let ended = counts.as_ref().is_some_and(|c| c.pending + c.waiting + c.running == 0);
+                let ended = counts.as_ref().is_some_and(|c| c.done + c.failed == c.rows);
                 if !ended {
                     left.push(run);
                     states.push((run, counts));
@@ -180,13 +180,15 @@ impl Running {
             return;
         }
         for (run, counts) in before {
-            // A row that waits for its next try may do so for a minute.
-            let Some(counts) = counts.filter(|counts| counts.pending + counts.running > 0) else {
+            let Some(v1::RunCounts { rows, waiting, running, done, failed, .. }) = counts else {
                 continue;
             };
-            let v1::RunCounts { pending, running, .. } = counts;
+            // A row that waits for its next try may do so for a minute.
+            let left = rows.saturating_sub(done + failed + waiting);
             let name = self.shared.run(run).map_or_else(String::new, |run| run.name);
-            recorder.event(What::Stuck { run: name, pending, running, secs });
+            if left > 0 {
+                recorder.event(What::Stuck { run: name, left, running, secs });
+            }
         }
     }
 }

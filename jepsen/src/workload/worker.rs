@@ -520,8 +520,6 @@ impl Worker {
     /// Takes a message of the leader; false: it no longer leads.
     fn take(&mut self, leader: &MemberRef, message: v1::LeaderMessage) -> bool {
         let header = message.header.unwrap_or_default();
-        let granted =
-            matches!(&message.kind, Some(Down::Exchange(answer)) if !answer.grants.is_empty());
         if self.client.observe(&header).is_err() {
             return false;
         }
@@ -529,7 +527,6 @@ impl Worker {
             observer: self.name.into(),
             leader: leader.name.clone(),
             epoch: header.coord_epoch,
-            granted,
         });
         if let Some(Down::Heartbeat(answer)) = &message.kind {
             let sent = self.beaten.iter().find(|(seq, _)| *seq == answer.seq);
