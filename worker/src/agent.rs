@@ -88,7 +88,12 @@ pub async fn run(config: Config, drains: Drains) -> Result<Drained, AgentError> 
     let commands: Vec<_> = agent.slots.iter().map(|slot| slot.commands.clone()).collect();
     let ended = futures::future::join_all(agent.slots.into_iter().map(|slot| slot.ended));
     let ended = tokio::select! {
+        biased;
         ended = ended => Some(ended),
+        // Nobody would answer the slots any more.
+        ended = &mut session => {
+            return Err(ended.unwrap_or(AgentError::Internal("the session's task panicked")));
+        }
         () = pass_on(orders, commands) => None,
         Some(reason) = disk_failed.recv() => {
             session.abort();
