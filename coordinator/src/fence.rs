@@ -1,64 +1,107 @@
-//! The watchdog of a deposed leader.
+//! The watchdog of a leader that cannot let go.
 //!
-//! *Invariant:* from the moment at which a member learns that it leads no more, its streams are
-//! closed within [`FENCE_WITHIN`], or the process aborts: a leader that cannot let go must not
-//! live. The watchdog is a thread of its own, so that a stuck runtime cannot stop it.
+//! *Invariant:* a leader that learns that it leads no more has closed its streams within
+//! [`FENCE_WITHIN`], and one that cannot learn it, for its runtime stands still, is gone within the
+//! same time: the process aborts. The watchdog is a thread of its own, and takes no lock, so that
+//! nothing that is stuck can stop it.
+//!
+//! Absent: the lease. A runtime that stands still while consensus keeps the lease serves nobody
+//! either, and another member should lead.
 
-use parking_lot::Mutex;
-use std::process::ExitCode;
+use std::process::abort;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long closing everything may take: with the watchdog's own step the process is gone within
 /// the 5 s that workers and the operator's guide count on.
 const FENCE_WITHIN: Duration = Duration::from_millis(4500);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// What one look counts at most: a process that was stopped as a whole is not stuck.
+const LOOK_COUNTS_MAX: Duration = Duration::from_millis(200);
+/// [`State::fencing_since_ms`] of a member that does not fence itself.
+const NEVER: u64 = u64::MAX;
 
-/// Says whether a fencing is under way.
-#[derive(Clone, Default)]
-pub(crate) struct Fence {
-    begun: Arc<Mutex<Option<Instant>>>,
+/// Says whether this member leads, and whether a fencing is under way.
+#[derive(Clone)]
+pub(crate) struct Fence(Arc<State>);
+
+struct State {
+    started: Instant,
+    leads: AtomicBool,
+    /// Since when leadership is lost and not let go, in milliseconds after `started`.
+    fencing_since_ms: AtomicU64,
+    /// Grows for as long as the runtime runs.
+    pulse: AtomicU64,
 }
 
 impl Fence {
-    /// Starts the watchdog.
+    /// Starts the watchdog, and the pulse of the runtime that this is called in.
     pub(crate) fn start() -> std::io::Result<Self> {
-        let fence = Self::default();
-        let begun = fence.begun.clone();
-        std::thread::Builder::new().name("fence".into()).spawn(move || {
+        let state = Arc::new(State {
+            started: Instant::now(),
+            leads: AtomicBool::new(false),
+            fencing_since_ms: AtomicU64::new(NEVER),
+            pulse: AtomicU64::new(0),
+        });
+        let watched = state.clone();
+        std::thread::Builder::new().name("fence".into()).spawn(move || watched.watch())?;
+        let beating = state.clone();
+        tokio::spawn(async move {
             loop {
-                std::thread::sleep(Duration::from_millis(100));
-                if begun.lock().is_some_and(|at| at.elapsed() > FENCE_WITHIN) {
-                    tracing::error!("a deposed leader did not close its streams in time: abort");
-                    std::process::abort();
-                }
+                tokio::time::sleep(LOOK_EVERY).await;
+                beating.pulse.fetch_add(1, Ordering::Relaxed);
             }
-        })?;
-        Ok(fence)
+        });
+        Ok(Self(state))
+    }
+
+    /// An epoch is open here.
+    pub(crate) fn leads(&self) {
+        self.0.leads.store(true, Ordering::Release);
     }
 
     /// Leadership is lost: the time runs.
     pub(crate) fn begin(&self) {
-        self.begun.lock().get_or_insert_with(Instant::now);
+        let now = self.0.started.elapsed().as_millis() as u64;
+        let since = &self.0.fencing_since_ms;
+        let _ = since.compare_exchange(NEVER, now, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Everything is closed.
     pub(crate) fn done(&self) {
-        *self.begun.lock() = None;
+        self.0.leads.store(false, Ordering::Release);
+        self.0.fencing_since_ms.store(NEVER, Ordering::Release);
     }
 }
 
-/// Fences this process and never lets go, as a leader would that is stuck: what its watchdog is
-/// tested with. Returns only where no watchdog can be started.
-pub fn fence_and_never_let_go() -> ExitCode {
-    crate::init_telemetry("info");
-    match Fence::start() {
-        Ok(fence) => fence.begin(),
-        Err(error) => {
-            eprintln!("error: cannot start the watchdog: {error}");
-            return ExitCode::FAILURE;
+impl State {
+    fn watch(&self) -> ! {
+        let (mut pulse, mut still, mut looked) = (0, Duration::ZERO, Instant::now());
+        loop {
+            std::thread::sleep(LOOK_EVERY);
+            let since = self.fencing_since_ms.load(Ordering::Acquire);
+            let now = self.started.elapsed().as_millis() as u64;
+            if now.saturating_sub(since) > FENCE_WITHIN.as_millis() as u64 {
+                die("error: a deposed leader did not close its streams in time: abort\n");
+            }
+            let seen = self.pulse.load(Ordering::Relaxed);
+            let looked_before = std::mem::replace(&mut looked, Instant::now());
+            if seen != pulse || !self.leads.load(Ordering::Acquire) {
+                (pulse, still) = (seen, Duration::ZERO);
+                continue;
+            }
+            still += looked.duration_since(looked_before).min(LOOK_COUNTS_MAX);
+            if still > FENCE_WITHIN {
+                die("error: the runtime of a leader stands still: abort\n");
+            }
         }
     }
-    loop {
-        std::thread::park();
-    }
+}
+
+/// Ends the process with a word on the standard error, past its lock: whoever is stuck may hold it.
+fn die(last_words: &str) -> ! {
+    // SAFETY: the bytes live for the call, and write(2) may be called with any descriptor.
+    unsafe { libc::write(libc::STDERR_FILENO, last_words.as_ptr().cast(), last_words.len()) };
+    abort()
 }

@@ -83,6 +83,7 @@ pub(crate) async fn follow(
                     let forgetting =
                         forgetting::forget_runs(leading.clone(), store.clone(), retention);
                     tokio::spawn(leading.clone().until_ended(forgetting));
+                    fence.leads();
                     *current.write() = Some(leading.clone());
                     tracing::info!(epoch = leading.epoch, "dispatch is open");
                     wait_until_deposed(&mut leadership, leading.epoch).await;
@@ -145,12 +146,15 @@ async fn depose(leading: Arc<Leading>, current: &Current, fence: &Fence, now: &L
     fence.begin();
     *current.write() = None;
     leading.ended.cancel();
-    let observed = match now {
-        Leadership::Leader { term } | Leadership::Follower { term, .. } => *term,
-        Leadership::Stopped => 0,
-    };
-    tracing::warn!(event = "coordinator_fenced", stale = leading.epoch, observed, "deposed");
-    metrics::counter!("rollout_coordinator_fenced_total").increment(1);
+    match now {
+        Leadership::Leader { term: observed } | Leadership::Follower { term: observed, .. } => {
+            let stale = leading.epoch;
+            tracing::warn!(event = "coordinator_fenced", stale, observed, "deposed");
+            metrics::counter!("rollout_coordinator_fenced_total").increment(1);
+        }
+        // Nobody took the epoch: this member ends.
+        Leadership::Stopped => {}
+    }
     while !leading.streams.lock().is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -32,7 +32,6 @@ mod store_probe;
 mod telemetry;
 
 pub use config::Config;
-pub use fence::fence_and_never_let_go;
 pub use process::leave;
 pub use server::run;
 pub use telemetry::init as init_telemetry;

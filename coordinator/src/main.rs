@@ -7,14 +7,7 @@ use std::process::ExitCode;
 /// Exit status of a refused configuration (EX_CONFIG of sysexits.h).
 const EXIT_CONFIG: u8 = 78;
 
-/// Not for operators: the watchdog's own test. The process fences itself, never lets go, and has
-/// to be gone within 5 s.
-const TEST_FENCE: &str = "test-fence";
-
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some(TEST_FENCE) {
-        return rollout_coordinator::fence_and_never_let_go();
-    }
     #[cfg(feature = "seeded-bugs")]
     if let Some(code) = seeded_bug() {
         return code;

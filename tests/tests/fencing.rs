@@ -6,7 +6,7 @@ use rollout_proto::{
     CLUSTER_HEADER, ChannelOptions, ClientTls, DialMap, EPOCH_HEADER, Endpoint, ErrorCode,
     RpcError, channel, v1,
 };
-use rollout_tests::{Batch, Fleet, FleetOptions, Process, WorkerOptions, eventually};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
@@ -214,17 +214,26 @@ async fn a_worker_that_reads_nothing_does_not_take_a_deposed_leader_down() -> Re
 
 #[test]
 fn fence_aborts_within_5s() -> Result<()> {
-    let fleet = Fleet::start(FleetOptions::default())?;
-    let mut command = fleet.program("rollout-coordinator");
-    command.arg("test-fence");
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let engine = "kind = \"mock\"\nconcurrency = 16\nlatency_ms_min = 5\nlatency_ms_max = 20\n";
+    fleet.start_worker("w1", &WorkerOptions { engine: engine.into(), ..Default::default() })?;
+    let mut batch = Batch::submit(&fleet, "stuck", 3000, "")?;
+    batch.until(&fleet, "rows run", |c| c.done >= 300);
+    let old = fleet.leader();
+    // Every thread stands still but the watchdog: it cannot learn that it is deposed, and closes nothing.
+    let frozen = fleet.member_process(&old).freeze_threads(|name| name != "fence")?;
     let begun = Instant::now();
-    let mut stuck = Process::start(command, &fleet.path("stuck.log"))?;
-    let status = stuck.wait(PATIENCE)?;
+    frozen.until_the_process_ends(PATIENCE)?;
     let took = begun.elapsed();
+    let status = fleet.member_process(&old).wait(PATIENCE)?;
     assert_eq!(status.signal(), Some(libc::SIGABRT), "{status}");
     assert!(took < Duration::from_secs(5), "{took:?}");
-    let log = std::fs::read_to_string(&stuck.log)?;
-    assert!(log.contains("did not close its streams in time"), "{log}");
+    let log = std::fs::read_to_string(&fleet.member_process(&old).log)?;
+    assert!(log.contains("the runtime of a leader stands still: abort"), "{log}");
+    batch.until(&fleet, "work goes on under another one", |c| c.done >= 600);
+    fleet.start_member(&old)?;
+    batch.finish(&fleet)?;
+    fleet.verify()?;
     fleet.passed()
 }
 
