@@ -45,14 +45,15 @@ impl Ledger {
         let Some(run) = self.runs.get_mut(&no).filter(|run| run.in_canary()) else { return };
         let (failed, max) = (run.head.counts.failed, run.head.spec.canary_failures_max);
         if run.canary_failed() {
+            // Said in any case: to resume the run is to accept these failures.
+            let reason = format!(
+                "canary: {failed} of the first {} rows failed for good, more than \
+                 canary_failures_max = {max}; resume goes on with all rows",
+                run.head.spec.canary_rows
+            );
+            run.head.reason = reason.clone();
             if run.head.state == RunState::Running {
-                let reason = format!(
-                    "canary: {failed} of the first {} rows failed for good, more than \
-                     canary_failures_max = {max}; resume goes on with all rows",
-                    run.head.spec.canary_rows
-                );
                 run.head.state = RunState::Paused;
-                run.head.reason = reason.clone();
                 self.emit_run(ctx, no, "paused", &reason);
             }
         } else if run.canary_decided() {

@@ -171,6 +171,14 @@ impl Slot {
                 );
                 self.settle_part(part.id).await;
             }
+            Uploaded::Unusable { part, reason } => {
+                let (run, rows) = (part.id.run, rows_of(&part));
+                tracing::warn!(run, rows = rows.len(), reason, "results are given back");
+                // The leader takes these rows for held: without a word they would be so for ever.
+                self.exchanges.nack(&rows);
+                self.closed.remove(&part.id);
+                self.settle_part(part.id).await;
+            }
             Uploaded::Refused { part, reason } => self.store_refuses(part, &reason).await,
         }
     }

@@ -26,6 +26,8 @@ pub(super) enum Uploaded {
     Refused { part: OpenPart, reason: String },
     /// The run is gone, and its rows with it.
     Gone { part: OpenPart },
+    /// This worker cannot read what the run is; another can, or the run was never any good.
+    Unusable { part: OpenPart, reason: String },
 }
 
 /// What uploads need.
@@ -57,8 +59,9 @@ impl Uploader {
                     Err(error) => return Uploaded::Refused { part, reason: error.to_string() },
                 },
                 Err(RunError::Unavailable { .. }) => backoff.sleep().await,
-                Err(RunError::Gone { .. } | RunError::Unusable { .. }) => {
-                    return Uploaded::Gone { part };
+                Err(RunError::Gone { .. }) => return Uploaded::Gone { part },
+                Err(RunError::Unusable { reason, .. }) => {
+                    return Uploaded::Unusable { part, reason };
                 }
             }
         };
