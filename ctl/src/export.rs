@@ -13,6 +13,7 @@ pub mod row;
 pub mod verify;
 
 mod compare;
+mod live;
 mod names;
 mod place;
 mod results;
@@ -26,7 +27,6 @@ use rollout_storage::BlobStore;
 
 use self::format::{Lines, OutputFormat};
 use self::parts::{CACHE_BYTES, PartCache};
-use self::results::Results;
 pub use self::segment::SegmentOutput;
 use crate::batch::error::BatchError;
 use crate::progress::Progress;
@@ -72,10 +72,10 @@ pub(crate) async fn listing<'a>(
     let name = run.map_or("", |run| run.name.as_str());
     if let Some(manifest) = run.and_then(|run| run.manifest.as_ref()) {
         let sealed = sealed::manifest(store, name, manifest).await?;
-        let segments = sealed::segments(store, name, sealed.chunks).boxed();
+        let segments = sealed::segments(store, name.to_owned(), sealed.chunks).boxed();
         return Ok(Listing { spec: sealed.spec.unwrap_or_default(), segments });
     }
-    let segments = Results::new(client, &run.cloned().unwrap_or_default()).stream().boxed();
+    let segments = live::segments(client, store, run.cloned().unwrap_or_default()).boxed();
     Ok(Listing { spec: described.spec.clone().unwrap_or_default(), segments })
 }
 

@@ -171,10 +171,9 @@ fn resident(pid: u32) -> u64 {
 #[test]
 fn ten_runs_one_after_another_take_the_room_of_one() -> Result<()> {
     let rows = rows_of_a_run();
-    let mut fleet = fleet(&[
-        ("retention", "run_ttl_ms = 100\nretention_ms = 100"),
-        ("raft", "image_interval_ms = 200"),
-    ])?;
+    // Sealed while its output is written, and kept for as long as that may take.
+    let retention = format!("run_ttl_ms = 100\nretention_ms = {}", 100 + rows / 30);
+    let mut fleet = fleet(&[("retention", retention.leak()), ("raft", "image_interval_ms = 200")])?;
     let image = |fleet: &Fleet, member: &str| -> u64 {
         files(&fleet.data_dir(member).join("image")).iter().map(|f| f.1).sum()
     };

@@ -3,7 +3,6 @@
 //! Invariant: segments come in order, each once, whatever happens to the stream.
 //! Absent: bytes of rows.
 
-use futures::Stream;
 use rollout_proto::{CallOptions, Client, services, v1};
 
 use crate::batch::error::BatchError;
@@ -12,6 +11,7 @@ use crate::leader_stream::{LeaderStream, Patience};
 pub(crate) struct Results {
     client: Client,
     run: u32,
+    first: u32,
     next: u32,
     segments: u32,
     stream: Option<LeaderStream<v1::ReadResultsResponse>>,
@@ -26,21 +26,13 @@ impl Results {
     /// Some of a run's segments.
     pub(super) fn range(client: &Client, run: u32, segments: std::ops::Range<u32>) -> Self {
         let patience = Patience::new(client, "read results");
-        let (client, next, segments) = (client.clone(), segments.start, segments.end);
-        Self { client, run, next, segments, stream: None, patience }
+        let (client, first, segments) = (client.clone(), segments.start, segments.end);
+        Self { client, run, first, next: first, segments, stream: None, patience }
     }
 
-    pub(super) fn stream(
-        self,
-    ) -> impl Stream<Item = Result<v1::ReadResultsResponse, BatchError>> + Send {
-        futures::stream::unfold(Some(self), |results| async {
-            let mut results = results?;
-            match results.next().await {
-                Ok(Some(listed)) => Some((Ok(listed), Some(results))),
-                Ok(None) => None,
-                Err(error) => Some((Err(error), None)),
-            }
-        })
+    /// How many segments were listed.
+    pub(super) fn listed(&self) -> u32 {
+        self.next - self.first
     }
 
     /// The next segment; None behind the last.

@@ -28,14 +28,16 @@ pub(super) async fn manifest(
 /// Its segments, in order.
 pub(super) fn segments<'a>(
     store: &'a BlobStore,
-    name: &'a str,
+    name: String,
     chunks: Vec<v1::SealedChunk>,
 ) -> impl Stream<Item = Result<v1::ReadResultsResponse, BatchError>> + Send + 'a {
-    let chunks = stream::iter(chunks).then(move |chunk| async move {
-        let blob = chunk.blob.unwrap_or_default();
-        let listed: v1::SealedSegments = read(store, name, &blob).await?;
-        check(name, listed.format)?;
-        Ok::<_, BatchError>(stream::iter(listed.segments.into_iter().map(Ok)))
+    let chunks = stream::iter(chunks).then(move |chunk| {
+        let (name, blob) = (name.clone(), chunk.blob.unwrap_or_default());
+        async move {
+            let listed: v1::SealedSegments = read(store, &name, &blob).await?;
+            check(&name, listed.format)?;
+            Ok::<_, BatchError>(stream::iter(listed.segments.into_iter().map(Ok)))
+        }
     });
     chunks.try_flatten()
 }
