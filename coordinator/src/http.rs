@@ -61,6 +61,7 @@ async fn render(State(http): State<Http>) -> String {
     metrics::gauge!("rollout_raft_applied_index").set(status.applied.unwrap_or(0) as f64);
     metrics::gauge!("rollout_storage_log_bytes").set(status.log_bytes as f64);
     metrics::gauge!("rollout_storage_image_bytes").set(status.image_bytes as f64);
+    metrics::gauge!("rollout_storage_write_buffer_bytes").set(status.write_buffer_bytes as f64);
     metrics::counter!("rollout_raft_snapshots_installed_total")
         .absolute(status.snapshots_installed);
     metrics::counter!("rollout_storage_fsyncs_total").absolute(status.fsyncs);

@@ -209,6 +209,11 @@ impl Machine {
         self.shared.image_written.load(Ordering::Relaxed)
     }
 
+    /// Bytes in memory that the image waits to write to table files.
+    pub(crate) fn write_buffer_bytes(&self) -> u64 {
+        self.shared.image.write_buffer_bytes()
+    }
+
     /// Snapshots of others installed since the start.
     pub(crate) fn installed(&self) -> u64 {
         self.shared.installed.load(Ordering::Relaxed)

@@ -66,6 +66,8 @@ pub struct NodeStatus {
     pub image_bytes: u64,
     /// Bytes of records written to the image since the start.
     pub image_written_bytes: u64,
+    /// Bytes in memory that log and image wait to write to table files.
+    pub write_buffer_bytes: u64,
     /// Bytes appended to the log since the start.
     pub log_appended_bytes: u64,
     /// fsyncs completed since the start.
@@ -96,6 +98,7 @@ impl NodeStatus {
             log_bytes: 0,
             image_bytes: 0,
             image_written_bytes: 0,
+            write_buffer_bytes: 0,
             log_appended_bytes: 0,
             fsyncs: 0,
             fsync_p50_us: 0,
@@ -138,6 +141,8 @@ impl NodeStatus {
             log_bytes: running.store.meter().bytes(),
             image_bytes: running.image_bytes.load(Ordering::Relaxed),
             image_written_bytes: running.machine.image_written(),
+            write_buffer_bytes: running.store.log().write_buffer_bytes()
+                + running.machine.write_buffer_bytes(),
             log_appended_bytes: stats.appended_bytes,
             fsyncs: stats.fsyncs,
             fsync_p50_us: stats.fsync_us.p50,

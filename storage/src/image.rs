@@ -156,6 +156,11 @@ impl ImageStore {
         self.inner.snapshot.lock().clone()
     }
 
+    /// Bytes in memory that were written and are in no table file yet: at most three times 16 MiB.
+    pub fn write_buffer_bytes(&self) -> u64 {
+        rocks::write_buffer_bytes(&self.inner.live.read().db)
+    }
+
     /// Begins to receive an image from elsewhere.
     pub fn stage(&self) -> Result<Staging, StorageError> {
         Staging::create(self.inner.layout.next_staging())
@@ -195,10 +200,11 @@ impl std::fmt::Debug for ImageStore {
 
 fn open_image(dir: &Path) -> Result<(DB, SyncMark), StorageError> {
     let mut options = rocks::base_options();
-    options.set_write_buffer_size(64 << 20);
+    // The ledger is in memory anyway: what is written waits here only for its table file.
+    options.set_write_buffer_size(16 << 20);
     options.set_max_write_buffer_number(3);
     options.set_target_file_size_base(64 << 20);
-    options.set_max_total_wal_size(512 << 20);
+    options.set_max_total_wal_size(128 << 20);
     let family = rocksdb::ColumnFamilyDescriptor::new("default", options.clone());
     rocks::open(dir, &mut options, vec![family])
 }

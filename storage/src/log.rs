@@ -308,6 +308,12 @@ impl RaftLog {
         self.inner.counters.snapshot(self.inner.fsync.queued())
     }
 
+    /// Bytes in memory that were written and are in no table file yet: at most three times
+    /// [`LogOptions::write_buffer_bytes`], and a little for metadata.
+    pub fn write_buffer_bytes(&self) -> u64 {
+        self.inner.disk.write_buffer_bytes()
+    }
+
     /// Syncs what is queued, runs the callbacks and stops the threads. Later calls of [`sync`](Self::sync) on a
     /// clone get an error; the database itself closes with the last clone.
     pub fn close(self) {

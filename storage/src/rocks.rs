@@ -32,6 +32,13 @@ pub(crate) fn base_options() -> Options {
     options
 }
 
+/// Bytes in memory that were written and are in no table file yet.
+pub(crate) fn write_buffer_bytes(db: &DB) -> u64 {
+    // A figure for people: one that cannot be had is none.
+    let stats = rocksdb::perf::get_memory_usage_stats(Some(&[db]), None);
+    stats.map_or(0, |stats| stats.mem_table_total)
+}
+
 /// Opens the database in `dir`, creating it where `dir` holds neither database nor mark.
 pub(crate) fn open(
     dir: &Path,

@@ -7,6 +7,7 @@ use crate::clocks::Clocks;
 use crate::cut::{Cut, Link};
 use crate::preload;
 use crate::process::{self, Process};
+use crate::s3::S3;
 use crate::wait::eventually;
 use anyhow::{Context, Result, bail};
 use rollout_proto::pki::{self, IssueRequest};
@@ -18,6 +19,7 @@ use std::io::{Read, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -40,6 +42,8 @@ pub struct FleetOptions {
     pub cuttable: bool,
     /// Each process has a wall clock of its own: see [`Fleet::set_clock`].
     pub clocks: bool,
+    /// The object store, with credentials for each process; none: a directory that all of them see.
+    pub s3: Option<Arc<S3>>,
 }
 
 /// What a worker is made of.
@@ -265,7 +269,17 @@ impl Fleet {
 
     /// The object store's URL.
     pub fn store_url(&self) -> String {
-        format!("file://{}", self.path("store").display())
+        match &self.options.s3 {
+            Some(s3) => s3.url(),
+            None => format!("file://{}", self.path("store").display()),
+        }
+    }
+
+    /// Gives the command of a process, by its name, what it needs to use the store.
+    fn store_into(&self, command: &mut Command, name: &str) {
+        if let Some(s3) = &self.options.s3 {
+            command.envs(s3.env(name));
+        }
     }
 
     /// Starts a member, for the first time or again.
@@ -273,7 +287,9 @@ impl Fleet {
     /// # Errors
     /// When it cannot be started.
     pub fn start_member(&mut self, name: &str) -> Result<()> {
-        std::fs::create_dir_all(self.path("store"))?;
+        if self.options.s3.is_none() {
+            std::fs::create_dir_all(self.path("store"))?;
+        }
         let others: Vec<(String, String)> = self
             .members
             .iter()
@@ -310,6 +326,7 @@ impl Fleet {
         let mut command = Command::new(self.bin.join("rollout-coordinator"));
         command.arg("--config").arg(&config);
         self.preload_into(&mut command, name)?;
+        self.store_into(&mut command, name);
         let process = Process::start(command, &self.path(&format!("{name}.log")))?;
         let member = self.member_mut(name);
         (member.process, member.http) = (Some(process), http);
@@ -400,6 +417,7 @@ impl Fleet {
     pub fn ctl(&self, args: &[&str]) -> Result<Output> {
         let mut command = Command::new(self.bin.join("rolloutctl"));
         command.arg("--context").arg(self.path("operator.toml")).args(args);
+        self.store_into(&mut command, "operator");
         process::output(command, COMMAND_MAX)
     }
 
@@ -421,6 +439,7 @@ impl Fleet {
     pub fn rollout(&self, args: &[&str]) -> Command {
         let mut command = Command::new(self.bin.join("rollout"));
         command.env("ROLLOUT_CONTEXT", self.path("user.toml")).args(args);
+        self.store_into(&mut command, "user");
         command
     }
 
@@ -462,6 +481,7 @@ impl Fleet {
         let mut command = Command::new(self.bin.join("rollout-worker"));
         command.arg("--config").arg(&config);
         self.preload_into(&mut command, name)?;
+        self.store_into(&mut command, name);
         let process = Process::start(command, &self.path(&format!("worker-{name}.log")))?;
         self.workers.insert(name.into(), Some(process));
         Ok(())

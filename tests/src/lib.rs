@@ -12,6 +12,7 @@ mod fleet;
 mod freeze;
 mod preload;
 mod process;
+mod s3;
 mod wait;
 
 pub use batch::{Batch, Counts, Executions};
@@ -20,4 +21,5 @@ pub use cut::{Cut, Link};
 pub use fleet::{Fleet, FleetOptions, WorkerOptions};
 pub use freeze::Frozen;
 pub use process::{Process, output};
+pub use s3::{BadDay, S3};
 pub use wait::{eventually, eventually_or_show};

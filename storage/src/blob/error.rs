@@ -112,9 +112,23 @@ impl BlobError {
     }
 
     /// Sorts an error of a remote store. What it does not name is taken for a passing failure, after the
-    /// client's own retries.
+    /// client's own retries, unless the store itself says that it is the caller's.
     pub(super) fn from_remote(key: &str, error: object_store::Error) -> Self {
         use object_store::Error as E;
+        if let E::Generic { .. } = &error
+            && let Some(status) = client_error(&error)
+        {
+            let (key, reason) = (key.to_owned(), error.to_string());
+            // S3 answers 400 to credentials that have ended, and says so in its code.
+            let credentials = ["ExpiredToken", "InvalidToken", "TokenRefreshRequired"];
+            let ended = credentials.iter().any(|c| reason.contains(&format!("<Code>{c}</Code>")));
+            return match (status, ended) {
+                (_, true) => Self::PermissionDenied { key, reason },
+                // Time-outs and floods pass.
+                (408 | 425 | 429, _) => Self::Unavailable { key, reason },
+                _ => Self::Refused { key, reason },
+            };
+        }
         let (key, reason) = (key.to_owned(), error.to_string());
         match error {
             E::NotFound { .. } => Self::Missing { key },
@@ -125,4 +139,18 @@ impl BlobError {
             _ => Self::Refused { key, reason },
         }
     }
+}
+
+/// The status of an answer that blames the request. The client keeps it in the text of its error alone.
+fn client_error(error: &object_store::Error) -> Option<u16> {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        let text = error.to_string();
+        let status = text.strip_prefix("Server returned non-2xx status code: ");
+        if let Some(status) = status.and_then(|text| text.get(..3)?.parse().ok()) {
+            return (400..500).contains(&status).then_some(status);
+        }
+        cause = error.source();
+    }
+    None
 }

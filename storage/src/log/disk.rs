@@ -55,6 +55,10 @@ impl Disk {
         Ok(disk)
     }
 
+    pub(super) fn write_buffer_bytes(&self) -> u64 {
+        rocks::write_buffer_bytes(&self.db)
+    }
+
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }

@@ -1,0 +1,293 @@
+//! An object store on loopback that speaks S3, for fleets that share no disk, and its bad days.
+//!
+//! *Invariant:* what it says it has written is there, and what it refuses leaves no trace. A request without a key
+//! that it knows is refused.
+//! Absent: signatures' proof, multipart uploads, versions, and every bucket but `fleet`.
+
+use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+const BUCKET: &str = "/fleet/";
+/// Of a listing's page: few, so that readers have to ask for more.
+const PAGE: usize = 50;
+const BODY_MAX: usize = 512 << 20;
+
+/// What goes wrong, each counted over all requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BadDay {
+    /// Each such request is answered with 503; 0 for none.
+    pub busy_every: u64,
+    /// Each such write is done, and its answer lost with the connection; 0 for none.
+    pub lost_every: u64,
+    /// Every answer takes up to so long.
+    pub slow_ms: u64,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Arc<Vec<u8>>>,
+    /// Whose credentials have expired.
+    expired: BTreeSet<String>,
+    day: BadDay,
+    requests: u64,
+    writes: u64,
+    busy: u64,
+    lost: u64,
+}
+
+/// A running store. Its threads end with the test's process.
+pub struct S3 {
+    addr: String,
+    state: Arc<Mutex<State>>,
+}
+
+struct Request {
+    method: String,
+    key: String,
+    query: BTreeMap<String, String>,
+    headers: BTreeMap<String, String>,
+    body: Vec<u8>,
+}
+
+struct Answer {
+    status: &'static str,
+    body: Arc<Vec<u8>>,
+    /// The object's tag.
+    tag: Option<String>,
+}
+
+impl S3 {
+    /// Starts a store that is empty and well.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn start() -> Result<Arc<Self>> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let store =
+            Arc::new(Self { addr: listener.local_addr()?.to_string(), state: Arc::default() });
+        let serving = store.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let serving = serving.clone();
+                // A caller that goes away is no concern of the store.
+                std::thread::spawn(move || drop(serving.serve(&stream)));
+            }
+        });
+        Ok(store)
+    }
+
+    /// Its URL, as members name it.
+    pub fn url(&self) -> String {
+        "s3://fleet/work".into()
+    }
+
+    /// What the process of this name has in its environment: credentials of its own.
+    pub fn env(&self, name: &str) -> Vec<(&'static str, String)> {
+        vec![
+            ("AWS_ENDPOINT", format!("http://{}", self.addr)),
+            ("AWS_ALLOW_HTTP", "true".into()),
+            ("AWS_REGION", "here".into()),
+            ("AWS_ACCESS_KEY_ID", format!("key-{name}")),
+            ("AWS_SECRET_ACCESS_KEY", "secret".into()),
+        ]
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic holds it")
+    }
+
+    /// From now on the store has such a day.
+    pub fn have(&self, day: BadDay) {
+        self.lock().day = day;
+    }
+
+    /// Lets the credentials of a process expire, or renews them.
+    pub fn expire(&self, name: &str, expired: bool) {
+        let key = format!("key-{name}");
+        let mut state = self.lock();
+        if expired {
+            state.expired.insert(key)
+        } else {
+            state.expired.remove(&key)
+        };
+    }
+
+    /// How many requests were told that the store is busy, and how many writes' answers were lost.
+    pub fn misbehaved(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.busy, state.lost)
+    }
+
+    /// The keys of all objects below a folder.
+    pub fn keys(&self, below: &str) -> Vec<String> {
+        self.lock().objects.keys().filter(|key| key.starts_with(below)).cloned().collect()
+    }
+
+    fn serve(&self, stream: &TcpStream) -> Result<()> {
+        let mut reader = BufReader::new(stream);
+        while let Some(request) = read(&mut reader)? {
+            let slow = self.lock().day.slow_ms;
+            if slow > 0 {
+                // The store's slowness, not the test's wait.
+                std::thread::sleep(Duration::from_millis(self.lock().requests * 7919 % slow));
+            }
+            let Some(answer) = self.answer(&request) else { return Ok(()) };
+            respond(stream, &request.method, &answer)?;
+        }
+        Ok(())
+    }
+
+    /// None: the connection breaks.
+    fn answer(&self, request: &Request) -> Option<Answer> {
+        let mut state = self.lock();
+        state.requests += 1;
+        let authorization = request.headers.get("authorization").map_or("", String::as_str);
+        let key = authorization.split("Credential=").nth(1).and_then(|c| c.split('/').next());
+        let Some(key) = key.filter(|key| key.starts_with("key-")) else {
+            return Some(refusal("403 Forbidden", "InvalidAccessKeyId"));
+        };
+        // As S3 does: with 400, and a code that says it.
+        if state.expired.contains(key) {
+            return Some(refusal("400 Bad Request", "ExpiredToken"));
+        }
+        if happens(state.day.busy_every, state.requests) {
+            state.busy += 1;
+            return Some(refusal("503 Slow Down", "SlowDown"));
+        }
+        let answer = state.carry_out(request);
+        if matches!(request.method.as_str(), "PUT" | "DELETE") {
+            state.writes += 1;
+            if happens(state.day.lost_every, state.writes) {
+                state.lost += 1;
+                return None;
+            }
+        }
+        Some(answer)
+    }
+}
+
+fn happens(every: u64, count: u64) -> bool {
+    every > 0 && count.is_multiple_of(every)
+}
+
+impl State {
+    fn carry_out(&mut self, request: &Request) -> Answer {
+        let empty = Arc::<Vec<u8>>::default;
+        match (request.method.as_str(), request.key.as_str()) {
+            ("GET", "") => self.list(&request.query),
+            ("PUT", key) => {
+                let body = Arc::new(request.body.clone());
+                let tag = Some(tag(&body));
+                self.objects.insert(key.to_owned(), body);
+                Answer { status: "200 OK", body: empty(), tag }
+            }
+            ("DELETE", key) => {
+                self.objects.remove(key);
+                Answer { status: "204 No Content", body: empty(), tag: None }
+            }
+            ("GET" | "HEAD", key) => match self.objects.get(key) {
+                Some(body) => Answer { status: "200 OK", tag: Some(tag(body)), body: body.clone() },
+                None => refusal("404 Not Found", "NoSuchKey"),
+            },
+            _ => refusal("501 Not Implemented", "NotImplemented"),
+        }
+    }
+
+    fn list(&self, query: &BTreeMap<String, String>) -> Answer {
+        let asked = |name: &str| query.get(name).map(String::as_str).unwrap_or_default();
+        let after = asked("continuation-token");
+        let found = self.objects.iter().filter(|(key, _)| key.starts_with(asked("prefix")));
+        let mut rest = found.filter(|(key, _)| after.is_empty() || key.as_str() > after).peekable();
+        let (mut xml, mut last) = (String::from("<ListBucketResult>"), String::new());
+        for (key, body) in rest.by_ref().take(PAGE) {
+            xml += &format!(
+                "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
+                 <ETag>{}</ETag><Size>{}</Size></Contents>",
+                tag(body).replace('"', "&quot;"),
+                body.len()
+            );
+            last.clone_from(key);
+        }
+        if rest.peek().is_some() {
+            xml += &format!("<NextContinuationToken>{last}</NextContinuationToken>");
+        }
+        xml += "</ListBucketResult>";
+        Answer { status: "200 OK", body: Arc::new(xml.into_bytes()), tag: None }
+    }
+}
+
+fn refusal(status: &'static str, code: &str) -> Answer {
+    let body = format!("<Error><Code>{code}</Code><Message>as it was told to</Message></Error>");
+    Answer { status, body: Arc::new(body.into_bytes()), tag: None }
+}
+
+fn tag(body: &[u8]) -> String {
+    let sum = body.iter().fold(7_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
+    format!("\"{sum:x}\"")
+}
+
+/// The next request of a connection; None at its end.
+fn read(reader: &mut impl BufRead) -> Result<Option<Request>> {
+    let mut first = String::new();
+    if reader.read_line(&mut first)? == 0 {
+        return Ok(None);
+    }
+    let mut words = first.split(' ').map(str::to_owned);
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let query = pairs.map(|(k, v)| (k.to_owned(), decoded(v))).collect();
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.split_once(':') else { break };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    anyhow::ensure!(length <= BODY_MAX, "a body of {length} bytes");
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    // The bucket itself comes with and without the last slash.
+    let key = decoded(path).strip_prefix(BUCKET).unwrap_or_default().to_owned();
+    Ok(Some(Request { method, key, query, headers, body }))
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [byte, tail @ ..] = rest {
+        let hex = tail.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()).filter(|_| *byte == b'%') {
+            Some(decoded) => {
+                bytes.push(decoded);
+                rest = &tail[2..];
+            }
+            None => {
+                bytes.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn respond(mut stream: &TcpStream, method: &str, answer: &Answer) -> Result<()> {
+    let mut head =
+        format!("HTTP/1.1 {}\r\nlast-modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n", answer.status);
+    if let Some(tag) = &answer.tag {
+        head += &format!("etag: {tag}\r\n");
+    }
+    if !answer.status.starts_with("204") {
+        head += &format!("content-length: {}\r\n", answer.body.len());
+    }
+    stream.write_all((head + "\r\n").as_bytes())?;
+    if method != "HEAD" {
+        stream.write_all(&answer.body)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! A fleet without a shared disk: members, workers and clients have nothing in common but an object store that
+//! speaks S3, is busy, slow and forgetful of its answers, and whose credentials end.
+
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{
+    BadDay, Batch, Fleet, FleetOptions, S3, WorkerOptions, eventually_or_show, output,
+};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(180);
+
+fn fleet(s3: &Arc<S3>, workers: &[&str], engine: &str) -> Result<Fleet> {
+    let mut fleet = Fleet::start(FleetOptions { s3: Some(s3.clone()), ..FleetOptions::default() })?;
+    for name in workers {
+        start_worker(&mut fleet, name, engine)?;
+    }
+    ensure!(!fleet.path("store").exists(), "nothing is shared");
+    Ok(fleet)
+}
+
+fn start_worker(fleet: &mut Fleet, name: &str, engine: &str) -> Result<()> {
+    let head = "[part]\nlinger_ms = 100\n".to_owned();
+    fleet.start_worker(name, &WorkerOptions { engine: engine.to_owned(), head })
+}
+
+fn described(fleet: &Fleet, run: &str) -> Option<Value> {
+    Some(fleet.ctl_json(&["--timeout", "5s", "run", "describe", run]).ok()?["run"].clone())
+}
+
+#[test]
+fn a_store_that_is_busy_slow_and_loses_its_answers_costs_no_row() -> Result<()> {
+    let s3 = S3::start()?;
+    let engine =
+        "kind = \"mock\"\nslots = 2\nconcurrency = 16\nlatency_ms_min = 2\nlatency_ms_max = 20\n";
+    let mut fleet = fleet(&s3, &["w1", "w2"], engine)?;
+    s3.have(BadDay { busy_every: 5, lost_every: 4, slow_ms: 60 });
+    let mut batch = Batch::submit(&fleet, "storm", 6000, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done >= 1000);
+    fleet.worker_process("w1").kill();
+    start_worker(&mut fleet, "w1", engine)?;
+    let old = fleet.leader();
+    fleet.member_process(&old).kill();
+    fleet.start_member(&old)?;
+    batch.finish(&fleet)?;
+    let (busy, lost) = s3.misbehaved();
+    ensure!(busy > 10 && lost > 5, "the store was well: {busy} times busy, {lost} answers lost");
+    s3.have(BadDay::default());
+    let out = batch.output.to_string_lossy().into_owned();
+    let verified = output(fleet.rollout(&["verify", "storm", "--output", &out]), PATIENCE)?;
+    ensure!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    fleet.verify()?;
+    let deleted = fleet.ctl(&["run", "delete", "storm", "--yes", "--wait"])?;
+    ensure!(deleted.status.success(), "{}", String::from_utf8_lossy(&deleted.stderr));
+    ensure!(s3.keys("work/runs/").is_empty(), "{:?}", s3.keys("work/runs/"));
+    fleet.passed()
+}
+
+#[test]
+fn credentials_that_end_pause_the_run_with_the_reason_and_no_finished_row_is_lost() -> Result<()> {
+    let s3 = S3::start()?;
+    let engine =
+        "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 10\nlatency_ms_max = 30\n";
+    let fleet = fleet(&s3, &["w1"], engine)?;
+    let mut batch = Batch::submit(&fleet, "ends", 3000, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done >= 300);
+    s3.expire("w1", true);
+    let reason = eventually_or_show("the run is paused", PATIENCE, |seen| {
+        let run = described(&fleet, "ends")?;
+        *seen = run.to_string();
+        run["state"].as_str()?.to_lowercase().contains("paused").then(|| run["reason"].to_string())
+    });
+    ensure!(reason.contains("ExpiredToken"), "{reason}");
+    let paused = batch.counts(&fleet).context("counts")?;
+    ensure!(paused.failed == 0, "{paused:?}");
+    s3.expire("w1", false);
+    let resumed = fleet.ctl(&["run", "resume", "ends"])?;
+    ensure!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    batch.finish(&fleet)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_client_whose_credentials_have_ended_is_told_so_and_submits_nothing() -> Result<()> {
+    let s3 = S3::start()?;
+    let mut fleet = fleet(&s3, &[], "")?;
+    s3.expire("user", true);
+    let mut batch = Batch::submit(&fleet, "denied", 10, "")?;
+    let status = batch.process().wait(PATIENCE)?;
+    ensure!(status.code().is_some_and(|code| code != 0), "{status}");
+    let told = batch.process().log_tail();
+    ensure!(told.contains("ExpiredToken") && told.contains("nothing was submitted"), "{told}");
+    ensure!(described(&fleet, "denied").is_none(), "the run exists");
+    // With new credentials the same command goes on.
+    s3.expire("user", false);
+    start_worker(&mut fleet, "w1", "kind = \"mock\"\n")?;
+    let mut batch = Batch::submit(&fleet, "denied", 10, "")?;
+    batch.finish(&fleet)?;
+    fleet.passed()
+}
+
+#[test]
+fn a_worker_without_valid_credentials_gets_no_work_and_says_why() -> Result<()> {
+    let s3 = S3::start()?;
+    s3.expire("w1", true);
+    let fleet = fleet(&s3, &["w1"], "kind = \"mock\"\n")?;
+    eventually_or_show("the worker says why", PATIENCE, |seen| {
+        let log = std::fs::read_to_string(fleet.path("worker-w1.log")).ok()?;
+        *seen = log.lines().last().unwrap_or_default().to_owned();
+        log.contains("ExpiredToken").then_some(())
+    });
+    s3.expire("w1", false);
+    let mut batch = Batch::submit(&fleet, "later", 100, "")?;
+    batch.finish(&fleet)?;
+    fleet.passed()
+}
+
+/// The processes that a process has started.
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let mut all: Vec<u32> = lists
+        .flat_map(|l| l.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn a_worker_of_eight_slots_loses_each_engine_in_turn_and_no_row() -> Result<()> {
+    let s3 = S3::start()?;
+    let engine = "kind = \"mock\"\nprocess = true\nslots = 8\nconcurrency = 4\nlatency_ms_min = 20\nlatency_ms_max = 60\n";
+    let mut fleet = fleet(&s3, &["w1"], engine)?;
+    let mut batch = Batch::submit(&fleet, "eight", 6000, "")?;
+    batch.until(&fleet, "rows run", |c| c.done >= 100);
+    let agent = fleet.worker_process("w1").pid();
+    let engines = children(agent);
+    ensure!(engines.len() == 8, "one process a slot: {engines:?}");
+    for (killed, engine) in engines.iter().enumerate() {
+        // SAFETY: kill(2) reads no memory; the agent has not waited for its child, which runs.
+        ensure!(unsafe { libc::kill(*engine as i32, libc::SIGKILL) } == 0, "slot {killed}");
+        eventually_or_show("the slot has another engine", PATIENCE, |seen| {
+            let now = children(agent);
+            *seen = format!("{now:?}");
+            (now.len() == 8 && !now.contains(engine)).then_some(())
+        });
+        let before = batch.counts(&fleet).context("counts")?.done;
+        batch.until(&fleet, "work goes on", |c| c.done > before || c.done == c.rows);
+    }
+    ensure!(
+        fleet.worker_process("w1").pid() == agent && fleet.worker_process("w1").runs(),
+        "the agent died"
+    );
+    batch.finish(&fleet)?;
+    let counts = batch.counts(&fleet).context("counts")?;
+    ensure!((counts.done, counts.failed) == (6000, 0), "{counts:?}");
+    fleet.verify()?;
+    fleet.passed()
+}
