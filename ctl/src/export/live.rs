@@ -16,7 +16,7 @@ use crate::batch::error::BatchError;
 type Listed = Result<v1::ReadResultsResponse, BatchError>;
 
 enum From<'a> {
-    Leader(Results),
+    Leader(Box<Results>),
     Manifest(BoxStream<'a, Listed>),
     Nowhere,
 }
@@ -34,7 +34,7 @@ pub(super) fn segments<'a>(
     store: &'a BlobStore,
     run: v1::RunSummary,
 ) -> impl Stream<Item = Listed> + Send + 'a {
-    let from = From::Leader(Results::new(client, &run));
+    let from = From::Leader(Box::new(Results::new(client, &run)));
     stream::unfold(Reading { client: client.clone(), store, run, from }, |mut reading| async {
         reading.next().await.map(|listed| (listed, reading))
     })
