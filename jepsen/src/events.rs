@@ -14,7 +14,7 @@ use std::io::{BufRead, Write};
 pub enum What {
     /// What this run is.
     Plan { workload: String, nemesis: Vec<String>, seed: u64, secs: u64 },
-    /// What a member said of itself. `life` counts its process's starts; `installed` snapshots of
+    /// What a member said of itself, its epoch as of what it has applied. `life` counts its process's starts; `installed` snapshots of
     /// others in this life.
     Status {
         member: String,

@@ -96,13 +96,14 @@ async fn watch(at: usize, place: Place, mut cluster: Cluster, recorder: Arc<Reco
         let mut all = seen.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(at, (Instant::now(), life, own.clone()));
         drop(all);
+        let header = answer.header.unwrap_or_default();
         recorder.event(What::Status {
             member: place.name.clone(),
             life,
             role: own.role,
             term: own.term,
-            epoch: answer.header.map_or(0, |header| header.coord_epoch),
-            applied: own.applied_index,
+            epoch: header.coord_epoch,
+            applied: header.applied_index,
             installed: own.snapshots_installed,
         });
     }

@@ -30,6 +30,7 @@ const CHECKERS: &[(&str, &str)] = &[
     (", repeated, was answered", "repeats"),
     ("panicked", "panic"),
     ("back to", "epochs"),
+    ("and said epoch", "epochs"),
     ("in the same term", "leaders"),
     ("no write succeeded", "recovery"),
     (" (line", "replay"),

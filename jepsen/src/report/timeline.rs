@@ -54,7 +54,9 @@ pub(super) fn of(run: &Recorded, judged: &Judged, key: &str) -> String {
     of.truncate(OPERATIONS_MAX);
     let from = of.first().map_or(0, |operation| operation.called_at);
     let last = |operation: &&Operation| operation.answered_at().unwrap_or(operation.called_at);
-    let to = of.iter().map(last).max().unwrap_or(0);
+    // Whoever reads it long after gets no room: that would leave none for what happened.
+    let done = of.iter().filter(|operation| &*operation.f != "read").map(last).max();
+    let to = done.or(of.iter().map(last).max()).unwrap_or(0).max(from);
     let axis = Axis::of(run).part(from, to + (to - from) / 50 + 1);
     let mut body = String::new();
     for (row, operation) in of.iter().enumerate() {

@@ -8,6 +8,7 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
     let mut found = Vec::new();
     let mut epochs: BTreeMap<(&str, u64), u64> = BTreeMap::new();
     let mut leading: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
+    let mut said: BTreeMap<u64, BTreeSet<(u64, &String)>> = BTreeMap::new();
     let mut digests: BTreeMap<u64, BTreeSet<(&str, &str)>> = BTreeMap::new();
     let mut sessions: BTreeMap<&str, u64> = BTreeMap::new();
     let mut rises = |observer, life, epoch, found: &mut Vec<String>, whom: &str| {
@@ -19,8 +20,9 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
     };
     for Event { what, .. } in events {
         match what {
-            What::Status { member, life, role, term, epoch, .. } => {
+            What::Status { member, life, role, term, epoch, applied, .. } => {
                 rises(member, *life, *epoch, &mut found, member);
+                said.entry(*applied).or_default().insert((*epoch, member));
                 if role == "leader" {
                     leading.entry(*term).or_default().insert(member);
                 }
@@ -71,6 +73,7 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
             _ => {}
         }
     }
+    found.extend(no_function_of_the_log(&said));
     for (term, who) in leading.into_iter().filter(|(_, who)| who.len() > 1) {
         found.push(format!("{who:?} led in the same term {term}"));
     }
@@ -78,4 +81,19 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
         found.push(format!("{} different states at log index {index}", different.len()));
     }
     found
+}
+
+/// The open epoch is part of what is replicated: whoever has applied as much says the same, and
+/// whoever has applied more says no lower one.
+fn no_function_of_the_log(said: &BTreeMap<u64, BTreeSet<(u64, &String)>>) -> Option<String> {
+    let all = said.iter().flat_map(|(applied, said)| said.iter().map(move |one| (*applied, one)));
+    let all: Vec<_> = all.collect();
+    let wrong = all.windows(2).find(|pair| {
+        let ((before, (lower, _)), (applied, (epoch, _))) = (pair[0], pair[1]);
+        epoch < lower || (applied == before && epoch != lower)
+    })?;
+    let ((before, (lower, first)), (applied, (epoch, second))) = (wrong[0], wrong[1]);
+    Some(format!(
+        "{first} had applied {before} and said epoch {lower}, {second} had applied {applied} and said {epoch}"
+    ))
 }

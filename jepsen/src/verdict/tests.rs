@@ -55,9 +55,17 @@ fn each_rule_is_broken_by_its_evidence() {
         let (member, chain, state) = (member.to_owned(), "c".to_owned(), state.to_owned());
         seen(What::Compared { member, index: 8, chain, state })
     };
+    let says = |member: &str, applied, epoch| {
+        let (member, role) = (member.to_owned(), "follower".to_owned());
+        seen(What::Status { member, life: 1, role, term: epoch, epoch, applied, installed: 0 })
+    };
+    let ahead = vec![says("c1", 7, 2), says("c2", 7, 1)];
+    let behind = vec![says("c1", 7, 2), says("c2", 9, 1)];
     let meanwhile = vec![compared("c1", "a"), compared("c3", "b")];
-    let broken =
-        [meanwhile, back, two, apart, stuck, falling, twice, revived, taken, other, panicked];
+    let broken = [
+        ahead, behind, meanwhile, back, two, apart, stuck, falling, twice, revived, taken, other,
+        panicked,
+    ];
     for events in broken.into_iter().chain(members()) {
         let broken = rules::broken(&events);
         assert_eq!(broken.len(), 1, "{broken:?}");
@@ -76,6 +84,9 @@ fn each_rule_is_broken_by_its_evidence() {
         again(true),
         compared("c1", "a"),
         compared("c2", "a"),
+        says("c1", 9, 2),
+        says("c2", 7, 1),
+        says("c3", 9, 2),
     ];
     assert_eq!(rules::broken(&well), Vec::<String>::new());
 }
@@ -113,7 +124,7 @@ fn what_was_asked_for_and_did_not_happen_keeps_a_run_from_passing() {
 fn members() -> [Vec<Event>; 4] {
     let status = |member: &str, life, term, epoch| {
         let (member, role) = (member.to_owned(), "leader".to_owned());
-        let (applied, installed) = (9, 0);
+        let (applied, installed) = (10 * epoch, 0);
         seen(What::Status { member, life, role, term, epoch, applied, installed })
     };
     let image = |image: &str, error: &str| {
