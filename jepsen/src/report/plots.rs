@@ -36,6 +36,12 @@ fn legend() -> String {
     text + "</p>"
 }
 
+/// When the last fault was healed.
+fn healed_ns(run: &Recorded) -> u64 {
+    let healed = run.events.iter().filter(|event| matches!(event.what, What::Healed { .. }));
+    healed.map(|event| event.time_ns).max().unwrap_or(0)
+}
+
 /// Each proven fault as a bar with its name.
 pub(super) fn faults(run: &Recorded, axis: &Axis) -> String {
     let (mut body, mut rows): (String, Vec<f64>) = <_>::default();
@@ -61,9 +67,7 @@ pub(super) fn faults(run: &Recorded, axis: &Axis) -> String {
             escaped(kind)
         );
     }
-    let healed = run.events.iter().filter(|event| matches!(event.what, What::Healed { .. }));
-    let last = healed.map(|event| event.time_ns).max().unwrap_or(0);
-    let _ = write!(body, "<path d=\"M{0:.1} 0V999\" stroke=\"#000\"/>", axis.x(last));
+    let _ = write!(body, "<path d=\"M{0:.1} 0V999\" stroke=\"#000\"/>", axis.x(healed_ns(run)));
     let note = "<p class=\"key\">the line: the last one was healed</p>";
     note.to_owned() + &axis.svg(rows.len().max(1) as f64 * ROW, &body)
 }
@@ -79,13 +83,20 @@ pub(super) fn throughput(run: &Recorded, axis: &Axis) -> String {
             *count += 1;
         }
     }
-    let most = f64::from(counts.iter().flatten().copied().max().unwrap_or(1).max(1));
+    // Reading everything at the end would leave no height for the rest.
+    let during = usize::try_from(healed_ns(run) / SECOND_NS).unwrap_or(0) + 1;
+    let most = counts.iter().flat_map(|counts| counts.iter().take(during)).copied().max();
+    let most = f64::from(most.unwrap_or(1).max(1));
     let mut body = String::new();
     for (counts, (_, color)) in counts.iter().zip(KINDS) {
         let mut points = String::new();
         for (second, count) in counts.iter().enumerate() {
             let x = axis.x(second as u64 * SECOND_NS);
-            let _ = write!(points, "{x:.1},{:.1} ", HEIGHT * (1.0 - f64::from(*count) / most));
+            let _ = write!(
+                points,
+                "{x:.1},{:.1} ",
+                HEIGHT * (1.0 - (f64::from(*count) / most).min(1.0))
+            );
         }
         let _ = write!(body, "<polyline points=\"{points}\" fill=\"none\" stroke=\"{color}\"/>");
     }
@@ -139,15 +150,15 @@ pub(super) fn leaders(run: &Recorded, axis: &Axis) -> String {
                 body,
                 "<rect x=\"{left:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"20\" fill=\"#4477aa\" \
                  fill-opacity=\".7\"><title>{} in term {term}</title></rect>\
-                 <text x=\"{:.1}\" y=\"{:.1}\">{term}</text>",
+                 <text x=\"{:.1}\" y=\"{:.1}\">{}, {term}</text>",
                 y + 5.0,
                 (right - left).max(2.5),
                 escaped(member),
                 left + 2.0,
-                y + 19.0
+                y + 19.0,
+                escaped(member)
             );
         }
-        let _ = write!(body, "<text x=\"4\" y=\"{:.1}\">{}</text>", y + 12.0, escaped(member));
     }
     axis.svg(members.len().max(1) as f64 * 30.0, &body)
 }
