@@ -21,4 +21,9 @@ pub mod template;
 
 mod assemble;
 mod chunk;
+mod glob;
+mod local;
+mod object;
+mod open;
 pub(crate) mod spill;
+mod unpack;

@@ -8,6 +8,7 @@ mod error;
 mod file;
 mod key;
 mod remote;
+mod source;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ pub use self::error::BlobError;
 use self::file::FileStore;
 pub use self::key::{evidence_key, manifest_key, part_key, run_prefix, segment_key};
 use self::remote::RemoteStore;
+pub use self::source::{ObjectSource, SourceObject};
 
 /// The most bytes of one object.
 pub const BLOB_BYTES_MAX: u64 = 256 << 20;

@@ -27,8 +27,8 @@ mod spool;
 mod table;
 
 pub use blob::{
-    BLOB_BYTES_MAX, BlobError, BlobRef, BlobStore, evidence_key, manifest_key, part_key,
-    run_prefix, segment_key,
+    BLOB_BYTES_MAX, BlobError, BlobRef, BlobStore, ObjectSource, SourceObject, evidence_key,
+    manifest_key, part_key, run_prefix, segment_key,
 };
 pub use error::{FormatError, StorageError};
 pub use identity::Identity;

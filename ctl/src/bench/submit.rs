@@ -82,7 +82,7 @@ pub(crate) async fn run(connect: &ConnectArgs, args: SubmitArgs) -> anyhow::Resu
 
     let (start, cpu_us) = (Instant::now(), meter::own_cpu_us());
     let spec = spec::run_spec(&config)?;
-    let found = files::find(&config.input.glob.list(), input.path())?;
+    let found = files::find(&config.input.glob.list(), input.path()).await?;
     let control = Arc::new(ScanControl::default());
     let options = ScanOptions::default();
     let uploaded =

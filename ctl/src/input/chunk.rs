@@ -4,9 +4,7 @@
 //! and for lines that are too long, each of which is told in their place; at most a chunk and a line are in memory.
 //! Absent: where a line ends within its chunk.
 
-use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
 
 /// The most bytes of a line. What is longer fits into no segment.
 pub(super) const LINE_BYTES_MAX: usize = rollout_storage::SEGMENT_BYTES_MAX;
@@ -32,12 +30,6 @@ pub(super) struct ChunkReader<R> {
     skipping: bool,
     began: bool,
     ended: bool,
-}
-
-impl ChunkReader<File> {
-    pub(super) fn open(path: &Path, chunk_bytes: usize) -> io::Result<Self> {
-        Ok(Self::new(File::open(path)?, chunk_bytes, LINE_BYTES_MAX))
-    }
 }
 
 impl<R: Read> ChunkReader<R> {

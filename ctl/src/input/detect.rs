@@ -3,8 +3,11 @@
 //! Invariant: whoever reads the same input comes to the same answer; an input without a row is one of ours.
 //! Absent: checking rows. One that is of the other format is an error of its line.
 
-use super::chunk::{Chunk, ChunkReader};
+use std::sync::atomic::AtomicU64;
+
+use super::chunk::{Chunk, ChunkReader, LINE_BYTES_MAX};
 use super::files::InputFile;
+use super::open::open;
 use super::openai::looks_like;
 use super::scan::ScanError;
 
@@ -14,7 +17,9 @@ const CHUNK_BYTES: usize = 64 << 10;
 pub fn is_openai(files: &[InputFile]) -> Result<bool, ScanError> {
     for file in files {
         let failed = |source| ScanError::Io { path: file.path.clone(), source };
-        let mut reader = ChunkReader::open(&file.path, CHUNK_BYTES).map_err(failed)?;
+        let read = AtomicU64::new(0);
+        let text = open(file, &read).map_err(failed)?;
+        let mut reader = ChunkReader::new(text, CHUNK_BYTES, LINE_BYTES_MAX);
         while let Some(chunk) = reader.next().map_err(failed)? {
             let Chunk::Lines(bytes) = chunk else { return Ok(false) };
             let mut lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);

@@ -19,6 +19,7 @@ use super::assemble::{Assembler, Parsed, ParsedRow, Stop};
 use super::chunk::{Chunk, ChunkReader, LINE_BYTES_MAX};
 use super::duplicates::{self, Duplicates};
 use super::files::InputFile;
+use super::open::open;
 use super::rules::Rules;
 
 const CHUNK_BYTES: usize = 1 << 20;
@@ -66,7 +67,7 @@ impl Default for ScanOptions {
 /// What others may see and say of a scan while it runs.
 #[derive(Debug, Default)]
 pub struct ScanControl {
-    /// Bytes read.
+    /// Bytes read of the files, as they are packed.
     pub bytes: AtomicU64,
     /// Rows put together.
     pub rows: AtomicU64,
@@ -196,7 +197,8 @@ fn read(
     let mut number = 0;
     for (file, input) in (0u32..).zip(files) {
         let failed = |source| ScanError::Io { path: input.path.clone(), source };
-        let mut reader = ChunkReader::open(&input.path, chunk_bytes).map_err(failed)?;
+        let text = open(input, &control.bytes).map_err(failed)?;
+        let mut reader = ChunkReader::new(text, chunk_bytes, LINE_BYTES_MAX);
         let mut first = true;
         while let Some(chunk) = reader.next().map_err(failed)? {
             if control.stop.load(Ordering::Relaxed) {
@@ -211,7 +213,6 @@ fn read(
                     parsed.lines = 1;
                 }
             }
-            control.bytes.fetch_add(parsed.bytes.len() as u64, Ordering::Relaxed);
             if permits.send(()).is_err() || chunks.send((number, parsed)).is_err() {
                 // Whoever closed the channel knows why.
                 return Ok(());

@@ -23,7 +23,7 @@ use crate::say::to_stderr;
 pub(super) async fn run(connect: &ConnectArgs, args: &AppendArgs) -> Result<u8, BatchError> {
     let settings = connect.settings()?;
     let progress = Arc::new(Progress::new(args.quiet));
-    let (copy, files) = find(&args.files)?;
+    let (copy, files) = find(&args.files).await?;
     let client = settings.client(Some(on_wait(&progress)))?;
     let session = client.open_session("rollout run append").await?;
     let to = (settings.namespace.as_str(), args.run.as_str());
@@ -70,14 +70,14 @@ fn told(name: &str, added: u64, there: u64, rows: u64) -> String {
 }
 
 /// The files, and a copy of standard input where it is one of them: an input is read more than once.
-fn find(
+async fn find(
     patterns: &[String],
 ) -> Result<(Option<tempfile::NamedTempFile>, Vec<InputFile>), BatchError> {
     let (stdin, patterns): (Vec<_>, Vec<_>) =
         patterns.iter().cloned().partition(|pattern| pattern == STDIN);
     let mut found = match patterns.is_empty() {
         true => Vec::new(),
-        false => files::find(&patterns, Path::new(""))?,
+        false => files::find(&patterns, Path::new("")).await?,
     };
     if stdin.is_empty() {
         return Ok((None, found));
@@ -90,7 +90,7 @@ fn find(
         });
     let (copy, bytes) =
         copied.map_err(|source| FilesError::Io { path: PathBuf::from(STDIN), source })?;
-    found.push(InputFile { path: copy.path().to_owned(), bytes });
+    found.push(InputFile::local(copy.path().to_owned(), bytes));
     Ok((Some(copy), found))
 }
 

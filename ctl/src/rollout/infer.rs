@@ -60,7 +60,7 @@ pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, B
     if args.dry_run {
         task::decide(&mut config, None).await?;
         let spec = spec::run_spec(&config)?;
-        let files = files::find(&config.input.glob.list(), &config.dir)?;
+        let files = files::find(&config.input.glob.list(), &config.dir).await?;
         return dry_run::run(&config, &name, &spec, files).await;
     }
     let settings = connect.settings_over(&config.context())?;
@@ -150,7 +150,7 @@ impl Batch<'_> {
     }
 
     async fn submit(&self, session: &Session, store: BlobStore) -> Result<(), BatchError> {
-        let files = files::find(&self.config.input.glob.list(), &self.config.dir)?;
+        let files = files::find(&self.config.input.glob.list(), &self.config.dir).await?;
         let family = Family::find(&self.client, &self.namespace, &self.name()).await?;
         let choice = match &self.args.resume {
             Some(name) => self.resumed(session, name, &files).await?,

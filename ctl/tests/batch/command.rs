@@ -10,6 +10,8 @@ use super::cluster::TestCluster;
 pub(crate) struct Job<'a> {
     cluster: &'a TestCluster,
     pub(crate) dir: PathBuf,
+    /// What its commands find in their environment.
+    pub(crate) env: Vec<(&'static str, String)>,
 }
 
 /// How a command ended.
@@ -34,7 +36,7 @@ impl<'a> Job<'a> {
     pub(crate) fn new(cluster: &'a TestCluster, name: &str, input: &str) -> Self {
         let dir = cluster.dir.path().join(name);
         std::fs::create_dir_all(&dir).unwrap();
-        let job = Self { cluster, dir };
+        let job = Self { cluster, dir, env: Vec::new() };
         job.write("in.jsonl", input);
         job.write(
             "batch.toml",
@@ -64,6 +66,7 @@ impl<'a> Job<'a> {
             .args(["--timeout", "20s"])
             .current_dir(&self.dir)
             .env("XDG_CACHE_HOME", self.dir.join("cache"))
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -25,6 +25,12 @@ pub enum BlobError {
         /// The digest of what the store returned.
         found: String,
     },
+    /// The object is another one than when it was found.
+    #[error("{key} was changed while it was read")]
+    Changed {
+        /// The object.
+        key: String,
+    },
     /// The store is out of space.
     #[error("object {key}: no space left: {reason}")]
     NoSpace {
@@ -132,6 +138,7 @@ impl BlobError {
         let (key, reason) = (key.to_owned(), error.to_string());
         match error {
             E::NotFound { .. } => Self::Missing { key },
+            E::Precondition { .. } => Self::Changed { key },
             E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
                 Self::PermissionDenied { key, reason }
             }

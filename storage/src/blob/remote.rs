@@ -32,37 +32,7 @@ pub(super) struct RemoteStore {
 impl RemoteStore {
     pub(super) fn open(url: &Url) -> Result<Self, BlobError> {
         let bad = |reason: String| BlobError::Url { url: url.to_string(), reason };
-        if url.password().is_some() || !url.username().is_empty() || url.query().is_some() {
-            let reason =
-                "credentials and options come from each host's environment, not from the URL";
-            return Err(bad(reason.to_owned()));
-        }
-        let store: Result<Arc<dyn ObjectStore>, object_store::Error> = match url.scheme() {
-            "s3" => AmazonS3Builder::from_env()
-                .with_url(url.as_str())
-                .with_retry(retries())
-                .build()
-                .map(|store| Arc::new(store) as _),
-            "gs" => GoogleCloudStorageBuilder::from_env()
-                .with_url(url.as_str())
-                .with_retry(retries())
-                .build()
-                .map(|store| Arc::new(store) as _),
-            "az" => MicrosoftAzureBuilder::from_env()
-                .with_url(url.as_str())
-                .with_retry(retries())
-                .build()
-                .map(|store| Arc::new(store) as _),
-            "memory" => {
-                let stores = MEMORY.get_or_init(Mutex::default);
-                Ok(stores.lock().entry(url.to_string()).or_default().clone())
-            }
-            other => {
-                let known = "use file, s3, gs, az or memory";
-                return Err(bad(format!("scheme {other:?} is unknown, {known}")));
-            }
-        };
-        let store = store.map_err(|error| bad(error.to_string()))?;
+        let store = connect(url)?;
         let prefix = Path::from_url_path(url.path()).map_err(|error| bad(error.to_string()))?;
         Ok(Self { store, prefix })
     }
@@ -103,6 +73,41 @@ impl RemoteStore {
     fn path(&self, key: &str) -> Path {
         self.prefix.parts().chain(Path::from(key).parts()).collect()
     }
+}
+
+/// The client of a URL's bucket.
+pub(super) fn connect(url: &Url) -> Result<Arc<dyn ObjectStore>, BlobError> {
+    let bad = |reason: String| BlobError::Url { url: url.to_string(), reason };
+    if url.password().is_some() || !url.username().is_empty() || url.query().is_some() {
+        let reason = "credentials and options come from each host's environment, not from the URL";
+        return Err(bad(reason.to_owned()));
+    }
+    let store: Result<Arc<dyn ObjectStore>, object_store::Error> = match url.scheme() {
+        "s3" => AmazonS3Builder::from_env()
+            .with_url(url.as_str())
+            .with_retry(retries())
+            .build()
+            .map(|store| Arc::new(store) as _),
+        "gs" => GoogleCloudStorageBuilder::from_env()
+            .with_url(url.as_str())
+            .with_retry(retries())
+            .build()
+            .map(|store| Arc::new(store) as _),
+        "az" => MicrosoftAzureBuilder::from_env()
+            .with_url(url.as_str())
+            .with_retry(retries())
+            .build()
+            .map(|store| Arc::new(store) as _),
+        "memory" => {
+            let stores = MEMORY.get_or_init(Mutex::default);
+            Ok(stores.lock().entry(url.to_string()).or_default().clone())
+        }
+        other => {
+            let known = "use file, s3, gs, az or memory";
+            return Err(bad(format!("scheme {other:?} is unknown, {known}")));
+        }
+    };
+    store.map_err(|error| bad(error.to_string()))
 }
 
 /// Short retries within one call; callers decide about longer ones.

@@ -13,7 +13,7 @@ fn rules() -> Rules {
 fn write(dir: &Path, name: &str, bytes: &[u8]) -> InputFile {
     let path = dir.join(name);
     std::fs::write(&path, bytes).unwrap();
-    InputFile { path, bytes: bytes.len() as u64 }
+    InputFile::local(path, bytes.len() as u64)
 }
 
 fn run(files: &[InputFile], options: &ScanOptions) -> (Scan, Vec<FinishedSegment>) {

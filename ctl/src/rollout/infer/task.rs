@@ -32,7 +32,7 @@ pub(super) async fn decide(
             Task::of(&spec.engine.unwrap_or_default().task) == Task::Openai
         }
         None => {
-            let found = files::find(&config.input.glob.list(), &config.dir)?;
+            let found = files::find(&config.input.glob.list(), &config.dir).await?;
             let looking = tokio::task::spawn_blocking(move || detect::is_openai(&found));
             looking.await.unwrap_or(Err(ScanError::Stopped))?
         }

@@ -1,0 +1,103 @@
+//! Owns: files of file systems that paths and globs name.
+//!
+//! Invariant: links are followed to files, not to directories below a `**`.
+//! Absent: what is in them.
+
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use super::files::{FILES_MAX, FilesError, InputFile};
+use super::glob::{has_glob, matches};
+
+/// The paths that a path or glob names, relative to `base`.
+pub(super) fn find(pattern: &str, base: &Path, paths: &mut Vec<PathBuf>) -> Result<(), FilesError> {
+    if has_glob(pattern) {
+        let path = Path::new(pattern);
+        let root = if path.is_absolute() { PathBuf::from("/") } else { base.to_owned() };
+        let parts: Vec<String> = path
+            .components()
+            .filter(|part| !matches!(part, Component::RootDir | Component::CurDir))
+            .map(|part| part.as_os_str().to_string_lossy().into_owned())
+            .collect();
+        return walk(&root, &parts, paths);
+    }
+    let path = base.join(pattern);
+    match fs::metadata(&path) {
+        Ok(_) => push(path, paths),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(FilesError::Io { path, source }),
+    }
+}
+
+/// A file with its length.
+pub(super) fn file_of(path: PathBuf) -> Result<InputFile, FilesError> {
+    let metadata =
+        fs::metadata(&path).map_err(|source| FilesError::Io { path: path.clone(), source })?;
+    if metadata.is_dir() {
+        return Err(FilesError::NotAFile { path });
+    }
+    Ok(InputFile::local(path, metadata.len()))
+}
+
+fn walk(dir: &Path, parts: &[String], found: &mut Vec<PathBuf>) -> Result<(), FilesError> {
+    let Some((part, rest)) = parts.split_first() else { return Ok(()) };
+    if part == "**" {
+        walk(dir, rest, found)?;
+        for (name, path, kind) in entries(dir)? {
+            // Links are not followed here: they may lead back up.
+            if kind.is_dir() && !name.starts_with('.') {
+                walk(&path, parts, found)?;
+            }
+        }
+        return Ok(());
+    }
+    if !has_glob(part) {
+        let path = dir.join(part);
+        return match (rest.is_empty(), fs::metadata(&path)) {
+            (_, Err(_)) => Ok(()),
+            (true, Ok(_)) => push(path, found),
+            (false, Ok(metadata)) if metadata.is_dir() => walk(&path, rest, found),
+            (false, Ok(_)) => Ok(()),
+        };
+    }
+    for (name, path, _) in entries(dir)? {
+        if !matches(part, &name) {
+            continue;
+        }
+        match fs::metadata(&path) {
+            Ok(metadata) if rest.is_empty() && metadata.is_file() => push(path, found)?,
+            Ok(metadata) if !rest.is_empty() && metadata.is_dir() => walk(&path, rest, found)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn push(path: PathBuf, found: &mut Vec<PathBuf>) -> Result<(), FilesError> {
+    if found.len() >= FILES_MAX {
+        return Err(FilesError::TooMany);
+    }
+    found.push(path);
+    Ok(())
+}
+
+/// The parent of a bare file name is an empty path, which the system does not know.
+pub(super) fn here(dir: &Path) -> &Path {
+    if dir.as_os_str().is_empty() { Path::new(".") } else { dir }
+}
+
+fn entries(dir: &Path) -> Result<Vec<(String, PathBuf, fs::FileType)>, FilesError> {
+    let failed = |source| FilesError::Io { path: dir.to_owned(), source };
+    let listed = match fs::read_dir(here(dir)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(failed)?,
+    };
+    let mut entries = Vec::new();
+    for entry in listed {
+        let entry = entry.map_err(failed)?;
+        let kind = entry.file_type().map_err(failed)?;
+        entries.push((entry.file_name().to_string_lossy().into_owned(), entry.path(), kind));
+    }
+    Ok(entries)
+}

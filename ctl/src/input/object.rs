@@ -1,0 +1,116 @@
+//! Owns: files of an input that are objects of a store: `s3://`, `gs://`, `az://`.
+//!
+//! Invariant: at most [`PIECES_AHEAD`] pieces are in memory; a piece whose connection breaks is asked for again, and all of
+//! them are of the object as it was found.
+//! Absent: what is in them.
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use futures::StreamExt;
+use rollout_storage::{BlobError, ObjectSource, SourceObject};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::files::{FILES_MAX, FilesError, InputFile};
+use super::glob::{has_glob, matches_path};
+
+/// Bytes that are asked for at a time.
+const PIECE_BYTES: u64 = 2 << 20;
+/// Pieces in memory: one that is read, one that waits, and those that are fetched.
+const PIECES_AHEAD: usize = 6;
+const TRIES_MAX: u32 = 6;
+
+/// An object and the store that it is in.
+pub(super) struct InputObject {
+    source: ObjectSource,
+    object: SourceObject,
+    /// Where its pieces are fetched, for readers are threads.
+    runtime: Handle,
+}
+
+/// The objects that a URL names, whose path may be a glob.
+pub(super) async fn find(pattern: &str, files: &mut Vec<InputFile>) -> Result<(), FilesError> {
+    let failed = |source| FilesError::Store { pattern: pattern.to_owned(), source };
+    let (source, key) = ObjectSource::open(pattern).map_err(failed)?;
+    let found = match key.find(['*', '?', '[']) {
+        None => match source.head(&key).await {
+            Ok(object) => vec![object],
+            Err(BlobError::Missing { .. }) => Vec::new(),
+            Err(error) => return Err(failed(error)),
+        },
+        Some(glob) => {
+            let parts: Vec<&str> = key.split('/').collect();
+            let wanted = |key: &str| matches_path(&parts, &key.split('/').collect::<Vec<_>>());
+            source.list(&key[..glob], FILES_MAX, wanted).await.map_err(failed)?
+        }
+    };
+    debug_assert!(has_glob(&key) || found.len() <= 1);
+    files.extend(found.into_iter().map(|object| {
+        let (path, bytes) = (PathBuf::from(&object.url), object.bytes);
+        let (source, runtime) = (source.clone(), Handle::current());
+        InputFile { path, bytes, object: Some(Arc::new(InputObject { source, object, runtime })) }
+    }));
+    Ok(())
+}
+
+impl InputObject {
+    /// Reads it from the beginning, in a thread that may block.
+    pub(super) fn reader(self: &Arc<Self>) -> ObjectReader {
+        let (pieces, arriving) = mpsc::channel(1);
+        let this = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let starts = (0..this.object.bytes).step_by(PIECE_BYTES as usize);
+            let fetched = futures::stream::iter(starts)
+                .map(|start| this.piece(start))
+                .buffered(PIECES_AHEAD - 2);
+            let mut fetched = std::pin::pin!(fetched);
+            while let Some(piece) = fetched.next().await {
+                // Whoever has dropped the reader wants no more.
+                if pieces.send(piece).await.is_err() {
+                    return;
+                }
+            }
+        });
+        ObjectReader { arriving, piece: Bytes::new() }
+    }
+
+    async fn piece(&self, start: u64) -> Result<Bytes, BlobError> {
+        let range = start..start.saturating_add(PIECE_BYTES);
+        let mut pause = Duration::from_millis(100);
+        for _ in 1..TRIES_MAX {
+            match self.source.read(&self.object, range.clone()).await {
+                Err(error) if error.retryable() => {
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                outcome => return outcome,
+            }
+        }
+        self.source.read(&self.object, range).await
+    }
+}
+
+/// An object as it arrives.
+pub(super) struct ObjectReader {
+    arriving: mpsc::Receiver<Result<Bytes, BlobError>>,
+    piece: Bytes,
+}
+
+impl Read for ObjectReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.arriving.blocking_recv() {
+                Some(Ok(piece)) => self.piece = piece,
+                Some(Err(error)) => return Err(io::Error::other(error)),
+                None => return Ok(0),
+            }
+        }
+        let len = buffer.len().min(self.piece.len());
+        self.piece.copy_to_slice(&mut buffer[..len]);
+        Ok(len)
+    }
+}
