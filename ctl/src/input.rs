@@ -1,4 +1,4 @@
-//! Owns: reading JSONL: which files, their lines, what a row is, and what is wrong with one.
+//! Owns: reading an input: which files, their lines, what a row is, and what is wrong with one.
 //!
 //! Invariant: whatever the bytes, reading ends with rows or with errors that name file, line and column, in memory
 //! that does not grow with the input (see [`scan`] for the bounds).
@@ -13,6 +13,7 @@ pub mod files;
 pub mod mapping;
 pub mod occurrence;
 pub mod openai;
+mod parquet;
 pub mod row;
 pub mod rules;
 pub mod scan;

@@ -1,6 +1,6 @@
 //! Owns: comparing files with what they would be if they were written now.
 //!
-//! Invariant: every byte of every file is compared, the first difference is named by its line, and a file that would not be
+//! Invariant: every byte of every file is compared, the first difference is named by its line or byte, and a file that would not be
 //! there is one too.
 //! Absent: mending.
 
@@ -23,15 +23,16 @@ struct Expected {
     path: PathBuf,
     file: BufReader<File>,
     line: u64,
+    bytes: u64,
     buffer: Vec<u8>,
 }
 
 /// The file is another one.
 #[derive(Debug, thiserror::Error)]
-#[error("{}:{line} differs from the run's parts", path.display())]
+#[error("{}:{place} differs from the run's parts", path.display())]
 struct Differs {
     path: PathBuf,
-    line: u64,
+    place: String,
 }
 
 impl Compare {
@@ -51,7 +52,7 @@ impl Place for Compare {
         let path = self.dir.join(name);
         let file = File::open(&path).map_err(|source| failed(&path, source))?;
         let file = BufReader::with_capacity(1 << 20, file);
-        Ok(Box::new(Expected { path, file, line: 1, buffer: Vec::new() }))
+        Ok(Box::new(Expected { path, file, line: 1, bytes: 0, buffer: Vec::new() }))
     }
 
     fn publish(self: Box<Self>, names: &Names) -> Result<(), BatchError> {
@@ -69,7 +70,12 @@ impl Place for Compare {
 
 impl Expected {
     fn differs(&self) -> io::Error {
-        io::Error::other(Differs { path: self.path.clone(), line: self.line })
+        // A table has no lines.
+        let place = match self.path.extension().is_some_and(|ending| ending == "parquet") {
+            true => format!(" byte {}", self.bytes),
+            false => self.line.to_string(),
+        };
+        io::Error::other(Differs { path: self.path.clone(), place })
     }
 }
 
@@ -78,6 +84,7 @@ impl Write for Expected {
         self.buffer.clear();
         (&mut self.file).take(bytes.len() as u64).read_to_end(&mut self.buffer)?;
         let same = self.buffer.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+        self.bytes += same as u64;
         self.line += bytes[..same].iter().filter(|byte| **byte == b'\n').count() as u64;
         if same == bytes.len() { Ok(same) } else { Err(self.differs()) }
     }

@@ -4,11 +4,13 @@
 //! Absent: where files go (`place`), and how many rows one has (`output`).
 
 mod openai;
+mod table;
 
 use rollout_proto::v1;
 use serde::{Deserialize, Serialize};
 
 use self::openai::OpenaiLines;
+pub(super) use self::table::Table;
 use super::row::{Outcome, RowFormat};
 use crate::batch::spec;
 use crate::input::canonical::CanonicalError;
@@ -23,6 +25,8 @@ pub enum OutputFormat {
     Jsonl,
     /// Lines of the OpenAI Batch format: output.jsonl and errors.jsonl.
     OpenaiBatch,
+    /// Tables: completions.parquet and errors.parquet.
+    Parquet,
 }
 
 impl OutputFormat {
@@ -42,7 +46,7 @@ impl OutputFormat {
     /// Refuses a format that the task's rows cannot have.
     pub fn check(self, task: Task) -> Result<(), String> {
         match (self, task) {
-            (Self::OpenaiBatch, Task::Openai) | (Self::Jsonl, _) => Ok(()),
+            (Self::OpenaiBatch, Task::Openai) | (Self::Jsonl | Self::Parquet, _) => Ok(()),
             (Self::OpenaiBatch, _) => {
                 Err("openai-batch is for an input in the OpenAI Batch format".to_owned())
             }
@@ -52,7 +56,7 @@ impl OutputFormat {
     /// What the files of completions are called, without their ending.
     pub fn completions(self) -> &'static str {
         match self {
-            Self::Jsonl => "completions",
+            Self::Jsonl | Self::Parquet => "completions",
             Self::OpenaiBatch => "output",
         }
     }
@@ -66,6 +70,7 @@ impl OutputFormat {
     pub fn ending(self) -> &'static str {
         match self {
             Self::Jsonl | Self::OpenaiBatch => "jsonl",
+            Self::Parquet => "parquet",
         }
     }
 }
@@ -82,7 +87,9 @@ pub(super) enum Lines {
 impl Lines {
     pub(super) fn new(spec: &v1::RunSpec, format: OutputFormat) -> Result<Self, CanonicalError> {
         Ok(match format {
-            OutputFormat::Jsonl => Self::Rows(RowFormat::new(spec, spec::model_id(spec))?),
+            OutputFormat::Jsonl | OutputFormat::Parquet => {
+                Self::Rows(RowFormat::new(spec, spec::model_id(spec))?)
+            }
             OutputFormat::OpenaiBatch => Self::Openai(OpenaiLines),
         })
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use rollout_proto::v1;
 
 use super::compare::{Compare, difference};
-use super::format::OutputFormat;
+use super::format::{OutputFormat, Table};
 use super::manifest::{FileEntry, Manifest};
 use super::names::Names;
 use super::place::{Directory, Place, Writing, failed};
@@ -31,7 +31,8 @@ impl Layout {
         if let Some(manifest) = Manifest::read(dir)? {
             return Ok(Self { format: manifest.format, shard_rows: manifest.shard_rows });
         }
-        let known = [default, OutputFormat::Jsonl, OutputFormat::OpenaiBatch];
+        let known =
+            [default, OutputFormat::Jsonl, OutputFormat::OpenaiBatch, OutputFormat::Parquet];
         let there = |format: &OutputFormat| {
             dir.join(format!("{}.{}", format.completions(), format.ending())).exists()
         };
@@ -78,6 +79,17 @@ struct Series {
 struct Open {
     name: String,
     rows: u64,
+    body: Body,
+}
+
+/// What is written to it.
+enum Body {
+    Lines(Box<Counted>),
+    Table(Box<Table<Counted>>),
+}
+
+/// Bytes on their way to a file.
+struct Counted {
     bytes: u64,
     hasher: blake3::Hasher,
     writing: Box<dyn Writing>,
@@ -138,6 +150,7 @@ impl<'a> Output<'a> {
             names: &mut self.names,
             place: &mut *self.place,
             shard_rows: self.layout.shard_rows,
+            format: self.layout.format,
             run,
         };
         work(&mut self.completions, &mut self.errors, &mut to)
@@ -164,6 +177,7 @@ struct To<'a> {
     names: &'a mut Names,
     place: &'a mut dyn Place,
     shard_rows: u64,
+    format: OutputFormat,
     run: &'a str,
 }
 
@@ -178,8 +192,15 @@ impl Series {
         let shard = (to.shard_rows > 0).then_some(self.done.len() as u32);
         let name = to.names.take(self.stem, shard);
         let writing = to.place.begin(&name)?;
-        let hasher = blake3::Hasher::new();
-        self.open = Some(Open { name, rows: 0, bytes: 0, hasher, writing });
+        let counted = Counted { bytes: 0, hasher: blake3::Hasher::new(), writing };
+        let body = match to.format {
+            OutputFormat::Parquet => {
+                let table = Table::new(counted).map_err(|error| to.failed(&name, error))?;
+                Body::Table(Box::new(table))
+            }
+            OutputFormat::Jsonl | OutputFormat::OpenaiBatch => Body::Lines(Box::new(counted)),
+        };
+        self.open = Some(Open { name, rows: 0, body });
         Ok(())
     }
 
@@ -193,7 +214,7 @@ impl Series {
             let room = if to.shard_rows > 0 { to.shard_rows - open.rows } else { u64::MAX };
             let (rows, end) = first_lines(lines, room);
             let (now, later) = lines.split_at(end);
-            open.write(now.as_bytes()).map_err(|error| to.failed(&open.name, error))?;
+            open.body.push(now).map_err(|error| to.failed(&open.name, error))?;
             open.rows += rows;
             if open.rows == to.shard_rows {
                 self.end(to)?;
@@ -205,7 +226,9 @@ impl Series {
 
     fn end(&mut self, to: &mut To<'_>) -> Result<(), BatchError> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        let Open { name, rows, bytes, hasher, writing } = open;
+        let Open { name, rows, body } = open;
+        let ended = body.end().map_err(|error| to.failed(&name, error))?;
+        let Counted { bytes, hasher, writing } = ended;
         writing.end().map_err(|error| to.failed(&name, error))?;
         let blake3 = hasher.finalize().to_hex().to_string();
         self.done.push(FileEntry { name, rows, bytes, blake3 });
@@ -213,11 +236,32 @@ impl Series {
     }
 }
 
-impl Open {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.hasher.update(bytes);
-        self.bytes += bytes.len() as u64;
-        self.writing.write_all(bytes)
+impl Body {
+    fn push(&mut self, lines: &str) -> io::Result<()> {
+        match self {
+            Self::Lines(file) => file.write_all(lines.as_bytes()),
+            Self::Table(table) => table.push(lines),
+        }
+    }
+
+    fn end(self) -> io::Result<Counted> {
+        match self {
+            Self::Lines(file) => Ok(*file),
+            Self::Table(table) => table.end(),
+        }
+    }
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = self.writing.write(bytes)?;
+        self.hasher.update(&bytes[..len]);
+        self.bytes += len as u64;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writing.flush()
     }
 }
 

@@ -119,7 +119,7 @@ impl RowFormat {
         let Fields(fields) = serde_json::from_str(input)
             .map_err(|error| format!("the input row: {}", plain_message(&error)))?;
         out.push_str("{\"id\":");
-        match fields.iter().find(|(name, _)| name == "id") {
+        match fields.iter().find(|(name, value)| name == "id" && value.get() != "null") {
             Some((_, id)) => out.push_str(id.get()),
             None => {
                 out.push('"');

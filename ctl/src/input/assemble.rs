@@ -35,6 +35,8 @@ pub(super) struct Parsed {
     pub(super) file: u32,
     /// The first chunk of its file.
     pub(super) first: bool,
+    /// Its lines are rows of a table.
+    pub(super) tabular: bool,
     pub(super) bytes: Vec<u8>,
     /// Rows that are not their lines, while the chunk is parsed.
     pub(super) rewritten: Vec<u8>,
@@ -82,6 +84,8 @@ pub(super) struct Assembler<'a> {
     admission: Option<(Admission, blake3::Hasher)>,
     /// Lines of this file in the chunks before.
     lines_before: u64,
+    /// Whether this file is a table.
+    tabular: bool,
 }
 
 pub(super) enum Stop {
@@ -121,6 +125,7 @@ impl<'a> Assembler<'a> {
             sink,
             admission: admission.map(|admission| (admission, blake3::Hasher::new())),
             lines_before: 0,
+            tabular: false,
         }
     }
 
@@ -128,6 +133,7 @@ impl<'a> Assembler<'a> {
         if parsed.first {
             self.lines_before = 0;
         }
+        self.tabular = parsed.tabular;
         for (line, column, message) in &parsed.errors {
             self.error(parsed.file, self.lines_before + line + 1, *column, message.clone());
         }
@@ -213,6 +219,7 @@ impl<'a> Assembler<'a> {
 
     fn error(&mut self, file: u32, line: u64, column: usize, message: String) {
         self.scan.error_count += 1;
+        let column = if self.tabular { 0 } else { column };
         if self.scan.errors.len() < self.errors_max {
             self.scan.errors.push(LineError { file, line, column, message });
         }

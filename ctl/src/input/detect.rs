@@ -18,7 +18,7 @@ pub fn is_openai(files: &[InputFile]) -> Result<bool, ScanError> {
     for file in files {
         let failed = |source| ScanError::Io { path: file.path.clone(), source };
         let read = AtomicU64::new(0);
-        let text = open(file, &read).map_err(failed)?;
+        let text = open(file, &read).map_err(failed)?.text;
         let mut reader = ChunkReader::new(text, CHUNK_BYTES, LINE_BYTES_MAX);
         while let Some(chunk) = reader.next().map_err(failed)? {
             let Chunk::Lines(bytes) = chunk else { return Ok(false) };

@@ -1,19 +1,45 @@
 //! Owns: the text of one file of an input, wherever it is and however it is packed.
 //!
-//! Invariant: it is streamed; memory does not grow with the file.
+//! Invariant: it is streamed; memory does not grow with the file. A Parquet file that is an object is copied to a temporary
+//! file first, for it is read from its end.
 //! Absent: lines.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::sync::atomic::AtomicU64;
 
 use super::files::InputFile;
+use super::parquet::{MAGIC, ParquetText};
 use super::unpack::{Text, unpack};
 
+/// A file's text.
+pub(super) struct Opened<'a> {
+    pub(super) text: Text<'a>,
+    /// Whether its lines are rows of a table, and nothing that anybody has written.
+    pub(super) tabular: bool,
+}
+
 /// Opens a file; `read` counts its own bytes as they are read.
-pub(super) fn open<'a>(file: &InputFile, read: &'a AtomicU64) -> io::Result<Text<'a>> {
-    match &file.object {
-        Some(object) => unpack(&file.path, object.reader(), read),
-        None => unpack(&file.path, File::open(&file.path)?, read),
+pub(super) fn open<'a>(file: &InputFile, read: &'a AtomicU64) -> io::Result<Opened<'a>> {
+    let mut source: Box<dyn Read + Send> = match &file.object {
+        Some(object) => Box::new(object.reader()),
+        None => Box::new(File::open(&file.path)?),
+    };
+    let mut first = Vec::with_capacity(MAGIC.len());
+    (&mut source).take(MAGIC.len() as u64).read_to_end(&mut first)?;
+    let is_table = first == MAGIC;
+    // What is no file, such as a pipe, cannot be read twice.
+    let mut whole = io::Cursor::new(first).chain(source);
+    if !is_table {
+        return Ok(Opened { text: unpack(&file.path, whole, read)?, tabular: false });
     }
+    let table = match &file.object {
+        Some(_) => {
+            let mut copy = tempfile::tempfile()?;
+            io::copy(&mut whole, &mut copy)?;
+            copy
+        }
+        None => File::open(&file.path)?,
+    };
+    Ok(Opened { text: Box::new(ParquetText::open(table, read)?), tabular: true })
 }

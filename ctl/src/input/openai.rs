@@ -14,7 +14,9 @@ const URL_BYTES_MAX: usize = 256;
 /// The canonical JSON of what a line asks; an error has the value that it is about.
 pub(super) fn asked<'a>(found: &Found<'a>) -> Result<String, (Option<&'a RawValue>, String)> {
     let get = |column, name: &str| {
-        found.get(column).ok_or_else(|| (None, format!("an OpenAI Batch line needs a \"{name}\"")))
+        found
+            .given(column)
+            .ok_or_else(|| (None, format!("an OpenAI Batch line needs a \"{name}\"")))
     };
     let (method, url, body) =
         (get(Column::Method, "method")?, get(Column::Url, "url")?, get(Column::Body, "body")?);

@@ -91,7 +91,7 @@ impl<'a> Row<'a> {
         task: Task,
         sampling: &Sampling,
     ) -> Result<Self, RowError> {
-        let id_json = match found.get(Column::Id) {
+        let id_json = match found.given(Column::Id) {
             Some(id) => {
                 let wrong =
                     |message: String| line.at(id, format!("\"{}\" {message}", task.id_field()));
@@ -130,7 +130,7 @@ impl<'a> Row<'a> {
 /// The row's own id, of a row that was good before.
 pub fn own_id_of(body: &[u8], task: Task) -> Option<String> {
     let found = fields(std::str::from_utf8(body).ok()?, task).ok()?;
-    own_id(found.get(Column::Id)?, task).ok().map(Cow::into_owned)
+    own_id(found.given(Column::Id)?, task).ok().map(Cow::into_owned)
 }
 
 fn fields(line: &str, task: Task) -> Result<Found<'_>, serde_json::Error> {
@@ -147,8 +147,8 @@ fn asked_prompt<'a>(
     made: Option<String>,
 ) -> Result<Cow<'a, str>, RowError> {
     let made = made.map(Cow::Owned);
-    let prompt = found.get(Column::Prompt);
-    let (name, asked) = match (made, prompt, found.get(Column::Messages)) {
+    let prompt = found.given(Column::Prompt);
+    let (name, asked) = match (made, prompt, found.given(Column::Messages)) {
         (Some(made), ..) => ("prompt", made),
         (None, Some(prompt), None) => ("prompt", text(line, prompt, "prompt")?),
         (None, None, Some(messages)) => {
@@ -182,7 +182,7 @@ fn asked_prompt<'a>(
 
 /// A query and a document, with what goes with them.
 fn asked_score<'a>(line: &Line<'a>, found: &Found<'a>) -> Result<String, RowError> {
-    let one = |column: Column, name: &str| match found.get(column) {
+    let one = |column: Column, name: &str| match found.given(column) {
         Some(value) => text(line, value, name),
         None => {
             Err(Line::whole(format!("a row needs \"query\" and \"document\", it has no {name}")))

@@ -82,7 +82,7 @@ pub struct LineError {
     pub file: u32,
     /// From 1.
     pub line: u64,
-    /// In characters, from 1.
+    /// In characters, from 1; 0 for a row of a table, whose number is the line.
     pub column: usize,
     /// Lower case, without a full stop.
     pub message: String,
@@ -197,14 +197,15 @@ fn read(
     let mut number = 0;
     for (file, input) in (0u32..).zip(files) {
         let failed = |source| ScanError::Io { path: input.path.clone(), source };
-        let text = open(input, &control.bytes).map_err(failed)?;
-        let mut reader = ChunkReader::new(text, chunk_bytes, LINE_BYTES_MAX);
+        let opened = open(input, &control.bytes).map_err(failed)?;
+        let mut reader = ChunkReader::new(opened.text, chunk_bytes, LINE_BYTES_MAX);
         let mut first = true;
         while let Some(chunk) = reader.next().map_err(failed)? {
             if control.stop.load(Ordering::Relaxed) {
                 return Err(ScanError::Stopped);
             }
-            let mut parsed = Parsed { file, first, ..Parsed::default() };
+            let tabular = opened.tabular;
+            let mut parsed = Parsed { file, first, tabular, ..Parsed::default() };
             match chunk {
                 Chunk::Lines(bytes) => parsed.bytes = bytes,
                 Chunk::TooLong => {

@@ -20,13 +20,11 @@ pub(super) fn errors(scan: &Scan, files: &[InputFile], max: usize) -> String {
     let mut text = String::new();
     for error in scan.errors.iter().take(max) {
         let file = files.get(error.file as usize).map(|file| file.path.display().to_string());
-        text += &format!(
-            "{}:{}:{}: {}\n",
-            file.unwrap_or_default(),
-            error.line,
-            error.column,
-            error.message
-        );
+        let (file, line, message) = (file.unwrap_or_default(), error.line, &error.message);
+        text += &match error.column {
+            0 => format!("{file}: row {line}: {message}\n"),
+            column => format!("{file}:{line}:{column}: {message}\n"),
+        };
     }
     let shown = scan.errors.len().min(max) as u64;
     if scan.error_count > shown {

@@ -13,3 +13,4 @@ mod revisions;
 mod rows;
 mod s3;
 mod shards;
+mod tables;

@@ -125,7 +125,7 @@ impl S3 {
         let range = format!("{more}Content-Range: bytes {first}-{last}/{}\r\n", bytes.len());
         let number = self.bodies.fetch_add(1, Ordering::SeqCst) + 1;
         let breaks = self.breaks_every.load(Ordering::SeqCst);
-        let sent = match breaks > 0 && number % breaks == 0 {
+        let sent = match breaks > 0 && number.is_multiple_of(breaks) {
             true => (last - first) / 2,
             false => usize::MAX,
         };

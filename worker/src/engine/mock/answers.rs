@@ -27,6 +27,9 @@ pub(super) fn prompt_of(input: &Input) -> Result<String, EngineFailure> {
             },
             "/v1/completions" => text_of(body, "prompt"),
             "/v1/embeddings" => text_of(body, "input"),
+            "/v1/score" => {
+                Ok(format!("{}\n{}", text_of(body, "text_1")?, text_of(body, "text_2")?))
+            }
             other => Err(shape(format!("the mock engine has no {other}"))),
         },
     }
@@ -101,11 +104,15 @@ fn called(
         ));
     }
     let text = format!("MOCK:{prompt}");
-    let tokens = if url == "/v1/embeddings" { 0 } else { words(&text) };
+    let tokens = if ["/v1/embeddings", "/v1/score"].contains(&url) { 0 } else { words(&text) };
     let answer = match url {
         "/v1/embeddings" => json!({
             "object": "list",
             "data": [{"index": 0, "object": "embedding", "embedding": vector(prompt)}],
+        }),
+        "/v1/score" => json!({
+            "object": "list",
+            "data": [{"index": 0, "object": "score", "score": vector(prompt)[0]}],
         }),
         "/v1/completions" => json!({
             "object": "text_completion",

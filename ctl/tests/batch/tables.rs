@@ -1,0 +1,89 @@
+//! Parquet, in and out.
+
+use serde_json::json;
+
+use super::cluster::{Conduct, TestCluster};
+use super::command::Job;
+use super::s3::S3;
+
+/// A job that writes tables, done.
+fn written<'a>(cluster: &'a TestCluster, rows: usize) -> Job<'a> {
+    cluster.conduct(Conduct { fails: vec![1], ..Conduct::default() });
+    let input: String =
+        (0..rows).map(|n| format!("{{\"id\":{n},\"prompt\":\"p{n}\",\"n\":1.50}}\n")).collect();
+    let job = Job::new(cluster, "first", &input);
+    let output = "dir = \"out\"\nformat = \"parquet\"";
+    let config = job.read("batch.toml").replace("dir = \"out\"", output);
+    job.write("batch.toml", &config);
+    let ended = job.batch(&["--name", "first"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.stderr.contains("completions in out/completions.parquet"), "{ended:?}");
+    job
+}
+
+/// A job whose input is a table of the first one's completions.
+fn reading<'a>(cluster: &'a TestCluster, glob: &str, columns: &str) -> Job<'a> {
+    let job = Job::new(cluster, "second", "");
+    let input = format!("\"{glob}\"\n{columns}");
+    let config = job.read("batch.toml").replace("\"in*.jsonl\"", &input);
+    job.write("batch.toml", &config);
+    job
+}
+
+#[test]
+fn what_is_written_as_tables_is_proven_and_is_an_input_again() {
+    let cluster = TestCluster::start();
+    let first = written(&cluster, 70_000);
+    let verified = first.run(&["verify", "first", "--output", "out"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+    let table = first.out().join("completions.parquet");
+    let mut bytes = std::fs::read(&table).unwrap();
+    assert!(bytes.starts_with(b"PAR1"));
+
+    cluster.conduct(Conduct::default());
+    // Parameters are texts in a table: that column is none of ours.
+    let columns = "columns = { sampling_params = \"none\" }";
+    let second = reading(&cluster, "../first/out/completions.parquet", columns);
+    let ended = second.batch(&["--name", "second"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let lines = second.lines("out/completions.jsonl");
+    assert_eq!(lines.len(), 69_999);
+    assert_eq!((&lines[1]["id"], &lines[1]["prompt"]), (&json!("2"), &json!("p2")));
+    assert_eq!(lines[1]["input"], "{\"n\":1.50}");
+    assert_eq!(lines[1]["input_completion"], "MOCK:p2");
+    assert_eq!(lines[1]["input_completion_tokens"], 3);
+    assert_eq!(second.run(&["verify", "second", "--output", "out"]).code, 0);
+
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    let verified = first.run(&["verify", "first", "--output", "out"]);
+    assert_eq!(verified.code, 1, "{verified:?}");
+    assert!(verified.stderr.contains("completions.parquet: byte "), "{verified:?}");
+}
+
+#[test]
+fn a_wrong_row_of_a_table_is_named_by_its_number_and_tables_may_be_objects() {
+    let (cluster, s3) = (TestCluster::start(), S3::start());
+    let first = written(&cluster, 5);
+    s3.put("in.parquet", std::fs::read(first.out().join("completions.parquet")).unwrap());
+    let columns = "columns = { prompt = \"prompt_tokens\", sampling_params = \"none\" }";
+    let mut second = reading(&cluster, "s3://data/in.parquet", columns);
+    second.env = s3.env();
+    let ended = second.batch(&["--name", "second"]);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    let message = "s3://data/in.parquet: row 3: \"prompt\" has to be a string";
+    assert!(ended.stderr.contains(message), "{ended:?}");
+    let config = second.read("batch.toml").replace("prompt_tokens", "completion");
+    second.write("batch.toml", &config);
+    cluster.conduct(Conduct::default());
+    let ended = second.batch(&["--name", "second"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(second.lines("out/completions.jsonl")[3]["completion"], "MOCK:MOCK:p4");
+    std::fs::write(second.dir.join("in.parquet"), b"PAR1 and nothing else").unwrap();
+    let config = config.replace("s3://data/in.parquet", "in.parquet");
+    second.write("batch.toml", &config);
+    let ended = second.batch(&[]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.stderr.contains("in.parquet: it is no good parquet file"), "{ended:?}");
+}
