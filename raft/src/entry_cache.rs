@@ -1,14 +1,24 @@
 //! Owns: the newest log entries, decoded, in memory, so that replication and apply do not read them back.
 //!
-//! Invariant: what it holds is contiguous and equals the end of the log; a range is served whole or not at all.
+//! Invariant: what it holds is contiguous and equals the end of the log; a range is served whole or not at all. It
+//! holds no memory but its entries': one that came in a message holds none of the rest of that message's buffer.
 //! Absent: entries older than the bound. Those are read from the log.
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 
 use crate::codec::encoded_entry_len;
-use crate::types::Entry;
+use crate::types::{Command, Entry};
+
+/// A command that is shorter is copied out of the buffer that it came in, which may have some KiB for every byte of
+/// it; of a longer one that buffer has little else.
+const COPIED_BELOW: usize = 64 << 10;
+
+/// What an entry takes beside its bytes: its place, its id, the count of its references.
+const OVERHEAD_BYTES: usize = 128;
 
 /// A bounded window on the end of the log.
 pub(crate) struct EntryCache {
@@ -27,13 +37,18 @@ impl EntryCache {
         self.first + self.entries.len() as u64
     }
 
-    pub(crate) fn push(&mut self, entry: Entry) {
+    pub(crate) fn push(&mut self, mut entry: Entry) {
         let index = entry.index();
+        if let EntryPayload::Normal(Command(bytes)) = &mut entry.payload
+            && bytes.len() < COPIED_BELOW
+        {
+            *bytes = Bytes::copy_from_slice(bytes);
+        }
         if self.entries.is_empty() || index != self.end() {
             self.clear();
             self.first = index;
         }
-        self.bytes += encoded_entry_len(&entry);
+        self.bytes += cost(&entry);
         self.entries.push_back(entry);
         while self.bytes > self.max_bytes && self.entries.len() > 1 {
             self.pop_front();
@@ -42,7 +57,7 @@ impl EntryCache {
 
     fn pop_front(&mut self) {
         if let Some(gone) = self.entries.pop_front() {
-            self.bytes -= encoded_entry_len(&gone);
+            self.bytes -= cost(&gone);
             self.first += 1;
         }
     }
@@ -56,7 +71,7 @@ impl EntryCache {
     pub(crate) fn truncate(&mut self, end: u64) {
         while self.end() > end {
             let Some(gone) = self.entries.pop_back() else { break };
-            self.bytes -= encoded_entry_len(&gone);
+            self.bytes -= cost(&gone);
         }
     }
 
@@ -88,13 +103,14 @@ impl EntryCache {
     }
 }
 
+fn cost(entry: &Entry) -> usize {
+    encoded_entry_len(entry) + OVERHEAD_BYTES
+}
+
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use openraft::EntryPayload;
-
     use super::*;
-    use crate::types::{Command, log_id};
+    use crate::types::log_id;
 
     fn entry(index: u64, bytes: usize) -> Entry {
         let payload = EntryPayload::Normal(Command(Bytes::from(vec![0; bytes])));
@@ -107,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_window_is_contiguous_and_bounded_by_bytes() {
-        let mut cache = EntryCache::new(1000);
+        let mut cache = EntryCache::new(2000);
         (5..25).for_each(|index| cache.push(entry(index, 100)));
         assert_eq!(indexes(cache.read(5, 9, usize::MAX)), None, "evicted");
         assert_eq!(indexes(cache.read(22, 99, usize::MAX)), Some(vec![22, 23, 24]));
@@ -119,5 +135,14 @@ mod tests {
         assert_eq!(indexes(cache.read(23, 24, usize::MAX)), Some(vec![23]));
         cache.push(entry(90, 1));
         assert_eq!(indexes(cache.read(23, 24, usize::MAX)), None, "a gap empties the window");
+    }
+
+    #[test]
+    fn an_entry_holds_nothing_of_the_message_that_it_came_in() {
+        let message = Bytes::from(vec![7; 8192]);
+        let mut cache = EntryCache::new(1 << 20);
+        let payload = EntryPayload::Normal(Command(message.slice(100..200)));
+        cache.push(Entry { log_id: log_id(1, 1), payload });
+        assert!(message.is_unique(), "8 KiB are held for 100 bytes");
     }
 }

@@ -1,11 +1,14 @@
 //! Owns: the newest entries of the log in memory.
 //!
 //! Invariant: it holds a contiguous suffix of the log, and always its last entry, so an empty ring means an empty
-//! log. Bounded by payload bytes; one entry larger than the bound is kept alone.
+//! log. Bounded by bytes, what an entry takes beside its payload included; one entry larger than the bound is kept alone.
 //! Absent: the disk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// What an entry takes beside its payload: its place, the count of its references, what the allocator adds.
+const OVERHEAD_BYTES: usize = 64;
 
 pub(super) struct Ring {
     first: u64,
@@ -34,7 +37,7 @@ impl Ring {
     }
 
     pub(super) fn push(&mut self, payload: &[u8]) {
-        self.bytes += payload.len();
+        self.bytes += payload.len() + OVERHEAD_BYTES;
         self.entries.push_back(payload.into());
         while self.bytes > self.max_bytes && self.entries.len() > 1 {
             self.pop_front();
@@ -45,11 +48,11 @@ impl Ring {
     pub(super) fn push_front(&mut self, index: u64, payload: &[u8]) -> bool {
         if self.entries.is_empty() {
             self.first = index + 1;
-        } else if self.bytes + payload.len() > self.max_bytes {
+        } else if self.bytes + payload.len() + OVERHEAD_BYTES > self.max_bytes {
             return false;
         }
         self.first -= 1;
-        self.bytes += payload.len();
+        self.bytes += payload.len() + OVERHEAD_BYTES;
         self.entries.push_front(payload.into());
         true
     }
@@ -63,7 +66,7 @@ impl Ring {
     pub(super) fn truncate(&mut self, cut: u64, last: Option<(u64, Vec<u8>)>) {
         while self.end() > cut {
             match self.entries.pop_back() {
-                Some(payload) => self.bytes -= payload.len(),
+                Some(payload) => self.bytes -= payload.len() + OVERHEAD_BYTES,
                 None => break,
             }
         }
@@ -103,7 +106,7 @@ impl Ring {
 
     fn pop_front(&mut self) {
         if let Some(payload) = self.entries.pop_front() {
-            self.bytes -= payload.len();
+            self.bytes -= payload.len() + OVERHEAD_BYTES;
             self.first += 1;
         }
     }
