@@ -13,6 +13,8 @@ pub mod known;
 pub mod name;
 pub mod revision;
 pub mod spec;
+pub mod speed;
 pub mod submit;
+pub mod tokens;
 pub mod upload;
 pub mod watch;

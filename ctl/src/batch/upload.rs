@@ -70,6 +70,18 @@ pub async fn check(
     Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
 }
 
+/// Reads the whole input without writing anything and hands each segment over, as long as there is no error.
+pub async fn check_each(
+    files: Vec<InputFile>,
+    rules: Rules,
+    options: ScanOptions,
+    control: Arc<ScanControl>,
+    mut each: impl FnMut(FinishedSegment) -> Result<(), SinkClosed> + Send + 'static,
+) -> Result<Scan, BatchError> {
+    let work = move || scan(&files, &rules, &options, &control, Some(&mut each));
+    Ok(tokio::task::spawn_blocking(work).await.unwrap_or(Err(ScanError::Stopped))?)
+}
+
 /// Reads the whole input and returns the digests of the segments that it makes, without writing anything.
 pub async fn fingerprint(
     files: Vec<InputFile>,

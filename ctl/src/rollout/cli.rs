@@ -59,6 +59,12 @@ pub(super) struct BatchArgs {
     /// Check everything, list every error, submit nothing
     #[arg(long)]
     pub(super) dry_run: bool,
+    /// With --dry-run: a Python that has transformers and this project's package, to count tokens [default: ROLLOUT_PYTHON]
+    #[arg(long, value_name = "PATH", requires = "dry_run")]
+    pub(super) python: Option<PathBuf>,
+    /// With --dry-run: the model's directory or name, whose tokenizer counts [default: the model's URI]
+    #[arg(long, value_name = "MODEL", requires = "dry_run")]
+    pub(super) tokenizer: Option<String>,
     /// Come back to a run: submit what is missing, wait for its end, write its output
     #[arg(long, value_name = "RUN", conflicts_with = "dry_run")]
     pub(super) resume: Option<String>,

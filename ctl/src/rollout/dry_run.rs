@@ -5,37 +5,117 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rollout_proto::v1;
 use rollout_storage::BlobStore;
 
+use super::cli::BatchArgs;
 use super::report;
 use crate::batch::config::BatchConfig;
 use crate::batch::error::BatchError;
+use crate::batch::speed::Speed;
+use crate::batch::tokens::{self, Counted, Counting, Tokenizer, TokensError};
 use crate::batch::{spec, upload};
 use crate::input::files::InputFile;
-use crate::input::scan::{ScanControl, ScanOptions};
+use crate::input::scan::{Scan, ScanControl, ScanOptions, SinkClosed};
 use crate::say::{to_stderr, to_stdout};
 
 /// Errors that are listed.
 const ERRORS_MAX: usize = 1000;
+
+/// What counts tokens, if a Python was named.
+pub(super) fn tokenizer(args: &BatchArgs, run_spec: &v1::RunSpec) -> Option<Tokenizer> {
+    let engine = run_spec.engine.clone().unwrap_or_default();
+    let sampling = run_spec.sampling_json.clone();
+    Some(Tokenizer {
+        python: tokens::python(args.python.as_deref())?,
+        model: args.tokenizer.clone().unwrap_or(engine.model),
+        task: engine.task,
+        sampling: if sampling.is_empty() { "{}".to_owned() } else { sampling },
+    })
+}
 
 pub(super) async fn run(
     config: &BatchConfig,
     name: &str,
     run_spec: &v1::RunSpec,
     files: Vec<InputFile>,
+    tokenizer: Option<Tokenizer>,
 ) -> Result<u8, BatchError> {
     if !config.store.url.is_empty() {
         BlobStore::open(&config.store.url)?;
     }
-    let options = ScanOptions { errors_max: ERRORS_MAX, ..ScanOptions::default() };
-    let control = Arc::new(ScanControl::default());
-    let scan = upload::check(files.clone(), spec::rules(run_spec)?, options, control).await?;
+    let (scan, counted) = match &tokenizer {
+        Some(tokenizer) => scan_and_count(run_spec, files.clone(), tokenizer).await?,
+        None => (scan(run_spec, files.clone()).await?, Ok(None)),
+    };
     to_stdout(&report::plan(name, run_spec, &files, &scan, &config.output.dir));
     to_stderr(&report::errors(&scan, &files, ERRORS_MAX));
-    match scan.error_count {
+    let problems = match &counted {
+        Ok(Some(counted)) => {
+            let speed = Speed::of(&config.output.dir.join("completions.jsonl"));
+            to_stdout(&report::tokens(counted, speed));
+            to_stderr(&report::problems(counted));
+            counted.problem_count
+        }
+        Ok(None) => {
+            let why = if tokenizer.is_some() { "the input has errors" } else { "name a --python" };
+            to_stdout(&format!("tokens     not counted: {why}\n"));
+            0
+        }
+        Err(error) => return Err(BatchError::Usage(format!("tokens were not counted: {error}"))),
+    };
+    match scan.error_count + problems {
         0 if scan.rows == 0 => Err(BatchError::Empty),
         0 => Ok(0),
         count => Err(BatchError::Input { count }),
+    }
+}
+
+fn options() -> ScanOptions {
+    ScanOptions { errors_max: ERRORS_MAX, ..ScanOptions::default() }
+}
+
+async fn scan(run_spec: &v1::RunSpec, files: Vec<InputFile>) -> Result<Scan, BatchError> {
+    let control = Arc::new(ScanControl::default());
+    upload::check(files, spec::rules(run_spec)?, options(), control).await
+}
+
+/// The scan, and what was counted of an input without errors.
+async fn scan_and_count(
+    run_spec: &v1::RunSpec,
+    files: Vec<InputFile>,
+    tokenizer: &Tokenizer,
+) -> Result<(Scan, Result<Option<Counted>, TokensError>), BatchError> {
+    let counting = match Counting::start(tokenizer, ERRORS_MAX) {
+        Ok(counting) => Arc::new(Mutex::new(Some(counting))),
+        Err(error) => return Ok((scan(run_spec, files).await?, Err(error))),
+    };
+    let (control, rules) = (Arc::new(ScanControl::default()), spec::rules(run_spec)?);
+    let sink = counting.clone();
+    let each = move |segment: crate::input::scan::FinishedSegment| match &mut *sink.lock() {
+        Some(counting) => counting.segment(segment.bytes).map_err(|_| SinkClosed),
+        None => Err(SinkClosed),
+    };
+    let scanned = upload::check_each(files.clone(), rules, options(), control, each).await;
+    let Some(counting) = counting.lock().take() else { return Ok((scanned?, Ok(None))) };
+    match scanned {
+        Ok(scan) if scan.error_count == 0 => {
+            let rows = scan.rows;
+            let finish = tokio::task::spawn_blocking(move || counting.finish(rows)).await;
+            let lost = |_| Err(TokensError::Failed("the count was lost".to_owned()));
+            Ok((scan, finish.unwrap_or_else(lost).map(Some)))
+        }
+        Ok(scan) => {
+            counting.abandon();
+            Ok((scan, Ok(None)))
+        }
+        // It ended before the rows did, and says why; else the input is at fault.
+        Err(error) => match tokio::task::spawn_blocking(move || counting.finish(u64::MAX)).await {
+            Ok(Err(failed)) if matches!(error, BatchError::Scan(_)) => {
+                Ok((scan(run_spec, files).await?, Err(failed)))
+            }
+            _ => Err(error),
+        },
     }
 }

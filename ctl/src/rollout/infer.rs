@@ -61,7 +61,8 @@ pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, B
         task::decide(&mut config, None).await?;
         let spec = spec::run_spec(&config)?;
         let files = files::find(&config.input.glob.list(), &config.dir).await?;
-        return dry_run::run(&config, &name, &spec, files).await;
+        let tokenizer = dry_run::tokenizer(args, &spec);
+        return dry_run::run(&config, &name, &spec, files, tokenizer).await;
     }
     let settings = connect.settings_over(&config.context())?;
     let progress = Arc::new(Progress::new(args.quiet));

@@ -5,11 +5,13 @@
 
 use std::path::Path;
 
-use indicatif::{HumanBytes, HumanCount};
+use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use rollout_proto::v1;
 
 use crate::batch::job::Submitted;
 use crate::batch::spec;
+use crate::batch::speed::Speed;
+use crate::batch::tokens::Counted;
 use crate::export::Totals;
 use crate::export::output::Layout;
 use crate::input::files::InputFile;
@@ -58,6 +60,50 @@ pub(super) fn plan(
     }
     line("segments", HumanCount(scan.segments.into()).to_string());
     line("output", output.display().to_string());
+    text
+}
+
+/// What an input's tokens are, and how long they may take.
+pub(super) fn tokens(counted: &Counted, speed: Option<Speed>) -> String {
+    let mut text = String::new();
+    let mut line = |what: &str, value: String| text += &format!("{what:<10} {value}\n");
+    let room = match counted.model_len {
+        Some(room) => format!("of {} that the model has room for", HumanCount(room)),
+        None => "and nobody says how many the model has room for".to_owned(),
+    };
+    let (all, longest) = (HumanCount(counted.prompt_tokens), HumanCount(counted.longest));
+    line("tokens", format!("{all} of prompts, at most {longest} in one {room}"));
+    let most = HumanCount(counted.completion_tokens_max);
+    match counted.unbounded {
+        0 => line("", format!("at most {most} of completions")),
+        some => line(
+            "",
+            format!("at most {most} of completions, and {} rows say no bound", HumanCount(some)),
+        ),
+    }
+    match speed {
+        Some(speed) => {
+            let time = speed.estimate(counted.rows, counted.prompt_tokens);
+            line(
+                "time",
+                format!("about {}, at the speed of the last run here", HumanDuration(time)),
+            );
+        }
+        None => line("time", "not known: no earlier output here says how fast it was".to_owned()),
+    }
+    text
+}
+
+/// The rows that the model would not take, one a line.
+pub(super) fn problems(counted: &Counted) -> String {
+    let mut text = String::new();
+    for problem in &counted.problems {
+        text += &format!("row {}: {}: {}\n", problem.row, problem.code, problem.message);
+    }
+    let more = counted.problem_count - counted.problems.len() as u64;
+    if more > 0 {
+        text += &format!("and {} more\n", HumanCount(more));
+    }
     text
 }
 

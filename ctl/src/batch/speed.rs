@@ -1,0 +1,103 @@
+//! Owns: how fast the run was whose output lies in the output directory, for an estimate of the next one's time.
+//!
+//! Invariant: a bounded part of that output is read, and nothing else; where it says too little there is no estimate.
+//! Absent: the cluster. What it did meanwhile, or will do, is not known here.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Bytes of the output that are read.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// What a run did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Speed {
+    rows: u64,
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    seconds: u64,
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    generated_at: Option<&'a str>,
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+}
+
+impl Speed {
+    /// Of the run whose completions are in this file; `None` where it took no time that can be told.
+    pub fn of(completions: &Path) -> Option<Self> {
+        let file = std::fs::File::open(completions).ok()?;
+        Self::read(BufReader::new(file.take(BYTES_MAX)))
+    }
+
+    fn read(from: impl BufRead) -> Option<Self> {
+        let mut speed = Self::default();
+        let mut span: Option<(i64, i64)> = None;
+        for line in from.lines() {
+            let line = line.ok()?;
+            // The last line may be cut.
+            let Ok(line) = serde_json::from_str::<Line<'_>>(&line) else { break };
+            let Some(at) = line.generated_at.and_then(seconds) else { continue };
+            span = Some(span.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
+            speed.rows += 1;
+            speed.prompt_tokens += line.prompt_tokens.unwrap_or(0);
+            speed.completion_tokens += line.completion_tokens.unwrap_or(0);
+        }
+        let (first, last) = span?;
+        speed.seconds = u64::try_from(last - first).ok().filter(|seconds| *seconds > 0)?;
+        Some(speed)
+    }
+
+    /// The time that so many rows with so many tokens of prompts take at that speed, if their completions are as long.
+    pub fn estimate(&self, rows: u64, prompt_tokens: u64) -> Duration {
+        let each = self.completion_tokens as f64 / self.rows.max(1) as f64;
+        let (did, all) = (
+            (self.prompt_tokens + self.completion_tokens) as f64,
+            prompt_tokens as f64 + rows as f64 * each,
+        );
+        let share = if did > 0.0 { all / did } else { rows as f64 / self.rows.max(1) as f64 };
+        Duration::try_from_secs_f64(self.seconds as f64 * share).unwrap_or(Duration::MAX)
+    }
+}
+
+fn seconds(text: &str) -> Option<i64> {
+    let format = &time::format_description::well_known::Rfc3339;
+    time::OffsetDateTime::parse(text, format).ok().map(time::OffsetDateTime::unix_timestamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(at: &str, prompt: u64, completion: u64) -> String {
+        format!(
+            r#"{{"id":1,"generated_at":"{at}","prompt_tokens":{prompt},"completion_tokens":{completion}}}"#
+        )
+    }
+
+    #[test]
+    fn the_next_run_takes_as_long_for_as_many_tokens() {
+        let lines = [
+            line("2026-01-01T00:00:10Z", 10, 30),
+            line("2026-01-01T00:00:00Z", 10, 30),
+            line("2026-01-01T00:00:20Z", 10, 30),
+        ];
+        let speed = Speed::read((lines.join("\n") + "\n{\"cut").as_bytes()).unwrap();
+        assert_eq!(speed.estimate(3, 30), Duration::from_secs(20));
+        assert_eq!(speed.estimate(6, 60), Duration::from_secs(40));
+        assert_eq!(speed.estimate(3, 150), Duration::from_secs(40));
+    }
+
+    #[test]
+    fn an_output_that_says_too_little_gives_no_estimate() {
+        assert_eq!(Speed::read("".as_bytes()), None);
+        assert_eq!(Speed::read(line("2026-01-01T00:00:10Z", 1, 1).as_bytes()), None);
+        assert_eq!(Speed::read("{\"id\":1}\n".as_bytes()), None);
+        assert_eq!(Speed::of(Path::new("/nowhere")), None);
+    }
+}

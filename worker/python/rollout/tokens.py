@@ -1,0 +1,137 @@
+"""Owns: counting the tokens of rows before they are submitted, with the model's own tokenizer and chat template.
+
+`python -m rollout.tokens --model DIR [--task TASK] [--sampling JSON] [--max-model-len N]` reads one row a line and writes
+one JSON object a line: first `{"model_len": N}` (null where nobody knows), then for each row `{"tokens": N}` with
+`"most"`, the tokens that its completion may have at most (null: the model's room), or `{"code": …, "error": …}`.
+Invariant: a row's answer is one line, whatever the row is. Nothing but answers is written to the standard output.
+Absent: vLLM. What only an engine can refuse is not found here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+# Tokenizers without a bound say a number like this.
+NO_BOUND = 1 << 40
+
+
+class Row(Exception):
+    """A row that has no tokens to count."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Counter:
+    """Counts for one model."""
+
+    def __init__(self, tokenizer: Any, task: str, sampling: dict[str, Any], model_len: int | None) -> None:
+        self._tokenizer = tokenizer
+        self._task = task
+        self._sampling = sampling
+        self._model_len = model_len
+
+    def count(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row's answer; raises where it would be refused."""
+        body, most = row, None
+        if self._task == "openai":
+            body = row.get("body") or {}
+            most = body.get("max_completion_tokens", body.get("max_tokens"))
+        elif self._task == "generate":
+            most = {**self._sampling, **(row.get("sampling_params") or {})}.get("max_tokens")
+        tokens = [self._tokens(text, body) for text in texts(body)]
+        if not tokens or 0 in tokens:
+            raise Row("EMPTY", "nothing to go on from")
+        longest = max(tokens)
+        # A completion needs room for a token; a vector needs none.
+        room = self._model_len and self._model_len - (self._task == "generate")
+        if room is not None and longest > room:
+            raise Row("TOO_LONG", f"{longest} tokens, and the model has room for {self._model_len}")
+        return {"tokens": sum(tokens), "most": most}
+
+    def _tokens(self, text: Any, row: dict[str, Any]) -> int:
+        if isinstance(text, str):
+            return len(self._tokenizer(text).input_ids)
+        if not isinstance(text, list):
+            raise Row("ROW_SHAPE", "neither a text nor messages")
+        if all(isinstance(token, int) for token in text):
+            return len(text)
+        extra = row.get("chat_template_kwargs") or {}
+        arguments = {"add_generation_prompt": True, **extra, "tokenize": False}
+        written = self._tokenizer.apply_chat_template(text, **arguments)
+        return len(self._tokenizer(written, add_special_tokens=False).input_ids)
+
+
+def texts(body: dict[str, Any]) -> list[Any]:
+    """What a model reads of a row: prompts, messages, queries with documents."""
+    one = body.get("prompt", body.get("messages", body.get("input")))
+    if one is not None:
+        several = isinstance(one, list) and one and all(isinstance(text, str) for text in one)
+        return one if several else [one]
+    queries = listed(body.get("query", body.get("queries", body.get("text_1"))))
+    documents = listed(body.get("document", body.get("documents", body.get("text_2"))))
+    if not queries or not documents:
+        raise Row("ROW_SHAPE", "no prompt, messages, or query with a document")
+    return [query + document for query in queries for document in documents]
+
+
+def listed(value: Any) -> list[str]:
+    """Texts, of which there may be one alone."""
+    values = value if isinstance(value, list) else [value]
+    return [text for text in values if isinstance(text, str)]
+
+
+def answer(counter: Counter, line: str) -> dict[str, Any]:
+    """A row's line, answered."""
+    try:
+        return counter.count(json.loads(line))
+    except Row as refused:
+        return {"code": refused.code, "error": str(refused)}
+    except Exception as error:  # A template may raise anything.
+        return {"code": type(error).__name__, "error": str(error) or type(error).__name__}
+
+
+def length_of(model: str, tokenizer: Any) -> int | None:
+    """The tokens that a model has room for, if its files say so."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(model).get_text_config()
+        bounds = [getattr(config, "max_position_embeddings", None), tokenizer.model_max_length]
+    except (OSError, ValueError):
+        bounds = [tokenizer.model_max_length]
+    known = [bound for bound in bounds if isinstance(bound, int) and 0 < bound < NO_BOUND]
+    return min(known) if known else None
+
+
+def main() -> int:
+    """Answers the rows of the standard input."""
+    parser = argparse.ArgumentParser(prog="rollout.tokens")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--task", default="generate")
+    parser.add_argument("--sampling", default="{}", type=json.loads)
+    parser.add_argument("--max-model-len", type=int)
+    args = parser.parse_args()
+    from transformers import AutoTokenizer
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(args.model)
+    except (OSError, ValueError) as error:
+        print(f"rollout.tokens: no tokenizer for {args.model}: {error}", file=sys.stderr)
+        return 2
+    model_len = args.max_model_len or length_of(args.model, tokenizer)
+    print(json.dumps({"model_len": model_len}), flush=True)
+    counter = Counter(tokenizer, args.task, args.sampling, model_len)
+    for line in sys.stdin:
+        print(json.dumps(answer(counter, line)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
