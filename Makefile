@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test python test-vllm jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
+.PHONY: help preflight build demo test python wheel test-vllm bench-vllm jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -27,11 +27,25 @@ python: preflight ## the Python package, with its extension module, in target/py
 	$(CARGO) build -p rollout-python
 	@mkdir -p "$(TARGET)/python" && cp -r worker/python/rollout "$(TARGET)/python/"
 	@cp "$(TARGET)/debug/librollout_native.so" "$(TARGET)/python/rollout/_native.abi3.so"
+	@bash worker/python/plugin.sh "$(TARGET)/python"
 
-test-vllm: build python ## vLLM itself on this CPU; makes an environment of 6 GB once
+wheel: preflight ## the Python package as a wheel, in target/wheels; installs it in Python 3.11, 3.12 and 3.13
+	@bash tests/wheel/check.sh "$(TARGET)/wheels"
+
+test-vllm: build python wheel ## vLLM itself on this CPU; makes an environment of 6 GB once
 	@set -e; python="$$(bash tests/vllm/setup.sh)"; \
 	  ROLLOUT_VLLM_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python" \
 	  $(CARGO) test -p rollout-tests --features vllm --test vllm -- --test-threads=1 --nocapture
+
+bench-vllm: ## what rollout costs beside LLM.generate: ENGINE_DEVICE, MODEL, ENGINE_ARGS, ROWS; half an hour on a CPU
+	$(CARGO) build --release --workspace --bins
+	$(CARGO) build --release -p rollout-python
+	$(CARGO) build --release -p rollout-tests --features vllm --bin bench-vllm
+	@mkdir -p "$(TARGET)/python-release" && cp -r worker/python/rollout "$(TARGET)/python-release/"
+	@cp "$(TARGET)/release/librollout_native.so" "$(TARGET)/python-release/rollout/_native.abi3.so"
+	@bash worker/python/plugin.sh "$(TARGET)/python-release"
+	@set -e; python="$${ROLLOUT_VLLM_PYTHON:-$$(bash tests/vllm/setup.sh)}"; \
+	  ROLLOUT_VLLM_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python-release" "$(TARGET)/release/bench-vllm"
 
 jepsen: build ## try to break it: every workload with three seeds, ninety seconds each
 	$(CARGO) build -p rollout-preload

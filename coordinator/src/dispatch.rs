@@ -99,6 +99,8 @@ struct Done {
     grants: Vec<GrantedRows>,
     refused: Vec<RefusedRows>,
     at: Option<Place>,
+    /// The pull was parked before.
+    waited: bool,
 }
 
 async fn send(leading: &Leading, slot: SlotRef, seq: u64, done: Done, out: &Outbox) {
@@ -335,11 +337,11 @@ fn results_in(
 
 impl Done {
     fn empty() -> Self {
-        Self { grants: Vec::new(), refused: Vec::new(), at: None }
+        Self { grants: Vec::new(), refused: Vec::new(), at: None, waited: false }
     }
 
     fn granted(at: Place, grants: Vec<GrantedRows>) -> Self {
-        Self { grants, refused: Vec::new(), at: Some(at) }
+        Self { grants, refused: Vec::new(), at: Some(at), waited: true }
     }
 
     /// Takes one reply; `said` is what its operation spoke of, if it brought results.
@@ -374,7 +376,8 @@ fn answer(leading: &Leading, slot: SlotRef, seq: u64, done: Done) -> v1::LeaderM
         .collect();
     let refused = done.refused.iter().map(|r| refused_out(r, &r.rows)).collect();
     let at = done.at.map(|at| v1::LogPosition { index: at.index, position: at.position });
-    let exchange = v1::ExchangeAnswer { slot: slot.slot.0.into(), seq, grants, refused, at };
+    let (slot, waited) = (slot.slot.0.into(), done.waited);
+    let exchange = v1::ExchangeAnswer { slot, seq, grants, refused, at, waited };
     v1::LeaderMessage {
         header: Some(leading.header()),
         kind: Some(v1::leader_message::Kind::Exchange(exchange)),

@@ -86,14 +86,12 @@ pub struct Fleet {
     cuts: BTreeMap<(String, String), (Cut, Link)>,
 }
 
-/// Where cargo put the binaries: beside the test's own.
+/// Where cargo put the binaries: beside this one, or beside the directory of the tests.
 fn bin_dir() -> Result<PathBuf> {
     let exe = std::env::current_exe()?;
-    let dir = exe.ancestors().nth(2).context("the test is not where cargo puts tests")?;
-    if !dir.join("rollout-coordinator").exists() {
-        bail!("build the binaries first: cargo build --workspace --bins");
-    }
-    Ok(dir.to_owned())
+    let mut dirs = exe.ancestors().skip(1).take(2);
+    let dir = dirs.find(|dir| dir.join("rollout-coordinator").exists());
+    Ok(dir.context("build the binaries first: cargo build --workspace --bins")?.to_owned())
 }
 
 /// An address of loopback that nobody listens on. Not one that the system hands out by itself: those may be

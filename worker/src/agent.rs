@@ -207,6 +207,8 @@ impl Agent {
             config: config.clone(),
         };
         let (slots, links) = start_slots(&shared, &disk).await?;
+        // While the engines load.
+        let versions = crate::versions::installed(&config.engine).await;
         let current = Arc::new(AtomicU64::new(0));
         let session = Session {
             config,
@@ -214,6 +216,7 @@ impl Agent {
             disk,
             state,
             instance: rand::random(),
+            versions,
             slots: links,
             stores: shared.stores,
             fence: keeper,
@@ -322,7 +325,8 @@ fn slot_parts(
         index,
         engine,
         concurrency: block.concurrency as usize,
-        credit: shared.config.credit_rows(block) as usize,
+        seats: block.seats() as usize,
+        credit: shared.config.credit_rows(block).map(|rows| rows as usize),
         part: shared.config.part.clone(),
         probe_every: Duration::from_millis(timing.probe_ms),
         fence: shared.fence.clone(),

@@ -324,9 +324,11 @@ impl Config {
         Ok(())
     }
 
-    /// Rows that a slot with such an engine may have queued or running.
-    pub fn credit_rows(&self, engine: &EngineConfig) -> u32 {
-        self.credit.rows.unwrap_or(engine.concurrency.saturating_mul(2)).min(CREDIT_ROWS_MAX)
+    /// Rows that a slot with such an engine may have queued, running or not answered for. `None` where it finds that out
+    /// from what its engine does.
+    pub fn credit_rows(&self, engine: &EngineConfig) -> Option<u32> {
+        let twice = (engine.seats() == 0).then(|| engine.concurrency.saturating_mul(2));
+        self.credit.rows.or(twice).map(|rows| rows.min(CREDIT_ROWS_MAX))
     }
 }
 

@@ -22,6 +22,7 @@ use futures::future::BoxFuture;
 use rollout_proto::v1::FailureClass;
 
 pub(crate) use self::host::Death;
+pub(crate) use self::host::fed::Fed;
 pub use self::mock_host::mock_engine;
 
 use self::host::HostEngine;
@@ -111,6 +112,16 @@ pub(crate) trait Engine: Send + Sync {
     /// False while its process is not there: rows are not to be started.
     fn is_up(&self) -> bool {
         true
+    }
+
+    /// What it has done so far, if it counts that.
+    fn fed(&self) -> Option<Fed> {
+        None
+    }
+
+    /// Returns when [`fed`](Self::fed) has changed since it was last looked at; never, where nothing is counted.
+    fn progressed(&self) -> BoxFuture<'_, ()> {
+        futures::future::pending().boxed()
     }
 
     /// The next news of its process; never, where it has none.

@@ -24,6 +24,7 @@ mod session;
 mod slot;
 mod spool;
 mod stores;
+mod versions;
 
 pub use agent::{AgentError, Drained, run};
 pub use compute::{Cloud, ComputeHint, Notice};

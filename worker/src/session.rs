@@ -7,6 +7,7 @@
 mod register;
 mod stream;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub(crate) struct Session {
     pub(crate) state: WorkerState,
     /// Drawn when the process started.
     pub(crate) instance: u64,
+    /// Of this program, its engines and the driver, by name.
+    pub(crate) versions: BTreeMap<String, String>,
     pub(crate) slots: Vec<SlotLink>,
     pub(crate) stores: Arc<Stores>,
     pub(crate) fence: FenceKeeper,

@@ -1,7 +1,7 @@
 //! Owns: one slot: its queue, the rows that run, open parts, uploads and exchanges, all in one task.
 //!
 //! Invariant: a row is started at most once per attempt, only while the fence is open, and at most `concurrency`
-//! run at a time; queued and running rows never exceed the credit that was asked for. A result is reported only
+//! run at a time, beside those that wait in the engine; queued and running rows never exceed the credit that was asked for. A result is reported only
 //! when its part is durable.
 //! Absent: streams and sessions. The slot is told when it can send, and sends by [`Uplink`].
 
@@ -10,6 +10,7 @@ mod deaths;
 mod drain;
 mod eligibility;
 mod exchange;
+mod feed;
 mod fitting;
 mod give_up;
 mod load;
@@ -35,6 +36,7 @@ pub(crate) use self::book::{Book, to_wire};
 pub(crate) use self::uplink::Uplink;
 
 use self::exchange::Exchanges;
+use self::feed::Feed;
 use self::fitting::Fitting;
 use self::load::{Loaded, Loader};
 use self::pace::Pace;
@@ -77,7 +79,10 @@ pub(crate) struct SlotParts {
     pub(crate) index: u32,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) concurrency: usize,
-    pub(crate) credit: usize,
+    /// Sequences that the engine runs at once, where rows are to wait in it; else 0.
+    pub(crate) seats: usize,
+    /// Rows that it holds at most; else as many as keep its engine busy.
+    pub(crate) credit: Option<usize>,
     pub(crate) part: PartConfig,
     pub(crate) probe_every: Duration,
     pub(crate) fence: Fence,
@@ -111,6 +116,7 @@ enum Event {
     Uploaded(Uploaded),
     Probed(Result<(), String>),
     Engine(News),
+    Progressed,
     Told(Told),
 }
 
@@ -128,8 +134,9 @@ struct Slot {
     /// Whether its process is there, as far as the slot was told.
     engine_up: bool,
     pace: Pace,
+    feed: Feed,
     fitting: Fitting,
-    credit: usize,
+    credit: Option<usize>,
     part: PartConfig,
     probe_every: Duration,
     fence: Fence,
@@ -167,6 +174,8 @@ struct Slot {
     ran_dry: Arc<tokio::sync::Notify>,
     /// Whether nothing waited to be started when last looked.
     dry: bool,
+    /// Steps of the engine when it was last told how well it was fed.
+    told_steps: u64,
     tasks: JoinSet<Event>,
 }
 
@@ -202,6 +211,7 @@ impl Slot {
             engine_up: parts.engine.is_up(),
             engine: parts.engine,
             pace: Pace::new(parts.concurrency),
+            feed: Feed::new(parts.seats),
             fitting: Fitting::default(),
             credit: parts.credit,
             part: parts.part,
@@ -232,6 +242,7 @@ impl Slot {
             eligibility: parts.eligibility,
             ran_dry: parts.ran_dry,
             dry: true,
+            told_steps: 0,
             tasks: JoinSet::new(),
         };
         for part in parts.recovered {
@@ -246,12 +257,14 @@ impl Slot {
 
     async fn work(mut self, mut commands: mpsc::Receiver<SlotCommand>) -> bool {
         self.listen();
+        self.watch_progress();
         if self.ineligible.borrow().is_some() {
             self.probe_later();
         }
         loop {
             self.start_rows();
             self.notice_dry();
+            self.notice_idle();
             self.close_parts();
             self.exchange();
             if self.drain.is_some() && self.is_idle() {
@@ -307,6 +320,7 @@ impl Slot {
             Ok(Event::Uploaded(uploaded)) => self.uploaded(uploaded).await,
             Ok(Event::Probed(result)) => self.probed(result),
             Ok(Event::Engine(news)) => self.news(news),
+            Ok(Event::Progressed) => self.engine_progressed(),
             Ok(Event::Told(told)) => self.told(told),
             // Rows' panics are caught where they run; what is left is a defect of ours.
             Err(error) => tracing::error!(%error, slot = self.index, "a task of the slot failed"),

@@ -100,18 +100,36 @@ pub enum FromEngine {
         /// Why.
         failure: RowFailure,
     },
-    /// The engine's own counters; they only grow. While rows run and none of them grows, it hangs.
-    Progress {
-        /// Steps of its loop that had rows to run.
-        steps: u64,
-        /// Tokens that it has generated.
-        tokens: u64,
-    },
+    /// The engine's own counters. While rows run and neither steps nor tokens grow, it hangs.
+    Progress(Counters),
     /// A row that was to be stopped runs no more, or had ended.
     Stopped {
         /// The execution.
         ticket: u64,
     },
+}
+
+/// What an engine has done in this life; all but `waiting` only grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Steps of its loop that had rows to run.
+    pub steps: u64,
+    /// Tokens that it has generated.
+    pub tokens: u64,
+    /// Steps with fewer running sequences than it has room for.
+    pub steps_not_full: u64,
+    /// Of these, the steps in which no other sequence waited in it.
+    pub steps_hungry: u64,
+    /// Sequences that began to run.
+    pub admitted: u64,
+    /// Of these, how many began while others were decoding.
+    pub admitted_beside: u64,
+    /// Sequences that were aborted.
+    pub aborted: u64,
+    /// Tokens that sequences were given after they were aborted.
+    pub tokens_after_abort: u64,
+    /// Sequences that wait in it now.
+    pub waiting: u64,
 }
 
 /// Why a row failed while its engine lives on.

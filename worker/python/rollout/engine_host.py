@@ -25,20 +25,24 @@ PROGRESS_EVERY_S = 0.05
 class Engine(Protocol):
     """What can be run by this process."""
 
-    steps: int
-    tokens: int
+    counts: tuple[int, ...]
 
-    def add(self, ticket: int, task: str, sampling: dict[str, Any], row: dict[str, Any]) -> None: ...
+    def add(self, ticket: int, task: str, model: str, sampling: dict[str, Any], row: dict[str, Any]) -> None: ...
     def stop(self, ticket: int) -> None: ...
     def running(self) -> bool: ...
-    def step(self) -> list[tuple[int, str, str, int, int, str]]: ...
+    def child_exit(self) -> int | None: ...
+    def step(self) -> tuple[list[Any], list[Any]]: ...
 
 
 def serve(agent: Any, engine: Engine) -> None:
     """Runs rows until the agent is gone."""
-    told = 0.0
+    told, at = None, 0.0
     while True:
         idle = not engine.running()
+        if engine.counts != told and (idle or time.monotonic() - at >= PROGRESS_EVERY_S):
+            told, at = engine.counts, time.monotonic()
+            agent.progress(*told)
+        agent.flush()
         for event in agent.poll(ROWS_PER_STEP, None if idle else 0):
             if isinstance(event, int):
                 engine.stop(event)
@@ -46,13 +50,11 @@ def serve(agent: Any, engine: Engine) -> None:
             else:
                 take(agent, engine, *event)
         if engine.running():
-            for done in engine.step():
-                agent.finish(*done)
-            now = time.monotonic()
-            if now - told >= PROGRESS_EVERY_S:
-                told = now
-                agent.progress(engine.steps, engine.tokens)
-        agent.flush()
+            done, failed = engine.step()
+            for outcome in done:
+                agent.finish(*outcome)
+            for failure in failed:
+                agent.fail(*failure)
 
 
 def take(
@@ -60,7 +62,7 @@ def take(
 ) -> None:
     """Gives a row to the engine, or says why not."""
     try:
-        engine.add(ticket, task, json.loads(sampling or "{}"), json.loads(row))
+        engine.add(ticket, task, model, json.loads(sampling or "{}"), json.loads(row))
     except Exception as error:
         if failures.is_fatal(error):
             raise
@@ -76,6 +78,7 @@ def main() -> int:
     except (ImportError, RuntimeError) as error:
         print(f"rollout.engine_host: {error}", file=sys.stderr)
         return 2
+    engine: Any = None
     try:
         options = json.loads(agent.options)
         from rollout.vllm_engine import VllmEngine
@@ -87,7 +90,7 @@ def main() -> int:
         return 0
     except BaseException as error:
         traceback.print_exc()
-        failures.leave_crash_file(error)
+        failures.leave_crash_file(error, engine.child_exit() if engine is not None else None)
         sys.stderr.flush()
         # Threads of the engine may not end by themselves, and its children go with this process's group.
         os._exit(1)

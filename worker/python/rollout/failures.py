@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 
-MESSAGE_BYTES_MAX = 4096
+MESSAGE_BYTES_MAX = 12_288
 CRASH_VERSION = 1
 CRASH_FILE_ENV = "ROLLOUT_CRASH_FILE"
 
@@ -16,6 +16,7 @@ CRASH_FILE_ENV = "ROLLOUT_CRASH_FILE"
 INVALID = {
     "vllm.exceptions.VLLMClientError",
     "pydantic_core._pydantic_core.ValidationError",
+    "msgspec.ValidationError",
     "jinja2.exceptions.TemplateError",
     "ValueError",
     "TypeError",
@@ -32,11 +33,12 @@ FATAL = {
 
 
 class RowError(Exception):
-    """A row that no engine can run; `code` is one word for machines."""
+    """A row that no engine can run, or this one not now; `code` is one word for machines."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, transient: bool = False) -> None:
         super().__init__(message)
         self.code = code
+        self.transient = transient
 
 
 def name_of(cls: type) -> str:
@@ -58,7 +60,7 @@ def classify(error: Exception) -> tuple[str, str, str]:
     """Class, code and message of a row that was refused."""
     message = shortened(str(error) or name_of(type(error)))
     if isinstance(error, RowError):
-        return "invalid", error.code, message
+        return ("transient" if error.transient else "invalid"), error.code, message
     if names_of(error) & INVALID:
         return "invalid", type(error).__name__, message
     return "transient", type(error).__name__, message
@@ -70,8 +72,9 @@ def shortened(text: str) -> str:
     return encoded.decode("utf-8", "ignore")
 
 
-def leave_crash_file(error: BaseException) -> None:
-    """Tells the agent what this process dies of. The first to say so is believed."""
+def leave_crash_file(error: BaseException, child: int | None = None) -> None:
+    """Tells the agent what this process dies of. The first to say so is believed. `child` is how a process of vLLM's own,
+    without which this one is of no use, ended: its exit status, or a signal's number below zero."""
     path = os.environ.get(CRASH_FILE_ENV)
     if not path or os.path.exists(path):
         return
@@ -79,6 +82,8 @@ def leave_crash_file(error: BaseException) -> None:
         "version": CRASH_VERSION,
         "exception": name_of(type(error)),
         "message": shortened(str(error)),
+        "child_exit_code": child if child is not None and child >= 0 else None,
+        "child_signal": -child if child is not None and child < 0 else None,
     }
     try:
         with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:

@@ -3,17 +3,19 @@
 One engine in this very process where one device serves a slot, so that its death is this process's death and the
 agent sees how; with more devices vLLM's own workers are its children and die with its group.
 Invariant: rows are added and stopped between steps. A completion is what vLLM's own `LLM` gives for the same prompt
-and parameters. What vLLM refuses is raised by `add`, and the engine goes on.
+and parameters. What vLLM refuses is raised by `add`, or comes back as a failure, and the engine goes on.
 Absent: which rows, and their results' ways.
 """
 
 from __future__ import annotations
 
-import json
 import os
+from dataclasses import fields
 from typing import Any
 
-from rollout.failures import RowError
+from rollout.adapters import Adapters
+from rollout.counters import Counters, Counts
+from rollout.outcome import Outcome, of_completion
 
 # vLLM starts more processes by spawn; a fork would copy threads' locks.
 ENVIRONMENT = {
@@ -21,6 +23,9 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+# How long the end of a core that is given up is waited for.
+CHILD_END_S = 1.0
+Failed = tuple[int, str, str, str]
 
 
 class VllmEngine:
@@ -33,106 +38,99 @@ class VllmEngine:
         if all(arguments.get(name, 1) == 1 for name in PARALLEL):
             os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 
-        from vllm import SamplingParams
         from vllm.engine.arg_utils import EngineArgs
-        from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.llm_engine import LLMEngine
+
+        from rollout.params import ParamsOf
 
         arguments.setdefault("disable_log_stats", True)
         arguments.setdefault("max_num_seqs", options["concurrency"])
         arguments["model"] = options["model"]
         if options.get("revision"):
             arguments["revision"] = options["revision"]
-        self.steps = 0
-        self.tokens = 0
-        self._params = SamplingParams
-        self._final_only = RequestOutputKind.FINAL_ONLY
-        self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        self._adapters = Adapters(options.get("loras") or {})
+        self._adapters.set_up(arguments)
+        known = {field.name for field in fields(EngineArgs)}
+        handlers = set(arguments) - known
+        if handlers:
+            from rollout.serving import check_handlers_arguments
+
+            check_handlers_arguments(handlers)
+        self._arguments = arguments
+        self._names = [name for name in options.get("models") or [] if name != "*"] or [options["model"]]
+        self._engine = LLMEngine.from_engine_args(EngineArgs(**{n: v for n, v in arguments.items() if n in known}))
         config = self._engine.model_config
-        self._room = config.max_model_len
-        self._defaults = config.get_diff_sampling_param()
-        self._count_tokens()
+        self._params = ParamsOf(config.get_diff_sampling_param(), config.max_model_len)
+        self._counters = Counters(self._engine)
+        self._client: Any = None
+        self._calls: Any = None
 
-    def _count_tokens(self) -> None:
-        """Final outputs say nothing of a row before its end: what each step generates is counted on its way."""
-        core = self._engine.engine_core
-        get_output = core.get_output
+    @property
+    def counts(self) -> Counts:
+        """What the engine has done."""
+        return self._counters.counts
 
-        def counted() -> Any:
-            outputs = get_output()
-            for output in outputs.outputs:
-                self.tokens += len(output.new_token_ids)
-            return outputs
-
-        core.get_output = counted
-
-    def add(self, ticket: int, task: str, sampling: dict[str, Any], row: dict[str, Any]) -> None:
+    def add(self, ticket: int, task: str, model: str, sampling: dict[str, Any], row: dict[str, Any]) -> None:
         """Takes a row up; raises what vLLM raises of it."""
         if task != "generate":
-            raise RowError("TASK_UNKNOWN", f"this engine has no task {task}")
-        if row.get("lora") is not None:
-            raise RowError("UNKNOWN_LORA", f"no adapter {row['lora']!r} here")
-        own = row.get("sampling_params") or {}
-        if not isinstance(own, dict):
-            raise RowError("ROW_SHAPE", "the row's sampling_params is no object")
-        prompt = self._rendered(row)
-        fields = {**self._defaults, **sampling, **own}
-        if fields.get("max_tokens") is None:
-            # vLLM would stop after 16; what is meant is the model's room.
-            fields["max_tokens"] = max(1, self._room - len(prompt["prompt_token_ids"]))
-        params = self._params(**fields, output_kind=self._final_only)
-        self._engine.add_request(str(ticket), prompt, params)
+            self._handlers().add(ticket, task, model, row)
+            return
+        from rollout.prompts import rendered
 
-    def _rendered(self, row: dict[str, Any]) -> Any:
-        renderer = self._engine.renderer
-        text, messages = row.get("prompt"), row.get("messages")
-        if isinstance(text, str):
-            from vllm.renderers.inputs.preprocess import parse_model_prompt
+        adapter = self._adapters.of(row.get("lora"))
+        prompt = rendered(self._engine, row)
+        params = self._params.make(sampling, row, len(prompt["prompt_token_ids"]))
+        self._engine.add_request(str(ticket), prompt, params, lora_request=adapter)
+        self._counters.added()
 
-            parsed = parse_model_prompt(self._engine.model_config, text)
-            (rendered,) = renderer.render_cmpl([parsed], renderer.default_cmpl_tok_params)
-            return rendered
-        if not isinstance(messages, list):
-            raise RowError("ROW_SHAPE", "a row needs a prompt or messages")
-        from vllm.renderers import ChatParams
+    def _handlers(self) -> Any:
+        if self._calls is None:
+            from rollout.calls import Calls
+            from rollout.client import HostClient
+            from rollout.serving import Serving
 
-        extra = row.get("chat_template_kwargs") or {}
-        if not isinstance(extra, dict):
-            raise RowError("ROW_SHAPE", "the row's chat_template_kwargs is no object")
-        arguments = {"add_generation_prompt": True, "continue_final_message": False, **extra}
-        params = ChatParams(chat_template_kwargs={"tools": None, "tokenize": False, **arguments})
-        # The template writes the special tokens itself.
-        tokens = renderer.default_chat_tok_params.with_kwargs(add_special_tokens=False)
-        _, (rendered,) = renderer.render_chat([messages], params, tokens)
-        return rendered
+            self._client = HostClient(self._engine, self._adapters, self._abort)
+            serving = Serving(self._client, self._arguments, self._names, self._adapters.paths)
+            self._calls = Calls(self._client, serving)
+        return self._calls
+
+    def _abort(self, request_id: str) -> None:
+        # As `LLMEngine.abort_request` does, which keeps vLLM's own names for itself.
+        ids = self._engine.output_processor.abort_requests([request_id], internal=False)
+        self._engine.engine_core.abort_requests(ids)
+        self._counters.abort(ids)
 
     def stop(self, ticket: int) -> None:
         """Stops a row; one that has ended is no error."""
-        self._engine.abort_request([str(ticket)])
+        if self._calls is None or not self._calls.stop(ticket):
+            self._abort(str(ticket))
+
+    def child_exit(self) -> int | None:
+        """How vLLM's core ended, where it is a process of its own and has."""
+        manager = getattr(getattr(self._engine.engine_core, "resources", None), "engine_manager", None)
+        for process in getattr(manager, "processes", None) or ():
+            process.join(timeout=CHILD_END_S)
+            if process.exitcode:
+                return process.exitcode
+        return None
 
     def running(self) -> bool:
         """Whether there is anything to step for."""
-        return self._engine.has_unfinished_requests()
+        return self._engine.has_unfinished_requests() or (self._calls is not None and self._calls.running())
 
-    def step(self) -> list[tuple[int, str, str, int, int, str]]:
-        """One step: ticket, text, reason, tokens of the prompt and of the completion of every row that has ended."""
-        self.steps += 1
-        done = []
-        for output in self._engine.step():
-            if not output.finished:
-                continue
-            completion = output.outputs[0]
-            all_texts = [
-                {"index": one.index, "text": one.text, "finish_reason": one.finish_reason} for one in output.outputs
-            ]
-            done.append(
-                (
-                    int(output.request_id),
-                    completion.text,
-                    str(completion.finish_reason or ""),
-                    len(output.prompt_token_ids or ()),
-                    sum(len(one.token_ids) for one in output.outputs),
-                    json.dumps({"completions": all_texts}) if len(all_texts) > 1 else "",
-                )
-            )
-        return done
+    def step(self) -> tuple[list[Outcome], list[Failed]]:
+        """One step: every row that has ended by it, well or not."""
+        done: list[Outcome] = []
+        failed: list[Failed] = []
+        busy = self._engine.has_unfinished_requests()
+        if busy:
+            self._counters.before_step()
+            for output in self._engine.step():
+                if self._client is not None and self._client.deliver(output):
+                    continue
+                if output.finished:
+                    done.append(of_completion(int(output.request_id), output))
+        if self._calls is not None and self._calls.running():
+            ended, failed = self._calls.run(engine_is_idle=not busy)
+            done.extend(ended)
+        return done, failed

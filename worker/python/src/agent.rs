@@ -17,7 +17,8 @@ use pyo3::exceptions::{PyEOFError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rollout_engine_protocol::{
-    self as protocol, FromEngine, Row, RowClass, RowFailure, SOCKET_ENV, ToEngine, VERSION,
+    self as protocol, Counters, FromEngine, Row, RowClass, RowFailure, SOCKET_ENV, ToEngine,
+    VERSION,
 };
 
 /// Messages that wait for Python.
@@ -129,9 +130,31 @@ impl Agent {
         self.put(&FromEngine::Stopped { ticket })
     }
 
-    /// The engine's counters.
-    fn progress(&self, steps: u64, tokens: u64) -> PyResult<()> {
-        self.put(&FromEngine::Progress { steps, tokens })
+    /// The engine's counters, in the order of the protocol's.
+    #[expect(clippy::too_many_arguments, reason = "Python gives a tuple")]
+    fn progress(
+        &self,
+        steps: u64,
+        tokens: u64,
+        steps_not_full: u64,
+        steps_hungry: u64,
+        admitted: u64,
+        admitted_beside: u64,
+        aborted: u64,
+        tokens_after_abort: u64,
+        waiting: u64,
+    ) -> PyResult<()> {
+        self.put(&FromEngine::Progress(Counters {
+            steps,
+            tokens,
+            steps_not_full,
+            steps_hungry,
+            admitted,
+            admitted_beside,
+            aborted,
+            tokens_after_abort,
+            waiting,
+        }))
     }
 
     /// Sends what was given since the last time. Raises EOFError once the agent is gone.

@@ -227,6 +227,17 @@ impl EngineConfig {
         }
     }
 
+    /// Sequences that vLLM runs at once, so that rows beyond are to wait in it; 0 for other engines, and where
+    /// `concurrency` and vLLM's own `max_num_seqs` say that already.
+    pub fn seats(&self) -> u32 {
+        let own = self.engine_args.get("max_num_seqs").and_then(serde_json::Value::as_u64);
+        match own {
+            _ if self.kind != EngineKind::Vllm => 0,
+            Some(own) if own != u64::from(self.concurrency) => 0,
+            _ => self.concurrency,
+        }
+    }
+
     /// What it can be asked. vLLM generates, or, where it pools, embeds and scores.
     pub fn tasks(&self) -> Vec<String> {
         let pools = self.engine_args.get("runner").is_some_and(|runner| runner == "pooling");

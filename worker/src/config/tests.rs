@@ -28,7 +28,7 @@ fn a_full_file_is_read() {
     assert_eq!(config.part.bytes, 2 << 20);
     assert_eq!(config.engine.len(), 2);
     assert_eq!(config.engine[0].slots, 2);
-    assert_eq!(config.credit_rows(&config.engine[0]), 128);
+    assert_eq!(config.credit_rows(&config.engine[0]), Some(128));
     assert_eq!(config.namespace, "default");
 }
 

@@ -23,6 +23,9 @@ const OUT_OF_MEMORY: [&str; 4] = [
     "rollout.MockOutOfMemory",
 ];
 
+/// An exception that says no more than that another process is dead: that one's end speaks.
+const CORE_IS_DEAD: &str = "vllm.v1.engine.exceptions.EngineDeadError";
+
 /// The crash file, a JSON object: `{"version": 1, "exception": "torch.OutOfMemoryError", "message": "..."}`.
 /// Whoever meets a fatal exception first writes it under another name and renames it to
 /// [`CRASH_FILE_ENV`](rollout_engine_protocol::CRASH_FILE_ENV)'s, unless it is there. Fields that are not known are ignored.
@@ -33,6 +36,11 @@ pub(crate) struct Crash {
     pub(crate) exception: String,
     #[serde(default)]
     pub(crate) message: String,
+    /// How a process of the engine's own ended, without which the one that the agent started was of no use.
+    #[serde(default)]
+    pub(crate) child_exit_code: Option<i32>,
+    #[serde(default)]
+    pub(crate) child_signal: Option<i32>,
 }
 
 impl Crash {
@@ -41,6 +49,8 @@ impl Crash {
             version: CRASH_VERSION,
             exception: exception.to_owned(),
             message: message.to_owned(),
+            child_exit_code: None,
+            child_signal: None,
         }
     }
 
@@ -77,6 +87,17 @@ pub(crate) struct DeathEvidence {
     pub(crate) stalled: bool,
     /// The agent killed it, because it broke the protocol.
     pub(crate) garbled: bool,
+}
+
+impl DeathEvidence {
+    /// The same, with the end of the process that died first, where the one that the agent started only followed it.
+    pub(crate) fn of_the_core(mut self) -> Self {
+        let Some(crash) = self.crash.take_if(|crash| crash.exception == CORE_IS_DEAD) else {
+            return self;
+        };
+        (self.exit_code, self.signal) = (crash.child_exit_code, crash.child_signal);
+        self
+    }
 }
 
 /// The class and the code of a death.
@@ -177,6 +198,21 @@ mod tests {
         ] {
             assert_eq!(classify(&evidence), (class, code), "{evidence:?}");
         }
+    }
+
+    #[test]
+    fn the_end_of_a_core_that_died_first_is_the_evidence() {
+        let front = DeathEvidence { exit_code: Some(1), ..DeathEvidence::default() };
+        let mut dead = Crash::new(CORE_IS_DEAD, "see above");
+        let unknown = DeathEvidence { crash: Some(dead.clone()), ..front.clone() }.of_the_core();
+        assert_eq!(classify(&unknown), (FailureClass::EngineDied, "ENGINE_DIED"));
+        dead.child_signal = Some(libc::SIGKILL);
+        let killed = DeathEvidence { crash: Some(dead), oom_kills: 1, ..front.clone() };
+        let killed = killed.of_the_core();
+        assert_eq!(killed.signal, Some(libc::SIGKILL));
+        assert_eq!(classify(&killed), (FailureClass::OutOfMemory, "HOST_OUT_OF_MEMORY"));
+        let other = DeathEvidence { crash: crash("ValueError", ""), ..front };
+        assert_eq!(other.clone().of_the_core(), other);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! waits where it dies before it has done anything.
 //! Absent: which engine it is; whoever speaks `frame`'s protocol is one.
 
+pub(crate) mod fed;
 pub(crate) mod frame;
 mod life;
 mod process;
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::fed::Fed;
 use self::life::Supervisor;
 pub(crate) use self::process::Program;
 use super::evidence::DeathEvidence;
@@ -91,6 +93,9 @@ struct Rows {
 struct Shared {
     rows: Mutex<Rows>,
     changed: Notify,
+    /// What the engine has done, over all its lives.
+    fed: Mutex<Fed>,
+    progressed: Notify,
 }
 
 pub(super) struct HostEngine {
@@ -147,6 +152,14 @@ impl Engine for HostEngine {
 
     fn is_up(&self) -> bool {
         *self.state.borrow() == State::Ready
+    }
+
+    fn fed(&self) -> Option<Fed> {
+        Some(*self.shared.fed.lock())
+    }
+
+    fn progressed(&self) -> BoxFuture<'_, ()> {
+        self.shared.progressed.notified().boxed()
     }
 
     fn news(&self) -> BoxFuture<'_, News> {

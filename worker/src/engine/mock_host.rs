@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::host::frame::{self, FromEngine, RowClass, RowFailure, SOCKET_ENV, ToEngine};
+use super::host::frame::{self, Counters, FromEngine, RowClass, RowFailure, SOCKET_ENV, ToEngine};
 use super::mock::MockEngine;
 use super::{Engine, EngineRow};
 use crate::config::EngineConfig;
@@ -121,12 +121,12 @@ async fn rows(
 
 async fn progress(engine: Arc<MockEngine>, out: mpsc::Sender<FromEngine>) {
     let mut every = tokio::time::interval(PROGRESS_EVERY);
-    let mut steps = 0;
+    let mut counters = Counters::default();
     loop {
         every.tick().await;
         if engine.is_working() {
-            steps += 1;
-            if out.send(FromEngine::Progress { steps, tokens: 0 }).await.is_err() {
+            counters.steps += 1;
+            if out.send(FromEngine::Progress(counters)).await.is_err() {
                 return;
             }
         }

@@ -133,7 +133,6 @@ impl Session {
             }
         });
         let held: Vec<_> = self.slots.iter().map(|slot| slot.book.lock().held()).collect();
-        let versions = [("agent".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
         v1::RegisterRequest {
             namespace: config.namespace.clone(),
             name: config.name.clone(),
@@ -144,7 +143,7 @@ impl Session {
             slots: slots.collect(),
             held: to_wire(&held),
             address: config.address.clone(),
-            versions: versions.into_iter().collect(),
+            versions: self.versions.clone().into_iter().collect(),
             stores: self.stores.urls().to_vec(),
         }
     }

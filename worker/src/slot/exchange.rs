@@ -54,6 +54,8 @@ struct Sent {
 pub(super) struct Settled {
     pub(super) parts: Vec<PartId>,
     pub(super) rows: Held,
+    /// It had asked for rows.
+    pub(super) asked: bool,
 }
 
 #[derive(Debug)]
@@ -203,7 +205,8 @@ impl Exchanges {
         let position = self.sent.iter().position(|sent| sent.message.seq == seq)?;
         let answered = self.sent.remove(position)?;
         let parts = answered.report.parts.into_iter().map(|(id, _)| id).collect();
-        Some(Settled { parts, rows: answered.report.rows })
+        let asked = answered.message.credit_rows > 0;
+        Some(Settled { parts, rows: answered.report.rows, asked })
     }
 }
 
@@ -241,7 +244,7 @@ mod tests {
             [(3, 1, 64), (3, 2, 0)]
         );
         assert!(!exchanges.make(64), "a third waits");
-        assert_eq!(exchanges.answered(1), Some(Settled::default()));
+        assert_eq!(exchanges.answered(1), Some(Settled { asked: true, ..Settled::default() }));
         assert_eq!(exchanges.answered(2).unwrap().parts, [id]);
         assert_eq!(exchanges.answered(2), None);
     }
@@ -278,7 +281,10 @@ mod tests {
         assert_eq!((first[0].r#yield, &first[0].yielded), (7, &rows.to_wire()));
         exchanges.stream_broke();
         assert_eq!(send(&mut exchanges), first);
-        assert_eq!(exchanges.answered(1), Some(Settled { parts: vec![], rows }));
+        assert_eq!(
+            exchanges.answered(1),
+            Some(Settled { rows, asked: true, ..Settled::default() })
+        );
     }
 
     #[test]
@@ -308,7 +314,7 @@ mod tests {
         let sent = send(&mut exchanges);
         assert_eq!((sent[0].r#yield, sent[0].yielded.len()), (2, 0));
         assert_eq!(sent[0].nacks, rows.to_wire());
-        assert_eq!(exchanges.answered(1), Some(Settled { parts: vec![], rows }));
+        assert_eq!(exchanges.answered(1), Some(Settled { rows, ..Settled::default() }));
     }
 
     #[test]
@@ -324,12 +330,12 @@ mod tests {
         };
         exchanges.failure(failure, &failed);
         exchanges.make(0);
-        assert_eq!(exchanges.answered(2), Some(Settled { parts: vec![], rows: failed }));
+        assert_eq!(exchanges.answered(2), Some(Settled { rows: failed, ..Settled::default() }));
         // The pull still waits at the leader, so nothing more is asked for.
         assert!(exchanges.may_be_parked());
         assert!(exchanges.make(8));
         assert_eq!(exchanges.sent[1].message.credit_rows, 0);
-        assert_eq!(exchanges.answered(1), Some(Settled::default()));
+        assert_eq!(exchanges.answered(1), Some(Settled { asked: true, ..Settled::default() }));
         assert_eq!(exchanges.answered(1), None);
         assert!(!exchanges.has_report());
     }

@@ -25,6 +25,11 @@ impl Pace {
         self.now
     }
 
+    /// Whether memory allows all that are configured.
+    pub(super) fn is_full(&self) -> bool {
+        self.now == self.max
+    }
+
     /// Counts the halvings: a row's is that of its start.
     pub(super) fn generation(&self) -> u64 {
         self.generation

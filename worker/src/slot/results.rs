@@ -57,6 +57,7 @@ impl Slot {
                     if let Some(running) = running {
                         self.fitting.took(lease.0, running.since.elapsed());
                     }
+                    self.feed.ended(Instant::now());
                     self.row_succeeded();
                     self.finished(lease, finished).await;
                     self.stop_what_cannot_end();

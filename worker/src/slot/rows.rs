@@ -71,7 +71,7 @@ impl Slot {
     }
 
     pub(super) fn start_rows(&mut self) {
-        while self.running.len() < self.pace.limit()
+        while self.running.len() < self.room()
             && self.engine_up
             && !self.queue.is_empty()
             && self.drain.is_none()
@@ -104,6 +104,41 @@ impl Slot {
                 };
                 Event::Ran { lease, row: number, outcome }
             });
+        }
+    }
+
+    /// Rows that may be with the engine: those that it runs at once, and those that wait in it so that none of its steps
+    /// has to wait for us. After memory ran out none wait: all that are there would be run.
+    fn room(&self) -> usize {
+        let ahead = if self.pace.is_full() { self.feed.ahead() } else { 0 };
+        self.pace.limit() + ahead
+    }
+
+    pub(super) fn watch_progress(&mut self) {
+        let engine = self.engine.clone();
+        self.tasks.spawn(async move {
+            engine.progressed().await;
+            Event::Progressed
+        });
+    }
+
+    /// The engine has done more.
+    pub(super) fn engine_progressed(&mut self) {
+        self.watch_progress();
+        if let Some(fed) = self.engine.fed() {
+            let more_here = !self.queue.is_empty() && self.alone.is_empty() && self.drain.is_none();
+            self.feed.progressed(fed, more_here);
+        }
+    }
+
+    /// Says how well the engine was fed, once it has nothing left to do.
+    pub(super) fn notice_idle(&mut self) {
+        let (steps, starved) = self.feed.starved();
+        if steps > self.told_steps && self.running.is_empty() && self.queue.is_empty() {
+            self.told_steps = steps;
+            let percent = 100.0 * starved as f64 / steps as f64;
+            let percent = format!("{percent:.2}");
+            tracing::info!(slot = self.index, steps, starved, percent, "the engine was fed");
         }
     }
 

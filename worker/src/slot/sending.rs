@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rollout_proto::v1;
 
 use super::Slot;
+use crate::config::CREDIT_ROWS_MAX;
 
 /// Results wait so long behind an unanswered pull, so that many go together.
 const BEHIND_PULL: Duration = Duration::from_millis(15);
@@ -39,6 +40,9 @@ impl Slot {
         self.book.lock().settle(&settled.rows);
         for part in settled.parts {
             self.settle_part(part).await;
+        }
+        if settled.asked {
+            self.feed.answered(!answer.grants.is_empty() && !answer.waited);
         }
         for grant in answer.grants {
             self.granted(grant);
@@ -89,8 +93,9 @@ impl Slot {
     /// Rows to ask for: none while a good part of the credit is still in use.
     fn wanted(&self) -> u32 {
         let busy = self.book.lock().busy();
-        let free = self.credit.saturating_sub(busy);
-        let enough = free * 4 >= self.credit || self.queue.is_empty();
+        let credit = self.credit.unwrap_or_else(|| self.feed.credit(self.pace.limit()));
+        let free = credit.min(CREDIT_ROWS_MAX as usize).saturating_sub(busy);
+        let enough = free * 4 >= credit || self.queue.is_empty();
         let eligible = self.ineligible.borrow().is_none()
             && self.uplink.as_ref().is_some_and(|uplink| uplink.eligible);
         let able = eligible && self.fence.open() && !self.backlogged();

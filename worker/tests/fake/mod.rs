@@ -216,7 +216,7 @@ impl State {
             let seen = self.slots.entry(slot).or_default();
             (seen.last_seq, seen.last_grant) = (seq, grants.clone());
         }
-        let answer = v1::ExchangeAnswer { slot, seq, grants, refused, at: None };
+        let answer = v1::ExchangeAnswer { slot, seq, grants, refused, ..Default::default() };
         let _ = out.try_send(Ok(self.message(Kind::Exchange(answer))));
         true
     }

@@ -5,7 +5,7 @@
 use std::io;
 
 pub(crate) use rollout_engine_protocol::{
-    FromEngine, Row, RowClass, RowFailure, SOCKET_ENV, ToEngine, VERSION,
+    Counters, FromEngine, Row, RowClass, RowFailure, SOCKET_ENV, ToEngine, VERSION,
 };
 use rollout_engine_protocol::{checked_length, decode, encode};
 use rollout_proto::v1::FailureClass;

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::frame::{self, FromEngine, ToEngine};
+use super::frame::{self, Counters, FromEngine, ToEngine};
 use super::process::{self, Killer, Process};
 use super::stderr::LastWords;
 use super::{Death, HostConfig, Shared, State};
@@ -57,7 +57,8 @@ struct Life {
     ready: bool,
     /// Whether any row was started.
     worked: bool,
-    counters: (u64, u64),
+    /// What the process has told of itself.
+    counters: Counters,
     progress: Instant,
 }
 
@@ -236,11 +237,14 @@ impl Supervisor {
             FromEngine::Stopped { ticket } => {
                 rows.stopping.remove(&ticket);
             }
-            FromEngine::Progress { steps, tokens } => {
-                if (steps, tokens) != life.counters {
-                    life.counters = (steps, tokens);
+            FromEngine::Progress(counters) => {
+                let before = std::mem::replace(&mut life.counters, counters);
+                if (counters.steps, counters.tokens) != (before.steps, before.tokens) {
                     life.progress = Instant::now();
                 }
+                drop(rows);
+                self.shared.fed.lock().add(before, counters);
+                self.shared.progressed.notify_one();
             }
             FromEngine::Hello { .. } | FromEngine::Ready => return false,
         }
@@ -276,7 +280,9 @@ impl Supervisor {
             stalled: why == Why::Stalled,
             garbled: why == Why::Garbled,
         };
-        let how = match (why, exit_code, signal) {
+        let followed = evidence.exit_code;
+        let evidence = evidence.of_the_core();
+        let how = match (why, evidence.exit_code.or(followed), evidence.signal) {
             (Why::Stalled, ..) => {
                 format!("made no progress for {} ms", self.config.stall_timeout.as_millis())
             }
@@ -311,7 +317,7 @@ impl Life {
             last_words: process.last_words,
             ready: false,
             worked: false,
-            counters: (0, 0),
+            counters: Counters::default(),
             progress: Instant::now(),
         }
     }

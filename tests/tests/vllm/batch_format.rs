@@ -1,0 +1,115 @@
+//! A file for `vllm run-batch` gives the same rows through us.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{Batch, Fleet, FleetOptions};
+use serde_json::{Value, json};
+
+use super::setup::{Engine, LOADING, MODEL_LEN, near, python, script_of, tiny_model};
+
+/// Requests to a model that chats, and to one that makes vectors and scores.
+fn requests() -> [(&'static str, Vec<Value>); 2] {
+    let chat = |content: &str, more: Value| {
+        let mut body = json!({"model": "tiny", "temperature": 0, "max_tokens": 9,
+            "messages": [{"role": "user", "content": content}]});
+        if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
+            body.extend(more);
+        }
+        ("/v1/chat/completions", body)
+    };
+    let chats = vec![
+        chat("hello", json!({})),
+        chat("several", json!({"n": 2, "temperature": 1, "seed": 3})),
+        chat("numbers", json!({"logprobs": true, "top_logprobs": 2})),
+        chat("a choice", json!({"structured_outputs": {"choice": ["yes", "no"]}})),
+        chat("refused", json!({"top_p": 7})),
+        chat("too long", json!({"max_tokens": 100_000})),
+    ];
+    let others = vec![
+        ("/v1/embeddings", json!({"model": "tiny", "input": "one text"})),
+        ("/v1/embeddings", json!({"model": "tiny", "input": ["two", "texts"]})),
+        ("/score", json!({"model": "tiny", "queries": "what", "documents": ["this", "that"]})),
+        ("/v1/score", json!({"model": "tiny", "text_1": "what", "text_2": "this"})),
+    ];
+    [("chat", numbered(chats)), ("pooling", numbered(others))]
+}
+
+fn numbered(requests: Vec<(&str, Value)>) -> Vec<Value> {
+    let line = |(n, (url, body)): (usize, (&str, Value))| json!({"custom_id": format!("c{n}"), "method": "POST", "url": url, "body": body});
+    requests.into_iter().enumerate().map(line).collect()
+}
+
+/// Answers by custom id, without what differs from time to time; an error's answer is its status and itself.
+fn answers(text: &str) -> Result<BTreeMap<String, (Value, Value)>> {
+    let mut all = BTreeMap::new();
+    for line in text.lines() {
+        let row: Value = serde_json::from_str(line)?;
+        let response = &row["response"];
+        let status = response["status_code"].clone();
+        // vLLM's own runner has an error's answer beside the response.
+        let mut body = if status == 200 || row["error"].is_null() {
+            response["body"].clone()
+        } else {
+            row["error"].clone()
+        };
+        if let Value::Object(body) = &mut body {
+            // The fingerprint is of a server's settings, its batch runner's among them.
+            body.retain(|name, _| !["id", "created", "system_fingerprint"].contains(&&**name));
+        }
+        let id = row["custom_id"].as_str().context("custom_id")?.to_owned();
+        ensure!(all.insert(id, (status, body)).is_none(), "twice: {row}");
+    }
+    Ok(all)
+}
+
+#[test]
+fn a_file_for_vllms_batch_runner_gives_equal_rows_through_both() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let model = tiny_model(&fleet)?;
+    for (name, requests) in requests() {
+        let pooling = name == "pooling";
+        let input = fleet.path(&format!("{name}.jsonl"));
+        let lines = requests.iter().fold(String::new(), |text, row| text + &row.to_string() + "\n");
+        std::fs::write(&input, &lines)?;
+        let theirs = fleet.path(&format!("{name}.theirs.jsonl"));
+        let mut command = script_of(&python().0, &["-m", "vllm.entrypoints.launchers.run_batch"]);
+        command.arg("-i").arg(&input).arg("-o").arg(&theirs);
+        command.args(["--model", &model, "--served-model-name", "tiny", "--dtype", "float32"]);
+        command.args(["--enforce-eager", "--max-num-seqs", "4"]);
+        command.args(["--max-model-len", &MODEL_LEN.to_string()]);
+        if pooling {
+            command.args(["--runner", "pooling"]);
+        }
+        let ran = command.output()?;
+        ensure!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let expected = answers(&std::fs::read_to_string(&theirs)?)?;
+
+        // One more, that only we can refuse: for another model than the run's.
+        let mut other = requests[0].clone();
+        other["custom_id"] = "other".into();
+        other["body"]["model"] = "another".into();
+        std::fs::write(&input, lines + &other.to_string() + "\n")?;
+        let worker = format!("w-{name}");
+        let args = if pooling { ", runner = \"pooling\"" } else { "" };
+        fleet.start_worker(&worker, &Engine::new(&model, 4).worker(args))?;
+        let rows = requests.len() as u64 + 1;
+        let lines = "[model]\nuri = \"tiny\"\n[sampling]\n";
+        let mut batch = Batch::submit_file(&fleet, name, input, rows, lines)?;
+        let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
+        ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
+        let read = |file: &str| std::fs::read_to_string(batch.output.join(file));
+        let mut got = answers(&read("output.jsonl")?)?;
+        got.extend(answers(&read("errors.jsonl")?)?);
+        let refused = got.remove("other").context("the row for another model is missing")?;
+        ensure!(refused.1["code"] == "MODEL_MISMATCH", "{refused:?}");
+        for (id, expected) in &expected {
+            let got = got.get(id).with_context(|| format!("{id} is missing"))?;
+            let same = got.0 == expected.0 && near(&got.1, &expected.1);
+            ensure!(same, "{id}: {got:?}\nfor {expected:?}");
+        }
+        ensure!(got.len() == expected.len(), "{} rows", got.len());
+        fleet.worker_process(&worker).kill();
+    }
+    fleet.passed()
+}

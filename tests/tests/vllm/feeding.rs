@@ -1,0 +1,121 @@
+//! The engine is kept full: rows come in while others run, go out as they end, and cost nothing once they are aborted.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{Batch, Fleet, FleetOptions, eventually};
+use serde_json::Value;
+
+use super::setup::{Engine, LOADING, tiny_model};
+
+const ROWS: u64 = 400;
+const SEATS: u32 = 8;
+
+/// Lengths from 8 to 512; the first rows are the longest.
+fn lengths() -> Vec<u32> {
+    let mut lengths: Vec<u32> = (0..ROWS).map(|row| 8 << (row * 7919 % 6)).collect();
+    lengths[0] = 512;
+    lengths[1] = 384;
+    lengths
+}
+
+/// What a worker counts under a name, over all labels that it shows with it.
+fn counted(address: &str, metric: &str) -> Option<u64> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).ok()?;
+    let of = |line: &str| line.strip_prefix(metric)?.trim().parse::<u64>().ok();
+    Some(page.lines().filter_map(of).sum())
+}
+
+/// Where in the log each row was completed.
+fn completed(fleet: &Fleet) -> Result<BTreeMap<u64, u64>> {
+    let all = ["events", "-o", "jsonl", "--since", "0", "--from-oldest", "--kind", "completed"];
+    let out = fleet.ctl(&all)?;
+    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let mut rows = BTreeMap::new();
+    for line in String::from_utf8_lossy(&out.stdout).lines() {
+        let event = &serde_json::from_str::<Value>(line)?["data"];
+        let index: u64 = event["index"].as_str().context("index")?.parse()?;
+        for range in event["rows"].as_array().context("rows")? {
+            let start: u64 = range["start"].as_str().context("start")?.parse()?;
+            let len = range["len"].as_u64().context("len")?;
+            rows.extend((start..start + len).map(|row| (row, index)));
+        }
+    }
+    Ok(rows)
+}
+
+#[test]
+fn rows_of_mixed_lengths_keep_the_engine_full_and_none_waits_for_a_batch() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let model = tiny_model(&fleet)?;
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let head = format!("metrics_listen = {address:?}\n[part]\nlinger_ms = 200\n");
+    let engine = Engine { head, ..Engine::new(&model, SEATS) };
+    fleet.start_worker("w1", &engine.worker(""))?;
+    let input = fleet.path("mixed.jsonl");
+    let text = lengths().iter().enumerate().fold(String::new(), |mut text, (row, length)| {
+        let _ = writeln!(
+            text,
+            "{{\"prompt\":\"row {row}\",\"sampling_params\":{{\"max_tokens\":{length}}}}}"
+        );
+        text
+    });
+    std::fs::write(&input, text)?;
+    let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n";
+    let mut batch = Batch::submit_file(&fleet, "mixed", input, ROWS, lines)?;
+    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
+    ensure!(status.success(), "{status}{}", fleet.logs());
+
+    let at = completed(&fleet)?;
+    let of = |row: u64| at.get(&row).copied().with_context(|| format!("row {row} is not told of"));
+    ensure!(of(5)? < of(0)?, "a short row waited for a longer one that began before it");
+    let count = |metric: &str| counted(&address, metric).context("no metrics");
+    let admitted = count("rollout_worker_engine_admitted_total ")?;
+    let beside = count("rollout_worker_engine_admitted_beside_total ")?;
+    ensure!(
+        admitted == ROWS && beside * 10 >= admitted * 9,
+        "{beside} of {admitted} beside others"
+    );
+    let steps = count("rollout_worker_engine_steps_total{which=\"all\"}")?;
+    let starved = count("rollout_worker_engine_steps_total{which=\"starved\"}")?;
+    println!(
+        "{starved} of {steps} steps were starved; {beside} of {admitted} rows came beside others"
+    );
+    ensure!(steps > 0 && starved * 50 <= steps, "{starved} of {steps} steps were starved");
+
+    aborted_rows_cost_nothing(&fleet, &address)?;
+    fleet.passed()
+}
+
+fn aborted_rows_cost_nothing(fleet: &Fleet, address: &str) -> Result<()> {
+    let input = fleet.path("endless.jsonl");
+    let row = "{\"prompt\":\"on and on\",\"sampling_params\":{\"max_tokens\":600}}\n";
+    std::fs::write(&input, row.repeat(2000))?;
+    let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n";
+    let before = counted(address, "rollout_worker_engine_tokens_total ").context("no metrics")?;
+    let _batch = Batch::submit_file(fleet, "endless", input, 2000, lines)?;
+    let tokens = || counted(address, "rollout_worker_engine_tokens_total ");
+    eventually("rows are under way", LOADING, || tokens().filter(|t| *t > before + 100));
+    let cancelled = fleet.ctl(&["run", "cancel", "endless"])?;
+    ensure!(cancelled.status.success(), "{}", String::from_utf8_lossy(&cancelled.stderr));
+    let aborted = || counted(address, "rollout_worker_engine_aborted_total ");
+    eventually("what ran is aborted", LOADING, || aborted().filter(|n| *n >= u64::from(SEATS)));
+    let busy = || counted(address, "rollout_worker_rows_busy ");
+    eventually("nothing runs", LOADING, || busy().filter(|n| *n == 0));
+    let late = counted(address, "rollout_worker_engine_tokens_after_abort_total ");
+    ensure!(late == Some(0), "{late:?} tokens after an abort");
+    let (one, other) = (tokens(), {
+        // Whoever had not stopped would go on; the worker tells of itself twenty times a second.
+        let later = fleet.ctl(&["status"])?;
+        ensure!(later.status.success(), "no status");
+        tokens()
+    });
+    ensure!(one == other, "tokens come after the abort: {one:?}, {other:?}");
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! vLLM itself, on a CPU, behind three members and their workers. `make test-vllm` runs this: it makes the
+//! environment, and fails where it cannot be had.
+
+mod batch_format;
+mod deaths;
+mod feeding;
+mod rows;
+mod setup;

@@ -1,0 +1,130 @@
+"""Owns: rows that vLLM's handlers answer, as tasks of an event loop that runs between two steps.
+
+Invariant: a row's task ends before the row is answered for. The loop never waits for long while the engine has rows to
+run; rows that handlers have not yet brought to the engine are given a few milliseconds a step.
+Absent: what a handler does (`serving`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from rollout import failures
+from rollout.client import HostClient
+from rollout.failures import RowError
+from rollout.outcome import Outcome, as_json
+from rollout.serving import Serving
+
+# Per step, for rows on their way to the engine.
+PATIENCE_S = 0.003
+# While the engine has nothing to run.
+IDLE_WAIT_S = 0.005
+# How long a task may take to notice that it is not wanted any more.
+CANCEL_S = 5.0
+
+Failed = tuple[int, str, str, str]
+
+
+class Calls:
+    """Rows on their way through handlers."""
+
+    def __init__(self, client: HostClient, serving: Serving) -> None:
+        self._client = client
+        self._serving = serving
+        self._loop = asyncio.new_event_loop()
+        self._tasks: dict[int, asyncio.Task[Outcome]] = {}
+
+    def add(self, ticket: int, task: str, model: str, row: dict[str, Any]) -> None:
+        """Takes a row up."""
+        self._tasks[ticket] = self._loop.create_task(self._answer(ticket, task, model, row))
+
+    def running(self) -> bool:
+        """Whether any row is on its way."""
+        return bool(self._tasks)
+
+    def stop(self, ticket: int) -> bool:
+        """Stops a row; false where it is not here."""
+        task = self._tasks.pop(ticket, None)
+        if task is None:
+            return False
+        task.cancel()
+        self._loop.run_until_complete(asyncio.wait([task], timeout=CANCEL_S))
+        return True
+
+    def run(self, engine_is_idle: bool) -> tuple[list[Outcome], list[Failed]]:
+        """Lets handlers go on; what has come to an end."""
+        self._spin()
+        deadline = time.monotonic() + PATIENCE_S
+        while len(self._tasks) > self._client.waiting() and time.monotonic() < deadline and not self._ended():
+            self._spin()
+        if engine_is_idle and self._tasks and not self._ended() and not self._client.waiting():
+            some = asyncio.wait(self._tasks.values(), timeout=IDLE_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
+            self._loop.run_until_complete(some)
+        done: list[Outcome] = []
+        failed: list[Failed] = []
+        for ticket in self._ended():
+            try:
+                done.append(self._tasks.pop(ticket).result())
+            except Exception as error:
+                if failures.is_fatal(error):
+                    raise
+                failed.append((ticket, *failures.classify(error)))
+        return done, failed
+
+    def _spin(self) -> None:
+        self._loop.run_until_complete(asyncio.sleep(0))
+
+    def _ended(self) -> list[int]:
+        return [ticket for ticket, task in self._tasks.items() if task.done()]
+
+    async def _answer(self, ticket: int, task: str, model: str, row: dict[str, Any]) -> Outcome:
+        response = await self._serving.answer(model, request_of(task, row))
+        body = json.loads(response.body)
+        if response.status != 200:
+            transient = response.status >= 500
+            if task == "openai":
+                raise RowError("ENGINE_REFUSED_ROW", response.as_extra(), transient=transient)
+            told = body.get("error") or {}
+            raise RowError(told.get("type") or "ENGINE_REFUSED_ROW", told.get("message") or "", transient=transient)
+        usage = body.get("usage") or {}
+        extra = response.as_extra() if task == "openai" else as_json(RESULT[task](body))
+        tokens = (usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
+        return Outcome(ticket, "", "stop", *tokens, extra)
+
+
+def request_of(task: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A row as a request: of the OpenAI format, or what it asks for in that format."""
+    if task == "openai":
+        return row
+    adapter = {"model": row["lora"]} if row.get("lora") is not None else {}
+    if task == "score":
+        url, body = "/score", {"queries": needed(row, "query"), "documents": needed(row, "document")}
+    elif isinstance(row.get("prompt"), str):
+        url, body = "/v1/embeddings", {"input": row["prompt"]}
+    else:
+        extra = row.get("chat_template_kwargs")
+        url, body = "/v1/embeddings", {"messages": row.get("messages"), "chat_template_kwargs": extra}
+    return {"custom_id": "row", "method": "POST", "url": url, "body": {**body, **adapter}}
+
+
+def needed(row: dict[str, Any], name: str) -> str:
+    """A text of a row."""
+    if not isinstance(row.get(name), str):
+        raise RowError("ROW_SHAPE", f"the row's {name} is no text")
+    return row[name]
+
+
+def vector(body: dict[str, Any]) -> dict[str, Any]:
+    """The one vector of an answer."""
+    return {"embedding": body["data"][0]["embedding"]}
+
+
+def score(body: dict[str, Any]) -> dict[str, Any]:
+    """The one score of an answer."""
+    return {"score": body["data"][0]["score"]}
+
+
+RESULT = {"embed": vector, "score": score}

@@ -1,0 +1,34 @@
+"""Owns: the way from a row's prompt or messages to what vLLM's engine takes.
+
+Invariant: a prompt becomes what `LLM.generate` makes of it, messages what `LLM.chat` makes of them.
+Absent: requests of the OpenAI format (`serving`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.renderers import ChatParams
+from vllm.renderers.inputs.preprocess import parse_model_prompt
+
+from rollout.failures import RowError
+
+
+def rendered(engine: Any, row: dict[str, Any]) -> Any:
+    """The engine's input for a row."""
+    text, messages = row.get("prompt"), row.get("messages")
+    if isinstance(text, str):
+        parsed = parse_model_prompt(engine.model_config, text)
+        (prompt,) = engine.renderer.render_cmpl([parsed], engine.renderer.default_cmpl_tok_params)
+        return prompt
+    if not isinstance(messages, list):
+        raise RowError("ROW_SHAPE", "a row needs a prompt or messages")
+    extra = row.get("chat_template_kwargs") or {}
+    if not isinstance(extra, dict):
+        raise RowError("ROW_SHAPE", "the row's chat_template_kwargs is no object")
+    arguments = {"add_generation_prompt": True, "continue_final_message": False, **extra}
+    params = ChatParams(chat_template_kwargs={"tools": None, "tokenize": False, **arguments})
+    # The template writes the special tokens itself.
+    tokens = engine.renderer.default_chat_tok_params.with_kwargs(add_special_tokens=False)
+    _, (prompt,) = engine.renderer.render_chat([messages], params, tokens)
+    return prompt

@@ -1,0 +1,96 @@
+"""Owns: requests of the OpenAI format: vLLM's own handlers answer them, as they do for `vllm run-batch`.
+
+Invariant: a response is what the handler gave, and nothing of it is made here. A request for another model than the run's
+is the row's failure.
+Absent: which thread it happens on (`vllm_engine` lets the handlers run between two steps).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from vllm.entrypoints.launchers import run_batch
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+from rollout.client import HostClient
+from rollout.failures import RowError
+
+
+class Response(NamedTuple):
+    """What a handler gave; `body` is the text of its JSON."""
+
+    status: int
+    request_id: str
+    body: str
+
+    def as_extra(self) -> str:
+        """The text of a row's extra fields, with the body as it is."""
+        request_id = json.dumps(self.request_id)
+        head = f'{{"status_code":{self.status},"request_id":{request_id}'
+        return f'{{"response":{head},"body":{self.body}}}}}'
+
+
+class Serving:
+    """vLLM's handlers around an engine."""
+
+    def __init__(self, client: HostClient, arguments: dict[str, Any], names: list[str], adapters: dict[str, str]) -> None:
+        self._client = client
+        arguments = {**arguments, "structured_outputs_config": client.vllm_config.structured_outputs_config}
+        self._adapters = adapters
+        self._args = namespace(arguments, names, adapters)
+        self._registry: dict[str, Any] | None = None
+
+    async def answer(self, model: str, row: dict[str, Any]) -> Response:
+        """The response to a row. Raises where there is none to give."""
+        body = row.get("body")
+        if not isinstance(body, dict):
+            raise RowError("ROW_SHAPE", "the row's body is no object")
+        named = body.get("model")
+        if named is not None and named != model and named not in self._adapters:
+            raise RowError("MODEL_MISMATCH", f"the body's model is not the run's, {model!r}")
+        request = run_batch.BatchRequestInput.model_validate(row)
+        if self._registry is None:
+            self._registry = await run_batch.build_endpoint_registry(self._client, self._args)
+        endpoint = self._registry.get(request.url.split("/")[-1])
+        answer = endpoint and run_batch.handle_endpoint_request(request, Silent(), **endpoint)
+        if answer is None:
+            raise RowError("UNKNOWN_URL", f"vLLM's batch runner has no {request.url}")
+        output = await answer
+        response = output.response
+        if output.error is None:
+            body = response.body.model_dump_json()
+        elif isinstance(output.error, str):
+            body = json.dumps({"error": {"message": output.error}})
+        else:
+            body = output.error.model_dump_json()
+        return Response(response.status_code, response.request_id, body)
+
+
+class Silent:
+    """Nobody watches these requests' progress here."""
+
+    def submitted(self) -> None: ...
+
+    def completed(self) -> None: ...
+
+
+def namespace(arguments: dict[str, Any], names: list[str], adapters: dict[str, str]) -> Any:
+    """What `vllm run-batch` would have from its command line."""
+    parser = run_batch.make_arg_parser(FlexibleArgumentParser())
+    args = parser.parse_args(["-i", "rows", "-o", "rows", "--model", arguments["model"]])
+    for name, value in arguments.items():
+        setattr(args, name, value)
+    args.served_model_name = names
+    from vllm.entrypoints.openai.models.protocol import LoRAModulePath
+
+    args.lora_modules = [LoRAModulePath(name=name, path=path) for name, path in adapters.items()] or None
+    return args
+
+
+def check_handlers_arguments(names: set[str]) -> None:
+    """Refuses arguments that `vllm run-batch` does not have either."""
+    known = vars(run_batch.make_arg_parser(FlexibleArgumentParser()).parse_args(["-i", "rows", "-o", "rows"]))
+    unknown = sorted(names - set(known))
+    if unknown:
+        raise TypeError(f"vLLM has no argument {unknown[0]}")

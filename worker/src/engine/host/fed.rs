@@ -1,0 +1,51 @@
+//! Owns: what an engine's processes have done, one life after the other, and its metrics.
+//!
+//! Invariant: the sums only grow, whatever a process says of itself.
+//! Absent: whether an engine that was not full could have been; its slot knows that.
+
+use rollout_engine_protocol::Counters;
+
+/// What was done over all lives; `waiting` is now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Fed {
+    pub(crate) steps: u64,
+    pub(crate) steps_not_full: u64,
+    pub(crate) steps_hungry: u64,
+    pub(crate) tokens: u64,
+    pub(crate) waiting: u64,
+}
+
+impl Fed {
+    /// Adds what a life has done between two of its messages.
+    pub(super) fn add(&mut self, before: Counters, now: Counters) {
+        let grown = |of: fn(&Counters) -> u64| of(&now).saturating_sub(of(&before));
+        self.steps += grown(|c| c.steps);
+        self.steps_not_full += grown(|c| c.steps_not_full);
+        self.steps_hungry += grown(|c| c.steps_hungry);
+        self.tokens += grown(|c| c.tokens);
+        self.waiting = now.waiting;
+        let count = |name, more| metrics::counter!(name).increment(more);
+        count("rollout_worker_engine_tokens_total", grown(|c| c.tokens));
+        count("rollout_worker_engine_admitted_total", grown(|c| c.admitted));
+        count("rollout_worker_engine_admitted_beside_total", grown(|c| c.admitted_beside));
+        count("rollout_worker_engine_aborted_total", grown(|c| c.aborted));
+        count("rollout_worker_engine_tokens_after_abort_total", grown(|c| c.tokens_after_abort));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_life_begins_at_nothing_and_the_sums_go_on() {
+        let mut fed = Fed::default();
+        let at = |steps, waiting| Counters { steps, waiting, ..Counters::default() };
+        fed.add(Counters::default(), at(5, 2));
+        fed.add(at(5, 2), at(9, 1));
+        fed.add(Counters::default(), at(3, 0));
+        assert_eq!((fed.steps, fed.waiting), (12, 0));
+        fed.add(at(3, 0), at(1, 0));
+        assert_eq!(fed.steps, 12, "a process that counts backwards");
+    }
+}
