@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test python wheel test-vllm bench-vllm jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
+.PHONY: help preflight build demo test python wheel test-vllm bench-vllm test-torch jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -46,6 +46,11 @@ bench-vllm: ## what rollout costs beside LLM.generate: ENGINE_DEVICE, MODEL, ENG
 	@bash worker/python/plugin.sh "$(TARGET)/python-release"
 	@set -e; python="$${ROLLOUT_VLLM_PYTHON:-$$(bash tests/vllm/setup.sh)}"; \
 	  ROLLOUT_VLLM_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python-release" "$(TARGET)/release/bench-vllm"
+
+test-torch: build ## torch's own store client at the replicated store; uses ROLLOUT_TORCH_PYTHON, or the environment of test-vllm
+	@set -e; python="$${ROLLOUT_TORCH_PYTHON:-$$(bash tests/vllm/setup.sh)}"; \
+	  ROLLOUT_TORCH_PYTHON="$$python" \
+	  $(CARGO) test -p rollout-tests --features torch --test torch_store -- --test-threads=1 --nocapture
 
 jepsen: build ## try to break it: every workload with three seeds, ninety seconds each
 	$(CARGO) build -p rollout-preload

@@ -1,6 +1,6 @@
 //! Compiles the contract without `protoc`.
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["common", "runs", "worker", "cluster", "events", "peer", "items"]
+    let files = ["common", "runs", "worker", "cluster", "events", "peer", "items", "store"]
         .map(|f| format!("rollout/v1/{f}.proto"));
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(files, ["proto"])?;

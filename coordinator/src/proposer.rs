@@ -11,7 +11,7 @@
 //! proposed.
 
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
-use rollout_ledger::{Body, Command, Op, OpKind, Reply, limits};
+use rollout_ledger::{Body, Command, Op, OpKind, Reply, StoreOp, limits};
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -278,8 +278,27 @@ fn weight(op: &Op) -> (u64, usize) {
         }
         OpKind::CreateRun { spec, .. } => (0, 1024 + spec.sampling_json.len()),
         OpKind::Register(r) => (0, 1024 + 32 * r.held.len()),
+        OpKind::Store { ops, .. } => (0, 64 + ops.iter().map(store_bytes).sum::<usize>()),
         _ => (0, 64),
     }
+}
+
+fn store_bytes(op: &StoreOp) -> usize {
+    let bytes = match op {
+        StoreOp::Set { pairs } => {
+            pairs.iter().map(|(key, value)| 8 + key.len() + value.len()).sum()
+        }
+        StoreOp::CompareSet { key, expected, desired } => {
+            key.len() + expected.len() + desired.len()
+        }
+        StoreOp::Append { key, value } | StoreOp::Push { queue: key, value } => {
+            key.len() + value.len()
+        }
+        StoreOp::Add { key, .. } | StoreOp::Delete { key } | StoreOp::Pop { queue: key } => {
+            key.len()
+        }
+    };
+    16 + bytes
 }
 
 type Waiting = (usize, oneshot::Sender<Answer>);

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
 use crate::grpc::{
-    ClusterService, EventsService, ItemsService, RunsService, Shared, WorkerService,
+    ClusterService, EventsService, ItemsService, RunsService, Shared, StoreService, WorkerService,
 };
 use crate::http;
 use crate::leading;
@@ -115,6 +115,9 @@ async fn serve_clients(
     let items = v1::items_server::ItemsServer::new(ItemsService(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let store = v1::store_server::StoreServer::new(StoreService::new(shared.clone()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let worker = v1::worker_server::WorkerServer::new(WorkerService(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -127,6 +130,7 @@ async fn serve_clients(
         .layer(EpochGate(shared))
         .add_service(runs)
         .add_service(items)
+        .add_service(store)
         .add_service(worker)
         .add_service(cluster)
         .add_service(events)

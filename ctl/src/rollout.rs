@@ -15,6 +15,7 @@ mod interrupt;
 mod reading;
 mod report;
 mod results;
+mod store_gateway;
 mod verify;
 
 use std::process::ExitCode;
@@ -62,6 +63,7 @@ async fn run(cli: Cli) -> u8 {
         Command::Run { command: RunCommand::Close(args) } => close::run(&cli.connect, &args).await,
         Command::Export(args) => export::run(&cli.connect, &args).await,
         Command::Verify(args) => verify::run(&cli.connect, &args).await,
+        Command::StoreGateway(args) => return store_gateway::run(&cli.connect, &args).await,
         Command::Dev(args) => {
             return match crate::dev::run(args).await {
                 Ok(()) => 0,

@@ -218,6 +218,8 @@ impl Ledger {
                 self.check_instance(slot.session, instance)?;
                 self.duplicate(ctx, slot, seq, rows_max)
             }
+            OpKind::Store { store, ops } => self.use_store_for(store, ops),
+            OpKind::DropStore { store } => Ok(self.drop_store(&store)),
         }
     }
 

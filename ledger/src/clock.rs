@@ -12,6 +12,7 @@ use crate::limits;
 use crate::reply::Reply;
 use crate::rows::Rows;
 use crate::run::Run;
+use crate::store;
 use crate::worker::{SessionEnd, Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +42,14 @@ impl Ledger {
         });
         let shunned = self.runs.values().filter_map(Run::shuns_until);
         let clients = self.client_uses.first().map(|c| client_ends(c.0));
-        rows.into_iter().chain(workers).chain(attempts).chain(shunned).chain(clients).min()
+        let stores = self.store_uses.first().map(|u| store::store_ends(u.0));
+        rows.into_iter()
+            .chain(workers)
+            .chain(attempts)
+            .chain(shunned)
+            .chain(clients)
+            .chain(stores)
+            .min()
     }
 
     /// Does all that is due.
@@ -51,6 +59,7 @@ impl Ledger {
         self.end_sessions(ctx);
         self.end_attempts(ctx);
         self.forget_clients();
+        self.forget_stores();
     }
 
     fn end_waits(&mut self) {

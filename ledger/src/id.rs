@@ -47,6 +47,10 @@ number!(
     PartNo(u32)
 );
 number!(
+    /// A shared store. Counts from 1 in the order of first use and is never used again.
+    StoreNo(u32)
+);
+number!(
     /// A slot of a worker, from 0.
     SlotNo(u16)
 );

@@ -9,7 +9,7 @@
 
 use crate::client::Client;
 use crate::codec;
-use crate::id::{RunNo, SegmentNo, SessionId};
+use crate::id::{RunNo, SegmentNo, SessionId, StoreNo};
 use crate::ledger::Ledger;
 use crate::run::Run;
 use crate::trouble::Trouble;
@@ -31,6 +31,11 @@ pub(crate) struct Dirty {
     pub(crate) emptied: BTreeSet<RunNo>,
     pub(crate) workers: BTreeSet<SessionId>,
     pub(crate) clients: BTreeSet<SessionId>,
+    pub(crate) stores: BTreeSet<StoreNo>,
+    pub(crate) store_values: BTreeSet<(StoreNo, Vec<u8>)>,
+    pub(crate) store_queues: BTreeSet<(StoreNo, Vec<u8>)>,
+    /// Stores whose values and queues all went at once.
+    pub(crate) emptied_stores: BTreeSet<StoreNo>,
 }
 
 /// What to write so that the image on disk is the ledger's state. One atomic batch.
@@ -60,6 +65,10 @@ pub(crate) fn key(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 pub(crate) fn run_key(tag: u8, no: RunNo, rest: &[u8]) -> Vec<u8> {
+    key(tag, &[&no.0.to_be_bytes(), rest])
+}
+
+pub(crate) fn store_key(tag: u8, no: StoreNo, rest: &[u8]) -> Vec<u8> {
     key(tag, &[&no.0.to_be_bytes(), rest])
 }
 
@@ -123,6 +132,21 @@ impl Ledger {
         for id in dirty.clients {
             delta.set(session_key(b'C', id), self.clients.get(&id).map(client_record));
         }
+        for no in dirty.emptied_stores {
+            delta.delete_prefixes.extend([b'K', b'Q'].map(|tag| store_key(tag, no, &[])));
+        }
+        for no in dirty.stores {
+            let store = self.stores.get(&no);
+            delta.set(store_key(b'J', no, &[]), store.map(|s| codec::encode(&s.head)));
+        }
+        for (no, name) in dirty.store_values {
+            let value = self.stores.get(&no).and_then(|s| s.values.get(&name));
+            delta.set(store_key(b'K', no, &name), value.map(codec::encode));
+        }
+        for (no, name) in dirty.store_queues {
+            let queue = self.stores.get(&no).and_then(|s| s.queues.get(&name));
+            delta.set(store_key(b'Q', no, &name), queue.map(codec::encode));
+        }
         delta
     }
 
@@ -134,6 +158,14 @@ impl Ledger {
         for (no, run) in &self.runs {
             each(&run_key(b'F', *no, &[]), &codec::encode(&run.flight));
         }
+        for (no, store) in &self.stores {
+            each(&store_key(b'J', *no, &[]), &codec::encode(&store.head));
+        }
+        for (no, store) in &self.stores {
+            for (name, value) in &store.values {
+                each(&store_key(b'K', *no, name), &codec::encode(value));
+            }
+        }
         each(&key(b'M', &[]), &codec::encode(&self.meta));
         for (name, namespace) in &self.namespaces {
             each(&key(b'N', &[name.as_bytes()]), &codec::encode(namespace));
@@ -142,6 +174,11 @@ impl Ledger {
             for (chunk, parts) in run.parts.chunks(PARTS_PER_RECORD as usize).enumerate() {
                 let number = (chunk as u32).to_be_bytes();
                 each(&run_key(b'P', *no, &number), &codec::encode(&parts));
+            }
+        }
+        for (no, store) in &self.stores {
+            for (name, queue) in &store.queues {
+                each(&store_key(b'Q', *no, name), &codec::encode(queue));
             }
         }
         for (no, run) in &self.runs {

@@ -4,9 +4,10 @@
 //! nothing, is an error: the member stops rather than serve a state that is not the cluster's.
 
 use crate::codec;
-use crate::id::{RunNo, SessionId};
+use crate::id::{RunNo, SessionId, StoreNo};
 use crate::ledger::{Ledger, Meta};
 use crate::run::Run;
+use crate::store::Store;
 use serde::de::DeserializeOwned;
 
 /// Why an image is no state.
@@ -60,6 +61,9 @@ impl Ledger {
         if let Some(run) = ledger.runs.values().find(|run| !whole(run)) {
             return Err(bad(&crate::image::run_key(b'R', run.no, &[])));
         }
+        if let Some((no, _)) = ledger.stores.iter().find(|(_, s)| s.head.name.job.is_empty()) {
+            return Err(bad(&crate::image::store_key(b'J', *no, &[])));
+        }
         ledger.derive();
         Ok(ledger)
     }
@@ -98,6 +102,15 @@ impl Ledger {
                 self.clients
                     .insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
             }
+            Some(b'J') => self.loading_store(key)?.0.head = read(key, value)?,
+            Some(b'K') => {
+                let (store, name) = self.loading_store(key)?;
+                store.values.insert(name, read(key, value)?);
+            }
+            Some(b'Q') => {
+                let (store, name) = self.loading_store(key)?;
+                store.queues.insert(name, read(key, value)?);
+            }
             _ => return Err(bad(key)),
         }
         Ok(())
@@ -108,7 +121,14 @@ impl Ledger {
         Ok(self.runs.entry(no).or_insert_with(|| Run { no, ..Run::default() }))
     }
 
+    /// The store of a record, and which of its keys it is about.
+    fn loading_store(&mut self, key: &[u8]) -> Result<(&mut Store, Vec<u8>), LoadError> {
+        let no = StoreNo(u32::from_be_bytes(number(key, 1)?));
+        Ok((self.stores.entry(no).or_default(), key[5..].to_vec()))
+    }
+
     fn derive(&mut self) {
+        self.derive_stores();
         for (no, run) in &self.runs {
             let name = (run.head.namespace.clone(), run.head.name.clone());
             self.run_names.insert(name, *no);

@@ -34,6 +34,7 @@ impl Ledger {
         let uses = self.clients.values().map(|c| (c.used_at, c.id)).collect::<BTreeSet<_>>();
         ensure!(uses == self.client_uses, "the index of clients' last uses differs");
         self.check_slots()?;
+        self.check_stores()?;
         self.check_namespaces()
     }
 

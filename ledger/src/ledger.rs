@@ -5,11 +5,13 @@
 //! above it and rebuilt on loading.
 
 use crate::client::Client;
+use crate::command::StoreName;
 use crate::event::Event;
-use crate::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
+use crate::id::{CoordEpoch, LedgerMs, RunNo, SessionId, StoreNo};
 use crate::image::Dirty;
 use crate::namespace::{self, Namespace};
 use crate::run::{Run, RunState};
+use crate::store::Store;
 use crate::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -44,6 +46,7 @@ pub struct Ledger {
     pub(crate) runs: BTreeMap<RunNo, Run>,
     pub(crate) workers: BTreeMap<SessionId, Worker>,
     pub(crate) clients: BTreeMap<SessionId, Client>,
+    pub(crate) stores: BTreeMap<StoreNo, Store>,
     // Derived.
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
@@ -53,6 +56,13 @@ pub struct Ledger {
     pub(crate) client_uses: BTreeSet<(LedgerMs, SessionId)>,
     /// Rows that wait, by time.
     pub(crate) waiting: BTreeSet<(LedgerMs, RunNo, u64)>,
+    pub(crate) store_names: BTreeMap<StoreName, StoreNo>,
+    /// Stores by when they were last used.
+    pub(crate) store_uses: BTreeSet<(LedgerMs, StoreNo)>,
+    /// Bytes of all stores.
+    pub(crate) store_bytes: u64,
+    /// Counts changes of stores. No part of the state.
+    pub(crate) store_changes: u64,
     pub(crate) dirty: Dirty,
     pub(crate) digest_request: Option<u64>,
     /// What happened since somebody asked. No part of the state.
@@ -69,6 +79,7 @@ pub(crate) struct Meta {
     pub(crate) epoch: CoordEpoch,
     pub(crate) version: u32,
     pub(crate) runs_made: u32,
+    pub(crate) stores_made: u32,
     /// Whose turn it is within each priority.
     pub(crate) turns: BTreeMap<u8, RunNo>,
     pub(crate) chain: [u8; 32],
@@ -99,6 +110,11 @@ impl Ledger {
             worker_names: BTreeMap::new(),
             active: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            stores: BTreeMap::new(),
+            store_names: BTreeMap::new(),
+            store_uses: BTreeSet::new(),
+            store_bytes: 0,
+            store_changes: 0,
             dirty: Dirty::default(),
             digest_request: None,
             events: Vec::new(),

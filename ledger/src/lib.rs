@@ -48,6 +48,8 @@ pub mod seeded;
 mod segment;
 mod spec;
 mod steal;
+mod store;
+mod store_ops;
 mod trial;
 mod trouble;
 pub mod view;
@@ -56,7 +58,7 @@ mod worker_ops;
 
 pub use command::{
     BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
-    RequestId, RunAction, SegmentDecl,
+    RequestId, RunAction, SegmentDecl, StoreName, StoreOp,
 };
 pub use digest::digest_records;
 pub use event::{Event, EventKind};
@@ -64,6 +66,7 @@ pub use forget::{Forgettable, Sealed};
 pub use image::ImageDelta;
 pub use image_load::LoadError;
 pub use ledger::{EntryId, Ledger, UnknownCommand};
-pub use reply::{GrantedRows, Outrun, RefusedRows, Rejection, Reply, SegmentRef};
+pub use reply::{GrantedRows, Outrun, RefusedRows, Rejection, Reply, SegmentRef, StoreAnswer};
 pub use rows::Rows;
 pub use spec::{EngineSpec, RunSpec, SlotOffer};
+pub use store::StoreView;

@@ -65,3 +65,21 @@ pub const PRIORITY_MAX: u8 = 9;
 pub const WEIGHT_MAX: u32 = 100;
 /// Rows that a run of weight 1 may take before the next run of its priority has its turn.
 pub const QUANTUM_ROWS: u32 = 32;
+/// Bytes of a key of a shared store, or of a queue's name.
+pub const STORE_KEY_BYTES_MAX: usize = 1024;
+/// Bytes of a value.
+pub const STORE_VALUE_BYTES_MAX: usize = 1 << 20;
+/// Values of one store, the elements of its queues included.
+pub const STORE_ENTRIES_MAX: u64 = 100_000;
+/// Bytes of the keys and values of one store.
+pub const STORE_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of all stores together: they are in every member's memory.
+pub const STORES_BYTES_MAX: u64 = 512 << 20;
+/// Stores of one namespace.
+pub const STORES_MAX: usize = 1024;
+/// Operations in one request to a store.
+pub const STORE_OPS_MAX: usize = 1024;
+/// Pairs that are set at once.
+pub const STORE_PAIRS_MAX: usize = 4096;
+/// Ledger time after which a store that nobody has used is forgotten.
+pub const STORE_TTL_MS: u64 = 24 * 60 * 60 * 1000;

@@ -73,6 +73,21 @@ pub enum Reply {
         /// Who may stop.
         outrun: Vec<Outrun>,
     },
+    /// What a shared store answered, by position.
+    Store(Vec<StoreAnswer>),
+}
+
+/// The answer to one operation on a shared store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoreAnswer {
+    /// Done, and there is nothing to say of it.
+    Done,
+    /// A sum, a length, or how many went.
+    Number(i64),
+    /// A value; none where there is none.
+    Value(Option<Vec<u8>>),
+    /// Refused, and nothing changed.
+    Refused(Rejection),
 }
 
 /// An attempt that another one was faster than.

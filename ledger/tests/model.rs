@@ -21,6 +21,8 @@ mod runs;
 mod schedule;
 #[path = "model/stealing.rs"]
 mod stealing;
+#[path = "model/stores.rs"]
+mod stores;
 #[path = "model/trials.rs"]
 mod trials;
 #[path = "model/workers.rs"]
@@ -256,6 +258,12 @@ fn random_stories_reach_what_matters() {
         ("run forgotten", 1),
         ("RunActive", 20),
         ("rows carried", 50),
+        ("store used", 200),
+        ("compared and set", 10),
+        ("compared and not set", 10),
+        ("popped", 10),
+        ("no number", 5),
+        ("store dropped", 5),
     ];
     for (event, at_least) in wanted {
         let times = events.get(event).copied().unwrap_or(0);

@@ -372,6 +372,11 @@ impl Node {
         self.running().map(|running| running.machine.events_told())
     }
 
+    /// Changes with every entry that this member has applied; `None` while it belongs to no cluster.
+    pub fn applied_told(&self) -> Option<watch::Receiver<u64>> {
+        self.running().map(|running| running.machine.applied_next())
+    }
+
     /// Waits until this member has applied `index`; false after `wait`.
     pub async fn applied(&self, index: u64, wait: Duration) -> bool {
         let Some(running) = self.running() else { return false };

@@ -8,6 +8,7 @@ mod cluster;
 mod events;
 mod items;
 mod runs;
+mod store;
 mod work_stream;
 mod worker;
 
@@ -15,6 +16,7 @@ pub(crate) use cluster::ClusterService;
 pub(crate) use events::EventsService;
 pub(crate) use items::ItemsService;
 pub(crate) use runs::RunsService;
+pub(crate) use store::StoreService;
 pub(crate) use worker::WorkerService;
 
 use crate::config::Config;

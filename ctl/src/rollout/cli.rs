@@ -38,8 +38,26 @@ pub(super) enum Command {
     Export(ExportArgs),
     /// Prove that a run has every row once and every digest right
     Verify(VerifyArgs),
+    /// Serve a training job's shared store to the torch processes of this host, as a TCPStore
+    StoreGateway(StoreGatewayArgs),
     /// Run a local cluster
     Dev(DevArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StoreGatewayArgs {
+    /// The job whose store it is; gateways of one job share it, on whatever host
+    #[arg(long, value_name = "JOB")]
+    pub(super) job: String,
+    /// The round of the job's rendezvous, for a store of its own
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) round: u64,
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = crate::gateway::LISTEN_DEFAULT)]
+    pub(super) listen: std::net::SocketAddr,
+    /// Listen where other hosts can connect: anybody who can reads and writes the store, without TLS
+    #[arg(long)]
+    pub(super) insecure_tcpstore: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,7 +5,7 @@ use rollout_ledger::id::{
 };
 use rollout_ledger::{
     BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl,
-    Registration, RequestId, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer,
+    Registration, RequestId, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp,
 };
 use std::collections::BTreeMap;
 
@@ -217,5 +217,31 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
                 OpKind::ForgetRun { run: RunNo(9) }.into(),
             ])),
         ),
+        (
+            "store",
+            op(OpKind::Store {
+                store: store(1),
+                ops: vec![
+                    StoreOp::Set { pairs: vec![(b"a".to_vec(), b"1".to_vec())] },
+                    StoreOp::Add { key: b"n".to_vec(), delta: -5 },
+                    StoreOp::CompareSet {
+                        key: b"a".to_vec(),
+                        expected: b"1".to_vec(),
+                        desired: b"2".to_vec(),
+                    },
+                    StoreOp::Append { key: b"a".to_vec(), value: b"3".to_vec() },
+                    StoreOp::Delete { key: b"b".to_vec() },
+                    StoreOp::Push { queue: b"q".to_vec(), value: b"x".to_vec() },
+                    StoreOp::Push { queue: b"q".to_vec(), value: b"y".to_vec() },
+                    StoreOp::Pop { queue: b"q".to_vec() },
+                ],
+            }),
+        ),
+        ("use_store", op(OpKind::Store { store: store(2), ops: Vec::new() })),
+        ("drop_store", op(OpKind::DropStore { store: store(2) })),
     ]
+}
+
+fn store(round: u64) -> StoreName {
+    StoreName { namespace: "default".into(), job: "train".into(), round }
 }

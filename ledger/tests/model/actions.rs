@@ -10,7 +10,7 @@ use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{
     BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
-    RequestId, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer,
+    RequestId, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp,
 };
 
 const RUNS: u8 = 4;
@@ -65,6 +65,8 @@ pub(crate) enum Act {
     Steal { picks: Vec<Pick>, by: Option<u8>, worker: u8, slot: u8, seq: i8, instance: bool },
     Duplicate { worker: u8, slot: u8, seq: i8, max: u8 },
     Carry { run: u8, segment: i8, mask: u16, part: u8, wrong: bool },
+    Store { store: u8, ops: Vec<StoreOp> },
+    DropStore { store: u8 },
     Client,
     Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
 }
@@ -196,6 +198,37 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
         3 => (run(), -3..1i8, any::<u16>(), 0..9u8, prop::bool::weighted(0.1)).prop_map(
             |(run, segment, mask, part, wrong)| Act::Carry { run, segment, mask, part, wrong }
         ),
+        6 => (0..4u8, prop::collection::vec(store_op(), 0..5))
+            .prop_map(|(store, ops)| Act::Store { store, ops }),
+        1 => (0..4u8).prop_map(|store| Act::DropStore { store }),
+    ]
+}
+
+/// One job's stores of two rounds, another job's, and one in a namespace that may not be there.
+fn store_name(store: u8) -> StoreName {
+    let namespace = if store == 3 { "team" } else { "default" };
+    let job = if store == 2 { "other" } else { "job" };
+    StoreName { namespace: namespace.into(), job: job.into(), round: u64::from(store % 2) }
+}
+
+/// Few keys and few values, most of them numbers, so that much meets.
+fn store_op() -> impl Strategy<Value = StoreOp> {
+    let bytes = |texts: &'static [&'static str]| {
+        prop::sample::select(texts).prop_map(|text| text.as_bytes().to_vec())
+    };
+    let key = move || bytes(&["a", "b", "q", ""]);
+    let value = move || bytes(&["", "0", "1", "7", "-3", "x", "9223372036854775807"]);
+    let pairs = prop::collection::vec((key(), value()), 0..3);
+    prop_oneof![
+        3 => pairs.prop_map(|pairs| StoreOp::Set { pairs }),
+        3 => (key(), -2..9i64).prop_map(|(key, delta)| StoreOp::Add { key, delta }),
+        3 => (key(), value(), value()).prop_map(|(key, expected, desired)| {
+            StoreOp::CompareSet { key, expected, desired }
+        }),
+        1 => (key(), value()).prop_map(|(key, value)| StoreOp::Append { key, value }),
+        2 => key().prop_map(|key| StoreOp::Delete { key }),
+        2 => (key(), value()).prop_map(|(queue, value)| StoreOp::Push { queue, value }),
+        2 => key().prop_map(|queue| StoreOp::Pop { queue }),
     ]
 }
 
@@ -395,6 +428,8 @@ impl Act {
             Act::Carry { run, segment, mask, part, wrong } => {
                 carry(model, run, segment, (mask, wrong), part)
             }
+            Act::Store { store, ops } => OpKind::Store { store: store_name(store), ops },
+            Act::DropStore { store } => OpKind::DropStore { store: store_name(store) },
             Act::Client => OpKind::OpenClient { name: "c".into() },
             Act::Request { act, .. } => act.kind(model),
         }

@@ -20,6 +20,27 @@ enum Seen {
     Failed(u32),
 }
 
+fn stores(ledger: &Ledger, model: &Model) -> TestCaseResult {
+    let names: Vec<_> = ledger.store_names().collect();
+    prop_assert_eq!(names, model.stores.keys().collect::<Vec<_>>());
+    for (name, store) in &model.stores {
+        let view = ledger.store(name).expect("there");
+        let values: BTreeMap<_, _> = view
+            .keys()
+            .map(|key| (key.to_vec(), view.get(key).unwrap_or_default().to_vec()))
+            .collect();
+        prop_assert_eq!(&values, &store.values, "values of {:?}", name);
+        let queues: Vec<_> = view
+            .queues()
+            .map(|(queue, all)| (queue.to_vec(), all.iter().cloned().collect::<Vec<_>>()))
+            .collect();
+        let full = store.queues.iter().filter(|q| !q.1.is_empty());
+        let full: Vec<_> = full.map(|(queue, all)| (queue.clone(), all.clone())).collect();
+        prop_assert_eq!(queues, full, "queues of {:?}", name);
+    }
+    Ok(())
+}
+
 pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     prop_assert_eq!(ledger.clock(), LedgerMs(model.clock));
     prop_assert_eq!(ledger.version(), model.version);
@@ -39,6 +60,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
         prop_assert_eq!(seen_in_ledger(ledger, RunNo(no)), expected, "rows of run {}", no);
         prop_assert_eq!(trials_in_ledger(ledger, RunNo(no)), run.trials(), "trials of run {}", no);
     }
+    stores(ledger, model)?;
     let sessions: Vec<_> = model.workers.keys().copied().collect();
     prop_assert_eq!(ledger.worker_sessions(), sessions);
     for (session, worker) in &model.workers {

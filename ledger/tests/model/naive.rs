@@ -1,9 +1,10 @@
 //! The model's state, and the commands as a whole.
 
 use crate::runs::{RowState, Run};
+use crate::stores::Store;
 use crate::workers::Worker;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
-use rollout_ledger::{Body, Command, EntryId, Op, OpKind, Rejection, Reply};
+use rollout_ledger::{Body, Command, EntryId, Op, OpKind, Rejection, Reply, StoreName};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
@@ -23,6 +24,7 @@ pub(crate) struct Model {
     pub(crate) workers: BTreeMap<SessionId, Worker>,
     pub(crate) clients: BTreeMap<SessionId, Client>,
     pub(crate) turns: BTreeMap<u8, u32>,
+    pub(crate) stores: BTreeMap<StoreName, Store>,
     /// What operators have cordoned, by namespace and name: all of it, or some slots.
     pub(crate) cordons: BTreeMap<(String, String), (bool, BTreeSet<u16>)>,
     /// The attempts that are, or were, trials.
@@ -49,6 +51,7 @@ impl Default for Model {
             workers: BTreeMap::new(),
             clients: BTreeMap::new(),
             turns: BTreeMap::new(),
+            stores: BTreeMap::new(),
             cordons: BTreeMap::new(),
             trials: BTreeSet::new(),
             grants: Vec::new(),
@@ -180,6 +183,8 @@ impl Model {
                     _ => Err(Rejection::SessionUnknown),
                 }
             }
+            OpKind::Store { store, ops } => self.store(store, ops),
+            OpKind::DropStore { store } => Ok(self.drop_store(&store)),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
-    RequestId, RunAction, RunSpec, SegmentDecl, SlotOffer,
+    RequestId, RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
@@ -124,8 +124,60 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             seq: args.number("seq", 0)?,
             rows_max: args.number("max", 4)?,
         },
+        // Example: store job=t round=1 set=a:1,b:2 add=n:5 compare=a:1:9 append=a:x delete=b push=q:1 pop=q
+        "store" => store(args)?,
+        "drop-store" => OpKind::DropStore { store: store_name(args)? },
         other => return Err(format!("no such command: {other}")),
     })
+}
+
+pub(crate) fn store_name(args: &mut Args) -> Parsed<StoreName> {
+    Ok(StoreName {
+        namespace: args.text_or("namespace", "default"),
+        job: args.text("job")?,
+        round: args.number("round", 0)?,
+    })
+}
+
+/// What is given is done in this order: set, add, compare, append, delete, push, pop.
+fn store(args: &mut Args) -> Parsed<OpKind> {
+    let store = store_name(args)?;
+    let two = |text: &str| {
+        let (key, value) = text.split_once(':').ok_or_else(|| format!("{text} is no key:value"))?;
+        Ok::<_, String>((key.as_bytes().to_vec(), value.as_bytes().to_vec()))
+    };
+    let mut ops = Vec::new();
+    let pairs = args.list("set").iter().map(|t| two(t)).collect::<Parsed<Vec<_>>>()?;
+    if !pairs.is_empty() {
+        ops.push(StoreOp::Set { pairs });
+    }
+    for text in args.list("add") {
+        let (key, delta) = text.rsplit_once(':').ok_or_else(|| format!("{text} is no key:n"))?;
+        let delta = delta.parse().map_err(|_| format!("{delta} is no number"))?;
+        ops.push(StoreOp::Add { key: key.as_bytes().to_vec(), delta });
+    }
+    for text in args.list("compare") {
+        let parts: Vec<Vec<u8>> = text.split(':').map(|p| p.as_bytes().to_vec()).collect();
+        let [key, expected, desired] =
+            parts.try_into().map_err(|_| format!("{text} is no key:expected:desired"))?;
+        ops.push(StoreOp::CompareSet { key, expected, desired });
+    }
+    for text in args.list("append") {
+        let (key, value) = two(&text)?;
+        ops.push(StoreOp::Append { key, value });
+    }
+    ops.extend(args.list("delete").into_iter().map(|k| StoreOp::Delete { key: k.into_bytes() }));
+    for text in args.list("push") {
+        let (queue, value) = two(&text)?;
+        ops.push(StoreOp::Push { queue, value });
+    }
+    ops.extend(args.list("pop").into_iter().map(|q| StoreOp::Pop { queue: q.into_bytes() }));
+    // Example: long=2000, a key of so many bytes
+    if let Some(bytes) = args.get("long") {
+        let bytes: usize = bytes.parse().map_err(|_| format!("{bytes} is no number"))?;
+        ops.push(StoreOp::Set { pairs: vec![(vec![b'k'; bytes], Vec::new())] });
+    }
+    Ok(OpKind::Store { store, ops })
 }
 
 // Example: create name=chat model=m priority=3 weight=2 cap=10 timeout=1000 failures=5 duplicates=1

@@ -4,7 +4,9 @@ use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotRef};
 use rollout_ledger::view::{
     FlightView, ItemPlace, ItemState, ItemView, Ruling, RunState, SlotView, Trouble, WorkerState,
 };
-use rollout_ledger::{Event, EventKind, GrantedRows, HeldRows, Ledger, RefusedRows, Reply, Rows};
+use rollout_ledger::{
+    Event, EventKind, GrantedRows, HeldRows, Ledger, RefusedRows, Reply, Rows, StoreAnswer,
+};
 use std::fmt::Write;
 
 pub(crate) fn reply(reply: &Reply) -> String {
@@ -45,6 +47,35 @@ pub(crate) fn reply(reply: &Reply) -> String {
         }
         Reply::Retried { rows } => format!("{rows} rows again"),
         Reply::EpochOpened { at } => format!("open from {at}"),
+        Reply::Store(answers) if answers.is_empty() => "used".into(),
+        Reply::Store(answers) => answers.iter().map(answer).collect::<Vec<_>>().join("; "),
+    }
+}
+
+fn answer(answer: &StoreAnswer) -> String {
+    match answer {
+        StoreAnswer::Done => "done".into(),
+        StoreAnswer::Number(n) => n.to_string(),
+        StoreAnswer::Value(None) => "nothing".into(),
+        StoreAnswer::Value(Some(value)) => format!("\"{}\"", value.escape_ascii()),
+        StoreAnswer::Refused(why) => format!("refused: {why}"),
+    }
+}
+
+/// What a store holds.
+fn stores(out: &mut String, ledger: &Ledger) {
+    for name in ledger.store_names() {
+        let Some(store) = ledger.store(name) else { continue };
+        let pairs = store.keys().map(|key| {
+            let value = store.get(key).unwrap_or_default();
+            format!(" {}={}", key.escape_ascii(), value.escape_ascii())
+        });
+        let queues = store.queues().map(|(key, all)| {
+            let all: Vec<String> = all.iter().map(|v| v.escape_ascii().to_string()).collect();
+            format!(" {}=[{}]", key.escape_ascii(), all.join(" "))
+        });
+        let held: String = pairs.chain(queues).collect();
+        let _ = writeln!(out, "store {}/{}/{}:{held}", name.namespace, name.job, name.round);
     }
 }
 
@@ -137,6 +168,7 @@ pub(crate) fn state(ledger: &Ledger) -> String {
         let slots: Vec<String> = view.slots.iter().map(slot).collect();
         let _ = writeln!(out, "worker {} {session} {state}: {}", view.name, slots.join("; "));
     }
+    stores(&mut out, ledger);
     out
 }
 

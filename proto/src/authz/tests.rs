@@ -53,7 +53,7 @@ fn every_role_reaches_its_own_methods_only() {
         let expected = match (service, method) {
             ("Peer", _) => [true, false, false, false],
             ("Worker", _) => [false, true, false, false],
-            ("Runs" | "Items", _) => [false, false, true, true],
+            ("Runs" | "Items" | "Store", _) => [false, false, true, true],
             ("Events", _) => [true, false, true, true],
             ("Cluster", "Status") => [true, true, true, true],
             ("Cluster", "ListWorkers") => [true, false, true, true],
@@ -88,13 +88,14 @@ fn a_request_without_an_identity_is_refused_and_plaintext_may_do_everything() {
 #[derive(Clone)]
 struct WhoCalls<const SERVICE: usize>;
 
-const SERVICES: [&str; 6] = [
+const SERVICES: [&str; 7] = [
     "rollout.v1.Runs",
     "rollout.v1.Worker",
     "rollout.v1.Cluster",
     "rollout.v1.Peer",
     "rollout.v1.Items",
     "rollout.v1.Events",
+    "rollout.v1.Store",
 ];
 
 impl<const SERVICE: usize> NamedService for WhoCalls<SERVICE> {
@@ -130,7 +131,8 @@ async fn serve(tls: ServerTls) -> SocketAddr {
         .add_service(WhoCalls::<2>)
         .add_service(WhoCalls::<3>)
         .add_service(WhoCalls::<4>)
-        .add_service(WhoCalls::<5>);
+        .add_service(WhoCalls::<5>)
+        .add_service(WhoCalls::<6>);
     tokio::spawn(server.serve_with_incoming(incoming));
     addr
 }

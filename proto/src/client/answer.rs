@@ -30,7 +30,8 @@ with_header! {
     ReadResultsResponse, ProbeResponse, RegisterResponse, GetRunResponse, DeregisterResponse,
     LeaderMessage, StatusResponse, ListWorkersResponse, RequestDigestResponse, DigestsResponse,
     BootstrapResponse, CordonWorkerResponse, DrainWorkerResponse, ListItemsResponse,
-    DescribeItemResponse, RetryItemsResponse,
+    DescribeItemResponse, RetryItemsResponse, StoreApplyResponse, StoreReadResponse,
+    StoreWaitResponse, StoreDropResponse,
 }
 
 impl Answer for v1::CountersResponse {

@@ -22,6 +22,13 @@ pub fn items(channel: Channel) -> v1::items_client::ItemsClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service for training jobs' shared stores.
+pub fn store(channel: Channel) -> v1::store_client::StoreClient<Channel> {
+    v1::store_client::StoreClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The service for workers.
 pub fn worker(channel: Channel) -> v1::worker_client::WorkerClient<Channel> {
     v1::worker_client::WorkerClient::new(channel)

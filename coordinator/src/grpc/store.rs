@@ -1,0 +1,241 @@
+//! `Store`: what training jobs share.
+//!
+//! *Invariant:* whoever waits has looked at the ledger after it began to listen for changes, so that none is lost;
+//! and a wait is a read, which a client repeats at whoever leads by then. So a leader may go in the middle of it.
+
+use super::runs::unexpected;
+use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::convert;
+use crate::ledger_read::ReadLedger;
+use rollout_ledger::{Ledger, OpKind, Reply, StoreAnswer, StoreName, StoreOp, limits};
+use rollout_proto::{ErrorCode, Identity, RpcError, v1};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+use tonic::{Request, Response, Status};
+
+/// Keys, queues or awaited things in one request.
+const ASKED_MAX: usize = 4096;
+/// Bytes of values in one answer: below what a message may have.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+/// The longest that a wait is held before it is answered that nothing has come.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Waits held at a time.
+const WAITS_MAX: usize = 16_384;
+/// How often a wait looks whether this member still leads.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct StoreService {
+    shared: Arc<Shared>,
+    /// Changes whenever a store does.
+    changes: watch::Receiver<u64>,
+    room: Arc<Semaphore>,
+}
+
+impl StoreService {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let (told, changes) = watch::channel(0);
+        tokio::spawn(tell_changes(shared.clone(), told));
+        Self { shared, changes, room: Arc::new(Semaphore::new(WAITS_MAX)) }
+    }
+
+    /// Whether everything awaited is there, as of now.
+    fn ready(&self, name: &StoreName, awaited: &[v1::StoreAwaited]) -> bool {
+        self.shared.node.ledger(|l| awaited.iter().all(|one| is_there(l, name, one)))
+    }
+}
+
+/// Looks at most once for each entry, for all who wait: they look again only when a store has changed.
+async fn tell_changes(shared: Arc<Shared>, told: watch::Sender<u64>) {
+    while !told.is_closed() {
+        let Some(mut applied) = shared.node.applied_told() else {
+            tokio::time::sleep(LOOK_EVERY).await;
+            continue;
+        };
+        loop {
+            let now = shared.node.ledger(|l| l.store_changes());
+            told.send_if_modified(|known| std::mem::replace(known, now) != now);
+            tokio::select! {
+                changed = applied.changed() => if changed.is_err() { break },
+                () = told.closed() => return,
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn is_there(ledger: &Ledger, name: &StoreName, awaited: &v1::StoreAwaited) -> bool {
+    let Some(store) = ledger.store(name) else { return false };
+    match awaited.at_least {
+        None => store.has(&awaited.key),
+        Some(least) => store.number(&awaited.key).is_some_and(|n| n >= least),
+    }
+}
+
+#[tonic::async_trait]
+impl v1::store_server::Store for StoreService {
+    async fn apply(
+        &self,
+        request: Request<v1::StoreApplyRequest>,
+    ) -> Result<Response<v1::StoreApplyResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let store = name_in(&identity, r.store)?;
+        let id = convert::request_in(r.request.as_ref())?;
+        if r.ops.len() > limits::STORE_OPS_MAX {
+            return Err(too_many("operations", limits::STORE_OPS_MAX).into());
+        }
+        let ops = r.ops.into_iter().map(op_in).collect::<Result<_, _>>()?;
+        match self.shared.apply(Some(id), OpKind::Store { store, ops }).await? {
+            Reply::Store(answers) => {
+                let answers = answers.into_iter().map(answer_out).collect();
+                let header = Some(self.shared.header());
+                Ok(Response::new(v1::StoreApplyResponse { header, answers }))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn read(
+        &self,
+        request: Request<v1::StoreReadRequest>,
+    ) -> Result<Response<v1::StoreReadResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        if r.keys.len() > ASKED_MAX || r.queues.len() > ASKED_MAX {
+            return Err(too_many("keys", ASKED_MAX).into());
+        }
+        let name = name_in(&identity, r.store.clone())?;
+        self.shared.reading().await?;
+        let mut answer = self.shared.node.ledger(|l| read(l, &name, &r));
+        if answer.present.iter().map(bytes::Bytes::len).sum::<usize>() > ANSWER_BYTES_MAX {
+            let message = format!("the store's keys take more than {ANSWER_BYTES_MAX} bytes");
+            return Err(RpcError::new(ErrorCode::LimitExceeded, message).into());
+        }
+        answer.header = Some(self.shared.header());
+        Ok(Response::new(answer))
+    }
+
+    async fn wait(
+        &self,
+        request: Request<v1::StoreWaitRequest>,
+    ) -> Result<Response<v1::StoreWaitResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        if r.awaited.len() > ASKED_MAX {
+            return Err(too_many("keys", ASKED_MAX).into());
+        }
+        let name = name_in(&identity, r.store)?;
+        let leading = self.shared.reading().await?;
+        let Ok(_permit) = self.room.clone().try_acquire_owned() else {
+            let message = format!("{WAITS_MAX} wait at this member already");
+            return Err(RpcError::new(ErrorCode::Overloaded, message).into());
+        };
+        let until = tokio::time::Instant::now() + Duration::from_millis(r.wait_ms).min(WAIT_MAX);
+        let mut changes = self.changes.clone();
+        let ready = loop {
+            // Before the ledger is looked at: what comes after is told.
+            changes.mark_unchanged();
+            if self.ready(&name, &r.awaited) {
+                break true;
+            }
+            tokio::select! {
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        break false;
+                    }
+                }
+                () = tokio::time::sleep_until(until) => break false,
+                () = leading.ended.cancelled() => break false,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            // A leader that was deposed, or that no majority confirms, may miss what others apply.
+            self.shared.leading()?;
+        };
+        let header = Some(self.shared.header());
+        Ok(Response::new(v1::StoreWaitResponse { header, ready }))
+    }
+
+    async fn drop(
+        &self,
+        request: Request<v1::StoreDropRequest>,
+    ) -> Result<Response<v1::StoreDropResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let store = name_in(&identity, r.store)?;
+        let id = convert::request_in(r.request.as_ref())?;
+        self.shared.apply(Some(id), OpKind::DropStore { store }).await?;
+        Ok(Response::new(v1::StoreDropResponse { header: Some(self.shared.header()) }))
+    }
+}
+
+fn too_many(what: &str, max: usize) -> RpcError {
+    convert::invalid(format!("more than {max} {what} in one request"))
+}
+
+fn name_in(identity: &Identity, name: Option<v1::StoreName>) -> Result<StoreName, RpcError> {
+    let name = name.ok_or_else(|| convert::invalid("the store's name is missing"))?;
+    let namespace = namespace_or_default(&name.namespace);
+    check_namespace(identity, &namespace)?;
+    Ok(StoreName { namespace, job: name.job, round: name.round })
+}
+
+fn op_in(op: v1::StoreOp) -> Result<StoreOp, RpcError> {
+    use v1::store_op::Kind;
+    let kind = op.kind.ok_or_else(|| convert::invalid("an operation says nothing"))?;
+    Ok(match kind {
+        Kind::Set(set) => {
+            let pairs = set.pairs.into_iter().map(|p| (p.key.into(), p.value.into()));
+            StoreOp::Set { pairs: pairs.collect() }
+        }
+        Kind::Add(add) => StoreOp::Add { key: add.key.into(), delta: add.delta },
+        Kind::CompareSet(c) => StoreOp::CompareSet {
+            key: c.key.into(),
+            expected: c.expected.into(),
+            desired: c.desired.into(),
+        },
+        Kind::Append(p) => StoreOp::Append { key: p.key.into(), value: p.value.into() },
+        Kind::Delete(key) => StoreOp::Delete { key: key.into() },
+        Kind::Push(p) => StoreOp::Push { queue: p.key.into(), value: p.value.into() },
+        Kind::Pop(queue) => StoreOp::Pop { queue: queue.into() },
+    })
+}
+
+fn answer_out(answer: StoreAnswer) -> v1::StoreAnswer {
+    use v1::store_answer::Kind;
+    let kind = match answer {
+        StoreAnswer::Done => Kind::Done(true),
+        StoreAnswer::Number(n) => Kind::Number(n),
+        StoreAnswer::Value(Some(value)) => Kind::Value(value.into()),
+        StoreAnswer::Value(None) => Kind::Nothing(true),
+        StoreAnswer::Refused(why) => Kind::Refused(why.to_string()),
+    };
+    v1::StoreAnswer { kind: Some(kind) }
+}
+
+/// All of one moment.
+fn read(ledger: &Ledger, name: &StoreName, asked: &v1::StoreReadRequest) -> v1::StoreReadResponse {
+    let store = ledger.store(name);
+    let (mut values, mut bytes) = (Vec::new(), 0);
+    for key in &asked.keys {
+        let value = store.and_then(|s| s.get(key)).map(<[u8]>::to_vec);
+        bytes += value.as_ref().map_or(0, Vec::len);
+        if bytes > ANSWER_BYTES_MAX && !values.is_empty() {
+            break;
+        }
+        values.push(answer_out(StoreAnswer::Value(value)));
+    }
+    let listed = store.filter(|_| asked.list_keys);
+    let present = listed.map(|s| s.keys().map(|key| key.to_vec().into()).collect());
+    let length = |queue: &bytes::Bytes| store.map_or(0, |s| s.queue_len(queue) as u64);
+    v1::StoreReadResponse {
+        header: None,
+        answered: values.len() as u32,
+        values,
+        present: present.unwrap_or_default(),
+        lengths: asked.queues.iter().map(length).collect(),
+        keys: store.map_or(0, |s| s.len() as u64),
+    }
+}

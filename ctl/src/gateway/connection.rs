@@ -1,0 +1,303 @@
+//! Owns: one client of a gateway, from its first byte to its last.
+//!
+//! Invariant: requests are answered in their order, one after the other, and while one waits, nothing is looked at but
+//! whether the client takes the wait back or has gone. What the cluster refuses ends the connection, for the protocol
+//! has no way to say it.
+//! Absent: a time limit. The client has one and takes its wait back.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use rollout_proto::{ClientError, v1};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::store::{JobStore, present};
+use super::wire::{self, Query, bad};
+
+const STOP_WAITING: u8 = 0;
+const WAIT_CANCELED: u8 = 1;
+const READY: u8 = 0;
+const NOT_READY: u8 = 1;
+/// How long a pop goes on waiting where the client had waited for its queue and another one was faster: torch's own
+/// time-out, for the client's is not told.
+const POP_WITHIN: Duration = Duration::from_secs(300);
+
+/// Why a connection ended before its client wanted it to.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Client(#[from] ClientError),
+    #[error("the store refused: {0}")]
+    Refused(String),
+}
+
+pub(super) struct Connection {
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+    store: Arc<JobStore>,
+    /// The one key that the last request waited for.
+    waited: Option<Bytes>,
+}
+
+/// How a wait ended.
+enum Waited {
+    Ready,
+    Canceled,
+    Gone,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, store: Arc<JobStore>) -> Self {
+        // Requests are small and each is waited for.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "small packets are held back");
+        }
+        let (reader, writer) = stream.into_split();
+        Self { reader: BufReader::new(reader), writer, store, waited: None }
+    }
+
+    /// Serves until the client has gone.
+    pub(super) async fn run(mut self) -> Result<(), Ended> {
+        let mut first = true;
+        while !self.reader.fill_buf().await?.is_empty() {
+            let query = Query::of(self.reader.read_u8().await?)?;
+            if first != (query == Query::Validate) {
+                return Err(bad(format!("{query:?} is out of place")).into());
+            }
+            first = false;
+            let waited = self.waited.take();
+            if !self.serve(query, waited).await? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// False once the client has gone.
+    async fn serve(&mut self, query: Query, waited: Option<Bytes>) -> Result<bool, Ended> {
+        use v1::store_op::Kind;
+        match query {
+            Query::Validate => {
+                if self.reader.read_u32_le().await? != wire::MAGIC {
+                    return Err(bad("the client speaks another protocol").into());
+                }
+            }
+            Query::Ping => {
+                let nonce = self.reader.read_u32_le().await?;
+                self.writer.write_u32_le(nonce).await?;
+            }
+            Query::Set => {
+                let pairs = vec![self.pair().await?];
+                self.change(Kind::Set(v1::StoreSet { pairs })).await?;
+            }
+            Query::MultiSet => {
+                let count = wire::count(&mut self.reader).await?;
+                let mut pairs = Vec::with_capacity(count);
+                for _ in 0..count {
+                    pairs.push(self.pair().await?);
+                }
+                self.change(Kind::Set(v1::StoreSet { pairs })).await?;
+            }
+            Query::Append => {
+                let pair = self.pair().await?;
+                self.change(Kind::Append(pair)).await?;
+            }
+            Query::QueuePush => {
+                let pair = self.pair().await?;
+                self.change(Kind::Push(pair)).await?;
+            }
+            Query::CompareSet => self.compare_set().await?,
+            Query::Add => {
+                let key = wire::key(&mut self.reader).await?;
+                let delta = self.reader.read_i64_le().await?;
+                let sum = self.number(Kind::Add(v1::StoreAdd { key, delta })).await?;
+                self.writer.write_i64_le(sum).await?;
+            }
+            Query::Delete => {
+                let key = wire::key(&mut self.reader).await?;
+                let gone = self.number(Kind::Delete(key)).await?;
+                self.writer.write_i64_le(gone).await?;
+            }
+            Query::Get => {
+                let key = wire::key(&mut self.reader).await?;
+                self.tell_values(vec![key]).await?;
+            }
+            Query::MultiGet => {
+                let keys = wire::keys(&mut self.reader).await?;
+                self.tell_values(keys).await?;
+            }
+            Query::Check => {
+                let keys = wire::keys(&mut self.reader).await?;
+                let there = self.store.there(keys).await?;
+                self.writer.write_u8(if there { READY } else { NOT_READY }).await?;
+            }
+            Query::NumKeys => {
+                let answer = self.store.read(v1::StoreReadRequest::default()).await?;
+                self.writer.write_u64_le(answer.keys).await?;
+            }
+            Query::QueueLen => {
+                let queues = vec![wire::key(&mut self.reader).await?];
+                let asked = v1::StoreReadRequest { queues, ..Default::default() };
+                let lengths = self.store.read(asked).await?.lengths;
+                self.writer.write_u64_le(lengths.first().copied().unwrap_or(0)).await?;
+            }
+            Query::ListKeys => self.list_keys().await?,
+            Query::CancelWait => self.writer.write_u8(WAIT_CANCELED).await?,
+            Query::Wait => return self.wait().await,
+            Query::Barrier => return self.barrier().await,
+            Query::QueuePop => return self.pop(waited).await,
+        }
+        Ok(true)
+    }
+
+    async fn pair(&mut self) -> io::Result<v1::StorePair> {
+        let key = wire::key(&mut self.reader).await?;
+        let value = wire::value(&mut self.reader).await?;
+        Ok(v1::StorePair { key, value })
+    }
+
+    async fn change(&self, kind: v1::store_op::Kind) -> Result<v1::store_answer::Kind, Ended> {
+        match self.store.change(kind).await? {
+            v1::store_answer::Kind::Refused(why) => Err(Ended::Refused(why)),
+            answer => Ok(answer),
+        }
+    }
+
+    async fn number(&self, kind: v1::store_op::Kind) -> Result<i64, Ended> {
+        match self.change(kind).await? {
+            v1::store_answer::Kind::Number(number) => Ok(number),
+            other => Err(bad(format!("the cluster answered {other:?}")).into()),
+        }
+    }
+
+    async fn compare_set(&mut self) -> Result<(), Ended> {
+        let key = wire::key(&mut self.reader).await?;
+        let expected = wire::value(&mut self.reader).await?;
+        let desired = wire::value(&mut self.reader).await?;
+        let asked = v1::StoreCompareSet { key, expected, desired };
+        let value = match self.change(v1::store_op::Kind::CompareSet(asked)).await? {
+            v1::store_answer::Kind::Value(value) => value,
+            _ => Bytes::new(),
+        };
+        self.tell(&[value]).await
+    }
+
+    async fn tell_values(&mut self, keys: Vec<Bytes>) -> Result<(), Ended> {
+        let values = self.store.values(keys).await?;
+        self.tell(&values).await
+    }
+
+    async fn tell(&mut self, values: &[Bytes]) -> Result<(), Ended> {
+        let mut out = BytesMut::new();
+        values.iter().for_each(|value| wire::put_sized(&mut out, value));
+        self.writer.write_all(&out).await?;
+        Ok(())
+    }
+
+    async fn list_keys(&mut self) -> Result<(), Ended> {
+        let asked = v1::StoreReadRequest { list_keys: true, ..Default::default() };
+        let keys = self.store.read(asked).await?.present;
+        let mut out = BytesMut::new();
+        out.put_u64_le(keys.len() as u64);
+        keys.iter().for_each(|key| wire::put_sized(&mut out, key));
+        self.writer.write_all(&out).await?;
+        Ok(())
+    }
+
+    async fn wait(&mut self) -> Result<bool, Ended> {
+        let keys = wire::keys(&mut self.reader).await?;
+        if let [one] = keys.as_slice() {
+            self.waited = Some(one.clone());
+        }
+        let ended = self.until_there(keys.into_iter().map(present).collect()).await?;
+        self.tell_waited(ended).await
+    }
+
+    /// One more has arrived; nobody passes before all have.
+    async fn barrier(&mut self) -> Result<bool, Ended> {
+        let key = wire::key(&mut self.reader).await?;
+        let size = self.reader.read_i64_le().await?;
+        let arrived = v1::StoreAdd { key: key.clone(), delta: 1 };
+        self.number(v1::store_op::Kind::Add(arrived)).await?;
+        let all = v1::StoreAwaited { key, at_least: Some(size) };
+        let ended = self.until_there(vec![all]).await?;
+        self.tell_waited(ended).await
+    }
+
+    async fn tell_waited(&mut self, ended: Waited) -> Result<bool, Ended> {
+        match ended {
+            Waited::Ready => self.writer.write_u8(STOP_WAITING).await?,
+            Waited::Canceled => {
+                self.waited = None;
+                self.writer.write_u8(WAIT_CANCELED).await?;
+            }
+            Waited::Gone => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Waits, unless the client takes it back.
+    async fn until_there(&mut self, awaited: Vec<v1::StoreAwaited>) -> Result<Waited, Ended> {
+        let wait = self.store.wait(awaited);
+        tokio::pin!(wait);
+        tokio::select! {
+            biased;
+            there = &mut wait => {
+                there?;
+                return Ok(Waited::Ready);
+            }
+            next = self.reader.fill_buf() => match next?.first() {
+                None => return Ok(Waited::Gone),
+                Some(&byte) => {
+                    if Query::of(byte)? != Query::CancelWait {
+                        // A client that does not wait for its answer: the next request has its turn.
+                        wait.await?;
+                        return Ok(Waited::Ready);
+                    }
+                }
+            },
+        }
+        self.reader.consume(1);
+        Ok(Waited::Canceled)
+    }
+
+    /// A client that waits for an element waits for the queue first, and then pops. Of several that wait, all learn of
+    /// an element and one gets it; the others go on waiting here.
+    async fn pop(&mut self, waited: Option<Bytes>) -> Result<bool, Ended> {
+        let queue = wire::key(&mut self.reader).await?;
+        let until = tokio::time::Instant::now() + POP_WITHIN;
+        let first = loop {
+            let popped = self.change(v1::store_op::Kind::Pop(queue.clone())).await?;
+            if let v1::store_answer::Kind::Value(value) = popped {
+                break Some(value);
+            }
+            // A key with a value of that name would end every wait at once.
+            if waited.as_ref() != Some(&queue) || self.store.has_value(queue.clone()).await? {
+                break None;
+            }
+            let more = self.until_there(vec![present(queue.clone())]);
+            match tokio::time::timeout_at(until, more).await {
+                Ok(Ok(Waited::Ready)) => {}
+                Ok(Ok(_)) => return Ok(false),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => break None,
+            }
+        };
+        let mut out = BytesMut::new();
+        match first {
+            Some(value) => {
+                out.put_i64_le(1);
+                wire::put_sized(&mut out, &value);
+            }
+            None => out.put_i64_le(0),
+        }
+        self.writer.write_all(&out).await?;
+        Ok(true)
+    }
+}

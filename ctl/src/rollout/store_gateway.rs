@@ -1,0 +1,67 @@
+//! Owns: `rollout store-gateway`.
+//!
+//! Invariant: the line on stdout is printed once the port is open and the cluster has answered.
+//! Absent: the protocol; that is `gateway`.
+
+use std::sync::Arc;
+
+use super::cli::StoreGatewayArgs;
+use crate::connect::{ConnectArgs, OnWait};
+use crate::gateway::{self, GatewayError, GatewayOptions};
+use crate::say::to_stderr;
+
+pub(super) async fn run(connect: &ConnectArgs, args: &StoreGatewayArgs) -> u8 {
+    let settings = match connect.settings() {
+        Ok(settings) => settings,
+        Err(error) => return failed(&error, 2),
+    };
+    let options = GatewayOptions {
+        namespace: settings.namespace.clone(),
+        job: args.job.clone(),
+        round: args.round,
+        listen: args.listen,
+        insecure: args.insecure_tcpstore,
+    };
+    // A wait of a client is long by its nature, and nothing to tell.
+    let quiet: OnWait = Arc::new(|what: &str| tracing::debug!(what, "waiting"));
+    let client = match settings.client(Some(quiet)) {
+        Ok(client) => client,
+        Err(error) => return failed(&error, 2),
+    };
+    let job = args.job.clone();
+    let served = gateway::serve(client, options, |addr| println!("store of {job} at {addr}"));
+    let ended = tokio::select! {
+        ended = served => ended,
+        () = stopped() => Ok(()),
+    };
+    match ended {
+        Ok(()) => 0,
+        Err(error) => {
+            let code = match &error {
+                GatewayError::Exposed(_) => 2,
+                GatewayError::Listen { .. } => 1,
+                GatewayError::Client(error) => error.exit_code(),
+            };
+            failed(&error, code)
+        }
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display, code: u8) -> u8 {
+    to_stderr(&format!("error: {error}\n"));
+    code
+}
+
+/// SIGTERM or SIGINT. Where they cannot be waited for, the process ends by them anyway.
+async fn stopped() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}

@@ -1,0 +1,235 @@
+//! The shared stores of training jobs: keys with values, and queues, one store a job and round.
+//!
+//! *Invariant:* a store exists from its first use until it is dropped or nobody has used it for
+//! [`limits::STORE_TTL_MS`]; its number is never used again. What it holds is counted exactly, and
+//! within its bounds and those of all stores together. A queue that is there has something in it.
+//!
+//! Deliberately absent: waiting. A wait is a read that is repeated; whoever leads holds it
+//! (`coordinator`), so that a lost leader loses nothing but time.
+
+use crate::command::StoreName;
+use crate::id::{LedgerMs, StoreNo};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::Rejection;
+use crate::spec;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// One store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Store {
+    pub(crate) head: StoreHead,
+    pub(crate) values: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(crate) queues: BTreeMap<Vec<u8>, VecDeque<Vec<u8>>>,
+    /// Derived: values, and elements of queues.
+    pub(crate) entries: u64,
+    /// Derived: bytes of keys and values.
+    pub(crate) bytes: u64,
+}
+
+/// What is one record of the image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoreHead {
+    pub(crate) name: StoreName,
+    pub(crate) used_at: LedgerMs,
+}
+
+/// What an entry takes of a store's bytes.
+pub(crate) fn weight(key: &[u8], value: &[u8]) -> u64 {
+    (key.len() + value.len()) as u64
+}
+
+/// When a store that was last used then is forgotten.
+pub(crate) fn store_ends(used_at: LedgerMs) -> LedgerMs {
+    LedgerMs(used_at.0.saturating_add(limits::STORE_TTL_MS))
+}
+
+impl Store {
+    /// Entries and bytes, counted anew.
+    pub(crate) fn count(&self) -> (u64, u64) {
+        let queued = self.queues.iter().flat_map(|(key, all)| all.iter().map(move |v| (key, v)));
+        self.values
+            .iter()
+            .chain(queued)
+            .fold((0, 0), |(n, bytes), (key, value)| (n + 1, bytes + weight(key, value)))
+    }
+}
+
+/// A store as its readers see it.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreView<'a> {
+    store: &'a Store,
+}
+
+impl<'a> StoreView<'a> {
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Option<&'a [u8]> {
+        self.store.values.get(key).map(Vec::as_slice)
+    }
+
+    /// Whether the key has a value, or the queue of that name something in it.
+    pub fn has(&self, key: &[u8]) -> bool {
+        self.store.values.contains_key(key) || self.store.queues.contains_key(key)
+    }
+
+    /// The key's value as the number that [`StoreOp::Add`](crate::StoreOp::Add) would add to.
+    pub fn number(&self, key: &[u8]) -> Option<i64> {
+        crate::store_ops::number(self.get(key)?)
+    }
+
+    /// Keys with a value.
+    pub fn len(&self) -> usize {
+        self.store.values.len()
+    }
+
+    /// Whether no key has a value.
+    pub fn is_empty(&self) -> bool {
+        self.store.values.is_empty()
+    }
+
+    /// The keys with a value, ascending.
+    pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.store.values.keys().map(Vec::as_slice)
+    }
+
+    /// The queues that have something in them, and what, first come first.
+    pub fn queues(&self) -> impl Iterator<Item = (&'a [u8], &'a VecDeque<Vec<u8>>)> + use<'a> {
+        self.store.queues.iter().map(|(key, all)| (key.as_slice(), all))
+    }
+
+    /// How many are in a queue.
+    pub fn queue_len(&self, queue: &[u8]) -> usize {
+        self.store.queues.get(queue).map_or(0, VecDeque::len)
+    }
+}
+
+impl Ledger {
+    /// The store of that name, if anybody has used it.
+    pub fn store(&self, name: &StoreName) -> Option<StoreView<'_>> {
+        let no = self.store_names.get(name)?;
+        self.stores.get(no).map(|store| StoreView { store })
+    }
+
+    /// The names of all stores, ascending.
+    pub fn store_names(&self) -> impl Iterator<Item = &StoreName> {
+        self.store_names.keys()
+    }
+
+    /// Changes whenever a store does. No part of the state: it says that looking again is worth it.
+    pub fn store_changes(&self) -> u64 {
+        self.store_changes
+    }
+
+    /// The store of that name, made if need be, and used now.
+    pub(crate) fn use_store(&mut self, name: StoreName) -> Result<StoreNo, Rejection> {
+        spec::check_name("job's", &name.job)?;
+        if !self.namespaces.contains_key(&name.namespace) {
+            return Err(Rejection::NamespaceUnknown(name.namespace));
+        }
+        let now = self.meta.clock;
+        if let Some(&no) = self.store_names.get(&name) {
+            if let Some(store) = self.stores.get_mut(&no) {
+                self.store_uses.remove(&(store.head.used_at, no));
+                store.head.used_at = now;
+            }
+            self.store_uses.insert((now, no));
+            self.dirty.stores.insert(no);
+            return Ok(no);
+        }
+        let theirs = self.store_names.keys().filter(|n| n.namespace == name.namespace).count();
+        if theirs >= limits::STORES_MAX {
+            let what = "stores of one namespace".into();
+            return Err(Rejection::Limit { what, max: limits::STORES_MAX as u64 });
+        }
+        self.meta.stores_made += 1;
+        let no = StoreNo(self.meta.stores_made);
+        let head = StoreHead { name: name.clone(), used_at: now };
+        self.stores.insert(no, Store { head, ..Store::default() });
+        self.store_names.insert(name, no);
+        self.store_uses.insert((now, no));
+        self.dirty.stores.insert(no);
+        Ok(no)
+    }
+
+    /// Removes a store with all that it holds.
+    pub(crate) fn remove_store(&mut self, no: StoreNo) {
+        let Some(store) = self.stores.remove(&no) else { return };
+        self.store_names.remove(&store.head.name);
+        self.store_uses.remove(&(store.head.used_at, no));
+        self.store_bytes -= store.bytes;
+        self.store_changes += 1;
+        self.dirty.stores.insert(no);
+        self.dirty.emptied_stores.insert(no);
+    }
+
+    /// Stores that nobody has used for long go.
+    pub(crate) fn forget_stores(&mut self) {
+        let now = self.meta.clock;
+        while let Some(&(_, no)) = self.store_uses.first().filter(|u| store_ends(u.0) <= now) {
+            self.remove_store(no);
+        }
+    }
+
+    /// Rebuilds what is derived of the stores.
+    pub(crate) fn derive_stores(&mut self) {
+        for (no, store) in &mut self.stores {
+            (store.entries, store.bytes) = store.count();
+            self.store_bytes += store.bytes;
+            self.store_names.insert(store.head.name.clone(), *no);
+            self.store_uses.insert((store.head.used_at, *no));
+        }
+    }
+
+    /// What has to hold of the stores.
+    pub(crate) fn check_stores(&self) -> Result<(), String> {
+        let mut bytes = 0;
+        for (no, store) in &self.stores {
+            let (counted, found) = ((store.entries, store.bytes), store.count());
+            bytes += found.1;
+            if counted != found {
+                return Err(format!("store {no} counts {counted:?}, has {found:?}"));
+            }
+            if found.0 > limits::STORE_ENTRIES_MAX || found.1 > limits::STORE_BYTES_MAX {
+                return Err(format!("store {no} is over its bounds: {found:?}"));
+            }
+            if store.queues.values().any(VecDeque::is_empty) {
+                return Err(format!("store {no} has an empty queue"));
+            }
+            if self.store_names.get(&store.head.name) != Some(no) {
+                return Err(format!("store {no} is not found by its name"));
+            }
+            if !self.store_uses.contains(&(store.head.used_at, *no)) {
+                return Err(format!("the index of stores' last uses lacks {no}"));
+            }
+        }
+        let sizes = (self.store_names.len(), self.store_uses.len(), self.store_bytes);
+        if sizes != (self.stores.len(), self.stores.len(), bytes) {
+            return Err(format!("indices of {} stores differ: {sizes:?}", self.stores.len()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_nobody_uses_for_a_day_is_forgotten() {
+        let mut ledger = Ledger::new([1; 16]);
+        let name = |job: &str| StoreName { namespace: "default".into(), job: job.into(), round: 1 };
+        ledger.use_store(name("idle")).unwrap();
+        ledger.use_store(name("used")).unwrap();
+        ledger.meta.clock = LedgerMs(1);
+        ledger.use_store(name("used")).unwrap();
+        assert_eq!(ledger.next_deadline(), Some(LedgerMs(limits::STORE_TTL_MS)));
+        ledger.meta.clock = LedgerMs(limits::STORE_TTL_MS);
+        ledger.forget_stores();
+        assert_eq!(ledger.store_names().collect::<Vec<_>>(), [&name("used")]);
+        ledger.check_stores().unwrap();
+        ledger.meta.clock = LedgerMs(limits::STORE_TTL_MS + 1);
+        ledger.forget_stores();
+        assert_eq!((ledger.store_names().count(), ledger.next_deadline()), (0, None));
+    }
+}

@@ -1,0 +1,275 @@
+//! What is done to a store, with the meaning that `torch.distributed.Store` gives it.
+//!
+//! *Invariant:* an operation that is refused has changed nothing, and one of the same request is
+//! executed once: a repeated `Add` counts once, a repeated `Pop` gives the same element.
+
+use crate::command::{StoreName, StoreOp};
+use crate::id::StoreNo;
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{Rejection, Reply, StoreAnswer};
+use crate::store::weight;
+
+/// The number at the beginning of a value, as C++ reads it: white space, a sign, digits, and
+/// whatever follows is not looked at.
+pub(crate) fn number(value: &[u8]) -> Option<i64> {
+    let value = value.trim_ascii_start();
+    let (negative, digits) = match value.split_first()? {
+        (b'-', rest) => (true, rest),
+        (b'+', rest) => (false, rest),
+        _ => (false, value),
+    };
+    let end = digits.iter().position(|b| !b.is_ascii_digit()).unwrap_or(digits.len());
+    if end == 0 {
+        return None;
+    }
+    digits[..end].iter().try_fold(0i64, |sum, digit| {
+        let digit = i64::from(digit - b'0');
+        let sum = sum.checked_mul(10)?;
+        if negative { sum.checked_sub(digit) } else { sum.checked_add(digit) }
+    })
+}
+
+fn check_key(key: &[u8]) -> Result<(), Rejection> {
+    match key.len() <= limits::STORE_KEY_BYTES_MAX {
+        true => Ok(()),
+        false => Err(limit("bytes of a store's key", limits::STORE_KEY_BYTES_MAX as u64)),
+    }
+}
+
+fn check_pair(key: &[u8], value: &[u8]) -> Result<(), Rejection> {
+    check_key(key)?;
+    match value.len() <= limits::STORE_VALUE_BYTES_MAX {
+        true => Ok(()),
+        false => Err(limit("bytes of a store's value", limits::STORE_VALUE_BYTES_MAX as u64)),
+    }
+}
+
+fn limit(what: &str, max: u64) -> Rejection {
+    Rejection::Limit { what: what.into(), max }
+}
+
+impl Ledger {
+    pub(crate) fn use_store_for(
+        &mut self,
+        name: StoreName,
+        ops: Vec<StoreOp>,
+    ) -> Result<Reply, Rejection> {
+        if ops.len() > limits::STORE_OPS_MAX {
+            return Err(limit("store operations in a request", limits::STORE_OPS_MAX as u64));
+        }
+        let no = self.use_store(name)?;
+        self.store_changes += 1;
+        let answers =
+            ops.into_iter().map(|op| self.store_op(no, op).unwrap_or_else(StoreAnswer::Refused));
+        Ok(Reply::Store(answers.collect()))
+    }
+
+    /// Nothing happens where there is no such store: it is gone already.
+    pub(crate) fn drop_store(&mut self, name: &StoreName) -> Reply {
+        if let Some(&no) = self.store_names.get(name) {
+            self.remove_store(no);
+        }
+        Reply::Ok
+    }
+
+    fn store_op(&mut self, no: StoreNo, op: StoreOp) -> Result<StoreAnswer, Rejection> {
+        match op {
+            StoreOp::Set { pairs } => self.store_set(no, pairs),
+            StoreOp::Add { key, delta } => {
+                let old = self.value(no, &key);
+                let old = match old {
+                    None => 0,
+                    Some(value) => number(value)
+                        .ok_or_else(|| Rejection::Invalid("the key's value is no number".into()))?,
+                };
+                let sum = old
+                    .checked_add(delta)
+                    .ok_or_else(|| Rejection::Invalid("the sum is out of range".into()))?;
+                self.put(no, key, sum.to_string().into_bytes())?;
+                Ok(StoreAnswer::Number(sum))
+            }
+            StoreOp::CompareSet { key, expected, desired } => {
+                check_pair(&key, &desired)?;
+                let answer = match self.value(no, &key) {
+                    // A key that is not there is told to be as expected, and stays away.
+                    None if !expected.is_empty() => expected,
+                    Some(current) if current != expected => current.to_vec(),
+                    _ => {
+                        self.put(no, key, desired.clone())?;
+                        desired
+                    }
+                };
+                Ok(StoreAnswer::Value(Some(answer)))
+            }
+            StoreOp::Append { key, value } => {
+                let mut whole = self.value(no, &key).unwrap_or_default().to_vec();
+                whole.extend(value);
+                let bytes = whole.len() as i64;
+                self.put(no, key, whole)?;
+                Ok(StoreAnswer::Number(bytes))
+            }
+            StoreOp::Delete { key } => Ok(self.store_delete(no, key)),
+            StoreOp::Push { queue, value } => self.store_push(no, queue, value),
+            StoreOp::Pop { queue } => Ok(self.store_pop(no, queue)),
+        }
+    }
+
+    fn value(&self, no: StoreNo, key: &[u8]) -> Option<&[u8]> {
+        self.stores.get(&no)?.values.get(key).map(Vec::as_slice)
+    }
+
+    /// All of the pairs or none.
+    fn store_set(
+        &mut self,
+        no: StoreNo,
+        pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> Result<StoreAnswer, Rejection> {
+        if pairs.len() > limits::STORE_PAIRS_MAX {
+            return Err(limit("pairs set at once", limits::STORE_PAIRS_MAX as u64));
+        }
+        let (mut entries, mut more, mut less) = (0, 0, 0);
+        for (key, value) in &pairs {
+            check_pair(key, value)?;
+            more += weight(key, value);
+            match self.value(no, key) {
+                Some(old) => less += weight(key, old),
+                None => entries += 1,
+            }
+        }
+        self.check_room(no, entries, more.saturating_sub(less))?;
+        for (key, value) in pairs {
+            self.put(no, key, value)?;
+        }
+        Ok(StoreAnswer::Done)
+    }
+
+    /// Refuses what would be over a store's bounds, or those of all.
+    fn check_room(&self, no: StoreNo, entries: u64, bytes: u64) -> Result<(), Rejection> {
+        let Some(store) = self.stores.get(&no) else { return Ok(()) };
+        if entries > 0 && store.entries + entries > limits::STORE_ENTRIES_MAX {
+            return Err(limit("entries of a store", limits::STORE_ENTRIES_MAX));
+        }
+        if bytes > 0 && store.bytes + bytes > limits::STORE_BYTES_MAX {
+            return Err(limit("bytes of a store", limits::STORE_BYTES_MAX));
+        }
+        if bytes > 0 && self.store_bytes + bytes > limits::STORES_BYTES_MAX {
+            return Err(limit("bytes of all stores", limits::STORES_BYTES_MAX));
+        }
+        Ok(())
+    }
+
+    /// Gives a key its value, within all bounds.
+    fn put(&mut self, no: StoreNo, key: Vec<u8>, value: Vec<u8>) -> Result<(), Rejection> {
+        check_pair(&key, &value)?;
+        let old = self.value(no, &key).map(|old| weight(&key, old));
+        let new = weight(&key, &value);
+        self.check_room(no, u64::from(old.is_none()), new.saturating_sub(old.unwrap_or(0)))?;
+        let Some(store) = self.stores.get_mut(&no) else { return Ok(()) };
+        store.entries += u64::from(old.is_none());
+        store.bytes = store.bytes + new - old.unwrap_or(0);
+        self.store_bytes = self.store_bytes + new - old.unwrap_or(0);
+        self.dirty.store_values.insert((no, key.clone()));
+        store.values.insert(key, value);
+        Ok(())
+    }
+
+    fn store_delete(&mut self, no: StoreNo, key: Vec<u8>) -> StoreAnswer {
+        let Some(store) = self.stores.get_mut(&no) else { return StoreAnswer::Number(0) };
+        let Some(old) = store.values.remove(&key) else { return StoreAnswer::Number(0) };
+        store.entries -= 1;
+        store.bytes -= weight(&key, &old);
+        self.store_bytes -= weight(&key, &old);
+        self.dirty.store_values.insert((no, key));
+        StoreAnswer::Number(1)
+    }
+
+    fn store_push(
+        &mut self,
+        no: StoreNo,
+        queue: Vec<u8>,
+        value: Vec<u8>,
+    ) -> Result<StoreAnswer, Rejection> {
+        check_pair(&queue, &value)?;
+        let bytes = weight(&queue, &value);
+        self.check_room(no, 1, bytes)?;
+        let Some(store) = self.stores.get_mut(&no) else { return Ok(StoreAnswer::Number(0)) };
+        store.entries += 1;
+        store.bytes += bytes;
+        self.store_bytes += bytes;
+        self.dirty.store_queues.insert((no, queue.clone()));
+        let all = store.queues.entry(queue).or_default();
+        all.push_back(value);
+        Ok(StoreAnswer::Number(all.len() as i64))
+    }
+
+    fn store_pop(&mut self, no: StoreNo, queue: Vec<u8>) -> StoreAnswer {
+        let Some(store) = self.stores.get_mut(&no) else { return StoreAnswer::Value(None) };
+        let Some(all) = store.queues.get_mut(&queue) else { return StoreAnswer::Value(None) };
+        let first = all.pop_front();
+        if all.is_empty() {
+            store.queues.remove(&queue);
+        }
+        if let Some(value) = &first {
+            store.entries -= 1;
+            store.bytes -= weight(&queue, value);
+            self.store_bytes -= weight(&queue, value);
+            self.dirty.store_queues.insert((no, queue));
+        }
+        StoreAnswer::Value(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::StoreName;
+
+    fn ledger() -> (Ledger, StoreNo) {
+        let mut ledger = Ledger::new([1; 16]);
+        let name = StoreName { namespace: "default".into(), job: "job".into(), round: 0 };
+        let no = ledger.use_store(name).unwrap();
+        (ledger, no)
+    }
+
+    #[test]
+    fn a_number_is_read_as_stoll_reads_it() {
+        for (text, is) in [
+            ("0", Some(0)),
+            ("-12", Some(-12)),
+            (" +7x", Some(7)),
+            ("9223372036854775807", Some(i64::MAX)),
+            ("-9223372036854775808", Some(i64::MIN)),
+            ("9223372036854775808", None),
+            ("", None),
+            ("-", None),
+            ("x1", None),
+        ] {
+            assert_eq!(number(text.as_bytes()), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn over_a_bound_nothing_changes() {
+        let (mut ledger, no) = ledger();
+        let big = vec![0; limits::STORE_VALUE_BYTES_MAX];
+        let mut set = 0u64;
+        let refused = loop {
+            let key = set.to_string().into_bytes();
+            match ledger.store_set(no, vec![(key, big.clone())]) {
+                Ok(_) => set += 1,
+                Err(why) => break why,
+            }
+        };
+        assert!(matches!(refused, Rejection::Limit { .. }), "{refused}");
+        assert_eq!(set, limits::STORE_BYTES_MAX / limits::STORE_VALUE_BYTES_MAX as u64 - 1);
+        ledger.check_stores().unwrap();
+        // What makes no more of it is still taken, and what makes less.
+        ledger.store_set(no, vec![(b"0".to_vec(), big.clone())]).unwrap();
+        ledger.store_delete(no, b"0".to_vec());
+        let two = vec![(b"x".to_vec(), big.clone()), (b"y".to_vec(), big)];
+        ledger.store_set(no, two).unwrap_err();
+        assert_eq!(ledger.value(no, b"x"), None, "all of the pairs or none");
+        ledger.check_stores().unwrap();
+    }
+}

@@ -1,0 +1,91 @@
+//! Shared stores: two maps each, and every operation on them spelled out.
+
+use crate::naive::{Model, Outcome};
+use rollout_ledger::{Rejection, Reply, StoreAnswer, StoreName, StoreOp};
+use std::collections::BTreeMap;
+
+#[derive(Default, Debug)]
+pub(crate) struct Store {
+    pub(crate) values: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(crate) queues: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
+}
+
+impl Model {
+    pub(crate) fn store(&mut self, name: StoreName, ops: Vec<StoreOp>) -> Outcome {
+        if !self.namespaces.contains_key(&name.namespace) {
+            return Err(Rejection::NamespaceUnknown(name.namespace));
+        }
+        self.note("store used");
+        let mut store = self.stores.remove(&name).unwrap_or_default();
+        let answers = ops.into_iter().map(|op| self.on_store(&mut store, op)).collect();
+        self.stores.insert(name, store);
+        Ok(Reply::Store(answers))
+    }
+
+    pub(crate) fn drop_store(&mut self, name: &StoreName) -> Reply {
+        if self.stores.remove(name).is_some() {
+            self.note("store dropped");
+        }
+        Reply::Ok
+    }
+
+    fn on_store(&mut self, store: &mut Store, op: StoreOp) -> StoreAnswer {
+        match op {
+            StoreOp::Set { pairs } => {
+                store.values.extend(pairs);
+                StoreAnswer::Done
+            }
+            StoreOp::Add { key, delta } => {
+                // What follows a number is not looked at.
+                let text = store.values.get(&key).cloned().unwrap_or_else(|| b"0".to_vec());
+                let text = String::from_utf8_lossy(&text).into_owned();
+                let sign = usize::from(text.starts_with('-'));
+                let end = text[sign..].find(|c: char| !c.is_ascii_digit());
+                let Ok(old) = text[..end.map_or(text.len(), |end| sign + end)].parse::<i64>()
+                else {
+                    self.note("no number");
+                    let why = Rejection::Invalid("the key's value is no number".into());
+                    return StoreAnswer::Refused(why);
+                };
+                let Some(sum) = old.checked_add(delta) else {
+                    return StoreAnswer::Refused(Rejection::Invalid(
+                        "the sum is out of range".into(),
+                    ));
+                };
+                store.values.insert(key, sum.to_string().into_bytes());
+                StoreAnswer::Number(sum)
+            }
+            StoreOp::CompareSet { key, expected, desired } => {
+                let current = store.values.get(&key).cloned();
+                let sets = current.clone().unwrap_or_default() == expected;
+                self.note(if sets { "compared and set" } else { "compared and not set" });
+                if sets {
+                    store.values.insert(key, desired.clone());
+                    return StoreAnswer::Value(Some(desired));
+                }
+                StoreAnswer::Value(Some(current.unwrap_or(expected)))
+            }
+            StoreOp::Append { key, value } => {
+                let whole = store.values.entry(key).or_default();
+                whole.extend(value);
+                StoreAnswer::Number(whole.len() as i64)
+            }
+            StoreOp::Delete { key } => {
+                StoreAnswer::Number(i64::from(store.values.remove(&key).is_some()))
+            }
+            StoreOp::Push { queue, value } => {
+                let all = store.queues.entry(queue).or_default();
+                all.push(value);
+                StoreAnswer::Number(all.len() as i64)
+            }
+            StoreOp::Pop { queue } => {
+                let all = store.queues.entry(queue).or_default();
+                let first = (!all.is_empty()).then(|| all.remove(0));
+                if first.is_some() {
+                    self.note("popped");
+                }
+                StoreAnswer::Value(first)
+            }
+        }
+    }
+}
