@@ -94,6 +94,7 @@ impl Machine {
     ) -> Result<Self, LoadError> {
         let state = load_state(cluster, &image)?;
         let imaged = state.applied;
+        renew_snapshot(&image, imaged)?;
         let events =
             EventRing::new(next_index(imaged), config.events_bytes_max, config.events_count_max);
         Ok(Self {
@@ -363,6 +364,20 @@ fn decode_meta(
     Ok(SnapshotMeta { last_log_id, last_membership })
 }
 
+/// What this member would pass on is as new as its image. Where power failed between the installation of an
+/// image and the snapshot of it, the older snapshot is still there, but not the log behind it: consensus takes
+/// that for damage, at every start.
+fn renew_snapshot(image: &ImageStore, imaged: Option<LogId>) -> Result<(), LoadError> {
+    let Some(snapshot) = image.current_snapshot() else { return Ok(()) };
+    let taken = meta_of(&snapshot.open_image()?)?.last_log_id;
+    if taken < imaged {
+        tracing::info!(?taken, ?imaged, "the snapshot is older than the image and is taken again");
+        drop(snapshot);
+        image.snapshot()?;
+    }
+    Ok(())
+}
+
 fn load_state(cluster: ClusterId, image: &ImageStore) -> Result<State, LoadError> {
     let meta = decode_meta(image.get(APPLIED)?, image.get(MEMBERSHIP)?)?;
     let Some(applied) = meta.last_log_id else {
@@ -393,5 +408,42 @@ where
         // The runtime is going away, and this task with it.
         Err(error) if error.is_cancelled() => std::future::pending().await,
         Err(error) => stop_process(&format!("disk work ended without a result: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::running::Stores;
+    use rollout_proto::{DialMap, Security};
+
+    async fn applied(machine: &Machine, index: u64) {
+        {
+            let mut state = machine.shared.state.write();
+            state.applied = Some(log_id(1, index));
+            note(&mut state.ledger, EntryId { index, term: 1 });
+        }
+        machine.flush().await.expect("an image");
+    }
+
+    #[tokio::test]
+    async fn a_member_whose_power_failed_before_the_snapshot_of_an_installed_image_has_a_new_one() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let config =
+            RaftConfig::new(dir.path(), "c1", DialMap::default(), Security::InsecurePlaintext);
+        let load = || {
+            let stores = Stores::open(dir.path()).expect("stores");
+            Machine::load(ClusterId([7; 16]), stores.image, stores.open, &config).expect("an image")
+        };
+        let machine = load();
+        applied(&machine, 4).await;
+        machine.snapshot().await.expect("a snapshot");
+        // As an installation leaves it that ends behind the pointer: an image, and no snapshot of it.
+        applied(&machine, 8).await;
+        drop(machine);
+        let machine = load();
+        let snapshot = machine.image().current_snapshot().expect("a snapshot");
+        let meta = meta_of(&snapshot.open_image().expect("an image")).expect("its metadata");
+        assert_eq!(meta.last_log_id, Some(log_id(1, 8)));
     }
 }
