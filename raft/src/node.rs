@@ -34,7 +34,7 @@ use crate::reads;
 use crate::running::{LOG_DIR, Running, Stores};
 use crate::runtime::OwnRuntime;
 use crate::status::NodeStatus;
-use crate::types::Command;
+use crate::types::{Command, Types};
 
 /// One member of a cluster, or a process that waits to become one. Clones share it.
 #[derive(Clone)]
@@ -329,9 +329,8 @@ impl Node {
         let Some(running) = self.running() else { return false };
         let metrics = running.raft.metrics();
         let metrics = metrics.borrow_watched();
-        let acknowledged = metrics.last_quorum_acked.map(|at| *at);
         metrics.state.is_leader()
-            && acknowledged.is_some_and(|at| at.elapsed() < running.config.lease())
+            && since_quorum(&metrics).is_some_and(|since| since < running.config.lease())
     }
 
     /// Returns once this leader has gone without a quorum for so long that what it has under way must be taken as in
@@ -392,7 +391,7 @@ impl Node {
         let (leader, acknowledged) = {
             let metrics = running.raft.metrics();
             let metrics = metrics.borrow_watched();
-            (metrics.current_leader?, metrics.last_quorum_acked.map(|at| at.elapsed()))
+            (metrics.current_leader?, since_quorum(&metrics))
         };
         if leader == running.context.me {
             return acknowledged;
@@ -515,4 +514,14 @@ fn refuse_orphans(config: &RaftConfig) -> Result<(), OpenError> {
     let what = "it has a log with votes or entries, but no file IDENTITY; restore that file, or replace this \
                 member under a new id with an empty directory";
     Err(contradiction(dir, what.to_owned()))
+}
+
+/// How long ago a quorum heard this leader. One that is a quorum by itself sends to nobody, so that nobody ever
+/// acknowledges anything to it.
+fn since_quorum(metrics: &openraft::RaftMetrics<Types>) -> Option<Duration> {
+    let mut voters = metrics.membership_config.membership().voter_ids();
+    match (voters.next(), voters.next()) {
+        (Some(only), None) if only == metrics.id => Some(Duration::ZERO),
+        _ => metrics.last_quorum_acked.map(|at| at.elapsed()),
+    }
 }

@@ -5,7 +5,10 @@ mod trio;
 use std::time::Duration;
 
 use rollout_raft::{Leadership, ProposeError, Role};
-use trio::{Cluster, LIMIT, bulk, chain_and_digest, digest_at, eventually, open_clients, opened};
+use trio::{
+    Cluster, LIMIT, bulk, chain_and_digest, digest_at, eventually, logging, open_clients, opened,
+    waiting,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_members_apply_the_same_commands_in_the_same_order() {
@@ -204,4 +207,23 @@ async fn a_follower_beyond_the_kept_log_is_given_a_snapshot() {
     cluster.all_applied(index).await;
     let node = cluster.members[leader].node();
     assert_eq!(chain_and_digest(cluster.members[lagging].node()), chain_and_digest(node));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_member_alone_is_its_own_quorum_for_as_long_as_it_lives() {
+    logging();
+    let dir = tempfile::tempdir().expect("a directory");
+    let members = waiting(dir.path(), &["a"], |_| {}).await;
+    let node = members[0].node();
+    let id = node.bootstrap(vec![members[0].record()]).await.expect("formed");
+    let cluster = Cluster { members, id, dir };
+    cluster.open().await;
+    // Far longer than any lease: nobody acknowledges anything to a member that is alone.
+    let led = std::time::Instant::now();
+    while led.elapsed() < std::time::Duration::from_secs(3) {
+        let node = cluster.members[0].node();
+        assert!(node.lease_valid(), "after {:?}", led.elapsed());
+        assert!(node.silence().is_some_and(|since| since.as_secs() < 1));
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }
