@@ -233,7 +233,7 @@ pub(crate) async fn take_unasked(
     let steal = OpKind::Steal { victim, held, thief, instance, seq };
     match leading.proposer.op_at(steal).await {
         Ok((at, Reply::Stolen { granted: grants, .. })) => {
-            let stolen = Done { grants, refused: Vec::new(), at: Some(at) };
+            let stolen = Done::granted(at, grants);
             hand_over(&leading, victim, pull, stolen).await;
         }
         _ => park(&leading, pull),
