@@ -1,7 +1,18 @@
 //! Compiles the contract without `protoc`.
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["common", "runs", "worker", "cluster", "events", "peer", "items", "store"]
-        .map(|f| format!("rollout/v1/{f}.proto"));
+    let files = [
+        "common",
+        "runs",
+        "worker",
+        "cluster",
+        "events",
+        "peer",
+        "items",
+        "store",
+        "rendezvous",
+        "barrier",
+    ]
+    .map(|f| format!("rollout/v1/{f}.proto"));
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(files, ["proto"])?;
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);

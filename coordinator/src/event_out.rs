@@ -11,7 +11,7 @@ use rollout_raft::{EventName, EventRecord};
 use std::sync::Arc;
 
 /// Every kind, as a filter may name it.
-const KINDS: [&str; 23] = [
+const KINDS: [&str; 30] = [
     "epoch_opened",
     "worker_registered",
     "worker_suspect",
@@ -35,6 +35,13 @@ const KINDS: [&str; 23] = [
     "failed",
     "returned",
     "retried",
+    "participant_lost",
+    "participant_left",
+    "rendezvous_completed",
+    "rendezvous_ended",
+    "rendezvous_closed",
+    "barrier_opened",
+    "barrier_failed",
 ];
 
 fn kind_of(kind: &EventKind) -> &'static str {
@@ -59,6 +66,7 @@ fn kind_of(kind: &EventKind) -> &'static str {
         EventKind::Failed { .. } => "failed",
         EventKind::Returned { .. } => "returned",
         EventKind::Retried { .. } => "retried",
+        EventKind::Job { what, .. } => what,
     }
 }
 
@@ -92,9 +100,9 @@ impl Filter {
             name.as_ref().is_some_and(|name| name.1 == want)
         };
         let about_all = record.run.is_none() && record.worker.is_none();
-        if let Some((namespace, _)) = record.run.as_ref().or(record.worker.as_ref()).map(|n| &**n) {
-            let mine = self.namespaces.is_empty() || self.namespaces.contains(namespace);
-            if !mine || !(wanted.namespace.is_empty() || wanted.namespace == *namespace) {
+        if let Some(namespace) = namespace_of(record) {
+            let mine = self.namespaces.is_empty() || self.namespaces.iter().any(|n| n == namespace);
+            if !mine || !(wanted.namespace.is_empty() || wanted.namespace == namespace) {
                 return None;
             }
         } else if !matches!(record.event.kind, EventKind::EpochOpened { .. }) {
@@ -122,6 +130,14 @@ impl Filter {
     }
 }
 
+/// The namespace that an event is about, where that is known.
+fn namespace_of(record: &EventRecord) -> Option<&str> {
+    match &record.event.kind {
+        EventKind::Job { job, .. } => Some(&job.namespace),
+        _ => Some(&record.run.as_ref().or(record.worker.as_ref())?.0),
+    }
+}
+
 /// Whether a row is among those that an event speaks of, where it speaks of any.
 fn rows_of(kind: &EventKind) -> Option<impl Fn(u64) -> bool + '_> {
     let rows = match kind {
@@ -139,13 +155,12 @@ fn rows_of(kind: &EventKind) -> Option<impl Fn(u64) -> bool + '_> {
 fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
     let event = &record.event;
     let name = |of: &Option<Arc<EventName>>| of.as_ref().map(|n| n.1.clone()).unwrap_or_default();
-    let of = record.run.as_ref().or(record.worker.as_ref());
     let mut out = v1::Event {
         index: event.index,
         position: event.position,
         wall_ms: event.wall_ms,
         kind: kind.to_owned(),
-        namespace: of.map(|n| n.0.clone()).unwrap_or_default(),
+        namespace: namespace_of(record).unwrap_or_default().to_owned(),
         run_name: name(&record.run),
         ..v1::Event::default()
     };
@@ -205,6 +220,10 @@ fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
         }
         EventKind::Retried { run, rows } => {
             (out.run, out.rows) = (run.0, Some(convert::rows_out(rows)));
+        }
+        EventKind::Job { job, subject, round, reason, .. } => {
+            (out.job, out.subject) = (job.job.clone(), subject.clone());
+            (out.round, out.reason) = (*round, reason.clone());
         }
     }
     out

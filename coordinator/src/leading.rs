@@ -12,13 +12,14 @@ use crate::forgetting;
 use crate::ledger_read::ReadLedger;
 use crate::liveness::Liveness;
 use crate::parked::Parked;
+use crate::participants::{Participants, Silent};
 use crate::proposer::{LeaderClock, Proposer, stamp};
 use crate::stealing::{Ask, Stealing};
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::view::WorkerState;
-use rollout_ledger::{Body, OpKind, Reply};
+use rollout_ledger::{Body, Op, OpKind, Reply, limits};
 use rollout_proto::v1;
 use rollout_raft::{Leadership, Node};
 use rollout_storage::BlobStore;
@@ -46,6 +47,8 @@ pub(crate) struct Leading {
     pub(crate) node: Node,
     pub(crate) proposer: Proposer,
     pub(crate) liveness: Liveness,
+    /// When participants of training jobs were last heard.
+    pub(crate) participants: Participants,
     pub(crate) parked: Parked,
     pub(crate) stealing: Stealing,
     pub(crate) streams: Mutex<HashMap<SessionId, Outbox>>,
@@ -172,6 +175,7 @@ impl Leading {
             node: node.clone(),
             proposer,
             liveness: Liveness::new(),
+            participants: Participants::default(),
             parked: Parked::default(),
             stealing: Stealing::default(),
             streams: Mutex::default(),
@@ -241,6 +245,7 @@ impl Leading {
             }
             if round.is_multiple_of(LIVENESS_TICKS) {
                 self.look_at_workers().await;
+                self.look_at_participants().await;
                 self.parked.sweep();
                 self.offer_duplicates();
             }
@@ -286,6 +291,24 @@ impl Leading {
         let alive: BTreeSet<SessionId> = workers.iter().map(|w| w.0).collect();
         self.liveness.retain(|id| alive.contains(&id));
         self.stealing.retain(|id| alive.contains(&id));
+    }
+
+    /// Participants of training jobs that were silent for too long are lost.
+    async fn look_at_participants(&self) {
+        let all: Vec<(SessionId, u64)> = self.node.ledger(|l| l.keep_alives().collect());
+        let silent = self.participants.silent(&all, Instant::now());
+        for lost in silent.chunks(limits::OPS_PER_COMMAND_MAX) {
+            let ops: Vec<Op> = lost
+                .iter()
+                .map(|&Silent { ticket, silent_ms }| {
+                    tracing::warn!(%ticket, "a participant of a job is silent: lost");
+                    OpKind::LoseParticipant { ticket, silent_ms }.into()
+                })
+                .collect();
+            if let Err(error) = self.proposer.command(Body::Ops(ops)).await {
+                tracing::debug!(%error, "the loss of participants was not applied");
+            }
+        }
     }
 
     /// Asks busy slots for rows, for those whose pulls still wait.

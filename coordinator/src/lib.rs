@@ -23,6 +23,7 @@ mod leading;
 mod ledger_read;
 mod liveness;
 mod parked;
+mod participants;
 mod process;
 mod proposer;
 mod reject;

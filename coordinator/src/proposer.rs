@@ -11,7 +11,7 @@
 //! proposed.
 
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
-use rollout_ledger::{Body, Command, Op, OpKind, Reply, StoreOp, limits};
+use rollout_ledger::{Among, Body, Command, Op, OpKind, Reply, StoreOp, limits};
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -279,6 +279,16 @@ fn weight(op: &Op) -> (u64, usize) {
         OpKind::CreateRun { spec, .. } => (0, 1024 + spec.sampling_json.len()),
         OpKind::Register(r) => (0, 1024 + 32 * r.held.len()),
         OpKind::Store { ops, .. } => (0, 64 + ops.iter().map(store_bytes).sum::<usize>()),
+        OpKind::Join { participant: p, .. } | OpKind::Participate { participant: p, .. } => {
+            (0, 128 + p.name.len() + p.host.len() + p.addr.len())
+        }
+        OpKind::Arrive { participant: p, spec, .. } => {
+            let named = match &spec.among {
+                Among::Members(names) => names.iter().map(|name| 2 + name.len()).sum(),
+                Among::Count(_) | Among::Round => 0,
+            };
+            (0, 128 + p.name.len() + p.host.len() + p.addr.len() + named)
+        }
         _ => (0, 64),
     }
 }

@@ -29,6 +29,13 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::WorkerNameTaken { .. } => ErrorCode::WorkerNameTaken,
         Rejection::WorkerNotReady => ErrorCode::WorkerNotEligible,
         Rejection::AttemptStale | Rejection::AlreadyDecided => ErrorCode::AttemptStale,
+        Rejection::RendezvousClosed => ErrorCode::RendezvousClosed,
+        Rejection::RendezvousConflict { .. } => ErrorCode::RendezvousConflict,
+        Rejection::ParticipantUnknown => ErrorCode::ParticipantGone,
+        Rejection::BarrierUnknown => ErrorCode::BarrierNotFound,
+        Rejection::BarrierConflict
+        | Rejection::NotOfBarrier { .. }
+        | Rejection::BarrierGeneration { .. } => ErrorCode::BarrierConflict,
     }
 }
 

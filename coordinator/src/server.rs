@@ -7,12 +7,14 @@ use crate::config::Config;
 use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
 use crate::grpc::{
-    ClusterService, EventsService, ItemsService, RunsService, Shared, StoreService, WorkerService,
+    BarrierService, ClusterService, EventsService, ItemsService, RendezvousService, RunsService,
+    Shared, StoreService, Waits, WorkerService,
 };
 use crate::http;
 use crate::leading;
 use crate::store_probe::StoreProbe;
 use anyhow::{Context, Result};
+use rollout_ledger::Ledger;
 use rollout_proto::{AuthzLayer, MESSAGE_BYTES_MAX, ServerTls, v1};
 use rollout_raft::Node;
 use rollout_storage::BlobStore;
@@ -118,6 +120,15 @@ async fn serve_clients(
     let store = v1::store_server::StoreServer::new(StoreService::new(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let job_waits = Waits::new(shared.clone(), Ledger::job_changes);
+    let rendezvous = RendezvousService::new(shared.clone(), job_waits.clone());
+    let rendezvous = v1::rendezvous_server::RendezvousServer::new(rendezvous)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let barrier = BarrierService::new(shared.clone(), job_waits);
+    let barrier = v1::barrier_server::BarrierServer::new(barrier)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let worker = v1::worker_server::WorkerServer::new(WorkerService(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -131,6 +142,8 @@ async fn serve_clients(
         .add_service(runs)
         .add_service(items)
         .add_service(store)
+        .add_service(rendezvous)
+        .add_service(barrier)
         .add_service(worker)
         .add_service(cluster)
         .add_service(events)

@@ -3,6 +3,7 @@
 //! *Invariant:* a rejected operation changed nothing, and an operation never depends on who else
 //! is in its command but by their effect on the state.
 
+use crate::barrier_ops::Arriving;
 use crate::client::Client;
 use crate::codec;
 use crate::command::{Body, Command, Op, OpKind, RequestId};
@@ -220,6 +221,20 @@ impl Ledger {
             }
             OpKind::Store { store, ops } => self.use_store_for(store, ops),
             OpKind::DropStore { store } => Ok(self.drop_store(&store)),
+            OpKind::Join { job, participant, terms } => self.join(ctx, job, *participant, terms),
+            OpKind::Participate { job, participant } => self.participate(ctx, job, *participant),
+            OpKind::Leave { ticket } => Ok(self.leave(ctx, ticket)),
+            OpKind::LoseParticipant { ticket, silent_ms } => {
+                Ok(self.lose_participant(ctx, ticket, silent_ms))
+            }
+            OpKind::CloseRendezvous { job } => self.close_rendezvous(ctx, job),
+            OpKind::Arrive { job, barrier, generation, ticket, participant, spec } => {
+                let who = Arriving { ticket, participant: *participant };
+                self.arrive(ctx, (job, barrier, generation), who, spec)
+            }
+            OpKind::AbortBarrier { job, barrier, generation, reason } => {
+                self.abort_barrier(ctx, &job, (barrier, generation), reason)
+            }
         }
     }
 

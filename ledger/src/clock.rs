@@ -43,12 +43,14 @@ impl Ledger {
         let shunned = self.runs.values().filter_map(Run::shuns_until);
         let clients = self.client_uses.first().map(|c| client_ends(c.0));
         let stores = self.store_uses.first().map(|u| store::store_ends(u.0));
+        let jobs = self.job_times.first().map(|due| due.0);
         rows.into_iter()
             .chain(workers)
             .chain(attempts)
             .chain(shunned)
             .chain(clients)
             .chain(stores)
+            .chain(jobs)
             .min()
     }
 
@@ -60,6 +62,7 @@ impl Ledger {
         self.end_attempts(ctx);
         self.forget_clients();
         self.forget_stores();
+        self.tick_jobs(ctx);
     }
 
     fn end_waits(&mut self) {

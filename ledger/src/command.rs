@@ -6,7 +6,10 @@
 //! A merged command is no transaction: each operation has its own position, its own reply and
 //! its own rejection.
 
+use crate::barrier::BarrierSpec;
 use crate::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
+use crate::job::{JobName, ParticipantDecl};
+use crate::rendezvous::Terms;
 use crate::rows::Rows;
 use crate::spec::{RunSpec, SlotOffer};
 use serde::{Deserialize, Serialize};
@@ -292,6 +295,66 @@ pub enum OpKind {
     DropStore {
         /// Which.
         store: StoreName,
+    },
+    /// Takes part in a job and joins its rendezvous, in the place of what was there under the name.
+    Join {
+        /// The job, made if need be.
+        job: JobName,
+        /// Who.
+        participant: Box<ParticipantDecl>,
+        /// On what terms.
+        terms: Terms,
+    },
+    /// Takes part in a job without joining its rendezvous, in the place of what was there under the
+    /// name.
+    Participate {
+        /// The job, made if need be.
+        job: JobName,
+        /// Who.
+        participant: Box<ParticipantDecl>,
+    },
+    /// A participant goes.
+    Leave {
+        /// Its ticket.
+        ticket: SessionId,
+    },
+    /// A participant was silent for too long.
+    LoseParticipant {
+        /// Its ticket.
+        ticket: SessionId,
+        /// For how long; `None` where the leader has never heard it.
+        silent_ms: Option<u64>,
+    },
+    /// Nobody joins a job's rendezvous any more.
+    CloseRendezvous {
+        /// The job, made if need be.
+        job: JobName,
+    },
+    /// A participant has arrived at a barrier.
+    Arrive {
+        /// The job, made if need be.
+        job: JobName,
+        /// The barrier, made if need be.
+        barrier: String,
+        /// Which use of it.
+        generation: u64,
+        /// Who has arrived; `None` for the participant of that name, made if need be.
+        ticket: Option<SessionId>,
+        /// Without a ticket: who it is.
+        participant: Box<ParticipantDecl>,
+        /// Whom the generation waits for.
+        spec: BarrierSpec,
+    },
+    /// A barrier that waits fails.
+    AbortBarrier {
+        /// The job.
+        job: JobName,
+        /// The barrier.
+        barrier: String,
+        /// Which use of it; 0 for the one that waits.
+        generation: u64,
+        /// Why, for people.
+        reason: String,
     },
 }
 

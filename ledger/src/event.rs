@@ -10,6 +10,7 @@
 use crate::apply::Context;
 use crate::command::{FailureClass, HeldRows};
 use crate::id::{Attempt, CoordEpoch, RunNo, SessionId, SlotRef};
+use crate::job::JobName;
 use crate::ledger::Ledger;
 use crate::rows::Rows;
 
@@ -153,6 +154,20 @@ pub enum EventKind {
         run: RunNo,
         /// Which.
         rows: Rows,
+    },
+    /// Something of a training job changed.
+    Job {
+        /// The job.
+        job: JobName,
+        /// `participant_lost`, `participant_left`, `rendezvous_completed`, `rendezvous_ended`,
+        /// `rendezvous_closed`, `barrier_opened`, `barrier_failed`.
+        what: &'static str,
+        /// The participant or the barrier, where it is about one.
+        subject: String,
+        /// The round, or the barrier's generation; 0 where it is about none.
+        round: u64,
+        /// Why, for people.
+        reason: String,
     },
 }
 

@@ -51,6 +51,10 @@ number!(
     StoreNo(u32)
 );
 number!(
+    /// A training job. Counts from 1 in the order of first use and is never used again.
+    JobNo(u32)
+);
+number!(
     /// A slot of a worker, from 0.
     SlotNo(u16)
 );
@@ -99,7 +103,7 @@ stamp!(
     Attempt
 );
 stamp!(
-    /// A registration of a worker, or a client's session.
+    /// A registration of a worker, a client's session, or a ticket of a job's participant.
     SessionId
 );
 

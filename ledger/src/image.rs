@@ -9,7 +9,7 @@
 
 use crate::client::Client;
 use crate::codec;
-use crate::id::{RunNo, SegmentNo, SessionId, StoreNo};
+use crate::id::{JobNo, RunNo, SegmentNo, SessionId, StoreNo};
 use crate::ledger::Ledger;
 use crate::run::Run;
 use crate::trouble::Trouble;
@@ -36,6 +36,8 @@ pub(crate) struct Dirty {
     pub(crate) store_queues: BTreeSet<(StoreNo, Vec<u8>)>,
     /// Stores whose values and queues all went at once.
     pub(crate) emptied_stores: BTreeSet<StoreNo>,
+    pub(crate) jobs: BTreeSet<JobNo>,
+    pub(crate) barriers: BTreeSet<(JobNo, String)>,
 }
 
 /// What to write so that the image on disk is the ledger's state. One atomic batch.
@@ -69,6 +71,10 @@ pub(crate) fn run_key(tag: u8, no: RunNo, rest: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn store_key(tag: u8, no: StoreNo, rest: &[u8]) -> Vec<u8> {
+    key(tag, &[&no.0.to_be_bytes(), rest])
+}
+
+pub(crate) fn job_key(tag: u8, no: JobNo, rest: &[u8]) -> Vec<u8> {
     key(tag, &[&no.0.to_be_bytes(), rest])
 }
 
@@ -147,16 +153,32 @@ impl Ledger {
             let queue = self.stores.get(&no).and_then(|s| s.queues.get(&name));
             delta.set(store_key(b'Q', no, &name), queue.map(codec::encode));
         }
+        for (no, name) in dirty.barriers {
+            let barrier = self.jobs.get(&no).and_then(|j| j.barriers.get(&name));
+            delta.set(job_key(b'B', no, name.as_bytes()), barrier.map(codec::encode));
+        }
+        for no in dirty.jobs {
+            let job = self.jobs.get(&no).map(|j| codec::encode(&j.head));
+            delta.set(job_key(b'G', no, &[]), job);
+        }
         delta
     }
 
     /// Every record of the state, in the order of their keys.
     pub(crate) fn for_each_record(&self, mut each: impl FnMut(&[u8], &[u8])) {
+        for (no, job) in &self.jobs {
+            for (name, barrier) in &job.barriers {
+                each(&job_key(b'B', *no, name.as_bytes()), &codec::encode(barrier));
+            }
+        }
         for (id, client) in &self.clients {
             each(&session_key(b'C', *id), &client_record(client));
         }
         for (no, run) in &self.runs {
             each(&run_key(b'F', *no, &[]), &codec::encode(&run.flight));
+        }
+        for (no, job) in &self.jobs {
+            each(&job_key(b'G', *no, &[]), &codec::encode(&job.head));
         }
         for (no, store) in &self.stores {
             each(&store_key(b'J', *no, &[]), &codec::encode(&store.head));

@@ -4,7 +4,8 @@
 //! nothing, is an error: the member stops rather than serve a state that is not the cluster's.
 
 use crate::codec;
-use crate::id::{RunNo, SessionId, StoreNo};
+use crate::id::{JobNo, RunNo, SessionId, StoreNo};
+use crate::job::Job;
 use crate::ledger::{Ledger, Meta};
 use crate::run::Run;
 use crate::store::Store;
@@ -64,6 +65,9 @@ impl Ledger {
         if let Some((no, _)) = ledger.stores.iter().find(|(_, s)| s.head.name.job.is_empty()) {
             return Err(bad(&crate::image::store_key(b'J', *no, &[])));
         }
+        if let Some((no, _)) = ledger.jobs.iter().find(|(_, j)| j.head.name.job.is_empty()) {
+            return Err(bad(&crate::image::job_key(b'G', *no, &[])));
+        }
         ledger.derive();
         Ok(ledger)
     }
@@ -111,6 +115,12 @@ impl Ledger {
                 let (store, name) = self.loading_store(key)?;
                 store.queues.insert(name, read(key, value)?);
             }
+            Some(b'B') => {
+                let name = key.get(5..).and_then(|name| std::str::from_utf8(name).ok());
+                let name = name.ok_or_else(|| bad(key))?.to_owned();
+                self.loading_job(key)?.barriers.insert(name, read(key, value)?);
+            }
+            Some(b'G') => self.loading_job(key)?.head = read(key, value)?,
             _ => return Err(bad(key)),
         }
         Ok(())
@@ -127,8 +137,13 @@ impl Ledger {
         Ok((self.stores.entry(no).or_default(), key[5..].to_vec()))
     }
 
+    fn loading_job(&mut self, key: &[u8]) -> Result<&mut Job, LoadError> {
+        Ok(self.jobs.entry(JobNo(u32::from_be_bytes(number(key, 1)?))).or_default())
+    }
+
     fn derive(&mut self) {
         self.derive_stores();
+        self.derive_jobs();
         for (no, run) in &self.runs {
             let name = (run.head.namespace.clone(), run.head.name.clone());
             self.run_names.insert(name, *no);

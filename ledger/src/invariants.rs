@@ -35,6 +35,7 @@ impl Ledger {
         ensure!(uses == self.client_uses, "the index of clients' last uses differs");
         self.check_slots()?;
         self.check_stores()?;
+        self.check_jobs()?;
         self.check_namespaces()
     }
 

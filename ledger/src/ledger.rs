@@ -7,8 +7,9 @@
 use crate::client::Client;
 use crate::command::StoreName;
 use crate::event::Event;
-use crate::id::{CoordEpoch, LedgerMs, RunNo, SessionId, StoreNo};
+use crate::id::{CoordEpoch, JobNo, LedgerMs, RunNo, SessionId, StoreNo};
 use crate::image::Dirty;
+use crate::job::{Job, JobName};
 use crate::namespace::{self, Namespace};
 use crate::run::{Run, RunState};
 use crate::store::Store;
@@ -47,6 +48,7 @@ pub struct Ledger {
     pub(crate) workers: BTreeMap<SessionId, Worker>,
     pub(crate) clients: BTreeMap<SessionId, Client>,
     pub(crate) stores: BTreeMap<StoreNo, Store>,
+    pub(crate) jobs: BTreeMap<JobNo, Job>,
     // Derived.
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
@@ -63,6 +65,13 @@ pub struct Ledger {
     pub(crate) store_bytes: u64,
     /// Counts changes of stores. No part of the state.
     pub(crate) store_changes: u64,
+    pub(crate) job_names: BTreeMap<JobName, JobNo>,
+    /// Participants of jobs by their tickets.
+    pub(crate) tickets: BTreeMap<SessionId, (JobNo, String)>,
+    /// Jobs by when they have something to do.
+    pub(crate) job_times: BTreeSet<(LedgerMs, JobNo)>,
+    /// Counts changes of jobs. No part of the state.
+    pub(crate) job_changes: u64,
     pub(crate) dirty: Dirty,
     pub(crate) digest_request: Option<u64>,
     /// What happened since somebody asked. No part of the state.
@@ -80,6 +89,7 @@ pub(crate) struct Meta {
     pub(crate) version: u32,
     pub(crate) runs_made: u32,
     pub(crate) stores_made: u32,
+    pub(crate) jobs_made: u32,
     /// Whose turn it is within each priority.
     pub(crate) turns: BTreeMap<u8, RunNo>,
     pub(crate) chain: [u8; 32],
@@ -115,6 +125,11 @@ impl Ledger {
             store_uses: BTreeSet::new(),
             store_bytes: 0,
             store_changes: 0,
+            jobs: BTreeMap::new(),
+            job_names: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            job_times: BTreeSet::new(),
+            job_changes: 0,
             dirty: Dirty::default(),
             digest_request: None,
             events: Vec::new(),

@@ -14,6 +14,8 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods, clippy::float_arithmetic)]
 
 mod apply;
+mod barrier;
+mod barrier_ops;
 mod canary;
 mod carry;
 pub mod claim;
@@ -35,9 +37,13 @@ mod image;
 mod image_load;
 mod invariants;
 mod item_view;
+mod job;
+mod job_ops;
+mod job_view;
 mod ledger;
 pub mod limits;
 mod namespace;
+mod rendezvous;
 mod reply;
 mod retry;
 mod rows;
@@ -56,6 +62,7 @@ pub mod view;
 mod worker;
 mod worker_ops;
 
+pub use barrier::{Among, BarrierEnd, BarrierFailure, BarrierSpec, Generation, Policy};
 pub use command::{
     BlobRef, Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
     RequestId, RunAction, SegmentDecl, StoreName, StoreOp,
@@ -65,7 +72,10 @@ pub use event::{Event, EventKind};
 pub use forget::{Forgettable, Sealed};
 pub use image::ImageDelta;
 pub use image_load::LoadError;
+pub use job::{Departed, Departure, JobName, Participant, ParticipantDecl};
+pub use job_view::JobView;
 pub use ledger::{EntryId, Ledger, UnknownCommand};
+pub use rendezvous::{Rendezvous, RoundMember, Standing, Terms};
 pub use reply::{GrantedRows, Outrun, RefusedRows, Rejection, Reply, SegmentRef, StoreAnswer};
 pub use rows::Rows;
 pub use spec::{EngineSpec, RunSpec, SlotOffer};

@@ -83,3 +83,22 @@ pub const STORE_OPS_MAX: usize = 1024;
 pub const STORE_PAIRS_MAX: usize = 4096;
 /// Ledger time after which a store that nobody has used is forgotten.
 pub const STORE_TTL_MS: u64 = 24 * 60 * 60 * 1000;
+/// Training jobs of one namespace.
+pub const JOBS_MAX: usize = 1024;
+/// Ledger time after which a job without participants is forgotten, even a closed one.
+pub const JOB_TTL_MS: u64 = 7 * 24 * 60 * 60 * 1000;
+/// Participants of one job.
+pub const PARTICIPANTS_MAX: usize = 4096;
+/// Departures that are remembered of one job.
+pub const DEPARTURES_MAX: usize = 256;
+/// The least and most silence after which a participant is lost.
+pub const KEEP_ALIVE_MS: std::ops::RangeInclusive<u64> = 100..=60 * 60 * 1000;
+/// The longest join time-out, last call or time-out of a barrier.
+pub const JOB_TIMEOUT_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
+/// Barriers of one job; of those that wait for nobody, the one that ended longest ago makes room.
+pub const BARRIERS_MAX: usize = 256;
+/// Generations of one barrier that are remembered: the next cannot end before all have passed the
+/// last.
+pub const GENERATIONS_MAX: usize = 2;
+/// Names of who is missing that a failure keeps.
+pub const MISSING_MAX: usize = 64;

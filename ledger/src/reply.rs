@@ -75,6 +75,13 @@ pub enum Reply {
     },
     /// What a shared store answered, by position.
     Store(Vec<StoreAnswer>),
+    /// Somebody takes part in a job.
+    Participant {
+        /// Under this ticket.
+        ticket: SessionId,
+        /// Silent for so long, it is lost.
+        keep_alive_ms: u64,
+    },
 }
 
 /// The answer to one operation on a shared store.
@@ -231,4 +238,38 @@ pub enum Rejection {
     /// A run of that name is on its way out.
     #[error("a run of that name is being deleted")]
     RunDeleting,
+    /// Nobody joins any more.
+    #[error("the rendezvous is closed")]
+    RendezvousClosed,
+    /// Others have joined on other terms.
+    #[error("the others of the job have joined with min {min} and max {max}")]
+    RendezvousConflict {
+        /// Theirs.
+        min: u32,
+        /// Theirs.
+        max: u32,
+    },
+    /// The ticket is void.
+    #[error("no such participant of the job: it was lost, left or was replaced")]
+    ParticipantUnknown,
+    /// No such barrier, or no such generation of it.
+    #[error("no such barrier")]
+    BarrierUnknown,
+    /// The first who arrived said something else.
+    #[error("others of this generation named another set, policy or time-out")]
+    BarrierConflict,
+    /// The barrier does not wait for whoever arrived.
+    #[error("{name} is not among those that the generation waits for")]
+    NotOfBarrier {
+        /// Who.
+        name: String,
+    },
+    /// The barrier is elsewhere.
+    #[error("the barrier is at generation {latest}, which {state}")]
+    BarrierGeneration {
+        /// Where it is.
+        latest: u64,
+        /// `waits` or `has ended`.
+        state: String,
+    },
 }

@@ -13,6 +13,10 @@ mod compare;
 mod duplicates;
 #[path = "model/events.rs"]
 mod events;
+#[path = "model/job_acts.rs"]
+mod job_acts;
+#[path = "model/jobs.rs"]
+mod jobs;
 #[path = "model/naive.rs"]
 mod naive;
 #[path = "model/runs.rs"]
@@ -264,6 +268,24 @@ fn random_stories_reach_what_matters() {
         ("popped", 10),
         ("no number", 5),
         ("store dropped", 5),
+        ("round completed", 100),
+        ("round ended", 50),
+        ("came late", 50),
+        ("one too many", 10),
+        ("last call over", 20),
+        ("join timed out", 20),
+        ("lost", 100),
+        ("left", 50),
+        ("RendezvousClosed", 10),
+        ("RendezvousConflict", 5),
+        ("barrier opened", 50),
+        ("barrier failed", 20),
+        ("barrier shrunk", 5),
+        ("barrier timed out", 20),
+        ("arrived again", 20),
+        ("BarrierConflict", 5),
+        ("NotOfBarrier", 20),
+        ("BarrierGeneration", 10),
     ];
     for (event, at_least) in wanted {
         let times = events.get(event).copied().unwrap_or(0);

@@ -140,6 +140,12 @@ codes! {
     StoreRefused, "RO-5001", false, NotApplied, FailedPrecondition, 1, "the object store refused a write or read";
     StoreUnavailable, "RO-5002", true, NotApplied, Unavailable, 3, "the object store did not answer";
     SegmentUnreadable, "RO-5003", true, NotApplied, DataLoss, 1, "an input segment is missing or corrupt";
+    JobNotFound, "RO-6001", false, NotApplied, NotFound, 4, "there is no such training job";
+    RendezvousClosed, "RO-6002", false, NotApplied, FailedPrecondition, 5, "the job's rendezvous is closed";
+    RendezvousConflict, "RO-6003", false, NotApplied, FailedPrecondition, 5, "the job's participants meet on other terms";
+    ParticipantGone, "RO-6004", false, NotApplied, FailedPrecondition, 5, "the participant's ticket is void";
+    BarrierNotFound, "RO-6005", false, NotApplied, NotFound, 4, "there is no such barrier";
+    BarrierConflict, "RO-6006", false, NotApplied, FailedPrecondition, 5, "the barrier does not take this arrival";
     Internal, "RO-9001", false, Unknown, Internal, 1, "a defect in rollout";
 }
 

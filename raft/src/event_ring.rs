@@ -175,13 +175,13 @@ struct Names {
 impl Names {
     fn resolve(&mut self, event: Event, ledger: &Ledger) -> EventRecord {
         use EventKind::{
-            Completed, EpochOpened, Failed, Granted, Retried, Returned, RunChanged, RunCreated,
-            Stolen, WorkerBack, WorkerCordoned, WorkerDrained, WorkerDraining, WorkerLost,
-            WorkerRegistered, WorkerSuspect,
+            Completed, EpochOpened, Failed, Granted, Job, Retried, Returned, RunChanged,
+            RunCreated, Stolen, WorkerBack, WorkerCordoned, WorkerDrained, WorkerDraining,
+            WorkerLost, WorkerRegistered, WorkerSuspect,
         };
         let (mut session, mut from, mut run) = (None, None, None);
         match &event.kind {
-            EpochOpened { .. } => {}
+            EpochOpened { .. } | Job { .. } => {}
             WorkerRegistered { session: id, .. }
             | WorkerSuspect { session: id }
             | WorkerBack { session: id }

@@ -4,19 +4,25 @@
 //! certificate, see `rollout_proto::authz`); what a caller may touch within it is decided here,
 //! by the namespaces and the name in the certificate.
 
+mod barrier;
 mod cluster;
 mod events;
 mod items;
+mod rendezvous;
 mod runs;
 mod store;
+mod waits;
 mod work_stream;
 mod worker;
 
+pub(crate) use barrier::BarrierService;
 pub(crate) use cluster::ClusterService;
 pub(crate) use events::EventsService;
 pub(crate) use items::ItemsService;
+pub(crate) use rendezvous::RendezvousService;
 pub(crate) use runs::RunsService;
 pub(crate) use store::StoreService;
+pub(crate) use waits::Waits;
 pub(crate) use worker::WorkerService;
 
 use crate::config::Config;

@@ -1,68 +1,34 @@
 //! `Store`: what training jobs share.
 //!
-//! *Invariant:* whoever waits has looked at the ledger after it began to listen for changes, so that none is lost;
-//! and a wait is a read, which a client repeats at whoever leads by then. So a leader may go in the middle of it.
+//! *Invariant:* a wait is a read, which a client repeats at whoever leads by then. So a leader may go in the middle
+//! of it.
 
 use super::runs::unexpected;
+use super::waits::Waits;
 use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::convert;
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::{Ledger, OpKind, Reply, StoreAnswer, StoreName, StoreOp, limits};
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
 use tonic::{Request, Response, Status};
 
 /// Keys, queues or awaited things in one request.
 const ASKED_MAX: usize = 4096;
 /// Bytes of values in one answer: below what a message may have.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
-/// The longest that a wait is held before it is answered that nothing has come.
-const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Waits held at a time.
-const WAITS_MAX: usize = 16_384;
-/// How often a wait looks whether this member still leads.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The service.
 #[derive(Clone)]
 pub(crate) struct StoreService {
     shared: Arc<Shared>,
-    /// Changes whenever a store does.
-    changes: watch::Receiver<u64>,
-    room: Arc<Semaphore>,
+    waits: Waits,
 }
 
 impl StoreService {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let (told, changes) = watch::channel(0);
-        tokio::spawn(tell_changes(shared.clone(), told));
-        Self { shared, changes, room: Arc::new(Semaphore::new(WAITS_MAX)) }
-    }
-
-    /// Whether everything awaited is there, as of now.
-    fn ready(&self, name: &StoreName, awaited: &[v1::StoreAwaited]) -> bool {
-        self.shared.node.ledger(|l| awaited.iter().all(|one| is_there(l, name, one)))
-    }
-}
-
-/// Looks at most once for each entry, for all who wait: they look again only when a store has changed.
-async fn tell_changes(shared: Arc<Shared>, told: watch::Sender<u64>) {
-    while !told.is_closed() {
-        let Some(mut applied) = shared.node.applied_told() else {
-            tokio::time::sleep(LOOK_EVERY).await;
-            continue;
-        };
-        loop {
-            let now = shared.node.ledger(|l| l.store_changes());
-            told.send_if_modified(|known| std::mem::replace(known, now) != now);
-            tokio::select! {
-                changed = applied.changed() => if changed.is_err() { break },
-                () = told.closed() => return,
-            }
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
+        let waits = Waits::new(shared.clone(), Ledger::store_changes);
+        Self { shared, waits }
     }
 }
 
@@ -128,32 +94,11 @@ impl v1::store_server::Store for StoreService {
             return Err(too_many("keys", ASKED_MAX).into());
         }
         let name = name_in(&identity, r.store)?;
-        let leading = self.shared.reading().await?;
-        let Ok(_permit) = self.room.clone().try_acquire_owned() else {
-            let message = format!("{WAITS_MAX} wait at this member already");
-            return Err(RpcError::new(ErrorCode::Overloaded, message).into());
+        let there = |l: &Ledger| {
+            let all = r.awaited.iter().all(|one| is_there(l, &name, one));
+            all.then_some(())
         };
-        let until = tokio::time::Instant::now() + Duration::from_millis(r.wait_ms).min(WAIT_MAX);
-        let mut changes = self.changes.clone();
-        let ready = loop {
-            // Before the ledger is looked at: what comes after is told.
-            changes.mark_unchanged();
-            if self.ready(&name, &r.awaited) {
-                break true;
-            }
-            tokio::select! {
-                changed = changes.changed() => {
-                    if changed.is_err() {
-                        break false;
-                    }
-                }
-                () = tokio::time::sleep_until(until) => break false,
-                () = leading.ended.cancelled() => break false,
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
-            // A leader that was deposed, or that no majority confirms, may miss what others apply.
-            self.shared.leading()?;
-        };
+        let ready = self.waits.until(r.wait_ms, there).await?.is_some();
         let header = Some(self.shared.header());
         Ok(Response::new(v1::StoreWaitResponse { header, ready }))
     }

@@ -14,6 +14,7 @@ pub mod ledger;
 mod load;
 mod meter;
 mod objects;
+pub mod rendezvous;
 mod settle;
 mod slot;
 pub mod submit;

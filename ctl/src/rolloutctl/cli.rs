@@ -5,6 +5,10 @@
 
 use clap::{Parser, Subcommand};
 
+use super::barrier::{
+    abort::AbortArgs, describe::DescribeArgs as BarrierDescribeArgs,
+    list::ListArgs as BarrierListArgs,
+};
 use super::cert::{init_ca::InitCaArgs, inspect::InspectArgs, issue::IssueArgs};
 use super::cluster::{bootstrap::BootstrapArgs, verify::VerifyArgs};
 use super::events::EventsArgs;
@@ -12,13 +16,16 @@ use super::item::{
     describe::DescribeArgs as ItemDescribeArgs, list::ListArgs as ItemListArgs,
     retry::RetryArgs as ItemRetryArgs,
 };
+use super::rendezvous::{close::CloseArgs, describe::DescribeArgs as RendezvousDescribeArgs};
 use super::run::control::ControlArgs;
 use super::run::delete::DeleteArgs;
 use super::run::describe::DescribeArgs;
 use super::run::retry::RetryArgs;
 use super::run::watch::WatchArgs;
 use super::worker::{cordon::CordonArgs, drain::DrainArgs, uncordon::UncordonArgs};
-use crate::bench::{failover::FailoverArgs, ledger::LedgerArgs, submit::SubmitArgs};
+use crate::bench::{
+    failover::FailoverArgs, ledger::LedgerArgs, rendezvous::RendezvousArgs, submit::SubmitArgs,
+};
 use crate::connect::ConnectArgs;
 use crate::output::Format;
 
@@ -68,6 +75,20 @@ pub(crate) enum Command {
         /// What to do.
         #[command(subcommand)]
         verb: WorkerVerb,
+    },
+    /// Training jobs: who takes part, and the rounds in which they agree on members and ranks
+    #[command(arg_required_else_help = true)]
+    Rendezvous {
+        /// What to do.
+        #[command(subcommand)]
+        verb: RendezvousVerb,
+    },
+    /// Barriers of training jobs: who has arrived, who is missing
+    #[command(alias = "barriers", arg_required_else_help = true)]
+    Barrier {
+        /// What to do.
+        #[command(subcommand)]
+        verb: BarrierVerb,
     },
     /// The members as one
     #[command(arg_required_else_help = true)]
@@ -149,6 +170,28 @@ pub(crate) enum WorkerVerb {
     Drain(DrainArgs),
 }
 
+/// Verbs of `rendezvous`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RendezvousVerb {
+    /// Every training job of the namespace
+    List,
+    /// One job: its participants, their standing and rank, and who is gone
+    Describe(RendezvousDescribeArgs),
+    /// Let nobody join a job any more, for good; members stay until they leave
+    Close(CloseArgs),
+}
+
+/// Verbs of `barrier`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BarrierVerb {
+    /// The barriers of a job
+    List(BarrierListArgs),
+    /// One barrier: who has arrived, who is missing, why it failed
+    Describe(BarrierDescribeArgs),
+    /// Let a barrier that waits fail, for all who are there and all who come
+    Abort(AbortArgs),
+}
+
 /// Verbs of `cluster`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
@@ -178,6 +221,8 @@ pub(crate) enum BenchVerb {
     Failover(FailoverArgs),
     /// Rows a second from a JSONL file to durable segments
     Submit(SubmitArgs),
+    /// From the first join of a training job's nodes to the last rank
+    Rendezvous(RendezvousArgs),
 }
 
 /// Verbs of `errors`.
@@ -245,6 +290,14 @@ rolloutctl worker list
 rolloutctl worker cordon
 rolloutctl worker uncordon
 rolloutctl worker drain
+rolloutctl rendezvous
+rolloutctl rendezvous list
+rolloutctl rendezvous describe
+rolloutctl rendezvous close
+rolloutctl barrier
+rolloutctl barrier list
+rolloutctl barrier describe
+rolloutctl barrier abort
 rolloutctl cluster
 rolloutctl cluster verify
 rolloutctl cluster bootstrap
@@ -257,6 +310,7 @@ rolloutctl bench
 rolloutctl bench ledger
 rolloutctl bench failover
 rolloutctl bench submit
+rolloutctl bench rendezvous
 rolloutctl errors
 rolloutctl errors list
 rolloutctl errors explain

@@ -4,6 +4,7 @@
 //! code says which kind of failure it was (see [`exit`]). Deliberately absent: hex ids on the
 //! command line; everything has a name.
 
+mod barrier;
 mod cert;
 mod cli;
 pub mod cluster;
@@ -11,6 +12,7 @@ mod errors;
 mod events;
 mod exit;
 mod item;
+mod rendezvous;
 mod run;
 
 pub mod status;
@@ -23,7 +25,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use self::cli::{
-    BenchVerb, CertVerb, Cli, ClusterVerb, Command, ErrorsVerb, ItemVerb, RunVerb, WorkerVerb,
+    BarrierVerb, BenchVerb, CertVerb, Cli, ClusterVerb, Command, ErrorsVerb, ItemVerb,
+    RendezvousVerb, RunVerb, WorkerVerb,
 };
 pub use self::exit::Failure;
 use crate::bench;
@@ -84,6 +87,18 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             WorkerVerb::Drain(args) => worker::drain::run(connect, format, args).await,
             WorkerVerb::Uncordon(args) => worker::uncordon::run(connect, format, args).await,
         },
+        Command::Rendezvous { verb } => match verb {
+            RendezvousVerb::List => rendezvous::list::run(connect, format).await,
+            RendezvousVerb::Describe(args) => {
+                rendezvous::describe::run(connect, format, args).await
+            }
+            RendezvousVerb::Close(args) => rendezvous::close::run(connect, format, args).await,
+        },
+        Command::Barrier { verb } => match verb {
+            BarrierVerb::List(args) => barrier::list::run(connect, format, args).await,
+            BarrierVerb::Describe(args) => barrier::describe::run(connect, format, args).await,
+            BarrierVerb::Abort(args) => barrier::abort::run(connect, format, args).await,
+        },
         Command::Cluster { verb } => match verb {
             ClusterVerb::Verify(args) => cluster::verify::run(connect, format, args).await,
             ClusterVerb::Bootstrap(args) => cluster::bootstrap::run(connect, format, args).await,
@@ -97,6 +112,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             BenchVerb::Ledger(args) => bench::ledger::run(connect, args).await,
             BenchVerb::Failover(args) => bench::failover::run(connect, args).await,
             BenchVerb::Submit(args) => bench::submit::run(connect, args).await,
+            BenchVerb::Rendezvous(args) => bench::rendezvous::run(connect, args).await,
         },
         Command::Events(args) => events::run(connect, format, args).await,
         Command::Errors { verb } => match verb {

@@ -4,8 +4,9 @@ use rollout_ledger::id::{
     Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
 };
 use rollout_ledger::{
-    BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl,
-    Registration, RequestId, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp,
+    Among, BarrierSpec, BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows,
+    JobName, Op, OpKind, PartDecl, ParticipantDecl, Policy, Registration, RequestId, Rows,
+    RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp, Terms,
 };
 use std::collections::BTreeMap;
 
@@ -239,7 +240,71 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
         ),
         ("use_store", op(OpKind::Store { store: store(2), ops: Vec::new() })),
         ("drop_store", op(OpKind::DropStore { store: store(2) })),
+        ("join", command(Body::Ops(vec![join("n0").into(), join("n1").into()]))),
+        ("participate", op(OpKind::Participate { job: job(), participant: participant("p") })),
+        (
+            "arrive",
+            command(Body::Ops(vec![
+                arrive(Among::Round, Policy::Fail, "n0").into(),
+                arrive(Among::Members(vec!["p".into(), "q".into()]), Policy::Shrink, "p").into(),
+                arrive(Among::Count(2), Policy::Fail, "p").into(),
+            ])),
+        ),
+        (
+            "lose_and_leave",
+            command(Body::Ops(vec![
+                OpKind::LoseParticipant { ticket: SessionId::at(31, 1), silent_ms: Some(15_000) }
+                    .into(),
+                OpKind::LoseParticipant { ticket: SessionId::at(1, 0), silent_ms: None }.into(),
+                OpKind::Leave { ticket: SessionId::at(1, 0) }.into(),
+            ])),
+        ),
+        (
+            "abort_barrier",
+            op(OpKind::AbortBarrier {
+                job: job(),
+                barrier: "count".into(),
+                generation: 0,
+                reason: "why".into(),
+            }),
+        ),
+        ("close_rendezvous", op(OpKind::CloseRendezvous { job: job() })),
     ]
+}
+
+fn job() -> JobName {
+    JobName { namespace: "default".into(), job: "train".into() }
+}
+
+fn participant(name: &str) -> Box<ParticipantDecl> {
+    Box::new(ParticipantDecl {
+        name: name.into(),
+        host: "h1".into(),
+        addr: "h1:29400".into(),
+        local_world_size: 8,
+        keep_alive_ms: 15_000,
+    })
+}
+
+fn join(name: &str) -> OpKind {
+    let terms = Terms { min: 1, max: 2, join_timeout_ms: 600_000, last_call_ms: 30_000 };
+    OpKind::Join { job: job(), participant: participant(name), terms }
+}
+
+fn arrive(among: Among, policy: Policy, name: &str) -> OpKind {
+    let barrier = match among {
+        Among::Round => "round",
+        Among::Members(_) => "members",
+        Among::Count(_) => "count",
+    };
+    OpKind::Arrive {
+        job: job(),
+        barrier: barrier.into(),
+        generation: 3,
+        ticket: None,
+        participant: participant(name),
+        spec: BarrierSpec { among, policy, timeout_ms: 300_000 },
+    }
 }
 
 fn store(round: u64) -> StoreName {

@@ -4,6 +4,7 @@
 //! played, so that most of them hit something: an old grant, a session that has ended, a pull that
 //! was answered.
 
+use crate::job_acts::{JobAct, job_act};
 use crate::naive::Model;
 use proptest::prelude::*;
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
@@ -67,6 +68,7 @@ pub(crate) enum Act {
     Carry { run: u8, segment: i8, mask: u16, part: u8, wrong: bool },
     Store { store: u8, ops: Vec<StoreOp> },
     DropStore { store: u8 },
+    Job(JobAct),
     Client,
     Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
 }
@@ -201,6 +203,7 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
         6 => (0..4u8, prop::collection::vec(store_op(), 0..5))
             .prop_map(|(store, ops)| Act::Store { store, ops }),
         1 => (0..4u8).prop_map(|store| Act::DropStore { store }),
+        24 => job_act().prop_map(Act::Job),
     ]
 }
 
@@ -429,6 +432,7 @@ impl Act {
                 carry(model, run, segment, (mask, wrong), part)
             }
             Act::Store { store, ops } => OpKind::Store { store: store_name(store), ops },
+            Act::Job(act) => act.kind(model),
             Act::DropStore { store } => OpKind::DropStore { store: store_name(store) },
             Act::Client => OpKind::OpenClient { name: "c".into() },
             Act::Request { act, .. } => act.kind(model),

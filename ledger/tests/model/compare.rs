@@ -61,6 +61,8 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
         prop_assert_eq!(trials_in_ledger(ledger, RunNo(no)), run.trials(), "trials of run {}", no);
     }
     stores(ledger, model)?;
+    let jobs = crate::jobs::difference(ledger, &model.jobs);
+    prop_assert_eq!(jobs, None);
     let sessions: Vec<_> = model.workers.keys().copied().collect();
     prop_assert_eq!(ledger.worker_sessions(), sessions);
     for (session, worker) in &model.workers {

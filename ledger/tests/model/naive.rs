@@ -1,10 +1,11 @@
 //! The model's state, and the commands as a whole.
 
+use crate::jobs::Job;
 use crate::runs::{RowState, Run};
 use crate::stores::Store;
 use crate::workers::Worker;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
-use rollout_ledger::{Body, Command, EntryId, Op, OpKind, Rejection, Reply, StoreName};
+use rollout_ledger::{Body, Command, EntryId, JobName, Op, OpKind, Rejection, Reply, StoreName};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
@@ -25,6 +26,7 @@ pub(crate) struct Model {
     pub(crate) clients: BTreeMap<SessionId, Client>,
     pub(crate) turns: BTreeMap<u8, u32>,
     pub(crate) stores: BTreeMap<StoreName, Store>,
+    pub(crate) jobs: BTreeMap<JobName, Job>,
     /// What operators have cordoned, by namespace and name: all of it, or some slots.
     pub(crate) cordons: BTreeMap<(String, String), (bool, BTreeSet<u16>)>,
     /// The attempts that are, or were, trials.
@@ -52,6 +54,7 @@ impl Default for Model {
             clients: BTreeMap::new(),
             turns: BTreeMap::new(),
             stores: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             cordons: BTreeMap::new(),
             trials: BTreeSet::new(),
             grants: Vec::new(),
@@ -185,6 +188,17 @@ impl Model {
             }
             OpKind::Store { store, ops } => self.store(store, ops),
             OpKind::DropStore { store } => Ok(self.drop_store(&store)),
+            OpKind::Join { job, participant, terms } => self.join(job, &participant, terms),
+            OpKind::Participate { job, participant } => self.participate(&job, &participant),
+            OpKind::Leave { ticket } => self.leave(ticket, "left"),
+            OpKind::LoseParticipant { ticket, .. } => self.leave(ticket, "lost"),
+            OpKind::CloseRendezvous { job } => self.close_rendezvous(&job),
+            OpKind::Arrive { job, barrier, generation, ticket, participant, spec } => {
+                self.arrive((&job, &barrier, generation), ticket, &participant, spec)
+            }
+            OpKind::AbortBarrier { job, barrier, generation, .. } => {
+                self.abort(&job, &barrier, generation)
+            }
         }
     }
 
@@ -198,6 +212,7 @@ impl Model {
             }
         }
         self.end_silent();
+        self.tick_jobs();
         for run in &mut self.runs {
             run.shuns.retain(|_, shuns| shuns.1.0 > now);
             let (timeout, before) = (run.spec.attempt_timeout_ms, run.returned);

@@ -4,8 +4,9 @@ use crate::args::{self, Args, Parsed};
 use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
-    BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
-    RequestId, RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp,
+    Among, BarrierSpec, BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, JobName, Op, OpKind,
+    PartDecl, ParticipantDecl, Policy, Registration, RequestId, RunAction, RunSpec, SegmentDecl,
+    SlotOffer, StoreName, StoreOp, Terms,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
@@ -127,7 +128,91 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         // Example: store job=t round=1 set=a:1,b:2 add=n:5 compare=a:1:9 append=a:x delete=b push=q:1 pop=q
         "store" => store(args)?,
         "drop-store" => OpKind::DropStore { store: store_name(args)? },
+        // Example: join job=t as=n1 min=2 max=3 timeout=600000 call=30000 host=h1 alive=15000
+        "join" => OpKind::Join {
+            job: job_name(args)?,
+            participant: participant(args)?,
+            terms: Terms {
+                min: args.number("min", 1)?,
+                max: args.number("max", 2)?,
+                join_timeout_ms: args.number("timeout", 600_000)?,
+                last_call_ms: args.number("call", 30_000)?,
+            },
+        },
+        "participate" => {
+            OpKind::Participate { job: job_name(args)?, participant: participant(args)? }
+        }
+        // Example: leave job=t as=n1; or ticket=3.0
+        "leave" => OpKind::Leave { ticket: ticket(world, args)? },
+        // Example: lose job=t as=n1 silent=15000; without, the leader has never heard it
+        "lose" => OpKind::LoseParticipant {
+            ticket: ticket(world, args)?,
+            silent_ms: match args.number("silent", 0)? {
+                0 => None,
+                ms => Some(ms),
+            },
+        },
+        "close-rendezvous" => OpKind::CloseRendezvous { job: job_name(args)? },
+        "arrive" => arrive(args)?,
+        // Example: abort job=t barrier=epoch generation=1 reason="no more"
+        "abort" => OpKind::AbortBarrier {
+            job: job_name(args)?,
+            barrier: args.text("barrier")?,
+            generation: args.number("generation", 0)?,
+            reason: args.text_or("reason", ""),
+        },
         other => return Err(format!("no such command: {other}")),
+    })
+}
+
+fn job_name(args: &mut Args) -> Parsed<JobName> {
+    Ok(JobName { namespace: args.text_or("namespace", "default"), job: args.text("job")? })
+}
+
+fn participant(args: &mut Args) -> Parsed<Box<ParticipantDecl>> {
+    let name = args.text("as")?;
+    Ok(Box::new(ParticipantDecl {
+        host: args.text_or("host", &format!("{name}.example")),
+        addr: args.text_or("addr", ""),
+        name,
+        local_world_size: args.number("local", 1)?,
+        keep_alive_ms: args.number("alive", 15_000)?,
+    }))
+}
+
+/// The ticket that a participant has now, or one by its number.
+fn ticket(world: &World, args: &mut Args) -> Parsed<SessionId> {
+    if let Some(text) = args.get("ticket") {
+        return Ok(SessionId(args::stamp(&text)?));
+    }
+    let (job, name) = (job_name(args)?, args.text("as")?);
+    let view = world.ledger.job(&job).ok_or("no such job")?;
+    let found = view.participants().find(|p| p.decl.name == name);
+    found.map(|p| p.ticket).ok_or_else(|| format!("{name} takes no part"))
+}
+
+// Example: arrive job=t barrier=epoch generation=1 as=n1 members=n1,n2 shrink timeout=300000; or count=2, or
+//          neither: the round's members; or ticket=3.0
+fn arrive(args: &mut Args) -> Parsed<OpKind> {
+    let (members, count) = (args.list("members"), args.number("count", 0)?);
+    let among = match (members.is_empty(), count) {
+        (false, _) => Among::Members(members),
+        (true, 0) => Among::Round,
+        (true, count) => Among::Count(count),
+    };
+    let policy = if args.flag("shrink") { Policy::Shrink } else { Policy::Fail };
+    let spec = BarrierSpec { among, policy, timeout_ms: args.number("timeout", 300_000)? };
+    let ticket = args.get("ticket").map(|text| args::stamp(&text)).transpose()?.map(SessionId);
+    Ok(OpKind::Arrive {
+        job: job_name(args)?,
+        barrier: args.text("barrier")?,
+        generation: args.number("generation", 1)?,
+        participant: match ticket {
+            Some(_) => Box::default(),
+            None => participant(args)?,
+        },
+        ticket,
+        spec,
     })
 }
 

@@ -5,7 +5,8 @@ use rollout_ledger::view::{
     FlightView, ItemPlace, ItemState, ItemView, Ruling, RunState, SlotView, Trouble, WorkerState,
 };
 use rollout_ledger::{
-    Event, EventKind, GrantedRows, HeldRows, Ledger, RefusedRows, Reply, Rows, StoreAnswer,
+    BarrierEnd, BarrierFailure, Event, EventKind, Generation, GrantedRows, HeldRows, JobView,
+    Ledger, RefusedRows, Reply, Rows, Standing, StoreAnswer,
 };
 use std::fmt::Write;
 
@@ -47,6 +48,7 @@ pub(crate) fn reply(reply: &Reply) -> String {
         }
         Reply::Retried { rows } => format!("{rows} rows again"),
         Reply::EpochOpened { at } => format!("open from {at}"),
+        Reply::Participant { ticket, .. } => format!("ticket {ticket}"),
         Reply::Store(answers) if answers.is_empty() => "used".into(),
         Reply::Store(answers) => answers.iter().map(answer).collect::<Vec<_>>().join("; "),
     }
@@ -60,6 +62,66 @@ fn answer(answer: &StoreAnswer) -> String {
         StoreAnswer::Value(Some(value)) => format!("\"{}\"", value.escape_ascii()),
         StoreAnswer::Refused(why) => format!("refused: {why}"),
     }
+}
+
+/// A job, its participants by name and its barriers.
+fn job(out: &mut String, view: JobView<'_>) {
+    let (name, r) = (view.name(), view.rendezvous());
+    let state = match (r.closed, r.complete) {
+        (true, true) => "complete and closed",
+        (true, false) => "closed",
+        (false, true) => "complete",
+        (false, false) => "forming",
+    };
+    let _ = write!(out, "job {}/{} round {} {state}", name.namespace, name.job, r.round);
+    if let Some(at) = r.last_call {
+        let _ = write!(out, ", last call until {at}");
+    }
+    let roster: Vec<&str> = r.roster.iter().map(|m| m.decl.name.as_str()).collect();
+    if !roster.is_empty() {
+        let _ = write!(out, ", roster {}", roster.join(" "));
+    }
+    out.push('\n');
+    for p in view.participants() {
+        let how = match p.standing {
+            Standing::Joining { until } => format!("joining until {until}"),
+            Standing::Late { until } => format!("late until {until}"),
+            Standing::Member { rank } => format!("rank {rank}"),
+            Standing::Dismissed { redundant: true } => "dismissed, one too many".into(),
+            other => other.name().into(),
+        };
+        let _ = writeln!(out, "  {} {}: {how}", p.decl.name, p.ticket);
+    }
+    for (barrier, _) in view.barriers("") {
+        view.generations(barrier).for_each(|g| generation(out, barrier, g));
+    }
+}
+
+fn generation(out: &mut String, barrier: &str, g: &Generation) {
+    let how = match &g.end {
+        None => format!("waits until {}", g.until),
+        Some(BarrierEnd::Open) => "open".into(),
+        Some(BarrierEnd::Failed(BarrierFailure::TimedOut)) => "timed out".into(),
+        Some(BarrierEnd::Failed(BarrierFailure::Aborted { reason })) => {
+            format!("aborted: {reason}")
+        }
+        Some(BarrierEnd::Failed(BarrierFailure::Gone(d))) => {
+            let ago = d.at_wall_ms - d.heard_wall_ms;
+            format!("failed: {} on {} {} (heard {ago} ms before)", d.name, d.host, d.why.name())
+        }
+    };
+    let _ = write!(out, "  barrier {barrier} {}: {} of {}", g.number, g.arrived.len(), g.expected);
+    let missing: Vec<&str> = g.missing().collect();
+    for (what, names) in [
+        ("arrived", g.in_order()),
+        ("missing", missing),
+        ("without", g.without.iter().map(String::as_str).collect()),
+    ] {
+        if !names.is_empty() {
+            let _ = write!(out, ", {what} {}", names.join(" "));
+        }
+    }
+    let _ = writeln!(out, ": {how}");
 }
 
 /// What a store holds.
@@ -144,6 +206,12 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
         EventKind::Returned { slot: s, held: h, why } => {
             format!("{} gave back {} ({why})", slot(s), held(h))
         }
+        EventKind::Job { job, what, subject, round, reason } => {
+            let round = if *round == 0 { String::new() } else { format!(" {round}") };
+            let subject = if subject.is_empty() { String::new() } else { format!(" {subject}") };
+            let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            format!("{}/{} {what}{subject}{round}{reason}", job.namespace, job.job)
+        }
         EventKind::Retried { run: no, rows } => format!("{} retries {rows}", run(no)),
     };
     format!("  {}:{} {text}", event.index, event.position)
@@ -169,6 +237,9 @@ pub(crate) fn state(ledger: &Ledger) -> String {
         let _ = writeln!(out, "worker {} {session} {state}: {}", view.name, slots.join("; "));
     }
     stores(&mut out, ledger);
+    for namespace in ["default", "team"] {
+        ledger.jobs_after(namespace, "").for_each(|view| job(&mut out, view));
+    }
     out
 }
 

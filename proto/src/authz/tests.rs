@@ -53,7 +53,9 @@ fn every_role_reaches_its_own_methods_only() {
         let expected = match (service, method) {
             ("Peer", _) => [true, false, false, false],
             ("Worker", _) => [false, true, false, false],
-            ("Runs" | "Items" | "Store", _) => [false, false, true, true],
+            ("Runs" | "Items" | "Store" | "Rendezvous" | "Barrier", _) => {
+                [false, false, true, true]
+            }
             ("Events", _) => [true, false, true, true],
             ("Cluster", "Status") => [true, true, true, true],
             ("Cluster", "ListWorkers") => [true, false, true, true],

@@ -31,7 +31,10 @@ with_header! {
     LeaderMessage, StatusResponse, ListWorkersResponse, RequestDigestResponse, DigestsResponse,
     BootstrapResponse, CordonWorkerResponse, DrainWorkerResponse, ListItemsResponse,
     DescribeItemResponse, RetryItemsResponse, StoreApplyResponse, StoreReadResponse,
-    StoreWaitResponse, StoreDropResponse,
+    StoreWaitResponse, StoreDropResponse, JoinResponse, RendezvousWaitResponse, KeepAliveResponse,
+    LeaveResponse, RendezvousCloseResponse, RendezvousDescribeResponse, RendezvousListResponse,
+    ArriveResponse, BarrierWaitResponse, BarrierAbortResponse, BarrierDescribeResponse,
+    BarrierListResponse,
 }
 
 impl Answer for v1::CountersResponse {

@@ -29,6 +29,20 @@ pub fn store(channel: Channel) -> v1::store_client::StoreClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service for training jobs' participants and rounds.
+pub fn rendezvous(channel: Channel) -> v1::rendezvous_client::RendezvousClient<Channel> {
+    v1::rendezvous_client::RendezvousClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+/// The service for training jobs' barriers.
+pub fn barrier(channel: Channel) -> v1::barrier_client::BarrierClient<Channel> {
+    v1::barrier_client::BarrierClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The service for workers.
 pub fn worker(channel: Channel) -> v1::worker_client::WorkerClient<Channel> {
     v1::worker_client::WorkerClient::new(channel)

@@ -60,6 +60,10 @@ pub(crate) struct EventLine {
     reason: String,
     #[serde(serialize_with = "u64_string")]
     coord_epoch: u64,
+    job: String,
+    subject: String,
+    #[serde(serialize_with = "u64_string")]
+    round: u64,
 }
 
 fn ranges(rows: Option<v1::Rows>) -> Vec<Range> {
@@ -92,6 +96,9 @@ impl From<v1::Event> for EventLine {
             code: event.code,
             reason: event.reason,
             coord_epoch: event.coord_epoch,
+            job: event.job,
+            subject: event.subject,
+            round: event.round,
         }
     }
 }
@@ -115,12 +122,24 @@ fn rows_text(rows: &[Range]) -> String {
     }
 }
 
+fn nonzero(number: u64) -> String {
+    if number == 0 { String::new() } else { number.to_string() }
+}
+
 impl EventLine {
     /// What happened, in words.
     fn what(&self) -> String {
         let mut text = String::new();
         if self.coord_epoch > 0 {
             text += &format!("epoch {}", self.coord_epoch);
+        }
+        if !self.job.is_empty() {
+            text += &format!("job {}", self.job);
+            for part in [self.subject.clone(), nonzero(self.round)] {
+                if !part.is_empty() {
+                    text += &format!(" {part}");
+                }
+            }
         }
         if !self.run.is_empty() {
             text += &format!("run {}", self.run);

@@ -13,3 +13,5 @@ pub(super) mod resume;
 pub(super) mod retry;
 mod summary;
 pub(super) mod watch;
+
+pub(super) use summary::now_wall_ms;

@@ -155,7 +155,7 @@ fn rfc3339(wall_ms: u64) -> Option<String> {
 }
 
 /// Wall time in milliseconds since 1970.
-pub(super) fn now_wall_ms() -> u64 {
+pub(in crate::rolloutctl) fn now_wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 

@@ -1,0 +1,390 @@
+//! `Rendezvous`: who takes part in a training job, and its rounds.
+//!
+//! *Invariant:* a call with a ticket counts as its keep-alive; keep-alives change this leader's memory alone. A wait is
+//! a read, which a client repeats at whoever leads by then.
+
+use super::runs::unexpected;
+use super::waits::Waits;
+use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::convert::{self, Checked};
+use crate::leading::Leading;
+use crate::ledger_read::ReadLedger;
+use rollout_ledger::id::SessionId;
+use rollout_ledger::{
+    JobName, JobView, Ledger, OpKind, ParticipantDecl, Reply, Standing, Terms, limits,
+};
+use rollout_proto::{ErrorCode, Identity, RpcError, v1};
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+use v1::rendezvous_wait_response::Outcome;
+
+/// Torch's defaults.
+const KEEP_ALIVE_INTERVAL_MS: u32 = 5000;
+const KEEP_ALIVE_ATTEMPTS: u32 = 3;
+const JOIN_TIMEOUT_MS: u64 = 600_000;
+const LAST_CALL_MS: u64 = 30_000;
+/// Jobs or barriers in one answer.
+pub(super) const PAGE_MAX: usize = 1000;
+/// Departures in one answer.
+const GONE_SHOWN: usize = 64;
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct RendezvousService {
+    shared: Arc<Shared>,
+    waits: Waits,
+}
+
+impl RendezvousService {
+    pub(crate) fn new(shared: Arc<Shared>, waits: Waits) -> Self {
+        Self { shared, waits }
+    }
+
+    async fn participant(
+        &self,
+        request: Option<&v1::RequestId>,
+        kind: OpKind,
+    ) -> Result<Response<v1::JoinResponse>, Status> {
+        let id = convert::request_in(request)?;
+        match self.shared.apply(Some(id), kind).await? {
+            Reply::Participant { ticket, keep_alive_ms } => {
+                self.shared.leading()?.participants.heard(ticket);
+                let header = Some(self.shared.header());
+                Ok(Response::new(v1::JoinResponse { header, ticket: ticket.0, keep_alive_ms }))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl v1::rendezvous_server::Rendezvous for RendezvousService {
+    async fn join(
+        &self,
+        request: Request<v1::JoinRequest>,
+    ) -> Result<Response<v1::JoinResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let terms = Terms {
+            min: r.min,
+            max: r.max,
+            join_timeout_ms: or_default(r.join_timeout_ms, JOIN_TIMEOUT_MS),
+            last_call_ms: or_default(r.last_call_ms, LAST_CALL_MS),
+        };
+        let job = job_in(&identity, r.job)?;
+        let participant = Box::new(participant_in(r.participant)?);
+        self.participant(r.request.as_ref(), OpKind::Join { job, participant, terms }).await
+    }
+
+    async fn participate(
+        &self,
+        request: Request<v1::ParticipateRequest>,
+    ) -> Result<Response<v1::JoinResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let job = job_in(&identity, r.job)?;
+        let participant = Box::new(participant_in(r.participant)?);
+        self.participant(r.request.as_ref(), OpKind::Participate { job, participant }).await
+    }
+
+    async fn wait(
+        &self,
+        request: Request<v1::RendezvousWaitRequest>,
+    ) -> Result<Response<v1::RendezvousWaitResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let (job, ticket) = (job_in(&identity, r.job)?, SessionId(r.ticket));
+        let leading = self.shared.leading()?;
+        if self.shared.node.ledger(|l| is_of(l, &job, ticket)) {
+            leading.participants.heard(ticket);
+        }
+        let found = self.waits.until(r.wait_ms, |l| outcome(l, &job, ticket)).await?;
+        let outcome = found.or_else(|| self.shared.node.ledger(|l| pending(l, &job, ticket)));
+        let header = Some(self.shared.header());
+        Ok(Response::new(v1::RendezvousWaitResponse { header, outcome }))
+    }
+
+    async fn keep_alive(
+        &self,
+        request: Request<v1::KeepAliveRequest>,
+    ) -> Result<Response<v1::KeepAliveResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        if r.participants.len() > limits::PARTICIPANTS_MAX {
+            let max = limits::PARTICIPANTS_MAX;
+            return Err(convert::invalid(format!("more than {max} participants")).into());
+        }
+        let all = r.participants.into_iter();
+        let asked: Vec<(JobName, SessionId)> = all
+            .map(|p| Ok((job_in(&identity, p.job)?, SessionId(p.ticket))))
+            .collect::<Result<_, RpcError>>()?;
+        let leading = self.shared.leading()?;
+        let answers: Vec<v1::KeepAliveAnswer> = self
+            .shared
+            .node
+            .ledger(|l| asked.iter().map(|(job, ticket)| alive(l, job, *ticket)).collect());
+        for ((_, ticket), _) in asked.iter().zip(&answers).filter(|(_, a)| a.gone.is_empty()) {
+            leading.participants.heard(*ticket);
+        }
+        let header = Some(leading.header());
+        Ok(Response::new(v1::KeepAliveResponse { header, answers }))
+    }
+
+    async fn leave(
+        &self,
+        request: Request<v1::LeaveRequest>,
+    ) -> Result<Response<v1::LeaveResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let (job, ticket) = (job_in(&identity, r.job)?, SessionId(r.ticket));
+        let id = convert::request_in(r.request.as_ref())?;
+        self.shared.reading().await?;
+        // A ticket of another job is not the caller's to give back.
+        if self.shared.node.ledger(|l| is_of(l, &job, ticket)) {
+            self.shared.apply(Some(id), OpKind::Leave { ticket }).await?;
+        }
+        Ok(Response::new(v1::LeaveResponse { header: Some(self.shared.header()) }))
+    }
+
+    async fn close(
+        &self,
+        request: Request<v1::RendezvousCloseRequest>,
+    ) -> Result<Response<v1::RendezvousCloseResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let job = job_in(&identity, r.job)?;
+        let id = convert::request_in(r.request.as_ref())?;
+        self.shared.apply(Some(id), OpKind::CloseRendezvous { job }).await?;
+        Ok(Response::new(v1::RendezvousCloseResponse { header: Some(self.shared.header()) }))
+    }
+
+    async fn describe(
+        &self,
+        request: Request<v1::RendezvousDescribeRequest>,
+    ) -> Result<Response<v1::RendezvousDescribeResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let job = job_in(&identity, r.job)?;
+        match r.known_version {
+            None => drop(self.shared.reading().await?),
+            Some(known) => {
+                let other = |l: &Ledger| l.job(&job).filter(|j| j.version() != known).map(drop);
+                self.waits.until(r.wait_ms, other).await?;
+            }
+        }
+        let leading = self.shared.leading()?;
+        let described = self.shared.node.ledger(|l| l.job(&job).map(|j| describe(j, &leading)));
+        let mut answer = described.ok_or_else(|| no_job(&job))?;
+        answer.header = Some(self.shared.header());
+        Ok(Response::new(answer))
+    }
+
+    async fn list(
+        &self,
+        request: Request<v1::RendezvousListRequest>,
+    ) -> Result<Response<v1::RendezvousListResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let namespace = namespace_or_default(&r.namespace);
+        check_namespace(&identity, &namespace)?;
+        let leading = self.shared.reading().await?;
+        let limit = page(r.limit);
+        let mut rendezvous: Vec<v1::RendezvousInfo> = self.shared.node.ledger(|l| {
+            let jobs = l.jobs_after(&namespace, &r.after).take(limit + 1);
+            jobs.map(|job| info(job, &leading)).collect()
+        });
+        let more = rendezvous.len() > limit;
+        rendezvous.truncate(limit);
+        let header = Some(self.shared.header());
+        Ok(Response::new(v1::RendezvousListResponse { header, rendezvous, more }))
+    }
+}
+
+/// How many a page has.
+pub(super) fn page(limit: u32) -> usize {
+    match limit as usize {
+        0 => PAGE_MAX,
+        n => n.min(PAGE_MAX),
+    }
+}
+
+fn or_default(asked: u64, default: u64) -> u64 {
+    if asked == 0 { default } else { asked }
+}
+
+/// The job, in a namespace that the caller may touch.
+pub(super) fn job_in(identity: &Identity, name: Option<v1::JobName>) -> Checked<JobName> {
+    let name = name.ok_or_else(|| convert::invalid("the job's name is missing"))?;
+    let namespace = namespace_or_default(&name.namespace);
+    check_namespace(identity, &namespace)?;
+    Ok(JobName { namespace, job: name.job })
+}
+
+pub(super) fn job_out(name: &JobName) -> v1::JobName {
+    v1::JobName { namespace: name.namespace.clone(), job: name.job.clone() }
+}
+
+pub(super) fn no_job(name: &JobName) -> RpcError {
+    let JobName { namespace, job } = name;
+    RpcError::new(ErrorCode::JobNotFound, format!("no job {job} in namespace {namespace}"))
+}
+
+pub(super) fn participant_in(participant: Option<v1::Participant>) -> Checked<ParticipantDecl> {
+    let p = participant.ok_or_else(|| convert::invalid("the participant is missing"))?;
+    let or = |asked, default| u64::from(if asked == 0 { default } else { asked });
+    let interval_ms = or(p.keep_alive_interval_ms, KEEP_ALIVE_INTERVAL_MS);
+    let keep_alive_ms = interval_ms * or(p.keep_alive_attempts, KEEP_ALIVE_ATTEMPTS);
+    let (name, host, addr) = (p.name, p.host, p.addr);
+    let local_world_size = p.local_world_size;
+    Ok(ParticipantDecl { name, host, addr, local_world_size, keep_alive_ms })
+}
+
+fn is_of(ledger: &Ledger, job: &JobName, ticket: SessionId) -> bool {
+    ledger.participant(ticket).is_some_and(|(of, _)| of.name() == job)
+}
+
+/// Why a ticket is void, as far as that is still known.
+fn gone(ledger: &Ledger, job: &JobName, ticket: SessionId) -> v1::ParticipantGone {
+    let departure =
+        ledger.job(job).and_then(|job| job.departures().rev().find(|d| d.ticket == ticket));
+    let why = departure.map_or("unknown", |d| d.why.name()).to_owned();
+    v1::ParticipantGone { why, at_wall_ms: departure.map_or(0, |d| d.at_wall_ms) }
+}
+
+/// What a wait is answered with, once there is something.
+fn outcome(ledger: &Ledger, job: &JobName, ticket: SessionId) -> Option<Outcome> {
+    let found = ledger.participant(ticket).filter(|(of, _)| of.name() == job);
+    let Some((view, participant)) = found else {
+        return Some(Outcome::Gone(gone(ledger, job, ticket)));
+    };
+    match participant.standing {
+        Standing::TimedOut => Some(Outcome::TimedOut(v1::RendezvousTimedOut {})),
+        Standing::Dismissed { redundant } => {
+            Some(Outcome::Closed(v1::RendezvousClosed { redundant }))
+        }
+        // Nobody is to begin what is over.
+        _ if view.rendezvous().closed => {
+            Some(Outcome::Closed(v1::RendezvousClosed { redundant: false }))
+        }
+        Standing::Member { rank } => Some(Outcome::Completed(round(view, rank))),
+        Standing::Apart
+        | Standing::Joining { .. }
+        | Standing::Late { .. }
+        | Standing::Redundant => None,
+    }
+}
+
+fn pending(ledger: &Ledger, job: &JobName, ticket: SessionId) -> Option<Outcome> {
+    let Some((view, participant)) = ledger.participant(ticket).filter(|p| p.0.name() == job) else {
+        return outcome(ledger, job, ticket);
+    };
+    let info = counts(view);
+    Some(Outcome::Pending(v1::RendezvousPending {
+        standing: participant.standing.name().into(),
+        round: info.round,
+        joined: info.joined,
+        min: info.min,
+        max: info.max,
+    }))
+}
+
+fn round(view: JobView<'_>, rank: u32) -> v1::RendezvousRound {
+    let rendezvous = view.rendezvous();
+    let members = rendezvous.roster.iter().map(|m| v1::RoundMember {
+        name: m.decl.name.clone(),
+        host: m.decl.host.clone(),
+        addr: m.decl.addr.clone(),
+        rank: m.rank,
+        local_world_size: m.decl.local_world_size,
+    });
+    let store = view.round_store();
+    v1::RendezvousRound {
+        round: rendezvous.round,
+        rank,
+        world_size: rendezvous.roster.len() as u32,
+        members: members.collect(),
+        store: Some(v1::StoreName {
+            namespace: store.namespace,
+            job: store.job,
+            round: store.round,
+        }),
+    }
+}
+
+fn alive(ledger: &Ledger, job: &JobName, ticket: SessionId) -> v1::KeepAliveAnswer {
+    let Some((view, participant)) = ledger.participant(ticket).filter(|p| p.0.name() == job) else {
+        let gone = gone(ledger, job, ticket).why;
+        return v1::KeepAliveAnswer { gone, ..v1::KeepAliveAnswer::default() };
+    };
+    let rendezvous = view.rendezvous();
+    v1::KeepAliveAnswer {
+        gone: String::new(),
+        standing: participant.standing.name().into(),
+        round: rendezvous.round,
+        complete: rendezvous.complete,
+        closed: rendezvous.closed,
+        num_nodes_waiting: view.count(|s| matches!(s, Standing::Late { .. })),
+        version: view.version(),
+    }
+}
+
+/// A rendezvous, but for what only a leader knows.
+fn counts(view: JobView<'_>) -> v1::RendezvousInfo {
+    let rendezvous = view.rendezvous();
+    let joined = view.count(|s| matches!(s, Standing::Joining { .. }));
+    let state = match (rendezvous.closed, rendezvous.complete) {
+        (true, _) => "closed",
+        (false, true) => "complete",
+        (false, false) if joined > 0 => "forming",
+        _ => "idle",
+    };
+    let terms = rendezvous.terms.as_ref();
+    v1::RendezvousInfo {
+        job: Some(job_out(view.name())),
+        state: state.into(),
+        closed: rendezvous.closed,
+        complete: rendezvous.complete,
+        round: rendezvous.round,
+        min: terms.map_or(0, |t| t.min),
+        max: terms.map_or(0, |t| t.max),
+        joined: if rendezvous.complete { rendezvous.roster.len() as u32 } else { joined },
+        num_nodes_waiting: view.count(|s| matches!(s, Standing::Late { .. })),
+        redundant: view.count(|s| s == Standing::Redundant),
+        participants: view.participants().count() as u32,
+        version: view.version(),
+        last_call_in_ms: 0,
+    }
+}
+
+fn info(view: JobView<'_>, leading: &Leading) -> v1::RendezvousInfo {
+    let last_call = view.rendezvous().last_call;
+    let last_call_in_ms = last_call.map_or(0, |at| at.0.saturating_sub(leading.now().0).max(1));
+    v1::RendezvousInfo { last_call_in_ms, ..counts(view) }
+}
+
+fn describe(view: JobView<'_>, leading: &Leading) -> v1::RendezvousDescribeResponse {
+    let participants = view.participants().map(|p| v1::ParticipantInfo {
+        name: p.decl.name.clone(),
+        host: p.decl.host.clone(),
+        addr: p.decl.addr.clone(),
+        local_world_size: p.decl.local_world_size,
+        ticket: p.ticket.0,
+        standing: p.standing.name().into(),
+        rank: if let Standing::Member { rank } = p.standing { rank } else { 0 },
+        keep_alive_ms: p.decl.keep_alive_ms,
+        silent_ms: leading.participants.silence(p.ticket).as_millis() as u64,
+    });
+    let gone = view.departures().rev().take(GONE_SHOWN).map(|d| v1::GoneInfo {
+        name: d.name.clone(),
+        host: d.host.clone(),
+        why: d.why.name().into(),
+        at_wall_ms: d.at_wall_ms,
+        heard_wall_ms: d.heard_wall_ms,
+    });
+    v1::RendezvousDescribeResponse {
+        header: None,
+        rendezvous: Some(info(view, leading)),
+        participants: participants.collect(),
+        gone: gone.collect(),
+    }
+}

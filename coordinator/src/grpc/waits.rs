@@ -1,0 +1,94 @@
+//! Waits that a leader holds for clients: reads that are answered once they find what they look for.
+//!
+//! *Invariant:* whoever waits has looked at the ledger after it began to listen for changes, so that none is lost; a
+//! member that no longer leads, or that no majority confirms, ends its waits, for it may miss what others apply.
+//!
+//! Deliberately absent: any trace of a wait in the ledger. A client asks again at whoever leads by then.
+
+use super::Shared;
+use crate::ledger_read::ReadLedger;
+use rollout_ledger::Ledger;
+use rollout_proto::{ErrorCode, RpcError};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+
+/// The longest that a wait is held before it is answered that nothing has come.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Waits of one service held at a time.
+const WAITS_MAX: usize = 16_384;
+/// How often a wait looks whether this member still leads.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// What wakes the waits of one service.
+#[derive(Clone)]
+pub(crate) struct Waits {
+    shared: Arc<Shared>,
+    /// Changes whenever looking again is worth it.
+    changes: watch::Receiver<u64>,
+    room: Arc<Semaphore>,
+}
+
+impl Waits {
+    /// `counted` changes whenever looking again is worth it.
+    pub(crate) fn new(shared: Arc<Shared>, counted: fn(&Ledger) -> u64) -> Self {
+        let (told, changes) = watch::channel(0);
+        tokio::spawn(tell_changes(shared.clone(), counted, told));
+        Self { shared, changes, room: Arc::new(Semaphore::new(WAITS_MAX)) }
+    }
+
+    /// What `look` finds, once it finds something; `None` after `wait_ms`, or when this epoch has ended.
+    ///
+    /// # Errors
+    /// This member does not lead, or holds too many waits already.
+    pub(crate) async fn until<T>(
+        &self,
+        wait_ms: u64,
+        look: impl Fn(&Ledger) -> Option<T>,
+    ) -> Result<Option<T>, RpcError> {
+        let leading = self.shared.reading().await?;
+        let Ok(_permit) = self.room.try_acquire() else {
+            let message = format!("{WAITS_MAX} wait at this member already");
+            return Err(RpcError::new(ErrorCode::Overloaded, message));
+        };
+        let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
+        let mut changes = self.changes.clone();
+        loop {
+            // Before the ledger is looked at: what comes after is told.
+            changes.mark_unchanged();
+            if let Some(found) = self.shared.node.ledger(&look) {
+                return Ok(Some(found));
+            }
+            tokio::select! {
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return Ok(None);
+                    }
+                }
+                () = tokio::time::sleep_until(until) => return Ok(None),
+                () = leading.ended.cancelled() => return Ok(None),
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            self.shared.leading()?;
+        }
+    }
+}
+
+/// Looks at most once for each entry, for all who wait: they look again only when something has changed.
+async fn tell_changes(shared: Arc<Shared>, counted: fn(&Ledger) -> u64, told: watch::Sender<u64>) {
+    while !told.is_closed() {
+        let Some(mut applied) = shared.node.applied_told() else {
+            tokio::time::sleep(LOOK_EVERY).await;
+            continue;
+        };
+        loop {
+            let now = shared.node.ledger(counted);
+            told.send_if_modified(|known| std::mem::replace(known, now) != now);
+            tokio::select! {
+                changed = applied.changed() => if changed.is_err() { break },
+                () = told.closed() => return,
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}

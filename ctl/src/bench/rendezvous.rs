@@ -1,0 +1,144 @@
+//! `rolloutctl bench rendezvous`: how long a job's participants take to find each other.
+//!
+//! Invariant: each simulated node joins, is acknowledged (which means fsynced on a quorum), and waits by itself; the clock
+//! starts before the first request and stops when the last has its rank. The first round of a size is not counted.
+//! Deliberately absent: a last call, for `min` is `max`; and a node's own start, which is another thing.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use rollout_proto::{CallOptions, Client, Session, services, v1};
+use serde::Serialize;
+use tokio::task::JoinSet;
+use v1::rendezvous_wait_response::Outcome;
+
+use super::target::{Target, TargetArgs};
+use crate::connect::ConnectArgs;
+use crate::output::{self, Report};
+
+/// How long a leader holds a wait.
+const WAIT_MS: u64 = 10_000;
+/// One attempt of a wait: the leader's time, and some for the way.
+const WAIT_ATTEMPT: Duration = Duration::from_secs(15);
+
+/// How to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RendezvousArgs {
+    /// Sizes of the job
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "8,64,256", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    nodes: Vec<u32>,
+    /// Rounds of each size
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RendezvousFigures {
+    nodes: u32,
+    rounds: u32,
+    median_seconds: f64,
+    worst_seconds: f64,
+}
+
+impl Report for RendezvousFigures {
+    const KIND: &'static str = "BenchRendezvous";
+
+    fn table(&self) -> String {
+        format!("{} nodes {:.4} s\n", self.nodes, self.median_seconds)
+    }
+}
+
+/// Measures.
+pub(crate) async fn run(connect: &ConnectArgs, args: RendezvousArgs) -> anyhow::Result<()> {
+    let mut target = Target::open(connect, &args.target).await?;
+    let client = target.admin().clone();
+    let session = client.open_session("bench-rendezvous").await?;
+    for &nodes in &args.nodes {
+        let job = format!("bench-{:016x}", rand::random::<u64>());
+        let mut seconds = Vec::new();
+        for round in 0..=args.rounds {
+            let taken = meet(&client, &session, &job, nodes).await?;
+            if round > 0 {
+                seconds.push(taken.as_secs_f64());
+            }
+            target.check_alive()?;
+        }
+        seconds.sort_by(f64::total_cmp);
+        output::emit_line(&RendezvousFigures {
+            nodes,
+            rounds: args.rounds,
+            median_seconds: seconds[seconds.len() / 2],
+            worst_seconds: seconds.last().copied().unwrap_or_default(),
+        })?;
+    }
+    target.close().await
+}
+
+/// One round: everybody joins, again where it was a member, and waits for its rank.
+async fn meet(
+    client: &Client,
+    session: &Session,
+    job: &str,
+    nodes: u32,
+) -> anyhow::Result<Duration> {
+    let begun = Instant::now();
+    let mut all = JoinSet::new();
+    for number in 0..nodes {
+        let (client, session, job) = (client.clone(), session.clone(), job.to_owned());
+        all.spawn(async move { join(&client, &session, &job, (number, nodes)).await });
+    }
+    let mut ranks = BTreeSet::new();
+    while let Some(rank) = all.join_next().await {
+        ranks.insert(rank??);
+    }
+    if !ranks.iter().copied().eq(0..nodes) {
+        bail!("the ranks of {nodes} nodes are {ranks:?}");
+    }
+    Ok(begun.elapsed())
+}
+
+async fn join(
+    client: &Client,
+    session: &Session,
+    job: &str,
+    (number, nodes): (u32, u32),
+) -> anyhow::Result<u32> {
+    let job = v1::JobName { namespace: String::new(), job: job.to_owned() };
+    let pending = session.request();
+    let name = format!("node-{number}");
+    let request = v1::JoinRequest {
+        request: Some(pending.id()),
+        job: Some(job.clone()),
+        participant: Some(v1::Participant { name, ..v1::Participant::default() }),
+        min: nodes,
+        max: nodes,
+        ..v1::JoinRequest::default()
+    };
+    let joined = client
+        .with_leader("join", |channel| {
+            let request = request.clone();
+            async move { services::rendezvous(channel).join(request).await }
+        })
+        .await?;
+    pending.ack();
+    let ticket = joined.ticket;
+    let request = v1::RendezvousWaitRequest { job: Some(job), ticket, wait_ms: WAIT_MS };
+    let options = CallOptions::read().attempt_timeout(WAIT_ATTEMPT);
+    loop {
+        let answer = client
+            .with_leader_opts("wait for the round", options, |channel| {
+                let request = request.clone();
+                async move { services::rendezvous(channel).wait(request).await }
+            })
+            .await?;
+        match answer.outcome {
+            Some(Outcome::Completed(round)) => return Ok(round.rank),
+            Some(Outcome::Pending(_)) | None => {}
+            other => bail!("the rendezvous ended otherwise: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! `rolloutctl barrier abort JOB BARRIER`: a barrier that waits fails, for all who are there and all who come.
+//!
+//! Invariant: a generation that has ended stays as it is.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+
+/// Which barrier, and why.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AbortArgs {
+    /// The job's name
+    job: String,
+    /// The barrier's name
+    barrier: String,
+    /// Which use of it; 0 for the one that waits
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    generation: u64,
+    /// Why, for whoever waits there
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct Aborted {
+    job: String,
+    barrier: String,
+}
+
+impl Report for Aborted {
+    const KIND: &'static str = "BarrierAborted";
+
+    fn table(&self) -> String {
+        format!("nobody waits at barrier {} of {} any more\n", self.barrier, self.job)
+    }
+}
+
+/// Aborts the barrier.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: AbortArgs,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let session = client.open_session("rolloutctl").await?;
+    let pending = session.request();
+    let job = v1::JobName { namespace: settings.namespace, job: args.job.clone() };
+    let request = v1::BarrierAbortRequest {
+        request: Some(pending.id()),
+        barrier: Some(v1::BarrierName { job: Some(job), barrier: args.barrier.clone() }),
+        generation: args.generation,
+        reason: args.reason,
+    };
+    client
+        .with_leader("abort barrier", |channel| {
+            let request = request.clone();
+            async move { services::barrier(channel).abort(request).await }
+        })
+        .await?;
+    pending.ack();
+    output::emit(format, &Aborted { job: args.job, barrier: args.barrier })
+}

@@ -1,0 +1,56 @@
+//! `rolloutctl barrier list JOB`: the latest generation of each barrier of a job.
+
+use rollout_proto::{CallOptions, services, v1};
+use serde::Serialize;
+
+use super::summary::{Generation, table};
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+
+/// Of which job.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// The job's name
+    job: String,
+}
+
+#[derive(Serialize)]
+struct BarrierList {
+    barriers: Vec<Generation>,
+}
+
+impl Report for BarrierList {
+    const KIND: &'static str = "BarrierList";
+
+    fn table(&self) -> String {
+        table(&self.barriers).to_string()
+    }
+}
+
+/// Prints the barriers of a job.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: ListArgs,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job };
+    let mut barriers: Vec<Generation> = Vec::new();
+    loop {
+        let after = barriers.last().map(|one| one.barrier.clone()).unwrap_or_default();
+        let request = v1::BarrierListRequest { job: Some(job.clone()), after, limit: 0 };
+        let answer = client
+            .with_leader_opts("list barriers", CallOptions::read(), |channel| {
+                let request = request.clone();
+                async move { services::barrier(channel).list(request).await }
+            })
+            .await?;
+        let none = answer.barriers.is_empty();
+        barriers.extend(answer.barriers.into_iter().map(Generation::from));
+        if none || !answer.more {
+            break;
+        }
+    }
+    output::emit(format, &BarrierList { barriers })
+}

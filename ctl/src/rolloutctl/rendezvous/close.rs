@@ -1,0 +1,52 @@
+//! `rolloutctl rendezvous close JOB`: nobody joins a job any more.
+//!
+//! Invariant: repeating it changes nothing. Members of a complete round stay members until they leave.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+
+/// Which job.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CloseArgs {
+    /// The job's name. One that nobody has used yet is closed before anybody comes
+    job: String,
+}
+
+#[derive(Serialize)]
+struct Closed {
+    job: String,
+    closed: bool,
+}
+
+impl Report for Closed {
+    const KIND: &'static str = "RendezvousClosed";
+
+    fn table(&self) -> String {
+        format!("the rendezvous of {} is closed for good\n", self.job)
+    }
+}
+
+/// Closes the rendezvous.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: CloseArgs,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let session = client.open_session("rolloutctl").await?;
+    let pending = session.request();
+    let job = v1::JobName { namespace: settings.namespace, job: args.job.clone() };
+    let request = v1::RendezvousCloseRequest { request: Some(pending.id()), job: Some(job) };
+    client
+        .with_leader("close rendezvous", |channel| {
+            let request = request.clone();
+            async move { services::rendezvous(channel).close(request).await }
+        })
+        .await?;
+    pending.ack();
+    output::emit(format, &Closed { job: args.job, closed: true })
+}

@@ -1,0 +1,89 @@
+//! A rendezvous in a few words.
+
+use rollout_proto::v1;
+use serde::Serialize;
+
+use crate::output::{Align, Table, duration, u64_string};
+
+/// What every verb shows of a rendezvous.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Rendezvous {
+    pub(super) job: String,
+    /// `idle`, `forming`, `complete` or `closed`.
+    pub(super) state: String,
+    pub(super) closed: bool,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) round: u64,
+    pub(super) min: u32,
+    pub(super) max: u32,
+    /// Members of the round, or who has joined the one that forms.
+    pub(super) joined: u32,
+    pub(super) waiting: u32,
+    pub(super) redundant: u32,
+    pub(super) participants: u32,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) version: u64,
+    /// While the last call runs.
+    pub(super) last_call_seconds: Option<f64>,
+}
+
+impl From<v1::RendezvousInfo> for Rendezvous {
+    fn from(wire: v1::RendezvousInfo) -> Self {
+        let in_ms = wire.last_call_in_ms;
+        Self {
+            job: wire.job.unwrap_or_default().job,
+            state: wire.state,
+            closed: wire.closed,
+            round: wire.round,
+            min: wire.min,
+            max: wire.max,
+            joined: wire.joined,
+            waiting: wire.num_nodes_waiting,
+            redundant: wire.redundant,
+            participants: wire.participants,
+            version: wire.version,
+            last_call_seconds: (in_ms > 0).then_some(in_ms as f64 / 1000.0),
+        }
+    }
+}
+
+/// Columns of several of them.
+pub(super) fn table(all: &[Rendezvous]) -> Table {
+    let titles =
+        ["JOB", "STATE", "ROUND", "JOINED", "MIN", "MAX", "WAITING", "REDUNDANT", "LAST CALL"];
+    let mut table = Table::new(&titles);
+    for column in 2..8 {
+        table = table.align(column, Align::Right);
+    }
+    for one in all {
+        table.row([
+            one.job.clone(),
+            one.state.clone(),
+            one.round.to_string(),
+            one.joined.to_string(),
+            one.min.to_string(),
+            one.max.to_string(),
+            one.waiting.to_string(),
+            one.redundant.to_string(),
+            one.last_call_seconds.map_or_else(|| "-".into(), duration),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+pub(super) fn sample() -> v1::RendezvousInfo {
+    v1::RendezvousInfo {
+        job: Some(v1::JobName { namespace: "default".into(), job: "llama-sft".into() }),
+        state: "forming".into(),
+        round: 3,
+        min: 2,
+        max: 4,
+        joined: 2,
+        participants: 3,
+        version: 41,
+        last_call_in_ms: 12_000,
+        ..v1::RendezvousInfo::default()
+    }
+}

@@ -1,0 +1,289 @@
+//! What is done to barriers: somebody arrives, somebody is gone, time passes, somebody aborts.
+//!
+//! *Invariant:* a refused arrival has changed nothing; one that is repeated counts once.
+
+use crate::apply::Context;
+use crate::barrier::{Among, Barrier, BarrierEnd, BarrierFailure, BarrierSpec, Generation};
+use crate::id::{JobNo, LedgerMs, SessionId};
+use crate::job::{Departed, Departure, Job, JobName, ParticipantDecl, Told};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::rendezvous::Standing;
+use crate::reply::{Rejection, Reply};
+use crate::spec;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who says that it has arrived.
+pub(crate) struct Arriving {
+    /// Its ticket, if it has one.
+    pub(crate) ticket: Option<SessionId>,
+    /// Without a ticket: who it is.
+    pub(crate) participant: ParticipantDecl,
+}
+
+/// What an arrival leads to.
+enum Arrival {
+    /// It counts.
+    Counts,
+    /// It begins a generation with this set, where that is known, of this size.
+    Begins(Option<BTreeSet<String>>, u32),
+    /// The generation has ended already.
+    Late,
+}
+
+fn gone_text(gone: &Departure) -> String {
+    let how = if gone.why == Departed::Lost { "is lost" } else { "has left" };
+    format!("{} on {} {how}", gone.name, gone.host)
+}
+
+impl Job {
+    /// What the arrival of `name` at a generation leads to.
+    fn arrival(
+        &self,
+        barrier: &str,
+        generation: u64,
+        name: &str,
+        spec: &BarrierSpec,
+    ) -> Result<Arrival, Rejection> {
+        let not_of = || Rejection::NotOfBarrier { name: name.to_owned() };
+        let known = self.barriers.get(barrier).map(|b| &b.generations);
+        if let Some(g) = known.and_then(|all| all.iter().find(|g| g.number == generation)) {
+            if g.spec != *spec {
+                return Err(Rejection::BarrierConflict);
+            }
+            return match &g.end {
+                Some(BarrierEnd::Open) if !g.arrived.contains_key(name) => Err(not_of()),
+                Some(_) => Ok(Arrival::Late),
+                None if g.waits_for(name) => Ok(Arrival::Counts),
+                None => Err(not_of()),
+            };
+        }
+        if let Some(last) = known.and_then(|all| all.back())
+            && (last.end.is_none() || last.number > generation)
+        {
+            let state = if last.end.is_none() { "waits" } else { "has ended" };
+            return Err(Rejection::BarrierGeneration { latest: last.number, state: state.into() });
+        }
+        let members: Option<BTreeSet<String>> = match &spec.among {
+            Among::Count(count) => return Ok(Arrival::Begins(None, *count)),
+            Among::Members(names) => Some(names.iter().cloned().collect()),
+            Among::Round => {
+                let all = self.head.participants.values();
+                let of_round = all.filter(|p| matches!(p.standing, Standing::Member { .. }));
+                Some(of_round.map(|p| p.decl.name.clone()).collect())
+            }
+        };
+        let members = members.filter(|m| m.contains(name)).ok_or_else(not_of)?;
+        let expected = members.len() as u32;
+        Ok(Arrival::Begins(Some(members), expected))
+    }
+
+    /// Makes room for another barrier.
+    fn barrier_to_forget(&self, barrier: &str) -> Result<Option<String>, Rejection> {
+        if self.barriers.contains_key(barrier) || self.barriers.len() < limits::BARRIERS_MAX {
+            return Ok(None);
+        }
+        let ended = self.barriers.iter().filter(|(_, b)| b.waiting().is_none());
+        let oldest = ended.min_by_key(|(_, b)| b.used_at).map(|(name, _)| name.clone());
+        let limit = || Rejection::Limit {
+            what: "barriers of one job that wait".into(),
+            max: limits::BARRIERS_MAX as u64,
+        };
+        oldest.map(Some).ok_or_else(limit)
+    }
+
+    fn count_arrival(
+        &mut self,
+        (barrier, number): (&str, u64),
+        name: &str,
+        (spec, arrival): (BarrierSpec, Arrival),
+        (now, told): (LedgerMs, &mut Told),
+    ) {
+        let at = self.barriers.entry(barrier.to_owned()).or_default();
+        at.used_at = now;
+        let begins = matches!(arrival, Arrival::Begins(..));
+        if let Arrival::Begins(members, expected) = arrival {
+            if at.generations.len() >= limits::GENERATIONS_MAX {
+                at.generations.pop_front();
+            }
+            let until = LedgerMs(now.0.saturating_add(spec.timeout_ms));
+            let (arrived, without) = (BTreeMap::new(), Vec::new());
+            let end = None;
+            at.generations.push_back(Generation {
+                number,
+                spec,
+                members,
+                expected,
+                arrived,
+                without,
+                until,
+                end,
+            });
+        }
+        if let Some(g) = at.waiting_mut() {
+            g.arrive(name);
+        }
+        told.barriers.insert(barrier.to_owned());
+        if begins {
+            self.without_the_lost(barrier);
+        }
+        self.tell_end(barrier, told);
+    }
+
+    /// Members that were lost before anybody arrived, and have not come back.
+    fn without_the_lost(&mut self, barrier: &str) {
+        let Some(g) = self.barriers.get(barrier).and_then(Barrier::waiting) else { return };
+        let names: BTreeSet<&str> = self.head.departures.iter().map(|d| d.name.as_str()).collect();
+        let missing = names.into_iter().filter(|name| {
+            g.members.as_ref().is_some_and(|m| m.contains(*name)) && !g.arrived.contains_key(*name)
+        });
+        let gone = missing.filter_map(|name| self.departure(name));
+        let lost: Vec<Departure> = gone.filter(|d| d.why == Departed::Lost).cloned().collect();
+        if let Some(g) = self.barriers.get_mut(barrier).and_then(Barrier::waiting_mut) {
+            for gone in &lost {
+                g.without(gone);
+            }
+        }
+    }
+
+    fn tell_end(&self, barrier: &str, told: &mut Told) {
+        let Some(g) = self.barriers.get(barrier).and_then(|b| b.generations.back()) else { return };
+        let (what, why) = match &g.end {
+            None => return,
+            Some(BarrierEnd::Open) => ("barrier_opened", format!("{} passed", g.arrived.len())),
+            Some(BarrierEnd::Failed(failure)) => (
+                "barrier_failed",
+                match failure {
+                    BarrierFailure::Gone(gone) => gone_text(gone),
+                    BarrierFailure::TimedOut => "timed out".into(),
+                    BarrierFailure::Aborted { reason } => format!("aborted: {reason}"),
+                },
+            ),
+        };
+        told.events.push((what, barrier.to_owned(), g.number, why));
+    }
+
+    /// The barriers that wait go on without a participant that is gone, or fail.
+    pub(crate) fn barriers_without(&mut self, name: &str, told: &mut Told) {
+        let Some(gone) = self.departure(name).cloned() else { return };
+        self.change_waiting(told, |g| {
+            g.without(&gone);
+        });
+    }
+
+    /// Barriers that have waited for too long fail.
+    pub(crate) fn pass_barriers(&mut self, now: LedgerMs, told: &mut Told) {
+        self.change_waiting(told, |g| {
+            if g.until <= now {
+                g.end = Some(BarrierEnd::Failed(BarrierFailure::TimedOut));
+            }
+        });
+    }
+
+    fn change_waiting(&mut self, told: &mut Told, act: impl Fn(&mut Generation)) {
+        let mut ended = Vec::new();
+        for (name, barrier) in &mut self.barriers {
+            let Some(g) = barrier.waiting_mut() else { continue };
+            let before = g.expected;
+            act(g);
+            if g.end.is_some() {
+                ended.push(name.clone());
+            }
+            if g.end.is_some() || g.expected != before {
+                told.barriers.insert(name.clone());
+            }
+        }
+        ended.iter().for_each(|name| self.tell_end(name, told));
+    }
+}
+
+impl Ledger {
+    pub(crate) fn arrive(
+        &mut self,
+        ctx: &Context,
+        (job, barrier, generation): (JobName, String, u64),
+        who: Arriving,
+        spec: BarrierSpec,
+    ) -> Result<Reply, Rejection> {
+        spec::check_name("barrier's", &barrier)?;
+        spec.check()?;
+        if generation == 0 {
+            return Err(Rejection::Invalid("generations count from 1".into()));
+        }
+        let found = self.job_or_room(&job)?;
+        let name = self.who_arrives(found, &who)?;
+        let none = Job::default();
+        let there = found.and_then(|no| self.jobs.get(&no)).unwrap_or(&none);
+        there.has_room(&name)?;
+        let arrival = there.arrival(&barrier, generation, &name, &spec)?;
+        let forget = there.barrier_to_forget(&barrier)?;
+        let had = there.head.participants.get(&name);
+        let (ticket, keep_alive_ms) = match had {
+            Some(had) => (had.ticket, had.decl.keep_alive_ms),
+            None => (ctx.session(), who.participant.keep_alive_ms),
+        };
+        let newcomer = had.is_none().then_some(who.participant);
+        let no = self.make_job(job);
+        self.change_job(ctx, no, |job, now, told| {
+            match newcomer {
+                Some(decl) => {
+                    job.take_place(decl, (ticket, ctx.wall_ms), Standing::Apart, told);
+                }
+                None => {
+                    let had = job.head.participants.get_mut(&name);
+                    had.into_iter().for_each(|p| p.seen_wall_ms = ctx.wall_ms);
+                }
+            }
+            if let Some(forget) = forget {
+                job.barriers.remove(&forget);
+                told.barriers.insert(forget);
+            }
+            if !matches!(arrival, Arrival::Late) {
+                let at = (barrier.as_str(), generation);
+                job.count_arrival(at, &name, (spec, arrival), (now, told));
+            }
+        });
+        Ok(Reply::Participant { ticket, keep_alive_ms })
+    }
+
+    /// The name under which somebody arrives.
+    fn who_arrives(&self, job: Option<JobNo>, who: &Arriving) -> Result<String, Rejection> {
+        let Some(ticket) = who.ticket else {
+            who.participant.check()?;
+            return Ok(who.participant.name.clone());
+        };
+        match self.tickets.get(&ticket) {
+            Some((no, name)) if Some(*no) == job => Ok(name.clone()),
+            _ => Err(Rejection::ParticipantUnknown),
+        }
+    }
+
+    /// Nothing happens where the generation has ended already.
+    pub(crate) fn abort_barrier(
+        &mut self,
+        ctx: &Context,
+        job: &JobName,
+        (barrier, generation): (String, u64),
+        reason: String,
+    ) -> Result<Reply, Rejection> {
+        if reason.len() > limits::TEXT_BYTES_MAX {
+            return Err(Rejection::Invalid("the reason is too long".into()));
+        }
+        let no = *self.job_names.get(job).ok_or(Rejection::BarrierUnknown)?;
+        let at = self.jobs[&no].barriers.get(&barrier).ok_or(Rejection::BarrierUnknown)?;
+        if generation > 0 && !at.generations.iter().any(|g| g.number == generation) {
+            return Err(Rejection::BarrierUnknown);
+        }
+        let waits = at.waiting().is_some_and(|g| generation == 0 || g.number == generation);
+        if waits {
+            self.change_job(ctx, no, |job, _, told| {
+                if let Some(g) = job.barriers.get_mut(&barrier).and_then(Barrier::waiting_mut) {
+                    g.end = Some(BarrierEnd::Failed(BarrierFailure::Aborted { reason }));
+                }
+                told.barriers.insert(barrier.clone());
+                job.tell_end(&barrier, told);
+            });
+        }
+        Ok(Reply::Ok)
+    }
+}

@@ -1,0 +1,298 @@
+//! Training jobs and who takes part in them: a name, a host, a ticket, and how long it may be silent.
+//!
+//! *Invariant:* a name within a job is at most one participant's, whose ticket is the log position
+//! that made it; whoever comes later under the name takes its place, and the earlier ticket is void
+//! for ever. A job exists from its first use until nobody has taken part in it for
+//! [`limits::JOB_TTL_MS`].
+//!
+//! Deliberately absent: keep-alives. The leader counts silence in memory (`coordinator`) and says
+//! here only who was silent for too long.
+
+use crate::barrier::Barrier;
+use crate::id::{JobNo, LedgerMs, SessionId};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::rendezvous::{Rendezvous, Standing};
+use crate::reply::Rejection;
+use crate::spec;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// The name of a training job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct JobName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name within it.
+    pub job: String,
+}
+
+/// A participant as it introduces itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParticipantDecl {
+    /// Unique in the job. Ranks follow the order of names.
+    pub name: String,
+    /// Where it runs, for people.
+    pub host: String,
+    /// Where the others reach it, for their own use.
+    pub addr: String,
+    /// Processes that it starts, for the others' own use.
+    pub local_world_size: u32,
+    /// Silent for so long, it is lost; within [`limits::KEEP_ALIVE_MS`].
+    pub keep_alive_ms: u64,
+}
+
+impl ParticipantDecl {
+    /// Checks every bound.
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        spec::check_name("participant's", &self.name)?;
+        if self.host.len().max(self.addr.len()) > limits::TEXT_BYTES_MAX {
+            return Err(Rejection::Invalid("the participant's host or address is too long".into()));
+        }
+        let bounds = limits::KEEP_ALIVE_MS;
+        if !bounds.contains(&self.keep_alive_ms) {
+            let (least, most) = (bounds.start(), bounds.end());
+            return Err(Rejection::Invalid(format!(
+                "a participant may be silent for {least} to {most} ms"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Who takes part in a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Participant {
+    /// Its ticket.
+    pub ticket: SessionId,
+    /// What it said of itself.
+    pub decl: ParticipantDecl,
+    /// When it last did something that is in the log: wall time at the leader, for people.
+    pub seen_wall_ms: u64,
+    /// How it stands with the rendezvous.
+    pub standing: Standing,
+}
+
+/// Why a ticket is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Departed {
+    /// Silent for too long.
+    Lost,
+    /// By its own wish.
+    Left,
+    /// A later one came under its name.
+    Replaced,
+}
+
+impl Departed {
+    /// In one word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Left => "left",
+            Self::Replaced => "replaced",
+        }
+    }
+}
+
+/// A participant that is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departure {
+    /// Its ticket.
+    pub ticket: SessionId,
+    /// Its name.
+    pub name: String,
+    /// Where it ran.
+    pub host: String,
+    /// Why it is gone.
+    pub why: Departed,
+    /// When: wall time at the leader, for people.
+    pub at_wall_ms: u64,
+    /// When it was last heard, as far as is known.
+    pub heard_wall_ms: u64,
+}
+
+/// A job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub(crate) head: JobHead,
+    pub(crate) barriers: BTreeMap<String, Barrier>,
+    /// Derived: when a `Tick` has something to do for it.
+    pub(crate) due: Option<LedgerMs>,
+}
+
+/// What is one record of the image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JobHead {
+    pub(crate) name: JobName,
+    pub(crate) used_at: LedgerMs,
+    /// Counts changes.
+    pub(crate) version: u64,
+    pub(crate) participants: BTreeMap<String, Participant>,
+    /// The latest, oldest first.
+    pub(crate) departures: VecDeque<Departure>,
+    pub(crate) rendezvous: Rendezvous,
+}
+
+/// What a change of a job leads to beyond it.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// What, about whom or which, in which round or generation, and why.
+    pub(crate) events: Vec<(&'static str, String, u64, String)>,
+    pub(crate) came: Vec<(SessionId, String)>,
+    pub(crate) went: Vec<SessionId>,
+    /// Barriers that changed.
+    pub(crate) barriers: BTreeSet<String>,
+    /// A round that is complete.
+    pub(crate) completed: Option<u64>,
+}
+
+impl Job {
+    /// When a `Tick` has something to do.
+    pub(crate) fn next_due(&self) -> Option<LedgerMs> {
+        let ends = LedgerMs(self.head.used_at.0.saturating_add(limits::JOB_TTL_MS));
+        let forgotten = self.head.participants.is_empty().then_some(ends);
+        let rendezvous = self.next_of_rendezvous();
+        let barriers = self.barriers.values().filter_map(Barrier::until);
+        forgotten.into_iter().chain(rendezvous).chain(barriers).min()
+    }
+
+    /// The latest departure under a name that nobody has taken since.
+    pub(crate) fn departure(&self, name: &str) -> Option<&Departure> {
+        if self.head.participants.contains_key(name) {
+            return None;
+        }
+        self.head.departures.iter().rev().find(|d| d.name == name)
+    }
+
+    /// Takes a participant out of everything but the barriers.
+    pub(crate) fn remove_participant(
+        &mut self,
+        name: &str,
+        why: Departed,
+        (at_wall_ms, heard_wall_ms): (u64, u64),
+        told: &mut Told,
+    ) -> Option<Participant> {
+        let gone = self.head.participants.remove(name)?;
+        told.went.push(gone.ticket);
+        if self.head.departures.len() >= limits::DEPARTURES_MAX {
+            self.head.departures.pop_front();
+        }
+        let (ticket, host) = (gone.ticket, gone.decl.host.clone());
+        let name = name.to_owned();
+        let departure = Departure { ticket, name, host, why, at_wall_ms, heard_wall_ms };
+        self.head.departures.push_back(departure);
+        Some(gone)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (name, participant) in &self.head.participants {
+            if participant.decl.name != *name {
+                return Err(format!("{name} is found as another"));
+            }
+        }
+        if self.head.departures.len() > limits::DEPARTURES_MAX {
+            return Err("too many departures".into());
+        }
+        self.check_rendezvous()?;
+        for (name, barrier) in &self.barriers {
+            barrier.check().map_err(|why| format!("barrier {name}: {why}"))?;
+        }
+        match self.due == self.next_due() {
+            true => Ok(()),
+            false => Err(format!("due at {:?}, not {:?}", self.next_due(), self.due)),
+        }
+    }
+}
+
+impl Ledger {
+    /// The job of that name, or none where it can be made.
+    pub(crate) fn job_or_room(&self, name: &JobName) -> Result<Option<JobNo>, Rejection> {
+        if let Some(&no) = self.job_names.get(name) {
+            return Ok(Some(no));
+        }
+        spec::check_name("job's", &name.job)?;
+        if !self.namespaces.contains_key(&name.namespace) {
+            return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
+        }
+        let theirs = self.job_names.keys().filter(|n| n.namespace == name.namespace).count();
+        match theirs < limits::JOBS_MAX {
+            true => Ok(None),
+            false => {
+                let what = "jobs of one namespace".into();
+                Err(Rejection::Limit { what, max: limits::JOBS_MAX as u64 })
+            }
+        }
+    }
+
+    /// The job, made if need be: for those that [`Ledger::job_or_room`] had room for.
+    pub(crate) fn make_job(&mut self, name: JobName) -> JobNo {
+        if let Some(&no) = self.job_names.get(&name) {
+            return no;
+        }
+        self.meta.jobs_made += 1;
+        let no = JobNo(self.meta.jobs_made);
+        let head = JobHead { name: name.clone(), used_at: self.meta.clock, ..JobHead::default() };
+        let mut job = Job { head, ..Job::default() };
+        job.due = job.next_due();
+        self.job_times.extend(job.due.map(|due| (due, no)));
+        self.jobs.insert(no, job);
+        self.job_names.insert(name, no);
+        self.dirty.jobs.insert(no);
+        no
+    }
+
+    /// A job in which nobody takes part goes, with its barriers.
+    pub(crate) fn remove_job(&mut self, no: JobNo) {
+        let Some(job) = self.jobs.remove(&no) else { return };
+        self.job_names.remove(&job.head.name);
+        self.job_times.retain(|due| due.1 != no);
+        for participant in job.head.participants.values() {
+            self.tickets.remove(&participant.ticket);
+        }
+        self.dirty.jobs.insert(no);
+        self.dirty.barriers.extend(job.barriers.into_keys().map(|name| (no, name)));
+        self.job_changes += 1;
+    }
+
+    /// Rebuilds what is derived of the jobs.
+    pub(crate) fn derive_jobs(&mut self) {
+        for (no, job) in &mut self.jobs {
+            job.due = job.next_due();
+            self.job_times.extend(job.due.map(|due| (due, *no)));
+            self.job_names.insert(job.head.name.clone(), *no);
+            for (name, participant) in &job.head.participants {
+                self.tickets.insert(participant.ticket, (*no, name.clone()));
+            }
+        }
+    }
+
+    /// What has to hold of the jobs.
+    pub(crate) fn check_jobs(&self) -> Result<(), String> {
+        let (mut tickets, mut times) = (0, 0);
+        for (no, job) in &self.jobs {
+            job.check().map_err(|why| format!("job {no}: {why}"))?;
+            if self.job_names.get(&job.head.name) != Some(no) {
+                return Err(format!("job {no} is not found by its name"));
+            }
+            for (name, participant) in &job.head.participants {
+                tickets += 1;
+                let found = self.tickets.get(&participant.ticket);
+                if found.is_none_or(|(at, called)| (at, called) != (no, name)) {
+                    return Err(format!("job {no}: {name} is not found by its ticket"));
+                }
+            }
+            if let Some(due) = job.due {
+                times += 1;
+                if !self.job_times.contains(&(due, *no)) {
+                    return Err(format!("the index of jobs' times lacks {no}"));
+                }
+            }
+        }
+        let sizes = (self.job_names.len(), self.tickets.len(), self.job_times.len());
+        match sizes == (self.jobs.len(), tickets, times) {
+            true => Ok(()),
+            false => Err(format!("indices of {} jobs differ: {sizes:?}", self.jobs.len())),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What is done to a job: somebody joins or only takes part, leaves, is lost; the rendezvous closes;
+//! time passes.
+//!
+//! *Invariant:* whatever changes a job goes through [`Ledger::change_job`], which draws the
+//! consequences, keeps the indices and tells what happened. A refusal comes before any change.
+
+use crate::apply::Context;
+use crate::command::StoreName;
+use crate::event::EventKind;
+use crate::id::{JobNo, LedgerMs, SessionId};
+use crate::job::{Departed, Job, JobName, Participant, ParticipantDecl, Told};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::rendezvous::{Standing, Terms};
+use crate::reply::{Rejection, Reply};
+
+impl Job {
+    /// Refuses one participant too many.
+    pub(crate) fn has_room(&self, name: &str) -> Result<(), Rejection> {
+        let there = self.head.participants.contains_key(name);
+        match there || self.head.participants.len() < limits::PARTICIPANTS_MAX {
+            true => Ok(()),
+            false => {
+                let what = "participants of one job".into();
+                Err(Rejection::Limit { what, max: limits::PARTICIPANTS_MAX as u64 })
+            }
+        }
+    }
+
+    /// Puts a participant in the place of whoever had its name.
+    pub(crate) fn take_place(
+        &mut self,
+        decl: ParticipantDecl,
+        (ticket, wall_ms): (SessionId, u64),
+        standing: Standing,
+        told: &mut Told,
+    ) {
+        self.remove_participant(&decl.name, Departed::Replaced, (wall_ms, wall_ms), told);
+        told.came.push((ticket, decl.name.clone()));
+        let name = decl.name.clone();
+        let participant = Participant { ticket, decl, seen_wall_ms: wall_ms, standing };
+        self.head.participants.insert(name, participant);
+    }
+
+    fn join(
+        &mut self,
+        decl: ParticipantDecl,
+        came: (SessionId, u64),
+        terms: Terms,
+        (now, told): (LedgerMs, &mut Told),
+    ) {
+        let others = self.head.participants.iter().filter(|p| *p.0 != decl.name);
+        let met = others.into_iter().any(|(_, p)| p.standing.takes_part());
+        if let Some(old) = self.head.participants.get_mut(&decl.name)
+            && matches!(old.standing, Standing::Member { .. } | Standing::Redundant)
+        {
+            // It leaves its round, which may end by that.
+            old.standing = Standing::Apart;
+            self.settle(now, told);
+        }
+        let standing = self.standing_to_join(now, &terms);
+        if !met {
+            self.head.rendezvous.terms = Some(terms);
+        }
+        self.take_place(decl, came, standing, told);
+    }
+
+    /// A participant goes, and with it whatever cannot go on without it.
+    fn depart(&mut self, name: &str, why: Departed, times: (u64, u64), told: &mut Told) {
+        let Some(gone) = self.remove_participant(name, why, times, told) else { return };
+        let what = if why == Departed::Lost { "participant_lost" } else { "participant_left" };
+        told.events.push((what, name.to_owned(), 0, gone.decl.host.clone()));
+        self.barriers_without(name, told);
+    }
+
+    fn pass(&mut self, now: LedgerMs, told: &mut Told) {
+        self.pass_rendezvous(now, told);
+        self.pass_barriers(now, told);
+    }
+}
+
+impl Ledger {
+    pub(crate) fn change_job(
+        &mut self,
+        ctx: &Context,
+        no: JobNo,
+        act: impl FnOnce(&mut Job, LedgerMs, &mut Told),
+    ) {
+        let now = self.meta.clock;
+        let Some(job) = self.jobs.get_mut(&no) else { return };
+        let mut told = Told::default();
+        act(job, now, &mut told);
+        job.settle(now, &mut told);
+        job.head.used_at = now;
+        job.head.version += 1;
+        if let Some(due) = job.due {
+            self.job_times.remove(&(due, no));
+        }
+        job.due = job.next_due();
+        self.job_times.extend(job.due.map(|due| (due, no)));
+        let name = job.head.name.clone();
+        for ticket in &told.went {
+            self.tickets.remove(ticket);
+        }
+        self.tickets.extend(told.came.into_iter().map(|(ticket, name)| (ticket, (no, name))));
+        self.dirty.jobs.insert(no);
+        self.dirty.barriers.extend(told.barriers.into_iter().map(|barrier| (no, barrier)));
+        self.job_changes += 1;
+        if let Some(round) = told.completed {
+            self.drop_stores_before(&name, round);
+        }
+        for (what, subject, round, reason) in told.events {
+            let job = name.clone();
+            self.emit(ctx, EventKind::Job { job, what, subject, round, reason });
+        }
+    }
+
+    /// The stores of a job's earlier rounds go: nobody who lives uses them.
+    fn drop_stores_before(&mut self, job: &JobName, round: u64) {
+        let of =
+            |round| StoreName { namespace: job.namespace.clone(), job: job.job.clone(), round };
+        let old: Vec<_> = self.store_names.range(of(1)..of(round)).map(|s| *s.1).collect();
+        old.into_iter().for_each(|no| self.remove_store(no));
+    }
+
+    pub(crate) fn join(
+        &mut self,
+        ctx: &Context,
+        job: JobName,
+        decl: ParticipantDecl,
+        terms: Terms,
+    ) -> Result<Reply, Rejection> {
+        decl.check()?;
+        terms.check()?;
+        if let Some(no) = self.job_or_room(&job)? {
+            let job = &self.jobs[&no];
+            job.admits(&decl.name, &terms)?;
+            job.has_room(&decl.name)?;
+        }
+        let (no, keep_alive_ms) = (self.make_job(job), decl.keep_alive_ms);
+        let ticket = ctx.session();
+        self.change_job(ctx, no, |job, now, told| {
+            job.join(decl, (ticket, ctx.wall_ms), terms, (now, told));
+        });
+        Ok(Reply::Participant { ticket, keep_alive_ms })
+    }
+
+    pub(crate) fn participate(
+        &mut self,
+        ctx: &Context,
+        job: JobName,
+        decl: ParticipantDecl,
+    ) -> Result<Reply, Rejection> {
+        decl.check()?;
+        if let Some(no) = self.job_or_room(&job)? {
+            self.jobs[&no].has_room(&decl.name)?;
+        }
+        let (no, keep_alive_ms) = (self.make_job(job), decl.keep_alive_ms);
+        let ticket = ctx.session();
+        self.change_job(ctx, no, |job, _, told| {
+            job.take_place(decl, (ticket, ctx.wall_ms), Standing::Apart, told);
+        });
+        Ok(Reply::Participant { ticket, keep_alive_ms })
+    }
+
+    /// Nothing happens where the ticket is void already.
+    pub(crate) fn leave(&mut self, ctx: &Context, ticket: SessionId) -> Reply {
+        if let Some((no, name)) = self.tickets.get(&ticket).cloned() {
+            let times = (ctx.wall_ms, ctx.wall_ms);
+            self.change_job(ctx, no, |job, _, told| {
+                job.depart(&name, Departed::Left, times, told);
+            });
+        }
+        Reply::Ok
+    }
+
+    pub(crate) fn lose_participant(
+        &mut self,
+        ctx: &Context,
+        ticket: SessionId,
+        silent_ms: Option<u64>,
+    ) -> Reply {
+        if let Some((no, name)) = self.tickets.get(&ticket).cloned() {
+            let wall_ms = ctx.wall_ms;
+            self.change_job(ctx, no, |job, _, told| {
+                let seen = job.head.participants.get(&name).map_or(0, |p| p.seen_wall_ms);
+                let heard = silent_ms.map_or(seen, |silent_ms| wall_ms.saturating_sub(silent_ms));
+                job.depart(&name, Departed::Lost, (wall_ms, heard.max(seen)), told);
+            });
+        }
+        Reply::Ok
+    }
+
+    pub(crate) fn close_rendezvous(
+        &mut self,
+        ctx: &Context,
+        job: JobName,
+    ) -> Result<Reply, Rejection> {
+        self.job_or_room(&job)?;
+        let no = self.make_job(job);
+        if !self.jobs[&no].head.rendezvous.closed {
+            self.change_job(ctx, no, |job, _, told| job.close(told));
+        }
+        Ok(Reply::Ok)
+    }
+
+    /// What is due of all jobs.
+    pub(crate) fn tick_jobs(&mut self, ctx: &Context) {
+        let now = self.meta.clock;
+        let due: Vec<JobNo> =
+            self.job_times.iter().take_while(|due| due.0 <= now).map(|due| due.1).collect();
+        for no in due {
+            let Some(job) = self.jobs.get(&no) else { continue };
+            let ends = job.head.used_at.0.saturating_add(limits::JOB_TTL_MS);
+            if job.head.participants.is_empty() && ends <= now.0 {
+                self.remove_job(no);
+            } else {
+                self.change_job(ctx, no, |job, now, told| job.pass(now, told));
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! A job as its readers see it.
+//!
+//! *Invariant:* nothing here changes anything.
+
+use crate::barrier::Generation;
+use crate::command::StoreName;
+use crate::id::SessionId;
+use crate::job::{Departure, Job, JobName, Participant};
+use crate::ledger::Ledger;
+use crate::rendezvous::{Rendezvous, Standing};
+use std::ops::Bound;
+
+/// A job.
+#[derive(Clone, Copy, Debug)]
+pub struct JobView<'a> {
+    job: &'a Job,
+}
+
+impl<'a> JobView<'a> {
+    /// Its name.
+    pub fn name(&self) -> &'a JobName {
+        &self.job.head.name
+    }
+
+    /// Counts its changes.
+    pub fn version(&self) -> u64 {
+        self.job.head.version
+    }
+
+    /// Its rendezvous.
+    pub fn rendezvous(&self) -> &'a Rendezvous {
+        &self.job.head.rendezvous
+    }
+
+    /// Who takes part, by name.
+    pub fn participants(&self) -> impl Iterator<Item = &'a Participant> + use<'a> {
+        self.job.head.participants.values()
+    }
+
+    /// How many stand like this.
+    pub fn count(&self, which: impl Fn(Standing) -> bool) -> u32 {
+        self.job.count(which)
+    }
+
+    /// Who is gone: the latest, oldest first.
+    pub fn departures(&self) -> impl DoubleEndedIterator<Item = &'a Departure> + use<'a> {
+        self.job.head.departures.iter()
+    }
+
+    /// The store of its complete round.
+    pub fn round_store(&self) -> StoreName {
+        let JobName { namespace, job } = self.name().clone();
+        StoreName { namespace, job, round: self.rendezvous().round }
+    }
+
+    /// The latest generations of a barrier, ascending.
+    pub fn generations(
+        &self,
+        barrier: &str,
+    ) -> impl DoubleEndedIterator<Item = &'a Generation> + use<'a> {
+        self.job.barriers.get(barrier).into_iter().flat_map(|b| &b.generations)
+    }
+
+    /// The barriers behind this name, and the latest generation of each.
+    pub fn barriers(
+        &self,
+        after: &str,
+    ) -> impl Iterator<Item = (&'a str, &'a Generation)> + use<'a> {
+        let behind = (Bound::Excluded(after.to_owned()), Bound::Unbounded);
+        let barriers = self.job.barriers.range(behind);
+        barriers.filter_map(|(name, b)| Some((name.as_str(), b.generations.back()?)))
+    }
+}
+
+impl Ledger {
+    /// The job of that name, if anybody has used it.
+    pub fn job(&self, name: &JobName) -> Option<JobView<'_>> {
+        let no = self.job_names.get(name)?;
+        self.jobs.get(no).map(|job| JobView { job })
+    }
+
+    /// The jobs of a namespace behind this one by name.
+    pub fn jobs_after(&self, namespace: &str, after: &str) -> impl Iterator<Item = JobView<'_>> {
+        let from = JobName { namespace: namespace.to_owned(), job: after.to_owned() };
+        let namespace = namespace.to_owned();
+        self.job_names
+            .range((Bound::Excluded(from), Bound::Unbounded))
+            .take_while(move |(name, _)| name.namespace == namespace)
+            .filter_map(|(_, no)| self.jobs.get(no).map(|job| JobView { job }))
+    }
+
+    /// The participant of that ticket, and its job, while it lives.
+    pub fn participant(&self, ticket: SessionId) -> Option<(JobView<'_>, &Participant)> {
+        let (no, name) = self.tickets.get(&ticket)?;
+        let job = self.jobs.get(no)?;
+        Some((JobView { job }, job.head.participants.get(name)?))
+    }
+
+    /// All tickets, and for how many milliseconds each may be silent.
+    pub fn keep_alives(&self) -> impl Iterator<Item = (SessionId, u64)> {
+        let all = self.jobs.values().flat_map(|job| job.head.participants.values());
+        all.map(|p| (p.ticket, p.decl.keep_alive_ms))
+    }
+
+    /// Changes whenever a job does. No part of the state: it says that looking again is worth it.
+    pub fn job_changes(&self) -> u64 {
+        self.job_changes
+    }
+}

@@ -1,0 +1,353 @@
+//! Rendezvous: how a job's participants agree on who they are, round after round, as torchelastic
+//! means it.
+//!
+//! A round forms while participants join: from `min` on a last call runs, with `max` it is complete
+//! at once. Who comes then is late and waits for the next round, or is one too many. A round ends
+//! when its last member has left, died or joined anew; then the next one forms of whoever waits.
+//!
+//! *Invariant:* there is one round at a time (exclusivity). A complete round's roster is fixed: all
+//! members read the same names and the same contiguous ranks, whoever dies meanwhile. A closed
+//! rendezvous stays closed. Nobody waits where there is room.
+//!
+//! Deliberately absent: who hears of it and when (`coordinator`).
+
+use crate::id::LedgerMs;
+use crate::job::{Job, ParticipantDecl, Told};
+use crate::limits;
+use crate::reply::Rejection;
+use serde::{Deserialize, Serialize};
+
+/// On what terms a job's participants meet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// Fewer are no round; 1 or more.
+    pub min: u32,
+    /// So many are one at once; up to [`limits::PARTICIPANTS_MAX`].
+    pub max: u32,
+    /// How long one waits for `min`, or, come late, for the next round.
+    pub join_timeout_ms: u64,
+    /// How long others may still come when `min` is reached.
+    pub last_call_ms: u64,
+}
+
+impl Terms {
+    /// Checks every bound.
+    pub(crate) fn check(&self) -> Result<(), Rejection> {
+        let most = limits::PARTICIPANTS_MAX as u32;
+        if self.min == 0 || self.max < self.min || self.max > most {
+            return Err(Rejection::Invalid(format!(
+                "min has to be 1 or more, and max at least min and at most {most}"
+            )));
+        }
+        let times = 1..=limits::JOB_TIMEOUT_MS_MAX;
+        if !times.contains(&self.join_timeout_ms) || !times.contains(&self.last_call_ms) {
+            let most = limits::JOB_TIMEOUT_MS_MAX;
+            return Err(Rejection::Invalid(format!(
+                "join time-out and last call have to be 1 to {most} ms"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// How a participant stands with the rendezvous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Standing {
+    /// It has not joined.
+    Apart,
+    /// It is of the round that forms.
+    Joining {
+        /// It waits no longer for `min`.
+        until: LedgerMs,
+    },
+    /// It waits for the next round.
+    Late {
+        /// No longer than this.
+        until: LedgerMs,
+    },
+    /// The round has `max` members without it.
+    Redundant,
+    /// It is of the complete round.
+    Member {
+        /// From 0.
+        rank: u32,
+    },
+    /// It waited for too long.
+    TimedOut,
+    /// It waited when the rendezvous was closed.
+    Dismissed {
+        /// As one too many: no error.
+        redundant: bool,
+    },
+}
+
+impl Standing {
+    /// In one word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Apart => "apart",
+            Self::Joining { .. } => "joining",
+            Self::Late { .. } => "late",
+            Self::Redundant => "redundant",
+            Self::Member { .. } => "member",
+            Self::TimedOut => "timed_out",
+            Self::Dismissed { .. } => "dismissed",
+        }
+    }
+
+    /// Whether it has a part in the round that forms, is complete, or comes next.
+    pub(crate) fn takes_part(self) -> bool {
+        !matches!(self, Self::Apart | Self::TimedOut | Self::Dismissed { .. })
+    }
+}
+
+/// A member of a complete round, by its rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoundMember {
+    /// Who.
+    pub decl: ParticipantDecl,
+    /// Contiguous, from 0.
+    pub rank: u32,
+}
+
+/// A job's rendezvous.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rendezvous {
+    /// Those of whoever takes part; none before the first has joined.
+    pub terms: Option<Terms>,
+    /// The round that forms or is complete, from 1.
+    pub round: u64,
+    /// Whether it is complete.
+    pub complete: bool,
+    /// When a round that has `min` is complete, should nobody come.
+    pub last_call: Option<LedgerMs>,
+    /// Nobody joins any more.
+    pub closed: bool,
+    /// Members of the complete round by rank, those that are gone since included.
+    pub roster: Vec<RoundMember>,
+}
+
+impl Default for Rendezvous {
+    fn default() -> Self {
+        Self {
+            terms: None,
+            round: 1,
+            complete: false,
+            last_call: None,
+            closed: false,
+            roster: Vec::new(),
+        }
+    }
+}
+
+impl Job {
+    /// How many stand like this.
+    pub(crate) fn count(&self, which: impl Fn(Standing) -> bool) -> u32 {
+        self.head.participants.values().filter(|p| which(p.standing)).count() as u32
+    }
+
+    /// Whether that participant may join on these terms.
+    pub(crate) fn admits(&self, name: &str, terms: &Terms) -> Result<(), Rejection> {
+        if self.head.rendezvous.closed {
+            return Err(Rejection::RendezvousClosed);
+        }
+        let others = self.head.participants.iter().filter(|p| p.0 != name);
+        let Some(theirs) = &self.head.rendezvous.terms else { return Ok(()) };
+        let (min, max) = (theirs.min, theirs.max);
+        let met = others.into_iter().any(|(_, p)| p.standing.takes_part());
+        match met && (min, max) != (terms.min, terms.max) {
+            true => Err(Rejection::RendezvousConflict { min, max }),
+            false => Ok(()),
+        }
+    }
+
+    /// Where somebody who joins now stands.
+    pub(crate) fn standing_to_join(&self, now: LedgerMs, terms: &Terms) -> Standing {
+        let until = LedgerMs(now.0.saturating_add(terms.join_timeout_ms));
+        match self.head.rendezvous.complete {
+            false => Standing::Joining { until },
+            true if self.members() < terms.max => Standing::Late { until },
+            true => Standing::Redundant,
+        }
+    }
+
+    fn members(&self) -> u32 {
+        self.count(|s| matches!(s, Standing::Member { .. }))
+    }
+
+    /// Draws the consequences of whatever has changed.
+    pub(crate) fn settle(&mut self, now: LedgerMs, told: &mut Told) {
+        let Some(terms) = self.head.rendezvous.terms.clone() else { return };
+        if self.head.rendezvous.complete && self.members() == 0 {
+            let ended = &mut self.head.rendezvous;
+            told.events.push(("rendezvous_ended", String::new(), ended.round, String::new()));
+            ended.complete = false;
+            ended.round += 1;
+            ended.roster.clear();
+        }
+        if self.head.rendezvous.complete {
+            if self.members() < terms.max {
+                let until = LedgerMs(now.0.saturating_add(terms.join_timeout_ms));
+                for p in self.head.participants.values_mut() {
+                    if p.standing == Standing::Redundant {
+                        p.standing = Standing::Late { until };
+                    }
+                }
+            }
+            return;
+        }
+        let joined = self.admit_waiting(now, &terms);
+        let last_call = &mut self.head.rendezvous.last_call;
+        if joined < terms.min {
+            *last_call = None;
+        } else if joined == terms.max {
+            self.complete(told);
+        } else if last_call.is_none() {
+            *last_call = Some(LedgerMs(now.0.saturating_add(terms.last_call_ms)));
+        }
+    }
+
+    /// Who waited joins the round that forms, in the order in which they came, and how many are in it
+    /// then.
+    fn admit_waiting(&mut self, now: LedgerMs, terms: &Terms) -> u32 {
+        let mut joined = self.count(|s| matches!(s, Standing::Joining { .. }));
+        let until = LedgerMs(now.0.saturating_add(terms.join_timeout_ms));
+        let mut waiting: Vec<_> = self
+            .head
+            .participants
+            .values_mut()
+            .filter_map(|p| match p.standing {
+                Standing::Late { until } => Some((false, p.ticket, until, p)),
+                Standing::Redundant => Some((true, p.ticket, until, p)),
+                _ => None,
+            })
+            .collect();
+        waiting.sort_by_key(|w| (w.0, w.1));
+        for (_, _, until, participant) in waiting {
+            if joined == terms.max {
+                break;
+            }
+            participant.standing = Standing::Joining { until };
+            joined += 1;
+        }
+        joined
+    }
+
+    /// The round is complete with whoever has joined it; who waits still is one too many.
+    fn complete(&mut self, told: &mut Told) {
+        let rendezvous = &mut self.head.rendezvous;
+        rendezvous.complete = true;
+        rendezvous.last_call = None;
+        rendezvous.roster.clear();
+        for participant in self.head.participants.values_mut() {
+            match participant.standing {
+                Standing::Joining { .. } => {
+                    let rank = rendezvous.roster.len() as u32;
+                    participant.standing = Standing::Member { rank };
+                    let decl = participant.decl.clone();
+                    rendezvous.roster.push(RoundMember { decl, rank });
+                }
+                Standing::Late { .. } => participant.standing = Standing::Redundant,
+                _ => {}
+            }
+        }
+        let why = format!("{} members", rendezvous.roster.len());
+        told.events.push(("rendezvous_completed", String::new(), rendezvous.round, why));
+        told.completed = Some(rendezvous.round);
+    }
+
+    /// Nobody joins any more; who waits is dismissed.
+    pub(crate) fn close(&mut self, told: &mut Told) {
+        let rendezvous = &mut self.head.rendezvous;
+        if rendezvous.closed {
+            return;
+        }
+        rendezvous.closed = true;
+        rendezvous.last_call = None;
+        told.events.push(("rendezvous_closed", String::new(), rendezvous.round, String::new()));
+        for participant in self.head.participants.values_mut() {
+            let redundant = participant.standing == Standing::Redundant;
+            let waits =
+                matches!(participant.standing, Standing::Joining { .. } | Standing::Late { .. });
+            if redundant || waits {
+                participant.standing = Standing::Dismissed { redundant };
+            }
+        }
+    }
+
+    /// Last calls and waits that are over by now.
+    pub(crate) fn pass_rendezvous(&mut self, now: LedgerMs, told: &mut Told) {
+        if self.head.rendezvous.last_call.is_some_and(|at| at <= now) {
+            self.complete(told);
+        }
+        let forming = !self.head.rendezvous.complete && self.head.rendezvous.last_call.is_none();
+        for participant in self.head.participants.values_mut() {
+            let over = match participant.standing {
+                Standing::Joining { until } => forming && until <= now,
+                Standing::Late { until } => until <= now,
+                _ => false,
+            };
+            if over {
+                participant.standing = Standing::TimedOut;
+            }
+        }
+    }
+
+    /// When [`Job::pass_rendezvous`] has something to do.
+    pub(crate) fn next_of_rendezvous(&self) -> Option<LedgerMs> {
+        let last_call = self.head.rendezvous.last_call;
+        let waits = self.head.participants.values().filter_map(|p| match p.standing {
+            Standing::Joining { until } if last_call.is_none() => Some(until),
+            Standing::Late { until } => Some(until),
+            _ => None,
+        });
+        waits.chain(last_call).min()
+    }
+
+    /// What has to hold of the rendezvous.
+    pub(crate) fn check_rendezvous(&self) -> Result<(), String> {
+        let r = &self.head.rendezvous;
+        let joining = self.count(|s| matches!(s, Standing::Joining { .. }));
+        let late = self.count(|s| matches!(s, Standing::Late { .. }));
+        let redundant = self.count(|s| s == Standing::Redundant);
+        let members = self.members();
+        let Some(terms) = &r.terms else {
+            return match joining + late + redundant + members {
+                0 => Ok(()),
+                n => Err(format!("{n} take part on no terms")),
+            };
+        };
+        let holds = match r.complete {
+            true => joining == 0 && members > 0 && r.last_call.is_none(),
+            false => {
+                let called = joining >= terms.min && joining < terms.max;
+                late + redundant + members == 0
+                    && joining < terms.max
+                    && r.last_call.is_some() == (called && !r.closed)
+                    && r.roster.is_empty()
+            }
+        };
+        if !holds {
+            return Err(format!("{joining} join, {late} late, {redundant} redundant: {r:?}"));
+        }
+        if redundant > 0 && members < terms.max {
+            return Err(format!("{redundant} redundant beside {members} of {}", terms.max));
+        }
+        if r.closed && joining + late + redundant > 0 {
+            return Err("somebody waits for a closed rendezvous".into());
+        }
+        let names: Vec<&str> = r.roster.iter().map(|m| m.decl.name.as_str()).collect();
+        let ranks = (0..).zip(&r.roster).all(|(rank, m)| m.rank == rank);
+        if !ranks || !names.is_sorted() || names.len() > terms.max as usize {
+            return Err(format!("the roster is {names:?}"));
+        }
+        for (name, participant) in &self.head.participants {
+            if let Standing::Member { rank } = participant.standing
+                && names.get(rank as usize) != Some(&name.as_str())
+            {
+                return Err(format!("{name} is not rank {rank} of {names:?}"));
+            }
+        }
+        Ok(())
+    }
+}
