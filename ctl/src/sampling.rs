@@ -60,6 +60,8 @@ pub struct Sampling {
     pub prompt_logprobs: Option<i64>,
     /// What a completion has to be: one of json, regex, choice, grammar and others.
     pub structured_outputs: Option<serde_json::Map<String, Value>>,
+    /// Arguments of the model's chat template for rows with messages; a row's own go over them, key by key.
+    pub chat_template_kwargs: Option<serde_json::Map<String, Value>>,
 }
 
 /// Does something with every parameter, by its name.
@@ -84,7 +86,8 @@ macro_rules! each {
             logit_bias,
             logprobs,
             prompt_logprobs,
-            structured_outputs
+            structured_outputs,
+            chat_template_kwargs
         )
     };
 }

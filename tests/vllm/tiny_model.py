@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}</s>{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
+    "{% if tone %}{{ tone }}{% endif %}{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 
 

@@ -11,6 +11,7 @@ mod mock_host;
 mod openai;
 mod program;
 pub(crate) mod request;
+mod xid;
 
 use std::borrow::Cow;
 use std::path::Path;

@@ -20,6 +20,10 @@ fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
     let _ = writeln!(text, "{{\"id\":\"empty\",\"prompt\":\"\"}}");
     let chat = r#"{"id":"chat","messages":[{"role":"user","content":"hello"}]}"#;
     let _ = writeln!(text, "{chat}");
+    let curt = chat
+        .replace("chat", "curt")
+        .replace("}]}", "}],\"chat_template_kwargs\":{\"tone\":\"c\"}}");
+    let _ = writeln!(text, "{curt}");
     // Not beside adapters: there vLLM's kernels for CPUs fail at it.
     let _ = writeln!(
         text,
@@ -29,8 +33,9 @@ fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
     std::fs::write(&input, text)?;
     fleet.start_worker("w1", &Engine::new(&model, 16).worker(""))?;
     // No bound of tokens: what is left of the model's room, with the prompt.
-    let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n";
-    let mut batch = Batch::submit_file(&fleet, "refused", input, 44, lines)?;
+    let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n\
+        chat_template_kwargs = { tone = \"kind\" }\n";
+    let mut batch = Batch::submit_file(&fleet, "refused", input, 45, lines)?;
     let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
     ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
     for row in completions(&batch)? {
@@ -49,7 +54,12 @@ fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
         ensure!(error["error"]["code"] == "VLLMValidationError", "{error}");
     }
     let done = completions(&batch)?;
-    ensure!(done.iter().any(|row| row["id"] == "chat"), "no answer to messages");
+    let prompted = |id: &str| {
+        let row = done.iter().find(|row| row["id"] == id).with_context(|| format!("no {id}"))?;
+        row["prompt_tokens"].as_u64().with_context(|| row.to_string())
+    };
+    // The model's template writes the run's tone, or the row's, letter by letter, and each is a token.
+    ensure!(prompted("chat")? == prompted("curt")? + 3, "arguments of the template are lost");
     let likely = done.iter().find(|row| row["id"] == "likely").context("no row likely")?;
     let told = likely["prompt_logprobs"].as_array().context("no prompt_logprobs")?;
     let first = told.len() == 3 && told[0].is_null();

@@ -14,6 +14,7 @@ from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 from rollout.failures import RowError
+from rollout.template import KEY, object_of
 
 # The host's affair, or vLLM's own.
 CLOSED = {"output_kind", "skip_clone", "output_text_buffer_length", "detokenize", "flat_logprobs", "stream_interval"}
@@ -30,10 +31,9 @@ class ParamsOf:
 
     def make(self, sampling: dict[str, Any], row: dict[str, Any], prompt_tokens: int) -> SamplingParams:
         """The parameters of a row; raises for what is none."""
-        own = row.get("sampling_params")
-        if own is not None and not isinstance(own, dict):
-            raise RowError("ROW_SHAPE", "the row's sampling_params is no object")
-        merged = {**self._defaults, **sampling, **(own or {})}
+        own = object_of(row.get("sampling_params"), "sampling_params")
+        merged = {**self._defaults, **sampling, **own}
+        merged.pop(KEY, None)
         fields = {name: self._typed(name, value) for name, value in merged.items() if value is not None}
         # vLLM would stop after 16; what is meant is the model's room.
         fields.setdefault("max_tokens", max(1, self._room - prompt_tokens))

@@ -12,10 +12,11 @@ from vllm.renderers import ChatParams
 from vllm.renderers.inputs.preprocess import parse_model_prompt
 
 from rollout.failures import RowError
+from rollout.template import template_arguments
 
 
-def rendered(engine: Any, row: dict[str, Any]) -> Any:
-    """The engine's input for a row."""
+def rendered(engine: Any, sampling: dict[str, Any], row: dict[str, Any]) -> Any:
+    """The engine's input for a row of a run with this sampling."""
     text, messages = row.get("prompt"), row.get("messages")
     if isinstance(text, str):
         parsed = parse_model_prompt(engine.model_config, text)
@@ -23,9 +24,7 @@ def rendered(engine: Any, row: dict[str, Any]) -> Any:
         return prompt
     if not isinstance(messages, list):
         raise RowError("ROW_SHAPE", "a row needs a prompt or messages")
-    extra = row.get("chat_template_kwargs") or {}
-    if not isinstance(extra, dict):
-        raise RowError("ROW_SHAPE", "the row's chat_template_kwargs is no object")
+    extra = template_arguments(sampling, row)
     arguments = {"add_generation_prompt": True, "continue_final_message": False, **extra}
     params = ChatParams(chat_template_kwargs={"tools": None, "tokenize": False, **arguments})
     # The template writes the special tokens itself.

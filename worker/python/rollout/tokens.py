@@ -14,16 +14,11 @@ import json
 import sys
 from typing import Any
 
+from rollout.failures import RowError
+from rollout.template import template_arguments
+
 # Tokenizers without a bound say a number like this.
 NO_BOUND = 1 << 40
-
-
-class Row(Exception):
-    """A row that has no tokens to count."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class Counter:
@@ -43,25 +38,27 @@ class Counter:
             most = body.get("max_completion_tokens", body.get("max_tokens"))
         elif self._task == "generate":
             most = {**self._sampling, **(row.get("sampling_params") or {})}.get("max_tokens")
-        tokens = [self._tokens(text, body) for text in texts(body)]
+        # A request of the OpenAI format says everything in its body.
+        sampling = {} if self._task == "openai" else self._sampling
+        template = template_arguments(sampling, body)
+        tokens = [self._tokens(text, template) for text in texts(body)]
         if not tokens or 0 in tokens:
-            raise Row("EMPTY", "nothing to go on from")
+            raise RowError("EMPTY", "nothing to go on from")
         longest = max(tokens)
         # A completion needs room for a token; a vector needs none.
         room = self._model_len and self._model_len - (self._task == "generate")
         if room is not None and longest > room:
-            raise Row("TOO_LONG", f"{longest} tokens, and the model has room for {self._model_len}")
+            raise RowError("TOO_LONG", f"{longest} tokens, and the model has room for {self._model_len}")
         return {"tokens": sum(tokens), "most": most}
 
-    def _tokens(self, text: Any, row: dict[str, Any]) -> int:
+    def _tokens(self, text: Any, template: dict[str, Any]) -> int:
         if isinstance(text, str):
             return len(self._tokenizer(text).input_ids)
         if not isinstance(text, list):
-            raise Row("ROW_SHAPE", "neither a text nor messages")
+            raise RowError("ROW_SHAPE", "neither a text nor messages")
         if all(isinstance(token, int) for token in text):
             return len(text)
-        extra = row.get("chat_template_kwargs") or {}
-        arguments = {"add_generation_prompt": True, **extra, "tokenize": False}
+        arguments = {"add_generation_prompt": True, **template, "tokenize": False}
         written = self._tokenizer.apply_chat_template(text, **arguments)
         return len(self._tokenizer(written, add_special_tokens=False).input_ids)
 
@@ -75,7 +72,7 @@ def texts(body: dict[str, Any]) -> list[Any]:
     queries = listed(body.get("query", body.get("queries", body.get("text_1"))))
     documents = listed(body.get("document", body.get("documents", body.get("text_2"))))
     if not queries or not documents:
-        raise Row("ROW_SHAPE", "no prompt, messages, or query with a document")
+        raise RowError("ROW_SHAPE", "no prompt, messages, or query with a document")
     return [query + document for query in queries for document in documents]
 
 
@@ -89,7 +86,7 @@ def answer(counter: Counter, line: str) -> dict[str, Any]:
     """A row's line, answered."""
     try:
         return counter.count(json.loads(line))
-    except Row as refused:
+    except RowError as refused:
         return {"code": refused.code, "error": str(refused)}
     except Exception as error:  # A template may raise anything.
         return {"code": type(error).__name__, "error": str(error) or type(error).__name__}

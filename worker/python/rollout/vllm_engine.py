@@ -78,7 +78,7 @@ class VllmEngine:
         from rollout.prompts import rendered
 
         adapter = self._adapters.of(row.get("lora"))
-        prompt = rendered(self._engine, row)
+        prompt = rendered(self._engine, sampling, row)
         params = self._params.make(sampling, row, len(prompt["prompt_token_ids"]))
         self._engine.add_request(str(ticket), prompt, params, lora_request=adapter)
         self._counters.added()

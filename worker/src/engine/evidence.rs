@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use rollout_proto::v1::FailureClass;
 use serde::{Deserialize, Serialize};
 
+use super::xid::Xid;
+
 /// The version of that file.
 const CRASH_VERSION: u32 = 1;
 /// Bytes of it that are read.
@@ -83,6 +85,8 @@ pub(crate) struct DeathEvidence {
     pub(crate) crash: Option<Crash>,
     /// Processes that the kernel killed in this control group, for want of memory, while it lived.
     pub(crate) oom_kills: u64,
+    /// The first error that the driver told of its devices while it lived.
+    pub(crate) xid: Option<Xid>,
     /// The agent killed it, because it made no progress.
     pub(crate) stalled: bool,
     /// The agent killed it, because it broke the protocol.
@@ -105,7 +109,8 @@ pub(crate) fn classify(evidence: &DeathEvidence) -> (FailureClass, &'static str)
     let exception = evidence.crash.as_ref().map(|crash| crash.exception.as_str());
     // What the agent did itself explains the signal, and the rest.
     if evidence.stalled {
-        return (FailureClass::EngineDied, "ENGINE_STALLED");
+        let code = if evidence.xid.is_some() { "GPU_XID" } else { "ENGINE_STALLED" };
+        return (FailureClass::EngineDied, code);
     }
     if evidence.garbled {
         return (FailureClass::EngineDied, "ENGINE_PROTOCOL");
@@ -114,6 +119,8 @@ pub(crate) fn classify(evidence: &DeathEvidence) -> (FailureClass, &'static str)
         (Some(class), ..) if OUT_OF_MEMORY.contains(&class) => {
             (FailureClass::OutOfMemory, "ENGINE_OUT_OF_MEMORY")
         }
+        // A device that fails ends its process in many ways; some rows make one fail, so that bisection goes on.
+        _ if evidence.xid.is_some() => (FailureClass::EngineDied, "GPU_XID"),
         (Some(_), ..) => (FailureClass::EngineDied, "ENGINE_EXCEPTION"),
         // The kernel kills by SIGKILL alone; an engine of several processes ends by itself when one is killed.
         (None, Some(libc::SIGKILL), _) | (None, None, Some(_)) if evidence.oom_kills > 0 => {
@@ -152,6 +159,7 @@ mod tests {
         let none = DeathEvidence::default();
         let exit = DeathEvidence { exit_code: Some(1), ..none.clone() };
         let killed = DeathEvidence { signal: Some(libc::SIGKILL), ..none.clone() };
+        let xid = Some(Xid { device: 0, code: 79 });
         let words = "CUDA out of memory, torch.OutOfMemoryError";
         for (evidence, class, code) in [
             (none.clone(), EngineDied, "ENGINE_DIED"),
@@ -194,7 +202,19 @@ mod tests {
                 EngineDied,
                 "ENGINE_STALLED",
             ),
-            (DeathEvidence { garbled: true, ..killed }, EngineDied, "ENGINE_PROTOCOL"),
+            (DeathEvidence { garbled: true, ..killed.clone() }, EngineDied, "ENGINE_PROTOCOL"),
+            (DeathEvidence { xid, ..exit.clone() }, EngineDied, "GPU_XID"),
+            (DeathEvidence { xid, stalled: true, ..killed.clone() }, EngineDied, "GPU_XID"),
+            (
+                DeathEvidence { xid, crash: crash("RuntimeError", words), ..exit.clone() },
+                EngineDied,
+                "GPU_XID",
+            ),
+            (
+                DeathEvidence { xid, crash: crash("MemoryError", ""), ..exit },
+                OutOfMemory,
+                "ENGINE_OUT_OF_MEMORY",
+            ),
         ] {
             assert_eq!(classify(&evidence), (class, code), "{evidence:?}");
         }

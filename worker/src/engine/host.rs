@@ -27,6 +27,7 @@ use self::fed::Fed;
 use self::life::Supervisor;
 pub(crate) use self::process::Program;
 use super::evidence::DeathEvidence;
+use super::xid::{Xid, Xids};
 use super::{Completion, Engine, EngineFailure, EngineRow, News, RowEnd};
 use crate::held::Lease;
 
@@ -35,15 +36,34 @@ const NEWS: usize = 16;
 /// How long the agent's start waits for an engine before it goes on without.
 const FIRST_PROBE: Duration = Duration::from_secs(5);
 
+/// What is known of the GPUs that an engine has.
+pub(crate) struct Gpus {
+    /// Their indices on the bus; empty where they are not known, which means all of the host's.
+    pub(crate) devices: Vec<u32>,
+    pub(crate) xids: Arc<Xids>,
+}
+
 /// How an engine's process is run.
 pub(crate) struct HostConfig {
     pub(crate) program: Program,
     /// The engine's block of the configuration, as JSON.
     pub(crate) options: String,
+    /// The devices whose errors speak of its death.
+    pub(crate) gpus: Option<Gpus>,
     /// Without progress for so long, while rows run, it is killed.
     pub(crate) stall_timeout: Duration,
     /// So long it may take until rows may come.
     pub(crate) start_timeout: Duration,
+}
+
+impl HostConfig {
+    fn xids(&self) -> u64 {
+        self.gpus.as_ref().map_or(0, |gpus| gpus.xids.mark())
+    }
+
+    fn xid_since(&self, mark: u64) -> Option<Xid> {
+        self.gpus.as_ref().and_then(|gpus| gpus.xids.since(mark, &gpus.devices))
+    }
 }
 
 /// An engine's process has ended.

@@ -65,12 +65,16 @@ impl OpenAiEngine {
         run_model: &str,
         request: Request,
     ) -> Result<(String, Map<String, Value>), EngineFailure> {
-        let Request { input, sampling, lora, embeds } = request;
+        let Request { input, sampling, template, lora, embeds } = request;
         let mut body = if embeds { Map::new() } else { sampling };
         let served = self.served_model.as_deref().unwrap_or(run_model);
         // A server of vLLM's kind knows an adapter as a model.
         let named = lora.unwrap_or_else(|| served.to_owned());
         body.insert("model".to_owned(), named.into());
+        // As vLLM's server and SGLang's take them; a server of another kind refuses what it does not know.
+        if !template.is_empty() && matches!(input, Input::Messages(_)) {
+            body.insert("chat_template_kwargs".to_owned(), template.into());
+        }
         let (path, name, value) = match input {
             Input::Text(text) if embeds => ("/v1/embeddings", "input", text.into()),
             Input::Text(text) => ("/v1/completions", "prompt", text.into()),

@@ -8,8 +8,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::host::{HostConfig, Program, crash_file};
+use super::host::{Gpus, HostConfig, Program, crash_file};
+use super::xid::Xids;
 use crate::config::EngineConfig;
+
+/// What CUDA reads of the devices that a process may use.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// vLLM looks for free ports from here on, each slot in a range of its own.
 const PORT_FIRST: u32 = 29_600;
@@ -39,16 +43,27 @@ pub(super) fn vllm(config: &EngineConfig, slot: u32, dir: &Path) -> anyhow::Resu
         ("TRITON_CACHE_DIR".to_owned(), of("triton")),
     ];
     if config.gpus_per_slot > 0 {
-        env.push(("CUDA_VISIBLE_DEVICES".to_owned(), devices(slot, config.gpus_per_slot)));
+        env.push((VISIBLE.to_owned(), devices(slot, config.gpus_per_slot)));
+        // CUDA would count the fastest first; the driver's errors, like `nvidia-smi`, count along the bus.
+        env.push(("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned()));
     }
     env.extend(config.env.clone());
-    host(config, slot, dir, python, args, env)
+    let gpus = Gpus { devices: visible(&env), xids: Xids::of_this_host() };
+    Ok(HostConfig { gpus: Some(gpus), ..host(config, slot, dir, python, args, env)? })
 }
 
 /// The devices of a slot, as CUDA_VISIBLE_DEVICES names them.
 fn devices(slot: u32, each: u32) -> String {
     let devices = (slot * each..(slot + 1) * each).map(|device| device.to_string());
     devices.collect::<Vec<_>>().join(",")
+}
+
+/// The devices that the engine sees, where its environment counts them; else none, which means all.
+fn visible(env: &[(String, String)]) -> Vec<u32> {
+    let named = env.iter().rev().find(|(key, _)| key == VISIBLE);
+    let counted =
+        named.map(|(_, list)| list.split(',').map(|device| device.trim().parse()).collect());
+    counted.and_then(Result::ok).unwrap_or_default()
 }
 
 fn host(
@@ -63,6 +78,7 @@ fn host(
     Ok(HostConfig {
         program: Program { path, args, env, slot, crash_file: crash_file(&dir, slot) },
         options: serde_json::to_string(config)?,
+        gpus: None,
         stall_timeout: Duration::from_millis(config.stall_timeout_ms),
         start_timeout: Duration::from_millis(config.start_timeout_ms),
     })
@@ -86,8 +102,12 @@ mod tests {
             found.next_back().unwrap()
         };
         let (one, two) = (of(0), of(1));
-        assert_eq!(value(&one, "CUDA_VISIBLE_DEVICES"), "0,1");
-        assert_eq!(value(&two, "CUDA_VISIBLE_DEVICES"), "2,3");
+        assert_eq!(value(&one, VISIBLE), "0,1");
+        assert_eq!(value(&two, VISIBLE), "2,3");
+        assert_eq!(visible(&two.env), [2, 3], "whose errors are its own");
+        let named = |list: &str| visible(&[(VISIBLE.to_owned(), list.to_owned())]);
+        assert_eq!(named("5, 7"), [5, 7]);
+        assert_eq!(named("GPU-8932f937"), [0; 0], "which of them it has is not known");
         assert_eq!(value(&two, "VLLM_PORT"), "1");
         assert_ne!(value(&one, "VLLM_CACHE_ROOT"), value(&two, "VLLM_CACHE_ROOT"));
         assert_ne!(one.crash_file, two.crash_file);

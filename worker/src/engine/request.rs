@@ -72,11 +72,15 @@ pub(crate) struct Request {
     pub(crate) input: Input,
     /// The run's, with the row's over them.
     pub(crate) sampling: Map<String, Value>,
+    /// Arguments of the model's chat template: the run's, with the row's over them.
+    pub(crate) template: Map<String, Value>,
     /// An adapter's name.
     pub(crate) lora: Option<String>,
     /// A vector is wanted, no completion.
     pub(crate) embeds: bool,
 }
+
+const TEMPLATE: &str = "chat_template_kwargs";
 
 type Fields<'a> = BTreeMap<String, &'a RawValue>;
 
@@ -98,8 +102,16 @@ impl EngineRow {
         if own && let Some(set) = field::<Map<String, Value>>(&fields, "sampling_params")? {
             sampling.extend(set);
         }
+        let mut template = match sampling.remove(TEMPLATE) {
+            Some(Value::Object(arguments)) => arguments,
+            None | Some(Value::Null) => Map::new(),
+            Some(_) => return Err(shape("chat_template_kwargs is no object")),
+        };
+        if own && let Some(arguments) = field::<Map<String, Value>>(&fields, TEMPLATE)? {
+            template.extend(arguments);
+        }
         let lora = if own { field(&fields, "lora")? } else { None };
-        Ok(Request { input, sampling, lora, embeds: self.run.task == Task::Embed })
+        Ok(Request { input, sampling, template, lora, embeds: self.run.task == Task::Embed })
     }
 }
 
@@ -158,6 +170,21 @@ mod tests {
     }
 
     #[test]
+    fn arguments_of_the_chat_template_are_the_runs_with_the_rows_over_them_and_no_sampling() {
+        let read = |body: &str| {
+            let mut run = RunInfo { task: Task::Generate, ..RunInfo::for_test(1) };
+            let set = r#"{"seed":1,"chat_template_kwargs":{"a":1,"b":2}}"#;
+            run.sampling = serde_json::from_str(set).unwrap();
+            test_row(run, 0, body).request()
+        };
+        let request = read(r#"{"messages":[{}],"chat_template_kwargs":{"b":3}}"#).unwrap();
+        assert_eq!(Value::from(request.template), json!({"a": 1, "b": 3}));
+        assert_eq!(Value::from(request.sampling), json!({"seed": 1}));
+        let wrong = read(r#"{"messages":[{}],"sampling_params":{"chat_template_kwargs":7}}"#);
+        assert_eq!(wrong.unwrap_err().code, "ROW_SHAPE");
+    }
+
+    #[test]
     fn a_row_has_a_prompt_or_messages() {
         let row = |body: &str| read(Task::Generate, body).map(|request| request.input);
         assert_eq!(row(r#"{"prompt":"a","x":1}"#), Ok(Input::Text("a".into())));
@@ -186,6 +213,7 @@ mod tests {
         let expected = json!({"temperature": 0.5, "seed": 2, "n": 3});
         assert_eq!(Value::from(request.sampling), expected);
         assert_eq!(request.lora.as_deref(), Some("l"));
+        assert_eq!(Value::from(request.template), json!({}));
         let request = read(Task::Generate, r#"{"prompt":"a","sampling_params":null}"#).unwrap();
         assert_eq!(Value::from(request.sampling), json!({"temperature": 0.5, "seed": 1}));
     }

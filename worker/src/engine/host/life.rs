@@ -21,6 +21,7 @@ use super::stderr::LastWords;
 use super::{Death, HostConfig, Shared, State};
 use crate::backoff::Backoff;
 use crate::engine::evidence::{Crash, DeathEvidence, oom_kills};
+use crate::engine::xid::Xid;
 use crate::engine::{Completion, EngineRow, News};
 
 /// Messages between the socket's tasks and the life, each way.
@@ -47,6 +48,12 @@ enum Why {
     Stopped,
 }
 
+/// What was counted when a life began.
+struct Counts {
+    oom_kills: Option<u64>,
+    xids: u64,
+}
+
 /// A life in progress.
 struct Life {
     killer: Killer,
@@ -66,12 +73,12 @@ impl Supervisor {
     pub(super) async fn run(self) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
         while !self.stop.is_cancelled() {
-            let kills = oom_kills();
+            let before = Counts { oom_kills: oom_kills(), xids: self.config.xids() };
             let (death, worked) = match self.config.program.start().await {
                 Ok(process) => {
                     let mut life = Life::begin(process);
                     let why = self.live(&mut life).await;
-                    let (evidence, how) = self.end(&mut life, why, kills).await;
+                    let (evidence, how) = self.end(&mut life, why, before).await;
                     if why == Why::Stopped {
                         break;
                     }
@@ -106,6 +113,9 @@ impl Supervisor {
         let mut message = format!("the engine {how} with {} rows started", rows.len());
         if unwanted > 0 {
             message = format!("{message} and {unwanted} that it was to stop");
+        }
+        if let Some(Xid { device, code }) = evidence.xid {
+            message = format!("{message}, after error {code} (XID) of GPU {device}");
         }
         if let Some(crash) = &evidence.crash {
             message = format!("{message}: {}: {}", crash.exception, crash.message);
@@ -252,7 +262,7 @@ impl Supervisor {
     }
 
     /// Sees the process end, takes up its last words, and gathers what speaks of its death.
-    async fn end(&self, life: &mut Life, why: Why, kills: Option<u64>) -> (DeathEvidence, String) {
+    async fn end(&self, life: &mut Life, why: Why, before: Counts) -> (DeathEvidence, String) {
         let mut status = None;
         if why == Why::Itself {
             status = timeout(END_TIMEOUT, &mut life.ended).await.ok();
@@ -276,7 +286,10 @@ impl Supervisor {
             exit_code,
             signal,
             crash: Crash::read(&self.config.program.crash_file),
-            oom_kills: oom_kills().zip(kills).map_or(0, |(now, then)| now.saturating_sub(then)),
+            oom_kills: oom_kills()
+                .zip(before.oom_kills)
+                .map_or(0, |(now, then)| now.saturating_sub(then)),
+            xid: self.config.xid_since(before.xids),
             stalled: why == Why::Stalled,
             garbled: why == Why::Garbled,
         };

@@ -1,0 +1,171 @@
+//! Owns: the critical errors of this host's GPUs (XIDs), as the driver tells them through NVML.
+//!
+//! Invariant: an error speaks of a life only if it was told after that life began, on a device that the life had. A host
+//! without NVML has no errors, which is said once.
+//! Absent: what an error means. It is evidence beside an exit status and a signal.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::sync::{Arc, OnceLock};
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::error::NvmlError;
+use parking_lot::Mutex;
+
+/// The name under which every driver installs it.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+/// How long one wait for an event takes; nothing depends on it.
+const WAIT_MS: u32 = 60_000;
+/// Errors that are remembered: a dying GPU tells many, and the first of a life is the one that counts.
+const SEEN_MAX: usize = 256;
+/// What NVML says when it does not know the error's number.
+const UNKNOWN: u64 = 999;
+
+/// One critical error: NVIDIA's catalogue of XIDs says what the number means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Xid {
+    /// The device's index on the bus, as NVML and `nvidia-smi` count.
+    pub(crate) device: u32,
+    pub(crate) code: u64,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// How many were told since the start.
+    told: u64,
+    last: VecDeque<Xid>,
+}
+
+/// The errors of this host.
+#[derive(Default)]
+pub(crate) struct Xids(Mutex<Seen>);
+
+impl Xids {
+    /// Those of the installed driver; listened to from the first call on.
+    pub(crate) fn of_this_host() -> Arc<Self> {
+        static WATCHED: OnceLock<Arc<Xids>> = OnceLock::new();
+        WATCHED.get_or_init(|| Self::listen(LIBRARY.into())).clone()
+    }
+
+    fn listen(library: OsString) -> Arc<Self> {
+        let xids = Arc::new(Self::default());
+        let weak = Arc::downgrade(&xids);
+        // NVML's waits block, and its set of events is for one thread.
+        let spawned = std::thread::Builder::new().name("gpu-errors".into()).spawn(move || {
+            let told = |xid: Xid| match weak.upgrade() {
+                Some(xids) => {
+                    xids.told(xid);
+                    true
+                }
+                None => false,
+            };
+            if let Err(error) = wait(&library, told) {
+                tracing::info!(%error, "the driver's errors (XIDs) are not known here");
+            }
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "no thread listens to the driver's errors (XIDs)");
+        }
+        xids
+    }
+
+    fn told(&self, xid: Xid) {
+        tracing::warn!(device = xid.device, xid = xid.code, "the driver reports an error of a GPU");
+        metrics::counter!("rollout_worker_gpu_errors_total").increment(1);
+        let mut seen = self.0.lock();
+        seen.told += 1;
+        seen.last.push_back(xid);
+        if seen.last.len() > SEEN_MAX {
+            seen.last.pop_front();
+        }
+    }
+
+    /// Where a life begins.
+    pub(crate) fn mark(&self) -> u64 {
+        self.0.lock().told
+    }
+
+    /// The first error since then on one of these devices; without devices, on any.
+    pub(crate) fn since(&self, mark: u64, devices: &[u32]) -> Option<Xid> {
+        let seen = self.0.lock();
+        let new = usize::try_from(seen.told - mark).unwrap_or(usize::MAX).min(seen.last.len());
+        let mut of_the_life = seen.last.range(seen.last.len() - new..);
+        of_the_life.find(|xid| devices.is_empty() || devices.contains(&xid.device)).copied()
+    }
+}
+
+/// Tells errors until nobody listens or NVML fails.
+fn wait(library: &OsStr, told: impl Fn(Xid) -> bool) -> Result<(), NvmlError> {
+    let nvml = Nvml::builder().lib_path(library).init()?;
+    let mut events = nvml.create_event_set()?;
+    for index in 0..nvml.device_count()? {
+        let device = nvml.device_by_index(index)?;
+        events = device
+            .register_events(EventTypes::CRITICAL_XID_ERROR, events)
+            .map_err(|error| error.error)?;
+    }
+    loop {
+        match events.wait(WAIT_MS) {
+            Ok(event) => {
+                let code = match event.event_data {
+                    Some(XidError::Value(code)) => code,
+                    Some(XidError::Unknown) => UNKNOWN,
+                    None => continue,
+                };
+                if !told(Xid { device: event.device.index()?, code }) {
+                    return Ok(());
+                }
+            }
+            Err(NvmlError::Timeout) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    const DRIVER: &str = include_str!("xid/driver.c");
+
+    /// A driver of three devices that tells two errors and no more, as a shared library of the C compiler that links Rust.
+    fn driver(dir: &std::path::Path) -> OsString {
+        let (source, library) = (dir.join("driver.c"), dir.join("libdriver.so"));
+        std::fs::write(&source, DRIVER).unwrap();
+        let mut cc = std::process::Command::new("cc");
+        let built = cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        library.into_os_string()
+    }
+
+    #[test]
+    fn errors_count_for_the_devices_and_the_life_that_had_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let xids = Xids::listen(driver(dir.path()));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while xids.mark() < 2 {
+            assert!(Instant::now() < deadline, "the driver's two errors are not told");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (first, second) = (Xid { device: 1, code: 79 }, Xid { device: 2, code: UNKNOWN });
+        assert_eq!(xids.since(0, &[]), Some(first));
+        assert_eq!(xids.since(0, &[0, 2]), Some(second));
+        assert_eq!(xids.since(1, &[]), Some(second), "the first came before");
+        assert_eq!(xids.since(1, &[1]), None);
+        assert_eq!(xids.since(2, &[]), None);
+        for _ in 0..2 * SEEN_MAX {
+            xids.told(first);
+        }
+        assert_eq!(xids.since(0, &[2]), None, "only the last are remembered");
+        assert_eq!(xids.since(0, &[1]), Some(first));
+    }
+
+    #[test]
+    fn a_host_without_nvml_has_no_errors() {
+        assert!(wait(OsStr::new("/nowhere/libnvidia-ml.so.1"), |_| false).is_err());
+        assert_eq!(Xids::listen("/nowhere/libnvidia-ml.so.1".into()).since(0, &[]), None);
+    }
+}
