@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Waits until `look` finds something, looking every 20 ms, and gives up with `what` after `limit`.
+/// The least and the most time between two looks.
+const POLL_MIN: Duration = Duration::from_millis(20);
+const POLL_MAX: Duration = Duration::from_millis(250);
+
+/// Waits until `look` finds something, and gives up with `what` after `limit`.
 ///
 /// # Panics
 /// When the time is over.
@@ -24,6 +28,7 @@ pub fn eventually_or_show<T>(
     let begun = Instant::now();
     let mut seen = String::new();
     loop {
+        let looked = Instant::now();
         if let Some(found) = look(&mut seen) {
             return found;
         }
@@ -31,6 +36,8 @@ pub fn eventually_or_show<T>(
             begun.elapsed() < limit,
             "after {limit:?} still waiting until {what}; last seen: {seen:?}"
         );
-        std::thread::sleep(Duration::from_millis(20)); // The poll; the condition decides.
+        // The poll; the condition decides. A look may be a process of its own: looking takes a third of the time at most,
+        // and the rest is left to what is waited for.
+        std::thread::sleep((2 * looked.elapsed()).clamp(POLL_MIN, POLL_MAX));
     }
 }
