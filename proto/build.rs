@@ -5,6 +5,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "runs",
         "worker",
         "cluster",
+        "members",
         "events",
         "peer",
         "items",

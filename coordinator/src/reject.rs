@@ -81,11 +81,22 @@ pub(crate) fn quorum_lost(outcome: Outcome) -> RpcError {
     RpcError::new(ErrorCode::NoQuorum, text).with_outcome(outcome)
 }
 
-pub(crate) fn cluster(error: &ClusterError) -> RpcError {
+/// Why a cluster was not formed.
+pub(crate) fn forming(error: &ClusterError) -> RpcError {
+    match error {
+        ClusterError::Refused(why) => RpcError::new(ErrorCode::AlreadyBootstrapped, why.clone()),
+        other => membership(other),
+    }
+}
+
+/// Why the members were not changed.
+pub(crate) fn membership(error: &ClusterError) -> RpcError {
     let (code, outcome) = match error {
         ClusterError::BadMembers(_) => (ErrorCode::InvalidArgument, Outcome::NotApplied),
         ClusterError::Unreachable { .. } => (ErrorCode::ConnectFailed, Outcome::NotApplied),
-        ClusterError::Refused(_) => (ErrorCode::AlreadyBootstrapped, Outcome::NotApplied),
+        ClusterError::Refused(_) => (ErrorCode::MemberConflict, Outcome::NotApplied),
+        ClusterError::NoMember(_) => (ErrorCode::MemberNotFound, Outcome::NotApplied),
+        ClusterError::Unsafe(_) => (ErrorCode::ChangeUnsafe, Outcome::NotApplied),
         ClusterError::NotLeader(e) => return not_leader(e.leader.as_ref()),
         _ => (ErrorCode::OutcomeUnknown, Outcome::Unknown),
     };

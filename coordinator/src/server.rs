@@ -7,8 +7,8 @@ use crate::config::Config;
 use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
 use crate::grpc::{
-    BarrierService, ClusterService, EventsService, ItemsService, RendezvousService, RunsService,
-    Shared, StoreService, Waits, WorkerService,
+    BarrierService, ClusterService, EventsService, ItemsService, MembersService, RendezvousService,
+    RunsService, Shared, StoreService, Waits, WorkerService,
 };
 use crate::http;
 use crate::leading;
@@ -134,6 +134,8 @@ async fn serve_clients(
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let cluster = v1::cluster_server::ClusterServer::new(ClusterService(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let members = v1::members_server::MembersServer::new(MembersService(shared.clone()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX);
     let events = v1::events_server::EventsServer::new(EventsService::new(shared.clone()))
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     server()
@@ -146,6 +148,7 @@ async fn serve_clients(
         .add_service(barrier)
         .add_service(worker)
         .add_service(cluster)
+        .add_service(members)
         .add_service(events)
         .serve_with_incoming_shutdown(tls.incoming(listener), stop.cancelled_owned())
         .await

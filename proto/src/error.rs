@@ -91,7 +91,7 @@ macro_rules! codes {
             }
 
             /// The exit status of a command that ends with it: 1 failed, 3 unavailable, 4 not
-            /// found, 5 conflict, 7 identity or permission, 8 outcome unknown, 9 no longer kept.
+            /// found, 5 conflict, 6 refused as unsafe, 7 identity or permission, 8 outcome unknown, 9 no longer kept.
             pub const fn exit_code(self) -> u8 {
                 match self { $(ErrorCode::$name => $exit),* }
             }
@@ -111,6 +111,9 @@ codes! {
     OutcomeUnknown, "RO-1008", true, Unknown, Unavailable, 8, "the request may or may not have taken effect";
     Fenced, "RO-1009", true, NotApplied, Unavailable, 3, "a newer leader took over";
     EpochUnknown, "RO-1010", false, NotApplied, FailedPrecondition, 5, "no leader of this cluster has opened the sender's coord_epoch";
+    MemberNotFound, "RO-1011", false, NotApplied, NotFound, 4, "the cluster has no such member";
+    MemberConflict, "RO-1012", false, NotApplied, FailedPrecondition, 5, "the member is not what the request says";
+    ChangeUnsafe, "RO-1013", false, NotApplied, FailedPrecondition, 6, "the change would cost the cluster its majority";
     RunNotFound, "RO-2001", false, NotApplied, NotFound, 4, "there is no such run";
     RunSpecConflict, "RO-2002", false, NotApplied, AlreadyExists, 5, "a run of this name has another spec";
     SegmentConflict, "RO-2003", false, NotApplied, FailedPrecondition, 5, "the segment differs from what the run has";

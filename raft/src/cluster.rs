@@ -1,19 +1,17 @@
-//! Owns: forming a cluster, replacing a member, handing leadership over.
+//! Owns: forming a cluster, and what is asked of members before they are part of one.
 //!
-//! Invariant: a member is adopted only with an empty disk, and its id is never used again: the first are 1 to n,
-//! later ones are log indexes. Forming can be repeated until it succeeds, and never forms two clusters.
-//! Absent: who may ask. The coordinator checks that.
+//! Invariant: a member is adopted only with an empty disk; the first ids are 1 to n. Forming can be repeated until it
+//! succeeds, and never forms two clusters.
+//! Absent: changes of a cluster that is formed; see `membership`. Who may ask: the coordinator checks that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use openraft::async_runtime::WatchReceiver;
-use openraft::errors::{ClientWriteError, InitializeError, RaftError};
-use openraft::{ChangeMembers, Instant};
+use openraft::errors::{InitializeError, RaftError};
 use rand::Rng;
 use rollout_proto::v1::{AdoptRequest, HelloRequest, HelloResponse};
 
-use crate::errors::{ClusterError, NotLeader};
+use crate::errors::ClusterError;
 use crate::member::{ClusterId, MemberRecord};
 use crate::peer::{Dialer, Lane};
 use crate::running::Running;
@@ -21,12 +19,6 @@ use crate::types::Types;
 
 /// How long a peer may take to answer while a cluster is formed or changed.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
-
-/// How long a transfer of leadership may take.
-const TRANSFER_LIMIT: Duration = Duration::from_secs(3);
-
-/// Leases within which a member answered a heartbeat, if it is to be preferred as a successor.
-const HEARD_LATELY: u32 = 2;
 
 /// Refuses a list of members that cannot form a cluster, and gives them their ids.
 pub(crate) fn number_members(
@@ -174,174 +166,6 @@ pub(crate) async fn formed(running: &Running) -> Result<(), ClusterError> {
         |metrics: &openraft::RaftMetrics<Types>| metrics.membership_config.log_id().is_some();
     let waited = running.raft.wait(Some(ASK_LIMIT)).metrics(known, "the members are known").await;
     waited.map(drop).map_err(|error| ClusterError::Unfinished(error.to_string()))
-}
-
-/// Hands leadership to the named voter, or to the one whose log is longest, and waits until it has left.
-pub(crate) async fn transfer_leader(
-    running: &Running,
-    to: Option<&str>,
-) -> Result<(), ClusterError> {
-    let me = running.context.me;
-    let target = {
-        let metrics = running.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let Some(replication) = metrics.replication.as_ref().filter(|_| metrics.state.is_leader())
-        else {
-            let leader = metrics.current_leader.filter(|id| *id != me);
-            let leader = leader.and_then(|id| metrics.membership_config.get_node(&id).cloned());
-            return Err(NotLeader { leader }.into());
-        };
-        let config = &metrics.membership_config;
-        let named = |id: &u64| {
-            config.get_node(id).is_some_and(|member| to.is_none_or(|to| member.name == to))
-        };
-        let voters: Vec<u64> = config.voter_ids().filter(|id| *id != me && named(id)).collect();
-        let heard = |id: &u64| {
-            metrics.heartbeat.as_ref().and_then(|acked| acked.get(id).copied().flatten())
-        };
-        let answers = |id: &u64| {
-            heard(id).is_some_and(|at| at.elapsed() < HEARD_LATELY * running.config.lease())
-        };
-        voters.into_iter().max_by_key(|id| (answers(id), replication.get(id).copied().flatten()))
-    };
-    let Some(target) = target else {
-        let text = match to {
-            Some(name) => format!("{name:?} is not another voter of this cluster"),
-            None => "there is no other voter".to_owned(),
-        };
-        return Err(ClusterError::Refused(text));
-    };
-    let ended = |error: &dyn std::fmt::Display| ClusterError::Unfinished(error.to_string());
-    running.raft.trigger().transfer_leader(target).await.map_err(|error| ended(&error))?;
-    running
-        .raft
-        .wait(Some(TRANSFER_LIMIT))
-        .metrics(|metrics| metrics.current_leader.is_some_and(|id| id != me), "leadership has left")
-        .await
-        .map(drop)
-        .map_err(|error| ended(&format!("leadership has not left: {error}")))
-}
-
-/// Brings `fresh`, a waiting member, into the cluster in place of whoever has its name. Returns its id.
-pub(crate) async fn replace_member(
-    running: &Running,
-    mut fresh: MemberRecord,
-) -> Result<u64, ClusterError> {
-    if let Some(problem) = fresh.problem() {
-        return Err(ClusterError::BadMembers(problem));
-    }
-    let (_, index) = crate::reads::confirm(running).await?;
-    let (old, pending, voters, highest) = membership(running, &fresh.name);
-    let answer = hello(&running.context.dialer, &fresh).await?;
-    let resumed = pending
-        .filter(|id| answer.member_id == *id && answer.cluster_id == running.context.cluster_text);
-    fresh.id = match resumed {
-        Some(id) => id,
-        None if !answer.cluster_id.is_empty() => {
-            return Err(ClusterError::Refused(format!(
-                "member {} belongs to cluster {} already; start it with an empty data directory",
-                fresh.name, answer.cluster_id
-            )));
-        }
-        // Every index is given out once, so is every id.
-        None => index.max(highest) + 1,
-    };
-    if resumed.is_none() {
-        adopt(&running.context.dialer, &fresh, running.identity.cluster_id).await?;
-    }
-    let id = fresh.id;
-    running.raft.add_learner(id, fresh, true).await.map_err(changed)?;
-    let keep: BTreeSet<u64> =
-        voters.into_iter().filter(|voter| Some(*voter) != old).chain([id]).collect();
-    running
-        .raft
-        .change_membership(ChangeMembers::ReplaceAllVoters(keep), false)
-        .await
-        .map_err(changed)?;
-    Ok(id)
-}
-
-/// Replaces the record of a member, whose id and name stay.
-pub(crate) async fn update_member(
-    running: &Running,
-    member: MemberRecord,
-) -> Result<(), ClusterError> {
-    if let Some(problem) = member.problem() {
-        return Err(ClusterError::BadMembers(problem));
-    }
-    crate::reads::confirm(running).await?;
-    let known = {
-        let metrics = running.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        metrics.membership_config.get_node(&member.id).cloned()
-    };
-    match known {
-        Some(known) if known == member => return Ok(()),
-        Some(known) if known.name == member.name => {}
-        _ => {
-            let text = format!("there is no member {:?} with id {}", member.name, member.id);
-            return Err(ClusterError::Refused(text));
-        }
-    }
-    // Whoever answers at a new address must be this very member: two members behind one id would split the cluster.
-    if member.id != running.context.me {
-        let answer = hello(&running.context.dialer, &member).await?;
-        if answer.member_id != member.id || answer.cluster_id != running.context.cluster_text {
-            return Err(ClusterError::Refused(format!(
-                "{} is member {} of cluster {:?}, not member {} of this cluster",
-                member.peer_addr, answer.member_id, answer.cluster_id, member.id
-            )));
-        }
-    }
-    let change = ChangeMembers::SetNodes(BTreeMap::from([(member.id, member)]));
-    running.raft.change_membership(change, true).await.map(drop).map_err(changed)
-}
-
-/// Takes a member out of the cluster.
-pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), ClusterError> {
-    crate::reads::confirm(running).await?;
-    let (old, pending, voters, _) = membership(running, name);
-    let gone: BTreeSet<u64> = old.into_iter().chain(pending).collect();
-    if gone.is_empty() {
-        return Err(ClusterError::Refused(format!("there is no member {name:?}")));
-    }
-    let keep: BTreeSet<u64> = voters.into_iter().filter(|id| !gone.contains(id)).collect();
-    if keep.is_empty() {
-        return Err(ClusterError::Refused("the last voter cannot be removed".to_owned()));
-    }
-    if old.is_some() {
-        let change = ChangeMembers::ReplaceAllVoters(keep);
-        running.raft.change_membership(change, false).await.map_err(changed)?;
-    }
-    if let Some(learner) = pending {
-        let change = ChangeMembers::RemoveNodes(BTreeSet::from([learner]));
-        running.raft.change_membership(change, false).await.map_err(changed)?;
-    }
-    Ok(())
-}
-
-/// The voter and the learner of a name, all voters, and the highest id in use.
-fn membership(running: &Running, name: &str) -> (Option<u64>, Option<u64>, Vec<u64>, u64) {
-    let metrics = running.raft.metrics();
-    let metrics = metrics.borrow_watched();
-    let config = &metrics.membership_config;
-    let voters: Vec<u64> = config.voter_ids().collect();
-    let of_name = |voter: bool| {
-        let mut nodes = config.nodes();
-        nodes.find(|(id, m)| m.name == name && voters.contains(id) == voter).map(|(id, _)| *id)
-    };
-    let highest = config.nodes().map(|(id, _)| *id).max().unwrap_or(0);
-    let (old, pending) = (of_name(true), of_name(false));
-    (old, pending, voters, highest)
-}
-
-fn changed(error: RaftError<Types, ClientWriteError<Types>>) -> ClusterError {
-    match error {
-        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
-            NotLeader { leader: forward.leader_node }.into()
-        }
-        other => ClusterError::Unfinished(format!("the membership was not changed: {other}")),
-    }
 }
 
 #[cfg(test)]

@@ -95,6 +95,12 @@ pub enum ClusterError {
     /// A member is not what the request says. Nothing was changed at it.
     #[error("{0}")]
     Refused(String),
+    /// No member has that name. Nothing was changed.
+    #[error("{0}")]
+    NoMember(String),
+    /// The change would cost the cluster its majority. Nothing was changed.
+    #[error("{0}")]
+    Unsafe(String),
     /// This member does not lead.
     #[error(transparent)]
     NotLeader(#[from] NotLeader),

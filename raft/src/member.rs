@@ -44,6 +44,24 @@ impl FromStr for ClusterId {
     }
 }
 
+/// What is to become of a member that has no vote yet. Of one that has, it says how it came by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Joins {
+    /// It gets a vote as soon as it has caught up, and the voter of that id, if one is named, leaves in the same step.
+    Voter {
+        /// Whose place it takes.
+        replaces: Option<u64>,
+    },
+    /// It receives the log and gets no vote until an operator says so.
+    Learner,
+}
+
+impl Default for Joins {
+    fn default() -> Self {
+        Self::Voter { replaces: None }
+    }
+}
+
 /// A member as the replicated membership records it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MemberRecord {
@@ -61,6 +79,8 @@ pub struct MemberRecord {
     pub version_min: u32,
     /// Newest cluster version that it can run.
     pub version_max: u32,
+    /// What is to become of it.
+    pub joins: Joins,
 }
 
 /// Longest name, address or zone of a member, in bytes.

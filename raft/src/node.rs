@@ -20,7 +20,6 @@ use rollout_proto::v1::peer_server::PeerServer;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::cluster;
 use crate::config::RaftConfig;
 use crate::digest::Digests;
 use crate::errors::{ClusterError, NotLeader, OpenError, ProposeError};
@@ -35,6 +34,7 @@ use crate::running::{LOG_DIR, Running, Stores};
 use crate::runtime::OwnRuntime;
 use crate::status::NodeStatus;
 use crate::types::{Command, Types};
+use crate::{cluster, membership, transfer};
 
 /// One member of a cluster, or a process that waits to become one. Clones share it.
 #[derive(Clone)]
@@ -247,21 +247,32 @@ impl Node {
         self.start(identity, stores.await?).await
     }
 
-    /// Brings an empty, waiting member into the cluster under a new id, in place of the one that has its name, if
-    /// one has. Returns its id. This member must lead.
-    pub async fn replace_member(&self, member: MemberRecord) -> Result<u64, ClusterError> {
-        cluster::replace_member(&*self.leading()?, member).await
+    /// Lists an empty, waiting member as one that joins, in the place of the voter `replace` if one is named (it may have
+    /// the same name: its disk was lost), and returns its id. This member must lead. What [`MemberRecord::joins`] says is
+    /// done afterwards, by whoever leads then; asking again changes nothing.
+    pub async fn add_member(
+        &self,
+        member: MemberRecord,
+        replace: Option<&str>,
+    ) -> Result<u64, ClusterError> {
+        membership::add_member(&*self.leading()?, member, replace).await
+    }
+
+    /// Has a learner get a vote once it has caught up. This member must lead.
+    pub async fn promote_member(&self, name: &str) -> Result<(), ClusterError> {
+        membership::promote_member(&*self.leading()?, name).await
     }
 
     /// Records new addresses, zone or versions of the member with the record's id, whose name stays. This member must
     /// lead.
     pub async fn update_member(&self, member: MemberRecord) -> Result<(), ClusterError> {
-        cluster::update_member(&*self.leading()?, member).await
+        membership::update_member(&*self.leading()?, member).await
     }
 
-    /// Takes a member out of the cluster. This member must lead; it may name itself.
+    /// Takes a member out of the cluster. This member must lead; one that names itself hands leadership over, and says
+    /// who is to be asked.
     pub async fn remove_member(&self, name: &str) -> Result<(), ClusterError> {
-        cluster::remove_member(&*self.leading()?, name).await
+        membership::remove_member(&*self.leading()?, name).await
     }
 
     /// Proposes a command, if this member still leads in term `epoch`, and waits until it is applied here. Returns
@@ -444,14 +455,14 @@ impl Node {
 
     /// Hands leadership to the named member, or to the most advanced one, and waits until it has left.
     pub async fn transfer_leader(&self, to: Option<&str>) -> Result<(), ClusterError> {
-        cluster::transfer_leader(&*self.leading()?, to).await
+        transfer::transfer_leader(&*self.leading()?, to).await
     }
 
     /// Hands leadership over where possible, then ends consensus and closes the stores. Other clones see a stopped
     /// member.
     pub async fn shutdown(&self) {
         let Some(running) = self.running() else { return };
-        if let Err(error) = cluster::transfer_leader(&running, None).await {
+        if let Err(error) = transfer::transfer_leader(&running, None).await {
             tracing::debug!(%error, "leadership was not handed over before the end");
         }
         self.stop().await;

@@ -28,7 +28,7 @@ use crate::peer::{Dialer, PeerContext, PeerLinks, Presence};
 use crate::reads::{self, ReadQueue};
 use crate::state_machine::StateMachine;
 use crate::types::Types;
-use crate::{compaction, elector, watchdog};
+use crate::{compaction, elector, joining, watchdog};
 
 /// The name of the log's directory below the data directory.
 pub(crate) const LOG_DIR: &str = "log";
@@ -51,6 +51,8 @@ pub(crate) struct Running {
     pub(crate) closing: AtomicBool,
     /// Bytes of the image on disk, as last measured.
     pub(crate) image_bytes: AtomicU64,
+    /// Held while the membership is changed: two changes at a time would give out one id twice.
+    pub(crate) changing: tokio::sync::Mutex<()>,
     tasks: Mutex<Tasks>,
 }
 
@@ -146,6 +148,7 @@ impl Running {
             open,
             closing: AtomicBool::new(false),
             image_bytes: AtomicU64::new(0),
+            changing: tokio::sync::Mutex::default(),
             tasks: Mutex::default(),
         });
         *running.tasks.lock() = Tasks {
@@ -155,6 +158,7 @@ impl Running {
             ],
             endless: vec![
                 tokio::spawn(elector::watch(running.clone(), lost)),
+                tokio::spawn(joining::watch(running.clone())),
                 tokio::spawn(reads::serve(running.clone(), callers)),
             ],
         };

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use crate::cluster::transfer_leader;
 use crate::fatal::stop_process;
 use crate::running::Running;
+use crate::transfer::transfer_leader;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 

@@ -7,7 +7,7 @@ use rollout_proto::v1::{HelloRequest, PeerMessage};
 use rollout_proto::{ChannelOptions, ClientTls, DialMap, Endpoint, Security, channel};
 use rollout_raft::{ClusterError, ClusterId, Node};
 use tonic::Code;
-use trio::{Cluster, Member, bulk, chain_and_digest, logging, open_clients, waiting};
+use trio::{Cluster, Member, bulk, chain_and_digest, eventually, logging, open_clients, waiting};
 
 fn client(member: &Member, security: &Security) -> PeerClient<tonic::transport::Channel> {
     let endpoint =
@@ -117,11 +117,18 @@ async fn an_emptied_directory_waits_and_is_replaced_under_a_new_id() {
     assert!(cluster.members[lost].node().is_waiting(), "it does not vote with what it forgot");
 
     let node = cluster.members[leader].node();
-    let fresh = node.replace_member(cluster.members[lost].record()).await.expect("replaced");
+    let record = cluster.members[lost].record();
+    let twice = node.add_member(record.clone(), None).await;
+    assert!(matches!(twice, Err(ClusterError::Refused(_))), "the name is taken: {twice:?}");
+    let name = record.name.clone();
+    let fresh = node.add_member(record.clone(), Some(&name)).await.expect("listed");
     assert!(fresh > 3, "ids are never used again");
-    let members = node.members();
-    assert_eq!(members.len(), 3);
-    assert!(members.iter().any(|(member, voter)| member.id == fresh && *voter));
+    eventually("it has the lost one's vote", async || {
+        let members = node.members();
+        let voter = members.iter().any(|(member, voter)| member.id == fresh && *voter);
+        (voter && members.len() == 3).then_some(())
+    })
+    .await;
     let (index, _) =
         node.propose(epoch, open_clients(epoch, &["x".into()])).await.expect("applied");
     cluster.all_applied(index).await;

@@ -3,6 +3,8 @@
 //! *Invariant:* a fleet whose test does not end with [`Fleet::passed`] leaves its directory, logs and
 //! last state included, and prints where that is: an error and a panic alike can be read afterwards.
 
+mod membership;
+
 use crate::clocks::Clocks;
 use crate::cut::{Cut, Link};
 use crate::preload;

@@ -10,7 +10,7 @@ use rollout_ledger::id::SlotNo;
 use rollout_ledger::view::{WorkerState, WorkerView};
 use rollout_ledger::{Body, OpKind};
 use rollout_proto::{ErrorCode, RpcError, v1};
-use rollout_raft::{MemberRecord, NodeStatus, Role};
+use rollout_raft::{Joins, MemberRecord, NodeStatus, Role};
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Request, Response, Status};
@@ -288,10 +288,11 @@ impl v1::cluster_server::Cluster for ClusterService {
             zone: m.zone,
             version_min: VERSIONS.0,
             version_max: VERSIONS.1,
+            joins: Joins::default(),
         });
         let created = self.0.node.is_waiting();
         let formed = self.0.node.bootstrap(members.collect()).await;
-        formed.map_err(|e| reject::cluster(&e))?;
+        formed.map_err(|e| reject::forming(&e))?;
         Ok(Response::new(v1::BootstrapResponse { header: Some(self.0.header()), created }))
     }
 

@@ -8,6 +8,7 @@ mod barrier;
 mod cluster;
 mod events;
 mod items;
+mod members;
 mod rendezvous;
 mod runs;
 mod store;
@@ -19,6 +20,7 @@ pub(crate) use barrier::BarrierService;
 pub(crate) use cluster::ClusterService;
 pub(crate) use events::EventsService;
 pub(crate) use items::ItemsService;
+pub(crate) use members::MembersService;
 pub(crate) use rendezvous::RendezvousService;
 pub(crate) use runs::RunsService;
 pub(crate) use store::StoreService;
@@ -34,7 +36,7 @@ use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Op, OpKind, Reply, RequestId};
 use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, v1};
-use rollout_raft::{Node, ProposeError};
+use rollout_raft::{MemberRecord, Node, ProposeError};
 use std::sync::Arc;
 use std::time::Instant;
 use tonic::{Request, Status};
@@ -173,20 +175,24 @@ fn cluster_id(node: &Node) -> String {
 
 /// The members as this one knows them.
 pub(crate) fn members(node: &Node) -> v1::MemberList {
-    let members = node.members().into_iter().map(|(m, voter)| v1::MemberInfo {
-        id: m.id,
-        name: m.name,
-        peer_addr: m.peer_addr,
-        client_addr: m.client_addr,
-        zone: m.zone,
-        version_min: m.version_min,
-        version_max: m.version_max,
-        voter,
-    });
+    let members = node.members().into_iter().map(|(m, voter)| member_out(m, voter));
     v1::MemberList {
         members: members.collect(),
         version: node.membership_index(),
         leader: node.leader().map(|l| l.name).unwrap_or_default(),
+    }
+}
+
+fn member_out(member: MemberRecord, voter: bool) -> v1::MemberInfo {
+    v1::MemberInfo {
+        id: member.id,
+        name: member.name,
+        peer_addr: member.peer_addr,
+        client_addr: member.client_addr,
+        zone: member.zone,
+        version_min: member.version_min,
+        version_max: member.version_max,
+        voter,
     }
 }
 

@@ -16,6 +16,11 @@ use super::item::{
     describe::DescribeArgs as ItemDescribeArgs, list::ListArgs as ItemListArgs,
     retry::RetryArgs as ItemRetryArgs,
 };
+use super::leader::transfer::TransferArgs;
+use super::member::{
+    add::AddArgs, describe::DescribeArgs as MemberDescribeArgs, promote::PromoteArgs,
+    remove::RemoveArgs, replace::ReplaceArgs, update::UpdateArgs,
+};
 use super::rendezvous::{close::CloseArgs, describe::DescribeArgs as RendezvousDescribeArgs};
 use super::run::control::ControlArgs;
 use super::run::delete::DeleteArgs;
@@ -97,6 +102,20 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: ClusterVerb,
     },
+    /// Who takes part in the cluster
+    #[command(alias = "members", arg_required_else_help = true)]
+    Member {
+        /// What to do.
+        #[command(subcommand)]
+        verb: MemberVerb,
+    },
+    /// Who leads
+    #[command(arg_required_else_help = true)]
+    Leader {
+        /// What to do.
+        #[command(subcommand)]
+        verb: LeaderVerb,
+    },
     /// What happened and what happens: who got, completed, lost which rows; who came and went
     #[command(alias = "event")]
     Events(EventsArgs),
@@ -155,6 +174,34 @@ pub(crate) enum ItemVerb {
     Describe(ItemDescribeArgs),
     /// Try failed rows again
     Retry(ItemRetryArgs),
+}
+
+/// Verbs of `member`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum MemberVerb {
+    /// Every member, and how far each is
+    List,
+    /// One member
+    Describe(MemberDescribeArgs),
+    /// Bring in a new member: it receives the log, and its vote as soon as it has caught up
+    Add(AddArgs),
+    /// Have a learner get a vote
+    Promote(PromoteArgs),
+    /// Take a member out for good; refused where the rest would have no majority that answers
+    Remove(RemoveArgs),
+    /// Put a new member, or the same one on an empty disk, in the place of another
+    Replace(ReplaceArgs),
+    /// Record another address or zone
+    Update(UpdateArgs),
+}
+
+/// Verbs of `leader`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LeaderVerb {
+    /// Who leads now
+    Show,
+    /// Have another member lead; the pause is that of a hand-over, not of an election
+    Transfer(TransferArgs),
 }
 
 /// Verbs of `worker`.

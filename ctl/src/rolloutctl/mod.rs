@@ -12,6 +12,8 @@ mod errors;
 mod events;
 mod exit;
 mod item;
+mod leader;
+mod member;
 mod rendezvous;
 mod run;
 
@@ -25,8 +27,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use self::cli::{
-    BarrierVerb, BenchVerb, CertVerb, Cli, ClusterVerb, Command, ErrorsVerb, ItemVerb,
-    RendezvousVerb, RunVerb, WorkerVerb,
+    BarrierVerb, BenchVerb, CertVerb, Cli, ClusterVerb, Command, ErrorsVerb, ItemVerb, LeaderVerb,
+    MemberVerb, RendezvousVerb, RunVerb, WorkerVerb,
 };
 pub use self::exit::Failure;
 use crate::bench;
@@ -102,6 +104,19 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Cluster { verb } => match verb {
             ClusterVerb::Verify(args) => cluster::verify::run(connect, format, args).await,
             ClusterVerb::Bootstrap(args) => cluster::bootstrap::run(connect, format, args).await,
+        },
+        Command::Member { verb } => match verb {
+            MemberVerb::List => member::list::run(connect, format).await,
+            MemberVerb::Describe(args) => member::describe::run(connect, format, args).await,
+            MemberVerb::Add(args) => member::add::run(connect, format, args).await,
+            MemberVerb::Promote(args) => member::promote::run(connect, format, args).await,
+            MemberVerb::Remove(args) => member::remove::run(connect, format, args).await,
+            MemberVerb::Replace(args) => member::replace::run(connect, format, args).await,
+            MemberVerb::Update(args) => member::update::run(connect, format, args).await,
+        },
+        Command::Leader { verb } => match verb {
+            LeaderVerb::Show => leader::show::run(connect, format).await,
+            LeaderVerb::Transfer(args) => leader::transfer::run(connect, format, args).await,
         },
         Command::Cert { verb } => match verb {
             CertVerb::InitCa(args) => cert::init_ca::run(format, &args),

@@ -62,6 +62,8 @@ fn every_role_reaches_its_own_methods_only() {
             ("Cluster", "Bootstrap" | "CordonWorker" | "DrainWorker") => {
                 [false, false, false, true]
             }
+            ("Members", "ListMembers") => [true, false, false, true],
+            ("Members", _) => [false, false, false, true],
             ("Cluster", _) => [true, false, false, true],
             _ => panic!("{path} is of a service that this test does not know"),
         };
@@ -90,7 +92,7 @@ fn a_request_without_an_identity_is_refused_and_plaintext_may_do_everything() {
 #[derive(Clone)]
 struct WhoCalls<const SERVICE: usize>;
 
-const SERVICES: [&str; 7] = [
+const SERVICES: [&str; 8] = [
     "rollout.v1.Runs",
     "rollout.v1.Worker",
     "rollout.v1.Cluster",
@@ -98,6 +100,7 @@ const SERVICES: [&str; 7] = [
     "rollout.v1.Items",
     "rollout.v1.Events",
     "rollout.v1.Store",
+    "rollout.v1.Members",
 ];
 
 impl<const SERVICE: usize> NamedService for WhoCalls<SERVICE> {

@@ -35,6 +35,8 @@ with_header! {
     LeaveResponse, RendezvousCloseResponse, RendezvousDescribeResponse, RendezvousListResponse,
     ArriveResponse, BarrierWaitResponse, BarrierAbortResponse, BarrierDescribeResponse,
     BarrierListResponse,
+    StoreWaitResponse, StoreDropResponse, ListMembersResponse, AddMemberResponse,
+    PromoteMemberResponse, RemoveMemberResponse, UpdateMemberResponse, TransferLeaderResponse,
 }
 
 impl Answer for v1::CountersResponse {

@@ -57,6 +57,13 @@ pub fn events(channel: Channel) -> v1::events_client::EventsClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service for changes of the cluster itself.
+pub fn members(channel: Channel) -> v1::members_client::MembersClient<Channel> {
+    v1::members_client::MembersClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The service for operators.
 pub fn cluster(channel: Channel) -> v1::cluster_client::ClusterClient<Channel> {
     v1::cluster_client::ClusterClient::new(channel)

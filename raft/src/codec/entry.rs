@@ -12,12 +12,16 @@ use openraft::entry::RaftEntry;
 
 use super::VERSION;
 use super::wire::{CodecError, In, Out};
-use crate::member::MemberRecord;
+use crate::member::{Joins, MemberRecord};
 use crate::types::{Command, Entry, LogId, Membership, StoredMembership, Vote, log_id, term_of};
 
 const KIND_BLANK: u8 = 0;
 const KIND_COMMAND: u8 = 1;
 const KIND_MEMBERSHIP: u8 = 2;
+
+const JOINS_LEARNER: u8 = 0;
+const JOINS_VOTER: u8 = 1;
+const JOINS_IN_PLACE_OF: u8 = 2;
 
 /// Bytes of an entry before its payload.
 const HEAD_BYTES: usize = 1 + 1 + 8 + 8;
@@ -135,6 +139,14 @@ fn put_member(out: &mut Out, member: &MemberRecord) {
     out.text(&member.zone);
     out.u32(member.version_min);
     out.u32(member.version_max);
+    match member.joins {
+        Joins::Learner => out.u8(JOINS_LEARNER),
+        Joins::Voter { replaces: None } => out.u8(JOINS_VOTER),
+        Joins::Voter { replaces: Some(id) } => {
+            out.u8(JOINS_IN_PLACE_OF);
+            out.u64(id);
+        }
+    }
 }
 
 fn get_member(input: &mut In) -> Result<MemberRecord, CodecError> {
@@ -146,6 +158,12 @@ fn get_member(input: &mut In) -> Result<MemberRecord, CodecError> {
         zone: input.text("zone")?,
         version_min: input.u32("version range")?,
         version_max: input.u32("version range")?,
+        joins: match input.u8("what becomes of a member")? {
+            JOINS_LEARNER => Joins::Learner,
+            JOINS_VOTER => Joins::Voter { replaces: None },
+            JOINS_IN_PLACE_OF => Joins::Voter { replaces: Some(input.u64("replaced member")?) },
+            other => return Err(CodecError::Tag("what becomes of a member", other)),
+        },
     })
 }
 

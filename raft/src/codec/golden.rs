@@ -13,7 +13,7 @@ use openraft::raft::{
 };
 
 use super::*;
-use crate::member::MemberRecord;
+use crate::member::{Joins, MemberRecord};
 use crate::types::{Command, Entry, Membership, SnapshotMeta, StoredMembership, Vote, log_id};
 
 fn hex(bytes: &[u8]) -> String {
@@ -29,6 +29,11 @@ fn member(id: u64, name: &str) -> MemberRecord {
         zone: "z".into(),
         version_min: 1,
         version_max: 2,
+        joins: match id {
+            9 => Joins::Voter { replaces: Some(7) },
+            10 => Joins::Learner,
+            _ => Joins::default(),
+        },
     }
 }
 
@@ -53,11 +58,11 @@ const MEMBERSHIP: &str = "02000000\
     0200000001000000000000000900000000000000\
     03000000\
     010000000000000001000000000000000100000061\
-    03000000703a3103000000633a32010000007a0100000002000000\
+    03000000703a3103000000633a32010000007a010000000200000001\
     090000000000000009000000000000000100000062\
-    03000000703a3103000000633a32010000007a0100000002000000\
+    03000000703a3103000000633a32010000007a0100000002000000020700000000000000\
     0a000000000000000a00000000000000010000006c\
-    03000000703a3103000000633a32010000007a0100000002000000";
+    03000000703a3103000000633a32010000007a010000000200000000";
 
 #[test]
 fn entries_have_fixed_bytes_and_survive_them() {

@@ -12,7 +12,7 @@ use rollout_ledger::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo
 use rollout_ledger::{Body, Command, Evidence, FailureClass, HeldRows, Op, OpKind, Reply, Rows};
 use rollout_proto::pki::{IssueRequest, init_ca, issue};
 use rollout_proto::{DialMap, Role, Security, ServerTls};
-use rollout_raft::{ClusterId, Leadership, MemberRecord, Node, NotLeader, RaftConfig};
+use rollout_raft::{ClusterId, Joins, Leadership, MemberRecord, Node, NotLeader, RaftConfig};
 use tokio::runtime::Runtime;
 
 /// The longest that anything may take here.
@@ -90,6 +90,7 @@ impl Member {
             zone: format!("zone-{}", self.config.name),
             version_min: 1,
             version_max: 3,
+            joins: Joins::default(),
         }
     }
 

@@ -1,0 +1,32 @@
+//! `rolloutctl leader show`: who leads now.
+
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report, u64_string};
+use crate::rolloutctl::{Failure, status};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Leader {
+    leader: String,
+    #[serde(serialize_with = "u64_string")]
+    coord_epoch: u64,
+}
+
+impl Report for Leader {
+    const KIND: &'static str = "Leader";
+
+    fn table(&self) -> String {
+        format!("{} leads in epoch {}\n", self.leader, self.coord_epoch)
+    }
+}
+
+/// Prints it. Exit code 3 where nobody leads.
+pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+    let survey = status::survey(&connect.client(None)?).await;
+    match survey.leader {
+        Some(leader) => output::emit(format, &Leader { leader, coord_epoch: survey.coord_epoch }),
+        None => Err(Failure::unavailable(format!("nobody leads: {}", survey.health)).into()),
+    }
+}

@@ -1,0 +1,79 @@
+//! `rolloutctl leader transfer [NAME]`: leadership passes to another member.
+
+use std::time::{Duration, Instant};
+
+use rollout_proto::{Client, services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+use crate::rolloutctl::{Failure, status};
+
+/// How long the successor may take to open dispatch.
+const OPENS_WITHIN: Duration = Duration::from_secs(10);
+/// How often it is looked.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// To whom.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TransferArgs {
+    /// The member that shall lead; without, the one whose log is longest
+    name: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Transferred {
+    from: String,
+    leader: String,
+}
+
+impl Report for Transferred {
+    const KIND: &'static str = "LeaderTransferred";
+
+    fn table(&self) -> String {
+        if self.from == self.leader {
+            return format!("{} leads already\n", self.leader);
+        }
+        format!("{} leads, after {}\n", self.leader, self.from)
+    }
+}
+
+/// Hands leadership over, and waits until the successor dispatches.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: TransferArgs,
+) -> anyhow::Result<()> {
+    let client = connect.client(None)?;
+    let request = v1::TransferLeaderRequest { to: args.name.clone().unwrap_or_default() };
+    let answer = client
+        .with_leader("transfer leader", |channel| {
+            let request = request.clone();
+            async move { services::members(channel).transfer_leader(request).await }
+        })
+        .await?;
+    let leader = successor(&client, &answer.from, args.name.as_deref()).await?;
+    output::emit(format, &Transferred { from: answer.from, leader })
+}
+
+async fn successor(client: &Client, from: &str, wanted: Option<&str>) -> anyhow::Result<String> {
+    let begun = Instant::now();
+    loop {
+        let survey = status::survey(client).await;
+        match survey.leader {
+            Some(leader) if wanted.map_or(leader != from, |wanted| leader == wanted) => {
+                return Ok(leader);
+            }
+            Some(leader) if leader != from => {
+                let text = format!("{leader} leads now, not the one that was named");
+                return Err(Failure::failed(text).into());
+            }
+            _ if begun.elapsed() > OPENS_WITHIN => {
+                let text = format!("no successor of {from} has opened dispatch yet");
+                return Err(Failure::unavailable(text).into());
+            }
+            _ => tokio::time::sleep(LOOK_EVERY).await,
+        }
+    }
+}

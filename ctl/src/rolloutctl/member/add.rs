@@ -1,0 +1,83 @@
+//! `rolloutctl member add NAME`: a new member, first without a vote.
+
+use std::time::Duration;
+
+use rollout_proto::{HostPort, services, v1};
+
+use super::joining::{self, Joined};
+use crate::connect::{ConnectArgs, parse_duration};
+use crate::output::{self, Format};
+
+/// Where a new member is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct NewMember {
+    /// Where the other members reach it
+    #[arg(long, value_name = "HOST:PORT")]
+    peer_addr: HostPort,
+    /// Where workers, clients and operators reach it
+    #[arg(long, value_name = "HOST:PORT")]
+    client_addr: HostPort,
+    /// Its failure domain
+    #[arg(long, value_name = "ZONE", default_value = "")]
+    zone: String,
+    /// Return as soon as it is listed; the cluster goes on by itself
+    #[arg(long)]
+    no_wait: bool,
+    /// Stop waiting after so long; the cluster goes on by itself
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    wait_limit: Option<Duration>,
+}
+
+/// Which member joins.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AddArgs {
+    /// The name in its own configuration. Start it first, with an empty data directory: it waits
+    name: String,
+    #[command(flatten)]
+    new: NewMember,
+    /// Give it no vote until `rolloutctl member promote`
+    #[arg(long)]
+    learner_only: bool,
+}
+
+/// Lists the member, in the place of another if one is named, and waits for it.
+pub(super) async fn add(
+    connect: &ConnectArgs,
+    format: Format,
+    (name, replaces): (String, Option<String>),
+    new: NewMember,
+    learner_only: bool,
+) -> anyhow::Result<()> {
+    let client = connect.client(None)?;
+    let request = v1::AddMemberRequest {
+        name: name.clone(),
+        peer_addr: new.peer_addr.to_string(),
+        client_addr: new.client_addr.to_string(),
+        zone: new.zone,
+        replaces: replaces.clone().unwrap_or_default(),
+        learner_only,
+    };
+    let answer = client
+        .with_leader("add member", |channel| {
+            let request = request.clone();
+            async move { services::members(channel).add_member(request).await }
+        })
+        .await?;
+    let state = if new.no_wait {
+        "joining"
+    } else {
+        joining::wait(&client, (&name, answer.id), learner_only, new.wait_limit).await?
+    };
+    let joined =
+        Joined { member: name, id: answer.id.to_string(), replaced: replaces, state: state.into() };
+    output::emit(format, &joined)
+}
+
+/// Adds a member.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: AddArgs,
+) -> anyhow::Result<()> {
+    add(connect, format, (args.name, None), args.new, args.learner_only).await
+}

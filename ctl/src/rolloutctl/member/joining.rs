@@ -1,0 +1,77 @@
+//! The wait for a member that joins: told on stderr, and not needed, for the cluster goes on by itself.
+
+use std::time::{Duration, Instant};
+
+use rollout_proto::Client;
+use serde::Serialize;
+
+use super::list;
+use crate::output::Report;
+use crate::rolloutctl::Failure;
+
+/// How often it is looked.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often somebody who waits is told how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(2);
+
+/// How a member that was added stands.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Joined {
+    pub(super) member: String,
+    pub(super) id: String,
+    pub(super) replaced: Option<String>,
+    /// `voter`, `learner` or, where nobody waited, `joining`.
+    pub(super) state: String,
+}
+
+impl Report for Joined {
+    const KIND: &'static str = "MemberJoined";
+
+    fn table(&self) -> String {
+        let place =
+            self.replaced.as_ref().map_or(String::new(), |old| format!(" in place of {old}"));
+        match self.state.as_str() {
+            "joining" => format!(
+                "member {} joins{place}; see how far it is: rolloutctl member list\n",
+                self.member
+            ),
+            state => format!("member {} is a {state}{place}\n", self.member),
+        }
+    }
+}
+
+/// Waits until the member of this id is a voter, or, if it is to stay a learner, has all of the log.
+pub(super) async fn wait(
+    client: &Client,
+    (name, id): (&str, u64),
+    learner_only: bool,
+    limit: Option<Duration>,
+) -> anyhow::Result<&'static str> {
+    let (begun, mut told, id) = (Instant::now(), None::<Instant>, id.to_string());
+    loop {
+        let list = list::ask(client).await?;
+        let Some(member) = list.members.iter().find(|member| member.id == id) else {
+            return Err(
+                Failure::failed(format!("member {name} was removed while it joined")).into()
+            );
+        };
+        match (member.role.as_str(), member.behind.as_deref()) {
+            ("learner", Some("0")) if learner_only => return Ok("learner"),
+            ("learner", _) => {}
+            _ => return Ok("voter"),
+        }
+        if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+            told = Some(Instant::now());
+            let lacks = member.lacks();
+            eprintln!("member {name} joins: {lacks} entries behind");
+        }
+        if limit.is_some_and(|limit| begun.elapsed() > limit) {
+            let text = format!(
+                "member {name} has not caught up yet; it goes on by itself: rolloutctl member list"
+            );
+            return Err(Failure::unavailable(text).into());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}

@@ -1,0 +1,153 @@
+//! `rolloutctl member list`: one line a member, and how far each is.
+
+use rollout_proto::{CallOptions, Client, services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Align, Format, Report, Table, count};
+
+/// The members, as the leader sees them.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MemberList {
+    pub(super) leader: Option<String>,
+    pub(super) members: Vec<MemberLine>,
+}
+
+/// One member.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MemberLine {
+    pub(super) name: String,
+    /// As text: 64 bits are more than a number of JSON holds everywhere.
+    pub(super) id: String,
+    pub(super) peer_addr: String,
+    pub(super) client_addr: String,
+    pub(super) zone: String,
+    /// `leader`, `voter` or `learner`.
+    pub(super) role: String,
+    /// Of a learner: what it becomes, `voter` or `learner`.
+    pub(super) becomes: Option<String>,
+    /// Of a learner: the voter whose place it takes.
+    pub(super) replaces: Option<String>,
+    /// Entries that it lacks; `None` where it has answered nobody yet.
+    pub(super) behind: Option<String>,
+}
+
+impl MemberLine {
+    fn of(wire: v1::MemberProgress, leader: &str) -> Self {
+        let member = wire.member.unwrap_or_default();
+        let said = |text: String| Some(text).filter(|text| !text.is_empty());
+        let role = match (member.voter, member.name == leader) {
+            (_, true) => "leader",
+            (true, false) => "voter",
+            (false, false) => "learner",
+        };
+        let behind =
+            wire.matched_index.map(|at| wire.last_log_index.saturating_sub(at).to_string());
+        Self {
+            name: member.name,
+            id: member.id.to_string(),
+            peer_addr: member.peer_addr,
+            client_addr: member.client_addr,
+            zone: member.zone,
+            role: role.to_owned(),
+            becomes: said(wire.becomes),
+            replaces: said(wire.replaces),
+            behind,
+        }
+    }
+
+    /// Its role, and of a learner what becomes of it.
+    pub(super) fn standing(&self) -> String {
+        match (self.role.as_str(), &self.becomes, &self.replaces) {
+            ("learner", Some(becomes), Some(old)) if becomes == "voter" => {
+                format!("learner, replaces {old}")
+            }
+            ("learner", Some(becomes), None) if becomes == "voter" => "learner, joins".to_owned(),
+            (role, ..) => role.to_owned(),
+        }
+    }
+
+    pub(super) fn lacks(&self) -> String {
+        let behind = self.behind.as_ref().and_then(|behind| behind.parse().ok());
+        behind.map_or_else(|| "?".to_owned(), count)
+    }
+}
+
+impl Report for MemberList {
+    const KIND: &'static str = "MemberList";
+
+    fn table(&self) -> String {
+        let titles = ["NAME", "ROLE", "BEHIND", "ZONE", "PEER ADDRESS", "CLIENT ADDRESS"];
+        let mut table = Table::new(&titles).align(2, Align::Right);
+        for member in &self.members {
+            table.row([
+                member.name.clone(),
+                member.standing(),
+                member.lacks(),
+                member.zone.clone(),
+                member.peer_addr.clone(),
+                member.client_addr.clone(),
+            ]);
+        }
+        table.to_string()
+    }
+}
+
+/// The members, from the leader.
+pub(super) async fn ask(client: &Client) -> anyhow::Result<MemberList> {
+    let answer = client
+        .with_leader_opts("list members", CallOptions::read(), |channel| async move {
+            services::members(channel).list_members(v1::ListMembersRequest {}).await
+        })
+        .await?;
+    let leader = answer.header.unwrap_or_default().members.unwrap_or_default().leader;
+    let mut members: Vec<_> =
+        answer.members.into_iter().map(|member| MemberLine::of(member, &leader)).collect();
+    members.sort_by(|a, b| a.name.cmp(&b.name).then(a.id.cmp(&b.id)));
+    Ok(MemberList { leader: Some(leader).filter(|name| !name.is_empty()), members })
+}
+
+/// Prints them.
+pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+    let client = connect.client(None)?;
+    output::emit(format, &ask(&client).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(name: &str, voter: bool, matched: Option<u64>) -> v1::MemberProgress {
+        v1::MemberProgress {
+            member: Some(v1::MemberInfo {
+                name: name.into(),
+                peer_addr: format!("{name}:7421"),
+                client_addr: format!("{name}:7420"),
+                zone: "eu-1a".into(),
+                voter,
+                ..v1::MemberInfo::default()
+            }),
+            matched_index: matched,
+            last_log_index: 5_000,
+            ..v1::MemberProgress::default()
+        }
+    }
+
+    #[test]
+    fn a_list_says_who_leads_who_lags_and_whose_place_a_learner_takes() {
+        let mut joins = member("c4", false, None);
+        (joins.becomes, joins.replaces) = ("voter".into(), "c2".into());
+        let all = [member("c1", true, Some(5_000)), member("c2", true, Some(3_000)), joins];
+        let members = all.into_iter().map(|m| MemberLine::of(m, "c1")).collect();
+        let list = MemberList { leader: Some("c1".into()), members };
+        assert_eq!(
+            list.table(),
+            "NAME  ROLE                  BEHIND  ZONE   PEER ADDRESS  CLIENT ADDRESS\n\
+             c1    leader                     0  eu-1a  c1:7421       c1:7420\n\
+             c2    voter                  2,000  eu-1a  c2:7421       c2:7420\n\
+             c4    learner, replaces c2       ?  eu-1a  c4:7421       c4:7420\n"
+        );
+    }
+}

@@ -1,0 +1,10 @@
+//! `rolloutctl member`: who takes part in the cluster, by name.
+
+pub(super) mod add;
+pub(super) mod describe;
+pub(super) mod joining;
+pub(super) mod list;
+pub(super) mod promote;
+pub(super) mod remove;
+pub(super) mod replace;
+pub(super) mod update;

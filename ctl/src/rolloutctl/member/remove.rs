@@ -1,0 +1,44 @@
+//! `rolloutctl member remove NAME`: a member leaves the cluster for good.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+
+/// Which member.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RemoveArgs {
+    /// The member's name. Stop its process afterwards; its data directory is of no more use
+    name: String,
+}
+
+#[derive(Serialize)]
+struct Removed {
+    member: String,
+}
+
+impl Report for Removed {
+    const KIND: &'static str = "MemberRemoved";
+
+    fn table(&self) -> String {
+        format!("member {} is part of the cluster no more; stop its process\n", self.member)
+    }
+}
+
+/// Removes it. Refused where the rest would have no majority that answers.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: RemoveArgs,
+) -> anyhow::Result<()> {
+    let client = connect.client(None)?;
+    let request = v1::RemoveMemberRequest { name: args.name.clone() };
+    client
+        .with_leader("remove member", |channel| {
+            let request = request.clone();
+            async move { services::members(channel).remove_member(request).await }
+        })
+        .await?;
+    output::emit(format, &Removed { member: args.name })
+}

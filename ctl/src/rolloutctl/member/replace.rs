@@ -1,0 +1,26 @@
+//! `rolloutctl member replace OLD [NEW]`: a new member gets the old one's vote in the step in which that one leaves.
+
+use super::add::{NewMember, add};
+use crate::connect::ConnectArgs;
+use crate::output::Format;
+
+/// Who replaces whom.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplaceArgs {
+    /// The member that leaves; it may be dead
+    old: String,
+    /// The new one's name; without, the same name on an empty disk
+    new_name: Option<String>,
+    #[command(flatten)]
+    new: NewMember,
+}
+
+/// Replaces a member.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: ReplaceArgs,
+) -> anyhow::Result<()> {
+    let name = args.new_name.unwrap_or_else(|| args.old.clone());
+    add(connect, format, (name, Some(args.old)), args.new, false).await
+}

@@ -1,0 +1,58 @@
+//! `rolloutctl member update NAME`: another address or zone of a member.
+
+use rollout_proto::{HostPort, services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+
+/// What is new.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UpdateArgs {
+    /// The member's name
+    name: String,
+    /// Where the other members reach it; it must answer there already
+    #[arg(long, value_name = "HOST:PORT")]
+    peer_addr: Option<HostPort>,
+    /// Where workers, clients and operators reach it
+    #[arg(long, value_name = "HOST:PORT")]
+    client_addr: Option<HostPort>,
+    /// Its failure domain
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Updated {
+    member: String,
+}
+
+impl Report for Updated {
+    const KIND: &'static str = "MemberUpdated";
+
+    fn table(&self) -> String {
+        format!("member {} is recorded\n", self.member)
+    }
+}
+
+/// Records it. May be repeated.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: UpdateArgs,
+) -> anyhow::Result<()> {
+    let client = connect.client(None)?;
+    let request = v1::UpdateMemberRequest {
+        name: args.name.clone(),
+        peer_addr: args.peer_addr.map(|addr| addr.to_string()).unwrap_or_default(),
+        client_addr: args.client_addr.map(|addr| addr.to_string()).unwrap_or_default(),
+        zone: args.zone,
+    };
+    client
+        .with_leader("update member", |channel| {
+            let request = request.clone();
+            async move { services::members(channel).update_member(request).await }
+        })
+        .await?;
+    output::emit(format, &Updated { member: args.name })
+}

@@ -1,0 +1,281 @@
+//! Owns: changes of a formed cluster: members that join, are replaced, get another address, or leave.
+//!
+//! Invariant: an id is given out by the log entry that lists its member, above every index before it, so never twice; a
+//! member joins without a vote, and `joining` sees to the rest, whoever leads. A change that would leave voters of
+//! which no majority answers is refused.
+//! Absent: who may ask. The coordinator checks that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{ClientWriteError, RaftError};
+use openraft::{ChangeMembers, Instant};
+
+use crate::cluster::hello;
+use crate::errors::{ClusterError, NotLeader};
+use crate::member::{Joins, MemberRecord};
+use crate::reads;
+use crate::running::Running;
+use crate::transfer::{HEARD_LATELY, transfer_leader};
+use crate::types::Types;
+
+/// The members as the leader that is asked knows them.
+struct Known {
+    members: BTreeMap<u64, MemberRecord>,
+    voters: BTreeSet<u64>,
+    /// Voters that answered of late, this one included.
+    answering: BTreeSet<u64>,
+}
+
+impl Known {
+    fn of(running: &Running) -> Self {
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let config = &metrics.membership_config;
+        let voters: BTreeSet<u64> = config.voter_ids().collect();
+        let lately = HEARD_LATELY * running.config.lease();
+        let answers = |id: &u64| {
+            let heard =
+                metrics.heartbeat.as_ref().and_then(|heard| heard.get(id).copied().flatten());
+            *id == running.context.me || heard.is_some_and(|at| at.elapsed() < lately)
+        };
+        Self {
+            answering: voters.iter().copied().filter(answers).collect(),
+            members: config.nodes().map(|(id, member)| (*id, member.clone())).collect(),
+            voters,
+        }
+    }
+
+    fn named(&self, name: &str, voter: bool) -> Option<&MemberRecord> {
+        let mut of_name = self.members.values().filter(|member| member.name == name);
+        of_name.find(|member| self.voters.contains(&member.id) == voter)
+    }
+
+    fn unknown(&self, name: &str) -> ClusterError {
+        let names: BTreeSet<&str> = self.members.values().map(|m| m.name.as_str()).collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        ClusterError::NoMember(format!(
+            "there is no member {name:?}; there are {}",
+            names.join(", ")
+        ))
+    }
+
+    /// Whose place a member is to take, by name.
+    fn replaced(&self, name: Option<&str>) -> Result<Option<u64>, ClusterError> {
+        let Some(name) = name else { return Ok(None) };
+        self.named(name, true).map(|old| Some(old.id)).ok_or_else(|| self.unknown(name))
+    }
+
+    /// The learner that an earlier call of the same words has listed already.
+    fn listed(&self, fresh: &MemberRecord) -> Option<u64> {
+        let listed = self.named(&fresh.name, false)?;
+        (MemberRecord { id: fresh.id, ..listed.clone() } == *fresh).then_some(listed.id)
+    }
+
+    /// Refuses a member that would be mistaken for another.
+    fn check_new(&self, fresh: &MemberRecord, replaced: Option<u64>) -> Result<(), ClusterError> {
+        for member in self.members.values().filter(|member| Some(member.id) != replaced) {
+            if member.name == fresh.name {
+                let what = if self.voters.contains(&member.id) { "a voter" } else { "a learner" };
+                return Err(ClusterError::Refused(format!(
+                    "there is a member {:?} already, {what} at {}",
+                    member.name, member.peer_addr
+                )));
+            }
+            if member.peer_addr == fresh.peer_addr {
+                return Err(ClusterError::Refused(format!(
+                    "member {:?} has the peer address {}",
+                    member.name, member.peer_addr
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses to go on with `keep` for voters if they could not commit anything.
+    fn check_majority(&self, keep: &BTreeSet<u64>, gone: &str) -> Result<(), ClusterError> {
+        let (answering, needed) = (keep.intersection(&self.answering).count(), keep.len() / 2 + 1);
+        if answering >= needed {
+            return Ok(());
+        }
+        let silent: Vec<&str> = keep
+            .difference(&self.answering)
+            .filter_map(|id| self.members.get(id).map(|member| member.name.as_str()))
+            .collect();
+        Err(ClusterError::Unsafe(format!(
+            "without {gone} there would be {} voters, of which {answering} answer and {needed} are needed ({} silent); \
+             bring back or replace {} first",
+            keep.len(),
+            silent.join(", "),
+            silent.join(", ")
+        )))
+    }
+}
+
+/// Lists `fresh`, a waiting member, as one that joins, in the place of the voter `replace` if one is named, and returns
+/// its id. It is made part of the cluster, sent the log and given its vote afterwards.
+pub(crate) async fn add_member(
+    running: &Running,
+    mut fresh: MemberRecord,
+    replace: Option<&str>,
+) -> Result<u64, ClusterError> {
+    if let Some(problem) = fresh.problem() {
+        return Err(ClusterError::BadMembers(problem));
+    }
+    let _alone = running.changing.lock().await;
+    let (_, index) = reads::confirm(running).await?;
+    let known = Known::of(running);
+    let replaced = known.replaced(replace)?;
+    if let Joins::Voter { replaces } = &mut fresh.joins {
+        *replaces = replaced;
+    }
+    if let Some(id) = known.listed(&fresh) {
+        return Ok(id);
+    }
+    known.check_new(&fresh, replaced)?;
+    let answer = hello(&running.context.dialer, &fresh).await?;
+    if !answer.cluster_id.is_empty() {
+        return Err(ClusterError::Refused(format!(
+            "member {} belongs to cluster {} already; start it with an empty data directory",
+            fresh.name, answer.cluster_id
+        )));
+    }
+    let highest = known.members.keys().max().copied().unwrap_or(0);
+    let id = index.max(highest) + 1;
+    fresh.id = id;
+    tracing::info!(member = fresh.name, id, replaces = replaced, "a member joins");
+    running.raft.add_learner(id, fresh, false).await.map_err(changed)?;
+    Ok(id)
+}
+
+/// Has a learner get a vote as soon as it has caught up.
+pub(crate) async fn promote_member(running: &Running, name: &str) -> Result<(), ClusterError> {
+    let _alone = running.changing.lock().await;
+    reads::confirm(running).await?;
+    let known = Known::of(running);
+    let Some(learner) = known.named(name, false) else {
+        return known.named(name, true).map(drop).ok_or_else(|| known.unknown(name));
+    };
+    if matches!(learner.joins, Joins::Voter { .. }) {
+        return Ok(());
+    }
+    let member = MemberRecord { joins: Joins::default(), ..learner.clone() };
+    set(running, member).await
+}
+
+/// Replaces the record of a member, whose id and name stay.
+pub(crate) async fn update_member(
+    running: &Running,
+    member: MemberRecord,
+) -> Result<(), ClusterError> {
+    if let Some(problem) = member.problem() {
+        return Err(ClusterError::BadMembers(problem));
+    }
+    let _alone = running.changing.lock().await;
+    reads::confirm(running).await?;
+    let known = {
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.get_node(&member.id).cloned()
+    };
+    match known {
+        Some(known) if known == member => return Ok(()),
+        Some(known) if known.name == member.name => {}
+        _ => {
+            let text = format!("there is no member {:?} with id {}", member.name, member.id);
+            return Err(ClusterError::Refused(text));
+        }
+    }
+    // Whoever answers at a new address must be this very member: two members behind one id would split the cluster.
+    if member.id != running.context.me {
+        let answer = hello(&running.context.dialer, &member).await?;
+        if answer.member_id != member.id || answer.cluster_id != running.context.cluster_text {
+            return Err(ClusterError::Refused(format!(
+                "{} is member {} of cluster {:?}, not member {} of this cluster",
+                member.peer_addr, answer.member_id, answer.cluster_id, member.id
+            )));
+        }
+    }
+    set(running, member).await
+}
+
+async fn set(running: &Running, member: MemberRecord) -> Result<(), ClusterError> {
+    let change = ChangeMembers::SetNodes(BTreeMap::from([(member.id, member)]));
+    running.raft.change_membership(change, true).await.map(drop).map_err(changed)
+}
+
+/// Takes a member out of the cluster. A leader that is to go hands leadership over first, and its successor is to be
+/// asked.
+pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), ClusterError> {
+    let _alone = running.changing.lock().await;
+    reads::confirm(running).await?;
+    let known = Known::of(running);
+    let gone: BTreeSet<u64> = known
+        .members
+        .values()
+        .filter(|member| member.name == name)
+        .map(|member| member.id)
+        .collect();
+    if gone.is_empty() {
+        return Err(known.unknown(name));
+    }
+    let keep: BTreeSet<u64> = known.voters.difference(&gone).copied().collect();
+    if keep.is_empty() {
+        return Err(ClusterError::Unsafe(format!(
+            "{name} is the last voter: the cluster would be gone"
+        )));
+    }
+    if keep.len() < known.voters.len() {
+        known.check_majority(&keep, name)?;
+        if gone.contains(&running.context.me) {
+            return Err(step_aside(running).await);
+        }
+        let change = ChangeMembers::ReplaceAllVoters(keep);
+        running.raft.change_membership(change, false).await.map_err(changed)?;
+    }
+    let learners: BTreeSet<u64> = gone.difference(&known.voters).copied().collect();
+    if !learners.is_empty() {
+        let change = ChangeMembers::RemoveNodes(learners);
+        running.raft.change_membership(change, false).await.map_err(changed)?;
+    }
+    tracing::info!(member = name, "a member was removed");
+    Ok(())
+}
+
+/// Gives `learner` its vote, and the place of the voter that it replaces.
+pub(crate) async fn promote(running: &Running, learner: &MemberRecord) -> Result<(), ClusterError> {
+    let _alone = running.changing.lock().await;
+    let known = Known::of(running);
+    let replaced = match learner.joins {
+        Joins::Voter { replaces } => replaces,
+        Joins::Learner => return Ok(()),
+    };
+    if replaced == Some(running.context.me) {
+        return Err(step_aside(running).await);
+    }
+    let stays = known.voters.iter().copied().filter(|id| Some(*id) != replaced);
+    let keep: BTreeSet<u64> = stays.chain([learner.id]).collect();
+    let change = ChangeMembers::ReplaceAllVoters(keep);
+    running.raft.change_membership(change, false).await.map(drop).map_err(changed)
+}
+
+/// Hands leadership over; says who is to be asked then.
+async fn step_aside(running: &Running) -> ClusterError {
+    if let Err(error) = transfer_leader(running, None).await {
+        return error;
+    }
+    let metrics = running.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let leader =
+        metrics.current_leader.and_then(|id| metrics.membership_config.get_node(&id).cloned());
+    NotLeader { leader }.into()
+}
+
+fn changed(error: RaftError<Types, ClientWriteError<Types>>) -> ClusterError {
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
+            NotLeader { leader: forward.leader_node }.into()
+        }
+        other => ClusterError::Unfinished(format!("the membership was not changed: {other}")),
+    }
+}

@@ -1,0 +1,186 @@
+//! Members that come and go in a cluster that works: nobody waits longer than for an election, and nothing is lost.
+
+mod trio;
+
+use rollout_raft::{ClusterError, Joins, MemberRecord, Node};
+use trio::{Cluster, Member, bulk, chain_and_digest, eventually, logging, open_clients, waiting};
+
+/// A cluster of the first `formed` of these members; the others wait.
+async fn partly(names: &[&str], formed: usize) -> Cluster {
+    logging();
+    let dir = tempfile::tempdir().expect("a directory");
+    let members = waiting(dir.path(), names, |_| {}).await;
+    let records = members[..formed].iter().map(Member::record).collect();
+    let id = members[0].node().bootstrap(records).await.expect("a cluster");
+    Cluster { members, id, dir }
+}
+
+fn voters(node: &Node) -> Vec<String> {
+    let members = node.members().into_iter().filter(|(_, voter)| *voter);
+    members.map(|(member, _)| member.name).collect()
+}
+
+impl Cluster {
+    /// Asks whoever leads, until somebody who leads has answered.
+    async fn ask<T>(
+        &self,
+        ask: impl AsyncFn(&Node) -> Result<T, ClusterError>,
+    ) -> Result<T, ClusterError> {
+        eventually("a leader answers", async || {
+            let (leader, _) = self.leader().await;
+            match ask(self.members[leader].node()).await {
+                Err(ClusterError::NotLeader(_)) => None,
+                answer => Some(answer),
+            }
+        })
+        .await
+    }
+
+    async fn voters_are(&self, names: &[&str]) {
+        eventually("the voters are those", async || {
+            let (leader, _) = self.leader().await;
+            let mut found = voters(self.members[leader].node());
+            found.sort();
+            (found == names).then_some(())
+        })
+        .await;
+    }
+
+    /// Writes, and waits until all that run have it and are equal.
+    async fn writes_and_agrees(&self, tag: &str) {
+        let index = eventually("a write", async || {
+            let (leader, epoch) = self.open().await;
+            let write = open_clients(epoch, &[tag.to_owned()]);
+            self.members[leader].node().propose(epoch, write).await.ok().map(|(index, _)| index)
+        })
+        .await;
+        let (leader, _) = self.leader().await;
+        let listed: Vec<String> = self.members[leader]
+            .node()
+            .members()
+            .into_iter()
+            .map(|(member, _)| member.name)
+            .collect();
+        let expected = chain_and_digest(self.members[leader].node());
+        for member in
+            self.members.iter().filter(|m| m.is_running() && listed.contains(&m.config.name))
+        {
+            assert!(member.node().applied(index, trio::LIMIT).await, "{} lags", member.config.name);
+            assert_eq!(chain_and_digest(member.node()), expected, "{}", member.config.name);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_members_become_five_and_three_again_though_the_leader_goes_first() {
+    let mut cluster = partly(&["a", "b", "c", "d", "e"], 3).await;
+    let (leader, epoch) = cluster.open().await;
+    cluster.members[leader].node().propose(epoch, bulk(epoch, 200, 1)).await.expect("applied");
+    for joins in [3, 4] {
+        let record = cluster.members[joins].record();
+        let first = cluster.ask(async |node| node.add_member(record.clone(), None).await).await;
+        let again = cluster.ask(async |node| node.add_member(record.clone(), None).await).await;
+        if let (Ok(first), Ok(again)) = (&first, &again) {
+            assert_eq!(first, again, "asked twice, it joins once");
+        } else {
+            // It had its vote before the second call, which then finds a voter of that name.
+            assert!(
+                matches!((&first, &again), (Ok(_), Err(ClusterError::Refused(_)))),
+                "{again:?}"
+            );
+        }
+    }
+    cluster.voters_are(&["a", "b", "c", "d", "e"]).await;
+    cluster.writes_and_agrees("five").await;
+    let ids: std::collections::BTreeSet<u64> =
+        cluster.members.iter().filter_map(|m| m.node().identity()).map(|i| i.member_id).collect();
+    assert_eq!(ids.len(), 5, "every member has an id of its own");
+
+    let (leader, _) = cluster.leader().await;
+    let first = cluster.members[leader].config.name.clone();
+    let second = if first == "a" { "b" } else { "a" };
+    for name in [&*first, second] {
+        cluster.ask(async |node| node.remove_member(name).await).await.expect("removed");
+    }
+    let left: Vec<&str> =
+        ["a", "b", "c", "d", "e"].into_iter().filter(|n| *n != first && *n != second).collect();
+    cluster.voters_are(&left).await;
+    for member in &mut cluster.members {
+        if member.config.name == first || member.config.name == second {
+            member.stop().await;
+        }
+    }
+    cluster.writes_and_agrees("three").await;
+    let gone = cluster.ask(async |node| node.remove_member(&first).await).await;
+    assert!(matches!(gone, Err(ClusterError::NoMember(_))), "{gone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_member_is_replaced_in_one_step_that_any_leader_finishes() {
+    let mut cluster = partly(&["a", "b", "c", "d"], 3).await;
+    let (leader, epoch) = cluster.open().await;
+    cluster.members[leader].node().propose(epoch, bulk(epoch, 100, 1)).await.expect("applied");
+    let dead = (leader + 1) % 3;
+    let name = cluster.members[dead].config.name.clone();
+    cluster.members[dead].stop().await;
+    let record = cluster.members[3].record();
+    let node = cluster.members[leader].node();
+    node.add_member(record, Some(&name)).await.expect("listed");
+    // Whoever listed it is gone at once; the log says what remains to be done.
+    node.transfer_leader(None).await.expect("handed over");
+    let mut left = vec!["a", "b", "c", "d"];
+    left.retain(|other| *other != name);
+    cluster.voters_are(&left).await;
+    cluster.writes_and_agrees("replaced").await;
+    let (leader, _) = cluster.leader().await;
+    assert_eq!(cluster.members[leader].node().members().len(), 3, "the dead one is gone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_learner_stays_one_until_it_is_promoted() {
+    let cluster = partly(&["a", "b", "c", "d"], 3).await;
+    cluster.open().await;
+    let record = MemberRecord { joins: Joins::Learner, ..cluster.members[3].record() };
+    cluster.ask(async |node| node.add_member(record.clone(), None).await).await.expect("listed");
+    eventually("it has the log", async || {
+        let (leader, _) = cluster.leader().await;
+        let status = cluster.members[leader].node().status();
+        let peer = status.peers.iter().find(|peer| peer.name == "d")?;
+        (peer.matched.is_some() && peer.matched == status.last_log).then_some(())
+    })
+    .await;
+    cluster.voters_are(&["a", "b", "c"]).await;
+    cluster.ask(async |node| node.promote_member("d").await).await.expect("asked");
+    cluster.voters_are(&["a", "b", "c", "d"]).await;
+    cluster.writes_and_agrees("four").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_would_cost_the_majority_or_mistake_one_member_for_another_is_refused() {
+    let mut cluster = partly(&["a", "b", "c", "d"], 3).await;
+    let (leader, _) = cluster.open().await;
+    let (dead, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let names: Vec<String> = cluster.members.iter().map(|m| m.config.name.clone()).collect();
+    cluster.members[dead].stop().await;
+    let node = cluster.members[leader].node();
+    eventually("it is silent", async || {
+        let refused = node.remove_member(&names[other]).await;
+        matches!(refused, Err(ClusterError::Unsafe(ref why)) if why.contains(&names[dead]))
+            .then_some(())
+    })
+    .await;
+    assert_eq!(voters(node).len(), 3, "nothing was changed");
+    let unknown = node.add_member(cluster.members[3].record(), Some("nobody")).await;
+    assert!(matches!(unknown, Err(ClusterError::NoMember(_))), "{unknown:?}");
+    let taken = MemberRecord {
+        peer_addr: cluster.members[other].record().peer_addr,
+        ..cluster.members[3].record()
+    };
+    let taken = node.add_member(taken, None).await;
+    assert!(matches!(taken, Err(ClusterError::Refused(_))), "{taken:?}");
+    let mut misnamed = cluster.members[3].record();
+    misnamed.name = "x".into();
+    let misnamed = node.add_member(misnamed, None).await;
+    assert!(misnamed.is_err(), "whoever answers there is d");
+    assert_eq!(node.members().len(), 3, "nothing was changed");
+}

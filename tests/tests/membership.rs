@@ -1,0 +1,146 @@
+//! Members come, go and are replaced while a batch runs: nothing is lost, and nobody waits for longer than an election.
+
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use serde_json::Value;
+use std::process::Output;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn fleet() -> Result<Fleet> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let engine = "kind = \"mock\"\nslots = 2\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 20\n".to_owned();
+    for name in ["w1", "w2"] {
+        let head = String::new();
+        fleet.start_worker(name, &WorkerOptions { engine: engine.clone(), head })?;
+    }
+    Ok(fleet)
+}
+
+fn done(out: &Output) -> Result<()> {
+    ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    Ok(())
+}
+
+/// The members by name, with their roles.
+fn members(fleet: &Fleet) -> Option<Vec<(String, String, u64)>> {
+    let list = fleet.ctl_json(&["--timeout", "5s", "member", "list"]).ok()?;
+    let one = |member: &Value| {
+        let text = |key: &str| Some(member[key].as_str()?.to_owned());
+        Some((text("name")?, text("role")?, text("id")?.parse().ok()?))
+    };
+    list["members"].as_array()?.iter().map(one).collect()
+}
+
+fn voters_are(fleet: &Fleet, names: &[&str]) {
+    eventually("the voters are those", PATIENCE, || {
+        let members = members(fleet)?;
+        let voters: Vec<&str> =
+            members.iter().filter(|m| m.1 != "learner").map(|m| m.0.as_str()).collect();
+        (voters == names && voters.len() == members.len()).then_some(())
+    });
+}
+
+#[test]
+fn three_members_become_five_and_three_again_under_load_and_the_leader_goes_first() -> Result<()> {
+    let mut fleet = fleet()?;
+    let mut batch = Batch::submit(&fleet, "growing", 12_000, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done > 500);
+    for name in ["c4", "c5"] {
+        fleet.start_waiting(name)?;
+        eventually("it waits", PATIENCE, || {
+            let out = fleet.member_joins(&["add", name], name).ok()?;
+            // Until it listens.
+            (out.status.code() != Some(3)).then_some(out)
+        });
+    }
+    voters_are(&fleet, &["c1", "c2", "c3", "c4", "c5"]);
+    let old = fleet.leader();
+    done(&fleet.ctl(&["member", "remove", &old])?)?;
+    let next = fleet.leader_other_than(&old);
+    fleet.member_is_gone(&old);
+    let other = ["c1", "c2", "c3"].into_iter().find(|name| *name != old && *name != next);
+    let other = other.context("a third member")?;
+    done(&fleet.ctl(&["member", "remove", other])?)?;
+    fleet.member_is_gone(other);
+    let left: Vec<&str> =
+        ["c1", "c2", "c3", "c4", "c5"].into_iter().filter(|n| *n != old && *n != other).collect();
+    voters_are(&fleet, &left);
+    batch.finish(&fleet)?;
+    fleet.verify()?;
+
+    // One of the three may fail now, as before.
+    let third = left.iter().find(|name| **name != fleet.leader()).context("a follower")?;
+    fleet.member_process(third).kill();
+    let mut again = Batch::submit(&fleet, "again", 500, "")?;
+    again.finish(&fleet)?;
+    let last = left.iter().find(|n| *n != third && **n != fleet.leader()).context("the other")?;
+    let refused = fleet.ctl(&["member", "remove", last])?;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    ensure!(refused.status.code() == Some(6) && said.contains("RO-1013"), "{said}");
+    ensure!(said.contains(third), "it says who is silent: {said}");
+    let unknown = fleet.ctl(&["member", "remove", "c9"])?;
+    ensure!(unknown.status.code() == Some(4), "{unknown:?}");
+    fleet.passed()
+}
+
+#[test]
+fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() -> Result<()> {
+    let mut fleet = fleet()?;
+    let mut batch = Batch::submit(&fleet, "replaced", 8_000, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done > 500);
+    let leader = fleet.leader();
+    let lost = ["c1", "c2", "c3"].into_iter().find(|name| *name != leader).context("a follower")?;
+    let id = |fleet: &Fleet| members(fleet)?.into_iter().find(|m| m.0 == lost).map(|m| m.2);
+    let before = id(&fleet).context("its id")?;
+    fleet.member_loses_its_disk(lost)?;
+    fleet.start_member(lost)?;
+    // It knows of no cluster, and votes for nobody.
+    eventually("it waits", PATIENCE, || {
+        let status = fleet.ctl_json(&["--timeout", "5s", "status"]).ok()?;
+        let member = status["members"].as_array()?.iter().find(|m| m["name"] == lost)?.clone();
+        (member["says"]["role"] == "waiting").then_some(())
+    });
+    let twice = fleet.member_joins(&["add", lost], lost)?;
+    let said = String::from_utf8_lossy(&twice.stderr);
+    ensure!(twice.status.code() == Some(5) && said.contains("RO-1012"), "{said}");
+    done(&fleet.member_joins(&["replace", lost], lost)?)?;
+    voters_are(&fleet, &["c1", "c2", "c3"]);
+    ensure!(id(&fleet).context("its id")? > before, "a disk has an id of its own");
+    batch.finish(&fleet)?;
+    fleet.verify()?;
+    // It bears its part: the other follower may go.
+    let third = ["c1", "c2", "c3"].into_iter().find(|n| *n != lost && *n != fleet.leader());
+    fleet.member_process(third.context("the third")?).kill();
+    Batch::submit(&fleet, "again", 500, "")?.finish(&fleet)?;
+    fleet.passed()
+}
+
+#[test]
+fn a_dead_member_is_replaced_by_another_and_leadership_goes_where_it_is_sent() -> Result<()> {
+    let mut fleet = fleet()?;
+    let mut batch = Batch::submit(&fleet, "other", 8_000, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done > 500);
+    let dead = fleet.leader();
+    fleet.member_process(&dead).kill();
+    fleet.start_waiting("c4")?;
+    eventually("it is replaced", PATIENCE, || {
+        let out = fleet.member_joins(&["replace", &dead, "c4"], "c4").ok()?;
+        out.status.success().then_some(())
+    });
+    fleet.member_is_gone(&dead);
+    let left: Vec<&str> = ["c1", "c2", "c3", "c4"].into_iter().filter(|n| *n != dead).collect();
+    voters_are(&fleet, &left);
+    done(&fleet.ctl(&["leader", "transfer", "c4"])?)?;
+    ensure!(fleet.leader() == "c4");
+    let show = fleet.ctl_json(&["leader", "show"])?;
+    ensure!(show["leader"] == "c4", "{show}");
+    done(&fleet.ctl(&["leader", "transfer"])?)?;
+    ensure!(fleet.leader() != "c4");
+    let unknown = fleet.ctl(&["leader", "transfer", "c9"])?;
+    ensure!(unknown.status.code() == Some(4), "{unknown:?}");
+    batch.finish(&fleet)?;
+    fleet.verify()?;
+    fleet.passed()
+}
