@@ -12,6 +12,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "store",
         "rendezvous",
         "barrier",
+        "dataset",
+        "checkpoint",
     ]
     .map(|f| format!("rollout/v1/{f}.proto"));
     println!("cargo:rerun-if-changed=proto");

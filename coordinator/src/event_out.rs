@@ -11,7 +11,7 @@ use rollout_raft::{EventName, EventRecord};
 use std::sync::Arc;
 
 /// Every kind, as a filter may name it.
-const KINDS: [&str; 30] = [
+const KINDS: [&str; 36] = [
     "epoch_opened",
     "worker_registered",
     "worker_suspect",
@@ -42,6 +42,12 @@ const KINDS: [&str; 30] = [
     "rendezvous_closed",
     "barrier_opened",
     "barrier_failed",
+    "training_lineage_begun",
+    "training_trainer_lost",
+    "training_torn",
+    "training_checkpoint_complete",
+    "training_checkpoint_goes",
+    "training_deleted",
 ];
 
 fn kind_of(kind: &EventKind) -> &'static str {
@@ -67,6 +73,10 @@ fn kind_of(kind: &EventKind) -> &'static str {
         EventKind::Returned { .. } => "returned",
         EventKind::Retried { .. } => "retried",
         EventKind::Job { what, .. } => what,
+        EventKind::TrainingChanged { to, .. } => {
+            let known = |kind: &&&str| kind.strip_prefix("training_") == Some(to);
+            KINDS.iter().find(known).copied().unwrap_or("training_changed")
+        }
     }
 }
 
@@ -134,6 +144,7 @@ impl Filter {
 fn namespace_of(record: &EventRecord) -> Option<&str> {
     match &record.event.kind {
         EventKind::Job { job, .. } => Some(&job.namespace),
+        EventKind::TrainingChanged { job, .. } => Some(&job.namespace),
         _ => Some(&record.run.as_ref().or(record.worker.as_ref())?.0),
     }
 }
@@ -218,6 +229,9 @@ fn event_out(record: &EventRecord, kind: &str) -> v1::Event {
             (out.slot, out.reason) = (Some(slot(at, false)), (*why).into());
             held_out(held, &mut out);
         }
+        EventKind::TrainingChanged { job, detail, .. } => {
+            (out.job, out.reason) = (job.job.clone(), detail.clone());
+        }
         EventKind::Retried { run, rows } => {
             (out.run, out.rows) = (run.0, Some(convert::rows_out(rows)));
         }
@@ -238,7 +252,7 @@ fn held_out(held: &HeldRows, out: &mut v1::Event) {
 mod tests {
     use super::*;
     use rollout_ledger::id::{Attempt, CoordEpoch, RunNo, SessionId, SlotNo};
-    use rollout_ledger::{Event, Rows};
+    use rollout_ledger::{Event, Rows, TrainingName};
 
     fn record(kind: EventKind, run: Option<&str>, worker: Option<&str>) -> EventRecord {
         let name = |n: &str| Arc::new(("team".to_owned(), n.to_owned()));
@@ -319,6 +333,20 @@ mod tests {
         for bad in ["kind=gifted", "run=r", "worker=w", "namespace=team row=4"] {
             assert!(Filter::new(&who(&[]), wanted(bad)).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_event_of_a_training_job_is_for_its_namespace_alone() {
+        let job = TrainingName { namespace: "team".into(), job: "sft".into() };
+        let kind = EventKind::TrainingChanged { job, to: "torn", detail: "t1".into() };
+        let torn = record(kind, None, None);
+        let pass = |namespaces: &[&str], text: &str| {
+            Filter::new(&who(namespaces), wanted(text)).expect("fine").pass(&torn)
+        };
+        let out = pass(&["team"], "kind=training_torn").expect("its own");
+        assert_eq!((out.namespace.as_str(), out.job.as_str()), ("team", "sft"));
+        assert!(pass(&["other"], "").is_none() && pass(&[], "namespace=other").is_none());
+        assert!(pass(&[], "namespace=team run=r").is_none());
     }
 
     #[test]

@@ -24,9 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How often it is looked whether something is due.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a run is left alone whose objects could not be written or removed.
-const AGAIN_AFTER: Duration = Duration::from_secs(30);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long objects are left alone that could not be written or removed.
+pub(crate) const AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// Segments that one object of a manifest lists: at most about two megabytes.
 const CHUNK_SEGMENTS: u32 = 64;
 /// Objects that are removed at a time.
@@ -37,9 +37,9 @@ const SWEPT: [(&str, &str); 2] =
 /// Version of the manifest's messages.
 const FORMAT: u32 = 1;
 
-/// Why a run could not be forgotten now.
+/// Why something could not be forgotten now.
 #[derive(Debug, thiserror::Error)]
-enum ForgetError {
+pub(crate) enum ForgetError {
     #[error(transparent)]
     Store(#[from] BlobError),
     #[error("the ledger refused: {0}")]
@@ -77,7 +77,7 @@ fn told(run: RunNo, what: &str, result: Result<(), ForgetError>) -> bool {
     result.is_ok()
 }
 
-async fn propose(leading: &Leading, kind: OpKind) -> Result<(), ForgetError> {
+pub(crate) async fn propose(leading: &Leading, kind: OpKind) -> Result<(), ForgetError> {
     match leading.proposer.op(kind).await {
         Ok(Reply::Rejected(why)) => Err(ForgetError::Refused(why.to_string())),
         Ok(_) => Ok(()),
@@ -162,7 +162,7 @@ async fn remove(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(),
     propose(leading, OpKind::ForgetRun { run: no }).await
 }
 
-async fn remove_all(store: &BlobStore, keys: Vec<String>) -> Result<(), BlobError> {
+pub(crate) async fn remove_all(store: &BlobStore, keys: Vec<String>) -> Result<(), BlobError> {
     let removals = futures::stream::iter(keys).map(|key| {
         let store = store.clone();
         async move { store.delete(&key).await }

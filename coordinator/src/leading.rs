@@ -9,6 +9,7 @@ use crate::config::{Retention, Workers};
 use crate::dispatch;
 use crate::fence::Fence;
 use crate::forgetting;
+use crate::forgetting_checkpoints;
 use crate::ledger_read::ReadLedger;
 use crate::liveness::Liveness;
 use crate::parked::Parked;
@@ -86,6 +87,9 @@ pub(crate) async fn follow(
                     let forgetting =
                         forgetting::forget_runs(leading.clone(), store.clone(), retention);
                     tokio::spawn(leading.clone().until_ended(forgetting));
+                    let checkpoints =
+                        forgetting_checkpoints::forget_checkpoints(leading.clone(), store.clone());
+                    tokio::spawn(leading.clone().until_ended(checkpoints));
                     fence.leads();
                     *current.write() = Some(leading.clone());
                     tracing::info!(epoch = leading.epoch, "dispatch is open");

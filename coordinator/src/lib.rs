@@ -17,6 +17,7 @@ mod epoch_gate;
 mod event_out;
 mod fence;
 mod forgetting;
+mod forgetting_checkpoints;
 mod grpc;
 mod http;
 mod leading;

@@ -11,7 +11,9 @@
 //! proposed.
 
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
-use rollout_ledger::{Among, Body, Command, Op, OpKind, Reply, StoreOp, limits};
+use rollout_ledger::{
+    Among, Body, CheckpointOp, Command, DatasetOp, Op, OpKind, Reply, StoreOp, TrainerOp, limits,
+};
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -289,6 +291,20 @@ fn weight(op: &Op) -> (u64, usize) {
             };
             (0, 128 + p.name.len() + p.host.len() + p.addr.len() + named)
         }
+        OpKind::Dataset(DatasetOp::Create { spec, .. }) => {
+            let metadata = spec.metadata.iter().map(|(k, v)| k.len() + v.len());
+            (0, 256 + spec.uri.len() + spec.format.len() + metadata.sum::<usize>())
+        }
+        OpKind::Trainer(TrainerOp::Recover { world, .. }) => {
+            (0, 256 + world.iter().map(|name| 2 + name.len()).sum::<usize>())
+        }
+        OpKind::Trainer(TrainerOp::Keep { trainers, .. }) => {
+            (0, 64 + trainers.iter().map(|(name, _)| 12 + name.len()).sum::<usize>())
+        }
+        OpKind::Checkpoint(CheckpointOp::Report { progress, .. }) => {
+            (0, 256 + progress.iter().map(|p| 24 + p.dataset.len()).sum::<usize>())
+        }
+        OpKind::Trainer(_) | OpKind::Shard(_) | OpKind::Checkpoint(_) => (0, 256),
         _ => (0, 64),
     }
 }

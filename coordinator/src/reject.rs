@@ -3,7 +3,7 @@
 //! *Invariant:* the outcome is told as it is: a rejection was not applied, a proposal that lost
 //! its leader is unknown, everything before the log was not applied.
 
-use rollout_ledger::Rejection;
+use rollout_ledger::{Rejection, TrainingRefusal};
 use rollout_proto::{ErrorCode, Outcome, RpcError};
 use rollout_raft::{ClusterError, MemberRecord, ProposeError};
 
@@ -36,6 +36,29 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::BarrierConflict
         | Rejection::NotOfBarrier { .. }
         | Rejection::BarrierGeneration { .. } => ErrorCode::BarrierConflict,
+        Rejection::DatasetConflict | Rejection::DatasetInUse => ErrorCode::DatasetConflict,
+        Rejection::Training(why) => code_of_training(why),
+    }
+}
+
+fn code_of_training(refusal: &TrainingRefusal) -> ErrorCode {
+    match refusal {
+        TrainingRefusal::JobUnknown => ErrorCode::TrainingJobNotFound,
+        TrainingRefusal::JobDeleting
+        | TrainingRefusal::JobActive
+        | TrainingRefusal::RoundConflict { .. } => ErrorCode::TrainingJobConflict,
+        TrainingRefusal::TicketVoid => ErrorCode::TrainerLeftBehind,
+        TrainingRefusal::Torn { .. } => ErrorCode::LineageTorn,
+        TrainingRefusal::DatasetUnknown => ErrorCode::DatasetNotFound,
+        TrainingRefusal::ClaimStale
+        | TrainingRefusal::StepStale { .. }
+        | TrainingRefusal::Progress { .. }
+        | TrainingRefusal::ProgressTwice { .. } => ErrorCode::ShardConflict,
+        TrainingRefusal::CheckpointUnknown => ErrorCode::CheckpointNotFound,
+        TrainingRefusal::TrainerMissing(_)
+        | TrainingRefusal::NotOfWorld
+        | TrainingRefusal::CheckpointClosed
+        | TrainingRefusal::ReportConflict => ErrorCode::CheckpointConflict,
     }
 }
 

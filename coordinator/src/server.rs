@@ -7,8 +7,9 @@ use crate::config::Config;
 use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
 use crate::grpc::{
-    BarrierService, ClusterService, EventsService, ItemsService, MembersService, RendezvousService,
-    RunsService, Shared, StoreService, Waits, WorkerService,
+    BarrierService, CheckpointsService, ClusterService, DatasetsService, EventsService,
+    ItemsService, MembersService, RendezvousService, RunsService, ShardsService, Shared,
+    StoreService, TrainingWaits, Waits, WorkerService,
 };
 use crate::http;
 use crate::leading;
@@ -59,7 +60,13 @@ pub async fn run(config: Config) -> Result<()> {
     });
     // On consensus' own threads: a flood of work must not delay a heartbeat.
     let peers = node.runtime().spawn(serve_peers(peer, peer_tls, node.clone(), stop.clone()));
-    let clients = tokio::spawn(serve_clients(client, client_tls, shared.clone(), stop.clone()));
+    let clients = tokio::spawn(serve_clients(
+        client,
+        client_tls,
+        shared.clone(),
+        store.clone(),
+        stop.clone(),
+    ));
     let probes = tokio::spawn(http::serve(http, shared.clone(), metrics, stop.clone()));
     let keeping = (store, shared.config.retention);
     let workers = shared.config.workers.clone();
@@ -109,6 +116,7 @@ async fn serve_clients(
     listener: TcpListener,
     tls: ServerTls,
     shared: Arc<Shared>,
+    store: BlobStore,
     stop: CancellationToken,
 ) -> Result<()> {
     let runs = v1::runs_server::RunsServer::new(RunsService(shared.clone()))
@@ -117,7 +125,19 @@ async fn serve_clients(
     let items = v1::items_server::ItemsServer::new(ItemsService(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let store = v1::store_server::StoreServer::new(StoreService::new(shared.clone()))
+    let shared_store = v1::store_server::StoreServer::new(StoreService::new(shared.clone()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let waits = TrainingWaits::new(shared.clone());
+    let datasets = v1::datasets_server::DatasetsServer::new(DatasetsService(shared.clone()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let shards = ShardsService::new(shared.clone(), waits.clone());
+    let shards = v1::shards_server::ShardsServer::new(shards)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let checkpoints = CheckpointsService::new(shared.clone(), waits, store);
+    let checkpoints = v1::checkpoints_server::CheckpointsServer::new(checkpoints)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let job_waits = Waits::new(shared.clone(), Ledger::job_changes);
@@ -143,9 +163,12 @@ async fn serve_clients(
         .layer(EpochGate(shared))
         .add_service(runs)
         .add_service(items)
-        .add_service(store)
+        .add_service(shared_store)
         .add_service(rendezvous)
         .add_service(barrier)
+        .add_service(datasets)
+        .add_service(shards)
+        .add_service(checkpoints)
         .add_service(worker)
         .add_service(cluster)
         .add_service(members)

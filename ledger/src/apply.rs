@@ -235,6 +235,10 @@ impl Ledger {
             OpKind::AbortBarrier { job, barrier, generation, reason } => {
                 self.abort_barrier(ctx, &job, (barrier, generation), reason)
             }
+            OpKind::Dataset(op) => self.dataset_op(op),
+            OpKind::Trainer(op) => self.trainer_op(ctx, op),
+            OpKind::Shard(op) => self.shard_op(ctx, op),
+            OpKind::Checkpoint(op) => self.checkpoint_op(ctx, op),
         }
     }
 

@@ -28,6 +28,7 @@ impl Ledger {
                 self.dirty.workers.insert(worker.id);
             }
         }
+        self.listen_to_trainers_anew();
         Reply::EpochOpened { at: now }
     }
 
@@ -44,6 +45,7 @@ impl Ledger {
         let clients = self.client_uses.first().map(|c| client_ends(c.0));
         let stores = self.store_uses.first().map(|u| store::store_ends(u.0));
         let jobs = self.job_times.first().map(|due| due.0);
+        let trainers = self.trainer_ends.first().map(|t| t.0);
         rows.into_iter()
             .chain(workers)
             .chain(attempts)
@@ -51,6 +53,7 @@ impl Ledger {
             .chain(clients)
             .chain(stores)
             .chain(jobs)
+            .chain(trainers)
             .min()
     }
 
@@ -63,6 +66,7 @@ impl Ledger {
         self.forget_clients();
         self.forget_stores();
         self.tick_jobs(ctx);
+        self.end_trainers(ctx);
     }
 
     fn end_waits(&mut self) {

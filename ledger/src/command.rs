@@ -7,11 +7,15 @@
 //! its own rejection.
 
 use crate::barrier::BarrierSpec;
+use crate::checkpoint::CheckpointOp;
+use crate::dataset::DatasetOp;
 use crate::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use crate::job::{JobName, ParticipantDecl};
 use crate::rendezvous::Terms;
 use crate::rows::Rows;
+use crate::shard::ShardOp;
 use crate::spec::{RunSpec, SlotOffer};
+use crate::trainer::TrainerOp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -356,6 +360,14 @@ pub enum OpKind {
         /// Why, for people.
         reason: String,
     },
+    /// Something is done to a dataset.
+    Dataset(DatasetOp),
+    /// Trainers come, stay, go or recover.
+    Trainer(TrainerOp),
+    /// Trainers take shards and give them back.
+    Shard(ShardOp),
+    /// Something is done to a checkpoint.
+    Checkpoint(CheckpointOp),
 }
 
 /// The name of a shared store.

@@ -13,6 +13,7 @@ use crate::id::{Attempt, CoordEpoch, RunNo, SessionId, SlotRef};
 use crate::job::JobName;
 use crate::ledger::Ledger;
 use crate::rows::Rows;
+use crate::training::TrainingName;
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,6 +169,15 @@ pub enum EventKind {
         round: u64,
         /// Why, for people.
         reason: String,
+    },
+    /// A training job changed.
+    TrainingChanged {
+        /// The job.
+        job: TrainingName,
+        /// `lineage_begun`, `trainer_lost`, `torn`, `checkpoint_complete`, `checkpoint_goes`, `deleted`.
+        to: &'static str,
+        /// More of it, for people.
+        detail: String,
     },
 }
 

@@ -55,6 +55,14 @@ number!(
     JobNo(u32)
 );
 number!(
+    /// A dataset. Counts from 1 in the order of creation and is never used again.
+    DatasetNo(u32)
+);
+number!(
+    /// A training job. Counts from 1 in the order of first use and is never used again.
+    TrainingNo(u32)
+);
+number!(
     /// A slot of a worker, from 0.
     SlotNo(u16)
 );
@@ -103,7 +111,7 @@ stamp!(
     Attempt
 );
 stamp!(
-    /// A registration of a worker, a client's session, or a ticket of a job's participant.
+    /// A registration of a worker, a client's session, or a ticket of a job's participant or trainer.
     SessionId
 );
 

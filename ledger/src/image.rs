@@ -9,7 +9,7 @@
 
 use crate::client::Client;
 use crate::codec;
-use crate::id::{JobNo, RunNo, SegmentNo, SessionId, StoreNo};
+use crate::id::{DatasetNo, JobNo, RunNo, SegmentNo, SessionId, StoreNo, TrainingNo};
 use crate::ledger::Ledger;
 use crate::run::Run;
 use crate::trouble::Trouble;
@@ -38,6 +38,13 @@ pub(crate) struct Dirty {
     pub(crate) emptied_stores: BTreeSet<StoreNo>,
     pub(crate) jobs: BTreeSet<JobNo>,
     pub(crate) barriers: BTreeSet<(JobNo, String)>,
+    pub(crate) datasets: BTreeSet<DatasetNo>,
+    pub(crate) trainings: BTreeSet<TrainingNo>,
+    pub(crate) trainers: BTreeSet<(TrainingNo, String)>,
+    pub(crate) passes: BTreeSet<(TrainingNo, DatasetNo, u64, u16)>,
+    /// Epochs whose shards all went at once; those of `passes` may have come after.
+    pub(crate) emptied_passes: BTreeSet<(TrainingNo, DatasetNo, u64)>,
+    pub(crate) checkpoints: BTreeSet<(TrainingNo, u32)>,
 }
 
 /// What to write so that the image on disk is the ledger's state. One atomic batch.
@@ -52,7 +59,7 @@ pub struct ImageDelta {
 }
 
 impl ImageDelta {
-    fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+    pub(crate) fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
         match value {
             Some(value) => self.puts.push((key, value)),
             None => self.deletes.push(key),
@@ -101,11 +108,12 @@ fn client_record(client: &Client) -> Vec<u8> {
 impl Ledger {
     /// The records that changed since the last call, and forgets that they did.
     pub fn drain_dirty(&mut self) -> ImageDelta {
-        let dirty = std::mem::take(&mut self.dirty);
+        let mut dirty = std::mem::take(&mut self.dirty);
         let mut delta = ImageDelta::default();
         if dirty.meta {
             delta.set(key(b'M', &[]), Some(codec::encode(&self.meta)));
         }
+        self.drain_trainings(&mut dirty, &mut delta);
         for name in dirty.namespaces {
             let value = self.namespaces.get(&name).map(codec::encode);
             delta.set(key(b'N', &[name.as_bytes()]), value);
@@ -174,12 +182,15 @@ impl Ledger {
         for (id, client) in &self.clients {
             each(&session_key(b'C', *id), &client_record(client));
         }
+        self.each_dataset(&mut each);
         for (no, run) in &self.runs {
             each(&run_key(b'F', *no, &[]), &codec::encode(&run.flight));
         }
         for (no, job) in &self.jobs {
             each(&job_key(b'G', *no, &[]), &codec::encode(&job.head));
         }
+        self.each_pass(&mut each);
+        self.each_trainer(&mut each);
         for (no, store) in &self.stores {
             each(&store_key(b'J', *no, &[]), &codec::encode(&store.head));
         }
@@ -188,6 +199,7 @@ impl Ledger {
                 each(&store_key(b'K', *no, name), &codec::encode(value));
             }
         }
+        self.each_training(&mut each);
         each(&key(b'M', &[]), &codec::encode(&self.meta));
         for (name, namespace) in &self.namespaces {
             each(&key(b'N', &[name.as_bytes()]), &codec::encode(namespace));
@@ -217,6 +229,7 @@ impl Ledger {
                 each(&run_key(b'T', *no, &row.to_be_bytes()), &trouble_record(trouble));
             }
         }
+        self.each_checkpoint(&mut each);
         for (id, worker) in &self.workers {
             each(&session_key(b'W', *id), &codec::encode(worker));
         }

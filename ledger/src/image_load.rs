@@ -25,15 +25,15 @@ pub enum LoadError {
     },
 }
 
-fn bad(key: &[u8]) -> LoadError {
+pub(crate) fn bad(key: &[u8]) -> LoadError {
     LoadError::Record { key: key.escape_ascii().to_string() }
 }
 
-fn read<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, LoadError> {
+pub(crate) fn read<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, LoadError> {
     codec::decode(value).ok_or_else(|| bad(key))
 }
 
-fn number<const N: usize>(key: &[u8], at: usize) -> Result<[u8; N], LoadError> {
+pub(crate) fn number<const N: usize>(key: &[u8], at: usize) -> Result<[u8; N], LoadError> {
     key.get(at..at + N).and_then(|b| b.try_into().ok()).ok_or_else(|| bad(key))
 }
 
@@ -67,6 +67,9 @@ impl Ledger {
         }
         if let Some((no, _)) = ledger.jobs.iter().find(|(_, j)| j.head.name.job.is_empty()) {
             return Err(bad(&crate::image::job_key(b'G', *no, &[])));
+        }
+        if !ledger.derive_trainings() {
+            return Err(bad(b"L"));
         }
         ledger.derive();
         Ok(ledger)
@@ -121,7 +124,7 @@ impl Ledger {
                 self.loading_job(key)?.barriers.insert(name, read(key, value)?);
             }
             Some(b'G') => self.loading_job(key)?.head = read(key, value)?,
-            _ => return Err(bad(key)),
+            _ => self.load_training_record(key, value)?,
         }
         Ok(())
     }

@@ -36,6 +36,7 @@ impl Ledger {
         self.check_slots()?;
         self.check_stores()?;
         self.check_jobs()?;
+        self.check_trainings()?;
         self.check_namespaces()
     }
 

@@ -6,13 +6,15 @@
 
 use crate::client::Client;
 use crate::command::StoreName;
+use crate::dataset::Dataset;
 use crate::event::Event;
-use crate::id::{CoordEpoch, JobNo, LedgerMs, RunNo, SessionId, StoreNo};
+use crate::id::{CoordEpoch, DatasetNo, JobNo, LedgerMs, RunNo, SessionId, StoreNo, TrainingNo};
 use crate::image::Dirty;
 use crate::job::{Job, JobName};
 use crate::namespace::{self, Namespace};
 use crate::run::{Run, RunState};
 use crate::store::Store;
+use crate::training::{Training, TrainingName};
 use crate::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -49,6 +51,8 @@ pub struct Ledger {
     pub(crate) clients: BTreeMap<SessionId, Client>,
     pub(crate) stores: BTreeMap<StoreNo, Store>,
     pub(crate) jobs: BTreeMap<JobNo, Job>,
+    pub(crate) datasets: BTreeMap<DatasetNo, Dataset>,
+    pub(crate) trainings: BTreeMap<TrainingNo, Training>,
     // Derived.
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
@@ -72,6 +76,12 @@ pub struct Ledger {
     pub(crate) job_times: BTreeSet<(LedgerMs, JobNo)>,
     /// Counts changes of jobs. No part of the state.
     pub(crate) job_changes: u64,
+    pub(crate) dataset_names: BTreeMap<(String, String), DatasetNo>,
+    pub(crate) training_names: BTreeMap<TrainingName, TrainingNo>,
+    /// Trainers by when they are lost.
+    pub(crate) trainer_ends: BTreeSet<(LedgerMs, TrainingNo, String)>,
+    /// Counts changes of training jobs. No part of the state.
+    pub(crate) training_changes: u64,
     pub(crate) dirty: Dirty,
     pub(crate) digest_request: Option<u64>,
     /// What happened since somebody asked. No part of the state.
@@ -90,6 +100,8 @@ pub(crate) struct Meta {
     pub(crate) runs_made: u32,
     pub(crate) stores_made: u32,
     pub(crate) jobs_made: u32,
+    pub(crate) datasets_made: u32,
+    pub(crate) trainings_made: u32,
     /// Whose turn it is within each priority.
     pub(crate) turns: BTreeMap<u8, RunNo>,
     pub(crate) chain: [u8; 32],
@@ -130,6 +142,12 @@ impl Ledger {
             tickets: BTreeMap::new(),
             job_times: BTreeSet::new(),
             job_changes: 0,
+            datasets: BTreeMap::new(),
+            trainings: BTreeMap::new(),
+            dataset_names: BTreeMap::new(),
+            training_names: BTreeMap::new(),
+            trainer_ends: BTreeSet::new(),
+            training_changes: 0,
             dirty: Dirty::default(),
             digest_request: None,
             events: Vec::new(),

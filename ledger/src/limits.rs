@@ -102,3 +102,31 @@ pub const BARRIERS_MAX: usize = 256;
 pub const GENERATIONS_MAX: usize = 2;
 /// Names of who is missing that a failure keeps.
 pub const MISSING_MAX: usize = 64;
+/// Datasets of one namespace.
+pub const DATASETS_MAX: usize = 1024;
+/// Shards of one dataset.
+pub const SHARDS_MAX: u32 = 65_536;
+/// Epochs of a dataset in a job.
+pub const EPOCHS_MAX: u64 = u32::MAX as u64;
+/// Training jobs of one namespace.
+pub const TRAININGS_MAX: usize = 1024;
+/// Trainers of a job.
+pub const TRAINERS_MAX: usize = 1024;
+/// Shards that one trainer may hold at a time.
+pub const TRAINER_SHARDS_MAX: usize = 64;
+/// Epochs of one job under way, of all its datasets.
+pub const PASSES_MAX: usize = 16;
+/// Shards of all epochs under way: they are in every member's memory.
+pub const SHARDS_OPEN_MAX: u64 = 1 << 20;
+/// The shortest and the longest silence after which a trainer is lost.
+pub const KEEP_ALIVE_MIN_MS: u64 = 1000;
+/// See [`KEEP_ALIVE_MIN_MS`].
+pub const KEEP_ALIVE_MAX_MS: u64 = 600_000;
+/// Checkpoints of one job that are not complete.
+pub const CHECKPOINTS_OPEN_MAX: usize = 8;
+/// Checkpoints of one job, those included that are being removed.
+pub const CHECKPOINTS_MAX: usize = 1024;
+/// Complete checkpoints that are kept of a job that says nothing else.
+pub const KEEP_LAST_DEFAULT: u32 = 5;
+/// Samples of a shard of a dataset that says nothing else.
+pub const SHARD_SAMPLES_DEFAULT: u32 = 10_000;

@@ -6,6 +6,7 @@
 use crate::command::{BlobRef, HeldRows};
 use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
 use crate::rows::Rows;
+use crate::training_refusal::TrainingRefusal;
 use serde::{Deserialize, Serialize};
 
 /// The answer to one operation, or to a command without operations.
@@ -81,6 +82,61 @@ pub enum Reply {
         ticket: SessionId,
         /// Silent for so long, it is lost.
         keep_alive_ms: u64,
+    },
+    /// A trainer is in a job's lineage.
+    Joined {
+        /// Its ticket.
+        ticket: SessionId,
+        /// The lineage.
+        lineage: u32,
+    },
+    /// A trainer that was there before under this name is lost, and the lineage torn by that.
+    Torn {
+        /// Who.
+        trainer: String,
+        /// Where.
+        host: String,
+    },
+    /// Trainers have their time anew, but for these.
+    Kept {
+        /// Those whose ticket does not hold any more.
+        lost: Vec<String>,
+    },
+    /// A shard for a trainer.
+    Shard {
+        /// Its number.
+        number: u32,
+        /// The claim.
+        token: Attempt,
+        /// How many of its samples are in the job's state already.
+        from: u32,
+    },
+    /// No shard is free.
+    NoShard {
+        /// For all are finished.
+        finished: bool,
+    },
+    /// A claim has ended.
+    ShardEnded {
+        /// Whether every shard of the epoch is finished now.
+        epoch_finished: bool,
+    },
+    /// A checkpoint is there.
+    Checkpoint {
+        /// Its number.
+        number: u32,
+        /// The caller's rank in it.
+        rank: u32,
+    },
+    /// A rank's report was taken.
+    Reported {
+        /// Whether the checkpoint is complete.
+        complete: bool,
+    },
+    /// Checkpoints go.
+    Pruned {
+        /// Which.
+        numbers: Vec<u32>,
     },
 }
 
@@ -272,4 +328,13 @@ pub enum Rejection {
         /// `waits` or `has ended`.
         state: String,
     },
+    /// A dataset of that name is something else.
+    #[error("a dataset of that name exists with another spec")]
+    DatasetConflict,
+    /// A job reads it, or a checkpoint counts its epochs.
+    #[error("a training job reads the dataset: delete the job first")]
+    DatasetInUse,
+    /// It has to do with a training job.
+    #[error(transparent)]
+    Training(TrainingRefusal),
 }

@@ -27,6 +27,10 @@ mod schedule;
 mod stealing;
 #[path = "model/stores.rs"]
 mod stores;
+#[path = "model/trainings.rs"]
+mod trainings;
+#[path = "model/trainings_acts.rs"]
+mod trainings_acts;
 #[path = "model/trials.rs"]
 mod trials;
 #[path = "model/workers.rs"]
@@ -144,13 +148,13 @@ impl Pair {
 
     fn reload(&mut self) -> TestCaseResult {
         let delta = self.ledger.drain_dirty();
-        self.image.extend(delta.puts);
-        delta.deletes.iter().for_each(|key| {
-            self.image.remove(key);
-        });
         for prefix in delta.delete_prefixes {
             self.image.retain(|key, _| !key.starts_with(&prefix));
         }
+        delta.deletes.iter().for_each(|key| {
+            self.image.remove(key);
+        });
+        self.image.extend(delta.puts);
         self.loaded = Ledger::load(self.image.clone()).expect("what was drained loads");
         prop_assert_eq!(digest_records(&self.image), self.ledger.state_digest());
         self.check()
@@ -203,7 +207,7 @@ fn play(steps: &[Step]) -> Result<Pair, TestCaseError> {
 fn random_stories_reach_what_matters() {
     let mut runner = TestRunner::deterministic();
     let mut events: BTreeMap<String, u64> = BTreeMap::new();
-    for _ in 0..750 {
+    for _ in 0..1000 {
         let story = actions::story().new_tree(&mut runner).expect("a story").current();
         let pair = play(&story).expect("as the model");
         pair.events.into_iter().for_each(|(event, n)| *events.entry(event).or_default() += n);
@@ -286,6 +290,22 @@ fn random_stories_reach_what_matters() {
         ("BarrierConflict", 5),
         ("NotOfBarrier", 20),
         ("BarrierGeneration", 10),
+        ("Joined", 50),
+        ("Shard", 100),
+        ("NoShard", 10),
+        ("ShardEnded", 50),
+        ("Checkpoint", 30),
+        ("Reported", 20),
+        ("checkpoint complete", 5),
+        ("checkpoint complete with parts of shards", 1),
+        ("epoch sealed", 1),
+        ("recovered from a checkpoint", 5),
+        ("recovered with work undone", 2),
+        ("lineage torn", 10),
+        ("trainer lost", 10),
+        ("trainer lost and gone on without", 2),
+        ("dataset refused", 2),
+        ("Training", 200),
     ];
     for (event, at_least) in wanted {
         let times = events.get(event).copied().unwrap_or(0);

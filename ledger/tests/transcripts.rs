@@ -14,6 +14,8 @@ mod ops;
 mod script;
 #[path = "transcript/show.rs"]
 mod show;
+#[path = "transcript/training.rs"]
+mod training;
 #[path = "transcript/world.rs"]
 mod world;
 

@@ -149,6 +149,15 @@ codes! {
     ParticipantGone, "RO-6004", false, NotApplied, FailedPrecondition, 5, "the participant's ticket is void";
     BarrierNotFound, "RO-6005", false, NotApplied, NotFound, 4, "there is no such barrier";
     BarrierConflict, "RO-6006", false, NotApplied, FailedPrecondition, 5, "the barrier does not take this arrival";
+    TrainingJobNotFound, "RO-6101", false, NotApplied, NotFound, 4, "there is no such training job";
+    TrainingJobConflict, "RO-6102", false, NotApplied, FailedPrecondition, 5, "the training job is in another state or round";
+    TrainerLeftBehind, "RO-6103", false, NotApplied, FailedPrecondition, 5, "the trainer's ticket does not hold any more";
+    LineageTorn, "RO-6104", false, NotApplied, FailedPrecondition, 5, "the training job has to recover";
+    DatasetNotFound, "RO-6105", false, NotApplied, NotFound, 4, "there is no such dataset";
+    DatasetConflict, "RO-6106", false, NotApplied, AlreadyExists, 5, "the dataset is another one, or is in use";
+    ShardConflict, "RO-6107", false, NotApplied, FailedPrecondition, 5, "what is said of the shard cannot be";
+    CheckpointNotFound, "RO-6108", false, NotApplied, NotFound, 4, "there is no such checkpoint";
+    CheckpointConflict, "RO-6109", false, NotApplied, FailedPrecondition, 5, "the checkpoint takes no such report";
     Internal, "RO-9001", false, Unknown, Internal, 1, "a defect in rollout";
 }
 

@@ -70,7 +70,8 @@ impl EventRecord {
 
     fn bytes(&self) -> usize {
         use EventKind::{
-            Completed, Failed, Granted, Retried, Returned, RunChanged, Stolen, WorkerCordoned,
+            Completed, Failed, Granted, Retried, Returned, RunChanged, Stolen, TrainingChanged,
+            WorkerCordoned,
         };
         let ranges = |rows: &rollout_ledger::Rows| rows.ranges().len() * RANGE_BYTES;
         let heap = match &self.event.kind {
@@ -83,6 +84,9 @@ impl EventRecord {
             }
             Retried { rows, .. } => ranges(rows),
             RunChanged { reason, .. } | WorkerCordoned { reason, .. } => reason.len(),
+            TrainingChanged { job, detail, .. } => {
+                job.namespace.len() + job.job.len() + detail.len()
+            }
             _ => 0,
         };
         // The reference counts, and the place in the ring.
@@ -176,12 +180,12 @@ impl Names {
     fn resolve(&mut self, event: Event, ledger: &Ledger) -> EventRecord {
         use EventKind::{
             Completed, EpochOpened, Failed, Granted, Job, Retried, Returned, RunChanged,
-            RunCreated, Stolen, WorkerBack, WorkerCordoned, WorkerDrained, WorkerDraining,
-            WorkerLost, WorkerRegistered, WorkerSuspect,
+            RunCreated, Stolen, TrainingChanged, WorkerBack, WorkerCordoned, WorkerDrained,
+            WorkerDraining, WorkerLost, WorkerRegistered, WorkerSuspect,
         };
         let (mut session, mut from, mut run) = (None, None, None);
         match &event.kind {
-            EpochOpened { .. } | Job { .. } => {}
+            EpochOpened { .. } | Job { .. } | TrainingChanged { .. } => {}
             WorkerRegistered { session: id, .. }
             | WorkerSuspect { session: id }
             | WorkerBack { session: id }

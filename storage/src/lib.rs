@@ -27,8 +27,9 @@ mod spool;
 mod table;
 
 pub use blob::{
-    BLOB_BYTES_MAX, BlobError, BlobRef, BlobStore, ObjectSource, SourceObject, evidence_key,
-    manifest_key, part_key, run_prefix, segment_key,
+    BLOB_BYTES_MAX, BlobError, BlobRef, BlobStore, ObjectSource, SourceObject, checkpoint_key,
+    checkpoint_prefix, evidence_key, manifest_key, part_key, run_prefix, segment_key,
+    training_prefix,
 };
 pub use error::{FormatError, StorageError};
 pub use identity::Identity;

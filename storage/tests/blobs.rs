@@ -155,3 +155,13 @@ async fn concurrent_puts_of_one_object_all_succeed() {
         assert_eq!(store.list("runs").await.unwrap().len(), 1);
     }
 }
+
+#[tokio::test]
+async fn an_object_that_goes_up_in_parts_is_whole() {
+    let store = BlobStore::open("memory://parts/prefix").unwrap();
+    let bytes: Vec<u8> = (0..(40 << 20) + 3u32).map(|n| (n / 1000) as u8).collect();
+    let blob = store.put("training/x", bytes.clone().into()).await.unwrap();
+    assert_eq!(blob.len, bytes.len() as u64);
+    assert_eq!(store.get("training/x", &blob.digest).await.unwrap(), bytes);
+    assert_eq!(store.list("training").await.unwrap(), ["training/x"]);
+}

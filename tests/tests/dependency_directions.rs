@@ -17,12 +17,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("rollout-worker", &["rollout-engine-protocol", "rollout-proto", "rollout-storage"]),
     ("rollout-engine-protocol", &[]),
-    ("rollout-python", &["rollout-engine-protocol"]),
-    ("rollout-ctl", &["rollout-proto", "rollout-storage"]),
+    ("rollout-python", &["rollout-engine-protocol", "rollout-proto", "rollout-training"]),
+    ("rollout-training", &["rollout-proto", "rollout-storage"]),
+    ("rollout-ctl", &["rollout-proto", "rollout-storage", "rollout-training"]),
     ("rollout-jepsen", &["rollout-powerloss", "rollout-proto"]),
     ("rollout-preload", &["rollout-powerloss"]),
     ("rollout-powerloss", &[]),
-    ("rollout-tests", &["rollout-jepsen", "rollout-powerloss", "rollout-proto"]),
+    (
+        "rollout-tests",
+        &["rollout-jepsen", "rollout-powerloss", "rollout-proto", "rollout-training"],
+    ),
 ];
 
 /// The modules of `jepsen` that judge histories. They know nothing of the product, nor of what

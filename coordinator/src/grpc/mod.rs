@@ -5,25 +5,34 @@
 //! by the namespaces and the name in the certificate.
 
 mod barrier;
+mod checkpoint;
 mod cluster;
+mod dataset;
 mod events;
 mod items;
 mod members;
 mod rendezvous;
 mod runs;
+mod shard;
 mod store;
+mod training_convert;
+mod training_wait;
 mod waits;
 mod work_stream;
 mod worker;
 
 pub(crate) use barrier::BarrierService;
+pub(crate) use checkpoint::CheckpointsService;
 pub(crate) use cluster::ClusterService;
+pub(crate) use dataset::DatasetsService;
 pub(crate) use events::EventsService;
 pub(crate) use items::ItemsService;
 pub(crate) use members::MembersService;
 pub(crate) use rendezvous::RendezvousService;
 pub(crate) use runs::RunsService;
+pub(crate) use shard::ShardsService;
 pub(crate) use store::StoreService;
+pub(crate) use training_wait::TrainingWaits;
 pub(crate) use waits::Waits;
 pub(crate) use worker::WorkerService;
 

@@ -10,7 +10,12 @@ use super::barrier::{
     list::ListArgs as BarrierListArgs,
 };
 use super::cert::{init_ca::InitCaArgs, inspect::InspectArgs, issue::IssueArgs};
+use super::checkpoint::{
+    describe::DescribeArgs as CheckpointDescribeArgs, list::ListArgs as CheckpointListArgs,
+    prune::PruneArgs, verify::VerifyArgs as CheckpointVerifyArgs,
+};
 use super::cluster::{bootstrap::BootstrapArgs, verify::VerifyArgs};
+use super::dataset::describe::DescribeArgs as DatasetDescribeArgs;
 use super::events::EventsArgs;
 use super::item::{
     describe::DescribeArgs as ItemDescribeArgs, list::ListArgs as ItemListArgs,
@@ -27,6 +32,7 @@ use super::run::delete::DeleteArgs;
 use super::run::describe::DescribeArgs;
 use super::run::retry::RetryArgs;
 use super::run::watch::WatchArgs;
+use super::shard::{describe::DescribeArgs as ShardDescribeArgs, list::ListArgs as ShardListArgs};
 use super::worker::{cordon::CordonArgs, drain::DrainArgs, uncordon::UncordonArgs};
 use crate::bench::{
     failover::FailoverArgs, ledger::LedgerArgs, rendezvous::RendezvousArgs, submit::SubmitArgs,
@@ -94,6 +100,27 @@ pub(crate) enum Command {
         /// What to do.
         #[command(subcommand)]
         verb: BarrierVerb,
+    },
+    /// What training jobs read
+    #[command(alias = "datasets", arg_required_else_help = true)]
+    Dataset {
+        /// What to do.
+        #[command(subcommand)]
+        verb: DatasetVerb,
+    },
+    /// Training jobs, their trainers, and who of them reads what
+    #[command(alias = "shards", arg_required_else_help = true)]
+    Shard {
+        /// What to do.
+        #[command(subcommand)]
+        verb: ShardVerb,
+    },
+    /// What training jobs recover from
+    #[command(alias = "checkpoints", arg_required_else_help = true)]
+    Checkpoint {
+        /// What to do.
+        #[command(subcommand)]
+        verb: CheckpointVerb,
     },
     /// The members as one
     #[command(arg_required_else_help = true)]
@@ -239,6 +266,37 @@ pub(crate) enum BarrierVerb {
     Abort(AbortArgs),
 }
 
+/// Verbs of `dataset`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DatasetVerb {
+    /// Every dataset of the namespace
+    List,
+    /// One dataset: where it is, how large, and in which order its epochs go
+    Describe(DatasetDescribeArgs),
+}
+
+/// Verbs of `shard`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShardVerb {
+    /// Every training job, or one: lineage, trainers, and the epochs under way
+    List(ShardListArgs),
+    /// The shards of one epoch: free, claimed by whom, finished, sealed by a checkpoint
+    Describe(ShardDescribeArgs),
+}
+
+/// Verbs of `checkpoint`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CheckpointVerb {
+    /// Every checkpoint of the namespace, or of one job
+    List(CheckpointListArgs),
+    /// One checkpoint, rank by rank
+    Describe(CheckpointDescribeArgs),
+    /// Remove old checkpoints; labelled ones, and the one that recovery would give, stay
+    Prune(PruneArgs),
+    /// Read every byte of a checkpoint and compare it with what its ranks reported
+    Verify(CheckpointVerifyArgs),
+}
+
 /// Verbs of `cluster`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
@@ -345,6 +403,17 @@ rolloutctl barrier
 rolloutctl barrier list
 rolloutctl barrier describe
 rolloutctl barrier abort
+rolloutctl dataset
+rolloutctl dataset list
+rolloutctl dataset describe
+rolloutctl shard
+rolloutctl shard list
+rolloutctl shard describe
+rolloutctl checkpoint
+rolloutctl checkpoint list
+rolloutctl checkpoint describe
+rolloutctl checkpoint prune
+rolloutctl checkpoint verify
 rolloutctl cluster
 rolloutctl cluster verify
 rolloutctl cluster bootstrap

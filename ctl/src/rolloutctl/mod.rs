@@ -6,8 +6,10 @@
 
 mod barrier;
 mod cert;
+mod checkpoint;
 mod cli;
 pub mod cluster;
+mod dataset;
 mod errors;
 mod events;
 mod exit;
@@ -16,6 +18,7 @@ mod leader;
 mod member;
 mod rendezvous;
 mod run;
+mod shard;
 
 pub mod status;
 mod version;
@@ -27,8 +30,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use self::cli::{
-    BarrierVerb, BenchVerb, CertVerb, Cli, ClusterVerb, Command, ErrorsVerb, ItemVerb, LeaderVerb,
-    MemberVerb, RendezvousVerb, RunVerb, WorkerVerb,
+    BarrierVerb, BenchVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, DatasetVerb,
+    ErrorsVerb, ItemVerb, LeaderVerb, MemberVerb, RendezvousVerb, RunVerb, ShardVerb, WorkerVerb,
 };
 pub use self::exit::Failure;
 use crate::bench;
@@ -100,6 +103,22 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             BarrierVerb::List(args) => barrier::list::run(connect, format, args).await,
             BarrierVerb::Describe(args) => barrier::describe::run(connect, format, args).await,
             BarrierVerb::Abort(args) => barrier::abort::run(connect, format, args).await,
+        },
+        Command::Dataset { verb } => match verb {
+            DatasetVerb::List => dataset::list::run(connect, format).await,
+            DatasetVerb::Describe(args) => dataset::describe::run(connect, format, args).await,
+        },
+        Command::Shard { verb } => match verb {
+            ShardVerb::List(args) => shard::list::run(connect, format, args).await,
+            ShardVerb::Describe(args) => shard::describe::run(connect, format, args).await,
+        },
+        Command::Checkpoint { verb } => match verb {
+            CheckpointVerb::List(args) => checkpoint::list::run(connect, format, args).await,
+            CheckpointVerb::Describe(args) => {
+                checkpoint::describe::run(connect, format, args).await
+            }
+            CheckpointVerb::Prune(args) => checkpoint::prune::run(connect, format, args).await,
+            CheckpointVerb::Verify(args) => checkpoint::verify::run(connect, format, args).await,
         },
         Command::Cluster { verb } => match verb {
             ClusterVerb::Verify(args) => cluster::verify::run(connect, format, args).await,

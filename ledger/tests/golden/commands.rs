@@ -1,5 +1,6 @@
 //! One command of each kind, in an order in which each finds what it speaks of.
 
+use crate::training;
 use rollout_ledger::id::{
     Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef,
 };
@@ -12,16 +13,16 @@ use std::collections::BTreeMap;
 
 const RUN: RunNo = RunNo(1);
 
-fn command(body: Body) -> Command {
+pub(crate) fn command(body: Body) -> Command {
     let at = LedgerMs(300);
     Command { epoch: CoordEpoch(1), at, wall_ms: 1_700_000_000_123, body }
 }
 
-fn op(kind: OpKind) -> Command {
+pub(crate) fn op(kind: OpKind) -> Command {
     command(Body::Ops(vec![kind.into()]))
 }
 
-fn blob(fill: u8) -> BlobRef {
+pub(crate) fn blob(fill: u8) -> BlobRef {
     BlobRef { digest: [fill; 32], bytes: 70_000 + u32::from(fill) }
 }
 
@@ -106,7 +107,14 @@ fn slot() -> SlotRef {
     SlotRef { session: SessionId::at(9, 0), slot: SlotNo(0) }
 }
 
+/// Every command, in the order in which they are applied, from index 1 on.
 pub(crate) fn all() -> Vec<(&'static str, Command)> {
+    let mut all = of_runs_and_stores();
+    all.extend(training::all(all.len() as u64 + 1));
+    all
+}
+
+fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
     let session = slot().session;
     let request = RequestId { session: SessionId::at(4, 0), seq: 2, ack_upto: 1 };
     let namespace = OpKind::SetNamespace { name: "team".into(), running_rows_max: 5000 };

@@ -6,6 +6,7 @@
 
 use crate::job_acts::{JobAct, job_act};
 use crate::naive::Model;
+use crate::trainings_acts::Train;
 use proptest::prelude::*;
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;
@@ -69,6 +70,7 @@ pub(crate) enum Act {
     Store { store: u8, ops: Vec<StoreOp> },
     DropStore { store: u8 },
     Job(JobAct),
+    Train(Train),
     Client,
     Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
 }
@@ -91,7 +93,25 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(tail()),
         1 => (1..3u8).prop_map(guilty),
     ];
-    (begin, story).prop_map(|(begin, story)| begin.into_iter().chain(story).collect())
+    let story = (begin, story).prop_map(|(begin, story)| begin.into_iter().chain(story).collect());
+    prop_oneof![2 => story, 1 => training_story()]
+}
+
+/// A job of two trainers that read, and all that may happen to it.
+fn training_story() -> impl Strategy<Value = Vec<Step>> {
+    let act = || crate::trainings_acts::train().prop_map(Act::Train);
+    let step = prop_oneof![
+        16 => prop::collection::vec(act(), 1..4).prop_map(Step::Ops),
+        2 => prop_oneof![3 => 1..900u64, 1 => 900..5000u64].prop_map(Step::Tick),
+        1 => plain(false).prop_map(|act| Step::Ops(vec![act])),
+        1 => Just(Step::OpenEpoch),
+        1 => act().prop_map(Step::Stale),
+        1 => Just(Step::Reload),
+    ];
+    prop::collection::vec(step, 1..120).prop_map(|story| {
+        let begin = Train::beginning().into_iter().map(|train| Step::Ops(vec![Act::Train(train)]));
+        begin.chain(story).collect()
+    })
 }
 
 /// One slot's engine has died three times, each time of so many rows, and another's of some of them.
@@ -204,6 +224,7 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
             .prop_map(|(store, ops)| Act::Store { store, ops }),
         1 => (0..4u8).prop_map(|store| Act::DropStore { store }),
         24 => job_act().prop_map(Act::Job),
+        4 => crate::trainings_acts::train().prop_map(Act::Train),
     ]
 }
 
@@ -431,6 +452,7 @@ impl Act {
             Act::Carry { run, segment, mask, part, wrong } => {
                 carry(model, run, segment, (mask, wrong), part)
             }
+            Act::Train(train) => train.kind(model),
             Act::Store { store, ops } => OpKind::Store { store: store_name(store), ops },
             Act::Job(act) => act.kind(model),
             Act::DropStore { store } => OpKind::DropStore { store: store_name(store) },

@@ -63,6 +63,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     stores(ledger, model)?;
     let jobs = crate::jobs::difference(ledger, &model.jobs);
     prop_assert_eq!(jobs, None);
+    model.trainings.same(ledger)?;
     let sessions: Vec<_> = model.workers.keys().copied().collect();
     prop_assert_eq!(ledger.worker_sessions(), sessions);
     for (session, worker) in &model.workers {

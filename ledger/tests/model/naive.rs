@@ -3,6 +3,7 @@
 use crate::jobs::Job;
 use crate::runs::{RowState, Run};
 use crate::stores::Store;
+use crate::trainings::Trainings;
 use crate::workers::Worker;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
 use rollout_ledger::{Body, Command, EntryId, JobName, Op, OpKind, Rejection, Reply, StoreName};
@@ -27,6 +28,7 @@ pub(crate) struct Model {
     pub(crate) turns: BTreeMap<u8, u32>,
     pub(crate) stores: BTreeMap<StoreName, Store>,
     pub(crate) jobs: BTreeMap<JobName, Job>,
+    pub(crate) trainings: Trainings,
     /// What operators have cordoned, by namespace and name: all of it, or some slots.
     pub(crate) cordons: BTreeMap<(String, String), (bool, BTreeSet<u16>)>,
     /// The attempts that are, or were, trials.
@@ -55,6 +57,7 @@ impl Default for Model {
             turns: BTreeMap::new(),
             stores: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            trainings: Trainings::default(),
             cordons: BTreeMap::new(),
             trials: BTreeSet::new(),
             grants: Vec::new(),
@@ -82,6 +85,7 @@ impl Model {
             Body::OpenEpoch => {
                 self.epoch = command.epoch.0;
                 self.restart_grace();
+                self.hear_trainers_anew();
                 vec![Reply::EpochOpened { at: LedgerMs(self.clock) }]
             }
             Body::Tick => {
@@ -199,6 +203,10 @@ impl Model {
             OpKind::AbortBarrier { job, barrier, generation, .. } => {
                 self.abort(&job, &barrier, generation)
             }
+            OpKind::Dataset(op) => self.dataset(op),
+            OpKind::Trainer(op) => self.trainer(op),
+            OpKind::Shard(op) => self.shard(op),
+            OpKind::Checkpoint(op) => self.checkpoint(op),
         }
     }
 
@@ -213,6 +221,7 @@ impl Model {
         }
         self.end_silent();
         self.tick_jobs();
+        self.end_silent_trainers();
         for run in &mut self.runs {
             run.shuns.retain(|_, shuns| shuns.1.0 > now);
             let (timeout, before) = (run.spec.attempt_timeout_ms, run.returned);

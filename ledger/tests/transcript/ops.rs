@@ -1,6 +1,7 @@
 //! From a line of input to an operation.
 
 use crate::args::{self, Args, Parsed};
+use crate::training;
 use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
@@ -161,7 +162,10 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             generation: args.number("generation", 0)?,
             reason: args.text_or("reason", ""),
         },
-        other => return Err(format!("no such command: {other}")),
+        other => match training::kind(world, other, args)? {
+            Some(kind) => kind,
+            None => return Err(format!("no such command: {other}")),
+        },
     })
 }
 

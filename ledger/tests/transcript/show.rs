@@ -49,6 +49,20 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Retried { rows } => format!("{rows} rows again"),
         Reply::EpochOpened { at } => format!("open from {at}"),
         Reply::Participant { ticket, .. } => format!("ticket {ticket}"),
+        Reply::Joined { ticket, lineage } => format!("ticket {ticket} of lineage {lineage}"),
+        Reply::Torn { trainer, host } => format!("torn: {trainer} on {host} is lost"),
+        Reply::Kept { lost } if lost.is_empty() => "kept".into(),
+        Reply::Kept { lost } => format!("lost {}", lost.join(" ")),
+        Reply::Shard { number, token, from: 0 } => format!("shard {number} as {token}"),
+        Reply::Shard { number, token, from } => format!("shard {number} as {token} from {from}"),
+        Reply::NoShard { finished: true } => "no shard: the epoch is finished".into(),
+        Reply::NoShard { .. } => "no shard is free".into(),
+        Reply::ShardEnded { epoch_finished: true } => "done, and with it the epoch".into(),
+        Reply::ShardEnded { .. } => "done".into(),
+        Reply::Checkpoint { number, rank } => format!("checkpoint {number}, rank {rank}"),
+        Reply::Reported { complete: true } => "reported: complete".into(),
+        Reply::Reported { .. } => "reported".into(),
+        Reply::Pruned { numbers } => format!("pruned {numbers:?}"),
         Reply::Store(answers) if answers.is_empty() => "used".into(),
         Reply::Store(answers) => answers.iter().map(answer).collect::<Vec<_>>().join("; "),
     }
@@ -212,6 +226,9 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
             let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
             format!("{}/{} {what}{subject}{round}{reason}", job.namespace, job.job)
         }
+        EventKind::TrainingChanged { job, to, detail } => {
+            format!("job {}/{} {to}: {detail}", job.namespace, job.job)
+        }
         EventKind::Retried { run: no, rows } => format!("{} retries {rows}", run(no)),
     };
     format!("  {}:{} {text}", event.index, event.position)
@@ -240,6 +257,7 @@ pub(crate) fn state(ledger: &Ledger) -> String {
     for namespace in ["default", "team"] {
         ledger.jobs_after(namespace, "").for_each(|view| job(&mut out, view));
     }
+    crate::training::show(&mut out, ledger);
     out
 }
 

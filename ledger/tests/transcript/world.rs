@@ -17,6 +17,7 @@ pub(crate) struct World {
     clock: u64,
     workers: BTreeMap<String, SessionId>,
     clients: BTreeMap<String, SessionId>,
+    tickets: BTreeMap<String, SessionId>,
 }
 
 impl World {
@@ -31,6 +32,7 @@ impl World {
             clock: 0,
             workers: BTreeMap::new(),
             clients: BTreeMap::new(),
+            tickets: BTreeMap::new(),
         }
     }
 
@@ -119,6 +121,10 @@ impl World {
         }
     }
 
+    pub(crate) fn ticket(&self, trainer: &str) -> Parsed<SessionId> {
+        self.tickets.get(trainer).copied().ok_or_else(|| format!("no trainer {trainer}"))
+    }
+
     fn operations(&mut self, epoch: u64, term: u64, at: u64, lines: &[&str]) -> Parsed<String> {
         // A line may name what a line before it makes, so each is read against the ledger as the
         // lines before would leave it.
@@ -167,7 +173,8 @@ impl World {
     }
 
     fn remember(&mut self, body: &Body, replies: &[Reply]) {
-        use rollout_ledger::OpKind::{OpenClient, Register};
+        use rollout_ledger::OpKind::{OpenClient, Register, Trainer};
+        use rollout_ledger::TrainerOp::{Join, Recover};
         let Body::Ops(ops) = body else { return };
         for (op, reply) in ops.iter().zip(replies) {
             match (&op.kind, reply) {
@@ -176,6 +183,12 @@ impl World {
                 }
                 (OpenClient { name }, Reply::ClientOpened { session }) => {
                     self.clients.insert(name.clone(), *session);
+                }
+                (
+                    Trainer(Join { trainer, .. } | Recover { trainer, .. }),
+                    Reply::Joined { ticket, .. },
+                ) => {
+                    self.tickets.insert(trainer.name.clone(), *ticket);
                 }
                 _ => {}
             }
@@ -186,13 +199,13 @@ impl World {
     fn reload(&mut self) -> Parsed<String> {
         let delta = self.ledger.drain_dirty();
         let changed = delta.puts.len();
-        self.image.extend(delta.puts);
-        for key in delta.deletes {
-            self.image.remove(&key);
-        }
         for prefix in delta.delete_prefixes {
             self.image.retain(|key, _| !key.starts_with(&prefix));
         }
+        for key in delta.deletes {
+            self.image.remove(&key);
+        }
+        self.image.extend(delta.puts);
         self.twin = Ledger::load(self.image.clone()).map_err(|e| e.to_string())?;
         assert_eq!(digest_records(&self.image), self.ledger.state_digest(), "the image differs");
         self.check();

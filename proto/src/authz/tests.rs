@@ -53,9 +53,11 @@ fn every_role_reaches_its_own_methods_only() {
         let expected = match (service, method) {
             ("Peer", _) => [true, false, false, false],
             ("Worker", _) => [false, true, false, false],
-            ("Runs" | "Items" | "Store" | "Rendezvous" | "Barrier", _) => {
-                [false, false, true, true]
-            }
+            (
+                "Runs" | "Items" | "Store" | "Rendezvous" | "Barrier" | "Datasets" | "Shards"
+                | "Checkpoints",
+                _,
+            ) => [false, false, true, true],
             ("Events", _) => [true, false, true, true],
             ("Cluster", "Status") => [true, true, true, true],
             ("Cluster", "ListWorkers") => [true, false, true, true],
@@ -92,7 +94,7 @@ fn a_request_without_an_identity_is_refused_and_plaintext_may_do_everything() {
 #[derive(Clone)]
 struct WhoCalls<const SERVICE: usize>;
 
-const SERVICES: [&str; 8] = [
+const SERVICES: [&str; 11] = [
     "rollout.v1.Runs",
     "rollout.v1.Worker",
     "rollout.v1.Cluster",
@@ -101,6 +103,9 @@ const SERVICES: [&str; 8] = [
     "rollout.v1.Events",
     "rollout.v1.Store",
     "rollout.v1.Members",
+    "rollout.v1.Datasets",
+    "rollout.v1.Shards",
+    "rollout.v1.Checkpoints",
 ];
 
 impl<const SERVICE: usize> NamedService for WhoCalls<SERVICE> {
@@ -137,7 +142,10 @@ async fn serve(tls: ServerTls) -> SocketAddr {
         .add_service(WhoCalls::<3>)
         .add_service(WhoCalls::<4>)
         .add_service(WhoCalls::<5>)
-        .add_service(WhoCalls::<6>);
+        .add_service(WhoCalls::<6>)
+        .add_service(WhoCalls::<7>)
+        .add_service(WhoCalls::<8>)
+        .add_service(WhoCalls::<9>);
     tokio::spawn(server.serve_with_incoming(incoming));
     addr
 }

@@ -35,8 +35,14 @@ with_header! {
     LeaveResponse, RendezvousCloseResponse, RendezvousDescribeResponse, RendezvousListResponse,
     ArriveResponse, BarrierWaitResponse, BarrierAbortResponse, BarrierDescribeResponse,
     BarrierListResponse,
-    StoreWaitResponse, StoreDropResponse, ListMembersResponse, AddMemberResponse,
+    ListMembersResponse, AddMemberResponse,
     PromoteMemberResponse, RemoveMemberResponse, UpdateMemberResponse, TransferLeaderResponse,
+    CreateDatasetResponse, DescribeDatasetResponse, ListDatasetsResponse, DeleteDatasetResponse,
+    JoinJobResponse, KeepTrainersResponse, LeaveJobResponse, ClaimShardResponse, WaitShardResponse,
+    FinishShardResponse, ReleaseShardResponse, DescribeShardsResponse, ListJobsResponse,
+    DeleteJobResponse, BeginCheckpointResponse, ReportCheckpointResponse, AbortCheckpointResponse,
+    WaitCheckpointResponse, LatestCheckpointResponse, ListCheckpointsResponse,
+    DescribeCheckpointResponse, PruneCheckpointsResponse, LabelCheckpointResponse, RecoverResponse,
 }
 
 impl Answer for v1::CountersResponse {

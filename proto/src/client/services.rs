@@ -43,6 +43,27 @@ pub fn barrier(channel: Channel) -> v1::barrier_client::BarrierClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service for what training jobs read.
+pub fn datasets(channel: Channel) -> v1::datasets_client::DatasetsClient<Channel> {
+    v1::datasets_client::DatasetsClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+/// The service for trainers and their shards.
+pub fn shards(channel: Channel) -> v1::shards_client::ShardsClient<Channel> {
+    v1::shards_client::ShardsClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+/// The service for training jobs' checkpoints.
+pub fn checkpoints(channel: Channel) -> v1::checkpoints_client::CheckpointsClient<Channel> {
+    v1::checkpoints_client::CheckpointsClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The service for workers.
 pub fn worker(channel: Channel) -> v1::worker_client::WorkerClient<Channel> {
     v1::worker_client::WorkerClient::new(channel)

@@ -32,6 +32,22 @@ pub fn run_prefix(namespace: &str, run_name: &str) -> String {
     format!("runs/{namespace}/{run_name}")
 }
 
+/// The folder of all objects of a training job.
+pub fn training_prefix(namespace: &str, job: &str) -> String {
+    format!("training/{namespace}/{job}")
+}
+
+/// The folder of a checkpoint's objects.
+pub fn checkpoint_prefix(namespace: &str, job: &str, number: u32) -> String {
+    format!("{}/{number:08}", training_prefix(namespace, job))
+}
+
+/// The key of an object of a checkpoint: a manifest, or a chunk of a file.
+pub fn checkpoint_key(namespace: &str, job: &str, number: u32, digest: &[u8; 32]) -> String {
+    let digest = blake3::Hash::from_bytes(*digest).to_hex();
+    format!("{}/{digest}", checkpoint_prefix(namespace, job, number))
+}
+
 fn object_key(namespace: &str, run_name: &str, kind: &str, digest: &[u8; 32]) -> String {
     format!("runs/{namespace}/{run_name}/{kind}/{}", blake3::Hash::from_bytes(*digest).to_hex())
 }
@@ -79,7 +95,12 @@ mod tests {
             evidence_key("default", "eval-7", &digest),
             format!("runs/default/eval-7/evidence/{hex}")
         );
+        assert_eq!(
+            checkpoint_key("default", "sft", 7, &digest),
+            format!("training/default/sft/00000007/{hex}")
+        );
         let longest = "n".repeat(128);
+        assert!(check(&checkpoint_key(&longest, &longest, u32::MAX, &digest)).is_ok());
         assert!(check(&segment_key(&longest, &longest, &digest)).is_ok());
     }
 }

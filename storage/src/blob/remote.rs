@@ -1,7 +1,8 @@
 //! Owns: objects in S3, Google Cloud Storage, Azure Blob Storage, or this process's memory.
 //!
 //! Invariant: credentials are found by each host for itself; none is ever given in a URL that members share.
-//! Absent: multipart uploads; objects are small enough for one request.
+//! An object of several parts is there when all of them are, and not before.
+//! Absent: resuming an upload that broke off; it is begun anew, and what it left is the bucket's life cycle's business.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -19,6 +20,13 @@ use parking_lot::Mutex;
 use url::Url;
 
 use super::{BLOB_BYTES_MAX, BlobError};
+
+/// Objects above this size go up in parts, so that one lost connection costs a part and not all.
+const IN_PARTS_ABOVE: usize = 16 << 20;
+/// Bytes of a part: at least 5 MiB, as S3 has it, but for the last.
+const PART_BYTES: usize = 8 << 20;
+/// Parts of one object that are on their way at a time.
+const PARTS_AT_A_TIME: usize = 4;
 
 /// Stores of `memory://`, by URL, so that all parts of one process see the same objects.
 static MEMORY: OnceLock<Mutex<HashMap<String, Arc<InMemory>>>> = OnceLock::new();
@@ -38,8 +46,33 @@ impl RemoteStore {
     }
 
     pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), BlobError> {
-        let outcome = self.store.put(&self.path(key), bytes.into()).await;
-        outcome.map(|_| ()).map_err(|error| BlobError::from_remote(key, error))
+        let path = self.path(key);
+        let outcome = match bytes.len() > IN_PARTS_ABOVE {
+            true => self.put_in_parts(&path, bytes).await,
+            false => self.store.put(&path, bytes.into()).await.map(|_| ()),
+        };
+        outcome.map_err(|error| BlobError::from_remote(key, error))
+    }
+
+    async fn put_in_parts(&self, path: &Path, bytes: Bytes) -> object_store::Result<()> {
+        let mut upload = self.store.put_multipart(path).await?;
+        let starts: Vec<usize> = (0..bytes.len()).step_by(PART_BYTES).collect();
+        let outcome = async {
+            for group in starts.chunks(PARTS_AT_A_TIME) {
+                let parts = group.iter().map(|&start| {
+                    let end = bytes.len().min(start + PART_BYTES);
+                    upload.put_part(bytes.slice(start..end).into())
+                });
+                futures::future::try_join_all(parts.collect::<Vec<_>>()).await?;
+            }
+            upload.complete().await.map(|_| ())
+        };
+        let outcome = outcome.await;
+        if outcome.is_err() {
+            // Best effort: without it the parts lie there until the bucket's life cycle takes them.
+            let _ = upload.abort().await;
+        }
+        outcome
     }
 
     pub(super) async fn get(&self, key: &str) -> Result<Bytes, BlobError> {

@@ -5,6 +5,7 @@
 //! Absent: engines; those are Python's.
 
 mod agent;
+mod checkpoint;
 
 use pyo3::prelude::*;
 
@@ -12,5 +13,8 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<agent::Agent>()?;
+    module.add_class::<checkpoint::CheckpointWriter>()?;
+    module.add_class::<checkpoint::Writing>()?;
+    module.add_function(wrap_pyfunction!(checkpoint::restore_checkpoint, module)?)?;
     module.add("PROTOCOL_VERSION", rollout_engine_protocol::VERSION)
 }

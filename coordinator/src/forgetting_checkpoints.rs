@@ -1,0 +1,92 @@
+//! What the leader does to forget checkpoints: objects of those that go are removed, and what nobody names is swept.
+//!
+//! *Invariant:* objects first, then the command that counts on them: every object of a checkpoint is gone before
+//! `Forget` is proposed. Only objects of checkpoints that can never be complete are removed: a number is never used
+//! again, and one that the ledger has not, or that goes, takes no report.
+
+use crate::forgetting::{AGAIN_AFTER, ForgetError, LOOK_EVERY, propose, remove_all};
+use crate::leading::Leading;
+use crate::ledger_read::ReadLedger;
+use rollout_ledger::{CheckpointOp, CheckpointState, OpKind, TrainingName};
+use rollout_storage::BlobStore;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often each job's folder is looked through for what a trainer wrote too late.
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// Forgets what goes, for as long as the epoch lasts.
+pub(crate) async fn forget_checkpoints(leading: Arc<Leading>, store: BlobStore) {
+    let mut swept = tokio::time::Instant::now();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let going: Vec<(TrainingName, u32)> = leading.node.ledger(|l| {
+            let all = l.trainings().flat_map(|training| training.checkpoints().collect::<Vec<_>>());
+            let going = all.filter(|checkpoint| checkpoint.state() == CheckpointState::Going);
+            going.map(|checkpoint| (checkpoint.job.clone(), checkpoint.number)).collect()
+        });
+        let mut failed = false;
+        for (job, number) in going {
+            failed |= !told(&job, number, remove(&leading, &store, &job, number).await);
+        }
+        if swept.elapsed() >= SWEEP_EVERY {
+            swept = tokio::time::Instant::now();
+            if let Err(error) = sweep(&leading, &store).await {
+                tracing::warn!(%error, "orphans of checkpoints were not swept: tried again later");
+            }
+        }
+        if failed {
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+    }
+}
+
+fn told(job: &TrainingName, number: u32, result: Result<(), ForgetError>) -> bool {
+    let TrainingName { namespace, job } = job;
+    match &result {
+        Ok(()) => tracing::info!(namespace, job, number, "checkpoint forgotten"),
+        Err(error) => {
+            tracing::warn!(namespace, job, number, %error, "the checkpoint was not forgotten: tried again later");
+        }
+    }
+    result.is_ok()
+}
+
+async fn remove(
+    leading: &Leading,
+    store: &BlobStore,
+    job: &TrainingName,
+    number: u32,
+) -> Result<(), ForgetError> {
+    let prefix = rollout_storage::checkpoint_prefix(&job.namespace, &job.job, number);
+    remove_all(store, store.list(&prefix).await?).await?;
+    let op = CheckpointOp::Forget { job: job.clone(), number };
+    propose(leading, OpKind::Checkpoint(op)).await
+}
+
+/// Removes objects of checkpoints that are forgotten: of a trainer that did not know yet.
+async fn sweep(leading: &Leading, store: &BlobStore) -> Result<(), ForgetError> {
+    let jobs: Vec<TrainingName> =
+        leading.node.ledger(|l| l.trainings().map(|training| training.name().clone()).collect());
+    for job in jobs {
+        // Listed before the ledger is looked at: whatever was begun by then is in it.
+        let listed =
+            store.list(&rollout_storage::training_prefix(&job.namespace, &job.job)).await?;
+        let known: BTreeSet<String> = leading.node.ledger(|l| {
+            let training = l.training(&job);
+            let numbers =
+                training.iter().flat_map(|t| t.checkpoints().map(|c| c.number).collect::<Vec<_>>());
+            let prefix = |n| rollout_storage::checkpoint_prefix(&job.namespace, &job.job, n);
+            numbers.map(|number| format!("{}/", prefix(number))).collect()
+        });
+        let named = |key: &String| {
+            let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
+            known.contains(&format!("{folder}/"))
+        };
+        let orphans: Vec<String> = listed.into_iter().filter(|key| !named(key)).collect();
+        metrics::counter!("rollout_checkpoint_objects_swept_total").increment(orphans.len() as u64);
+        remove_all(store, orphans).await?;
+    }
+    Ok(())
+}

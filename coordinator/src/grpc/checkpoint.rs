@@ -1,0 +1,313 @@
+//! `Checkpoints`: what ranks report, and what a job recovers from.
+//!
+//! *Invariant:* a rank's manifest was read back from the store, and is what its digest says, before the report that
+//! names it is proposed.
+
+use super::runs::unexpected;
+use super::shard::samples_of;
+use super::training_convert::{
+    by_in, checkpoint_out, decl_in, job_in, lineage_out, on_loss_in, pass_out, state_out, torn,
+};
+use super::training_wait::TrainingWaits;
+use super::{Shared, caller};
+use crate::convert;
+use crate::ledger_read::ReadLedger;
+use prost::Message;
+use rollout_ledger::{
+    BlobRef, CheckpointOp, CheckpointState, Ledger, OpKind, RankReport, Reply, ShardProgress,
+    TrainerOp, TrainingName, TrainingRefusal, limits,
+};
+use rollout_proto::{ErrorCode, Outcome, RpcError, v1};
+use rollout_storage::BlobStore;
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct CheckpointsService {
+    shared: Arc<Shared>,
+    waits: TrainingWaits,
+    store: BlobStore,
+}
+
+impl CheckpointsService {
+    pub(crate) fn new(shared: Arc<Shared>, waits: TrainingWaits, store: BlobStore) -> Self {
+        Self { shared, waits, store }
+    }
+
+    /// A checkpoint; 0: the last complete one.
+    fn found(&self, job: &TrainingName, number: u32) -> Option<v1::Checkpoint> {
+        self.shared.node.ledger(|l| self.shown(l, job, number))
+    }
+
+    fn shown(&self, ledger: &Ledger, job: &TrainingName, number: u32) -> Option<v1::Checkpoint> {
+        let training = ledger.training(job)?;
+        let number = match number {
+            0 => training.lineage().checkpoint,
+            number => number,
+        };
+        let view = training.checkpoint(number)?;
+        Some(checkpoint_out(&view, self.store.url(), true))
+    }
+
+    /// Refuses a manifest that is not durable, or that is another rank's or step's.
+    async fn check_manifest(
+        &self,
+        job: &TrainingName,
+        number: u32,
+        trainer: &str,
+        report: &RankReport,
+    ) -> Result<(), RpcError> {
+        let digest = &report.manifest.digest;
+        let key = rollout_storage::checkpoint_key(&job.namespace, &job.job, number, digest);
+        let bytes = self.store.get(&key, digest).await.map_err(|error| {
+            let code = match error.retryable() {
+                true => ErrorCode::StoreUnavailable,
+                false => ErrorCode::StoreRefused,
+            };
+            RpcError::new(code, format!("the manifest {key} cannot be read: {error}"))
+                .with_outcome(Outcome::NotApplied)
+        })?;
+        let refused = |why: &str| Err(convert::invalid(format!("the manifest {key} {why}")));
+        if bytes.len() != report.manifest.bytes as usize {
+            return refused("has another length");
+        }
+        let Ok(manifest) = v1::CheckpointManifest::decode(bytes) else {
+            return refused("is none");
+        };
+        let chunks = || manifest.files.iter().flat_map(|file| &file.chunks);
+        let sum: u64 = chunks().map(|chunk| u64::from(chunk.bytes)).sum();
+        if manifest.format != 1 || manifest.trainer != trainer {
+            return refused("is of another version or trainer");
+        }
+        match sum == report.bytes && chunks().count() == report.objects as usize {
+            true => Ok(()),
+            false => refused("names other objects than the report counts"),
+        }
+    }
+
+    async fn apply(
+        &self,
+        request: Option<&v1::RequestId>,
+        op: CheckpointOp,
+    ) -> Result<Reply, RpcError> {
+        let id = convert::request_in(request)?;
+        self.shared.apply(Some(id), OpKind::Checkpoint(op)).await
+    }
+}
+
+fn unknown_job() -> RpcError {
+    crate::reject::rejected(&TrainingRefusal::JobUnknown.into())
+}
+
+fn report_in(report: &v1::ReportCheckpointRequest) -> Result<RankReport, RpcError> {
+    let manifest = report.manifest.as_ref();
+    let manifest = manifest.ok_or_else(|| convert::invalid("the manifest is missing"))?;
+    let digest = manifest.digest.as_ref().try_into();
+    let digest = digest.map_err(|_| convert::invalid("the manifest's digest has not 32 bytes"))?;
+    let manifest = BlobRef { digest, bytes: manifest.bytes };
+    Ok(RankReport { manifest, bytes: report.bytes, objects: report.objects })
+}
+
+#[tonic::async_trait]
+impl v1::checkpoints_server::Checkpoints for CheckpointsService {
+    async fn begin_checkpoint(
+        &self,
+        request: Request<v1::BeginCheckpointRequest>,
+    ) -> Result<Response<v1::BeginCheckpointResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let by = by_in(&identity, r.by)?;
+        let job = by.job.clone();
+        let op = CheckpointOp::Begin { by, step: r.step, label: r.label };
+        match self.apply(r.request.as_ref(), op).await? {
+            Reply::Checkpoint { number, rank } => {
+                let (header, checkpoint) = (Some(self.shared.header()), self.found(&job, number));
+                Ok(Response::new(v1::BeginCheckpointResponse { header, checkpoint, rank }))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn report_checkpoint(
+        &self,
+        request: Request<v1::ReportCheckpointRequest>,
+    ) -> Result<Response<v1::ReportCheckpointResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let by = by_in(&identity, r.by.clone())?;
+        let report = report_in(&r)?;
+        if r.progress.len() > limits::TRAINER_SHARDS_MAX {
+            return Err(convert::invalid("too many shards in one report").into());
+        }
+        self.shared.leading()?;
+        self.check_manifest(&by.job, r.number, &by.trainer, &report).await?;
+        let mut progress = Vec::with_capacity(r.progress.len());
+        for said in r.progress {
+            let v1::ShardProgress { dataset, epoch, shard, end_sample } = said;
+            let samples = samples_of(&self.shared, &by.job, &dataset, shard, end_sample)?;
+            progress.push(ShardProgress { dataset, epoch, shard, samples });
+        }
+        let job = by.job.clone();
+        let report = Box::new(report);
+        let op = CheckpointOp::Report { by, number: r.number, report, progress };
+        self.apply(r.request.as_ref(), op).await?;
+        let (header, checkpoint) = (Some(self.shared.header()), self.found(&job, r.number));
+        Ok(Response::new(v1::ReportCheckpointResponse { header, checkpoint }))
+    }
+
+    async fn abort_checkpoint(
+        &self,
+        request: Request<v1::AbortCheckpointRequest>,
+    ) -> Result<Response<v1::AbortCheckpointResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let op = CheckpointOp::Abort { job: job_in(&identity, r.job)?, number: r.number };
+        self.apply(r.request.as_ref(), op).await?;
+        Ok(Response::new(v1::AbortCheckpointResponse { header: Some(self.shared.header()) }))
+    }
+
+    async fn wait_checkpoint(
+        &self,
+        request: Request<v1::WaitCheckpointRequest>,
+    ) -> Result<Response<v1::WaitCheckpointResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let job = job_in(&identity, r.job)?;
+        let find = |l: &Ledger| Some(l.training(&job)?.checkpoint(r.number)?.state());
+        let decided = |state: &Option<CheckpointState>| *state != Some(CheckpointState::Open);
+        let state = self.waits.until(&self.shared, r.wait_ms, find, decided).await?;
+        let state = state_out(state.unwrap_or(CheckpointState::Going)).into();
+        let header = Some(self.shared.header());
+        Ok(Response::new(v1::WaitCheckpointResponse { header, state }))
+    }
+
+    async fn latest_checkpoint(
+        &self,
+        request: Request<v1::LatestCheckpointRequest>,
+    ) -> Result<Response<v1::LatestCheckpointResponse>, Status> {
+        let identity = caller(&request)?;
+        let job = job_in(&identity, request.into_inner().job)?;
+        self.shared.reading().await?;
+        let (header, checkpoint) = (Some(self.shared.header()), self.found(&job, 0));
+        Ok(Response::new(v1::LatestCheckpointResponse { header, checkpoint }))
+    }
+
+    async fn list_checkpoints(
+        &self,
+        request: Request<v1::ListCheckpointsRequest>,
+    ) -> Result<Response<v1::ListCheckpointsResponse>, Status> {
+        let identity = caller(&request)?;
+        let job = job_in(&identity, request.into_inner().job)?;
+        self.shared.reading().await?;
+        let checkpoints = self.shared.node.ledger(|l| {
+            let theirs = l.trainings().filter(|t| t.name().namespace == job.namespace);
+            let asked = theirs.filter(|t| job.job.is_empty() || t.name().job == job.job);
+            let all = asked.flat_map(|t| t.checkpoints().collect::<Vec<_>>());
+            all.map(|view| checkpoint_out(&view, self.store.url(), false)).collect()
+        });
+        let header = Some(self.shared.header());
+        Ok(Response::new(v1::ListCheckpointsResponse { header, checkpoints }))
+    }
+
+    async fn describe_checkpoint(
+        &self,
+        request: Request<v1::DescribeCheckpointRequest>,
+    ) -> Result<Response<v1::DescribeCheckpointResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let job = job_in(&identity, r.job)?;
+        self.shared.reading().await?;
+        let found = self.found(&job, r.number);
+        let unknown = || crate::reject::rejected(&TrainingRefusal::CheckpointUnknown.into());
+        let checkpoint = Some(found.ok_or_else(unknown)?);
+        let header = Some(self.shared.header());
+        Ok(Response::new(v1::DescribeCheckpointResponse { header, checkpoint }))
+    }
+
+    async fn prune_checkpoints(
+        &self,
+        request: Request<v1::PruneCheckpointsRequest>,
+    ) -> Result<Response<v1::PruneCheckpointsResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let job = job_in(&identity, r.job)?;
+        let pruned = if r.dry_run {
+            self.shared.reading().await?;
+            let found = self.shared.node.ledger(|l| Some(l.training(&job)?.prunable(r.keep_last)));
+            found.ok_or_else(unknown_job)?
+        } else {
+            let op = CheckpointOp::Retain { job, keep_last: r.keep_last, now: r.now };
+            match self.apply(r.request.as_ref(), op).await? {
+                Reply::Pruned { numbers } => numbers,
+                other => return Err(unexpected(&other)),
+            }
+        };
+        let header = Some(self.shared.header());
+        Ok(Response::new(v1::PruneCheckpointsResponse { header, pruned }))
+    }
+
+    async fn label_checkpoint(
+        &self,
+        request: Request<v1::LabelCheckpointRequest>,
+    ) -> Result<Response<v1::LabelCheckpointResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let job = job_in(&identity, r.job)?;
+        let op = CheckpointOp::Label { job, number: r.number, label: r.label };
+        self.apply(r.request.as_ref(), op).await?;
+        Ok(Response::new(v1::LabelCheckpointResponse { header: Some(self.shared.header()) }))
+    }
+
+    async fn recover(
+        &self,
+        request: Request<v1::RecoverRequest>,
+    ) -> Result<Response<v1::RecoverResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let id = convert::request_in(r.request.as_ref())?;
+        let job = job_in(&identity, r.job)?;
+        let (trainer, on_loss) = (decl_in(r.trainer)?, on_loss_in(r.on_loss)?);
+        let name = trainer.name.clone();
+        let op = TrainerOp::Recover {
+            job: job.clone(),
+            round: r.round,
+            world: r.world,
+            trainer,
+            from: r.from,
+            on_loss,
+        };
+        let ticket = match torn(self.shared.apply(Some(id), OpKind::Trainer(op)).await?)? {
+            Reply::Joined { ticket, .. } => ticket.0,
+            other => return Err(unexpected(&other)),
+        };
+        let mut answer =
+            self.shared.node.ledger(|l| self.recovered(l, &job, &name)).unwrap_or_default();
+        (answer.header, answer.ticket) = (Some(self.shared.header()), ticket);
+        Ok(Response::new(answer))
+    }
+}
+
+impl CheckpointsService {
+    /// Where a lineage begins, and what of it a trainer reads first.
+    fn recovered(
+        &self,
+        l: &Ledger,
+        job: &TrainingName,
+        trainer: &str,
+    ) -> Option<v1::RecoverResponse> {
+        let training = l.training(job)?;
+        let lineage = training.lineage();
+        let passes = training.passes().map(|pass| v1::PassAssignment {
+            shards: training.preferred(pass.dataset, pass.epoch, trainer),
+            pass: Some(pass_out(pass.dataset, pass.epoch, pass.counts)),
+        });
+        Some(v1::RecoverResponse {
+            header: None,
+            ticket: 0,
+            passes: passes.collect(),
+            checkpoint: self.shown(l, job, lineage.checkpoint).filter(|_| lineage.checkpoint > 0),
+            lineage: Some(lineage_out(&lineage)),
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! `Datasets`: what training jobs read.
+
+use super::training_convert::{dataset_out, spec_in};
+use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::convert;
+use crate::ledger_read::ReadLedger;
+use rollout_ledger::{DatasetOp, OpKind, TrainingRefusal};
+use rollout_proto::{RpcError, v1};
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct DatasetsService(pub(crate) Arc<Shared>);
+
+impl DatasetsService {
+    fn found(&self, namespace: &str, name: &str) -> Result<v1::Dataset, RpcError> {
+        let found = self.0.node.ledger(|l| l.dataset(namespace, name).map(|d| dataset_out(&d)));
+        found.ok_or_else(|| crate::reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
+    }
+}
+
+#[tonic::async_trait]
+impl v1::datasets_server::Datasets for DatasetsService {
+    async fn create_dataset(
+        &self,
+        request: Request<v1::CreateDatasetRequest>,
+    ) -> Result<Response<v1::CreateDatasetResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let namespace = namespace_or_default(&r.namespace);
+        check_namespace(&identity, &namespace)?;
+        let id = convert::request_in(r.request.as_ref())?;
+        let (name, spec) = (r.name.clone(), Box::new(spec_in(r.spec)?));
+        let op = DatasetOp::Create { namespace: namespace.clone(), name, spec };
+        self.0.apply(Some(id), OpKind::Dataset(op)).await?;
+        let dataset = Some(self.found(&namespace, &r.name)?);
+        Ok(Response::new(v1::CreateDatasetResponse { header: Some(self.0.header()), dataset }))
+    }
+
+    async fn describe_dataset(
+        &self,
+        request: Request<v1::DescribeDatasetRequest>,
+    ) -> Result<Response<v1::DescribeDatasetResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let namespace = namespace_or_default(&r.namespace);
+        check_namespace(&identity, &namespace)?;
+        self.0.reading().await?;
+        let dataset = Some(self.found(&namespace, &r.name)?);
+        Ok(Response::new(v1::DescribeDatasetResponse { header: Some(self.0.header()), dataset }))
+    }
+
+    async fn list_datasets(
+        &self,
+        request: Request<v1::ListDatasetsRequest>,
+    ) -> Result<Response<v1::ListDatasetsResponse>, Status> {
+        let identity = caller(&request)?;
+        let namespace = namespace_or_default(&request.into_inner().namespace);
+        check_namespace(&identity, &namespace)?;
+        self.0.reading().await?;
+        let datasets =
+            self.0.node.ledger(|l| l.datasets_of(&namespace).map(|d| dataset_out(&d)).collect());
+        Ok(Response::new(v1::ListDatasetsResponse { header: Some(self.0.header()), datasets }))
+    }
+
+    async fn delete_dataset(
+        &self,
+        request: Request<v1::DeleteDatasetRequest>,
+    ) -> Result<Response<v1::DeleteDatasetResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let namespace = namespace_or_default(&r.namespace);
+        check_namespace(&identity, &namespace)?;
+        let id = convert::request_in(r.request.as_ref())?;
+        let op = DatasetOp::Delete { namespace, name: r.name };
+        self.0.apply(Some(id), OpKind::Dataset(op)).await?;
+        Ok(Response::new(v1::DeleteDatasetResponse { header: Some(self.0.header()) }))
+    }
+}

@@ -1,0 +1,292 @@
+//! `Shards`: a job's trainers, and who of them reads which shard.
+
+use super::runs::unexpected;
+use super::training_convert::{
+    by_in, decl_in, job_in, lineage_out, on_loss_in, pass_out, torn, training_out,
+};
+use super::training_wait::TrainingWaits;
+use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::convert;
+use crate::ledger_read::ReadLedger;
+use rollout_ledger::id::{Attempt, SessionId};
+use rollout_ledger::{
+    Ledger, OpKind, Reply, ShardOp, ShardRef, ShardView, TrainerOp, TrainerRef, TrainingName,
+    TrainingRefusal, limits,
+};
+use rollout_proto::{RpcError, v1};
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+
+/// Shards in one answer.
+const SHARDS_SHOWN: u32 = 1024;
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct ShardsService {
+    shared: Arc<Shared>,
+    waits: TrainingWaits,
+}
+
+impl ShardsService {
+    pub(crate) fn new(shared: Arc<Shared>, waits: TrainingWaits) -> Self {
+        Self { shared, waits }
+    }
+
+    fn lineage(&self, job: &TrainingName) -> Option<v1::Lineage> {
+        self.shared.node.ledger(|l| l.training(job).map(|t| lineage_out(&t.lineage())))
+    }
+
+    /// What a trainer is told of a shard that it has now.
+    fn assignment(
+        &self,
+        by: &TrainerRef,
+        (dataset, epoch): (&str, u64),
+        (shard, token, from): (u32, Attempt, u32),
+    ) -> Result<v1::ShardAssignment, RpcError> {
+        let namespace = &by.job.namespace;
+        let found = self.shared.node.ledger(|l: &Ledger| {
+            let (view, seed) =
+                (l.dataset(namespace, dataset)?, l.shard_seed(namespace, dataset, epoch, shard)?);
+            let (first, end) = view.spec.range(shard);
+            Some(v1::ShardAssignment {
+                shard,
+                token: token.0,
+                first_sample: first + u64::from(from),
+                end_sample: end,
+                uri: view.spec.shard_uri(shard),
+                format: view.spec.format.clone(),
+                seed,
+                shard_first_sample: first,
+            })
+        });
+        found.ok_or_else(|| crate::reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
+    }
+
+    async fn end(&self, request: Option<&v1::RequestId>, op: ShardOp) -> Result<bool, Status> {
+        let id = convert::request_in(request)?;
+        match self.shared.apply(Some(id), OpKind::Shard(op)).await? {
+            Reply::ShardEnded { epoch_finished } => Ok(epoch_finished),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn shard_out(view: &ShardView<'_>, (first, end): (u64, u64)) -> v1::Shard {
+    let state = match (view.finished, view.holder) {
+        (true, _) if first + u64::from(view.sealed) == end => v1::ShardState::Sealed,
+        (true, _) => v1::ShardState::Finished,
+        (false, "") => v1::ShardState::Free,
+        (false, _) => v1::ShardState::Claimed,
+    };
+    v1::Shard {
+        shard: view.number,
+        state: state.into(),
+        position: view.position,
+        preferred: view.preferred.into(),
+        holder: view.holder.into(),
+        first_sample: first,
+        end_sample: end,
+        done_sample: first + u64::from(view.done),
+        sealed_sample: first + u64::from(view.sealed),
+    }
+}
+
+/// What the ledger says of an epoch.
+fn described(
+    l: &Ledger,
+    job: &TrainingName,
+    asked: &v1::DescribeShardsRequest,
+) -> Option<(v1::Pass, Vec<v1::Shard>)> {
+    let (training, dataset) = (l.training(job)?, l.dataset(&job.namespace, &asked.dataset)?);
+    let counts = training.counts(&asked.dataset, asked.epoch)?;
+    let limit = match asked.limit {
+        0 => SHARDS_SHOWN,
+        limit => limit.min(SHARDS_SHOWN),
+    };
+    let shards = training.shards(&asked.dataset, asked.epoch, asked.first, limit as usize);
+    let shards = shards.iter().map(|s| shard_out(s, dataset.spec.range(s.number))).collect();
+    Some((pass_out(&asked.dataset, asked.epoch, counts), shards))
+}
+
+#[tonic::async_trait]
+impl v1::shards_server::Shards for ShardsService {
+    async fn join_job(
+        &self,
+        request: Request<v1::JoinJobRequest>,
+    ) -> Result<Response<v1::JoinJobResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let id = convert::request_in(r.request.as_ref())?;
+        let job = job_in(&identity, r.job)?;
+        let (trainer, on_loss) = (decl_in(r.trainer)?, on_loss_in(r.on_loss)?);
+        let op = TrainerOp::Join { job: job.clone(), trainer, on_loss };
+        match torn(self.shared.apply(Some(id), OpKind::Trainer(op)).await?)? {
+            Reply::Joined { ticket, .. } => {
+                let (header, lineage) = (Some(self.shared.header()), self.lineage(&job));
+                Ok(Response::new(v1::JoinJobResponse { header, ticket: ticket.0, lineage }))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn keep_trainers(
+        &self,
+        request: Request<v1::KeepTrainersRequest>,
+    ) -> Result<Response<v1::KeepTrainersResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let job = job_in(&identity, r.job)?;
+        if r.trainers.len() > limits::TRAINERS_MAX {
+            return Err(convert::invalid("too many trainers in one request").into());
+        }
+        let trainers = r.trainers.into_iter().map(|t| (t.trainer, SessionId(t.ticket))).collect();
+        let op = TrainerOp::Keep { job: job.clone(), trainers };
+        match self.shared.apply(None, OpKind::Trainer(op)).await? {
+            Reply::Kept { lost } => {
+                let (header, lineage) = (Some(self.shared.header()), self.lineage(&job));
+                Ok(Response::new(v1::KeepTrainersResponse { header, lost, lineage }))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn leave_job(
+        &self,
+        request: Request<v1::LeaveJobRequest>,
+    ) -> Result<Response<v1::LeaveJobResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let id = convert::request_in(r.request.as_ref())?;
+        let op = TrainerOp::Leave(by_in(&identity, r.by)?);
+        self.shared.apply(Some(id), OpKind::Trainer(op)).await?;
+        Ok(Response::new(v1::LeaveJobResponse { header: Some(self.shared.header()) }))
+    }
+
+    async fn claim_shard(
+        &self,
+        request: Request<v1::ClaimShardRequest>,
+    ) -> Result<Response<v1::ClaimShardResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let id = convert::request_in(r.request.as_ref())?;
+        let by = by_in(&identity, r.by)?;
+        let (dataset, epoch) = (r.dataset.clone(), r.epoch);
+        let op = ShardOp::Claim { by: by.clone(), dataset, epoch };
+        let (shard, finished) = match self.shared.apply(Some(id), OpKind::Shard(op)).await? {
+            Reply::Shard { number, token, from } => {
+                (Some(self.assignment(&by, (&r.dataset, epoch), (number, token, from))?), false)
+            }
+            Reply::NoShard { finished } => (None, finished),
+            other => return Err(unexpected(&other)),
+        };
+        let header = Some(self.shared.header());
+        Ok(Response::new(v1::ClaimShardResponse { header, shard, finished }))
+    }
+
+    async fn wait_shard(
+        &self,
+        request: Request<v1::WaitShardRequest>,
+    ) -> Result<Response<v1::WaitShardResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let by = by_in(&identity, r.by)?;
+        let worth = |l: &Ledger| l.worth_claiming(&by, &r.dataset, r.epoch);
+        let ready = self.waits.until(&self.shared, r.wait_ms, worth, |ready| *ready).await?;
+        Ok(Response::new(v1::WaitShardResponse { header: Some(self.shared.header()), ready }))
+    }
+
+    async fn finish_shard(
+        &self,
+        request: Request<v1::FinishShardRequest>,
+    ) -> Result<Response<v1::FinishShardResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let by = by_in(&identity, r.by)?;
+        let token = Attempt(r.token);
+        let shard = ShardRef { dataset: r.dataset, epoch: r.epoch, number: r.shard, token };
+        let op = ShardOp::Finish { by, shard, step: r.step };
+        let epoch_finished = self.end(r.request.as_ref(), op).await?;
+        let header = Some(self.shared.header());
+        Ok(Response::new(v1::FinishShardResponse { header, epoch_finished }))
+    }
+
+    async fn release_shard(
+        &self,
+        request: Request<v1::ReleaseShardRequest>,
+    ) -> Result<Response<v1::ReleaseShardResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let by = by_in(&identity, r.by)?;
+        let samples = samples_of(&self.shared, &by.job, &r.dataset, r.shard, r.end_sample)?;
+        let token = Attempt(r.token);
+        let shard = ShardRef { dataset: r.dataset, epoch: r.epoch, number: r.shard, token };
+        let op = ShardOp::Release { by, shard, samples, step: r.step };
+        self.end(r.request.as_ref(), op).await?;
+        Ok(Response::new(v1::ReleaseShardResponse { header: Some(self.shared.header()) }))
+    }
+
+    async fn describe_shards(
+        &self,
+        request: Request<v1::DescribeShardsRequest>,
+    ) -> Result<Response<v1::DescribeShardsResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let job = job_in(&identity, r.job.clone())?;
+        self.shared.reading().await?;
+        let (known, found) =
+            self.shared.node.ledger(|l| (l.training(&job).is_some(), described(l, &job, &r)));
+        if !known {
+            return Err(crate::reject::rejected(&TrainingRefusal::JobUnknown.into()).into());
+        }
+        let (pass, shards) = found.unzip();
+        let (header, shards) = (Some(self.shared.header()), shards.unwrap_or_default());
+        Ok(Response::new(v1::DescribeShardsResponse { header, pass, shards }))
+    }
+
+    async fn list_jobs(
+        &self,
+        request: Request<v1::ListJobsRequest>,
+    ) -> Result<Response<v1::ListJobsResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let namespace = namespace_or_default(&r.namespace);
+        check_namespace(&identity, &namespace)?;
+        self.shared.reading().await?;
+        let jobs = self.shared.node.ledger(|l| {
+            let theirs = l.trainings().filter(|t| t.name().namespace == namespace);
+            let asked = theirs.filter(|t| r.job.is_empty() || t.name().job == r.job);
+            asked.map(|t| training_out(&t)).collect()
+        });
+        Ok(Response::new(v1::ListJobsResponse { header: Some(self.shared.header()), jobs }))
+    }
+
+    async fn delete_job(
+        &self,
+        request: Request<v1::DeleteJobRequest>,
+    ) -> Result<Response<v1::DeleteJobResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let id = convert::request_in(r.request.as_ref())?;
+        let op = TrainerOp::DeleteJob(job_in(&identity, r.job)?);
+        self.shared.apply(Some(id), OpKind::Trainer(op)).await?;
+        Ok(Response::new(v1::DeleteJobResponse { header: Some(self.shared.header()) }))
+    }
+}
+
+/// How many samples of a shard lie before a sample of the dataset.
+pub(super) fn samples_of(
+    shared: &Shared,
+    job: &TrainingName,
+    dataset: &str,
+    shard: u32,
+    end_sample: u64,
+) -> Result<u32, RpcError> {
+    let range = shared.node.ledger(|l| Some(l.dataset(&job.namespace, dataset)?.spec.range(shard)));
+    let Some((first, end)) = range else {
+        return Err(crate::reject::rejected(&TrainingRefusal::DatasetUnknown.into()));
+    };
+    match (first..=end).contains(&end_sample) {
+        true => Ok((end_sample - first) as u32),
+        false => Err(convert::invalid(format!("shard {shard} has samples {first} to {end}"))),
+    }
+}

@@ -1,0 +1,194 @@
+//! Training jobs on the wire and in the ledger.
+//!
+//! *Invariant:* a job is of a namespace that the caller's certificate names, before anything is asked of the ledger.
+
+use super::{check_namespace, namespace_or_default};
+use crate::convert;
+use rollout_ledger::id::SessionId;
+use rollout_ledger::{
+    CheckpointState, CheckpointView, DatasetView, LineageView, LossPolicy, PassCounts, Reply,
+    TrainerDecl, TrainerRef, TrainingName, TrainingRefusal, TrainingView, limits,
+};
+use rollout_proto::{Identity, RpcError, v1};
+
+/// Silence after which a trainer is lost that names none: three keep-alives of 5 s.
+const KEEP_ALIVE_MS: u64 = 15_000;
+
+pub(super) fn job_in(
+    identity: &Identity,
+    job: Option<v1::JobName>,
+) -> Result<TrainingName, RpcError> {
+    let v1::JobName { namespace, job } =
+        job.ok_or_else(|| convert::invalid("the job's name is missing"))?;
+    let namespace = namespace_or_default(&namespace);
+    check_namespace(identity, &namespace)?;
+    Ok(TrainingName { namespace, job })
+}
+
+pub(super) fn job_out(name: &TrainingName) -> v1::JobName {
+    v1::JobName { namespace: name.namespace.clone(), job: name.job.clone() }
+}
+
+pub(super) fn by_in(
+    identity: &Identity,
+    by: Option<v1::TrainerRef>,
+) -> Result<TrainerRef, RpcError> {
+    let by = by.ok_or_else(|| convert::invalid("it is not said which trainer asks"))?;
+    let job = job_in(identity, by.job)?;
+    Ok(TrainerRef { job, trainer: by.trainer, ticket: SessionId(by.ticket) })
+}
+
+pub(super) fn decl_in(decl: Option<v1::TrainerDecl>) -> Result<TrainerDecl, RpcError> {
+    let decl = decl.ok_or_else(|| convert::invalid("the trainer is missing"))?;
+    let keep_alive_ms = match decl.keep_alive_ms {
+        0 => KEEP_ALIVE_MS,
+        ms => ms,
+    };
+    let v1::TrainerDecl { name, host, instance, .. } = decl;
+    Ok(TrainerDecl { name, host, instance, keep_alive_ms })
+}
+
+pub(super) fn on_loss_in(on_loss: i32) -> Result<LossPolicy, RpcError> {
+    match v1::LossPolicy::try_from(on_loss) {
+        Ok(v1::LossPolicy::Recover) => Ok(LossPolicy::Recover),
+        Ok(v1::LossPolicy::Continue) => Ok(LossPolicy::Continue),
+        Err(_) => Err(convert::invalid("on_loss is neither recover nor continue")),
+    }
+}
+
+/// The refusal that a trainer gets whose lineage is torn.
+pub(super) fn torn(reply: Reply) -> Result<Reply, RpcError> {
+    match reply {
+        Reply::Torn { trainer, host } => {
+            Err(crate::reject::rejected(&TrainingRefusal::Torn { trainer, host }.into()))
+        }
+        other => Ok(other),
+    }
+}
+
+pub(super) fn lineage_out(lineage: &LineageView<'_>) -> v1::Lineage {
+    let torn = lineage.torn.map(|(trainer, host)| {
+        format!("trainer {trainer} on {host} was lost with work that no checkpoint holds")
+    });
+    v1::Lineage {
+        number: lineage.number,
+        round: lineage.round,
+        checkpoint: lineage.checkpoint,
+        step: lineage.step,
+        trainers: lineage.world.to_vec(),
+        torn: torn.unwrap_or_default(),
+    }
+}
+
+pub(super) fn dataset_out(dataset: &DatasetView<'_>) -> v1::Dataset {
+    let spec = dataset.spec;
+    v1::Dataset {
+        namespace: dataset.namespace.into(),
+        name: dataset.name.into(),
+        shards: spec.shards(),
+        order_version: dataset.order_version,
+        spec: Some(v1::DatasetSpec {
+            uri: spec.uri.clone(),
+            format: spec.format.clone(),
+            samples: spec.samples,
+            shard_samples: spec.shard_samples,
+            in_order: spec.in_order,
+            seed: spec.seed,
+            metadata: spec.metadata.clone().into_iter().collect(),
+        }),
+    }
+}
+
+pub(super) fn pass_out(dataset: &str, epoch: u64, counts: PassCounts) -> v1::Pass {
+    let PassCounts { shards, free, claimed, finished, sealed } = counts;
+    v1::Pass { dataset: dataset.into(), epoch, shards, free, claimed, finished, sealed }
+}
+
+pub(super) fn training_out(training: &TrainingView<'_>) -> v1::Job {
+    let trainers = training.trainers().map(|trainer| v1::TrainerInfo {
+        name: trainer.name.into(),
+        host: trainer.host.into(),
+        present: trainer.present,
+        shards: trainer.shards,
+    });
+    let passes = training.passes().map(|pass| pass_out(pass.dataset, pass.epoch, pass.counts));
+    let complete = training.checkpoints().filter(|c| c.state() == CheckpointState::Complete);
+    let v1::JobName { namespace, job } = job_out(training.name());
+    v1::Job {
+        namespace,
+        job,
+        lineage: Some(lineage_out(&training.lineage())),
+        trainers: trainers.collect(),
+        passes: passes.collect(),
+        checkpoints: complete.count() as u32,
+        keep_last: training.keep_last(),
+        on_loss: match training.on_loss() {
+            LossPolicy::Recover => v1::LossPolicy::Recover.into(),
+            LossPolicy::Continue => v1::LossPolicy::Continue.into(),
+        },
+    }
+}
+
+pub(super) fn state_out(state: CheckpointState) -> v1::CheckpointState {
+    match state {
+        CheckpointState::Open => v1::CheckpointState::Open,
+        CheckpointState::Complete => v1::CheckpointState::Complete,
+        CheckpointState::Going => v1::CheckpointState::Going,
+    }
+}
+
+/// With its ranks, where they are wanted.
+pub(super) fn checkpoint_out(
+    view: &CheckpointView<'_>,
+    store_url: &str,
+    with_ranks: bool,
+) -> v1::Checkpoint {
+    let reports = || view.ranks().filter_map(|(_, report)| report);
+    let ranks = view.ranks().map(|(trainer, report)| v1::CheckpointRank {
+        trainer: trainer.into(),
+        reported: report.is_some(),
+        manifest: report.map(|report| v1::BlobName {
+            digest: report.manifest.digest.to_vec().into(),
+            bytes: report.manifest.bytes,
+        }),
+        bytes: report.map_or(0, |report| report.bytes),
+        objects: report.map_or(0, |report| report.objects),
+    });
+    let (begun_wall_ms, completed_wall_ms) = view.wall_ms();
+    let TrainingName { namespace, job } = view.job;
+    v1::Checkpoint {
+        job: Some(job_out(view.job)),
+        number: view.number,
+        lineage: view.lineage(),
+        parent: view.parent(),
+        step: view.step(),
+        state: state_out(view.state()).into(),
+        label: view.label().into(),
+        ranks: if with_ranks { ranks.collect() } else { Vec::new() },
+        bytes: reports().map(|report| report.bytes).fold(0, u64::saturating_add),
+        store_url: store_url.into(),
+        prefix: rollout_storage::checkpoint_prefix(namespace, job, view.number),
+        begun_wall_ms,
+        completed_wall_ms,
+    }
+}
+
+/// The spec as it was asked for, its shards' size by default where none was named.
+pub(super) fn spec_in(
+    spec: Option<v1::DatasetSpec>,
+) -> Result<rollout_ledger::DatasetSpec, RpcError> {
+    let spec = spec.ok_or_else(|| convert::invalid("the dataset's spec is missing"))?;
+    let shard_samples = match spec.shard_samples {
+        0 => limits::SHARD_SAMPLES_DEFAULT,
+        samples => samples,
+    };
+    Ok(rollout_ledger::DatasetSpec {
+        uri: spec.uri,
+        format: spec.format,
+        samples: spec.samples,
+        shard_samples,
+        in_order: spec.in_order,
+        seed: spec.seed,
+        metadata: spec.metadata.into_iter().collect(),
+    })
+}

@@ -1,0 +1,27 @@
+//! `rolloutctl checkpoint ...`: what training jobs recover from.
+
+pub(crate) mod describe;
+pub(crate) mod list;
+pub(crate) mod prune;
+mod shown;
+pub(crate) mod verify;
+
+use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+
+/// A checkpoint with its ranks; number 0: the last complete one.
+async fn find(
+    client: &Client,
+    namespace: &str,
+    job: &str,
+    number: u32,
+) -> Result<v1::Checkpoint, ClientError> {
+    let job = v1::JobName { namespace: namespace.to_owned(), job: job.to_owned() };
+    let request = v1::DescribeCheckpointRequest { job: Some(job), number };
+    let answer = client
+        .with_leader_opts("describe checkpoint", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::checkpoints(channel).describe_checkpoint(request).await }
+        })
+        .await?;
+    Ok(answer.checkpoint.unwrap_or_default())
+}

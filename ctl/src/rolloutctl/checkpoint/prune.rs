@@ -1,0 +1,75 @@
+//! `rolloutctl checkpoint prune JOB --keep-last N`: how many complete checkpoints a job keeps.
+//!
+//! Invariant: a labelled one, and the one that recovery would give, is never pruned.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+
+/// Of which job, and how many stay.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PruneArgs {
+    /// The job's name
+    job: String,
+    /// The newest complete checkpoints that stay; labelled ones always do
+    #[arg(long, value_name = "CHECKPOINTS", value_parser = clap::value_parser!(u32).range(1..))]
+    keep_last: u32,
+    /// From now on too, as new ones become complete
+    #[arg(long)]
+    always: bool,
+    /// Only say which would go
+    #[arg(long, conflicts_with = "always")]
+    dry_run: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Pruned {
+    job: String,
+    pruned: Vec<u32>,
+    dry_run: bool,
+}
+
+impl Report for Pruned {
+    const KIND: &'static str = "CheckpointsPruned";
+
+    fn table(&self) -> String {
+        let numbers: Vec<String> = self.pruned.iter().map(u32::to_string).collect();
+        let what = if self.dry_run { "would go" } else { "go" };
+        match numbers.is_empty() {
+            true => "no checkpoint goes\n".to_owned(),
+            false => format!("checkpoints of {} that {what}: {}\n", self.job, numbers.join(", ")),
+        }
+    }
+}
+
+/// Prunes.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: PruneArgs,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let session = settings.client(None)?.open_session("rolloutctl").await?;
+    let pending = session.request();
+    let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job.clone() };
+    let request = v1::PruneCheckpointsRequest {
+        request: Some(pending.id()),
+        job: Some(job),
+        keep_last: args.keep_last,
+        now: !args.always,
+        dry_run: args.dry_run,
+    };
+    let answer = session
+        .client()
+        .with_leader("prune checkpoints", |channel| {
+            let request = request.clone();
+            async move { services::checkpoints(channel).prune_checkpoints(request).await }
+        })
+        .await?;
+    pending.ack();
+    let (job, dry_run) = (args.job, args.dry_run);
+    output::emit(format, &Pruned { job, pruned: answer.pruned, dry_run })
+}

@@ -1,0 +1,74 @@
+//! A checkpoint as it is printed.
+//!
+//! Invariant: 64-bit numbers are strings in JSON.
+
+use rollout_proto::v1;
+use serde::Serialize;
+
+use crate::output::{hex, u64_string};
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Rank {
+    pub(super) trainer: String,
+    pub(super) reported: bool,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) bytes: u64,
+    pub(super) objects: u32,
+    /// blake3 in hex; empty where it has not reported.
+    pub(super) manifest: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Checkpoint {
+    pub(super) job: String,
+    pub(super) number: u32,
+    pub(super) lineage: u32,
+    pub(super) parent: u32,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) step: u64,
+    pub(super) state: &'static str,
+    pub(super) label: String,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) bytes: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) begun_wall_ms: u64,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) completed_wall_ms: u64,
+    pub(super) prefix: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) ranks: Vec<Rank>,
+}
+
+impl From<v1::Checkpoint> for Checkpoint {
+    fn from(checkpoint: v1::Checkpoint) -> Self {
+        let state = match checkpoint.state() {
+            v1::CheckpointState::Unspecified => "-",
+            v1::CheckpointState::Open => "open",
+            v1::CheckpointState::Complete => "complete",
+            v1::CheckpointState::Going => "going",
+        };
+        let rank = |rank: v1::CheckpointRank| Rank {
+            trainer: rank.trainer,
+            reported: rank.reported,
+            bytes: rank.bytes,
+            objects: rank.objects,
+            manifest: rank.manifest.map(|manifest| hex(&manifest.digest)).unwrap_or_default(),
+        };
+        Self {
+            job: checkpoint.job.map(|job| job.job).unwrap_or_default(),
+            number: checkpoint.number,
+            lineage: checkpoint.lineage,
+            parent: checkpoint.parent,
+            step: checkpoint.step,
+            state,
+            label: checkpoint.label,
+            bytes: checkpoint.bytes,
+            begun_wall_ms: checkpoint.begun_wall_ms,
+            completed_wall_ms: checkpoint.completed_wall_ms,
+            prefix: checkpoint.prefix,
+            ranks: checkpoint.ranks.into_iter().map(rank).collect(),
+        }
+    }
+}

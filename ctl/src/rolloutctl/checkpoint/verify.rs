@@ -1,0 +1,55 @@
+//! `rolloutctl checkpoint verify JOB [NUMBER]`: reads every byte of a checkpoint and compares it with what was reported.
+//!
+//! Invariant: it succeeds only where recovery would. It needs the store, as a trainer does.
+
+use rollout_proto::v1;
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report, bytes, u64_string};
+
+/// Which checkpoint.
+#[derive(Debug, clap::Args)]
+pub(crate) struct VerifyArgs {
+    /// The job's name
+    job: String,
+    /// Its number; without one, the last complete one
+    #[arg(default_value_t = 0, hide_default_value = true)]
+    number: u32,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Verified {
+    job: String,
+    number: u32,
+    ranks: usize,
+    #[serde(serialize_with = "u64_string")]
+    bytes: u64,
+}
+
+impl Report for Verified {
+    const KIND: &'static str = "CheckpointVerified";
+
+    fn table(&self) -> String {
+        let (job, number, ranks) = (&self.job, self.number, self.ranks);
+        format!("checkpoint {number} of {job} is whole: {ranks} ranks, {}\n", bytes(self.bytes))
+    }
+}
+
+/// Reads it all.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: VerifyArgs,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let found = super::find(&client, &settings.namespace, &args.job, args.number).await?;
+    if found.state() != v1::CheckpointState::Complete {
+        anyhow::bail!("checkpoint {} of {} is not complete", found.number, args.job);
+    }
+    let bytes = rollout_training::verify(&found).await?;
+    let (number, ranks) = (found.number, found.ranks.len());
+    output::emit(format, &Verified { job: args.job, number, ranks, bytes })
+}

@@ -1,0 +1,137 @@
+//! `rolloutctl shard describe JOB --dataset D --epoch E`: the shards of one epoch.
+
+use rollout_proto::{CallOptions, services, v1};
+use serde::Serialize;
+
+use super::shown::Pass;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Align, Format, Report, Table, count, u64_string};
+
+/// Shards asked for at a time.
+const PAGE: u32 = 1024;
+
+/// Which epoch.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DescribeArgs {
+    /// The job's name
+    job: String,
+    /// The dataset's name
+    #[arg(long)]
+    dataset: String,
+    /// The epoch
+    #[arg(long, default_value_t = 0)]
+    epoch: u64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shard {
+    shard: u32,
+    state: &'static str,
+    position: u32,
+    preferred: String,
+    holder: String,
+    #[serde(serialize_with = "u64_string")]
+    first_sample: u64,
+    #[serde(serialize_with = "u64_string")]
+    end_sample: u64,
+    #[serde(serialize_with = "u64_string")]
+    done_sample: u64,
+    #[serde(serialize_with = "u64_string")]
+    sealed_sample: u64,
+}
+
+impl From<v1::Shard> for Shard {
+    fn from(shard: v1::Shard) -> Self {
+        let state = match shard.state() {
+            v1::ShardState::Unspecified => "-",
+            v1::ShardState::Free => "free",
+            v1::ShardState::Claimed => "claimed",
+            v1::ShardState::Finished => "finished",
+            v1::ShardState::Sealed => "sealed",
+        };
+        Self {
+            shard: shard.shard,
+            state,
+            position: shard.position,
+            preferred: shard.preferred,
+            holder: shard.holder,
+            first_sample: shard.first_sample,
+            end_sample: shard.end_sample,
+            done_sample: shard.done_sample,
+            sealed_sample: shard.sealed_sample,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Described {
+    /// None: nobody has begun the epoch.
+    pass: Option<Pass>,
+    shards: Vec<Shard>,
+}
+
+impl Report for Described {
+    const KIND: &'static str = "Shards";
+
+    fn table(&self) -> String {
+        let Some(pass) = &self.pass else { return "nobody has begun this epoch\n".to_owned() };
+        let titles =
+            ["SHARD", "STATE", "PLACE", "SAMPLES", "DONE", "SEALED", "PREFERRED", "HOLDER"];
+        let mut table = Table::new(&titles);
+        for column in [0, 2, 3, 4, 5] {
+            table = table.align(column, Align::Right);
+        }
+        for shard in &self.shards {
+            let from = shard.first_sample;
+            let or_none = |name: &String| if name.is_empty() { "-".into() } else { name.clone() };
+            table.row([
+                shard.shard.to_string(),
+                shard.state.to_owned(),
+                shard.position.to_string(),
+                count(shard.end_sample - from),
+                count(shard.done_sample - from),
+                count(shard.sealed_sample - from),
+                or_none(&shard.preferred),
+                or_none(&shard.holder),
+            ]);
+        }
+        let whole =
+            if pass.sealed == pass.shards { ": all of it is in the last checkpoint" } else { "" };
+        let (finished, shards) = (pass.finished, pass.shards);
+        format!("{table}{finished} of {shards} shards finished, {} sealed{whole}\n", pass.sealed)
+    }
+}
+
+/// Prints them.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: DescribeArgs,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job };
+    let mut described = Described { pass: None, shards: Vec::new() };
+    loop {
+        let request = v1::DescribeShardsRequest {
+            job: Some(job.clone()),
+            dataset: args.dataset.clone(),
+            epoch: args.epoch,
+            first: described.shards.len() as u32,
+            limit: PAGE,
+        };
+        let answer = client
+            .with_leader_opts("describe shards", CallOptions::read(), |channel| {
+                let request = request.clone();
+                async move { services::shards(channel).describe_shards(request).await }
+            })
+            .await?;
+        described.pass = answer.pass.map(Pass::from);
+        let last = answer.shards.len() < PAGE as usize;
+        described.shards.extend(answer.shards.into_iter().map(Shard::from));
+        if last {
+            return output::emit(format, &described);
+        }
+    }
+}

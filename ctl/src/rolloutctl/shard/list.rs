@@ -1,0 +1,82 @@
+//! `rolloutctl shard list [JOB]`: the training jobs, their trainers, and the epochs under way.
+
+use rollout_proto::{CallOptions, services, v1};
+use serde::Serialize;
+
+use super::shown::Job;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Align, Format, Report, Table, count};
+
+/// Which jobs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// Only this job
+    job: Option<String>,
+}
+
+#[derive(Serialize)]
+struct JobList {
+    jobs: Vec<Job>,
+}
+
+impl Report for JobList {
+    const KIND: &'static str = "TrainingJobList";
+
+    fn table(&self) -> String {
+        let titles = [
+            "JOB", "LINEAGE", "STEP", "TRAINERS", "DATASET", "EPOCH", "FREE", "CLAIMED",
+            "FINISHED", "SEALED",
+        ];
+        let mut table = Table::new(&titles);
+        for column in [1, 2, 3, 5, 6, 7, 8, 9] {
+            table = table.align(column, Align::Right);
+        }
+        let mut torn = String::new();
+        for job in &self.jobs {
+            let present = job.trainers.iter().filter(|trainer| trainer.present).count();
+            let head = || {
+                [
+                    job.job.clone(),
+                    job.lineage.number.to_string(),
+                    count(job.lineage.step),
+                    format!("{present}/{}", job.trainers.len()),
+                ]
+            };
+            for pass in &job.passes {
+                let shards = [pass.free, pass.claimed, pass.finished, pass.sealed];
+                let epoch = [pass.dataset.clone(), pass.epoch.to_string()];
+                let shards = shards.map(|shards| count(shards.into()));
+                table.row(head().into_iter().chain(epoch).chain(shards));
+            }
+            if job.passes.is_empty() {
+                let nothing = std::iter::repeat_n("-".to_owned(), 6);
+                table.row(head().into_iter().chain(nothing));
+            }
+            if !job.lineage.torn.is_empty() {
+                torn.push_str(&format!("{} has to recover: {}\n", job.job, job.lineage.torn));
+            }
+        }
+        format!("{table}{torn}")
+    }
+}
+
+/// Prints them.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: ListArgs,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let request = v1::ListJobsRequest {
+        namespace: settings.namespace.clone(),
+        job: args.job.unwrap_or_default(),
+    };
+    let answer = settings
+        .client(None)?
+        .with_leader_opts("list training jobs", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::shards(channel).list_jobs(request).await }
+        })
+        .await?;
+    output::emit(format, &JobList { jobs: answer.jobs.into_iter().map(Job::from).collect() })
+}

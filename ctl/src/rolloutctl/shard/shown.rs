@@ -1,0 +1,80 @@
+//! Jobs, lineages and epochs as they are printed.
+//!
+//! Invariant: 64-bit numbers are strings in JSON.
+
+use rollout_proto::v1;
+use serde::Serialize;
+
+use crate::output::u64_string;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Lineage {
+    pub(super) number: u32,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) round: u64,
+    pub(super) checkpoint: u32,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) step: u64,
+    /// Empty: it is whole.
+    pub(super) torn: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pass {
+    pub(super) dataset: String,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) epoch: u64,
+    pub(super) shards: u32,
+    pub(super) free: u32,
+    pub(super) claimed: u32,
+    pub(super) finished: u32,
+    pub(super) sealed: u32,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Trainer {
+    pub(super) name: String,
+    pub(super) host: String,
+    pub(super) present: bool,
+    pub(super) shards: u32,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Job {
+    pub(super) job: String,
+    pub(super) lineage: Lineage,
+    pub(super) trainers: Vec<Trainer>,
+    pub(super) passes: Vec<Pass>,
+    pub(super) checkpoints: u32,
+    pub(super) keep_last: u32,
+}
+
+impl From<v1::Pass> for Pass {
+    fn from(p: v1::Pass) -> Self {
+        let v1::Pass { dataset, epoch, shards, free, claimed, finished, sealed } = p;
+        Self { dataset, epoch, shards, free, claimed, finished, sealed }
+    }
+}
+
+impl From<v1::Job> for Job {
+    fn from(job: v1::Job) -> Self {
+        let lineage = job.lineage.unwrap_or_default();
+        let v1::Lineage { number, round, checkpoint, step, torn, .. } = lineage;
+        let trainer = |t: v1::TrainerInfo| {
+            let v1::TrainerInfo { name, host, present, shards } = t;
+            Trainer { name, host, present, shards }
+        };
+        Self {
+            job: job.job,
+            lineage: Lineage { number, round, checkpoint, step, torn },
+            trainers: job.trainers.into_iter().map(trainer).collect(),
+            passes: job.passes.into_iter().map(Pass::from).collect(),
+            checkpoints: job.checkpoints,
+            keep_last: job.keep_last,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Checkpoints of a job: what each rank reported, and what of the epochs they hold.
+//!
+//! *Invariant:* a checkpoint is complete when every rank of the world that began it has reported, and not before; the
+//! last complete one of a lineage is its base, and the base says which samples are in: what it has sealed and what the
+//! shards say they have sealed is the same. One that is given up never becomes complete. Its number is never used again.
+//!
+//! Deliberately absent: bytes. A rank's report names a manifest, which names its objects.
+
+use crate::command::BlobRef;
+use crate::id::DatasetNo;
+use crate::pass::SealedShards;
+use crate::rows::Rows;
+use crate::training::{TrainerRef, Training, TrainingName};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is done to checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CheckpointOp {
+    /// Begins that of a step, or finds it.
+    Begin {
+        /// Who.
+        by: TrainerRef,
+        /// The step.
+        step: u64,
+        /// What people call it; the first that is not empty counts.
+        label: String,
+    },
+    /// The caller's rank is durable.
+    Report {
+        /// Who.
+        by: TrainerRef,
+        /// Which checkpoint.
+        number: u32,
+        /// What there is of it.
+        report: Box<RankReport>,
+        /// Of each shard that it held then and had not finished, how many samples were in.
+        progress: Vec<ShardProgress>,
+    },
+    /// Gives one up that is not complete.
+    Abort {
+        /// The job.
+        job: TrainingName,
+        /// Which.
+        number: u32,
+    },
+    /// How many complete ones are kept, labelled ones and the base apart.
+    Retain {
+        /// The job.
+        job: TrainingName,
+        /// The newest so many; 0: all.
+        keep_last: u32,
+        /// Only this once.
+        now: bool,
+    },
+    /// What people call it.
+    Label {
+        /// The job.
+        job: TrainingName,
+        /// Which.
+        number: u32,
+        /// Empty: nothing.
+        label: String,
+    },
+    /// The objects of one that goes are gone, and with this the checkpoint.
+    Forget {
+        /// The job.
+        job: TrainingName,
+        /// Which.
+        number: u32,
+    },
+}
+
+/// What one rank has durable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankReport {
+    /// The object that names all others.
+    pub manifest: BlobRef,
+    /// Bytes of those others.
+    pub bytes: u64,
+    /// How many they are.
+    pub objects: u32,
+}
+
+/// How far a rank was in a shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardProgress {
+    /// The dataset's name.
+    pub dataset: String,
+    /// The epoch.
+    pub epoch: u64,
+    /// The shard.
+    pub shard: u32,
+    /// How many of its samples, from its beginning, are in.
+    pub samples: u32,
+}
+
+/// Whether it counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CheckpointState {
+    /// Ranks have to report.
+    #[default]
+    Open,
+    /// All have.
+    Complete,
+    /// Given up or pruned: its objects are being removed.
+    Going,
+}
+
+/// One checkpoint: one record of the image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Checkpoint {
+    pub(crate) lineage: u32,
+    /// The base that its lineage had before it was complete; 0: none.
+    pub(crate) parent: u32,
+    pub(crate) step: u64,
+    pub(crate) label: String,
+    pub(crate) state: CheckpointState,
+    /// The trainers by rank.
+    pub(crate) world: Vec<String>,
+    pub(crate) reports: BTreeMap<u32, RankReport>,
+    /// While it is open: samples of shards that ranks held, by shard.
+    pub(crate) progress: BTreeMap<(DatasetNo, u64), BTreeMap<u32, u32>>,
+    /// Once it is complete.
+    pub(crate) sealed: Option<Sealed>,
+    pub(crate) begun_wall_ms: u64,
+    /// 0: it is not complete.
+    pub(crate) completed_wall_ms: u64,
+}
+
+/// What of the epochs a complete checkpoint holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sealed {
+    /// Whole epochs.
+    pub(crate) done: BTreeMap<DatasetNo, Rows>,
+    /// Those under way.
+    pub(crate) passes: BTreeMap<(DatasetNo, u64), SealedShards>,
+}
+
+impl Checkpoint {
+    pub(crate) fn is_open(&self) -> bool {
+        self.state == CheckpointState::Open
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.state == CheckpointState::Complete
+    }
+
+    /// The trainer's rank in it.
+    pub(crate) fn rank_of(&self, trainer: &str) -> Option<u32> {
+        self.world.iter().position(|name| name == trainer).map(|rank| rank as u32)
+    }
+
+    /// Whether it cannot be complete without that trainer.
+    pub(crate) fn waits_for(&self, trainer: &str) -> bool {
+        let rank = self.rank_of(trainer);
+        self.is_open() && rank.is_some_and(|rank| !self.reports.contains_key(&rank))
+    }
+
+    /// Whether it counts samples of a dataset.
+    pub(crate) fn holds(&self, no: DatasetNo) -> bool {
+        let sealed = self.sealed.as_ref();
+        sealed.is_some_and(|s| s.done.contains_key(&no) || s.passes.keys().any(|key| key.0 == no))
+    }
+}
+
+impl Training {
+    /// What a rank has said to an open checkpoint of how far it was in a shard: the latest step of which somebody
+    /// did, and the samples.
+    pub(crate) fn progress_of(&self, pass: (DatasetNo, u64), shard: u32) -> Option<(u64, u32)> {
+        let open = self.checkpoints.values().filter(|c| c.is_open());
+        let said = open.filter_map(|c| Some((c.step, *c.progress.get(&pass)?.get(&shard)?)));
+        said.max_by_key(|&(step, samples)| (samples, step))
+    }
+
+    /// The complete checkpoints that go when the newest so many are kept, ascending.
+    pub(crate) fn prunable(&self, keep_last: u32) -> Vec<u32> {
+        if keep_last == 0 {
+            return Vec::new();
+        }
+        let complete = self.checkpoints.iter().rev().filter(|(_, c)| c.is_complete());
+        let old = complete.skip(keep_last as usize);
+        let goes =
+            |entry: &(&u32, &Checkpoint)| *entry.0 != self.head.base && entry.1.label.is_empty();
+        let mut numbers: Vec<u32> = old.filter(goes).map(|(number, _)| *number).collect();
+        numbers.reverse();
+        numbers
+    }
+
+    /// What has to hold of the checkpoints.
+    pub(crate) fn check_checkpoints(&self) -> Result<(), String> {
+        let head = &self.head;
+        let base = self.checkpoints.get(&head.base);
+        if head.base != 0 && !base.is_some_and(|c| c.is_complete() && c.step == head.step) {
+            return Err(format!("its base is {}, which is {base:?}", head.base));
+        }
+        let sealed = base.and_then(|c| c.sealed.clone()).unwrap_or_default();
+        if sealed.done != head.done {
+            return Err(format!("done are {:?}, its base holds {:?}", head.done, sealed.done));
+        }
+        for (key, pass) in &self.passes {
+            let held = sealed.passes.get(key);
+            let held = held.map(|held| (held.whole.as_slice(), held.part.as_slice()));
+            for (number, shard) in (0u32..).zip(&pass.shards) {
+                let (whole, part) = held.unwrap_or_default();
+                let whole =
+                    whole.get(number as usize / 8).is_some_and(|b| b >> (number % 8) & 1 == 1);
+                let part = part.iter().find(|p| p.0 == number).map_or(0, |p| p.1);
+                if !whole && part != shard.sealed {
+                    return Err(format!("shard {number} of {key:?} is sealed at {}", shard.sealed));
+                }
+            }
+        }
+        for (number, checkpoint) in &self.checkpoints {
+            checkpoint.check(head, *number).map_err(|why| format!("checkpoint {number}: {why}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Checkpoint {
+    fn check(&self, head: &crate::training::TrainingHead, number: u32) -> Result<(), String> {
+        if number > head.checkpoints_made {
+            return Err("it was never made".into());
+        }
+        if (self.state == CheckpointState::Complete) != self.sealed.is_some() {
+            return Err(format!("{:?}, and what it sealed is {:?}", self.state, self.sealed));
+        }
+        let reported = self.reports.len() == self.world.len();
+        match self.state {
+            CheckpointState::Open if reported => Err("all have reported, and it is open".into()),
+            CheckpointState::Open if self.lineage != head.lineage => {
+                Err(format!("it is open in lineage {}", self.lineage))
+            }
+            CheckpointState::Open if head.base != 0 && self.step <= head.step => {
+                Err(format!("it is open at step {}, before the base", self.step))
+            }
+            CheckpointState::Complete if !reported => Err("it is complete without all".into()),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! How checkpoints begin, become complete, and go.
+//!
+//! *Invariant:* only the last report of all ranks makes one complete, in the same command that seals what was done up to
+//! its step. What is older and still open is given up then: recovery would never ask for it.
+
+use crate::apply::Context;
+use crate::checkpoint::{
+    Checkpoint, CheckpointOp, CheckpointState, RankReport, Sealed, ShardProgress,
+};
+use crate::event::EventKind;
+use crate::id::{DatasetNo, TrainingNo};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{Rejection, Reply};
+use crate::rows::Rows;
+use crate::training::{TrainerRef, Training, TrainingName};
+use crate::training_refusal::TrainingRefusal;
+use std::collections::BTreeMap;
+
+impl Ledger {
+    pub(crate) fn checkpoint_op(
+        &mut self,
+        ctx: &Context,
+        op: CheckpointOp,
+    ) -> Result<Reply, Rejection> {
+        match op {
+            CheckpointOp::Begin { by, step, label } => self.begin_checkpoint(ctx, by, step, label),
+            CheckpointOp::Report { by, number, report, progress } => {
+                self.report_checkpoint(ctx, by, number, *report, progress)
+            }
+            CheckpointOp::Abort { job, number } => self.abort_checkpoint(ctx, &job, number),
+            CheckpointOp::Retain { job, keep_last, now } => {
+                self.retain_checkpoints(ctx, &job, keep_last, now)
+            }
+            CheckpointOp::Label { job, number, label } => {
+                self.label_checkpoint(ctx, &job, number, label)
+            }
+            CheckpointOp::Forget { job, number } => self.forget_checkpoint(&job, number),
+        }
+    }
+
+    fn begin_checkpoint(
+        &mut self,
+        ctx: &Context,
+        by: TrainerRef,
+        step: u64,
+        label: String,
+    ) -> Result<Reply, Rejection> {
+        check_label(&label)?;
+        let no = self.heard(&by)?;
+        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        let lineage = training.head.lineage;
+        let same = |c: &Checkpoint| {
+            c.lineage == lineage && c.step == step && c.state != CheckpointState::Going
+        };
+        if let Some((&number, found)) = training.checkpoints.iter_mut().find(|(_, c)| same(c))
+            && let Some(rank) = found.rank_of(&by.trainer)
+        {
+            if found.label.is_empty() && !label.is_empty() {
+                found.label = label;
+                self.dirty.checkpoints.insert((no, number));
+            }
+            return Ok(Reply::Checkpoint { number, rank });
+        }
+        training.check_step(&by.trainer, step, 0)?;
+        let missing = training.head.world.iter().find(|name| {
+            training.trainers.get(*name).is_none_or(|trainer| trainer.ticket.is_none())
+        });
+        if let Some(missing) = missing {
+            return Err(TrainingRefusal::TrainerMissing(missing.clone()).into());
+        }
+        if training.checkpoints.values().filter(|c| c.is_open()).count()
+            >= limits::CHECKPOINTS_OPEN_MAX
+        {
+            let what = "open checkpoints of a job".into();
+            return Err(Rejection::Limit { what, max: limits::CHECKPOINTS_OPEN_MAX as u64 });
+        }
+        if training.checkpoints.len() >= limits::CHECKPOINTS_MAX {
+            let what = "checkpoints of a job".into();
+            return Err(Rejection::Limit { what, max: limits::CHECKPOINTS_MAX as u64 });
+        }
+        training.head.checkpoints_made += 1;
+        let number = training.head.checkpoints_made;
+        let world = training.head.world.clone();
+        let begun_wall_ms = ctx.wall_ms;
+        let new =
+            Checkpoint { lineage, step, label, world, begun_wall_ms, ..Checkpoint::default() };
+        let rank = new.rank_of(&by.trainer).unwrap_or_default();
+        training.checkpoints.insert(number, new);
+        self.dirty.trainings.insert(no);
+        self.dirty.checkpoints.insert((no, number));
+        Ok(Reply::Checkpoint { number, rank })
+    }
+
+    fn report_checkpoint(
+        &mut self,
+        ctx: &Context,
+        by: TrainerRef,
+        number: u32,
+        report: RankReport,
+        progress: Vec<ShardProgress>,
+    ) -> Result<Reply, Rejection> {
+        let no = self.heard(&by)?;
+        let progress = self.named(&by, progress)?;
+        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        let checkpoint =
+            training.checkpoints.get(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
+        let rank = checkpoint.rank_of(&by.trainer).ok_or(TrainingRefusal::NotOfWorld)?;
+        if let Some(before) = checkpoint.reports.get(&rank) {
+            return match *before == report && checkpoint.state != CheckpointState::Going {
+                true => Ok(Reply::Reported { complete: checkpoint.is_complete() }),
+                false => Err(TrainingRefusal::ReportConflict.into()),
+            };
+        }
+        if !checkpoint.is_open() {
+            return Err(TrainingRefusal::CheckpointClosed.into());
+        }
+        let step = checkpoint.step;
+        for &(pass, shard, samples) in &progress {
+            if checkpoint.progress.get(&pass).is_some_and(|said| said.contains_key(&shard)) {
+                return Err(TrainingRefusal::ProgressTwice { shard }.into());
+            }
+            let len = self.datasets.get(&pass.0).map_or(0, |d| d.spec.shard_len(shard));
+            training.check_progress(pass, shard, samples, step, len)?;
+        }
+        if let Some(trainer) = training.trainers.get_mut(&by.trainer) {
+            trainer.after = trainer.after.max(Some(step));
+            self.dirty.trainers.insert((no, by.trainer));
+        }
+        let Some(checkpoint) = training.checkpoints.get_mut(&number) else { return Ok(Reply::Ok) };
+        checkpoint.reports.insert(rank, report);
+        for (pass, shard, samples) in progress {
+            checkpoint.progress.entry(pass).or_default().insert(shard, samples);
+        }
+        self.dirty.checkpoints.insert((no, number));
+        let complete = checkpoint.reports.len() == checkpoint.world.len();
+        if complete {
+            self.complete_checkpoint(ctx, no, number);
+        }
+        Ok(Reply::Reported { complete })
+    }
+
+    /// The passes and shards that progress is about, each once.
+    fn named(
+        &self,
+        by: &TrainerRef,
+        progress: Vec<ShardProgress>,
+    ) -> Result<Vec<((DatasetNo, u64), u32, u32)>, Rejection> {
+        if progress.len() > limits::TRAINER_SHARDS_MAX {
+            let what = "shards held by a trainer".into();
+            return Err(Rejection::Limit { what, max: limits::TRAINER_SHARDS_MAX as u64 });
+        }
+        let mut named = BTreeMap::new();
+        for ShardProgress { dataset, epoch, shard, samples } in progress {
+            let key = (by.job.namespace.clone(), dataset);
+            let no = *self.dataset_names.get(&key).ok_or(TrainingRefusal::DatasetUnknown)?;
+            if named.insert((no, epoch, shard), samples).is_some() {
+                return Err(TrainingRefusal::ProgressTwice { shard }.into());
+            }
+        }
+        Ok(named.into_iter().map(|((no, epoch, shard), n)| ((no, epoch), shard, n)).collect())
+    }
+
+    /// Every rank is durable: what was done up to the step is in for good.
+    fn complete_checkpoint(&mut self, ctx: &Context, no: TrainingNo, number: u32) {
+        let Some(training) = self.trainings.get_mut(&no) else { return };
+        let Some(checkpoint) = training.checkpoints.get_mut(&number) else { return };
+        let step = checkpoint.step;
+        let progress = std::mem::take(&mut checkpoint.progress);
+        let mut sealed = Sealed { done: training.head.done.clone(), ..Sealed::default() };
+        for (&key, pass) in &mut training.passes {
+            let Some(dataset) = self.datasets.get(&key.0) else { continue };
+            let nothing = BTreeMap::new();
+            let said = progress.get(&key).unwrap_or(&nothing);
+            let (changed, whole) = pass.seal(step, said, dataset);
+            let records = changed.into_iter().map(|record| (no, key.0, key.1, record));
+            self.dirty.passes.extend(records);
+            match whole {
+                true => sealed.done.entry(key.0).or_default().unite(&Rows::range(key.1, 1)),
+                false => drop(sealed.passes.insert(key, pass.sealed(dataset))),
+            }
+        }
+        let passes = &sealed.passes;
+        training.passes.retain(|key, _| {
+            let stays = passes.contains_key(key);
+            if !stays {
+                self.dirty.emptied_passes.insert((no, key.0, key.1));
+            }
+            stays
+        });
+        checkpoint.parent = training.head.base;
+        checkpoint.state = CheckpointState::Complete;
+        checkpoint.completed_wall_ms = ctx.wall_ms;
+        training.head.done = sealed.done.clone();
+        checkpoint.sealed = Some(sealed);
+        training.head.base = number;
+        training.head.step = step;
+        self.dirty.trainings.insert(no);
+        self.training_changes += 1;
+        self.emit_training(ctx, no, "checkpoint_complete", format!("{number} of step {step}"));
+        let older = |c: &Checkpoint| c.is_open() && c.step <= step;
+        self.give_up_checkpoints(ctx, no, older, "a later one is complete");
+        let keep_last = self.trainings.get(&no).map_or(0, |training| training.head.keep_last);
+        self.prune_checkpoints(ctx, no, keep_last);
+    }
+
+    /// Those go of which this is true.
+    pub(crate) fn give_up_checkpoints(
+        &mut self,
+        ctx: &Context,
+        no: TrainingNo,
+        goes: impl Fn(&Checkpoint) -> bool,
+        why: &str,
+    ) {
+        let Some(training) = self.trainings.get_mut(&no) else { return };
+        let mut gone = Vec::new();
+        for (number, checkpoint) in &mut training.checkpoints {
+            if checkpoint.state != CheckpointState::Going && goes(checkpoint) {
+                checkpoint.state = CheckpointState::Going;
+                checkpoint.sealed = None;
+                checkpoint.progress.clear();
+                gone.push((*number, checkpoint.step));
+                self.dirty.checkpoints.insert((no, *number));
+                self.training_changes += 1;
+            }
+        }
+        for (number, step) in gone {
+            let what = format!("{number} of step {step}: {why}");
+            self.emit_training(ctx, no, "checkpoint_goes", what);
+        }
+    }
+
+    fn prune_checkpoints(&mut self, ctx: &Context, no: TrainingNo, keep_last: u32) -> Vec<u32> {
+        let Some(training) = self.trainings.get_mut(&no) else { return Vec::new() };
+        let numbers = training.prunable(keep_last);
+        let mut gone = Vec::new();
+        for number in &numbers {
+            if let Some(checkpoint) = training.checkpoints.get_mut(number) {
+                checkpoint.state = CheckpointState::Going;
+                checkpoint.sealed = None;
+                gone.push(format!("{number} of step {}: newer ones are kept", checkpoint.step));
+                self.dirty.checkpoints.insert((no, *number));
+            }
+        }
+        gone.into_iter().for_each(|what| self.emit_training(ctx, no, "checkpoint_goes", what));
+        numbers
+    }
+
+    fn abort_checkpoint(
+        &mut self,
+        ctx: &Context,
+        job: &TrainingName,
+        number: u32,
+    ) -> Result<Reply, Rejection> {
+        let no = self.training_no(job)?;
+        let training = self.trainings.get(&no).ok_or(TrainingRefusal::JobUnknown)?;
+        let found = training.checkpoints.get(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
+        if found.is_complete() {
+            return Err(TrainingRefusal::CheckpointClosed.into());
+        }
+        // Of one step a lineage has one that does not go.
+        let (lineage, step) = (found.lineage, found.step);
+        let goes = |c: &Checkpoint| c.is_open() && c.lineage == lineage && c.step == step;
+        self.give_up_checkpoints(ctx, no, goes, "it was aborted");
+        Ok(Reply::Ok)
+    }
+
+    fn retain_checkpoints(
+        &mut self,
+        ctx: &Context,
+        job: &TrainingName,
+        keep_last: u32,
+        now: bool,
+    ) -> Result<Reply, Rejection> {
+        let no = self.training_no(job)?;
+        if let Some(training) = self.trainings.get_mut(&no).filter(|_| !now) {
+            training.head.keep_last = keep_last;
+            self.dirty.trainings.insert(no);
+        }
+        Ok(Reply::Pruned { numbers: self.prune_checkpoints(ctx, no, keep_last) })
+    }
+
+    fn label_checkpoint(
+        &mut self,
+        ctx: &Context,
+        job: &TrainingName,
+        number: u32,
+        label: String,
+    ) -> Result<Reply, Rejection> {
+        check_label(&label)?;
+        let no = self.training_no(job)?;
+        let training = self.trainings.get_mut(&no).ok_or(TrainingRefusal::JobUnknown)?;
+        let found =
+            training.checkpoints.get_mut(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
+        if found.state == CheckpointState::Going {
+            return Err(TrainingRefusal::CheckpointClosed.into());
+        }
+        found.label = label;
+        let keep_last = training.head.keep_last;
+        self.dirty.checkpoints.insert((no, number));
+        self.prune_checkpoints(ctx, no, keep_last);
+        Ok(Reply::Ok)
+    }
+
+    fn forget_checkpoint(&mut self, job: &TrainingName, number: u32) -> Result<Reply, Rejection> {
+        let no = *self.training_names.get(job).ok_or(TrainingRefusal::JobUnknown)?;
+        let training = self.trainings.get_mut(&no).ok_or(TrainingRefusal::JobUnknown)?;
+        let Some(found) = training.checkpoints.get(&number) else { return Ok(Reply::Ok) };
+        if found.state != CheckpointState::Going {
+            return Err(TrainingRefusal::CheckpointClosed.into());
+        }
+        training.checkpoints.remove(&number);
+        self.dirty.checkpoints.insert((no, number));
+        self.forget_training_if_empty(no);
+        Ok(Reply::Ok)
+    }
+
+    /// Notes a change of a job.
+    pub(crate) fn emit_training(
+        &mut self,
+        ctx: &Context,
+        no: TrainingNo,
+        to: &'static str,
+        detail: String,
+    ) {
+        let Some(training) = self.trainings.get(&no) else { return };
+        let job = training.head.name.clone();
+        self.emit(ctx, EventKind::TrainingChanged { job, to, detail });
+    }
+}
+
+fn check_label(label: &str) -> Result<(), Rejection> {
+    match label.len() <= limits::NAME_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Rejection::Invalid("the checkpoint's label is too long".into())),
+    }
+}
+
+impl Training {
+    /// Refuses what a rank cannot have read of a shard by that step.
+    fn check_progress(
+        &self,
+        pass: (DatasetNo, u64),
+        number: u32,
+        samples: u32,
+        step: u64,
+        len: u32,
+    ) -> Result<(), Rejection> {
+        let pass = self.passes.get(&pass).ok_or(TrainingRefusal::ClaimStale)?;
+        let shard = pass.shards.get(number as usize).ok_or(TrainingRefusal::ClaimStale)?;
+        let (least, most) = (shard.done_at(step), shard.most_at(step, len));
+        match (least..=most).contains(&samples) {
+            true => Ok(()),
+            false => {
+                let (shard, samples) = (number, u64::from(samples));
+                Err(TrainingRefusal::Progress { shard, samples, least, most }.into())
+            }
+        }
+    }
+}

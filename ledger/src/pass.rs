@@ -1,0 +1,372 @@
+//! One epoch of one dataset in one job: what became of each shard.
+//!
+//! *Invariant:* the samples of a shard that are in the job's state are a beginning of it: as far as the last complete
+//! checkpoint has them (`sealed`), and from there by the marks of the lineage, each with the step after which they are
+//! in. A shard is free, one trainer's, or finished, and never two trainers' at a time. The fields below the line are
+//! derived.
+//!
+//! Deliberately absent: who may claim ([`crate::shard`]), and when a checkpoint is complete ([`crate::checkpoint_ops`]).
+
+use crate::dataset::Dataset;
+use crate::id::Attempt;
+use crate::shard_ring::{Ring, place};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Shards of one record of the image.
+pub(crate) const SHARDS_PER_RECORD: u32 = 1024;
+
+/// What became of one shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shard {
+    /// How many of its samples the lineage's last complete checkpoint holds.
+    pub(crate) sealed: u32,
+    pub(crate) state: ShardState,
+    /// What was done since, by step and by samples, both ascending.
+    pub(crate) marks: Vec<Mark>,
+}
+
+/// Whose a shard is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ShardState {
+    /// Nobody's.
+    #[default]
+    Free,
+    /// A trainer's.
+    Claimed(Box<ShardClaim>),
+    /// All of it is in the job's state. Who says so again is known by the claim.
+    Finished {
+        /// The claim; none where only a checkpoint knows.
+        token: Option<Attempt>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShardClaim {
+    pub(crate) trainer: String,
+    pub(crate) token: Attempt,
+}
+
+/// So many samples of a shard are in the job's state after this step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    pub(crate) step: u64,
+    pub(crate) samples: u32,
+}
+
+impl Shard {
+    /// How many of its samples are in the job's state.
+    pub(crate) fn done(&self) -> u32 {
+        self.marks.last().map_or(self.sealed, |mark| mark.samples)
+    }
+
+    /// How many were in after a step, as far as marks tell.
+    pub(crate) fn done_at(&self, step: u64) -> u32 {
+        self.marks.iter().rev().find(|m| m.step <= step).map_or(self.sealed, |m| m.samples)
+    }
+
+    /// How many can have been in after a step: as many as its holder may have read, or as there were at the first
+    /// later mark.
+    pub(crate) fn most_at(&self, step: u64, len: u32) -> u32 {
+        match self.marks.iter().find(|m| m.step > step) {
+            Some(later) => later.samples,
+            // A holder that has read all of it has finished it.
+            None if matches!(self.state, ShardState::Claimed(_)) => len - 1,
+            None => self.done(),
+        }
+    }
+
+    fn seal(&mut self, step: u64, progress: u32) -> bool {
+        let sealed = self.done_at(step).max(progress);
+        let (marks, was) = (self.marks.len(), self.sealed);
+        self.marks.retain(|m| m.step > step && m.samples > sealed);
+        self.sealed = sealed;
+        self.marks.len() != marks || sealed != was
+    }
+}
+
+/// How many shards are what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassCounts {
+    /// All of them.
+    pub shards: u32,
+    /// Nobody's.
+    pub free: u32,
+    /// A trainer's.
+    pub claimed: u32,
+    /// Finished, those included that a checkpoint holds.
+    pub finished: u32,
+    /// Whole in a complete checkpoint.
+    pub sealed: u32,
+}
+
+/// One epoch of a dataset in a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pass {
+    /// By number. Records of [`SHARDS_PER_RECORD`].
+    pub(crate) shards: Vec<Shard>,
+    // Derived.
+    /// The shard at each position of the epoch's order.
+    pub(crate) order: Vec<u32>,
+    /// The position of each shard.
+    pub(crate) positions: Vec<u32>,
+    /// Whose each shard is by preference: an index into `trainers`.
+    owners: Vec<u16>,
+    trainers: Vec<String>,
+    /// Free shards by position, of each trainer by preference.
+    free: Vec<BTreeSet<u32>>,
+    /// Shards that are claimed, by trainer.
+    pub(crate) held: BTreeMap<String, BTreeSet<u32>>,
+    pub(crate) finished: u32,
+}
+
+impl Pass {
+    /// Of which nothing is done yet.
+    pub(crate) fn open(dataset: &Dataset, epoch: u64, ring: &Ring) -> Self {
+        let shards = vec![Shard::default(); dataset.spec.shards() as usize];
+        Self::with(shards, dataset, epoch, ring)
+    }
+
+    /// With shards in this state.
+    pub(crate) fn with(shards: Vec<Shard>, dataset: &Dataset, epoch: u64, ring: &Ring) -> Self {
+        let mut pass = Self { shards, ..Self::default() };
+        pass.derive(dataset, epoch, ring);
+        pass
+    }
+
+    /// Rebuilds what is derived.
+    pub(crate) fn derive(&mut self, dataset: &Dataset, epoch: u64, ring: &Ring) {
+        self.order = dataset.epoch(epoch).order();
+        self.positions = vec![0; self.order.len()];
+        for (position, &shard) in (0..).zip(&self.order) {
+            self.positions[shard as usize] = position;
+        }
+        self.held.clear();
+        self.finished = 0;
+        for (number, shard) in (0..).zip(&self.shards) {
+            match &shard.state {
+                ShardState::Free => {}
+                ShardState::Claimed(claim) => {
+                    self.held.entry(claim.trainer.clone()).or_default().insert(number);
+                }
+                ShardState::Finished { .. } => self.finished += 1,
+            }
+        }
+        self.prefer(&dataset.name, ring);
+    }
+
+    /// Asks anew whose each shard is by preference: the trainers have changed.
+    pub(crate) fn prefer(&mut self, dataset: &str, ring: &Ring) {
+        let shards = 0..self.shards.len() as u32;
+        let owners: Vec<Option<&str>> = shards.map(|s| ring.owner(place(dataset, s))).collect();
+        let names: BTreeSet<&str> = owners.iter().copied().flatten().collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        let number = |owner: &Option<&str>| {
+            owner.and_then(|owner| names.binary_search(&owner).ok()).unwrap_or(0) as u16
+        };
+        self.owners = owners.iter().map(number).collect();
+        self.trainers = names.into_iter().map(str::to_owned).collect();
+        self.free = vec![BTreeSet::new(); self.trainers.len().max(1)];
+        for (number, shard) in self.shards.iter().enumerate() {
+            if shard.state == ShardState::Free {
+                self.free[usize::from(self.owners[number])].insert(self.positions[number]);
+            }
+        }
+    }
+
+    /// The trainer for which a shard is preferred; empty where there is none.
+    pub(crate) fn preferred(&self, shard: u32) -> &str {
+        let owner = self.owners.get(shard as usize).copied().unwrap_or_default();
+        self.trainers.get(usize::from(owner)).map_or("", String::as_str)
+    }
+
+    /// The free shards that a trainer is preferred for, in the epoch's order.
+    pub(crate) fn free_of(&self, trainer: &str) -> Vec<u32> {
+        let owner = self.trainers.binary_search_by(|t| t.as_str().cmp(trainer));
+        let free = owner.ok().and_then(|owner| self.free.get(owner));
+        free.into_iter().flatten().map(|&at| self.order[at as usize]).collect()
+    }
+
+    /// Which shard the trainer gets: of its own the first in the epoch's order, else the last of whoever has most.
+    pub(crate) fn next_for(&self, trainer: &str) -> Option<u32> {
+        let own = self.trainers.binary_search_by(|t| t.as_str().cmp(trainer)).ok();
+        let own = own.and_then(|owner| self.free.get(owner)?.first());
+        let others = || {
+            let most = self.free.iter().rev().max_by_key(|free| free.len());
+            most.and_then(|free| free.last())
+        };
+        own.or_else(others).map(|&at| self.order[at as usize])
+    }
+
+    /// Changes what a shard is, and what is derived of it.
+    pub(crate) fn set_state(&mut self, number: u32, state: ShardState) {
+        let at = number as usize;
+        let Some(shard) = self.shards.get_mut(at) else { return };
+        let free = &mut self.free[usize::from(self.owners[at])];
+        match &shard.state {
+            ShardState::Free => {
+                free.remove(&self.positions[at]);
+            }
+            ShardState::Claimed(claim) => {
+                if let Some(held) = self.held.get_mut(&claim.trainer) {
+                    held.remove(&number);
+                    if held.is_empty() {
+                        self.held.remove(&claim.trainer);
+                    }
+                }
+            }
+            ShardState::Finished { .. } => self.finished -= 1,
+        }
+        match &state {
+            ShardState::Free => {
+                free.insert(self.positions[at]);
+            }
+            ShardState::Claimed(claim) => {
+                self.held.entry(claim.trainer.clone()).or_default().insert(number);
+            }
+            ShardState::Finished { .. } => self.finished += 1,
+        }
+        shard.state = state;
+    }
+
+    /// Whether every shard is finished.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished as usize == self.shards.len()
+    }
+
+    /// Whether a shard is nobody's.
+    pub(crate) fn has_free(&self) -> bool {
+        self.free.iter().any(|free| !free.is_empty())
+    }
+
+    /// A checkpoint of this step is complete: what was done up to it is sealed, and what its ranks had read of shards
+    /// that they held. Answers which records changed, and whether the whole pass is sealed.
+    pub(crate) fn seal(
+        &mut self,
+        step: u64,
+        progress: &BTreeMap<u32, u32>,
+        dataset: &Dataset,
+    ) -> (BTreeSet<u16>, bool) {
+        let (mut changed, mut whole) = (BTreeSet::new(), true);
+        for (number, shard) in (0..).zip(&mut self.shards) {
+            if shard.seal(step, progress.get(&number).copied().unwrap_or(0)) {
+                changed.insert(record_of(number));
+            }
+            whole &= shard.sealed == dataset.spec.shard_len(number);
+        }
+        (changed, whole)
+    }
+
+    /// What a checkpoint that is complete now keeps of the pass.
+    pub(crate) fn sealed(&self, dataset: &Dataset) -> SealedShards {
+        let mut sealed =
+            SealedShards { whole: vec![0; self.shards.len().div_ceil(8)], part: Vec::new() };
+        for (number, shard) in (0u32..).zip(&self.shards) {
+            if shard.sealed == dataset.spec.shard_len(number) {
+                sealed.whole[number as usize / 8] |= 1 << (number % 8);
+            } else if shard.sealed > 0 {
+                sealed.part.push((number, shard.sealed));
+            }
+        }
+        sealed
+    }
+
+    /// How many shards are what.
+    pub(crate) fn counts(&self, dataset: &Dataset) -> PassCounts {
+        let claimed = self.held.values().map(|held| held.len() as u32).sum();
+        let shards = self.shards.len() as u32;
+        let sealed =
+            |(number, shard): (u32, &Shard)| shard.sealed == dataset.spec.shard_len(number);
+        PassCounts {
+            shards,
+            free: shards - claimed - self.finished,
+            claimed,
+            finished: self.finished,
+            sealed: (0..).zip(&self.shards).filter(|s| sealed(*s)).count() as u32,
+        }
+    }
+
+    /// The shards of one record.
+    pub(crate) fn record(&self, record: u16) -> Option<&[Shard]> {
+        self.shards.chunks(SHARDS_PER_RECORD as usize).nth(usize::from(record))
+    }
+
+    /// How many records there are.
+    pub(crate) fn records(&self) -> u16 {
+        self.shards.len().div_ceil(SHARDS_PER_RECORD as usize) as u16
+    }
+}
+
+/// The record that has a shard.
+pub(crate) fn record_of(shard: u32) -> u16 {
+    (shard / SHARDS_PER_RECORD) as u16
+}
+
+/// What a complete checkpoint holds of a pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SealedShards {
+    /// Bit `n % 8` of byte `n / 8`: shard `n` is whole.
+    pub(crate) whole: Vec<u8>,
+    /// Of these shards so many samples.
+    pub(crate) part: Vec<(u32, u32)>,
+}
+
+impl SealedShards {
+    /// The pass as it was then: what is not whole is free from where it was.
+    pub(crate) fn reopen(&self, dataset: &Dataset) -> Vec<Shard> {
+        let mut shards = vec![Shard::default(); dataset.spec.shards() as usize];
+        for (number, shard) in (0u32..).zip(&mut shards) {
+            let byte = self.whole.get(number as usize / 8).copied().unwrap_or(0);
+            if byte >> (number % 8) & 1 == 1 {
+                shard.sealed = dataset.spec.shard_len(number);
+                shard.state = ShardState::Finished { token: None };
+            }
+        }
+        for &(number, samples) in &self.part {
+            if let Some(shard) = shards.get_mut(number as usize) {
+                shard.sealed = samples;
+            }
+        }
+        shards
+    }
+}
+
+impl Shard {
+    /// What has to hold of a shard of so many samples.
+    pub(crate) fn check(
+        &self,
+        len: u32,
+        training: &crate::training::Training,
+        tokens: &mut BTreeSet<Attempt>,
+    ) -> Result<(), String> {
+        let mut last = Mark { step: 0, samples: self.sealed };
+        for mark in &self.marks {
+            if mark.step < last.step || mark.samples <= last.samples {
+                return Err(format!("its marks do not ascend: {:?}", self.marks));
+            }
+            if training.is_sealed(mark.step) {
+                return Err(format!("{mark:?} is sealed already"));
+            }
+            last = *mark;
+        }
+        let whole = self.done() == len;
+        match &self.state {
+            ShardState::Finished { .. } if whole => Ok(()),
+            ShardState::Free | ShardState::Claimed(_) if whole => Err("it is done and open".into()),
+            ShardState::Finished { .. } => {
+                Err(format!("it is finished at {} of {len}", self.done()))
+            }
+            ShardState::Free => Ok(()),
+            ShardState::Claimed(claim) => {
+                let trainer = training.trainers.get(&claim.trainer);
+                if trainer.is_none_or(|trainer| trainer.ticket.is_none()) {
+                    return Err(format!("{} holds it and is not there", claim.trainer));
+                }
+                match tokens.insert(claim.token) {
+                    true => Ok(()),
+                    false => Err(format!("{} is held twice", claim.token)),
+                }
+            }
+        }
+    }
+}

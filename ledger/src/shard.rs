@@ -1,0 +1,232 @@
+//! Trainers claim shards, finish them and give them back.
+//!
+//! *Invariant:* a shard has one holder at a time, and what is said of it is heard from that one alone. Within a lineage
+//! every sample of an epoch is finished once; what a complete checkpoint counts on is not changed afterwards.
+
+use crate::apply::Context;
+use crate::id::{Attempt, DatasetNo, TrainingNo};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::pass::{Mark, Pass, ShardClaim, ShardState, record_of};
+use crate::reply::{Rejection, Reply};
+use crate::training::{TrainerRef, Training};
+use crate::training_refusal::TrainingRefusal;
+use serde::{Deserialize, Serialize};
+
+/// What trainers do with shards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ShardOp {
+    /// Takes one.
+    Claim {
+        /// Who.
+        by: TrainerRef,
+        /// Of which dataset, in the job's namespace.
+        dataset: String,
+        /// In which epoch.
+        epoch: u64,
+    },
+    /// All of it is in the job's state.
+    Finish {
+        /// Who.
+        by: TrainerRef,
+        /// Which.
+        shard: ShardRef,
+        /// After which step.
+        step: u64,
+    },
+    /// Gives it back.
+    Release {
+        /// Who.
+        by: TrainerRef,
+        /// Which.
+        shard: ShardRef,
+        /// How many of its samples, from its beginning, are in the job's state.
+        samples: u32,
+        /// After which step.
+        step: u64,
+    },
+}
+
+/// A claimed shard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardRef {
+    /// The dataset's name.
+    pub dataset: String,
+    /// The epoch.
+    pub epoch: u64,
+    /// The shard's number.
+    pub number: u32,
+    /// The claim.
+    pub token: Attempt,
+}
+
+impl Ledger {
+    pub(crate) fn shard_op(&mut self, ctx: &mut Context, op: ShardOp) -> Result<Reply, Rejection> {
+        match op {
+            ShardOp::Claim { by, dataset, epoch } => self.claim_shard(ctx, &by, &dataset, epoch),
+            ShardOp::Finish { by, shard, step } => self.end_claim(&by, &shard, None, step),
+            ShardOp::Release { by, shard, samples, step } => {
+                self.end_claim(&by, &shard, Some(samples), step)
+            }
+        }
+    }
+
+    fn dataset_of(&self, by: &TrainerRef, name: &str) -> Result<DatasetNo, Rejection> {
+        let key = (by.job.namespace.clone(), name.to_owned());
+        self.dataset_names.get(&key).copied().ok_or(TrainingRefusal::DatasetUnknown.into())
+    }
+
+    fn claim_shard(
+        &mut self,
+        ctx: &mut Context,
+        by: &TrainerRef,
+        dataset: &str,
+        epoch: u64,
+    ) -> Result<Reply, Rejection> {
+        let no = self.heard(by)?;
+        let dataset = self.dataset_of(by, dataset)?;
+        let held = self.trainings.get(&no).map_or(0, |t| t.held_by(&by.trainer).count());
+        if held >= limits::TRAINER_SHARDS_MAX {
+            let what = "shards held by a trainer".into();
+            return Err(Rejection::Limit { what, max: limits::TRAINER_SHARDS_MAX as u64 });
+        }
+        self.open_pass(no, dataset, epoch)?;
+        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        let Some(pass) = training.passes.get_mut(&(dataset, epoch)) else {
+            return Ok(Reply::NoShard { finished: true });
+        };
+        let next = pass.next_for(&by.trainer);
+        let nothing = Reply::NoShard { finished: pass.is_finished() };
+        // A command that has granted all that it may grants nothing more: it is asked again.
+        let Some((number, token)) = next.and_then(|next| Some((next, ctx.attempt()?))) else {
+            return Ok(nothing);
+        };
+        let trainer = by.trainer.clone();
+        pass.set_state(number, ShardState::Claimed(Box::new(ShardClaim { trainer, token })));
+        let from = pass.shards.get(number as usize).map_or(0, |shard| shard.done());
+        self.dirty.passes.insert((no, dataset, epoch, record_of(number)));
+        Ok(Reply::Shard { number, token, from })
+    }
+
+    /// The epoch is under way, or done.
+    fn open_pass(
+        &mut self,
+        no: TrainingNo,
+        dataset: DatasetNo,
+        epoch: u64,
+    ) -> Result<(), Rejection> {
+        if epoch >= limits::EPOCHS_MAX {
+            let what = "epochs of a dataset".into();
+            return Err(Rejection::Limit { what, max: limits::EPOCHS_MAX });
+        }
+        let open: u64 = self.trainings.values().map(Training::shards_open).sum();
+        let Some(training) = self.trainings.get_mut(&no) else { return Ok(()) };
+        let done = training.head.done.get(&dataset).is_some_and(|done| done.contains(epoch));
+        if done || training.passes.contains_key(&(dataset, epoch)) {
+            return Ok(());
+        }
+        let Some(spec) = self.datasets.get(&dataset) else { return Ok(()) };
+        if training.passes.len() >= limits::PASSES_MAX {
+            let what = "epochs of one job under way".into();
+            return Err(Rejection::Limit { what, max: limits::PASSES_MAX as u64 });
+        }
+        if open + u64::from(spec.spec.shards()) > limits::SHARDS_OPEN_MAX {
+            let what = "shards of epochs under way".into();
+            return Err(Rejection::Limit { what, max: limits::SHARDS_OPEN_MAX });
+        }
+        let pass = Pass::open(spec, epoch, &training.ring);
+        let records = (0..pass.records()).map(|record| (no, dataset, epoch, record));
+        self.dirty.passes.extend(records);
+        training.passes.insert((dataset, epoch), pass);
+        Ok(())
+    }
+
+    /// The holder has all of its shard in the job's state, or so many samples.
+    fn end_claim(
+        &mut self,
+        by: &TrainerRef,
+        at: &ShardRef,
+        samples: Option<u32>,
+        step: u64,
+    ) -> Result<Reply, Rejection> {
+        let no = self.heard(by)?;
+        let dataset = self.dataset_of(by, &at.dataset)?;
+        let key = (dataset, at.epoch);
+        let len = self.datasets.get(&dataset).map_or(0, |d| d.spec.shard_len(at.number));
+        let Some(training) = self.trainings.get(&no) else { return Ok(Reply::Ok) };
+        let Some(pass) = training.passes.get(&key) else {
+            let done = training.head.done.get(&dataset).is_some_and(|d| d.contains(at.epoch));
+            return match done && samples.is_none() {
+                true => Ok(Reply::ShardEnded { epoch_finished: true }),
+                false => Err(TrainingRefusal::ClaimStale.into()),
+            };
+        };
+        let shard = pass.shards.get(at.number as usize).ok_or(TrainingRefusal::ClaimStale)?;
+        match &shard.state {
+            ShardState::Claimed(claim) if claim.token == at.token => {
+                if claim.trainer != by.trainer {
+                    return Err(TrainingRefusal::ClaimStale.into());
+                }
+            }
+            ShardState::Finished { token } if *token == Some(at.token) && samples.is_none() => {
+                return Ok(Reply::ShardEnded { epoch_finished: pass.is_finished() });
+            }
+            _ => return Err(TrainingRefusal::ClaimStale.into()),
+        }
+        let samples = samples.unwrap_or(len);
+        let known = training.progress_of(key, at.number).map_or(0, |known| known.1);
+        let least = shard.done().max(known);
+        if samples < least || samples > len {
+            let (shard, samples) = (at.number, u64::from(samples));
+            return Err(TrainingRefusal::Progress { shard, samples, least, most: len }.into());
+        }
+        let moved = samples > shard.done();
+        if moved {
+            let before = shard.marks.last().map_or(0, |mark| mark.step);
+            training.check_step(&by.trainer, step, before)?;
+        }
+        self.mark(no, key, at, (moved, Mark { step, samples }), len, &by.trainer)
+    }
+
+    fn mark(
+        &mut self,
+        no: TrainingNo,
+        key: (DatasetNo, u64),
+        at: &ShardRef,
+        (moved, mark): (bool, Mark),
+        len: u32,
+        by: &str,
+    ) -> Result<Reply, Rejection> {
+        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        if let Some(trainer) = training.trainers.get_mut(by).filter(|_| moved) {
+            trainer.contributed = trainer.contributed.max(Some(mark.step));
+            self.dirty.trainers.insert((no, by.to_owned()));
+        }
+        let Some(pass) = training.passes.get_mut(&key) else { return Ok(Reply::Ok) };
+        if let Some(shard) = pass.shards.get_mut(at.number as usize).filter(|_| moved) {
+            shard.marks.push(mark);
+        }
+        let state = match mark.samples == len {
+            true => ShardState::Finished { token: Some(at.token) },
+            false => ShardState::Free,
+        };
+        pass.set_state(at.number, state);
+        self.dirty.passes.insert((no, key.0, key.1, record_of(at.number)));
+        Ok(Reply::ShardEnded { epoch_finished: pass.is_finished() })
+    }
+}
+
+impl Training {
+    /// Refuses a step that a checkpoint, or the shard's last mark, is past.
+    pub(crate) fn check_step(&self, trainer: &str, step: u64, mark: u64) -> Result<(), Rejection> {
+        let sealed = (self.head.base != 0).then_some(self.head.step);
+        let after = self.trainers.get(trainer).and_then(|trainer| trainer.after);
+        if let Some(last) = sealed.max(after).filter(|last| step <= *last) {
+            return Err(TrainingRefusal::StepStale { step, last }.into());
+        }
+        match step < mark {
+            true => Err(TrainingRefusal::StepStale { step, last: mark }.into()),
+            false => Ok(()),
+        }
+    }
+}

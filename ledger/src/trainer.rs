@@ -1,0 +1,459 @@
+//! Trainers come, stay, go and are lost; and the others recover.
+//!
+//! *Invariant:* a trainer that is lost with work that no checkpoint holds tears its lineage, unless the job goes on
+//! without. A recovery is known by its round: all who ask for the same get the same lineage.
+
+use crate::apply::Context;
+use crate::id::{LedgerMs, SessionId, TrainingNo};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::pass::{Mark, Pass, ShardState, record_of};
+use crate::reply::{Rejection, Reply};
+use crate::shard_ring::Ring;
+use crate::spec::check_name;
+use crate::training::{LossPolicy, Trainer, TrainerRef, TrainingName, not_torn};
+use crate::training_refusal::TrainingRefusal;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What trainers do, and what is done to a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TrainerOp {
+    /// Joins the present lineage, or makes the job.
+    Join {
+        /// The job.
+        job: TrainingName,
+        /// Who.
+        trainer: TrainerDecl,
+        /// Of a job that this makes.
+        on_loss: LossPolicy,
+    },
+    /// Is there still.
+    Keep {
+        /// The job.
+        job: TrainingName,
+        /// Names and tickets, at most [`limits::TRAINERS_MAX`].
+        trainers: Vec<(String, SessionId)>,
+    },
+    /// Leaves. What it contributed stays; with a shard claimed, it is lost.
+    Leave(TrainerRef),
+    /// Begins the lineage of a round, or joins it.
+    Recover {
+        /// The job, made if need be.
+        job: TrainingName,
+        /// Above that of the lineage before. 0, of a world of one: whatever comes next.
+        round: u64,
+        /// All trainers by rank.
+        world: Vec<String>,
+        /// Which of them asks.
+        trainer: TrainerDecl,
+        /// The checkpoint; 0: the last complete one.
+        from: u32,
+        /// What becomes of it when it loses a trainer.
+        on_loss: LossPolicy,
+    },
+    /// Removes a job without trainers, and with its objects its checkpoints.
+    DeleteJob(TrainingName),
+}
+
+/// A trainer as it introduces itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrainerDecl {
+    /// Its name, unique in the job.
+    pub name: String,
+    /// For people.
+    pub host: String,
+    /// Drawn when its process started.
+    pub instance: u64,
+    /// Silent for so long, it is lost.
+    pub keep_alive_ms: u64,
+}
+
+impl TrainerDecl {
+    fn check(&self) -> Result<(), Rejection> {
+        check_name("trainer's", &self.name)?;
+        if self.host.len() > limits::NAME_BYTES_MAX {
+            return Err(Rejection::Invalid("the trainer's host is too long".into()));
+        }
+        let (least, most) = (limits::KEEP_ALIVE_MIN_MS, limits::KEEP_ALIVE_MAX_MS);
+        if !(least..=most).contains(&self.keep_alive_ms) {
+            let why = format!("a trainer is lost after {least} to {most} ms of silence");
+            return Err(Rejection::Invalid(why));
+        }
+        Ok(())
+    }
+}
+
+fn asked(world: &[String], from: u32, on_loss: LossPolicy) -> [u8; 32] {
+    *blake3::hash(&crate::codec::encode(&(world, from, on_loss))).as_bytes()
+}
+
+impl Ledger {
+    pub(crate) fn trainer_op(&mut self, ctx: &Context, op: TrainerOp) -> Result<Reply, Rejection> {
+        match op {
+            TrainerOp::Join { job, trainer, on_loss } => self.join_job(ctx, job, trainer, on_loss),
+            TrainerOp::Keep { job, trainers } => self.keep_trainers(&job, trainers),
+            TrainerOp::Leave(by) => self.leave_job(ctx, by),
+            TrainerOp::Recover { job, round, world, trainer, from, on_loss } => {
+                self.recover(ctx, job, Recovery { round, world, from, on_loss }, trainer)
+            }
+            TrainerOp::DeleteJob(job) => self.delete_job(ctx, &job),
+        }
+    }
+
+    fn join_job(
+        &mut self,
+        ctx: &Context,
+        job: TrainingName,
+        trainer: TrainerDecl,
+        on_loss: LossPolicy,
+    ) -> Result<Reply, Rejection> {
+        trainer.check()?;
+        let new = !self.training_names.contains_key(&job);
+        let no = self.training_for(&job)?;
+        if let Some(torn) = self.succeed(ctx, no, &trainer)? {
+            return Ok(torn);
+        }
+        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        if new {
+            training.head.on_loss = on_loss;
+        }
+        let known = training.trainers.contains_key(&trainer.name);
+        if !known && training.head.world.len() >= limits::TRAINERS_MAX {
+            let what = "trainers of a job".into();
+            return Err(Rejection::Limit { what, max: limits::TRAINERS_MAX as u64 });
+        }
+        self.add_trainer(no, &trainer.name);
+        Ok(self.give_ticket(ctx, no, trainer))
+    }
+
+    /// The trainer is in the world, at its end where it was not. It has no part in checkpoints that are open.
+    fn add_trainer(&mut self, no: TrainingNo, name: &str) {
+        let Some(training) = self.trainings.get_mut(&no) else { return };
+        if training.trainers.contains_key(name) {
+            return;
+        }
+        let after = training.checkpoints.values().filter(|c| c.is_open()).map(|c| c.step).max();
+        training.head.world.push(name.to_owned());
+        training.ring.add(name);
+        training.trainers.insert(name.to_owned(), Trainer { after, ..Trainer::default() });
+        self.dirty.trainings.insert(no);
+        self.dirty.trainers.insert((no, name.to_owned()));
+        self.prefer_anew(no);
+    }
+
+    /// One of that name that lived in another process is lost. Answers the refusal that this leads to, which is no
+    /// rejection, for something changed.
+    fn succeed(
+        &mut self,
+        ctx: &Context,
+        no: TrainingNo,
+        trainer: &TrainerDecl,
+    ) -> Result<Option<Reply>, Rejection> {
+        self.training_changes += 1;
+        let Some(training) = self.trainings.get(&no) else { return Ok(None) };
+        not_torn(&training.head)?;
+        let before = training.trainers.get(&trainer.name).filter(|t| t.ticket.is_some());
+        if before.is_none_or(|before| before.instance == trainer.instance) {
+            return Ok(None);
+        }
+        self.lose_trainer(ctx, no, &trainer.name, "another process took its name");
+        let torn = self.trainings.get(&no).and_then(|training| training.head.torn.clone());
+        Ok(torn.map(|(trainer, host)| Reply::Torn { trainer, host }))
+    }
+
+    /// The trainer, which is in the world, has its ticket: the one that it had, if it had one.
+    fn give_ticket(&mut self, ctx: &Context, no: TrainingNo, decl: TrainerDecl) -> Reply {
+        let now = self.meta.clock;
+        let Some(training) = self.trainings.get_mut(&no) else { return Reply::Ok };
+        let trainer = training.trainers.entry(decl.name.clone()).or_default();
+        if trainer.ticket.is_some() {
+            self.trainer_ends.remove(&(trainer.ends, no, decl.name.clone()));
+        }
+        let ticket = *trainer.ticket.get_or_insert(ctx.session());
+        trainer.host = decl.host;
+        trainer.instance = decl.instance;
+        trainer.keep_alive_ms = decl.keep_alive_ms;
+        trainer.ends = LedgerMs(now.0.saturating_add(decl.keep_alive_ms));
+        self.trainer_ends.insert((trainer.ends, no, decl.name.clone()));
+        self.dirty.trainers.insert((no, decl.name));
+        Reply::Joined { ticket, lineage: training.head.lineage }
+    }
+
+    fn keep_trainers(
+        &mut self,
+        job: &TrainingName,
+        trainers: Vec<(String, SessionId)>,
+    ) -> Result<Reply, Rejection> {
+        if trainers.len() > limits::TRAINERS_MAX {
+            let what = "trainers kept at once".into();
+            return Err(Rejection::Limit { what, max: limits::TRAINERS_MAX as u64 });
+        }
+        let (no, now) = (self.training_no(job)?, self.meta.clock);
+        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        let mut lost = Vec::new();
+        for (name, ticket) in trainers {
+            match training.trainers.get_mut(&name).filter(|t| t.ticket == Some(ticket)) {
+                Some(trainer) => {
+                    self.trainer_ends.remove(&(trainer.ends, no, name.clone()));
+                    trainer.ends = LedgerMs(now.0.saturating_add(trainer.keep_alive_ms));
+                    self.trainer_ends.insert((trainer.ends, no, name.clone()));
+                    self.dirty.trainers.insert((no, name));
+                }
+                None => lost.push(name),
+            }
+        }
+        Ok(Reply::Kept { lost })
+    }
+
+    fn leave_job(&mut self, ctx: &Context, by: TrainerRef) -> Result<Reply, Rejection> {
+        let no = self.training_no(&by.job)?;
+        let Some(training) = self.trainings.get(&no) else { return Ok(Reply::Ok) };
+        let theirs = training.trainers.get(&by.trainer).and_then(|trainer| trainer.ticket);
+        if theirs != Some(by.ticket) {
+            return Ok(Reply::Ok); // It is gone already.
+        }
+        let holds = training.held_by(&by.trainer).next().is_some();
+        match holds {
+            true => self.lose_trainer(ctx, no, &by.trainer, "it left with a shard"),
+            false => self.remove_trainer(ctx, no, &by.trainer),
+        }
+        Ok(Reply::Ok)
+    }
+
+    /// Trainers that were silent for too long are lost.
+    pub(crate) fn end_trainers(&mut self, ctx: &Context) {
+        let now = self.meta.clock;
+        while let Some((_, no, name)) = self.trainer_ends.first().filter(|e| e.0 <= now).cloned() {
+            self.lose_trainer(ctx, no, &name, "it was silent");
+        }
+    }
+
+    /// Nobody listened for a while: every trainer has its time anew.
+    pub(crate) fn listen_to_trainers_anew(&mut self) {
+        let now = self.meta.clock;
+        self.trainer_ends.clear();
+        for (no, training) in &mut self.trainings {
+            for (name, trainer) in training.trainers.iter_mut().filter(|t| t.1.ticket.is_some()) {
+                trainer.ends = LedgerMs(now.0.saturating_add(trainer.keep_alive_ms));
+                self.trainer_ends.insert((trainer.ends, *no, name.clone()));
+                self.dirty.trainers.insert((*no, name.clone()));
+            }
+        }
+    }
+
+    fn lose_trainer(&mut self, ctx: &Context, no: TrainingNo, name: &str, why: &str) {
+        let Some(training) = self.trainings.get_mut(&no) else { return };
+        let Some(trainer) = training.trainers.get(name) else { return };
+        let host = trainer.host.clone();
+        let torn = training.head.on_loss == LossPolicy::Recover && training.has_unsealed(name);
+        if torn && training.head.torn.is_none() {
+            training.head.torn = Some((name.to_owned(), host.clone()));
+            self.dirty.trainings.insert(no);
+        }
+        self.emit_training(ctx, no, "trainer_lost", format!("{name} on {host}: {why}"));
+        if torn {
+            let why = format!("{name} on {host} was lost with work that no checkpoint holds");
+            self.emit_training(ctx, no, "torn", why);
+        }
+        self.free_shards_of(no, name);
+        self.remove_trainer(ctx, no, name);
+    }
+
+    /// What a trainer had claimed is nobody's, from where it is known to have been.
+    fn free_shards_of(&mut self, no: TrainingNo, name: &str) {
+        let Some(training) = self.trainings.get_mut(&no) else { return };
+        let held: Vec<_> = training.held_by(name).collect();
+        for (dataset, epoch, number) in held {
+            let known = training.progress_of((dataset, epoch), number);
+            let Some(pass) = training.passes.get_mut(&(dataset, epoch)) else { continue };
+            if let Some(shard) = pass.shards.get_mut(number as usize)
+                && let Some((step, samples)) = known.filter(|known| known.1 > shard.done())
+            {
+                shard.marks.push(Mark { step, samples });
+            }
+            pass.set_state(number, ShardState::Free);
+            self.dirty.passes.insert((no, dataset, epoch, record_of(number)));
+        }
+    }
+
+    /// A trainer without shards is out of the world. Checkpoints that wait for it are given up.
+    fn remove_trainer(&mut self, ctx: &Context, no: TrainingNo, name: &str) {
+        let Some(training) = self.trainings.get_mut(&no) else { return };
+        let Some(trainer) = training.trainers.remove(name) else { return };
+        if trainer.ticket.is_some() {
+            self.trainer_ends.remove(&(trainer.ends, no, name.to_owned()));
+        }
+        training.head.world.retain(|other| other != name);
+        training.ring.remove(name);
+        self.training_changes += 1;
+        self.dirty.trainers.insert((no, name.to_owned()));
+        self.dirty.trainings.insert(no);
+        self.prefer_anew(no);
+        self.give_up_checkpoints(ctx, no, |c| c.waits_for(name), "a trainer of its world is gone");
+    }
+
+    fn prefer_anew(&mut self, no: TrainingNo) {
+        let Some(training) = self.trainings.get_mut(&no) else { return };
+        for ((dataset, _), pass) in &mut training.passes {
+            if let Some(dataset) = self.datasets.get(dataset) {
+                pass.prefer(&dataset.name, &training.ring);
+            }
+        }
+    }
+
+    fn recover(
+        &mut self,
+        ctx: &Context,
+        job: TrainingName,
+        asked_for: Recovery,
+        trainer: TrainerDecl,
+    ) -> Result<Reply, Rejection> {
+        trainer.check()?;
+        asked_for.check(&trainer.name)?;
+        if asked_for.from != 0 {
+            self.training_no(&job)?;
+        }
+        let new = !self.training_names.contains_key(&job);
+        let no = self.training_for(&job)?;
+        let Some(training) = self.trainings.get(&no) else { return Ok(Reply::Ok) };
+        let Recovery { round, world, from, on_loss } = asked_for;
+        let asked = asked(&world, from, on_loss);
+        let present = training.head.round;
+        if round == present && round != 0 {
+            if asked != training.head.asked || !training.trainers.contains_key(&trainer.name) {
+                return Err(TrainingRefusal::RoundConflict { round: present }.into());
+            }
+            if let Some(torn) = self.succeed(ctx, no, &trainer)? {
+                return Ok(torn);
+            }
+            self.add_trainer(no, &trainer.name);
+            return Ok(self.give_ticket(ctx, no, trainer));
+        }
+        if round != 0 && round < present {
+            return Err(TrainingRefusal::RoundConflict { round: present }.into());
+        }
+        let base = match from {
+            0 => training.head.base,
+            _ if training.checkpoints.get(&from).is_some_and(|c| c.is_complete()) => from,
+            _ => return Err(TrainingRefusal::CheckpointUnknown.into()),
+        };
+        if let Some(training) = self.trainings.get_mut(&no).filter(|_| new) {
+            training.head.lineage = 0;
+        }
+        self.begin_lineage(ctx, no, base);
+        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        training.head.round = if round == 0 { present + 1 } else { round };
+        training.head.asked = asked;
+        training.head.on_loss = on_loss;
+        training.ring = Ring::of(&world);
+        let expected = world.iter().map(|name| (name.clone(), Trainer::default()));
+        training.trainers = expected.collect();
+        training.head.world = world;
+        let trainers = training.trainers.keys().map(|name| (no, name.clone()));
+        self.dirty.trainers.extend(trainers);
+        self.prefer_anew(no);
+        Ok(self.give_ticket(ctx, no, trainer))
+    }
+
+    /// All that is not in the checkpoint is undone, and nobody of before is heard any more.
+    fn begin_lineage(&mut self, ctx: &Context, no: TrainingNo, base: u32) {
+        self.give_up_checkpoints(ctx, no, |c| c.is_open(), "the job has recovered");
+        self.training_changes += 1;
+        let Some(training) = self.trainings.get_mut(&no) else { return };
+        for (name, trainer) in std::mem::take(&mut training.trainers) {
+            if trainer.ticket.is_some() {
+                self.trainer_ends.remove(&(trainer.ends, no, name.clone()));
+            }
+            self.dirty.trainers.insert((no, name));
+        }
+        training.head.torn = None;
+        training.head.lineage += 1;
+        training.head.base = base;
+        let checkpoint = training.checkpoints.get(&base);
+        training.head.step = checkpoint.map_or(0, |c| c.step);
+        let sealed = checkpoint.and_then(|c| c.sealed.clone()).unwrap_or_default();
+        for (dataset, epoch) in std::mem::take(&mut training.passes).into_keys() {
+            self.dirty.emptied_passes.insert((no, dataset, epoch));
+        }
+        training.head.done = sealed.done;
+        for (key, shards) in sealed.passes {
+            let Some(dataset) = self.datasets.get(&key.0) else { continue };
+            let pass = Pass::with(shards.reopen(dataset), dataset, key.1, &Ring::default());
+            let records = (0..pass.records()).map(|record| (no, key.0, key.1, record));
+            self.dirty.passes.extend(records);
+            training.passes.insert(key, pass);
+        }
+        self.dirty.trainings.insert(no);
+        let (lineage, step) = (training.head.lineage, training.head.step);
+        let from = match base {
+            0 => "from the beginning".to_owned(),
+            base => format!("from checkpoint {base} of step {step}"),
+        };
+        self.emit_training(ctx, no, "lineage_begun", format!("{lineage}, {from}"));
+    }
+
+    fn delete_job(&mut self, ctx: &Context, job: &TrainingName) -> Result<Reply, Rejection> {
+        let Some(&no) = self.training_names.get(job) else { return Ok(Reply::Ok) };
+        let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
+        if training.trainers.values().any(|trainer| trainer.ticket.is_some()) {
+            return Err(TrainingRefusal::JobActive.into());
+        }
+        training.head.deleting = true;
+        training.head.base = 0;
+        training.head.step = 0;
+        training.head.torn = None;
+        training.head.done.clear();
+        training.head.world.clear();
+        training.ring = Ring::default();
+        let names = std::mem::take(&mut training.trainers).into_keys().map(|name| (no, name));
+        self.dirty.trainers.extend(names);
+        let passes = std::mem::take(&mut training.passes).into_keys();
+        self.dirty.emptied_passes.extend(passes.map(|(dataset, epoch)| (no, dataset, epoch)));
+        self.dirty.trainings.insert(no);
+        self.training_changes += 1;
+        self.emit_training(ctx, no, "deleted", String::new());
+        self.give_up_checkpoints(ctx, no, |_| true, "the job is deleted");
+        self.forget_training_if_empty(no);
+        Ok(Reply::Ok)
+    }
+
+    /// A job that goes is gone with the last of its checkpoints.
+    pub(crate) fn forget_training_if_empty(&mut self, no: TrainingNo) {
+        let empty = |t: &crate::training::Training| t.head.deleting && t.checkpoints.is_empty();
+        if !self.trainings.get(&no).is_some_and(empty) {
+            return;
+        }
+        if let Some(training) = self.trainings.remove(&no) {
+            self.training_names.remove(&training.head.name);
+        }
+        self.dirty.trainings.insert(no);
+    }
+}
+
+struct Recovery {
+    round: u64,
+    world: Vec<String>,
+    from: u32,
+    on_loss: LossPolicy,
+}
+
+impl Recovery {
+    fn check(&self, caller: &str) -> Result<(), Rejection> {
+        if self.world.len() > limits::TRAINERS_MAX {
+            let what = "trainers of a job".into();
+            return Err(Rejection::Limit { what, max: limits::TRAINERS_MAX as u64 });
+        }
+        self.world.iter().try_for_each(|name| check_name("trainer's", name))?;
+        let names: BTreeSet<&String> = self.world.iter().collect();
+        if names.len() != self.world.len() || !self.world.iter().any(|name| name == caller) {
+            return Err(Rejection::Invalid(
+                "the world names each trainer once, and its caller".into(),
+            ));
+        }
+        if self.round == 0 && self.world.len() != 1 {
+            return Err(Rejection::Invalid("a world of several recovers by its round".into()));
+        }
+        Ok(())
+    }
+}

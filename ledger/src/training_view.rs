@@ -1,0 +1,289 @@
+//! Training jobs as their readers see them.
+//!
+//! *Invariant:* a view is of one moment, and lends nothing that could change.
+
+use crate::checkpoint::{Checkpoint, CheckpointState, RankReport};
+use crate::id::DatasetNo;
+use crate::ledger::Ledger;
+use crate::pass::{Pass, PassCounts, ShardState};
+use crate::training::{LossPolicy, TrainerRef, Training, TrainingName};
+
+/// A job.
+#[derive(Clone, Copy, Debug)]
+pub struct TrainingView<'a> {
+    ledger: &'a Ledger,
+    training: &'a Training,
+}
+
+/// Where a lineage is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineageView<'a> {
+    /// Counts from 1.
+    pub number: u32,
+    /// Of the recovery that began it; 0: none did.
+    pub round: u64,
+    /// The last complete checkpoint; 0: none.
+    pub checkpoint: u32,
+    /// Its step.
+    pub step: u64,
+    /// Trainers by rank.
+    pub world: &'a [String],
+    /// Which trainer it lost, on which host.
+    pub torn: Option<(&'a str, &'a str)>,
+}
+
+/// A trainer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrainerView<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its host.
+    pub host: &'a str,
+    /// Whether it has joined.
+    pub present: bool,
+    /// Shards that it holds.
+    pub shards: u32,
+}
+
+/// One epoch of a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassView<'a> {
+    /// The dataset's name.
+    pub dataset: &'a str,
+    /// The epoch.
+    pub epoch: u64,
+    /// How many shards are what.
+    pub counts: PassCounts,
+}
+
+/// One shard of an epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardView<'a> {
+    /// Its number.
+    pub number: u32,
+    /// Its position in the epoch's order.
+    pub position: u32,
+    /// For which trainer it is preferred; empty: none.
+    pub preferred: &'a str,
+    /// Who has it; empty: nobody.
+    pub holder: &'a str,
+    /// Whether all of it is in the job's state.
+    pub finished: bool,
+    /// How many of its samples are in the job's state.
+    pub done: u32,
+    /// How many a complete checkpoint holds.
+    pub sealed: u32,
+}
+
+/// A checkpoint.
+#[derive(Clone, Debug)]
+pub struct CheckpointView<'a> {
+    /// Its job.
+    pub job: &'a TrainingName,
+    /// Its number.
+    pub number: u32,
+    checkpoint: &'a Checkpoint,
+}
+
+impl<'a> CheckpointView<'a> {
+    /// The lineage that made it.
+    pub fn lineage(&self) -> u32 {
+        self.checkpoint.lineage
+    }
+
+    /// The one before it; 0: none.
+    pub fn parent(&self) -> u32 {
+        self.checkpoint.parent
+    }
+
+    /// Its step.
+    pub fn step(&self) -> u64 {
+        self.checkpoint.step
+    }
+
+    /// What people call it.
+    pub fn label(&self) -> &'a str {
+        &self.checkpoint.label
+    }
+
+    /// Whether it counts.
+    pub fn state(&self) -> CheckpointState {
+        self.checkpoint.state
+    }
+
+    /// Each trainer by rank, with what it reported.
+    pub fn ranks(&self) -> impl Iterator<Item = (&'a str, Option<&'a RankReport>)> + use<'a> {
+        let checkpoint = self.checkpoint;
+        (0..)
+            .zip(&checkpoint.world)
+            .map(|(rank, name)| (name.as_str(), checkpoint.reports.get(&rank)))
+    }
+
+    /// When it was begun, and when it was complete (0: it is not), for people.
+    pub fn wall_ms(&self) -> (u64, u64) {
+        (self.checkpoint.begun_wall_ms, self.checkpoint.completed_wall_ms)
+    }
+}
+
+impl<'a> TrainingView<'a> {
+    /// Its name.
+    pub fn name(&self) -> &'a TrainingName {
+        &self.training.head.name
+    }
+
+    /// Its lineage.
+    pub fn lineage(&self) -> LineageView<'a> {
+        let head = &self.training.head;
+        LineageView {
+            number: head.lineage,
+            round: head.round,
+            checkpoint: head.base,
+            step: head.step,
+            world: &head.world,
+            torn: head.torn.as_ref().map(|(name, host)| (name.as_str(), host.as_str())),
+        }
+    }
+
+    /// What becomes of a lineage that loses a trainer.
+    pub fn on_loss(&self) -> LossPolicy {
+        self.training.head.on_loss
+    }
+
+    /// How many complete checkpoints are kept; 0: all.
+    pub fn keep_last(&self) -> u32 {
+        self.training.head.keep_last
+    }
+
+    /// Whether it goes.
+    pub fn is_deleting(&self) -> bool {
+        self.training.head.deleting
+    }
+
+    /// How many checkpoints it has begun, which is the number of the last.
+    pub fn checkpoints_made(&self) -> u32 {
+        self.training.head.checkpoints_made
+    }
+
+    /// Its trainers by rank.
+    pub fn trainers(&self) -> impl Iterator<Item = TrainerView<'a>> + use<'a> {
+        let training = self.training;
+        training.head.world.iter().map(move |name| {
+            let trainer = training.trainers.get(name);
+            TrainerView {
+                name,
+                host: trainer.map_or("", |trainer| &trainer.host),
+                present: trainer.is_some_and(|trainer| trainer.ticket.is_some()),
+                shards: training.held_by(name).count() as u32,
+            }
+        })
+    }
+
+    fn pass(&self, dataset: &str, epoch: u64) -> Option<(DatasetNo, &'a Pass)> {
+        let no = self.ledger.dataset(&self.name().namespace, dataset)?.no;
+        Some((no, self.training.passes.get(&(no, epoch))?))
+    }
+
+    /// The epochs under way.
+    pub fn passes(&self) -> impl Iterator<Item = PassView<'a>> + use<'a> {
+        let ledger = self.ledger;
+        self.training.passes.iter().filter_map(move |(&(no, epoch), pass)| {
+            let dataset = ledger.datasets.get(&no)?;
+            Some(PassView { dataset: &dataset.name, epoch, counts: pass.counts(dataset) })
+        })
+    }
+
+    /// How many shards of an epoch are what; none where nobody has begun it.
+    pub fn counts(&self, dataset: &str, epoch: u64) -> Option<PassCounts> {
+        let view = self.ledger.dataset(&self.name().namespace, dataset)?;
+        if let Some((no, pass)) = self.pass(dataset, epoch) {
+            return self.ledger.datasets.get(&no).map(|dataset| pass.counts(dataset));
+        }
+        let done = self.training.head.done.get(&view.no)?.contains(epoch);
+        let shards = view.spec.shards();
+        let counts = PassCounts { shards, finished: shards, sealed: shards, ..Default::default() };
+        done.then_some(counts)
+    }
+
+    /// The shards of an epoch under way from a number on.
+    pub fn shards(&self, dataset: &str, epoch: u64, from: u32, limit: usize) -> Vec<ShardView<'a>> {
+        let Some((_, pass)) = self.pass(dataset, epoch) else { return Vec::new() };
+        let shards = (0u32..).zip(&pass.shards).skip(from as usize).take(limit);
+        shards
+            .map(|(number, shard)| ShardView {
+                number,
+                position: pass.positions[number as usize],
+                preferred: pass.preferred(number),
+                holder: match &shard.state {
+                    ShardState::Claimed(claim) => &claim.trainer,
+                    _ => "",
+                },
+                finished: matches!(shard.state, ShardState::Finished { .. }),
+                done: shard.done(),
+                sealed: shard.sealed,
+            })
+            .collect()
+    }
+
+    /// The free shards that a trainer is preferred for, in the epoch's order.
+    pub fn preferred(&self, dataset: &str, epoch: u64, trainer: &str) -> Vec<u32> {
+        self.pass(dataset, epoch).map_or_else(Vec::new, |(_, pass)| pass.free_of(trainer))
+    }
+
+    /// Its checkpoints by number.
+    pub fn checkpoints(&self) -> impl Iterator<Item = CheckpointView<'a>> + use<'a> {
+        let job = self.name();
+        let all = self.training.checkpoints.iter();
+        all.map(move |(&number, checkpoint)| CheckpointView { job, number, checkpoint })
+    }
+
+    /// One of its checkpoints.
+    pub fn checkpoint(&self, number: u32) -> Option<CheckpointView<'a>> {
+        let checkpoint = self.training.checkpoints.get(&number)?;
+        Some(CheckpointView { job: self.name(), number, checkpoint })
+    }
+
+    /// The complete checkpoints that would go if so many were kept.
+    pub fn prunable(&self, keep_last: u32) -> Vec<u32> {
+        self.training.prunable(keep_last)
+    }
+}
+
+impl Ledger {
+    /// The job of that name.
+    pub fn training(&self, name: &TrainingName) -> Option<TrainingView<'_>> {
+        let training = self.trainings.get(self.training_names.get(name)?)?;
+        Some(TrainingView { ledger: self, training })
+    }
+
+    /// All jobs, by namespace and name.
+    pub fn trainings(&self) -> impl Iterator<Item = TrainingView<'_>> {
+        let all = self.training_names.values();
+        all.filter_map(move |no| {
+            Some(TrainingView { ledger: self, training: self.trainings.get(no)? })
+        })
+    }
+
+    /// Whether it is worth a trainer's while to claim: something is free, everything is finished, or it would be told
+    /// that it is not heard any more.
+    pub fn worth_claiming(&self, by: &TrainerRef, dataset: &str, epoch: u64) -> bool {
+        let Some(view) = self.training(&by.job) else { return true };
+        let theirs = view.training.trainers.get(&by.trainer).and_then(|trainer| trainer.ticket);
+        if theirs != Some(by.ticket) || view.training.head.torn.is_some() {
+            return true;
+        }
+        let pass = view.pass(dataset, epoch);
+        pass.is_none_or(|(_, pass)| pass.has_free() || pass.is_finished())
+    }
+
+    /// By which a reader may order the samples of a shard in an epoch.
+    pub fn shard_seed(
+        &self,
+        namespace: &str,
+        dataset: &str,
+        epoch: u64,
+        shard: u32,
+    ) -> Option<u64> {
+        let no = self.dataset(namespace, dataset)?.no;
+        self.datasets.get(&no).map(|dataset| dataset.epoch(epoch).shard_seed(shard))
+    }
+}

@@ -1,0 +1,171 @@
+//! A trainer of a job, for tests: it reads an epoch of a dataset, folds the samples into a mock model, writes
+//! checkpoints while it goes on, and begins where the last complete one ended. Several of them are one job.
+//!
+//! `mock-trainer key=value ...`; what the keys mean stands at [`Wish`]. It ends with status 17 when it has to
+//! recover: whoever started it begins the next round.
+
+use anyhow::{Context, Result};
+use rollout_proto::{Client, ClientConfig, ErrorCode, Security, TlsFiles};
+use rollout_training::mock::MockModel;
+use rollout_training::{
+    CheckpointWriter, Recovered, Recovery, ShardReader, TrainError, Trainer, TrainerOptions,
+    restore_rank,
+};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// The job has recovered without this trainer, or has to.
+const HAS_TO_RECOVER: i32 = 17;
+
+/// What it is asked to do.
+struct Wish {
+    /// Members, separated by commas.
+    endpoints: Vec<String>,
+    /// Where the certificates are, and whose it shows.
+    tls: PathBuf,
+    cert: String,
+    job: String,
+    name: String,
+    /// All trainers of the round, separated by commas.
+    world: Vec<String>,
+    round: u64,
+    dataset: String,
+    /// Samples of a step, steps in all, and every how many of them there is a checkpoint.
+    batch: usize,
+    steps: u64,
+    every: u64,
+    seed: u64,
+    /// How long a step takes.
+    step_ms: u64,
+    /// How long it may be silent.
+    keep_ms: u64,
+    /// Where the last weights go.
+    out: PathBuf,
+}
+
+impl Wish {
+    fn read() -> Result<Self> {
+        let args: BTreeMap<String, String> = std::env::args()
+            .skip(1)
+            .filter_map(|arg| arg.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())))
+            .collect();
+        let text = |key: &str| args.get(key).cloned().with_context(|| format!("no {key}="));
+        let number = |key: &str| Ok::<u64, anyhow::Error>(text(key)?.parse()?);
+        let list =
+            |key: &str| Ok::<_, anyhow::Error>(text(key)?.split(',').map(str::to_owned).collect());
+        Ok(Self {
+            endpoints: list("endpoints")?,
+            tls: text("tls")?.into(),
+            cert: text("cert")?,
+            job: text("job")?,
+            name: text("name")?,
+            world: list("world")?,
+            round: number("round")?,
+            dataset: text("dataset")?,
+            batch: number("batch")? as usize,
+            steps: number("steps")?,
+            every: number("every")?,
+            seed: number("seed")?,
+            step_ms: number("step_ms")?,
+            keep_ms: number("keep_ms")?,
+            out: text("out")?.into(),
+        })
+    }
+
+    fn client(&self) -> Result<Client> {
+        let file = |end: &str| self.tls.join(format!("{}.{end}", self.cert));
+        let (ca, cert, key) = (self.tls.join("ca.pem"), file("pem"), file("key"));
+        let security = Security::Mtls(TlsFiles { ca, cert, key });
+        Ok(Client::new(ClientConfig::new(self.endpoints.clone(), security))?)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let wish = Wish::read()?;
+    match train(&wish).await {
+        Err(error)
+            if error.downcast_ref::<TrainError>().is_some_and(TrainError::has_to_recover) =>
+        {
+            eprintln!("{}: {error}", wish.name);
+            std::process::exit(HAS_TO_RECOVER);
+        }
+        other => other,
+    }
+}
+
+async fn train(wish: &Wish) -> Result<()> {
+    let session = wish.client()?.open_session(&wish.name).await?;
+    let options = TrainerOptions {
+        namespace: String::new(),
+        job: wish.job.clone(),
+        name: wish.name.clone(),
+        host: "here".into(),
+        keep_alive: Duration::from_millis(wish.keep_ms),
+    };
+    let recovery = Recovery { round: wish.round, world: wish.world.clone(), ..Recovery::default() };
+    let (trainer, recovered) = Trainer::recover(session, &options, &recovery).await?;
+    let mut model = model_of(wish, &recovered).await?;
+    println!("{} begins at step {}", wish.name, model.steps());
+    let trainer = Arc::new(trainer);
+    let writer = CheckpointWriter::open(trainer.store_url())?;
+    let mut reader = ShardReader::new(trainer.clone(), &wish.dataset, 0);
+    let (mut reports, mut last) = (JoinSet::new(), 0);
+    while model.steps() < wish.steps {
+        let samples = reader.take(wish.batch).await?;
+        let (_, grad) = model.forward_with_loss(&samples);
+        model.optimizer_step(grad);
+        reader.stepped(model.steps()).await?;
+        tokio::time::sleep(Duration::from_millis(wish.step_ms)).await;
+        if !model.steps().is_multiple_of(wish.every) {
+            continue;
+        }
+        let checkpoint = trainer.begin_checkpoint(model.steps(), "").await?;
+        last = checkpoint.number;
+        let files = vec![("model".to_owned(), model.save_weights())];
+        let writing = writer.begin(&checkpoint, &wish.name, files);
+        let (trainer, progress) = (trainer.clone(), reader.progress());
+        // The loop goes on.
+        reports.spawn(async move {
+            let written = writing.wait().await?;
+            match trainer.report_checkpoint(checkpoint.number, &written, progress).await {
+                // A later one was complete before: nobody needs this one any more.
+                Err(TrainError::Cluster(e)) if e.code() == Some(ErrorCode::CheckpointConflict) => {
+                    Ok(())
+                }
+                other => other.map(drop),
+            }
+        });
+    }
+    while let Some(reported) = reports.join_next().await {
+        reported??;
+    }
+    anyhow::ensure!(trainer.checkpoint_complete(last).await?, "the last checkpoint was given up");
+    std::fs::write(&wish.out, model.save_weights())?;
+    println!("{} ends at step {}", wish.name, model.steps());
+    drop(reader);
+    match Arc::into_inner(trainer) {
+        Some(trainer) => Ok(trainer.leave().await?),
+        None => Ok(()),
+    }
+}
+
+/// Of a world of n, rank r takes over what ranks r, r + n, ... of the world before had folded in.
+async fn model_of(wish: &Wish, recovered: &Recovered) -> Result<MockModel> {
+    let Some(checkpoint) = &recovered.checkpoint else { return Ok(MockModel::new(wish.seed)) };
+    let mine = wish.world.iter().position(|name| *name == wish.name).context("of the world")?;
+    let mut models = Vec::new();
+    for rank in 0..checkpoint.ranks.len() {
+        let restored = restore_rank(checkpoint, rank).await?;
+        let (_, bytes) = restored.files.first().context("a rank has its model")?;
+        models.push(MockModel::load_weights(bytes).context("a model's weights")?);
+    }
+    let mut model = models.first().cloned().context("a rank")?.without_samples();
+    anyhow::ensure!(model.steps() == checkpoint.step, "weights of another step");
+    let theirs = models.iter().skip(mine).step_by(wish.world.len());
+    theirs.for_each(|other| model.absorb(other));
+    Ok(model)
+}

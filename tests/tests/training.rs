@@ -1,0 +1,285 @@
+//! A training job on a fleet: trainers are processes that share nothing but the cluster and the object store, and
+//! trainers and members are killed between checkpoints and in the middle of them.
+
+use anyhow::{Context, Result, ensure};
+use rollout_proto::{Client, ClientConfig, services, v1};
+use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show};
+use rollout_training::mock::MockModel;
+use rollout_training::restore_rank;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(180);
+/// The status of a trainer that has to recover.
+const HAS_TO_RECOVER: i32 = 17;
+const SEED: u64 = 42;
+
+/// The trainers of one round.
+struct Round<'a> {
+    fleet: &'a Fleet,
+    job: &'a str,
+    trainers: BTreeMap<String, Process>,
+}
+
+/// What a job of trainers does.
+#[derive(Clone, Copy)]
+struct Plan {
+    batch: u64,
+    steps: u64,
+    every: u64,
+    step_ms: u64,
+}
+
+impl<'a> Round<'a> {
+    fn start(
+        fleet: &'a Fleet,
+        job: &'a str,
+        round: u64,
+        world: &[&str],
+        plan: Plan,
+    ) -> Result<Self> {
+        let mut trainers = BTreeMap::new();
+        for name in world {
+            let endpoints: Vec<String> =
+                fleet.member_names().iter().map(|m| fleet.client_addr(m).to_owned()).collect();
+            let mut command = fleet.program("mock-trainer");
+            command
+                .arg(format!("endpoints={}", endpoints.join(",")))
+                .arg(format!("tls={}", fleet.path("tls").display()))
+                .args(["cert=client-user", "dataset=pile", "keep_ms=20000"])
+                .arg(format!("job={job}"))
+                .arg(format!("name={name}"))
+                .arg(format!("world={}", world.join(",")))
+                .arg(format!("round={round}"))
+                .arg(format!("batch={}", plan.batch))
+                .arg(format!("steps={}", plan.steps))
+                .arg(format!("every={}", plan.every))
+                .arg(format!("seed={SEED}"))
+                .arg(format!("step_ms={}", plan.step_ms))
+                .arg(format!("out={}", fleet.path(&format!("{job}-{name}.weights")).display()));
+            let log = fleet.path(&format!("{job}-{name}-{round}.log"));
+            trainers.insert((*name).to_owned(), Process::start(command, &log)?);
+        }
+        Ok(Self { fleet, job, trainers })
+    }
+
+    /// Waits for a complete checkpoint of that step or a later one, and answers its step.
+    fn until_step(&self, at_least: u64) -> u64 {
+        let what = format!("a checkpoint of step {at_least}");
+        eventually_or_show(&what, PATIENCE, |seen| {
+            let tails = self.trainers.iter().map(|(name, p)| format!("{name}: {}\n", p.log_tail()));
+            *seen = tails.collect();
+            latest(self.fleet, self.job).filter(|step| *step >= at_least)
+        })
+    }
+
+    fn kill(&mut self, name: &str) {
+        if let Some(mut trainer) = self.trainers.remove(name) {
+            trainer.kill();
+        }
+    }
+
+    /// All of them end with this status.
+    fn end(self, status: i32) -> Result<()> {
+        for (name, mut trainer) in self.trainers {
+            let ended = trainer.wait(PATIENCE)?;
+            ensure!(
+                ended.code() == Some(status),
+                "{name} ended with {ended}: {}",
+                trainer.log_tail()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The step of the last complete checkpoint.
+fn latest(fleet: &Fleet, job: &str) -> Option<u64> {
+    let all = fleet.ctl_json(&["--timeout", "5s", "checkpoint", "list", job]).ok()?;
+    let complete = all["checkpoints"].as_array()?.iter().filter(|c| c["state"] == "complete");
+    complete.filter_map(|c| c["step"].as_str()?.parse().ok()).max()
+}
+
+fn client(fleet: &Fleet) -> Result<Client> {
+    let endpoints = fleet.member_names().iter().map(|m| fleet.client_addr(m).to_owned()).collect();
+    Ok(Client::new(ClientConfig::new(endpoints, fleet.security("client", "user")))?)
+}
+
+/// A dataset of so many samples, in shards of ten.
+async fn create_dataset(fleet: &Fleet, samples: u64) -> Result<()> {
+    let session = client(fleet)?.open_session("test").await?;
+    let spec = v1::DatasetSpec {
+        uri: "file:///data/{shard:4}.tar".into(),
+        format: "webdataset".into(),
+        samples,
+        shard_samples: 10,
+        seed: 7,
+        ..v1::DatasetSpec::default()
+    };
+    let pending = session.request();
+    let request = v1::CreateDatasetRequest {
+        request: Some(pending.id()),
+        namespace: String::new(),
+        name: "pile".into(),
+        spec: Some(spec),
+    };
+    let created = session
+        .client()
+        .with_leader("create a dataset", |channel| {
+            let request = request.clone();
+            async move { services::datasets(channel).create_dataset(request).await }
+        })
+        .await?;
+    ensure!(created.dataset.is_some_and(|d| u64::from(d.shards) == samples / 10), "its shards");
+    Ok(())
+}
+
+async fn latest_checkpoint(fleet: &Fleet, job: &str) -> Result<v1::Checkpoint> {
+    let name = v1::JobName { namespace: String::new(), job: job.into() };
+    let request = v1::LatestCheckpointRequest { job: Some(name) };
+    let answer = client(fleet)?
+        .with_leader("look for a checkpoint", |channel| {
+            let request = request.clone();
+            async move { services::checkpoints(channel).latest_checkpoint(request).await }
+        })
+        .await?;
+    answer.checkpoint.context("a complete checkpoint")
+}
+
+/// What all ranks of a job's last checkpoint have folded in together.
+async fn folded(fleet: &Fleet, job: &str) -> Result<MockModel> {
+    let checkpoint = latest_checkpoint(fleet, job).await?;
+    let mut all: Option<MockModel> = None;
+    for rank in 0..checkpoint.ranks.len() {
+        let restored = restore_rank(&checkpoint, rank).await?;
+        let model = MockModel::load_weights(&restored.files[0].1).context("weights")?;
+        match &mut all {
+            Some(all) => all.absorb(&model),
+            None => all = Some(model),
+        }
+    }
+    all.context("a rank")
+}
+
+/// The model after so many steps, with every sample folded in once.
+fn expected(samples: u64, steps: u64) -> MockModel {
+    let mut model = MockModel::new(SEED);
+    for step in 0..steps {
+        let all: Vec<u64> = if step == 0 { (0..samples).collect() } else { Vec::new() };
+        let (_, grad) = model.forward_with_loss(&all);
+        model.optimizer_step(grad);
+    }
+    model
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_steps_are_five_a_checkpoint_a_kill_and_five_more() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    create_dataset(&fleet, 100).await?;
+    let plan = Plan { batch: 7, steps: 10, every: 5, step_ms: 0 };
+    Round::start(&fleet, "straight", 1, &["t0"], plan)?.end(0)?;
+    // So slow that it is seen in the middle.
+    let slow = Plan { step_ms: 2000, ..plan };
+    let mut broken = Round::start(&fleet, "broken", 1, &["t0"], slow)?;
+    ensure!(broken.until_step(5) == 5, "the trainer was too fast for this test");
+    broken.kill("t0");
+    Round::start(&fleet, "broken", 2, &["t0"], plan)?.end(0)?;
+    let weights = |job: &str| std::fs::read(fleet.path(&format!("{job}-t0.weights")));
+    ensure!(weights("straight")? == weights("broken")?, "the weights differ");
+    let model = MockModel::load_weights(&weights("straight")?).context("weights")?;
+    ensure!((model.steps(), model.folded().0) == (10, 70), "{model:?}");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_sample_is_in_once_though_trainers_and_members_die_between_checkpoints() -> Result<()>
+{
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    create_dataset(&fleet, 600).await?;
+    let plan = Plan { batch: 4, steps: 200, every: 5, step_ms: 150 };
+    let first = Round::start(&fleet, "sft", 1, &["t0", "t1", "t2"], plan)?;
+    let step = first.until_step(5);
+    let trainers = first.trainers;
+    // The leader dies in the middle of it: nobody notices but for a pause.
+    let leader = fleet.leader();
+    fleet.member_process(&leader).kill();
+    let goes_on = Round { fleet: &fleet, job: "sft", trainers };
+    let step = goes_on.until_step(step + 5);
+    let mut trainers = goes_on.trainers;
+    fleet.start_member(&leader)?;
+    // A trainer dies: the others begin a smaller round. Those of the round before are not heard any more.
+    if let Some(mut t1) = trainers.remove("t1") {
+        t1.kill();
+    }
+    let before = Round { fleet: &fleet, job: "sft", trainers };
+    let second = Round::start(&fleet, "sft", 2, &["t0", "t2"], plan)?;
+    before.end(HAS_TO_RECOVER)?;
+    let step = second.until_step(step + 5);
+    // Three of them again, and one more, while the two still train.
+    let third = Round::start(&fleet, "sft", 3, &["t2", "t0", "t3", "t1"], plan)?;
+    second.end(HAS_TO_RECOVER)?;
+    third.until_step(step + 5);
+    third.end(0)?;
+    let model = folded(&fleet, "sft").await?;
+    let wanted = expected(600, 200);
+    ensure!(model.folded() == wanted.folded(), "{:?} is not {:?}", model.folded(), wanted.folded());
+    ensure!(model.save_weights() == wanted.save_weights(), "{model:?} is not {wanted:?}");
+    told(&fleet)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+/// What an operator sees, and that only what is kept is in the store.
+fn told(fleet: &Fleet) -> Result<()> {
+    let list = fleet.ctl_json(&["checkpoint", "list", "sft"])?;
+    let numbers = || {
+        let all = list["checkpoints"].as_array().into_iter().flatten();
+        all.filter(|c| c["state"] == "complete").filter_map(|c| c["number"].as_u64())
+    };
+    ensure!(numbers().count() == 5, "five are kept: {list}");
+    let described = fleet.ctl_json(&["checkpoint", "describe", "sft"])?;
+    ensure!(described["checkpoint"]["step"] == "200", "{described}");
+    ensure!(fleet.ctl(&["checkpoint", "verify", "sft"])?.status.success(), "its bytes are whole");
+    let shards =
+        fleet.ctl_json(&["shard", "describe", "sft", "--dataset", "pile", "--epoch", "0"])?;
+    ensure!(shards["pass"]["sealed"] == 60, "{shards}");
+    let kept: Vec<String> = numbers().map(|number| format!("{number:08}")).collect();
+    eventually_or_show("what is pruned goes from the store", PATIENCE, |seen| {
+        let folders = std::fs::read_dir(fleet.path("store/training/default/sft")).ok()?;
+        let full =
+            |path: &std::path::Path| std::fs::read_dir(path).is_ok_and(|mut d| d.next().is_some());
+        let full = folders.filter_map(|f| Some(f.ok()?.path())).filter(|path| full(path));
+        let mut names: Vec<String> = full
+            .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+            .collect();
+        names.sort();
+        *seen = format!("{names:?}, kept {kept:?}");
+        (names == kept).then_some(())
+    });
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lineage_that_lost_a_trainer_in_silence_is_torn_until_it_recovers() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    create_dataset(&fleet, 400).await?;
+    let plan = Plan { batch: 2, steps: 400, every: 10, step_ms: 50 };
+    let mut round = Round::start(&fleet, "torn", 1, &["t0", "t1"], plan)?;
+    round.until_step(10);
+    round.kill("t1");
+    // Nobody tells t0: the ledger's clock notices.
+    round.end(HAS_TO_RECOVER)?;
+    let jobs = fleet.ctl_json(&["shard", "list", "torn"])?;
+    let torn: &Value = &jobs["jobs"][0]["lineage"]["torn"];
+    ensure!(torn.as_str().is_some_and(|why| why.contains("t1")), "{jobs}");
+    let plan = Plan { step_ms: 0, batch: 8, ..plan };
+    let steps = latest(&fleet, "torn").context("a checkpoint")?;
+    let plan = Plan { steps: steps.next_multiple_of(10) + 100, ..plan };
+    Round::start(&fleet, "torn", 2, &["t0"], plan)?.end(0)?;
+    let model = folded(&fleet, "torn").await?;
+    ensure!(model.folded() == expected(400, 1).folded(), "{model:?}");
+    fleet.verify()?;
+    fleet.passed()
+}

@@ -1,0 +1,32 @@
+//! What can go wrong for a trainer.
+
+use rollout_proto::{ClientError, ErrorCode};
+use rollout_storage::BlobError;
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// The cluster refused, or could not be reached.
+    #[error(transparent)]
+    Cluster(#[from] ClientError),
+    /// The store refused, or has other bytes than it should.
+    #[error(transparent)]
+    Store(#[from] BlobError),
+    /// A checkpoint is not what it says.
+    #[error("{0}")]
+    Damaged(String),
+    /// The writer's task ended before its work.
+    #[error("the checkpoint's writer ended early")]
+    WriterEnded,
+}
+
+impl TrainError {
+    /// Whether the trainer has to recover: the others have, or a trainer was lost with work that no checkpoint holds.
+    pub fn has_to_recover(&self) -> bool {
+        let code = match self {
+            TrainError::Cluster(error) => error.code(),
+            _ => None,
+        };
+        matches!(code, Some(ErrorCode::TrainerLeftBehind | ErrorCode::LineageTorn))
+    }
+}

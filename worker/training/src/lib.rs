@@ -1,0 +1,20 @@
+//! What a process of a training job needs of the cluster: a place in the job, shards to read, checkpoints to write and to
+//! begin from; and a model that shows whether all of it works.
+//!
+//! *Invariant:* what is told to the cluster is true of the trainer's state at the step that is named: a shard is
+//! finished once its samples are in, and a report names objects that are durable.
+//!
+//! Deliberately absent: reading samples, and what a model is. Python has both; it calls this crate through its extension.
+
+mod error;
+pub mod mock;
+mod reader;
+mod restore;
+mod trainer;
+mod writer;
+
+pub use error::TrainError;
+pub use reader::ShardReader;
+pub use restore::{Restored, restore_rank, verify};
+pub use trainer::{Recovered, Recovery, Trainer, TrainerOptions};
+pub use writer::{CheckpointWriter, Files, Writing, Written};

@@ -1,0 +1,98 @@
+//! The samples of an epoch, shard by shard, as one trainer gets them.
+//!
+//! *Invariant:* a sample that was handed out is said to be in once a step has taken it, and not before. Nobody waits
+//! for others while it has something that others may be waiting for.
+
+use std::sync::Arc;
+
+use rollout_proto::v1;
+
+use crate::error::TrainError;
+use crate::trainer::Trainer;
+
+/// Reads an epoch of a dataset.
+pub struct ShardReader {
+    trainer: Arc<Trainer>,
+    dataset: String,
+    epoch: u64,
+    /// The shard in hand, and its next sample.
+    held: Option<(v1::ShardAssignment, u64)>,
+    /// Shards that were read to their end since the last step.
+    ended: Vec<v1::ShardAssignment>,
+    finished: bool,
+}
+
+impl ShardReader {
+    /// Reads that epoch from now on.
+    pub fn new(trainer: Arc<Trainer>, dataset: &str, epoch: u64) -> Self {
+        let (dataset, held, ended) = (dataset.to_owned(), None, Vec::new());
+        Self { trainer, dataset, epoch, held, ended, finished: false }
+    }
+
+    /// The next samples for one step: up to `count`, fewer where others have what is left, none at the epoch's end.
+    ///
+    /// # Errors
+    /// [`TrainError::has_to_recover`], or the cluster cannot be reached.
+    pub async fn take(&mut self, count: usize) -> Result<Vec<u64>, TrainError> {
+        let mut samples = Vec::with_capacity(count);
+        while samples.len() < count && !self.finished {
+            if let Some((shard, next)) = &mut self.held {
+                let end = shard.end_sample.min(*next + (count - samples.len()) as u64);
+                samples.extend(*next..end);
+                *next = end;
+                if end == shard.end_sample {
+                    self.ended.extend(self.held.take().map(|held| held.0));
+                }
+                continue;
+            }
+            match self.trainer.claim(&self.dataset, self.epoch).await? {
+                (Some(shard), _) => {
+                    let next = shard.first_sample;
+                    self.held = Some((shard, next));
+                }
+                (None, finished) if finished && self.ended.is_empty() => self.finished = true,
+                (None, _) if samples.is_empty() && self.ended.is_empty() => {
+                    self.trainer.wait_for_shard(&self.dataset, self.epoch).await?;
+                }
+                (None, _) => break,
+            }
+        }
+        Ok(samples)
+    }
+
+    /// What was taken so far is in the trainer's state after this step.
+    ///
+    /// # Errors
+    /// [`TrainError::has_to_recover`], or the cluster cannot be reached.
+    pub async fn stepped(&mut self, step: u64) -> Result<(), TrainError> {
+        while let Some(shard) = self.ended.last() {
+            self.trainer.finish((&self.dataset, self.epoch), shard, step).await?;
+            self.ended.pop();
+        }
+        Ok(())
+    }
+
+    /// How far it is in the shard in hand: for a checkpoint of the step that was told last.
+    pub fn progress(&self) -> Vec<v1::ShardProgress> {
+        let held = self.held.iter().map(|(shard, next)| v1::ShardProgress {
+            dataset: self.dataset.clone(),
+            epoch: self.epoch,
+            shard: shard.shard,
+            end_sample: *next,
+        });
+        held.collect()
+    }
+
+    /// Gives the shard in hand back, with what of it is in after `step`.
+    ///
+    /// # Errors
+    /// [`TrainError::has_to_recover`], or the cluster cannot be reached.
+    pub async fn give_back(&mut self, step: u64) -> Result<(), TrainError> {
+        self.stepped(step).await?;
+        if let Some((shard, next)) = &self.held {
+            self.trainer.release((&self.dataset, self.epoch), shard, *next, step).await?;
+            self.held = None;
+        }
+        Ok(())
+    }
+}

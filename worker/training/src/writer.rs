@@ -1,0 +1,202 @@
+//! A rank's part of a checkpoint on its way to the store, while the loop goes on.
+//!
+//! *Invariant:* chunks are durable before the manifest that names them is written, and the manifest before anybody is
+//! told of it. Everything is named by its blake3; a file store writes under a temporary name, syncs and renames.
+//! At most [`IN_FLIGHT`] chunks are on their way at a time.
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use prost::Message;
+use rollout_proto::v1;
+use rollout_storage::BlobStore;
+use tokio::task::JoinHandle;
+
+use crate::error::TrainError;
+
+/// Bytes of a chunk.
+pub(crate) const CHUNK_BYTES: usize = 64 << 20;
+/// Chunks that are written at a time.
+const IN_FLIGHT: usize = 4;
+/// Version of the manifest.
+pub(crate) const FORMAT: u32 = 1;
+
+/// What a rank saves: names and bytes. The bytes are shared, not copied.
+pub type Files = Vec<(String, Bytes)>;
+
+/// What became durable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// The object that names the others.
+    pub manifest: v1::BlobName,
+    /// Bytes of those others.
+    pub bytes: u64,
+    /// How many they are.
+    pub objects: u32,
+}
+
+/// Writes into one store.
+#[derive(Clone, Debug)]
+pub struct CheckpointWriter {
+    store: BlobStore,
+    chunk_bytes: usize,
+}
+
+/// A rank's part on its way. Dropped, it goes on, and nobody hears of it.
+pub struct Writing(JoinHandle<Result<Written, TrainError>>);
+
+impl Writing {
+    /// Waits until all is durable.
+    ///
+    /// # Errors
+    /// What the store refused.
+    pub async fn wait(self) -> Result<Written, TrainError> {
+        self.0.await.map_err(|_| TrainError::WriterEnded)?
+    }
+
+    /// Whether there is nothing to wait for.
+    pub fn is_done(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
+impl CheckpointWriter {
+    /// A writer into a store that is named by its URL.
+    ///
+    /// # Errors
+    /// The URL names no store.
+    pub fn open(store_url: &str) -> Result<Self, TrainError> {
+        Ok(Self { store: BlobStore::open(store_url)?, chunk_bytes: CHUNK_BYTES })
+    }
+
+    /// Begins to write a rank's files below a checkpoint's prefix, and returns at once.
+    pub fn begin(&self, checkpoint: &v1::Checkpoint, trainer: &str, files: Files) -> Writing {
+        let writer = self.clone();
+        let (prefix, step) = (checkpoint.prefix.clone(), checkpoint.step);
+        let trainer = trainer.to_owned();
+        Writing(tokio::spawn(async move { writer.write(&prefix, step, &trainer, files).await }))
+    }
+
+    async fn write(
+        &self,
+        prefix: &str,
+        step: u64,
+        trainer: &str,
+        files: Files,
+    ) -> Result<Written, TrainError> {
+        let mut manifest = v1::CheckpointManifest {
+            format: FORMAT,
+            trainer: trainer.to_owned(),
+            step,
+            files: Vec::with_capacity(files.len()),
+        };
+        let (mut bytes, mut objects) = (0, 0);
+        for (name, content) in files {
+            let file = self.write_file(prefix, name, content).await?;
+            bytes += file.bytes;
+            objects += file.chunks.len() as u32;
+            manifest.files.push(file);
+        }
+        let manifest = self.put(prefix, manifest.encode_to_vec().into()).await?;
+        Ok(Written { manifest, bytes, objects })
+    }
+
+    async fn write_file(
+        &self,
+        prefix: &str,
+        name: String,
+        content: Bytes,
+    ) -> Result<v1::CheckpointFile, TrainError> {
+        let whole = content.clone();
+        let digest = tokio::task::spawn_blocking(move || blake3::hash(&whole));
+        let starts = (0..content.len()).step_by(self.chunk_bytes);
+        let chunks = futures::stream::iter(starts.map(|start| {
+            let end = content.len().min(start + self.chunk_bytes);
+            self.put(prefix, content.slice(start..end))
+        }));
+        let chunks = chunks.buffered(IN_FLIGHT).try_collect().await?;
+        let digest = digest.await.map_err(|_| TrainError::WriterEnded)?;
+        let digest = digest.as_bytes().to_vec().into();
+        Ok(v1::CheckpointFile { name, bytes: content.len() as u64, digest, chunks })
+    }
+
+    async fn put(&self, prefix: &str, bytes: Bytes) -> Result<v1::BlobName, TrainError> {
+        let len = bytes.len() as u32;
+        let hashed = bytes.clone();
+        let digest = tokio::task::spawn_blocking(move || blake3::hash(&hashed));
+        let digest = digest.await.map_err(|_| TrainError::WriterEnded)?;
+        self.store.put(&key(prefix, digest.as_bytes()), bytes).await?;
+        Ok(v1::BlobName { digest: digest.as_bytes().to_vec().into(), bytes: len })
+    }
+}
+
+/// The key of an object below a checkpoint's prefix.
+pub(crate) fn key(prefix: &str, digest: &[u8; 32]) -> String {
+    format!("{prefix}/{}", blake3::Hash::from_bytes(*digest).to_hex())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::restore::{restore_rank, verify};
+
+    fn checkpoint(url: &str, written: &Written) -> v1::Checkpoint {
+        let ranks = vec![v1::CheckpointRank {
+            trainer: "t0".into(),
+            reported: true,
+            manifest: Some(written.manifest.clone()),
+            bytes: written.bytes,
+            objects: written.objects,
+        }];
+        let (store_url, prefix) = (url.to_owned(), "training/default/sft/00000001".to_owned());
+        v1::Checkpoint { step: 7, store_url, prefix, ranks, ..v1::Checkpoint::default() }
+    }
+
+    async fn written(url: &str) -> (v1::Checkpoint, Files) {
+        let store = BlobStore::open(url).unwrap();
+        let writer = CheckpointWriter { store, chunk_bytes: 1000 };
+        let long: Vec<u8> = (0..4321u32).map(|n| (n / 7) as u8).collect();
+        let files: Files = vec![
+            ("model/a.bin".into(), long.into()),
+            ("empty".into(), Bytes::new()),
+            ("optimizer".into(), Bytes::from_static(b"state")),
+        ];
+        let begun =
+            checkpoint(url, &Written { manifest: v1::BlobName::default(), bytes: 0, objects: 0 });
+        let written = writer.begin(&begun, "t0", files.clone()).wait().await.unwrap();
+        assert_eq!((written.bytes, written.objects), (4326, 6));
+        (checkpoint(url, &written), files)
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_what_is_restored() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", dir.path().display());
+        let (checkpoint, files) = written(&url).await;
+        let restored = restore_rank(&checkpoint, 0).await.unwrap();
+        assert_eq!((restored.step, restored.files), (7, files));
+        assert_eq!(verify(&checkpoint).await.unwrap(), 4326);
+    }
+
+    #[tokio::test]
+    async fn a_checkpoint_that_lacks_bytes_or_has_others_is_found_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", dir.path().display());
+        let (checkpoint, _) = written(&url).await;
+        let objects: Vec<_> =
+            std::fs::read_dir(dir.path().join(&checkpoint.prefix)).unwrap().collect();
+        assert_eq!(objects.len(), 7);
+        for object in objects {
+            let path = object.unwrap().path();
+            let good = std::fs::read(&path).unwrap();
+            let mut bad = good.clone();
+            bad[0] ^= 1;
+            std::fs::write(&path, bad).unwrap();
+            assert!(verify(&checkpoint).await.is_err(), "{path:?} has other bytes");
+            std::fs::remove_file(&path).unwrap();
+            assert!(restore_rank(&checkpoint, 0).await.is_err(), "{path:?} is missing");
+            std::fs::write(&path, good).unwrap();
+        }
+        assert!(restore_rank(&checkpoint, 1).await.is_err(), "there is no rank 1");
+        verify(&checkpoint).await.unwrap();
+    }
+}
