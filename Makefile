@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test python wheel test-vllm bench-vllm test-torch jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
+.PHONY: help preflight build demo test python wheel test-vllm bench-vllm test-torch bench-torch jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -47,10 +47,19 @@ bench-vllm: ## what rollout costs beside LLM.generate: ENGINE_DEVICE, MODEL, ENG
 	@set -e; python="$${ROLLOUT_VLLM_PYTHON:-$$(bash tests/vllm/setup.sh)}"; \
 	  ROLLOUT_VLLM_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python-release" "$(TARGET)/release/bench-vllm"
 
-test-torch: build ## torch's own store client at the replicated store; uses ROLLOUT_TORCH_PYTHON, or the environment of test-vllm
-	@set -e; python="$${ROLLOUT_TORCH_PYTHON:-$$(bash tests/vllm/setup.sh)}"; \
-	  ROLLOUT_TORCH_PYTHON="$$python" \
-	  $(CARGO) test -p rollout-tests --features torch --test torch_store -- --test-threads=1 --nocapture
+test-torch: build python ## torch itself on this CPU; makes an environment of 5 GB once, or uses ROLLOUT_TORCH_PYTHON
+	@set -e; python="$${ROLLOUT_TORCH_PYTHON:-$$(bash tests/torch/setup.sh)}"; \
+	  ROLLOUT_TORCH_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python" \
+	  $(CARGO) test -p rollout-tests --features torch --test torch_store --test torch_run -- --test-threads=1 --nocapture
+
+bench-torch: ## sets and gets of the shared store beside TCPStore's: SECONDS of each; three minutes
+	$(CARGO) build --release --workspace --bins
+	$(CARGO) build --release -p rollout-python
+	$(CARGO) build --release -p rollout-tests --features torch --bin bench-torch-store
+	@mkdir -p "$(TARGET)/python-release" && cp -r worker/python/rollout "$(TARGET)/python-release/"
+	@cp "$(TARGET)/release/librollout_native.so" "$(TARGET)/python-release/rollout/_native.abi3.so"
+	@set -e; python="$${ROLLOUT_TORCH_PYTHON:-$$(bash tests/torch/setup.sh)}"; \
+	  ROLLOUT_TORCH_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python-release" "$(TARGET)/release/bench-torch-store"
 
 jepsen: build ## try to break it: every workload with three seeds, ninety seconds each
 	$(CARGO) build -p rollout-preload

@@ -7,7 +7,6 @@ pub mod connect;
 pub mod dev;
 mod event_stream;
 pub mod export;
-pub mod gateway;
 pub mod input;
 pub mod item_id;
 mod leader_stream;

@@ -207,7 +207,7 @@ fn play(steps: &[Step]) -> Result<Pair, TestCaseError> {
 fn random_stories_reach_what_matters() {
     let mut runner = TestRunner::deterministic();
     let mut events: BTreeMap<String, u64> = BTreeMap::new();
-    for _ in 0..1000 {
+    for _ in 0..2500 {
         let story = actions::story().new_tree(&mut runner).expect("a story").current();
         let pair = play(&story).expect("as the model");
         pair.events.into_iter().for_each(|(event, n)| *events.entry(event).or_default() += n);

@@ -20,6 +20,8 @@ use crate::identity::{PeerInfo, Role, no_identity};
 
 const RUNS: &[Role] = &[Role::Client, Role::Admin];
 const WORKER: &[Role] = &[Role::Worker];
+/// What the agent of a training host does for the job's processes there.
+const TRAIN: &[Role] = &[Role::Worker, Role::Client, Role::Admin];
 const PEER: &[Role] = &[Role::Member];
 const ANY: &[Role] = &[Role::Member, Role::Worker, Role::Client, Role::Admin];
 const WATCH: &[Role] = &[Role::Member, Role::Client, Role::Admin];
@@ -27,7 +29,7 @@ const OPERATE: &[Role] = &[Role::Member, Role::Admin];
 const ADMIN: &[Role] = &[Role::Admin];
 
 const TABLE: &[(&str, &[Role])] = &[
-    ("/rollout.v1.Runs/OpenSession", RUNS),
+    ("/rollout.v1.Runs/OpenSession", TRAIN),
     ("/rollout.v1.Runs/CreateRun", RUNS),
     ("/rollout.v1.Runs/AddSegments", RUNS),
     ("/rollout.v1.Runs/CloseInput", RUNS),
@@ -40,9 +42,9 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Items/DescribeItem", RUNS),
     ("/rollout.v1.Items/RetryItems", RUNS),
     ("/rollout.v1.Runs/DeleteRun", RUNS),
-    ("/rollout.v1.Store/Apply", RUNS),
-    ("/rollout.v1.Store/Read", RUNS),
-    ("/rollout.v1.Store/Wait", RUNS),
+    ("/rollout.v1.Store/Apply", TRAIN),
+    ("/rollout.v1.Store/Read", TRAIN),
+    ("/rollout.v1.Store/Wait", TRAIN),
     ("/rollout.v1.Store/Drop", RUNS),
     ("/rollout.v1.Rendezvous/Join", RUNS),
     ("/rollout.v1.Rendezvous/Participate", RUNS),

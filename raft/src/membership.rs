@@ -7,24 +7,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, RaftError};
-use openraft::{ChangeMembers, Instant};
 
 use crate::cluster::hello;
 use crate::errors::{ClusterError, NotLeader};
 use crate::member::{Joins, MemberRecord};
 use crate::reads;
 use crate::running::Running;
-use crate::transfer::{HEARD_LATELY, transfer_leader};
+use crate::transfer::transfer_leader;
 use crate::types::Types;
 
 /// The members as the leader that is asked knows them.
 struct Known {
     members: BTreeMap<u64, MemberRecord>,
     voters: BTreeSet<u64>,
-    /// Voters that answered of late, this one included.
-    answering: BTreeSet<u64>,
 }
 
 impl Known {
@@ -33,17 +31,7 @@ impl Known {
         let metrics = metrics.borrow_watched();
         let config = &metrics.membership_config;
         let voters: BTreeSet<u64> = config.voter_ids().collect();
-        let lately = HEARD_LATELY * running.config.lease();
-        let answers = |id: &u64| {
-            let heard =
-                metrics.heartbeat.as_ref().and_then(|heard| heard.get(id).copied().flatten());
-            *id == running.context.me || heard.is_some_and(|at| at.elapsed() < lately)
-        };
-        Self {
-            answering: voters.iter().copied().filter(answers).collect(),
-            members: config.nodes().map(|(id, member)| (*id, member.clone())).collect(),
-            voters,
-        }
+        Self { members: config.nodes().map(|(id, member)| (*id, member.clone())).collect(), voters }
     }
 
     fn named(&self, name: &str, voter: bool) -> Option<&MemberRecord> {
@@ -92,24 +80,40 @@ impl Known {
         Ok(())
     }
 
-    /// Refuses to go on with `keep` for voters if they could not commit anything.
-    fn check_majority(&self, keep: &BTreeSet<u64>, gone: &str) -> Result<(), ClusterError> {
-        let (answering, needed) = (keep.intersection(&self.answering).count(), keep.len() / 2 + 1);
-        if answering >= needed {
-            return Ok(());
-        }
-        let silent: Vec<&str> = keep
-            .difference(&self.answering)
-            .filter_map(|id| self.members.get(id).map(|member| member.name.as_str()))
-            .collect();
-        Err(ClusterError::Unsafe(format!(
-            "without {gone} there would be {} voters, of which {answering} answer and {needed} are needed ({} silent); \
-             bring back or replace {} first",
-            keep.len(),
-            silent.join(", "),
-            silent.join(", ")
-        )))
+    fn names(&self, ids: &BTreeSet<u64>) -> String {
+        let names = ids.iter().filter_map(|id| self.members.get(id).map(|m| m.name.as_str()));
+        names.collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Refuses to go on with `keep` for voters if they could not commit anything. They are asked now: what was heard a moment
+/// ago may be dead, and a change that no majority can commit stops the cluster.
+async fn check_majority(
+    running: &Running,
+    known: &Known,
+    keep: &BTreeSet<u64>,
+    gone: &str,
+) -> Result<(), ClusterError> {
+    let asked = keep.iter().filter_map(|id| known.members.get(id)).map(async |member| {
+        let here = member.id == running.context.me;
+        let answers = here
+            || hello(&running.context.dialer, member)
+                .await
+                .is_ok_and(|answer| answer.member_id == member.id);
+        answers.then_some(member.id)
+    });
+    let answering: BTreeSet<u64> =
+        futures::future::join_all(asked).await.into_iter().flatten().collect();
+    let (answer, needed) = (answering.len(), keep.len() / 2 + 1);
+    if answer >= needed {
+        return Ok(());
+    }
+    let silent = known.names(&keep.difference(&answering).copied().collect());
+    Err(ClusterError::Unsafe(format!(
+        "without {gone} there would be {} voters, of which {answer} would answer and {needed} are needed; bring back or \
+         replace {silent} first",
+        keep.len()
+    )))
 }
 
 /// Lists `fresh`, a waiting member, as one that joins, in the place of the voter `replace` if one is named, and returns
@@ -226,7 +230,7 @@ pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), C
         )));
     }
     if keep.len() < known.voters.len() {
-        known.check_majority(&keep, name)?;
+        check_majority(running, &known, &keep, name).await?;
         if gone.contains(&running.context.me) {
             return Err(step_aside(running).await);
         }

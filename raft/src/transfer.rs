@@ -14,8 +14,8 @@ use crate::running::Running;
 /// How long a transfer of leadership may take.
 const TRANSFER_LIMIT: Duration = Duration::from_secs(3);
 
-/// Leases within which a member answered a heartbeat, if it counts as one that answers.
-pub(crate) const HEARD_LATELY: u32 = 2;
+/// Leases within which a member answered a heartbeat, if it is to be preferred as a successor.
+const HEARD_LATELY: u32 = 2;
 
 /// Hands leadership to the named voter, or to the one whose log is longest, and waits until it has left.
 pub(crate) async fn transfer_leader(

@@ -14,6 +14,7 @@ mod participant;
 mod preload;
 mod process;
 mod s3;
+pub mod torch;
 mod wait;
 
 pub use batch::{Batch, Counts, Executions};

@@ -1,62 +1,17 @@
-//! torch's own TCPStore client, through gateways, at the replicated store. `make test-torch` runs this, and fails
-//! where torch cannot be had.
+//! torch's own TCPStore client, through gateways, at the replicated store, and the same with `rollout.Store`.
+//! `make test-torch` runs this, and fails where torch cannot be had.
 
-use anyhow::{Context, Result, ensure};
-use rollout_tests::{Fleet, FleetOptions, Process, eventually};
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
-
-/// Importing torch takes its time on a busy machine.
-const SLOW: Duration = Duration::from_secs(240);
-
-fn python(args: &[&str]) -> Command {
-    let python = std::env::var_os("ROLLOUT_TORCH_PYTHON");
-    let mut command = Command::new(python.expect("run `make test-torch`: it says where torch is"));
-    command.arg(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("torch/store.py"));
-    command.args(args);
-    command
-}
-
-/// A process, and where it writes.
-struct Running {
-    process: Process,
-    log: PathBuf,
-}
-
-impl Running {
-    fn start(fleet: &Fleet, name: &str, command: Command) -> Result<Self> {
-        let log = fleet.path(&format!("{name}.log"));
-        Ok(Self { process: Process::start(command, &log)?, log })
-    }
-
-    fn says(&self, what: &str) -> Option<String> {
-        let text = std::fs::read_to_string(&self.log).ok()?;
-        text.lines().find(|line| line.starts_with(what)).map(str::to_owned)
-    }
-
-    fn until_it_says(&self, what: &str) -> String {
-        eventually(&format!("{what:?} in {}", self.log.display()), SLOW, || self.says(what))
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        let status = self.process.wait(SLOW)?;
-        ensure!(status.success(), "{status}: {}", self.process.log_tail());
-        Ok(())
-    }
-}
-
-/// A gateway of the job's store, and its address.
-fn gateway(fleet: &Fleet, name: &str) -> Result<(Running, String)> {
-    let args = ["store-gateway", "--job", "train", "--listen", "127.0.0.1:0"];
-    let running = Running::start(fleet, name, fleet.rollout(&args))?;
-    let line = running.until_it_says("store of train at ");
-    let addr = line.rsplit(' ').next().context("an address")?.to_owned();
-    Ok((running, addr))
-}
+use anyhow::{Result, ensure};
+use rollout_tests::torch::{Running, SLOW, gateway};
+use rollout_tests::{Fleet, FleetOptions, WorkerOptions, eventually};
 
 fn scenario(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Running> {
-    Running::start(fleet, name, python(args))
+    Running::script(fleet, name, "store.py", args)
+}
+
+/// What `rollout.Store` is told.
+fn context(fleet: &Fleet) -> String {
+    fleet.path("user.toml").display().to_string()
 }
 
 #[test]
@@ -72,12 +27,64 @@ fn a_stock_client_finds_every_operation_as_it_knows_it() -> Result<()> {
 }
 
 #[test]
+fn the_package_finds_every_operation_as_torch_means_it() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let (_gateway, addr) = gateway(&fleet, "gateway")?;
+    let context = context(&fleet);
+    scenario(&fleet, "operations", &["operations", &context, &context])?.finish()?;
+    // It and a stock client have one store.
+    scenario(&fleet, "waits", &["waits", &context, &addr])?.finish()?;
+    for what in ["trampoline", "waits"] {
+        let name = format!("python-{what}");
+        Running::script(&fleet, &name, "python_store.py", &[what, &context])?.finish()?;
+    }
+    let ranks = ["0", "1"].map(|rank| {
+        let name = format!("gloo-{rank}");
+        Running::script(&fleet, &name, "python_store.py", &["gloo", &context, rank])
+    });
+    for rank in ranks {
+        rank?.finish()?;
+    }
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn the_tests_of_torch_for_stores_and_rendezvous_backends_pass() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let mut borrowed = Running::script(&fleet, "borrowed", "borrowed.py", &[&context(&fleet)])?;
+    borrowed.finish()?;
+    borrowed.lines("NOT RUN").iter().for_each(|line| println!("{line}"));
+    fleet.passed()
+}
+
+#[test]
+fn a_worker_serves_the_store_of_a_job_to_its_host() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let head = "[store_gateway]\njob = \"train\"\nlisten = \"127.0.0.1:0\"\n".into();
+    fleet.start_worker("w1", &WorkerOptions { head, ..WorkerOptions::default() })?;
+    let log = fleet.path("worker-w1.log");
+    let addr = eventually("the worker says where", SLOW, || {
+        let text = std::fs::read_to_string(&log).ok()?;
+        let line = text.lines().find(|line| line.contains("serving a store"))?.to_owned();
+        let (_, rest) = line.split_once("127.0.0.1:")?;
+        Some(format!("127.0.0.1:{}", rest.split(|c: char| !c.is_ascii_digit()).next()?))
+    });
+    scenario(&fleet, "put", &["put", &addr, "key"])?.finish()?;
+    let mut show = scenario(&fleet, "show", &["show", &context(&fleet), "key"])?;
+    show.finish()?;
+    ensure!(show.says("value ").as_deref() == Some("value set"), "{:?}", show.says("value "));
+    fleet.passed()
+}
+
+#[test]
 fn a_counter_is_exact_though_the_leader_is_killed_in_the_middle() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let (_one, first) = gateway(&fleet, "gateway-1")?;
     let (_two, second) = gateway(&fleet, "gateway-2")?;
+    let context = context(&fleet);
     let mut adders = Vec::new();
-    for (name, addr) in [("adder-1", &first), ("adder-2", &second), ("adder-3", &first)] {
+    for (name, addr) in [("adder-1", &first), ("adder-2", &second), ("adder-3", &context)] {
         adders.push(scenario(&fleet, name, &["adds", addr, "n", "1000"])?);
     }
     for at in ["added 100", "added 400"] {
@@ -100,15 +107,34 @@ fn a_wait_goes_on_at_the_next_leader_and_loses_no_wake_up() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let (_one, first) = gateway(&fleet, "gateway-1")?;
     let (_two, second) = gateway(&fleet, "gateway-2")?;
-    let mut waiter = scenario(&fleet, "waiter", &["wait", &first, "go"])?;
-    waiter.until_it_says("waiting");
+    let context = context(&fleet);
+    let mut waiters = vec![
+        scenario(&fleet, "waiter", &["wait", &first, "go"])?,
+        scenario(&fleet, "python-waiter", &["wait", &context, "go"])?,
+    ];
+    for waiter in &waiters {
+        waiter.until_it_says("waiting");
+    }
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
-    // At once: the key may be set before the wait has reached the next leader, or after.
+    // At once: the key may be set before the waits have reached the next leader, or after.
     scenario(&fleet, "put", &["put", &second, "go"])?.finish()?;
-    waiter.until_it_says("released");
-    waiter.finish()?;
+    for waiter in &mut waiters {
+        waiter.until_it_says("released");
+        waiter.finish()?;
+    }
     fleet.start_member(&leader)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn python_submits_a_batch_and_the_same_again_is_the_same_run() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    let program = fleet.rollout(&[]).get_program().to_string_lossy().into_owned();
+    let dir = fleet.path("batches").display().to_string();
+    Running::script(&fleet, "batch", "batch.py", &[&context(&fleet), &program, &dir])?.finish()?;
     fleet.verify()?;
     fleet.passed()
 }

@@ -1,6 +1,7 @@
 """What a job does with its store, through torch's own TCPStore client.
 
-`store.py SCENARIO ADDR...`: each address is that of a gateway, of one store. What it prints, the test waits for.
+`store.py SCENARIO ADDR...`: each address is that of a gateway, of one store; a context file of the cluster instead is the
+same store through `rollout.Store`. What it prints, the test waits for.
 """
 
 import datetime
@@ -13,6 +14,10 @@ LONG = datetime.timedelta(seconds=240)
 
 
 def connect(addr, timeout=LONG):
+    if addr.endswith(".toml"):
+        import rollout
+
+        return rollout.Store(context=addr, job="train", timeout=timeout)
     host, port = addr.rsplit(":", 1)
     return dist.TCPStore(host, int(port), is_master=False, timeout=timeout, wait_for_workers=False)
 
@@ -161,6 +166,10 @@ def wait(addr, key):
     store.wait([key], LONG)
     assert store.get(key) == b"set"
     say("released")
+
+
+def await_key(addr, key):
+    connect(addr).wait([key], LONG)
 
 
 def put(addr, key):

@@ -17,7 +17,7 @@ use rollout_proto::{
     services,
 };
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::Config;
 use crate::disk::DataDir;
@@ -30,6 +30,7 @@ use crate::segments::SegmentCache;
 use crate::session::{Link, Session, SlotLink};
 use crate::slot::{self, SlotCommand, SlotParts};
 use crate::spool::SlotSpool;
+use crate::store_gateway;
 use crate::stores::Stores;
 
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -156,6 +157,8 @@ struct Agent {
     session: JoinHandle<AgentError>,
     current: Arc<AtomicU64>,
     slots: Vec<RunningSlot>,
+    /// Dropped with the agent, and it ends.
+    _store_gateway: JoinSet<()>,
 }
 
 /// What all slots share.
@@ -195,6 +198,7 @@ impl Agent {
             tracing::error!(moved_to = %aside.display(), cluster_id = client.cluster_id(),
                 "the spool is another cluster's, its rows are not sent");
         }
+        let store_gateway = start_store_gateway(&config, &disk)?;
         let (keeper, fence) = fence();
         let shared = Shared {
             fence,
@@ -226,11 +230,35 @@ impl Agent {
             current: current.clone(),
             link: Link::new(),
         };
-        Ok(Self { client, session: tokio::spawn(session.run()), current, slots })
+        let session = tokio::spawn(session.run());
+        Ok(Self { client, session, current, slots, _store_gateway: store_gateway })
     }
 }
 
+/// With connections of its own: what a job waits for is long by its nature, and nothing to warn of.
+fn start_store_gateway(config: &Config, disk: &DataDir) -> anyhow::Result<JoinSet<()>> {
+    let mut running = JoinSet::new();
+    if let Some(gateway) = &config.store_gateway {
+        let mut connect = connect(config)?;
+        connect.members_file = Some(disk.members().with_extension("gateway"));
+        let serving = store_gateway::keep_serving(
+            Client::new(connect)?,
+            config.namespace.clone(),
+            gateway.clone(),
+        );
+        running.spawn(serving);
+    }
+    Ok(running)
+}
+
 fn client(config: &Config, disk: &DataDir) -> anyhow::Result<Client> {
+    let mut client = connect(config)?;
+    client.members_file = Some(disk.members());
+    client.on_wait = Some(Arc::new(|what| tracing::warn!("{what}")));
+    Ok(Client::new(client)?)
+}
+
+fn connect(config: &Config) -> anyhow::Result<ClientConfig> {
     let tls = &config.tls;
     let security = match (&tls.ca_file, &tls.cert_file, &tls.key_file) {
         (Some(ca), Some(cert), Some(key)) => {
@@ -241,9 +269,7 @@ fn client(config: &Config, disk: &DataDir) -> anyhow::Result<Client> {
     let mut client = ClientConfig::new(config.endpoints.clone(), security);
     client.dial_map =
         DialMap::from_entries(config.dial_map.iter().map(|(name, addr)| format!("{name}={addr}")))?;
-    client.members_file = Some(disk.members());
-    client.on_wait = Some(Arc::new(|what| tracing::warn!("{what}")));
-    Ok(Client::new(client)?)
+    Ok(client)
 }
 
 fn fetch_run(client: Client) -> FetchRun {

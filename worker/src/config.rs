@@ -9,6 +9,7 @@ mod engine;
 mod flags;
 mod keys;
 mod size;
+mod store_gateway;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use serde::Deserialize;
 pub use self::compute::{ComputeConfig, ComputeProvider};
 pub use self::engine::{EngineConfig, EngineKind, Tail};
 pub use self::flags::Flags;
+pub use self::store_gateway::StoreGatewayConfig;
 
 /// Slots that one agent may have; the ledger's own bound.
 pub const SLOTS_MAX: usize = 64;
@@ -94,6 +96,8 @@ pub struct Config {
     pub cache: CacheConfig,
     /// Notices of the cloud below.
     pub compute: ComputeConfig,
+    /// A training job's store for the torch processes of this host; none by default.
+    pub store_gateway: Option<StoreGatewayConfig>,
     /// Where metrics are served over HTTP; nowhere by default.
     pub metrics_listen: Option<SocketAddr>,
     /// Where a person finds this worker; its host's name and process id by default.
@@ -188,6 +192,7 @@ impl Default for Config {
             timing: TimingConfig::default(),
             cache: CacheConfig::default(),
             compute: ComputeConfig::default(),
+            store_gateway: None,
             metrics_listen: None,
             address: String::new(),
             engine: Vec::new(),
@@ -267,6 +272,7 @@ impl Config {
         self.check_tls()?;
         self.check_bounds()?;
         self.compute.check()?;
+        self.store_gateway.as_ref().map_or(Ok(()), StoreGatewayConfig::check)?;
         if self.engine.is_empty() {
             return invalid("engine", "give at least one [[engine]] block (or --engine mock)");
         }

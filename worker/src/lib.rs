@@ -23,6 +23,7 @@ mod segments;
 mod session;
 mod slot;
 mod spool;
+mod store_gateway;
 mod stores;
 mod versions;
 
@@ -30,8 +31,8 @@ pub use agent::{AgentError, Drained, run};
 pub use compute::{Cloud, ComputeHint, Notice};
 pub use config::{
     CREDIT_ROWS_MAX, CacheConfig, ComputeConfig, ComputeProvider, Config, ConfigError,
-    CreditConfig, EngineConfig, EngineKind, Flags, PartConfig, SLOTS_MAX, StoreConfig, Tail,
-    TimingConfig, TlsConfig,
+    CreditConfig, EngineConfig, EngineKind, Flags, PartConfig, SLOTS_MAX, StoreConfig,
+    StoreGatewayConfig, Tail, TimingConfig, TlsConfig,
 };
 pub use drain::{DrainOrder, Drains};
 pub use engine::mock_engine;

@@ -53,7 +53,7 @@ pub(super) struct StoreGatewayArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) round: u64,
     /// Where to listen; port 0 takes a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = crate::gateway::LISTEN_DEFAULT)]
+    #[arg(long, value_name = "ADDR:PORT", default_value = rollout_gateway::LISTEN_DEFAULT)]
     pub(super) listen: std::net::SocketAddr,
     /// Listen where other hosts can connect: anybody who can reads and writes the store, without TLS
     #[arg(long)]

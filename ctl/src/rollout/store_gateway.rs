@@ -1,13 +1,14 @@
 //! Owns: `rollout store-gateway`.
 //!
 //! Invariant: the line on stdout is printed once the port is open and the cluster has answered.
-//! Absent: the protocol; that is `gateway`.
+//! Absent: the protocol; that is crate `rollout-gateway`'s.
 
 use std::sync::Arc;
 
+use rollout_gateway::{GatewayError, GatewayOptions};
+
 use super::cli::StoreGatewayArgs;
 use crate::connect::{ConnectArgs, OnWait};
-use crate::gateway::{self, GatewayError, GatewayOptions};
 use crate::say::to_stderr;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &StoreGatewayArgs) -> u8 {
@@ -29,7 +30,8 @@ pub(super) async fn run(connect: &ConnectArgs, args: &StoreGatewayArgs) -> u8 {
         Err(error) => return failed(&error, 2),
     };
     let job = args.job.clone();
-    let served = gateway::serve(client, options, |addr| println!("store of {job} at {addr}"));
+    let served =
+        rollout_gateway::serve(client, options, |addr| println!("store of {job} at {addr}"));
     let ended = tokio::select! {
         ended = served => ended,
         () = stopped() => Ok(()),

@@ -417,6 +417,17 @@ rolloutctl checkpoint verify
 rolloutctl cluster
 rolloutctl cluster verify
 rolloutctl cluster bootstrap
+rolloutctl member
+rolloutctl member list
+rolloutctl member describe
+rolloutctl member add
+rolloutctl member promote
+rolloutctl member remove
+rolloutctl member replace
+rolloutctl member update
+rolloutctl leader
+rolloutctl leader show
+rolloutctl leader transfer
 rolloutctl events
 rolloutctl cert
 rolloutctl cert init-ca

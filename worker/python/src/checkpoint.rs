@@ -133,7 +133,7 @@ impl Writing {
 /// The files of a rank, as (name, bytes), from its manifest. Raises OSError where anything is missing, or not what was
 /// written.
 #[pyfunction]
-pub fn restore_checkpoint<'py>(
+pub(crate) fn restore_checkpoint<'py>(
     py: Python<'py>,
     store_url: String,
     prefix: String,

@@ -2,10 +2,17 @@
 //! interpreter's lock.
 //!
 //! One module for every Python from 3.11 on (abi3): the interpreter loads it, so it is always the right one.
-//! Absent: engines; those are Python's.
+//! Absent: engines, and torch; those are Python's.
 
 mod agent;
+mod call;
 mod checkpoint;
+mod cluster;
+mod error;
+mod gateway;
+mod rendezvous;
+mod store;
+mod wait;
 
 use pyo3::prelude::*;
 
@@ -16,5 +23,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<checkpoint::CheckpointWriter>()?;
     module.add_class::<checkpoint::Writing>()?;
     module.add_function(wrap_pyfunction!(checkpoint::restore_checkpoint, module)?)?;
+    module.add_class::<cluster::Cluster>()?;
+    module.add_class::<gateway::Gateway>()?;
+    module.add_class::<rendezvous::Rendezvous>()?;
+    module.add_class::<rendezvous::Round>()?;
+    module.add_class::<store::JobStore>()?;
+    module.add("RolloutError", module.py().get_type::<error::RolloutError>())?;
     module.add("PROTOCOL_VERSION", rollout_engine_protocol::VERSION)
 }

@@ -67,6 +67,9 @@ pub struct Flags {
     /// The cloud's metadata service, where not at its usual address
     #[arg(long, env = "ROLLOUT_WORKER_COMPUTE_ENDPOINT", value_name = "URL")]
     pub compute_endpoint: Option<String>,
+    /// Serve the store of this training job to the torch processes of this host, as `rollout store-gateway` does
+    #[arg(long, env = "ROLLOUT_WORKER_STORE_GATEWAY", value_name = "JOB")]
+    pub store_gateway: Option<String>,
     /// Serve metrics over HTTP here
     #[arg(long, env = "ROLLOUT_WORKER_METRICS_LISTEN", value_name = "ADDR")]
     pub metrics_listen: Option<SocketAddr>,
@@ -133,6 +136,9 @@ impl Flags {
         lay(&mut config.compute.provider, &self.compute);
         if self.compute_endpoint.is_some() {
             config.compute.endpoint.clone_from(&self.compute_endpoint);
+        }
+        if let Some(job) = &self.store_gateway {
+            config.store_gateway.get_or_insert_default().job.clone_from(job);
         }
         if self.metrics_listen.is_some() {
             config.metrics_listen = self.metrics_listen;

@@ -22,6 +22,7 @@ const ROOT: &[&str] = &[
     "timing",
     "cache",
     "compute",
+    "store_gateway",
     "metrics_listen",
     "address",
     "engine",
@@ -37,6 +38,7 @@ const BLOCKS: &[(&str, &[&str])] = &[
     ),
     ("cache", &["bytes"]),
     ("compute", &["provider", "endpoint", "poll_ms"]),
+    ("store_gateway", &["job", "round", "listen", "insecure_tcpstore"]),
 ];
 const ENGINE: &[&str] = &["kind", "slots", "models", "tasks", "concurrency", "labels"];
 const MOCK: &[&str] = &[

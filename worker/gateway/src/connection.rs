@@ -6,16 +6,15 @@
 //! Absent: a time limit. The client has one and takes its wait back.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use rollout_proto::{ClientError, v1};
+use rollout_proto::{ClientError, MESSAGE_BYTES_MAX, v1};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::store::{JobStore, present};
+use super::job_store::{JobStore, present};
 use super::wire::{self, Query, bad};
 
 const STOP_WAITING: u8 = 0;
@@ -40,7 +39,7 @@ pub(super) enum Ended {
 pub(super) struct Connection {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
-    store: Arc<JobStore>,
+    store: JobStore,
     /// The one key that the last request waited for.
     waited: Option<Bytes>,
 }
@@ -53,7 +52,7 @@ enum Waited {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, store: Arc<JobStore>) -> Self {
+    pub(super) fn new(stream: TcpStream, store: JobStore) -> Self {
         // Requests are small and each is waited for.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small packets are held back");
@@ -98,9 +97,15 @@ impl Connection {
             }
             Query::MultiSet => {
                 let count = wire::count(&mut self.reader).await?;
-                let mut pairs = Vec::with_capacity(count);
+                let (mut pairs, mut bytes) = (Vec::new(), 0);
                 for _ in 0..count {
-                    pairs.push(self.pair().await?);
+                    let pair = self.pair().await?;
+                    bytes += pair.key.len() + pair.value.len();
+                    if bytes > MESSAGE_BYTES_MAX {
+                        let what = format!("a set of more than {MESSAGE_BYTES_MAX} bytes");
+                        return Err(bad(what).into());
+                    }
+                    pairs.push(pair);
                 }
                 self.change(Kind::Set(v1::StoreSet { pairs })).await?;
             }
@@ -190,6 +195,8 @@ impl Connection {
 
     async fn tell_values(&mut self, keys: Vec<Bytes>) -> Result<(), Ended> {
         let values = self.store.values(keys).await?;
+        // What has none is empty, as in TCPStore.
+        let values: Vec<_> = values.into_iter().map(Option::unwrap_or_default).collect();
         self.tell(&values).await
     }
 

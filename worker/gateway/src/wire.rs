@@ -109,7 +109,7 @@ pub(super) async fn count(from: &mut (impl AsyncRead + Unpin)) -> io::Result<usi
 
 pub(super) async fn keys(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<Bytes>> {
     let count = count(from).await?;
-    let mut keys = Vec::with_capacity(count);
+    let mut keys = Vec::new();
     for _ in 0..count {
         keys.push(key(from).await?);
     }

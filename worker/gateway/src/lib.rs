@@ -1,30 +1,32 @@
-//! Owns: `rollout store-gateway`: TCPStore's protocol at this host, the replicated store behind it.
+//! A training job's shared store as torch knows it: the store itself, and a gateway that speaks TCPStore's protocol to
+//! the processes of one host.
 //!
 //! Invariant: each connection has its own operations and its own waits, in the order in which its client sent them; an
 //! operation under way is repeated under one request id until the cluster has answered it, so it counts once.
 //! Absent: state. A gateway that is started again goes on with what the cluster has.
 
 mod connection;
-mod store;
+mod job_store;
+mod sessions;
 mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollout_proto::{Client, ClientError};
+use rollout_proto::{Client, ClientError, v1};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use self::connection::Connection;
-use self::store::JobStore;
+pub use self::job_store::{JobStore, PAUSE, may_pass, present};
+pub use self::sessions::{Lent, Sessions};
 
 /// Where a gateway listens when nothing says otherwise: torchrun's own port.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:29400";
-/// Connections at a time: each may have one request under way, and the cluster remembers answers to 1024 of a session.
+/// Connections at a time.
 const CONNECTIONS_MAX: usize = 512;
-/// How often the store is used when nobody else does: well within the day after which it would be forgotten.
-const USE_EVERY: Duration = Duration::from_secs(3600);
 /// Before the next connection is accepted where the last one failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -64,7 +66,8 @@ pub enum GatewayError {
     Client(#[from] ClientError),
 }
 
-/// Serves until it is dropped, or the cluster refuses it for good. `ready` is told where it listens.
+/// Serves until it is dropped, and every connection with it, or the cluster refuses it for good. `ready` is told where
+/// it listens.
 pub async fn serve(
     client: Client,
     options: GatewayOptions,
@@ -77,24 +80,28 @@ pub async fn serve(
     let failed = |cause| GatewayError::Listen { addr: listen, cause };
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     let addr = listener.local_addr().map_err(failed)?;
-    let store = Arc::new(JobStore::open(client, &options).await?);
+    let (namespace, job) = (options.namespace, options.job);
+    let store = JobStore::new(client, v1::StoreName { namespace, job, round: options.round });
     store.use_it().await?;
     ready(addr);
     tokio::select! {
         () = accept(listener, store.clone()) => Ok(()),
-        error = keep_using(&store) => Err(error.into()),
+        error = store.keep_using() => Err(error.into()),
     }
 }
 
-async fn accept(listener: TcpListener, store: Arc<JobStore>) {
+async fn accept(listener: TcpListener, store: JobStore) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // Dropped with the gateway, and then all of them end.
+    let mut connections = JoinSet::new();
     loop {
         // invariant: nobody closes this semaphore.
         let Ok(permit) = room.clone().acquire_owned().await else { return };
+        while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, from)) => {
                 let store = store.clone();
-                tokio::spawn(async move {
+                connections.spawn(async move {
                     if let Err(error) = Connection::new(stream, store).run().await {
                         tracing::warn!(%from, %error, "a connection was closed");
                     }
@@ -105,16 +112,6 @@ async fn accept(listener: TcpListener, store: Arc<JobStore>) {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-        }
-    }
-}
-
-/// A job may compute for days without its store; it must not be forgotten meanwhile.
-async fn keep_using(store: &JobStore) -> ClientError {
-    loop {
-        tokio::time::sleep(USE_EVERY).await;
-        if let Err(error) = store.use_it().await {
-            return error;
         }
     }
 }

@@ -1,50 +1,69 @@
-//! Owns: a job's store as a gateway uses it.
+//! Owns: a job's store as its users know it, one call an operation.
 //!
 //! Invariant: a change is asked for under one request id until the cluster has answered, however long it has no leader;
 //! what only reads is asked again. An error is for good.
-//! Absent: giving up. Whoever asked does that, by going away.
+//! Absent: giving up. Whoever asked does that, by going away; then the change may yet take effect.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, Session, services, v1};
+use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, RpcError, services, v1};
 
-use super::GatewayOptions;
+use super::sessions::Sessions;
 
 /// How long the leader holds a wait before it says that nothing has come.
 const WAIT_MS: u64 = 10_000;
 /// One attempt of a wait: the leader's time, and some for the way.
 const WAIT_ATTEMPT: Duration = Duration::from_secs(15);
 /// Between two tries when the cluster has no leader for long.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Tries of a request that the cluster has no room for.
-const FULL_TRIES: u32 = 50;
+pub const PAUSE: Duration = Duration::from_millis(100);
+/// How often the store is used when nobody else does: well within the day after which it would be forgotten.
+const USE_EVERY: Duration = Duration::from_secs(3600);
+/// Bytes of values in one answer. A store has no more, but a key may be asked for twice.
+const VALUES_BYTES_MAX: usize = 64 << 20;
 
-/// A job's store.
-pub(super) struct JobStore {
+/// A job's store. Clones share connections and sessions.
+#[derive(Clone)]
+pub struct JobStore {
     client: Client,
-    session: Session,
+    sessions: Sessions,
     name: v1::StoreName,
 }
 
 impl JobStore {
-    pub(super) async fn open(
-        client: Client,
-        options: &GatewayOptions,
-    ) -> Result<Self, ClientError> {
-        let session = client.open_session("store-gateway").await?;
-        let (namespace, job) = (options.namespace.clone(), options.job.clone());
-        let name = v1::StoreName { namespace, job, round: options.round };
-        Ok(Self { client, session, name })
+    /// The store of this name. Nothing is asked of the cluster yet.
+    pub fn new(client: Client, name: v1::StoreName) -> Self {
+        Self { sessions: Sessions::new(client.clone()), client, name }
+    }
+
+    /// The client that it asks with.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &v1::StoreName {
+        &self.name
     }
 
     /// Says that the store is in use.
-    pub(super) async fn use_it(&self) -> Result<(), ClientError> {
+    pub async fn use_it(&self) -> Result<(), ClientError> {
         self.apply(Vec::new()).await.map(|_| ())
     }
 
+    /// A job may compute for days without its store; it must not be forgotten meanwhile. Returns only when the cluster
+    /// refuses it.
+    pub async fn keep_using(&self) -> ClientError {
+        loop {
+            tokio::time::sleep(USE_EVERY).await;
+            if let Err(error) = self.use_it().await {
+                return error;
+            }
+        }
+    }
+
     /// One change, and what it answered.
-    pub(super) async fn change(
+    pub async fn change(
         &self,
         kind: v1::store_op::Kind,
     ) -> Result<v1::store_answer::Kind, ClientError> {
@@ -54,13 +73,13 @@ impl JobStore {
     }
 
     async fn apply(&self, ops: Vec<v1::StoreOp>) -> Result<Vec<v1::StoreAnswer>, ClientError> {
-        let pending = self.session.request();
+        let mut session = self.sessions.take().await?;
+        let pending = session.session().request();
         let request = v1::StoreApplyRequest {
             request: Some(pending.id()),
             store: Some(self.name.clone()),
             ops,
         };
-        let mut full = 0;
         loop {
             let answer = self
                 .client
@@ -71,45 +90,55 @@ impl JobStore {
                 .await;
             match answer {
                 Ok(answer) => return Ok(answer.answers),
-                // Others of this session are not acknowledged yet; a refusal for that is not remembered.
-                Err(error)
-                    if error.code() == Some(ErrorCode::LimitExceeded) && full < FULL_TRIES =>
-                {
-                    full += 1;
+                Err(error) if may_pass(&error) => tokio::time::sleep(PAUSE).await,
+                Err(error) => {
+                    if error.code() == Some(ErrorCode::SessionUnknown) {
+                        session.forget();
+                    }
+                    return Err(error);
                 }
-                Err(error) if passes(&error) => {}
-                Err(error) => return Err(error),
             }
-            tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// Values by position; what has none is empty, as in TCPStore.
-    pub(super) async fn values(&self, keys: Vec<Bytes>) -> Result<Vec<Bytes>, ClientError> {
+    /// Values by position, or nothing where a key has none. They are of one moment only where they are few: what is
+    /// over 8 MiB is asked for again.
+    pub async fn values(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Bytes>>, ClientError> {
         let mut values = Vec::with_capacity(keys.len());
+        let mut bytes = 0;
         while values.len() < keys.len() {
             let keys = keys[values.len()..].to_vec();
             let answer = self.read(v1::StoreReadRequest { keys, ..Default::default() }).await?;
             if answer.values.is_empty() {
                 break;
             }
-            values.extend(answer.values.into_iter().map(|value| match value.kind {
-                Some(v1::store_answer::Kind::Value(value)) => value,
-                _ => Bytes::new(),
-            }));
+            for value in answer.values {
+                let value = match value.kind {
+                    Some(v1::store_answer::Kind::Value(value)) => Some(value),
+                    _ => None,
+                };
+                bytes += value.as_ref().map_or(0, Bytes::len);
+                values.push(value);
+            }
+            if bytes > VALUES_BYTES_MAX {
+                let message = format!(
+                    "the values take more than {VALUES_BYTES_MAX} bytes: ask for fewer keys"
+                );
+                return Err(RpcError::new(ErrorCode::LimitExceeded, message).into());
+            }
         }
         Ok(values)
     }
 
     /// Whether the key itself has a value, whatever the queue of its name has.
-    pub(super) async fn has_value(&self, key: Bytes) -> Result<bool, ClientError> {
+    pub async fn has_value(&self, key: Bytes) -> Result<bool, ClientError> {
         let asked = v1::StoreReadRequest { keys: vec![key], ..Default::default() };
         let value = self.read(asked).await?.values.into_iter().next().and_then(|v| v.kind);
         Ok(matches!(value, Some(v1::store_answer::Kind::Value(_))))
     }
 
     /// What the store says of itself.
-    pub(super) async fn read(
+    pub async fn read(
         &self,
         request: v1::StoreReadRequest,
     ) -> Result<v1::StoreReadResponse, ClientError> {
@@ -123,20 +152,19 @@ impl JobStore {
                 })
                 .await;
             match answer {
-                Err(error) if passes(&error) => tokio::time::sleep(PAUSE).await,
+                Err(error) if may_pass(&error) => tokio::time::sleep(PAUSE).await,
                 answer => return answer,
             }
         }
     }
 
     /// Whether all of these are there now.
-    pub(super) async fn there(&self, keys: Vec<Bytes>) -> Result<bool, ClientError> {
-        let awaited = keys.into_iter().map(present).collect();
-        self.ask(awaited, 0).await
+    pub async fn there(&self, keys: Vec<Bytes>) -> Result<bool, ClientError> {
+        self.ask(keys.into_iter().map(present).collect(), 0).await
     }
 
     /// Returns once all of these are there.
-    pub(super) async fn wait(&self, awaited: Vec<v1::StoreAwaited>) -> Result<(), ClientError> {
+    pub async fn wait(&self, awaited: Vec<v1::StoreAwaited>) -> Result<(), ClientError> {
         while !self.ask(awaited.clone(), WAIT_MS).await? {}
         Ok(())
     }
@@ -154,7 +182,7 @@ impl JobStore {
                 .await;
             match answer {
                 Ok(answer) => return Ok(answer.ready),
-                Err(error) if passes(&error) => tokio::time::sleep(PAUSE).await,
+                Err(error) if may_pass(&error) => tokio::time::sleep(PAUSE).await,
                 Err(error) => return Err(error),
             }
         }
@@ -162,12 +190,12 @@ impl JobStore {
 }
 
 /// A key with a value, or a queue with something in it.
-pub(super) fn present(key: Bytes) -> v1::StoreAwaited {
+pub fn present(key: Bytes) -> v1::StoreAwaited {
     v1::StoreAwaited { key, at_least: None }
 }
 
 /// Whether the same request may yet be answered.
-fn passes(error: &ClientError) -> bool {
+pub fn may_pass(error: &ClientError) -> bool {
     match error {
         ClientError::NoLeader { .. }
         | ClientError::Timeout { .. }

@@ -1,0 +1,66 @@
+"""Workers of a job and its barriers, through `rollout.TrainingOrchestrator`: `barriers.py SCENARIO CONTEXT ...`. What it
+prints, the test waits for."""
+
+import os
+import sys
+import time
+from datetime import timedelta
+
+import rollout
+
+LONG = timedelta(seconds=240)
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def orchestrator(context):
+    listed = [f"grpc://{each}" for each in rollout.Connection.find(context=context).endpoints]
+    return rollout.TrainingOrchestrator(coordinator_url=",".join(listed), job="barriers", context=context)
+
+
+def passes(context, name, others, go):
+    """Two generations of a barrier; at the first the last one comes when the file `go` is there."""
+    job = orchestrator(context)
+    members = sorted([name, *others.split(",")])
+    with job.register_worker(name):
+        say("registered")
+        while name == members[-1] and not os.path.exists(go):
+            time.sleep(0.05)
+        say("arrives")
+        passed = job.barrier("warmed-up", members=members, timeout=LONG)
+        assert sorted(passed) == members, passed
+        say("passed 1")
+        assert sorted(job.barrier("warmed-up", count=len(members), timeout=LONG)) == members
+        say("passed 2")
+
+
+def dies(context, name):
+    """Arrives nowhere and dies."""
+    job = orchestrator(context)
+    job.register_worker(name, keep_alive_interval=timedelta(seconds=1))
+    say("registered")
+    time.sleep(LONG.total_seconds())
+
+
+def fails(context, name, other):
+    """Waits for one who dies, who is told of; then goes on without that one."""
+    job = orchestrator(context)
+    with job.register_worker(name):
+        while not any(each["name"] == other for each in job.workers()):
+            time.sleep(0.05)
+        say("waits")
+        try:
+            job.barrier("epoch", members=[name, other], timeout=LONG)
+        except rollout.BarrierFailed as failed:
+            assert failed.why == "lost" and failed.participant == other and failed.host, vars(failed)
+            assert other in str(failed) and failed.heard_wall_ms > 0, vars(failed)
+        else:
+            raise AssertionError("it passed")
+        say("failed")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
+    say("done")

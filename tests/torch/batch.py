@@ -1,0 +1,43 @@
+"""`rollout.submit_batch` against a cluster with workers: `batch.py CONTEXT PROGRAM DIR`."""
+
+import json
+import sys
+from pathlib import Path
+
+import rollout
+
+context, program, directory = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+common = {"model": "mock/model", "context": context, "program": program}
+
+rows = [{"id": f"r{n}", "prompt": f"row {n} \"é\""} for n in range(50)]
+run = rollout.submit_batch(rows, output=directory / "good", sampling={"max_tokens": 8}, name="from-python", **common)
+assert run.name == "from-python"
+assert run.wait()
+completions = [json.loads(line) for line in (directory / "good" / "completions.jsonl").read_text().splitlines()]
+assert [row["id"] for row in completions] == [row["id"] for row in rows]
+assert completions[7]["completion"] == 'MOCK:row 7 "é"'
+# The same again is the same run.
+again = rollout.submit_batch(rows, output=directory / "good", sampling={"max_tokens": 8}, name="from-python", **common)
+assert sorted(row["id"] for row in again.results(follow=True)) == sorted(row["id"] for row in rows)
+
+bad = rollout.submit_batch([{"prompt": "MOCK_FAIL_INVALID please"}], output=directory / "bad", **common)
+assert not bad.wait()
+assert (directory / "bad" / "errors.jsonl").exists()
+try:
+    rollout.submit_batch([{"nothing": 1}], output=directory / "refused", **common)
+except rollout.BatchError as error:
+    assert error.status == 2 and "prompt" in str(error), error
+else:
+    raise AssertionError("a row without a prompt was submitted")
+
+# Any call of the contract, in JSON.
+cluster = rollout.Connection.find(context=context).cluster()
+runs = json.loads(cluster.call("Runs/ListRuns", "{}", timeout_ms=240_000))
+assert any(each["name"] == "from-python" for each in runs["runs"]), runs
+for method, request in (("Runs/Nothing", "{}"), ("Runs/WatchRun", "{}"), ("Runs/ListRuns", '{"nothing": 1}')):
+    try:
+        cluster.call(method, request, timeout_ms=1000)
+    except ValueError:
+        continue
+    raise AssertionError(f"{method} {request} was asked")
+print("done", flush=True)

@@ -1,0 +1,64 @@
+"""Sets and gets of stores, beside TCPStore's: `bench_store.py CONTEXT GATEWAY SECONDS`. Figures are JSON lines.
+
+Each client is a thread with a connection of its own, and waits for each answer: 16-byte keys, 64-byte values. TCPStore is
+torch's own, in memory, in this process, without TLS and without a copy anywhere else.
+"""
+
+import datetime
+import json
+import sys
+import threading
+import time
+
+import torch.distributed as dist
+
+import rollout
+
+LONG = datetime.timedelta(seconds=240)
+VALUE = bytes(64)
+context, gateway, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+
+
+def tcp(host, port, **more):
+    return dist.TCPStore(host, int(port), timeout=LONG, wait_for_workers=False, **more)
+
+
+def measure(client, operation, clients):
+    """Calls per second and latencies, in microseconds."""
+    stores = [client() for _ in range(clients)]
+    for n, store in enumerate(stores):
+        store.set(f"key-{n:012}", VALUE)
+    begin, taken = threading.Barrier(clients), []
+
+    def drive(n, store):
+        key, mine = f"key-{n:012}", []
+        act = (lambda: store.set(key, VALUE)) if operation == "set" else (lambda: store.get(key))
+        begin.wait()
+        until = time.perf_counter() + seconds
+        while (at := time.perf_counter()) < until:
+            act()
+            mine.append(time.perf_counter() - at)
+        taken.extend(mine)
+
+    threads = [threading.Thread(target=drive, args=each) for each in enumerate(stores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taken.sort()
+    micro = lambda share: round(taken[min(len(taken) - 1, int(len(taken) * share))] * 1e6)
+    return {"per_second": round(len(taken) / seconds), "p50_us": micro(0.5), "p99_us": micro(0.99)}
+
+
+server = tcp("127.0.0.1", 0, is_master=True)
+host, port = gateway.rsplit(":", 1)
+kinds = {
+    "TCPStore": lambda: tcp("127.0.0.1", server.port, is_master=False),
+    "rollout.Store": lambda: rollout.Store(context=context, job="train", timeout=LONG),
+    "TCPStore through the gateway": lambda: tcp(host, port, is_master=False),
+}
+for operation in ("set", "get"):
+    for clients in (1, 8, 32):
+        for kind, client in kinds.items():
+            figures = measure(client, operation, clients)
+            print(json.dumps({"store": kind, "operation": operation, "clients": clients, **figures}), flush=True)

@@ -1,0 +1,29 @@
+"""A trainer that torchrun starts: `train.py STEPS` all-reduces so often, or until the file TEST_STOP is there and all have
+seen that. What it prints, the test waits for."""
+
+import datetime
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+steps, stop = int(sys.argv[1]), os.environ.get("TEST_STOP", "")
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=240))
+rank, world = dist.get_rank(), dist.get_world_size()
+name = f"{os.environ['TEST_AGENT']} rank {rank} of {world} pid {os.getpid()}"
+print(f"joined {name} of store {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", flush=True)
+for step in range(1, steps + 1):
+    stops = float(bool(stop) and os.path.exists(stop))
+    total = torch.tensor([1.0, rank, step, stops])
+    dist.all_reduce(total)
+    assert total.tolist()[:3] == [world, world * (world - 1) / 2, step * world], total
+    if step % 10 == 0:
+        print(f"step {step} of world {world} {name}", flush=True)
+    if total[3] > 0:
+        break
+    time.sleep(0.02)
+dist.barrier()
+dist.destroy_process_group()
+print(f"finished {name}", flush=True)

@@ -1,0 +1,132 @@
+"""Batch runs from Python: `rollout.submit_batch`.
+
+It is the program `rollout` that submits, so that a run is the same run whichever of them it came from. The run is the
+cluster's: a process that ends, or a laptop that is closed, loses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_FAILED_ROWS = 1
+
+
+class BatchError(RuntimeError):
+    """`rollout` refused, or could not; the text is what it said, `status` its exit status (docs/batch.md has them)."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(said.strip() or f"rollout ended with status {status}")
+        self.status = status
+
+
+@dataclass(frozen=True)
+class BatchRun:
+    """A run that was submitted."""
+
+    name: str
+    output: Path
+    config: Path
+    _program: str
+    _environment: Mapping[str, str]
+
+    def wait(self) -> bool:
+        """Waits for the run's end and writes its output: `completions.jsonl`, and `errors.jsonl` where rows failed for
+        good. True: none did. It may be asked again, by another process too: `rollout infer batch --resume`."""
+        arguments = ["infer", "batch", "--config", str(self.config), "--resume", self.name, "--quiet"]
+        return _call(self._program, arguments, self._environment, also=_FAILED_ROWS) == 0
+
+    def results(self, *, follow: bool = False) -> Iterator[dict[str, Any]]:
+        """Rows that have their outcome; with `follow` also those to come, until the run ends."""
+        arguments = [self._program, "run", "results", self.name, "--quiet", *(["--follow"] if follow else [])]
+        with subprocess.Popen(
+            arguments, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                for line in process.stdout:
+                    yield json.loads(line)
+                said = process.stderr.read()
+                status = process.wait()
+            except GeneratorExit:
+                process.terminate()
+                raise
+        if status != 0:
+            raise BatchError(status, said)
+
+
+def submit_batch(
+    rows: str | os.PathLike[str] | Iterable[Mapping[str, Any]],
+    *,
+    model: str,
+    output: str | os.PathLike[str],
+    name: str | None = None,
+    sampling: Mapping[str, Any] | None = None,
+    config: Mapping[str, Mapping[str, Any]] | None = None,
+    context: str | os.PathLike[str] | None = None,
+    program: str = "rollout",
+) -> BatchRun:
+    """Submits rows to be run by `model` and returns at once; `wait` of what it returns writes the output.
+
+    `rows` is a file, a glob, a URL, or the rows themselves, which are then kept in `output`. `sampling` and the tables of
+    `config` are those of batch.toml. Submitting the same again is the same run: nothing is executed twice."""
+    found = shutil.which(program)
+    if found is None:
+        raise FileNotFoundError(f"no program {program}: say where it is (program=), or put it on PATH")
+    directory = Path(output).absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    if isinstance(rows, str | os.PathLike):
+        text = os.fspath(rows)
+        glob = text if "://" in text else str(Path(text).absolute())
+    else:
+        glob = str(_kept(rows, directory / "input.jsonl"))
+    tables = {key: dict(table) for key, table in (config or {}).items()}
+    tables.setdefault("model", {})["uri"] = model
+    tables.setdefault("input", {})["glob"] = glob
+    tables.setdefault("output", {})["dir"] = str(directory)
+    if sampling is not None:
+        tables.setdefault("sampling", {}).update(sampling)
+    if name is not None:
+        tables.setdefault("run", {})["name"] = name
+    file = directory / "batch.toml"
+    file.write_text("".join(f"[{key}]\n{_lines(table)}\n" for key, table in tables.items()))
+    environment = dict(os.environ)
+    if context is not None:
+        environment["ROLLOUT_CONTEXT"] = os.fspath(context)
+    _call(found, ["infer", "batch", "--config", str(file), "--detach", "--quiet"], environment)
+    name = name or tables.get("run", {}).get("name") or (directory / "run-id").read_text().strip()
+    return BatchRun(name, directory, file, found, environment)
+
+
+def _call(program: str, arguments: list[str], environment: Mapping[str, str], also: int = 0) -> int:
+    ran = subprocess.run([program, *arguments], env=environment, capture_output=True, text=True)
+    if ran.returncode not in (0, also):
+        raise BatchError(ran.returncode, ran.stderr)
+    return ran.returncode
+
+
+def _kept(rows: Iterable[Mapping[str, Any]], file: Path) -> Path:
+    """Whole, or not at all."""
+    partial = file.with_suffix(".partial")
+    with partial.open("w") as out:
+        for row in rows:
+            out.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return partial.replace(file)
+
+
+def _lines(table: Mapping[str, Any]) -> str:
+    return "".join(f"{_value(key)} = {_value(value)}\n" for key, value in table.items() if value is not None)
+
+
+def _value(value: Any) -> str:
+    """As TOML: of its strings, lists and numbers JSON's are a part."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_value(key)} = {_value(each)}" for key, each in value.items() if each is not None) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(each) for each in value) + "]"
+    return json.dumps(value, ensure_ascii=False)

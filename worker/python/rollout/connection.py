@@ -1,0 +1,114 @@
+"""Where the cluster is, and this process's certificate for it.
+
+What is given goes over the environment, that over the context file, as with every `rollout` command. TLS is used unless
+something says otherwise in so many words.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rollout._native import Cluster
+
+ENDPOINT = "127.0.0.1:7420"
+NAMESPACE = "default"
+_FILES = (("ca_file", "ROLLOUT_CA_CERT"), ("cert_file", "ROLLOUT_CERT"), ("key_file", "ROLLOUT_KEY"))
+_KEYS = {"endpoints", "ca_file", "cert_file", "key_file", "insecure_plaintext", "dial_map", "namespace"}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """All sources merged; `Connection.find` makes one."""
+
+    endpoints: list[str]
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    insecure_plaintext: bool = False
+    dial_map: list[str] = field(default_factory=list)
+    namespace: str = NAMESPACE
+    timeout_ms: int = 30_000
+
+    @classmethod
+    def find(
+        cls,
+        endpoints: str | list[str] | None = None,
+        *,
+        context: str | os.PathLike[str] | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        cert_file: str | os.PathLike[str] | None = None,
+        key_file: str | os.PathLike[str] | None = None,
+        insecure_plaintext: bool | None = None,
+        dial_map: list[str] | None = None,
+        namespace: str | None = None,
+    ) -> Connection:
+        """Merges what is given with ROLLOUT_ENDPOINTS, ROLLOUT_CONTEXT, ROLLOUT_CA_CERT, ROLLOUT_CERT, ROLLOUT_KEY,
+        ROLLOUT_INSECURE_PLAINTEXT, ROLLOUT_DIAL_MAP and ROLLOUT_NAMESPACE, and with the context file."""
+        path = context or os.environ.get("ROLLOUT_CONTEXT")
+        base = _context(Path(path)) if path else {}
+        given = {"ca_file": ca_file, "cert_file": cert_file, "key_file": key_file}
+        files = {key: os.fspath(given[key]) if given[key] else os.environ.get(name) or None for key, name in _FILES}
+        plain = insecure_plaintext
+        if plain is None:
+            plain = os.environ.get("ROLLOUT_INSECURE_PLAINTEXT", "").lower() in ("1", "true", "yes")
+        if plain and any(files.values()):
+            raise ValueError("insecure_plaintext contradicts the certificate files")
+        plain = plain or (bool(base.get("insecure_plaintext")) and not any(files.values()))
+        files = {} if plain else {key: value or base.get(key) for key, value in files.items()}
+        missing = [key for key, value in files.items() if not value]
+        if missing:
+            raise ValueError(f"tls needs {', '.join(missing)} too, or a context, or insecure_plaintext=True")
+        return cls(
+            endpoints=split_endpoints(endpoints) or _listed("ROLLOUT_ENDPOINTS") or base.get("endpoints") or [ENDPOINT],
+            insecure_plaintext=plain,
+            dial_map=dial_map or _listed("ROLLOUT_DIAL_MAP") or base.get("dial_map") or [],
+            namespace=namespace or os.environ.get("ROLLOUT_NAMESPACE") or base.get("namespace") or NAMESPACE,
+            **files,
+        )
+
+    def cluster(self) -> Cluster:
+        """A client; it connects with its first request."""
+        return Cluster(
+            self.endpoints,
+            ca=self.ca_file,
+            cert=self.cert_file,
+            key=self.key_file,
+            insecure_plaintext=self.insecure_plaintext,
+            dial_map=self.dial_map,
+            timeout_ms=self.timeout_ms,
+        )
+
+
+def split_endpoints(text: str | list[str] | None) -> list[str]:
+    """Addresses of a list, or of a text with commas between them; each may have a scheme, as in grpc://host:port."""
+    parts = text.split(",") if isinstance(text, str) else text or []
+    found = []
+    for part in (part.strip() for part in parts):
+        if "://" in part:
+            url = urlsplit(part)
+            if url.scheme not in ("grpc", "grpcs", "http", "https", "rollout"):
+                raise ValueError(f"{part}: an address is host:port, or grpc://host:port")
+            part = url.netloc
+        if part:
+            found.append(part)
+    return found
+
+
+def _listed(variable: str) -> list[str]:
+    return [part.strip() for part in os.environ.get(variable, "").split(",") if part.strip()]
+
+
+def _context(path: Path) -> dict:
+    with path.open("rb") as file:
+        context = tomllib.load(file)
+    unknown = sorted(set(context) - _KEYS)
+    if unknown:
+        raise ValueError(f"context {path}: unknown key {unknown[0]}")
+    for key, _ in _FILES:
+        if key in context:
+            context[key] = str(path.parent / context[key])
+    return context

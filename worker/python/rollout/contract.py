@@ -1,0 +1,28 @@
+"""The cluster's own calls, for what of this package is written in Python: names and meanings are those of the contract."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from rollout._native import Cluster
+
+# The leader holds a question for so long before it says that nothing has changed.
+HELD_MS = 10_000
+PATIENCE = timedelta(seconds=120)
+
+
+def call(cluster: Cluster, method: str, request: dict[str, Any], timeout: timedelta = PATIENCE) -> dict[str, Any]:
+    """One answer. A change is repeated under one request id until there is one; TimeoutError: it may yet take effect."""
+    return json.loads(cluster.call(method, json.dumps(request), timeout_ms=milliseconds(timeout)))
+
+
+def held(cluster: Cluster, method: str, request: dict[str, Any], timeout: timedelta) -> dict[str, Any]:
+    """One answer of a question that the leader holds until something has changed."""
+    asked = {**request, "wait_ms": HELD_MS}
+    return json.loads(cluster.call(method, json.dumps(asked), timeout_ms=milliseconds(timeout), hold_ms=HELD_MS))
+
+
+def milliseconds(time: timedelta) -> int:
+    return max(0, round(time / timedelta(milliseconds=1)))

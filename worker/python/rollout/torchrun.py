@@ -1,0 +1,24 @@
+"""What torchrun finds by the entry point `rollout` of the group `torchrun.handlers`.
+
+torch looks for it while its own modules are being imported, perhaps because `rollout.rendezvous` imports them: so nothing of
+torch, and nothing that needs it, is imported before a handler is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
+
+
+def get_handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
+    """What makes handlers."""
+    return _create
+
+
+def _create(params: RendezvousParameters) -> RendezvousHandler:
+    from rollout.rendezvous import create_handler
+
+    return create_handler(params)

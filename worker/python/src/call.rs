@@ -1,0 +1,197 @@
+//! Owns: any call of the contract that has one answer, asked in JSON and answered in JSON.
+//!
+//! *Invariant:* a request that changes something carries a request id, given here, under which it is repeated until it
+//! is answered; so it takes effect once.
+//! Absent: what a call means. Names are the contract's own; bytes are base64.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes};
+use prost::Message;
+use prost_reflect::{
+    DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor,
+    ReflectMessage, SerializeOptions, Value,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use rollout_gateway::{PAUSE, Sessions, may_pass};
+use rollout_proto::{Answer, CallOptions, Client, ClientError, MESSAGE_BYTES_MAX, v1};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Request, Status};
+
+/// What an attempt may take beyond the time for which the leader holds the question.
+const ATTEMPT: Duration = Duration::from_secs(5);
+
+static CONTRACT: LazyLock<Result<DescriptorPool, String>> =
+    LazyLock::new(|| DescriptorPool::decode(v1::DESCRIPTORS).map_err(|error| error.to_string()));
+
+/// A call, ready to be sent.
+pub(crate) struct Call {
+    path: PathAndQuery,
+    request: DynamicMessage,
+    answer: MessageDescriptor,
+}
+
+impl Call {
+    /// Of a method (`Barrier/Arrive`) and its request in JSON.
+    pub(crate) fn parse(method: &str, request: &str) -> PyResult<Self> {
+        let wrong = |what: String| PyValueError::new_err(format!("{method}: {what}"));
+        let contract = CONTRACT.as_ref().map_err(|error| wrong(error.clone()))?;
+        let found = method.split_once('/').and_then(|(service, name)| {
+            let service = contract.get_service_by_name(&format!("rollout.v1.{service}"))?;
+            service.methods().find(|each| each.name() == name)
+        });
+        let found = found
+            .filter(|each| !each.is_client_streaming() && !each.is_server_streaming())
+            .ok_or_else(|| wrong("the contract has no such call".to_owned()))?;
+        let path = PathAndQuery::try_from(format!("/rollout.v1.{method}"));
+        let mut text = serde_json::Deserializer::from_str(request);
+        let options = DeserializeOptions::new();
+        let request = DynamicMessage::deserialize_with_options(found.input(), &mut text, &options)
+            .and_then(|request| text.end().map(|()| request))
+            .map_err(|error| wrong(error.to_string()))?;
+        let path = path.map_err(|error| wrong(error.to_string()))?;
+        Ok(Self { path, request, answer: found.output() })
+    }
+
+    /// Sends it until the cluster answers or refuses. Whoever waits has a limit.
+    pub(crate) async fn send(
+        mut self,
+        client: &Client,
+        sessions: &Sessions,
+        hold: Duration,
+    ) -> Result<Bytes, ClientError> {
+        let mut options = CallOptions::read();
+        // Held until the answer is here.
+        let mut under_way = None;
+        if let Some((field, of)) = id_field(&self.request.descriptor()) {
+            options = CallOptions::default();
+            let session = sessions.take().await?;
+            let pending = session.session().request();
+            self.request.set_field(&field, id_value(of, pending.id()));
+            under_way = Some((pending, session));
+        }
+        let bytes = Bytes::from(self.request.encode_to_vec());
+        let options = options.attempt_timeout(hold + ATTEMPT);
+        loop {
+            let asked = client.with_leader_opts("call", options, |channel| {
+                let (path, bytes) = (self.path.clone(), bytes.clone());
+                async move {
+                    let mut grpc = tonic::client::Grpc::new(channel)
+                        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+                    let ready = grpc.ready().await;
+                    ready.map_err(|error| Status::from_error(error.into()))?;
+                    grpc.unary(Request::new(bytes), path, Raw).await
+                }
+            });
+            match asked.await {
+                Ok(answer) => {
+                    drop(under_way);
+                    return Ok(answer.bytes);
+                }
+                Err(error) if may_pass(&error) => tokio::time::sleep(PAUSE).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// An answer's bytes as JSON, without what every answer says of the cluster.
+    pub(crate) fn told(answer: &MessageDescriptor, bytes: Bytes) -> PyResult<String> {
+        let wrong = |what: String| PyValueError::new_err(format!("the answer: {what}"));
+        let mut message = DynamicMessage::decode(answer.clone(), bytes)
+            .map_err(|error| wrong(error.to_string()))?;
+        message.clear_field_by_name("header");
+        let mut json = serde_json::Serializer::new(Vec::new());
+        let options = SerializeOptions::new()
+            .use_proto_field_name(true)
+            .stringify_64_bit_integers(false)
+            .skip_default_fields(false);
+        message
+            .serialize_with_options(&mut json, &options)
+            .map_err(|error| wrong(error.to_string()))?;
+        String::from_utf8(json.into_inner()).map_err(|error| wrong(error.to_string()))
+    }
+
+    pub(crate) fn answer(&self) -> MessageDescriptor {
+        self.answer.clone()
+    }
+}
+
+/// Where a request says under which id it is repeated, if it changes something.
+fn id_field(request: &MessageDescriptor) -> Option<(FieldDescriptor, MessageDescriptor)> {
+    let field = request.get_field_by_name("request")?;
+    match field.kind() {
+        Kind::Message(of) if of.name() == "RequestId" => Some((field, of)),
+        _ => None,
+    }
+}
+
+fn id_value(of: MessageDescriptor, id: v1::RequestId) -> Value {
+    let mut message = DynamicMessage::new(of);
+    for (name, value) in [("session", id.session), ("seq", id.seq), ("ack_upto", id.ack_upto)] {
+        message.set_field_by_name(name, Value::U64(value));
+    }
+    Value::Message(message)
+}
+
+/// An answer as it came, and what it says of the cluster.
+struct Told {
+    header: Option<v1::ClusterHeader>,
+    bytes: Bytes,
+}
+
+impl Answer for Told {
+    fn header(&self) -> Option<&v1::ClusterHeader> {
+        self.header.as_ref()
+    }
+}
+
+/// The part that all answers have.
+#[derive(Clone, PartialEq, Message)]
+struct Headed {
+    #[prost(message, optional, tag = "1")]
+    header: Option<v1::ClusterHeader>,
+}
+
+/// Messages that are encoded already, and stay encoded.
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Told;
+    type Encoder = Raw;
+    type Decoder = Raw;
+
+    fn encoder(&mut self) -> Raw {
+        Raw
+    }
+
+    fn decoder(&mut self) -> Raw {
+        Raw
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        dst.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Told;
+    type Error = Status;
+
+    fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<Told>, Status> {
+        let bytes = src.copy_to_bytes(src.remaining());
+        let headed = Headed::decode(bytes.clone());
+        let header = headed.map_err(|error| Status::internal(error.to_string()))?.header;
+        Ok(Some(Told { header, bytes }))
+    }
+}

@@ -1,0 +1,147 @@
+//! Owns: the connection to a cluster.
+//!
+//! *Invariant:* nobody is asked before the first call; what is wrong with files and addresses is said at once.
+//! Absent: where the settings come from; the package reads environment and context files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use rollout_gateway::Sessions;
+use rollout_proto::{Client, ClientConfig, DialMap, Security, TlsFiles, v1};
+
+use crate::call::Call;
+use crate::error::raised;
+use crate::gateway::Gateway;
+use crate::rendezvous::Rendezvous;
+use crate::store::JobStore;
+use crate::wait::{runtime, wait_or_raise};
+
+/// A cluster, and this process's certificate for it.
+#[pyclass(frozen)]
+pub struct Cluster {
+    client: Client,
+    sessions: Sessions,
+}
+
+impl Cluster {
+    fn open(py: Python<'_>, config: ClientConfig) -> PyResult<Self> {
+        let runtime = runtime()?;
+        let client = py.detach(|| {
+            let _inside = runtime.enter();
+            Client::new(config)
+        });
+        let client = client.map_err(raised)?;
+        Ok(Self { sessions: Sessions::new(client.clone()), client })
+    }
+}
+
+#[pymethods]
+impl Cluster {
+    /// Of `ca`, `cert` and `key` all are given, or none and `insecure_plaintext`. `dial_map` has entries NAME=HOST:PORT.
+    #[new]
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
+    #[pyo3(signature = (endpoints, *, ca=None, cert=None, key=None, insecure_plaintext=false, dial_map=Vec::new(), timeout_ms=30_000))]
+    fn new(
+        py: Python<'_>,
+        endpoints: Vec<String>,
+        ca: Option<PathBuf>,
+        cert: Option<PathBuf>,
+        key: Option<PathBuf>,
+        insecure_plaintext: bool,
+        dial_map: Vec<String>,
+        timeout_ms: u64,
+    ) -> PyResult<Self> {
+        let security = match (ca, cert, key, insecure_plaintext) {
+            (Some(ca), Some(cert), Some(key), false) => Security::Mtls(TlsFiles { ca, cert, key }),
+            (None, None, None, true) => Security::InsecurePlaintext,
+            _ => {
+                return Err(PyValueError::new_err(
+                    "give ca, cert and key together, or insecure_plaintext alone",
+                ));
+            }
+        };
+        let mut config = ClientConfig::new(endpoints, security);
+        config.dial_map = DialMap::from_entries(&dial_map)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        config.timeout = Duration::from_millis(timeout_ms);
+        // A wait is long by its nature, and nothing to tell.
+        config.on_wait = Some(Arc::new(|_| ()));
+        Self::open(py, config)
+    }
+
+    /// The same cluster, over connections of its own.
+    fn fresh(&self, py: Python<'_>) -> PyResult<Self> {
+        Self::open(py, self.client.config().clone())
+    }
+
+    /// A job's store. Nothing is asked of the cluster yet.
+    fn store(&self, namespace: String, job: String, round: u64) -> PyResult<JobStore> {
+        JobStore::start(self.client.clone(), v1::StoreName { namespace, job, round })
+    }
+
+    /// A port of this host that speaks TCPStore's protocol for a job's store, until it is closed.
+    fn gateway(
+        &self,
+        py: Python<'_>,
+        namespace: String,
+        job: String,
+        round: u64,
+        listen: &str,
+        timeout_ms: u64,
+    ) -> PyResult<Gateway> {
+        let within = Duration::from_millis(timeout_ms);
+        Gateway::start(py, self.client.clone(), (namespace, job, round), listen, within)
+    }
+
+    /// A participant of a job's rendezvous; it joins when it is told to.
+    #[expect(clippy::too_many_arguments, reason = "what a participant is")]
+    fn rendezvous(
+        &self,
+        namespace: String,
+        job: String,
+        name: String,
+        host: String,
+        addr: String,
+        keep_alive_interval_ms: u32,
+        keep_alive_attempts: u32,
+    ) -> Rendezvous {
+        let participant = v1::Participant {
+            name,
+            host,
+            addr,
+            keep_alive_interval_ms,
+            keep_alive_attempts,
+            ..v1::Participant::default()
+        };
+        Rendezvous::new(self.client.clone(), v1::JobName { namespace, job }, participant)
+    }
+
+    /// Any call of the contract with one answer, such as "Barrier/Arrive": request and answer in JSON. Asks for
+    /// `timeout_ms`; the leader may hold each question for `hold_ms`. A change that timed out may yet take effect, once.
+    #[pyo3(signature = (method, request, *, timeout_ms, hold_ms=0))]
+    fn call(
+        &self,
+        py: Python<'_>,
+        method: &str,
+        request: &str,
+        timeout_ms: u64,
+        hold_ms: u64,
+    ) -> PyResult<String> {
+        let call = Call::parse(method, request)?;
+        let answer = call.answer();
+        let asked = call.send(&self.client, &self.sessions, Duration::from_millis(hold_ms));
+        let within = Duration::from_millis(timeout_ms);
+        let what = format!("no answer to {method}; a change may yet take effect");
+        let bytes = wait_or_raise(py, within, &what, asked)?.map_err(raised)?;
+        Call::told(&answer, bytes)
+    }
+
+    /// The cluster's id; empty until somebody answered.
+    #[getter]
+    fn cluster_id(&self) -> String {
+        self.client.cluster_id()
+    }
+}

@@ -1,0 +1,359 @@
+//! Owns: this process as a participant of a job's rendezvous.
+//!
+//! *Invariant:* from its joining until it leaves, or the cluster says that it is gone, it is kept alive by threads of
+//! ours, whatever Python does; and what [`Rendezvous::waiting`] says costs nobody a question.
+//! Absent: torch's class, and the round's store; the package has those.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use rollout_gateway::{PAUSE, Sessions, may_pass};
+use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use v1::rendezvous_wait_response::Outcome;
+
+use crate::error::raised;
+use crate::wait::{runtime, wait, wait_or_raise};
+
+/// How long the leader holds a question before it says that nothing has changed.
+const HELD_MS: u64 = 10_000;
+/// One attempt of such a question: the leader's time, and some for the way.
+const HELD_ATTEMPT: Duration = Duration::from_secs(15);
+/// Longer than anybody waits.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// A complete round.
+#[pyclass(frozen, get_all)]
+pub(crate) struct Round {
+    /// Its number, from 1.
+    round: u64,
+    /// This participant's rank.
+    rank: u32,
+    /// Members.
+    world_size: u32,
+    /// Their names, by rank.
+    members: Vec<String>,
+}
+
+/// A participant.
+#[pyclass(frozen)]
+pub struct Rendezvous {
+    shared: Arc<Shared>,
+    /// What keeps it alive and looks after its round.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+struct Shared {
+    client: Client,
+    sessions: Sessions,
+    job: v1::JobName,
+    participant: v1::Participant,
+    seen: Mutex<Seen>,
+}
+
+/// What the cluster said last.
+#[derive(Default)]
+struct Seen {
+    ticket: u64,
+    /// Why the ticket is void.
+    gone: Option<String>,
+    /// The round that it is a member of, and how many it had.
+    round: u64,
+    world_size: u32,
+    /// Those that are there yet.
+    joined: u32,
+    waiting: u32,
+    closed: bool,
+}
+
+impl Rendezvous {
+    pub(crate) fn new(client: Client, job: v1::JobName, participant: v1::Participant) -> Self {
+        let sessions = Sessions::new(client.clone());
+        let shared = Shared { client, sessions, job, participant, seen: Mutex::default() };
+        Self { shared: Arc::new(shared), tasks: Mutex::default() }
+    }
+}
+
+#[pymethods]
+impl Rendezvous {
+    /// Joins, leaving a round that it is a member of, and waits for the next round to be complete. Answers
+    /// ("completed", round), ("closed", None), ("redundant", None: closed, and there were enough without it),
+    /// ("timed_out", None), or the reason for which the participant is gone. ConnectionError: nobody has answered for
+    /// `silence_ms`.
+    fn next(
+        &self,
+        py: Python<'_>,
+        min: u32,
+        max: u32,
+        join_timeout_ms: u64,
+        last_call_ms: u64,
+        silence_ms: u64,
+    ) -> PyResult<(String, Option<Round>)> {
+        self.tasks.lock().abort_all();
+        let runtime = runtime()?;
+        let silence = Duration::from_millis(silence_ms);
+        let joined = wait_or_raise(
+            py,
+            silence,
+            "the cluster does not answer",
+            self.shared.join(min, max, join_timeout_ms, last_call_ms),
+        )?;
+        let joined = joined.map_err(raised)?;
+        *self.shared.seen.lock() = Seen { ticket: joined.ticket, ..Seen::default() };
+        let keeping = self.shared.clone().keep_alive(joined.ticket, joined.keep_alive_ms);
+        self.tasks.lock().spawn_on(keeping, &runtime);
+        let ended = wait(py, FOR_EVER, self.shared.complete(joined.ticket, silence))?;
+        let (what, round) = match ended {
+            Some(ended) => ended.map_err(raised)?,
+            None => ("timed_out".to_owned(), None),
+        };
+        if round.is_some() {
+            self.tasks.lock().spawn_on(self.shared.clone().look_after(), &runtime);
+        }
+        Ok((what, round))
+    }
+
+    /// How many a new round would have to wait for it to begin: those who came late, or those of this round that are
+    /// gone, this participant included. 0: the round is as it was.
+    fn waiting(&self) -> u32 {
+        let seen = self.shared.seen.lock();
+        match &seen.gone {
+            Some(_) => 1,
+            None => seen.waiting.max(seen.world_size.saturating_sub(seen.joined)),
+        }
+    }
+
+    /// Whether nobody joins any more.
+    fn is_closed(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
+        if self.shared.seen.lock().closed {
+            return Ok(true);
+        }
+        let within = Duration::from_millis(timeout_ms);
+        let described = self.shared.describe(None);
+        let described = wait_or_raise(py, within, "the cluster does not answer", described)?;
+        Ok(described.map_err(raised)?.closed)
+    }
+
+    /// Closes the rendezvous for good.
+    fn close(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<()> {
+        let within = Duration::from_millis(timeout_ms);
+        let closed = wait_or_raise(py, within, "the cluster does not answer", self.shared.close())?;
+        closed.map_err(raised)
+    }
+
+    /// Goes, and is kept alive no more.
+    fn leave(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<()> {
+        self.tasks.lock().abort_all();
+        let within = Duration::from_millis(timeout_ms);
+        let left = wait_or_raise(py, within, "the cluster does not answer", self.shared.leave())?;
+        left.map_err(raised)
+    }
+}
+
+impl Shared {
+    async fn join(
+        &self,
+        min: u32,
+        max: u32,
+        join_timeout_ms: u64,
+        last_call_ms: u64,
+    ) -> Result<v1::JoinResponse, ClientError> {
+        let session = self.sessions.take().await?;
+        let pending = session.session().request();
+        let request = v1::JoinRequest {
+            request: Some(pending.id()),
+            job: Some(self.job.clone()),
+            participant: Some(self.participant.clone()),
+            min,
+            max,
+            join_timeout_ms,
+            last_call_ms,
+        };
+        until_answered(|| {
+            self.client.with_leader("join the rendezvous", |channel| {
+                let request = request.clone();
+                async move { services::rendezvous(channel).join(request).await }
+            })
+        })
+        .await
+    }
+
+    /// Waits for the round to be complete.
+    async fn complete(
+        &self,
+        ticket: u64,
+        silence: Duration,
+    ) -> Result<(String, Option<Round>), ClientError> {
+        let request =
+            v1::RendezvousWaitRequest { job: Some(self.job.clone()), ticket, wait_ms: HELD_MS };
+        let mut heard = Instant::now();
+        loop {
+            let options = CallOptions::read().attempt_timeout(HELD_ATTEMPT);
+            let answer = self
+                .client
+                .with_leader_opts("wait for the rendezvous", options, |channel| {
+                    let request = request.clone();
+                    async move { services::rendezvous(channel).wait(request).await }
+                })
+                .await;
+            let outcome = match answer {
+                Ok(answer) => answer.outcome,
+                Err(error) if may_pass(&error) && heard.elapsed() < silence => {
+                    sleep(PAUSE).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            heard = Instant::now();
+            return Ok(match outcome {
+                None | Some(Outcome::Pending(_)) => continue,
+                Some(Outcome::Completed(round)) => {
+                    ("completed".to_owned(), Some(self.enter(round)))
+                }
+                Some(Outcome::Closed(closed)) => {
+                    (if closed.redundant { "redundant" } else { "closed" }.to_owned(), None)
+                }
+                Some(Outcome::TimedOut(_)) => ("timed_out".to_owned(), None),
+                Some(Outcome::Gone(gone)) => (gone.why, None),
+            });
+        }
+    }
+
+    fn enter(&self, round: v1::RendezvousRound) -> Round {
+        let mut seen = self.seen.lock();
+        (seen.round, seen.world_size) = (round.round, round.world_size);
+        seen.joined = round.world_size;
+        Round {
+            round: round.round,
+            rank: round.rank,
+            world_size: round.world_size,
+            members: round.members.into_iter().map(|member| member.name).collect(),
+        }
+    }
+
+    async fn keep_alive(self: Arc<Self>, ticket: u64, keep_alive_ms: u64) {
+        let attempts = u64::from(self.participant.keep_alive_attempts.max(1));
+        let every = Duration::from_millis((keep_alive_ms / attempts).max(1));
+        let participant = v1::ParticipantRef { job: Some(self.job.clone()), ticket };
+        let request = v1::KeepAliveRequest { participants: vec![participant] };
+        loop {
+            let begun = Instant::now();
+            let answer = self
+                .client
+                .with_leader_opts("keep the participant alive", CallOptions::read(), |channel| {
+                    let request = request.clone();
+                    async move { services::rendezvous(channel).keep_alive(request).await }
+                })
+                .await;
+            let answer = match answer {
+                Ok(answer) => answer.answers.into_iter().next().unwrap_or_default(),
+                // Every moment counts: whoever leads next has a clock of its own for it.
+                Err(_) => {
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            if !self.heard(ticket, answer) {
+                return;
+            }
+            sleep(every.saturating_sub(begun.elapsed())).await;
+        }
+    }
+
+    /// Whether the participant of that ticket is to be kept alive further.
+    fn heard(&self, ticket: u64, answer: v1::KeepAliveAnswer) -> bool {
+        let mut seen = self.seen.lock();
+        if seen.ticket != ticket {
+            return false;
+        }
+        (seen.waiting, seen.closed) = (answer.num_nodes_waiting, answer.closed);
+        let lives = answer.gone.is_empty();
+        if !lives {
+            seen.gone = Some(answer.gone);
+        }
+        lives
+    }
+
+    /// Learns at once who comes and who is gone.
+    async fn look_after(self: Arc<Self>) {
+        let mut known = None;
+        loop {
+            match self.describe(known).await {
+                Ok(now) => {
+                    known = Some(now.version);
+                    let mut seen = self.seen.lock();
+                    (seen.waiting, seen.closed) = (now.num_nodes_waiting, now.closed);
+                    // Of another round it is no member.
+                    let same = now.complete && now.round == seen.round;
+                    seen.joined = if same { now.joined } else { 0 };
+                }
+                Err(_) => sleep(PAUSE).await,
+            }
+        }
+    }
+
+    async fn describe(&self, known: Option<u64>) -> Result<v1::RendezvousInfo, ClientError> {
+        let request = v1::RendezvousDescribeRequest {
+            job: Some(self.job.clone()),
+            known_version: known,
+            wait_ms: HELD_MS,
+        };
+        let options = CallOptions::read().attempt_timeout(HELD_ATTEMPT);
+        let described = self
+            .client
+            .with_leader_opts("look at the rendezvous", options, |channel| {
+                let request = request.clone();
+                async move { services::rendezvous(channel).describe(request).await }
+            })
+            .await?;
+        Ok(described.rendezvous.unwrap_or_default())
+    }
+
+    async fn close(&self) -> Result<(), ClientError> {
+        let session = self.sessions.take().await?;
+        let pending = session.session().request();
+        let (request, job) = (Some(pending.id()), Some(self.job.clone()));
+        let request = v1::RendezvousCloseRequest { request, job };
+        let closed = until_answered(|| {
+            self.client.with_leader("close the rendezvous", |channel| {
+                let request = request.clone();
+                async move { services::rendezvous(channel).close(request).await }
+            })
+        });
+        closed.await.map(drop)
+    }
+
+    async fn leave(&self) -> Result<(), ClientError> {
+        let ticket = std::mem::take(&mut *self.seen.lock()).ticket;
+        if ticket == 0 {
+            return Ok(());
+        }
+        let session = self.sessions.take().await?;
+        let pending = session.session().request();
+        let (request, job) = (Some(pending.id()), Some(self.job.clone()));
+        let request = v1::LeaveRequest { request, job, ticket };
+        let left = until_answered(|| {
+            self.client.with_leader("leave the rendezvous", |channel| {
+                let request = request.clone();
+                async move { services::rendezvous(channel).leave(request).await }
+            })
+        });
+        left.await.map(drop)
+    }
+}
+
+/// Repeats the same request until the cluster answers or refuses. Whoever waits has a limit.
+async fn until_answered<T, Fut>(ask: impl Fn() -> Fut) -> Result<T, ClientError>
+where
+    Fut: Future<Output = Result<T, ClientError>>,
+{
+    loop {
+        match ask().await {
+            Err(error) if may_pass(&error) => sleep(PAUSE).await,
+            answer => return answer,
+        }
+    }
+}

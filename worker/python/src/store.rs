@@ -1,0 +1,275 @@
+//! Owns: a job's store, one call an operation.
+//!
+//! *Invariant:* a call that ends with TimeoutError has asked for its change under one request id all that time; the
+//! change may yet take effect, once.
+//! Absent: torch's class; the package has that.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+use rollout_gateway::{JobStore as Store, present};
+use rollout_proto::{Client, ClientError, v1};
+use tokio::task::JoinHandle;
+use v1::store_answer::Kind as Answer;
+use v1::store_op::Kind as Op;
+
+use crate::error::{RolloutError, raised};
+use crate::wait::{runtime, wait_or_raise};
+
+/// A job's store.
+#[pyclass(frozen)]
+pub struct JobStore {
+    store: Store,
+    using: JoinHandle<()>,
+}
+
+impl Drop for JobStore {
+    fn drop(&mut self) {
+        self.using.abort();
+    }
+}
+
+impl JobStore {
+    pub(crate) fn start(client: Client, name: v1::StoreName) -> PyResult<Self> {
+        let runtime = runtime()?;
+        let store = Store::new(client, name);
+        let used = store.clone();
+        let using = runtime.spawn(async move {
+            // Whoever uses it next is told what is wrong.
+            let _refused = used.keep_using().await;
+        });
+        Ok(Self { store, using })
+    }
+
+    fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        timeout_ms: u64,
+        what: &str,
+        work: impl Future<Output = Result<T, ClientError>> + Send,
+    ) -> PyResult<T> {
+        wait_or_raise(py, Duration::from_millis(timeout_ms), what, work)?.map_err(raised)
+    }
+
+    fn change(&self, py: Python<'_>, timeout_ms: u64, what: &str, op: Op) -> PyResult<Answer> {
+        let what = format!("no answer to {what}; it may yet take effect");
+        match self.ask(py, timeout_ms, &what, self.store.change(op))? {
+            Answer::Refused(why) => Err(RolloutError::new_err(format!("the store refuses: {why}"))),
+            answer => Ok(answer),
+        }
+    }
+
+    fn number(&self, py: Python<'_>, timeout_ms: u64, what: &str, op: Op) -> PyResult<i64> {
+        match self.change(py, timeout_ms, what, op)? {
+            Answer::Number(number) => Ok(number),
+            other => Err(RolloutError::new_err(format!("{what} was answered with {other:?}"))),
+        }
+    }
+}
+
+#[pymethods]
+impl JobStore {
+    /// Says that the store is in use, and so whether the cluster can be reached.
+    fn connect(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<()> {
+        self.ask(py, timeout_ms, "the cluster does not answer", self.store.use_it())
+    }
+
+    /// All pairs or none.
+    fn set(
+        &self,
+        py: Python<'_>,
+        pairs: Vec<(String, PyBackedBytes)>,
+        timeout_ms: u64,
+    ) -> PyResult<()> {
+        let what = match pairs.as_slice() {
+            [(key, _)] => format!("set({key})"),
+            pairs => format!("the set of {} keys", pairs.len()),
+        };
+        let pairs = pairs.into_iter().map(|(key, value)| pair(key, &value)).collect();
+        self.change(py, timeout_ms, &what, Op::Set(v1::StoreSet { pairs })).map(drop)
+    }
+
+    /// The values of keys, once all are there. What has only a queue of its name is empty.
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Vec<String>,
+        timeout_ms: u64,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let what = waited_for(&keys);
+        let keys: Vec<Bytes> = keys.into_iter().map(Bytes::from).collect();
+        let values = self.ask(py, timeout_ms, &what, fetch(&self.store, keys))?;
+        Ok(values.iter().map(|value| PyBytes::new(py, value)).collect())
+    }
+
+    /// The sum.
+    fn add(&self, py: Python<'_>, key: String, delta: i64, timeout_ms: u64) -> PyResult<i64> {
+        let what = format!("add({key})");
+        self.number(py, timeout_ms, &what, Op::Add(v1::StoreAdd { key: key.into(), delta }))
+    }
+
+    /// The value that the key has then.
+    fn compare_set<'py>(
+        &self,
+        py: Python<'py>,
+        key: String,
+        expected: PyBackedBytes,
+        desired: PyBackedBytes,
+        timeout_ms: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let what = format!("compare_set({key})");
+        let op = Op::CompareSet(v1::StoreCompareSet {
+            key: key.into(),
+            expected: Bytes::copy_from_slice(&expected),
+            desired: Bytes::copy_from_slice(&desired),
+        });
+        match self.change(py, timeout_ms, &what, op)? {
+            Answer::Value(value) => Ok(PyBytes::new(py, &value)),
+            _ => Ok(PyBytes::new(py, &[])),
+        }
+    }
+
+    /// Adds to the end of a value.
+    fn append(
+        &self,
+        py: Python<'_>,
+        key: String,
+        value: PyBackedBytes,
+        timeout_ms: u64,
+    ) -> PyResult<()> {
+        let what = format!("append({key})");
+        self.change(py, timeout_ms, &what, Op::Append(pair(key, &value))).map(drop)
+    }
+
+    /// Whether there was one.
+    fn delete_key(&self, py: Python<'_>, key: String, timeout_ms: u64) -> PyResult<bool> {
+        let what = format!("delete_key({key})");
+        Ok(self.number(py, timeout_ms, &what, Op::Delete(key.into()))? != 0)
+    }
+
+    /// Whether all are there now.
+    fn check(&self, py: Python<'_>, keys: Vec<String>, timeout_ms: u64) -> PyResult<bool> {
+        let keys = keys.into_iter().map(Bytes::from).collect();
+        self.ask(py, timeout_ms, "no answer to check", self.store.there(keys))
+    }
+
+    /// Returns once all are there.
+    fn wait(&self, py: Python<'_>, keys: Vec<String>, timeout_ms: u64) -> PyResult<()> {
+        let what = waited_for(&keys);
+        let awaited = keys.into_iter().map(|key| present(key.into())).collect();
+        self.ask(py, timeout_ms, &what, self.store.wait(awaited))
+    }
+
+    /// One more has arrived at the key; returns once `size` have.
+    fn barrier(&self, py: Python<'_>, key: String, size: i64, timeout_ms: u64) -> PyResult<()> {
+        let what = format!("not all {size} have arrived at {key}");
+        let key = Bytes::from(key);
+        let arrive = async {
+            let arrived = v1::StoreAdd { key: key.clone(), delta: 1 };
+            if let Answer::Refused(why) = self.store.change(Op::Add(arrived)).await? {
+                return Ok(Err(why));
+            }
+            let all = v1::StoreAwaited { key: key.clone(), at_least: Some(size) };
+            self.store.wait(vec![all]).await.map(Ok)
+        };
+        let arrived = self.ask(py, timeout_ms, &what, arrive)?;
+        arrived.map_err(|why| RolloutError::new_err(format!("the store refuses: {why}")))
+    }
+
+    /// Keys with a value.
+    fn num_keys(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<u64> {
+        let asked = self.store.read(v1::StoreReadRequest::default());
+        Ok(self.ask(py, timeout_ms, "no answer to num_keys", asked)?.keys)
+    }
+
+    /// The keys with a value.
+    fn list_keys(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<Vec<String>> {
+        let asked = v1::StoreReadRequest { list_keys: true, ..Default::default() };
+        let keys = self.ask(py, timeout_ms, "no answer to list_keys", self.store.read(asked))?;
+        let text = |key: &Bytes| String::from_utf8_lossy(key).into_owned();
+        Ok(keys.present.iter().map(text).collect())
+    }
+
+    /// Puts an element at a queue's end.
+    fn queue_push(
+        &self,
+        py: Python<'_>,
+        queue: String,
+        value: PyBackedBytes,
+        timeout_ms: u64,
+    ) -> PyResult<()> {
+        let what = format!("queue_push({queue})");
+        self.change(py, timeout_ms, &what, Op::Push(pair(queue, &value))).map(drop)
+    }
+
+    /// Takes a queue's first element; with `block` it waits for one. None: there is none.
+    fn queue_pop<'py>(
+        &self,
+        py: Python<'py>,
+        queue: String,
+        block: bool,
+        timeout_ms: u64,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let what = waited_for(std::slice::from_ref(&queue));
+        let popped = self.ask(py, timeout_ms, &what, pop(&self.store, queue.into(), block))?;
+        match popped {
+            Answer::Value(value) => Ok(Some(PyBytes::new(py, &value))),
+            Answer::Refused(why) => Err(RolloutError::new_err(format!("the store refuses: {why}"))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Elements of a queue.
+    fn queue_len(&self, py: Python<'_>, queue: String, timeout_ms: u64) -> PyResult<u64> {
+        let asked = v1::StoreReadRequest { queues: vec![queue.into()], ..Default::default() };
+        let read = self.ask(py, timeout_ms, "no answer to queue_len", self.store.read(asked))?;
+        Ok(read.lengths.first().copied().unwrap_or(0))
+    }
+}
+
+fn pair(key: String, value: &[u8]) -> v1::StorePair {
+    v1::StorePair { key: key.into(), value: Bytes::copy_from_slice(value) }
+}
+
+fn waited_for(keys: &[String]) -> String {
+    const NAMED: usize = 8;
+    let more = keys.len().saturating_sub(NAMED);
+    let named = keys[..keys.len().min(NAMED)].join(", ");
+    match more {
+        0 => format!("keys: {named}"),
+        more => format!("keys: {named} and {more} more"),
+    }
+}
+
+async fn fetch(store: &Store, keys: Vec<Bytes>) -> Result<Vec<Bytes>, ClientError> {
+    loop {
+        let values = store.values(keys.clone()).await?;
+        let without = keys.iter().zip(&values).filter(|(_, value)| value.is_none());
+        let queues: Vec<Bytes> = without.map(|(key, _)| key.clone()).collect();
+        let mut there = queues.is_empty();
+        if !there {
+            let asked = v1::StoreReadRequest { queues, ..Default::default() };
+            there = store.read(asked).await?.lengths.iter().all(|len| *len > 0);
+        }
+        if there {
+            return Ok(values.into_iter().map(Option::unwrap_or_default).collect());
+        }
+        store.wait(keys.iter().cloned().map(present).collect()).await?;
+    }
+}
+
+/// Of several that wait, all learn of an element and one gets it; the others go on waiting.
+async fn pop(store: &Store, queue: Bytes, block: bool) -> Result<Answer, ClientError> {
+    loop {
+        let popped = store.change(Op::Pop(queue.clone())).await?;
+        // A key with a value of that name would end every wait at once.
+        if !block || !matches!(popped, Answer::Nothing(_)) || store.has_value(queue.clone()).await?
+        {
+            return Ok(popped);
+        }
+        store.wait(vec![present(queue.clone())]).await?;
+    }
+}

@@ -1,0 +1,83 @@
+//! Owns: the runtime of this process, and how Python waits for what runs on it.
+//!
+//! *Invariant:* while Python waits, the interpreter's lock is free, and a signal (Ctrl-C) ends the wait within
+//! [`LOOK_EVERY`]. A process that was forked has no runtime, and is told so.
+//! Absent: what is waited for.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyRuntimeError, PyTimeoutError};
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// How often a wait looks whether a signal has come.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// They only wait for sockets.
+const THREADS: usize = 2;
+
+static RUNTIME: OnceLock<(u32, Runtime)> = OnceLock::new();
+
+/// The runtime of this process.
+pub(crate) fn runtime() -> PyResult<Handle> {
+    let pid = std::process::id();
+    let (made_by, runtime) = match RUNTIME.get() {
+        Some(made) => made,
+        None => {
+            let made = Builder::new_multi_thread()
+                .worker_threads(THREADS)
+                .thread_name("rollout")
+                .enable_all()
+                .build()
+                .map_err(|error| PyRuntimeError::new_err(format!("no threads: {error}")))?;
+            // Two threads may come here at once; the second one's threads end unused.
+            RUNTIME.get_or_init(|| (pid, made))
+        }
+    };
+    match *made_by == pid {
+        true => Ok(runtime.handle().clone()),
+        false => Err(PyRuntimeError::new_err(
+            "this process was forked from one that had connected to rollout: connect after the fork, or spawn",
+        )),
+    }
+}
+
+/// Waits for `work` without the interpreter's lock, until a signal raises. None: it took longer than `within`.
+pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    within: Duration,
+    work: impl Future<Output = T> + Send,
+) -> PyResult<Option<T>> {
+    let runtime = runtime()?;
+    py.detach(|| {
+        runtime.block_on(async {
+            let until = tokio::time::Instant::now() + within;
+            tokio::pin!(work);
+            loop {
+                let look = tokio::time::Instant::now() + LOOK_EVERY;
+                tokio::select! {
+                    biased;
+                    done = &mut work => return Ok(Some(done)),
+                    () = tokio::time::sleep_until(look.min(until)) => {}
+                }
+                if tokio::time::Instant::now() >= until {
+                    return Ok(None);
+                }
+                Python::attach(|py| py.check_signals())?;
+            }
+        })
+    })
+}
+
+/// As [`wait`], and a wait that was too long raises TimeoutError.
+pub(crate) fn wait_or_raise<T: Send>(
+    py: Python<'_>,
+    within: Duration,
+    what: &str,
+    work: impl Future<Output = T> + Send,
+) -> PyResult<T> {
+    wait(py, within, work)?.ok_or_else(|| {
+        let ms = within.as_millis();
+        PyTimeoutError::new_err(format!("wait timeout after {ms}ms: {what}"))
+    })
+}

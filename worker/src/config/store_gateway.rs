@@ -1,0 +1,48 @@
+//! Owns: what an agent is told of the training job whose store it serves.
+//!
+//! Invariant: a port that other hosts reach needs a flag that says so.
+//! Absent: the protocol; that is crate `rollout-gateway`'s.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde::Deserialize;
+
+use super::ConfigError;
+
+/// A training job's store, for the torch processes of this host.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreGatewayConfig {
+    /// The job; its namespace is the worker's.
+    pub job: String,
+    /// The round of its rendezvous; 0 for what outlives rounds.
+    pub round: u64,
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Listen where other hosts can connect: anybody who can reads and writes the store, without TLS.
+    pub insecure_tcpstore: bool,
+}
+
+impl Default for StoreGatewayConfig {
+    fn default() -> Self {
+        // torchrun's own port.
+        let listen = (Ipv4Addr::LOCALHOST, 29400).into();
+        Self { job: String::new(), round: 0, listen, insecure_tcpstore: false }
+    }
+}
+
+impl StoreGatewayConfig {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let invalid = |key, reason: &str| Err(ConfigError::Invalid { key, reason: reason.into() });
+        if self.job.is_empty() {
+            return invalid("store_gateway.job", "say whose store it is");
+        }
+        if !self.listen.ip().is_loopback() && !self.insecure_tcpstore {
+            return invalid(
+                "store_gateway.listen",
+                "TCPStore knows no TLS: listen on 127.0.0.1, or say insecure_tcpstore = true",
+            );
+        }
+        Ok(())
+    }
+}
