@@ -177,7 +177,7 @@ impl Client {
     }
 
     /// Asks every member, or every seed while no member is known, at the same time. Each has two
-    /// seconds.
+    /// seconds. A seed that is no member, which one that was removed remains, is told of only where it answers.
     pub async fn each_member<T, F, Fut>(&self, f: F) -> Vec<(MemberRef, Result<T, ClientError>)>
     where
         F: Fn(MemberRef, Channel) -> Fut,
@@ -191,7 +191,11 @@ impl Client {
             let answer = self.channel_to(&endpoint).map(|channel| f(member.clone(), channel));
             async move { (member, one_answer(answer).await) }
         });
-        join_all(asked).await
+        let mut answers = join_all(asked).await;
+        if !self.members().is_empty() {
+            answers.retain(|(member, answer)| answer.is_ok() || !member.name.is_empty());
+        }
+        answers
     }
 
     /// Opens a session, in which request ids count.

@@ -118,6 +118,21 @@ async fn each_member_is_asked_and_says_how_it_failed() {
 }
 
 #[tokio::test]
+async fn a_seed_that_is_no_member_any_more_is_nobody_who_fails() {
+    let (c1, c2, gone) = (Fake::start("c1"), Fake::start("c2"), Fake::start("c9"));
+    introduce(&[&c1, &c2]);
+    let client = client(&[&gone, &c1]);
+    drop(gone);
+    let answers = client
+        .each_member(|_, channel| async move {
+            services::cluster(channel).counters(v1::CountersRequest {}).await
+        })
+        .await;
+    let names: Vec<_> = answers.iter().map(|(member, _)| member.name.as_str()).collect();
+    assert_eq!(names, ["c1", "c2"]);
+}
+
+#[tokio::test]
 async fn a_dial_map_sends_the_client_elsewhere_by_the_members_name() {
     let (c1, c2) = (Fake::start("c1"), Fake::start("c2"));
     let mut away = c2.info();
