@@ -26,10 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["rollout-engine-protocol", "rollout-gateway", "rollout-proto", "rollout-training"],
     ),
     ("rollout-training", &["rollout-proto", "rollout-storage"]),
-    (
-        "rollout-ctl",
-        &["rollout-gateway", "rollout-proto", "rollout-storage", "rollout-training"],
-    ),
+    ("rollout-ctl", &["rollout-gateway", "rollout-proto", "rollout-storage", "rollout-training"]),
     ("rollout-jepsen", &["rollout-powerloss", "rollout-proto"]),
     ("rollout-preload", &["rollout-powerloss"]),
     ("rollout-powerloss", &[]),

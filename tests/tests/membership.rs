@@ -10,7 +10,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 fn fleet() -> Result<Fleet> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
-    let engine = "kind = \"mock\"\nslots = 2\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 20\n".to_owned();
+    let engine =
+        "kind = \"mock\"\nslots = 2\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 20\n"
+            .to_owned();
     for name in ["w1", "w2"] {
         let head = String::new();
         fleet.start_worker(name, &WorkerOptions { engine: engine.clone(), head })?;

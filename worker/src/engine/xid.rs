@@ -136,7 +136,8 @@ mod tests {
         let (source, library) = (dir.join("driver.c"), dir.join("libdriver.so"));
         std::fs::write(&source, DRIVER).unwrap();
         let mut cc = std::process::Command::new("cc");
-        let built = cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output().unwrap();
+        let built =
+            cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output().unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         library.into_os_string()
     }
