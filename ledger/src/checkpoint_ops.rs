@@ -17,6 +17,9 @@ use crate::training::{TrainerRef, Training, TrainingName};
 use crate::training_refusal::TrainingRefusal;
 use std::collections::BTreeMap;
 
+/// A pass, a shard of it, and how many of its samples are in.
+type Named = ((DatasetNo, u64), u32, u32);
+
 impl Ledger {
     pub(crate) fn checkpoint_op(
         &mut self,
@@ -145,7 +148,7 @@ impl Ledger {
         &self,
         by: &TrainerRef,
         progress: Vec<ShardProgress>,
-    ) -> Result<Vec<((DatasetNo, u64), u32, u32)>, Rejection> {
+    ) -> Result<Vec<Named>, Rejection> {
         if progress.len() > limits::TRAINER_SHARDS_MAX {
             let what = "shards held by a trainer".into();
             return Err(Rejection::Limit { what, max: limits::TRAINER_SHARDS_MAX as u64 });

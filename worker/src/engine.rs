@@ -86,7 +86,7 @@ pub(crate) enum RowEnd {
 pub(crate) enum News {
     /// Rows can be run, for the first time or again.
     Ready,
-    Died(Death),
+    Died(Box<Death>),
 }
 
 impl EngineFailure {

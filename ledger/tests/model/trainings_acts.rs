@@ -161,7 +161,7 @@ impl Train {
         TrainerDecl {
             name,
             host: "h".into(),
-            instance: u64::from(self.number % 9 == 0),
+            instance: u64::from(self.number.is_multiple_of(9)),
             keep_alive_ms: if self.wrong { 5 } else { 4000 },
         }
     }
@@ -206,11 +206,11 @@ impl Train {
 
     /// Ends a claim of the trainer, or of somebody.
     fn end(&self, job: Option<&Job>, by: TrainerRef) -> OpKind {
-        let claims = job.into_iter().flat_map(|job| &job.claims);
+        let mut claims = job.into_iter().flat_map(|job| &job.claims);
         let mine = |claim: &(&(String, u64, u32), &(String, Attempt))| {
             self.wrong || claim.1.0 == by.trainer
         };
-        let claim = claims.filter(mine).last();
+        let claim = claims.rfind(mine);
         let shard = match claim {
             Some(((dataset, epoch, number), (_, token))) => {
                 ShardRef { dataset: dataset.clone(), epoch: *epoch, number: *number, token: *token }
@@ -237,10 +237,11 @@ impl Train {
         let number = open.map_or(u32::from(self.number % 3), |at| at as u32 + 1);
         let held = job.into_iter().flat_map(|job| &job.claims);
         let held = held.filter(|claim| claim.1.0 == by.trainer || self.wrong);
-        let progress = held.filter(|_| self.number % 3 > 0).map(|((dataset, epoch, shard), _)| {
-            let samples = u32::from(self.number % 3);
-            ShardProgress { dataset: dataset.clone(), epoch: *epoch, shard: *shard, samples }
-        });
+        let progress =
+            held.filter(|_| !self.number.is_multiple_of(3)).map(|((dataset, epoch, shard), _)| {
+                let samples = u32::from(self.number % 3);
+                ShardProgress { dataset: dataset.clone(), epoch: *epoch, shard: *shard, samples }
+            });
         let manifest = BlobRef { digest: [self.trainer; 32], bytes: u32::from(self.wrong) };
         let report = Box::new(RankReport { manifest, bytes: 1, objects: 1 });
         let progress = progress.collect();

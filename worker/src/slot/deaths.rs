@@ -27,7 +27,7 @@ impl Slot {
                 self.engine_up = true;
                 self.set_ineligible(None);
             }
-            News::Died(death) => self.died(death),
+            News::Died(death) => self.died(*death),
         }
     }
 

@@ -133,7 +133,7 @@ impl Supervisor {
             self.state.send_replace(State::Starting);
         }
         // The slot is gone: it wants no news.
-        let _ = self.news.send(News::Died(death)).await;
+        let _ = self.news.send(News::Died(Box::new(death))).await;
     }
 
     /// Speaks with the process until it has to end.
