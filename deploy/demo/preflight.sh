@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Looks for what a build needs beside Rust: a C++ compiler and libclang (for RocksDB), and Python for
-# the demo's check. Installs what is missing with apt where it may; else names the exact command.
+# Looks for what a build and its tests need beside Rust: a C++ compiler and libclang (for RocksDB), Python and curl.
+# Installs what is missing with apt where it may; else names the exact command.
 set -euo pipefail
 
 missing=()
@@ -16,6 +16,7 @@ has_libclang() {
 }
 has_libclang || missing+=(libclang-dev)
 command -v python3 >/dev/null || missing+=(python3)
+command -v curl >/dev/null || missing+=(curl)
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 echo "missing: ${missing[*]}" >&2

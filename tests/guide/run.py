@@ -1,0 +1,75 @@
+"""Runs the shell blocks of the operator's guide word for word, one after the other in one shell, in an empty directory.
+
+    run.py DIRECTORY-OF-BINARIES [PAGE]
+
+Invariant: no block is left out, altered or run twice; the first command that fails ends it all with its line of the page.
+Absent: checks of its own. What the guide promises it lets its own commands say.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT_S = 900
+
+
+def blocks(page):
+    """(line of the page, text) of each block that is marked as `sh`."""
+    found, begun, lines = [], None, []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if begun is None and line.rstrip() == "```sh":
+            begun, lines = number + 1, []
+        elif begun is not None and line.rstrip() == "```":
+            found.append((begun, "\n".join(lines)))
+            begun = None
+        elif begun is not None:
+            lines.append(line)
+    assert begun is None, f"{page}:{begun}: the block has no end"
+    return found
+
+
+def script(page, found):
+    """The blocks as one script. A subshell or an `eval` would not be what a reader does; `trap` is invisible to them."""
+    name = page.relative_to(ROOT)
+    head = ["set -euo pipefail", "__line=0", f"""trap 'echo "{name}: the block at line $__line failed" >&2' ERR"""]
+    parts = []
+    for line, text in found:
+        parts.append(f"__line={line}; echo; echo '== {name}:{line}'\n{text}")
+    return "\n".join(head + parts + ["echo", f"echo 'guide: {len(found)} blocks passed, 0 failed'"]) + "\n"
+
+
+def main():
+    binaries = pathlib.Path(sys.argv[1]).resolve()
+    page = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "docs" / "guide.md").resolve()
+    found = blocks(page)
+    assert found, f"{page} has no block that is marked sh"
+    keep = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
+    env = keep | {"PATH": f"{binaries}:{os.environ['PATH']}"}
+    with tempfile.TemporaryDirectory(prefix="rollout-guide-", ignore_cleanup_errors=True) as there:
+        path = pathlib.Path(there) / "guide.sh"
+        path.write_text(script(page, found))
+        home = pathlib.Path(there) / "machine"
+        home.mkdir()
+        shell = subprocess.Popen(["bash", path], cwd=home, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
+        try:
+            code = shell.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            print(f"{page}: not done after {LIMIT_S} s", file=sys.stderr)
+            code = 1
+        # Whatever the guide has started and not ended, in the process group that it was given.
+        try:
+            os.killpg(shell.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        if code:
+            for log in sorted(home.glob("*/*.log")):
+                print(f"-- {log.name}\n{log.read_text()[-2000:]}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
