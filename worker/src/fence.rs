@@ -1,57 +1,83 @@
 //! Owns: whether rows may be started: only for a while after the sending of the last heartbeat that was answered.
 //!
 //! Invariant: before the first answer, and once the time is over, [`Fence::open`] is false, without anybody having
-//! to notice. The leader frees unstarted rows only later, so a row that starts is still this worker's.
+//! to notice. The leader frees unstarted rows only later, so a row that starts is still this worker's. A registration
+//! opens it for a slot only once the slot has heard which of its rows were lost meanwhile.
 //! Absent: rows that run already; they are finished.
 
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+/// Which registration of the worker it is, from 1; before the first it is 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Registration(u64);
+
+#[derive(Debug, Default)]
+struct Vouched {
+    until: Option<Instant>,
+    registration: Registration,
+}
+
 /// Says until when rows may be started.
 #[derive(Debug)]
 pub(crate) struct FenceKeeper {
-    until: watch::Sender<Option<Instant>>,
+    vouched: watch::Sender<Vouched>,
 }
 
-/// Asks whether rows may be started.
+/// Asks whether rows may be started; each slot has its own.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
-    until: watch::Receiver<Option<Instant>>,
+    vouched: watch::Receiver<Vouched>,
+    /// The last registration whose losses this slot has heard of.
+    heard: Registration,
 }
 
 pub(crate) fn fence() -> (FenceKeeper, Fence) {
-    let (sender, receiver) = watch::channel(None);
-    (FenceKeeper { until: sender }, Fence { until: receiver })
+    let (sender, receiver) = watch::channel(Vouched::default());
+    (FenceKeeper { vouched: sender }, Fence { vouched: receiver, heard: Registration::default() })
 }
 
 impl FenceKeeper {
     /// A message sent at `sent` was answered: rows may start until `lasts` after it.
     pub(crate) fn answered(&self, sent: Instant, lasts: Duration) {
         let until = sent + lasts;
-        self.until.send_if_modified(|old| {
-            let later = old.is_none_or(|old| until > old);
+        self.vouched.send_if_modified(|vouched| {
+            let later = vouched.until.is_none_or(|old| until > old);
             if later {
-                *old = Some(until);
+                vouched.until = Some(until);
             }
             later
         });
     }
 
+    /// The worker has registered anew: every slot stays shut until it has heard what this says.
+    pub(crate) fn registered(&self) -> Registration {
+        self.vouched.send_modify(|vouched| vouched.registration.0 += 1);
+        self.vouched.borrow().registration
+    }
+
+    /// True while a slot that has heard everything may start rows.
     pub(crate) fn is_open(&self) -> bool {
-        is_open(*self.until.borrow())
+        is_open(self.vouched.borrow().until)
     }
 }
 
 impl Fence {
     /// True while rows may be started.
     pub(crate) fn open(&self) -> bool {
-        is_open(*self.until.borrow())
+        let vouched = self.vouched.borrow();
+        vouched.registration == self.heard && is_open(vouched.until)
+    }
+
+    /// What was lost by that registration, this slot holds no more.
+    pub(crate) fn heard(&mut self, registration: Registration) {
+        self.heard = registration;
     }
 
     /// Returns after the next answered heartbeat; never, once the keeper is gone.
     pub(crate) async fn changed(&mut self) {
-        if self.until.changed().await.is_err() {
+        if self.vouched.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -74,6 +100,21 @@ mod tests {
         assert!(fence.open());
         // An older heartbeat's late answer takes nothing back.
         keeper.answered(now - Duration::from_secs(30), Duration::from_secs(1));
+        assert!(fence.open());
+    }
+
+    #[test]
+    fn a_registration_opens_it_only_once_the_slot_has_heard_what_was_lost() {
+        let (keeper, mut fence) = fence();
+        keeper.answered(Instant::now(), Duration::from_secs(60));
+        assert!(fence.open());
+        let first = keeper.registered();
+        keeper.answered(Instant::now(), Duration::from_secs(60));
+        assert!(!fence.open(), "it may hold rows that are another's by now");
+        let second = keeper.registered();
+        fence.heard(first);
+        assert!(!fence.open(), "what the second one lost it has not heard");
+        fence.heard(second);
         assert!(fence.open());
     }
 

@@ -44,7 +44,7 @@ use self::telling::Told;
 use self::upload::{Uploaded, Uploader};
 use crate::config::PartConfig;
 use crate::engine::{Completion, Engine, EngineFailure, EngineRow, News};
-use crate::fence::Fence;
+use crate::fence::{Fence, Registration};
 use crate::held::{Held, Lease, Named};
 use crate::part::{OpenPart, PartId};
 
@@ -66,6 +66,11 @@ pub(crate) enum SlotCommand {
     Answer(v1::ExchangeAnswer),
     /// Another slot has nothing to do: give up what is not started.
     Yield(v1::Yield),
+    /// The worker has registered; these rows were lost meanwhile.
+    Registered {
+        registration: Registration,
+        dropped: Arc<Named>,
+    },
     /// Rows that are no longer this worker's.
     Gone(Arc<Named>),
     /// Ask for nothing and say when nothing is unanswered.
@@ -304,6 +309,10 @@ impl Slot {
             }
             SlotCommand::Answer(answer) => self.answer(answer).await,
             SlotCommand::Yield(asked) => self.give_up(&asked),
+            SlotCommand::Registered { registration, dropped } => {
+                self.take_away(&dropped);
+                self.fence.heard(registration);
+            }
             SlotCommand::Gone(named) => self.take_away(&named),
             SlotCommand::Quiesce(done) => {
                 self.quiet = true;

@@ -100,13 +100,13 @@ impl Session {
         if answer.draining {
             self.asked_to_go(answer.drain_deadline_ms, "a drain that goes on".to_owned());
         }
+        let registration = self.fence.registered();
         self.fence.answered(*sent.lock(), self.link.self_fence);
         let dropped = Arc::new(Named::new(answer.dropped));
-        if !dropped.is_empty() {
-            for slot in &self.slots {
-                // A slot that has ended holds nothing.
-                let _ = slot.commands.send(SlotCommand::Gone(dropped.clone())).await;
-            }
+        for slot in &self.slots {
+            // A slot that has ended holds nothing.
+            let told = SlotCommand::Registered { registration, dropped: dropped.clone() };
+            let _ = slot.commands.send(told).await;
         }
         Ok(())
     }
