@@ -15,7 +15,7 @@ const WORKERS: [&str; 4] = ["w1", "w2", "w3", "w4"];
 fn worker(fleet: &Fleet, name: &str) -> WorkerOptions {
     let side = fleet.path(&format!("{name}.side"));
     let engine = format!(
-        "kind = \"mock\"\nslots = 2\nconcurrency = 24\nlatency_ms_min = 5\nlatency_ms_max = 500\n\
+        "kind = \"mock\"\nslots = 2\nconcurrency = 24\nlatency_ms_min = 40\nlatency_ms_max = 500\n\
          tail = \"pareto\"\nseed = 11\nside_file = {side:?}\n"
     );
     // Rows that a killed worker had finished but not handed over are in its spool.
