@@ -27,6 +27,7 @@ use rollout_storage::BlobStore;
 
 use self::format::{Lines, OutputFormat};
 use self::parts::{CACHE_BYTES, PartCache};
+pub use self::place::local_dir;
 pub use self::segment::SegmentOutput;
 use crate::batch::error::BatchError;
 use crate::progress::Progress;

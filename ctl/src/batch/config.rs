@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::connect::Context;
 use crate::export::format::OutputFormat;
+use crate::export::local_dir;
 use crate::export::output::Layout;
 use crate::input::mapping::{Mapping, MappingSpec};
 use crate::input::task::Task;
@@ -264,6 +265,9 @@ impl BatchConfig {
             message: nearest::explain(error.message()),
         })?;
         config.dir = dir.to_owned();
+        if let Err(message) = local_dir(&config.output.dir.to_string_lossy()) {
+            return Err(ConfigError::Value { path: path.to_owned(), key: "output.dir", message });
+        }
         config.output.dir = dir.join(&config.output.dir);
         config.input.mapping = MappingSpec {
             columns: std::mem::take(&mut config.input.columns),

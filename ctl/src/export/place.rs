@@ -13,6 +13,16 @@ use tempfile::{NamedTempFile, TempPath};
 use super::names::Names;
 use crate::batch::error::BatchError;
 
+/// A directory of this machine, as it is named for an output; a URL, which would become a directory called so, is refused.
+pub fn local_dir(text: &str) -> Result<PathBuf, String> {
+    match text.contains("://") {
+        true => {
+            Err("is a URL; files are written to a local directory, and copied on from there".into())
+        }
+        false => Ok(PathBuf::from(text)),
+    }
+}
+
 /// Where files are written, or compared.
 pub(super) trait Place: Send {
     /// Begins a file of that name.

@@ -11,6 +11,7 @@ use crate::connect::ConnectArgs;
 use crate::dev::DevArgs;
 use crate::export::follow::Wanted;
 use crate::export::format::OutputFormat;
+use crate::export::local_dir;
 
 /// Batch inference on a fleet of workers: every row exactly once, in order, whatever dies on the way
 #[derive(Debug, Parser)]
@@ -164,7 +165,7 @@ pub(super) struct ExportArgs {
     #[arg(value_name = "RUN")]
     pub(super) run: String,
     /// The directory of the files
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = local_dir)]
     pub(super) output: PathBuf,
     /// The format of the files [default: openai-batch for a run of that input, else jsonl]
     #[arg(long, value_enum, value_name = "FORMAT")]

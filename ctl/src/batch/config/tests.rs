@@ -68,6 +68,7 @@ fn values_out_of_bounds_name_their_key() {
         ("[workers]", "[run]\nattempts_max = 9\n[workers]", "run.attempts_max"),
         ("[workers]", "[run]\nname = \"-x\"\n[workers]", "run.name"),
         ("glob = \"data/prompts/*.jsonl\"", "glob = []", "input.glob"),
+        ("dir = \"data/completions\"", "dir = \"s3://b/out\"", "output.dir"),
         ("uri = \"Qwen/Qwen2.5-0.5B-Instruct\"", "uri = \"\"", "model.uri"),
     ];
     for (from, to, key) in cases {
