@@ -24,5 +24,5 @@ pub use fleet::{Fleet, FleetOptions, WorkerOptions};
 pub use freeze::Frozen;
 pub use participant::Participant;
 pub use process::{Process, output};
-pub use s3::{BadDay, S3};
+pub use s3::{BadDay, Dialect, S3};
 pub use wait::{eventually, eventually_or_show};

@@ -1,8 +1,12 @@
-//! An object store on loopback that speaks S3, for fleets that share no disk, and its bad days.
+//! An object store on loopback that speaks S3, or as other clouds do, for fleets that share no disk, and its bad days.
 //!
 //! *Invariant:* what it says it has written is there, and what it refuses leaves no trace. A request without a key
 //! that it knows is refused.
 //! Absent: signatures' proof, multipart uploads, versions, and every bucket but `fleet`.
+
+mod dialect;
+
+pub use self::dialect::Dialect;
 
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +46,7 @@ struct State {
 /// A running store. Its threads end with the test's process.
 pub struct S3 {
     addr: String,
+    dialect: Dialect,
     state: Arc<Mutex<State>>,
 }
 
@@ -66,9 +71,17 @@ impl S3 {
     /// # Errors
     /// When no port is free.
     pub fn start() -> Result<Arc<Self>> {
+        Self::start_as(Dialect::S3)
+    }
+
+    /// The same, in another cloud's language.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn start_as(dialect: Dialect) -> Result<Arc<Self>> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let store =
-            Arc::new(Self { addr: listener.local_addr()?.to_string(), state: Arc::default() });
+        let addr = listener.local_addr()?.to_string();
+        let store = Arc::new(Self { addr, dialect, state: Arc::default() });
         let serving = store.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -82,18 +95,12 @@ impl S3 {
 
     /// Its URL, as members name it.
     pub fn url(&self) -> String {
-        "s3://fleet/work".into()
+        self.dialect.url().into()
     }
 
     /// What the process of this name has in its environment: credentials of its own.
     pub fn env(&self, name: &str) -> Vec<(&'static str, String)> {
-        vec![
-            ("AWS_ENDPOINT", format!("http://{}", self.addr)),
-            ("AWS_ALLOW_HTTP", "true".into()),
-            ("AWS_REGION", "here".into()),
-            ("AWS_ACCESS_KEY_ID", format!("key-{name}")),
-            ("AWS_SECRET_ACCESS_KEY", "secret".into()),
-        ]
+        self.dialect.env(&self.addr, name)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -122,6 +129,11 @@ impl S3 {
         (state.busy, state.lost)
     }
 
+    /// Puts an object there, past the bad day.
+    pub fn put(&self, key: &str, body: &[u8]) {
+        self.lock().objects.insert(key.to_owned(), Arc::new(body.to_vec()));
+    }
+
     /// The keys of all objects below a folder.
     pub fn keys(&self, below: &str) -> Vec<String> {
         self.lock().objects.keys().filter(|key| key.starts_with(below)).cloned().collect()
@@ -146,8 +158,7 @@ impl S3 {
         let mut state = self.lock();
         state.requests += 1;
         let authorization = request.headers.get("authorization").map_or("", String::as_str);
-        let key = authorization.split("Credential=").nth(1).and_then(|c| c.split('/').next());
-        let Some(key) = key.filter(|key| key.starts_with("key-")) else {
+        let Some(key) = self.dialect.signer(authorization) else {
             return Some(refusal("403 Forbidden", "InvalidAccessKeyId"));
         };
         // As S3 does: with 400, and a code that says it.
@@ -158,7 +169,7 @@ impl S3 {
             state.busy += 1;
             return Some(refusal("503 Slow Down", "SlowDown"));
         }
-        let answer = state.carry_out(request);
+        let answer = state.carry_out(self.dialect, request);
         if matches!(request.method.as_str(), "PUT" | "DELETE") {
             state.writes += 1;
             if happens(state.day.lost_every, state.writes) {
@@ -175,19 +186,20 @@ fn happens(every: u64, count: u64) -> bool {
 }
 
 impl State {
-    fn carry_out(&mut self, request: &Request) -> Answer {
+    fn carry_out(&mut self, dialect: Dialect, request: &Request) -> Answer {
+        let (written, deleted) = dialect.done();
         let empty = Arc::<Vec<u8>>::default;
         match (request.method.as_str(), request.key.as_str()) {
-            ("GET", "") => self.list(&request.query),
+            ("GET", "") => self.list(dialect, &request.query),
             ("PUT", key) => {
                 let body = Arc::new(request.body.clone());
                 let tag = Some(tag(&body));
                 self.objects.insert(key.to_owned(), body);
-                Answer { status: "200 OK", body: empty(), tag }
+                Answer { status: written, body: empty(), tag }
             }
             ("DELETE", key) => {
                 self.objects.remove(key);
-                Answer { status: "204 No Content", body: empty(), tag: None }
+                Answer { status: deleted, body: empty(), tag: None }
             }
             ("GET" | "HEAD", key) => match self.objects.get(key) {
                 Some(body) => Answer { status: "200 OK", tag: Some(tag(body)), body: body.clone() },
@@ -197,25 +209,10 @@ impl State {
         }
     }
 
-    fn list(&self, query: &BTreeMap<String, String>) -> Answer {
+    fn list(&self, dialect: Dialect, query: &BTreeMap<String, String>) -> Answer {
         let asked = |name: &str| query.get(name).map(String::as_str).unwrap_or_default();
-        let after = asked("continuation-token");
-        let found = self.objects.iter().filter(|(key, _)| key.starts_with(asked("prefix")));
-        let mut rest = found.filter(|(key, _)| after.is_empty() || key.as_str() > after).peekable();
-        let (mut xml, mut last) = (String::from("<ListBucketResult>"), String::new());
-        for (key, body) in rest.by_ref().take(PAGE) {
-            xml += &format!(
-                "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
-                 <ETag>{}</ETag><Size>{}</Size></Contents>",
-                tag(body).replace('"', "&quot;"),
-                body.len()
-            );
-            last.clone_from(key);
-        }
-        if rest.peek().is_some() {
-            xml += &format!("<NextContinuationToken>{last}</NextContinuationToken>");
-        }
-        xml += "</ListBucketResult>";
+        let (page, next) = self.page(asked("prefix"), asked(dialect.marker()));
+        let xml = dialect.listing(&page, next.as_deref());
         Answer { status: "200 OK", body: Arc::new(xml.into_bytes()), tag: None }
     }
 }

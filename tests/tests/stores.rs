@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
-    BadDay, Batch, Fleet, FleetOptions, S3, WorkerOptions, eventually_or_show, output,
+    BadDay, Batch, Dialect, Fleet, FleetOptions, S3, WorkerOptions, eventually_or_show, output,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -158,4 +158,48 @@ fn a_worker_of_eight_slots_loses_each_engine_in_turn_and_no_row() -> Result<()> 
     ensure!((counts.done, counts.failed) == (6000, 0), "{counts:?}");
     fleet.verify()?;
     fleet.passed()
+}
+
+/// A run whose store, whose input and whose credentials are all of one cloud.
+fn a_run_in(dialect: Dialect) -> Result<()> {
+    let cloud = S3::start_as(dialect)?;
+    let fleet = fleet(&cloud, &["w1", "w2"], "kind = \"mock\"\nconcurrency = 16\n")?;
+    for part in 0..3 {
+        let line = |row: u32| format!("{{\"prompt\":\"say {part} {row}\"}}\n");
+        let text: String = (0..200).map(line).collect();
+        cloud.put(&format!("work/in/{part}.jsonl"), text.as_bytes());
+    }
+    cloud.have(BadDay { busy_every: 6, lost_every: 5, slow_ms: 20 });
+    let out = fleet.path("out");
+    let config = fleet.path("cloud.batch.toml");
+    let glob = format!("{}/in/*.jsonl", cloud.url());
+    let text = format!(
+        "[model]\nuri = \"mock/tiny\"\n[input]\nglob = {glob:?}\n[output]\ndir = {out:?}\n"
+    );
+    std::fs::write(&config, text)?;
+    let config = config.to_string_lossy().into_owned();
+    let ended = output(
+        fleet.rollout(&["infer", "batch", "--config", &config, "--name", "there"]),
+        PATIENCE,
+    )?;
+    ensure!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let rows = std::fs::read_to_string(out.join("completions.jsonl"))?.lines().count();
+    ensure!(rows == 600, "{rows} rows came back");
+    let (busy, lost) = cloud.misbehaved();
+    ensure!(busy > 0 && lost > 0, "the store was well: {busy} times busy, {lost} answers lost");
+    cloud.have(BadDay::default());
+    let deleted = fleet.ctl(&["run", "delete", "there", "--yes", "--wait"])?;
+    ensure!(deleted.status.success(), "{}", String::from_utf8_lossy(&deleted.stderr));
+    ensure!(cloud.keys("work/runs/").is_empty(), "{:?}", cloud.keys("work/runs/"));
+    fleet.passed()
+}
+
+#[test]
+fn google_cloud_storage_holds_the_input_and_the_work_of_a_run() -> Result<()> {
+    a_run_in(Dialect::Gcs)
+}
+
+#[test]
+fn azure_blob_storage_holds_the_input_and_the_work_of_a_run() -> Result<()> {
+    a_run_in(Dialect::Azure)
 }
