@@ -2,7 +2,8 @@
 //!
 //! Invariant: what it holds is contiguous and equals the end of the log; a range is served whole or not at all. It
 //! holds no memory but its entries': one that came in a message holds none of the rest of that message's buffer.
-//! Absent: entries older than the bound. Those are read from the log.
+//! Of entries that are committed it keeps few: they are soon applied, and a window that only fills makes a member that
+//! was idle look as if it leaked. Absent: entries older than the bounds. Those are read from the log.
 
 use std::collections::VecDeque;
 
@@ -20,17 +21,28 @@ const COPIED_BELOW: usize = 64 << 10;
 /// What an entry takes beside its bytes: its place, its id, the count of its references.
 const OVERHEAD_BYTES: usize = 128;
 
+/// What an [`EntryCache`] holds at most, in bytes of entries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CacheBounds {
+    /// Of all entries; one that is larger is kept alone.
+    pub(crate) all: usize,
+    /// While the oldest entry held is a committed one.
+    pub(crate) settled: usize,
+}
+
 /// A bounded window on the end of the log.
 pub(crate) struct EntryCache {
     entries: VecDeque<Entry>,
     first: u64,
     bytes: usize,
-    max_bytes: usize,
+    max: CacheBounds,
+    /// Entries before this index are committed.
+    settled: u64,
 }
 
 impl EntryCache {
-    pub(crate) fn new(max_bytes: usize) -> Self {
-        Self { entries: VecDeque::new(), first: 0, bytes: 0, max_bytes }
+    pub(crate) fn new(max: CacheBounds) -> Self {
+        Self { entries: VecDeque::new(), first: 0, bytes: 0, max, settled: 0 }
     }
 
     fn end(&self) -> u64 {
@@ -50,7 +62,21 @@ impl EntryCache {
         }
         self.bytes += cost(&entry);
         self.entries.push_back(entry);
-        while self.bytes > self.max_bytes && self.entries.len() > 1 {
+        self.fit();
+    }
+
+    /// Everything up to and including `committed` is; of that only a little is kept.
+    pub(crate) fn settle(&mut self, committed: u64) {
+        self.settled = self.settled.max(committed + 1);
+        self.fit();
+    }
+
+    fn fit(&mut self) {
+        let bound = |cache: &Self| match cache.first < cache.settled {
+            true => cache.max.settled,
+            false => cache.max.all,
+        };
+        while self.bytes > bound(self) && self.entries.len() > 1 {
             self.pop_front();
         }
     }
@@ -123,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_window_is_contiguous_and_bounded_by_bytes() {
-        let mut cache = EntryCache::new(2000);
+        let mut cache = EntryCache::new(CacheBounds { all: 2000, settled: 2000 });
         (5..25).for_each(|index| cache.push(entry(index, 100)));
         assert_eq!(indexes(cache.read(5, 9, usize::MAX)), None, "evicted");
         assert_eq!(indexes(cache.read(22, 99, usize::MAX)), Some(vec![22, 23, 24]));
@@ -138,9 +164,28 @@ mod tests {
     }
 
     #[test]
+    fn of_committed_entries_only_the_newest_few_are_kept() {
+        let mut cache = EntryCache::new(CacheBounds { all: 4000, settled: 800 });
+        (1..=15).for_each(|index| cache.push(entry(index, 100)));
+        assert_eq!(
+            indexes(cache.read(1, 3, usize::MAX)),
+            Some(vec![1, 2]),
+            "none is committed yet"
+        );
+        cache.settle(6);
+        assert_eq!(cache.first, 7, "what is not committed stays, whatever it takes");
+        cache.settle(15);
+        assert!(cache.bytes <= 800 && cache.end() == 16, "{} bytes", cache.bytes);
+        (16..=30).for_each(|index| cache.push(entry(index, 100)));
+        assert_eq!(cache.first, 16, "committed ones make way for others");
+        cache.settle(2);
+        assert_eq!(cache.first, 16, "an older mark changes nothing");
+    }
+
+    #[test]
     fn an_entry_holds_nothing_of_the_message_that_it_came_in() {
         let message = Bytes::from(vec![7; 8192]);
-        let mut cache = EntryCache::new(1 << 20);
+        let mut cache = EntryCache::new(CacheBounds { all: 1 << 20, settled: 1 << 20 });
         let payload = EntryPayload::Normal(Command(message.slice(100..200)));
         cache.push(Entry { log_id: log_id(1, 1), payload });
         assert!(message.is_unique(), "8 KiB are held for 100 bytes");

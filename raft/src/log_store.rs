@@ -23,7 +23,7 @@ use crate::codec::{
     decode_entry, decode_log_id, decode_vote, encode_entry, encode_log_id, encode_vote,
     entry_log_id,
 };
-use crate::entry_cache::EntryCache;
+use crate::entry_cache::{CacheBounds, EntryCache};
 use crate::log_meter::LogMeter;
 use crate::running::StoresOpen;
 use crate::types::{Entry, LogId, Types, Vote};
@@ -35,8 +35,8 @@ const SIZES: &str = "sizes";
 /// Bytes of entries read at once for replication or apply.
 pub(crate) const READ_BYTES: usize = 1 << 20;
 
-/// Bytes of decoded entries kept in memory.
-const CACHE_BYTES: usize = 64 << 20;
+/// Bytes of decoded entries kept in memory: what is under way, and a little of what followers may ask for again.
+const CACHE: CacheBounds = CacheBounds { all: 64 << 20, settled: 2 << 20 };
 
 /// The log as openraft sees it. Clones share it.
 #[derive(Clone)]
@@ -79,7 +79,7 @@ impl LogStore {
         Ok(Self {
             log,
             meter: Arc::new(Mutex::new(meter)),
-            cache: Arc::new(Mutex::new(EntryCache::new(CACHE_BYTES))),
+            cache: Arc::new(Mutex::new(EntryCache::new(CACHE))),
             vote: Arc::new(Mutex::new(vote)),
             _open: open,
         })
@@ -237,7 +237,10 @@ impl RaftLogStorage<Types> for LogStore {
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
         match committed {
-            Some(id) => self.log.put_meta(COMMITTED, &encode_log_id(&id)).map_err(io_error),
+            Some(id) => {
+                self.cache.lock().settle(id.index());
+                self.log.put_meta(COMMITTED, &encode_log_id(&id)).map_err(io_error)
+            }
             None => Ok(()),
         }
     }
