@@ -332,6 +332,8 @@ fn alive(ledger: &Ledger, job: &JobName, ticket: SessionId) -> v1::KeepAliveAnsw
 fn counts(view: JobView<'_>) -> v1::RendezvousInfo {
     let rendezvous = view.rendezvous();
     let joined = view.count(|s| matches!(s, Standing::Joining { .. }));
+    // The roster stays as it was when the round was complete; who is gone from it is a member no more.
+    let members = view.count(|s| matches!(s, Standing::Member { .. }));
     let state = match (rendezvous.closed, rendezvous.complete) {
         (true, _) => "closed",
         (false, true) => "complete",
@@ -347,7 +349,7 @@ fn counts(view: JobView<'_>) -> v1::RendezvousInfo {
         round: rendezvous.round,
         min: terms.map_or(0, |t| t.min),
         max: terms.map_or(0, |t| t.max),
-        joined: if rendezvous.complete { rendezvous.roster.len() as u32 } else { joined },
+        joined: if rendezvous.complete { members } else { joined },
         num_nodes_waiting: view.count(|s| matches!(s, Standing::Late { .. })),
         redundant: view.count(|s| s == Standing::Redundant),
         participants: view.participants().count() as u32,

@@ -17,7 +17,7 @@ pub(super) struct Rendezvous {
     pub(super) round: u64,
     pub(super) min: u32,
     pub(super) max: u32,
-    /// Members of the round, or who has joined the one that forms.
+    /// Members of the round that are still there, or who has joined the one that forms.
     pub(super) joined: u32,
     pub(super) waiting: u32,
     pub(super) redundant: u32,
