@@ -1,7 +1,7 @@
-//! A cloud's metadata service on loopback: what AWS and GCP say to a machine, and how they want to be asked.
+//! A cloud's metadata service on loopback: what AWS, GCP and Azure say to a machine, and how they want to be asked.
 //!
-//! *Invariant:* a question that the real service would refuse is refused: without a token that was given (AWS), or
-//! without `Metadata-Flavor: Google` (GCP). The cloud has its own clock, which says that it is noon.
+//! *Invariant:* a question that the real service would refuse is refused: without a token that was given (AWS),
+//! without `Metadata-Flavor: Google` (GCP), or without `Metadata: true` (Azure). The cloud has its own clock, which says that it is noon.
 //! Absent: version 1 of AWS's service, and all paths that a test has not set.
 
 use anyhow::Result;
@@ -18,6 +18,8 @@ pub enum Provider {
     Aws,
     /// Google Compute Engine's.
     Gcp,
+    /// Azure's.
+    Azure,
 }
 
 impl Provider {
@@ -26,12 +28,20 @@ impl Provider {
         match self {
             Self::Aws => "aws",
             Self::Gcp => "gcp",
+            Self::Azure => "azure",
         }
     }
 }
 
 const AWS_ROOT: &str = "/latest/meta-data/";
 const GCP_ROOT: &str = "/computeMetadata/v1/instance/";
+const AZURE_ROOT: &str = "/metadata/";
+/// The machine, and an event of the machine beside it.
+const AZURE_MACHINE: &str = r#"{"name": "gpu_1", "vmId": "7", "vmSize": "Standard_ND96isr_H100_v5",
+    "location": "westeurope", "zone": "2", "priority": "Spot"}"#;
+const AZURE_NEIGHBOUR: &str = r#"{"EventId": "e0", "EventType": "Preempt", "EventStatus": "Scheduled",
+    "ResourceType": "VirtualMachine", "Resources": ["gpu_2"],
+    "NotBefore": "Sun, 01 Mar 2026 12:00:09 GMT"}"#;
 const TOKEN: &str = "AQAEAFleet==";
 const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 
@@ -85,6 +95,10 @@ impl FakeCloud {
                 cloud.set("zone", "projects/7/zones/europe-west4-b");
                 cloud.set("scheduling/preemptible", "TRUE");
             }
+            Provider::Azure => {
+                cloud.set("instance/compute", AZURE_MACHINE);
+                cloud.set("scheduledevents", &azure_events(""));
+            }
         }
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -103,7 +117,7 @@ impl FakeCloud {
         changed.notify_all();
     }
 
-    /// Says that the machine goes: on AWS `lead` from now, on GCP as it always says it.
+    /// Says that the machine goes: on AWS and Azure `lead` from now, on GCP as it always says it.
     pub fn take_back(&self, lead: Duration) {
         match self.provider {
             Provider::Aws => {
@@ -113,6 +127,13 @@ impl FakeCloud {
                 self.set("spot/instance-action", &action);
             }
             Provider::Gcp => self.set("preempted", "TRUE"),
+            Provider::Azure => {
+                let (minutes, seconds) = (lead.as_secs() / 60, lead.as_secs() % 60);
+                let event = AZURE_NEIGHBOUR.replace("e0", "e1").replace("gpu_2", "gpu_1");
+                let time = format!("12:{minutes:02}:{seconds:02}");
+                let event = event.replace("12:00:09", &time);
+                self.set("scheduledevents", &azure_events(&format!(", {event}")));
+            }
         }
     }
 
@@ -137,6 +158,7 @@ fn serve(provider: Provider, shared: &Shared, stream: TcpStream) -> Result<()> {
     let answer = match provider {
         Provider::Aws => aws(shared, &question),
         Provider::Gcp => gcp(shared, &question),
+        Provider::Azure => azure(shared, &question),
     };
     if !matches!(answer.status, 200 | 404) {
         shared.0.lock().expect("no panic holds it").refused += 1;
@@ -218,6 +240,23 @@ fn gcp(shared: &Shared, question: &Question) -> Answer {
         },
         None => Answer { headers: vec![google], ..refusal(404) },
     }
+}
+
+fn azure(shared: &Shared, question: &Question) -> Answer {
+    let marked = question.headers.get("metadata").map(String::as_str) == Some("true");
+    if !marked || !question.query.contains_key("api-version") {
+        return refusal(400);
+    }
+    let state = shared.0.lock().expect("no panic holds it");
+    let name = question.path.strip_prefix(AZURE_ROOT).unwrap_or_default();
+    match state.values.get(name) {
+        Some(value) => Answer { status: 200, headers: Vec::new(), body: value.clone() },
+        None => refusal(404),
+    }
+}
+
+fn azure_events(more: &str) -> String {
+    format!(r#"{{"DocumentIncarnation": 1, "Events": [{AZURE_NEIGHBOUR}{more}]}}"#)
 }
 
 fn etag(value: &str) -> String {

@@ -9,9 +9,10 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// From AWS's first notice to an instance's end, and GCP's.
+/// From a cloud's first notice to a machine's end.
 const AWS_LEAD: Duration = Duration::from_secs(120);
 const GCP_LEAD: Duration = Duration::from_secs(30);
+const AZURE_LEAD: Duration = Duration::from_secs(30);
 
 /// A worker of one slot of eight rows that take so long.
 fn steady(fleet: &Fleet, name: &str, latency_ms: u64, head: String) -> WorkerOptions {
@@ -79,6 +80,15 @@ mod gcp {
     #[test]
     fn spot_drain_completes_within_lead_time() -> Result<()> {
         drains_within_lead_time(Provider::Gcp, GCP_LEAD)
+    }
+}
+
+mod azure {
+    use super::*;
+
+    #[test]
+    fn spot_drain_completes_within_lead_time() -> Result<()> {
+        drains_within_lead_time(Provider::Azure, AZURE_LEAD)
     }
 }
 

@@ -5,6 +5,7 @@
 //! Absent: draining. A notice is one more wish among those of signals and leaders.
 
 mod aws;
+mod azure;
 mod gcp;
 mod metadata;
 mod terms;
@@ -21,11 +22,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use self::aws::Aws;
+use self::azure::Azure;
 use self::gcp::Gcp;
 use crate::config::{ComputeConfig, ComputeProvider, Config};
 use crate::drain::{DrainOrder, Drains};
 
-/// Both clouds answer at this address, which is the link's own.
+/// All clouds answer at this address, which is the link's own.
 const LINK_LOCAL: &str = "http://169.254.169.254";
 /// How long a worker that is to find out by itself where it is waits for an answer.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
@@ -72,15 +74,18 @@ impl Cloud {
     /// most. Fails only where no HTTP client can be set up.
     pub async fn find(config: &ComputeConfig) -> anyhow::Result<Option<Self>> {
         let endpoint = config.endpoint.as_deref().unwrap_or(LINK_LOCAL);
-        let mut aws = Aws::new(endpoint, Duration::from_millis(config.poll_ms))?;
+        let poll = Duration::from_millis(config.poll_ms);
+        let mut aws = Aws::new(endpoint, poll)?;
+        let mut azure = Azure::new(endpoint, poll)?;
         let gcp = Gcp::new(endpoint)?;
         let provider = match config.provider {
-            ComputeProvider::Auto => probe(&mut aws, &gcp).await,
+            ComputeProvider::Auto => probe(&mut aws, &mut azure, &gcp).await,
             named => named,
         };
         let mut hint: Box<dyn ComputeHint> = match provider {
             ComputeProvider::Aws => Box::new(aws),
             ComputeProvider::Gcp => Box::new(gcp),
+            ComputeProvider::Azure => Box::new(azure),
             _ => return Ok(None),
         };
         let labels = tokio::time::timeout(LABELS_LIMIT, hint.labels()).await.unwrap_or_default();
@@ -119,17 +124,20 @@ impl Cloud {
     }
 }
 
-/// Asks both who they are.
-async fn probe(aws: &mut Aws, gcp: &Gcp) -> ComputeProvider {
-    let (is_aws, is_gcp) = tokio::join!(
+/// Asks all who they are.
+async fn probe(aws: &mut Aws, azure: &mut Azure, gcp: &Gcp) -> ComputeProvider {
+    let (is_aws, is_azure, is_gcp) = tokio::join!(
         tokio::time::timeout(PROBE_LIMIT, aws.is_here()),
+        tokio::time::timeout(PROBE_LIMIT, azure.is_here()),
         tokio::time::timeout(PROBE_LIMIT, gcp.is_here()),
     );
-    let found = match (is_gcp.unwrap_or(false), is_aws.unwrap_or(false)) {
-        // Only Google's answers name whose they are.
-        (true, _) => ComputeProvider::Gcp,
-        (false, true) => ComputeProvider::Aws,
-        (false, false) => ComputeProvider::None,
+    let is = |answers: Result<bool, tokio::time::error::Elapsed>| answers.unwrap_or(false);
+    let found = match (is(is_gcp), is(is_azure), is(is_aws)) {
+        // Google's answers name whose they are, and Azure's describe the machine as no other does.
+        (true, ..) => ComputeProvider::Gcp,
+        (_, true, _) => ComputeProvider::Azure,
+        (_, _, true) => ComputeProvider::Aws,
+        _ => ComputeProvider::None,
     };
     match found {
         ComputeProvider::None => tracing::info!("no cloud's metadata service answers here"),

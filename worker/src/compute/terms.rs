@@ -30,6 +30,13 @@ pub(super) const GCP: Terms =
 pub(super) const GCP_MAINTENANCE: Terms =
     Terms { lead: Duration::from_secs(60), budget: Duration::from_secs(30) };
 
+/// A spot machine's eviction.
+pub(super) const AZURE: Terms =
+    Terms { lead: Duration::from_secs(30), budget: Duration::from_secs(15) };
+/// A reboot, a move to another host, or a deletion that was told before: five to fifteen minutes.
+pub(super) const AZURE_MAINTENANCE: Terms =
+    Terms { lead: Duration::from_secs(600), budget: Duration::from_secs(300) };
+
 impl Terms {
     /// What a drain may take when the machine ends at `end`, by the clock that shows `now`: the budget's share of
     /// the time that is left.

@@ -33,6 +33,20 @@ async fn amazon() -> Server {
     .await
 }
 
+async fn microsoft() -> Server {
+    Server::start(|request: Request| async move {
+        match request.uri().path() {
+            _ if header(request.headers(), "metadata") != Some("true") => answer(400, &[], ""),
+            "/metadata/instance/compute" => {
+                let machine = r#"{"name": "vm", "vmId": "9", "location": "z", "zone": "8"}"#;
+                answer(200, &[], machine)
+            }
+            _ => answer(404, &[], ""),
+        }
+    })
+    .await
+}
+
 #[tokio::test]
 async fn a_worker_finds_out_by_itself_which_cloud_it_is_in() {
     let found = |server: Server| async move {
@@ -41,6 +55,7 @@ async fn a_worker_finds_out_by_itself_which_cloud_it_is_in() {
     };
     assert_eq!(found(google().await).await, Some(ComputeProvider::Gcp));
     assert_eq!(found(amazon().await).await, Some(ComputeProvider::Aws));
+    assert_eq!(found(microsoft().await).await, Some(ComputeProvider::Azure));
     let nobody = Server::start(|_: Request| async { answer(404, &[], "") }).await;
     assert_eq!(found(nobody).await, None);
     let silent = Server::start(|_: Request| futures::future::pending()).await;
@@ -52,7 +67,9 @@ async fn a_worker_finds_out_by_itself_which_cloud_it_is_in() {
 
 #[tokio::test]
 async fn a_clouds_labels_never_replace_configured_ones() {
-    for (server, zone) in [(google().await, "z9"), (amazon().await, "z7")] {
+    for (server, zone) in
+        [(google().await, "z9"), (amazon().await, "z7"), (microsoft().await, "z-8")]
+    {
         let cloud = Cloud::find(&config(ComputeProvider::Auto, &server)).await.unwrap().unwrap();
         let mut worker = Config::default();
         cloud.label(&mut worker);
@@ -66,7 +83,7 @@ async fn a_clouds_labels_never_replace_configured_ones() {
 #[tokio::test]
 async fn a_named_cloud_that_does_not_answer_keeps_no_worker_from_starting() {
     let silent = Server::start(|_: Request| futures::future::pending()).await;
-    for provider in [ComputeProvider::Aws, ComputeProvider::Gcp] {
+    for provider in [ComputeProvider::Aws, ComputeProvider::Gcp, ComputeProvider::Azure] {
         let cloud = Cloud::find(&config(provider, &silent)).await.unwrap().unwrap();
         assert!(cloud.labels.is_empty());
     }

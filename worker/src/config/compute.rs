@@ -18,6 +18,8 @@ pub enum ComputeProvider {
     Aws,
     /// Google Compute Engine's.
     Gcp,
+    /// Azure's instance metadata service.
+    Azure,
     /// Nobody's.
     None,
 }
@@ -29,8 +31,9 @@ impl ComputeProvider {
             "auto" => Ok(Self::Auto),
             "aws" => Ok(Self::Aws),
             "gcp" => Ok(Self::Gcp),
+            "azure" => Ok(Self::Azure),
             "none" => Ok(Self::None),
-            _ => Err("auto, aws, gcp or none".to_owned()),
+            _ => Err("auto, aws, gcp, azure or none".to_owned()),
         }
     }
 
@@ -40,6 +43,7 @@ impl ComputeProvider {
             Self::Auto => "auto",
             Self::Aws => "aws",
             Self::Gcp => "gcp",
+            Self::Azure => "azure",
             Self::None => "none",
         }
     }
@@ -53,7 +57,8 @@ pub struct ComputeConfig {
     pub provider: ComputeProvider,
     /// Where its metadata service is, where not at its usual address: `http://host[:port]`.
     pub endpoint: Option<String>,
-    /// How often AWS is asked, in milliseconds; GCP answers when there is something to say.
+    /// How often AWS is asked, in milliseconds, and Azure, but at least every second; GCP answers when there is
+    /// something to say.
     pub poll_ms: u64,
 }
 

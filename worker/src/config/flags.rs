@@ -61,7 +61,7 @@ pub struct Flags {
     /// Rows that a slot may have queued or running
     #[arg(long)]
     pub credit_rows: Option<u32>,
-    /// Listen to notices of this cloud: auto, aws, gcp or none
+    /// Listen to notices of this cloud: auto, aws, gcp, azure or none
     #[arg(long, env = "ROLLOUT_WORKER_COMPUTE", value_parser = ComputeProvider::from_flag, value_name = "PROVIDER")]
     pub compute: Option<ComputeProvider>,
     /// The cloud's metadata service, where not at its usual address

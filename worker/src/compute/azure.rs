@@ -1,0 +1,219 @@
+//! Owns: Azure's instance metadata service: scheduled events of this machine, and what it is.
+//!
+//! Invariant: every question carries `Metadata: true`. The document tells of neighbours too: an event counts only if
+//! it names this machine, and is told once, and again when its time has changed or it has begun.
+//! Absent: approving events (`StartRequests`): Azure would begin at once, and perhaps for neighbours too.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use reqwest::{Method, StatusCode};
+use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
+
+use super::metadata::{Answer, Metadata, MetadataError};
+use super::trouble::Trouble;
+use super::{ComputeHint, Notice, as_label, terms};
+
+const EVENTS_PATH: &str = "/metadata/scheduledevents?api-version=2020-07-01";
+const MACHINE_PATH: &str = "/metadata/instance/compute?api-version=2021-02-01";
+const HEADER: (&str, &str) = ("metadata", "true");
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+/// The first question about events switches them on for the machine, which may take two minutes.
+const FIRST_LIMIT: Duration = Duration::from_secs(130);
+/// A preemption leaves half a minute: the service wants to be asked every second.
+const PACE_MAX: Duration = Duration::from_secs(1);
+/// Events that are remembered as told; the document has those of the machine's neighbours, too.
+const TOLD_MAX: usize = 256;
+/// Of an event's type that people are told.
+const TYPE_CHARS_MAX: usize = 32;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Document {
+    #[serde(default)]
+    events: Vec<Event>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Event {
+    event_id: String,
+    event_type: String,
+    #[serde(default)]
+    event_status: String,
+    /// The machines that it is about, by name.
+    #[serde(default)]
+    resources: Vec<String>,
+    /// Not before this time; empty once it has begun.
+    #[serde(default)]
+    not_before: String,
+}
+
+/// What the machine is, as far as it is of interest here.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Machine {
+    name: String,
+    vm_id: String,
+    vm_size: String,
+    location: String,
+    zone: String,
+    priority: String,
+}
+
+pub(super) struct Azure {
+    metadata: Metadata,
+    poll: Duration,
+    machine: Option<Machine>,
+    /// Whether events were answered once.
+    answered: bool,
+    /// Identity and time of what was told and is still in the document.
+    told: Vec<(String, String)>,
+    trouble: Trouble,
+}
+
+impl Azure {
+    pub(super) fn new(endpoint: &str, poll: Duration) -> anyhow::Result<Self> {
+        Ok(Self {
+            metadata: Metadata::new(endpoint)?,
+            poll: poll.min(PACE_MAX),
+            machine: None,
+            answered: false,
+            told: Vec::new(),
+            trouble: Trouble::new(terms::AZURE.lead / 8),
+        })
+    }
+
+    /// Whether such a service answers.
+    pub(super) async fn is_here(&mut self) -> bool {
+        self.machine().await.is_ok()
+    }
+
+    async fn ask(&self, path: &str, limit: Duration) -> Result<Answer, MetadataError> {
+        let answer = self.metadata.ask(Method::GET, path, &[HEADER], limit).await?;
+        match answer.status {
+            StatusCode::OK => Ok(answer),
+            _ => Err(answer.unexpected()),
+        }
+    }
+
+    async fn machine(&mut self) -> Result<Machine, MetadataError> {
+        if let Some(machine) = &self.machine {
+            return Ok(machine.clone());
+        }
+        let answer = self.ask(MACHINE_PATH, ANSWER_LIMIT).await?;
+        let machine: Machine = serde_json::from_str(&answer.body)
+            .map_err(|_| answer.garbled("no description of a machine"))?;
+        // Without its name, whose events they are cannot be told.
+        if machine.name.is_empty() || machine.vm_id.is_empty() {
+            return Err(answer.garbled("not from Azure's metadata service"));
+        }
+        self.machine = Some(machine.clone());
+        Ok(machine)
+    }
+
+    async fn look(&mut self) -> Result<Option<Notice>, MetadataError> {
+        let name = self.machine().await?.name;
+        let limit = if self.answered { ANSWER_LIMIT } else { FIRST_LIMIT };
+        let answer = self.ask(EVENTS_PATH, limit).await?;
+        let document: Document = serde_json::from_str(&answer.body)
+            .map_err(|_| answer.garbled("no document of events"))?;
+        self.answered = true;
+        let mut mine = document.events;
+        mine.retain(|event| event.resources.iter().any(|r| r.eq_ignore_ascii_case(&name)));
+        mine.truncate(TOLD_MAX);
+        let key = |event: &Event| (event.event_id.clone(), event.not_before.clone());
+        self.told.retain(|told| mine.iter().any(|event| key(event) == *told));
+        let now = answer.header("date").and_then(|date| OffsetDateTime::parse(date, &Rfc2822).ok());
+        let now = now.unwrap_or_else(OffsetDateTime::now_utc);
+        let new = mine.iter().filter(|event| !self.told.contains(&key(event)));
+        let notices = new.map(|event| (key(event), notice(event, now)));
+        // The hardest one first; the others follow with the next questions.
+        let hardest = notices.min_by_key(|(_, notice)| match notice {
+            Notice::Goes { within, .. } => *within,
+            Notice::MayGo { .. } => Duration::MAX,
+        });
+        Ok(hardest.map(|(key, notice)| {
+            self.told.push(key);
+            notice
+        }))
+    }
+
+    async fn notice(&mut self) -> Notice {
+        loop {
+            let wait = match self.look().await {
+                Ok(found) => {
+                    self.trouble.over();
+                    if let Some(notice) = found {
+                        return notice;
+                    }
+                    self.poll
+                }
+                Err(error) => self.trouble.met(&error),
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn all_labels(&mut self) -> BTreeMap<String, String> {
+        let machine = match self.machine().await {
+            Ok(machine) => machine,
+            Err(error) => {
+                tracing::warn!(%error, "cannot read what this instance is");
+                return BTreeMap::new();
+            }
+        };
+        // As Kubernetes writes it: zones are numbered within a location, and some locations have none.
+        let zone = match machine.zone.as_str() {
+            "" => machine.location.clone(),
+            zone => format!("{}-{zone}", machine.location),
+        };
+        let lifecycle = match machine.priority.as_str() {
+            "Spot" | "Low" => "spot",
+            _ => "on-demand",
+        };
+        let all = [
+            ("zone", &*zone),
+            ("instance_type", &*machine.vm_size),
+            ("instance_id", &*machine.vm_id),
+            ("lifecycle", lifecycle),
+        ];
+        let fit = all.into_iter().filter_map(|(name, value)| Some((name.into(), as_label(value)?)));
+        fit.collect()
+    }
+}
+
+impl ComputeHint for Azure {
+    fn next(&mut self) -> BoxFuture<'_, Notice> {
+        self.notice().boxed()
+    }
+
+    fn labels(&mut self) -> BoxFuture<'_, BTreeMap<String, String>> {
+        self.all_labels().boxed()
+    }
+}
+
+/// Reads an event. Its time is the cloud's, and is compared with the service's own clock.
+fn notice(event: &Event, now: OffsetDateTime) -> Notice {
+    let kind: String = event.event_type.chars().take(TYPE_CHARS_MAX).collect();
+    let terms = match event.event_type.as_str() {
+        "Preempt" => terms::AZURE,
+        "Reboot" | "Redeploy" | "Terminate" => terms::AZURE_MAINTENANCE,
+        // `Freeze` pauses the machine for seconds; of others nothing is known.
+        _ => return Notice::MayGo { what: format!("scheduled event ({kind})") },
+    };
+    let begun = event.event_status == "Started";
+    let within = match OffsetDateTime::parse(&event.not_before, &Rfc2822) {
+        Ok(end) if !begun => terms.within(end, now),
+        Err(_) if !begun => terms.budget,
+        _ => terms.within(now, now),
+    };
+    Notice::Goes { within, what: format!("scheduled event ({kind})") }
+}
+
+#[cfg(test)]
+mod tests;
