@@ -24,6 +24,18 @@ pub struct Flags {
     /// Where it keeps its data
     #[arg(long, env = "ROLLOUT_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
+    /// Failure domain
+    #[arg(long, env = "ROLLOUT_ZONE")]
+    pub zone: Option<String>,
+    /// The cluster's certificate authority
+    #[arg(long, env = "ROLLOUT_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// The member's certificate
+    #[arg(long, env = "ROLLOUT_CERT_FILE", value_name = "FILE")]
+    pub cert_file: Option<PathBuf>,
+    /// Its key
+    #[arg(long, env = "ROLLOUT_KEY_FILE", value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
     /// Refuse to start unless the data directory belongs to this cluster (32 hex digits)
     #[arg(long)]
     pub cluster_id: Option<String>,
@@ -50,6 +62,7 @@ struct File {
     log: String,
     listen: Listen,
     advertise: Option<Advertise>,
+    #[serde(default)]
     tls: Tls,
     store: Store,
     #[serde(default)]
@@ -88,7 +101,7 @@ struct Advertise {
     peer: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tls {
     ca_file: Option<PathBuf>,
@@ -212,8 +225,13 @@ impl Config {
         let path = flags.config.display().to_string();
         let text = std::fs::read_to_string(&flags.config)
             .with_context(|| format!("cannot read {path}"))?;
-        let file: File =
+        let mut file: File =
             toml::from_str(&text).map_err(|e| anyhow::anyhow!("{path}: {}", explain(&e)))?;
+        // An empty variable, as of a label that a host does not have, says nothing.
+        file.zone = flags.zone.filter(|zone| !zone.is_empty()).unwrap_or(file.zone);
+        file.tls.ca_file = flags.ca_file.or(file.tls.ca_file);
+        file.tls.cert_file = flags.cert_file.or(file.tls.cert_file);
+        file.tls.key_file = flags.key_file.or(file.tls.key_file);
         let Some(name) = flags.name.or(file.name) else { bail!("{path}: `name` is missing") };
         let Some(data_dir) = flags.data_dir.or(file.data_dir) else {
             bail!("{path}: `data_dir` is missing")
@@ -367,6 +385,22 @@ mod tests {
         let config = load(GOOD).expect("good");
         assert_eq!(config.advertise_client, "127.0.0.1:1");
         assert_eq!(config.workers.failure_ms, 5000);
+    }
+
+    #[test]
+    fn one_file_serves_all_members_where_flags_say_what_differs() {
+        let text = GOOD.replace("insecure_plaintext = true", "ca_file = \"/tls/ca.pem\"");
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("c.toml");
+        std::fs::write(&path, text.replace("name = \"c1\"", "")).expect("written");
+        let file = path.to_str().unwrap_or_default();
+        let flags = ["x", "--config", file, "--name", "c2", "--zone", "b"];
+        let tls = ["--cert-file", "/tls/c2.pem", "--key-file", "/tls/c2.key"];
+        let config = Config::load(Flags::parse_from(flags.into_iter().chain(tls))).expect("good");
+        assert_eq!((&*config.name, &*config.zone), ("c2", "b"));
+        let Security::Mtls(files) = config.security else { panic!("no TLS") };
+        assert_eq!(files.ca, PathBuf::from("/tls/ca.pem"));
+        assert_eq!(files.key, PathBuf::from("/tls/c2.key"));
     }
 
     #[test]

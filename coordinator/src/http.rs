@@ -4,6 +4,7 @@
 //! nobody for a partition. `/readyz` says whether this member serves: it leads with a valid lease,
 //! or knows who leads.
 
+use crate::gauges::Gauges;
 use crate::grpc::Shared;
 use axum::Router;
 use axum::extract::State;
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone)]
 struct Http {
     shared: Arc<Shared>,
+    gauges: Arc<Gauges>,
     metrics: PrometheusHandle,
 }
 
@@ -31,39 +33,31 @@ pub(crate) async fn serve(
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(render))
-        .with_state(Http { shared, metrics });
+        .with_state(Http { shared, gauges: Arc::default(), metrics });
     axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
 async fn ready(State(http): State<Http>) -> (StatusCode, String) {
-    let node = &http.shared.node;
-    if http.shared.leading().is_ok() {
-        return (StatusCode::OK, "leading\n".into());
+    let (serves, text) = standing(&http.shared);
+    let status = if serves { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, text + "\n")
+}
+
+/// Whether this member serves, and how it stands, in words.
+pub(crate) fn standing(shared: &Shared) -> (bool, String) {
+    if shared.leading().is_ok() {
+        return (true, "leading".into());
     }
-    match node.leader() {
-        Some(leader) if leader.name != http.shared.config.name => {
-            (StatusCode::OK, format!("following {}\n", leader.name))
+    match shared.node.leader() {
+        Some(leader) if leader.name != shared.config.name => {
+            (true, format!("following {}", leader.name))
         }
-        _ if node.is_waiting() => {
-            (StatusCode::SERVICE_UNAVAILABLE, "waiting to be made part of a cluster\n".into())
-        }
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "no leader\n".into()),
+        _ if shared.node.is_waiting() => (false, "waiting to be made part of a cluster".into()),
+        _ => (false, "no leader".into()),
     }
 }
 
 async fn render(State(http): State<Http>) -> String {
-    let status = http.shared.node.status();
-    let leads = http.shared.leading().is_ok();
-    metrics::gauge!("rollout_raft_is_leader").set(f64::from(u8::from(leads)));
-    metrics::gauge!("rollout_raft_has_leader")
-        .set(f64::from(u8::from(http.shared.node.leader().is_some())));
-    metrics::gauge!("rollout_raft_term").set(status.term as f64);
-    metrics::gauge!("rollout_raft_applied_index").set(status.applied.unwrap_or(0) as f64);
-    metrics::gauge!("rollout_storage_log_bytes").set(status.log_bytes as f64);
-    metrics::gauge!("rollout_storage_image_bytes").set(status.image_bytes as f64);
-    metrics::gauge!("rollout_storage_write_buffer_bytes").set(status.write_buffer_bytes as f64);
-    metrics::counter!("rollout_raft_snapshots_installed_total")
-        .absolute(status.snapshots_installed);
-    metrics::counter!("rollout_storage_fsyncs_total").absolute(status.fsyncs);
+    http.gauges.set(&http.shared);
     http.metrics.render()
 }

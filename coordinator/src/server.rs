@@ -16,7 +16,7 @@ use crate::leading;
 use crate::store_probe::StoreProbe;
 use anyhow::{Context, Result};
 use rollout_ledger::Ledger;
-use rollout_proto::{AuthzLayer, MESSAGE_BYTES_MAX, ServerTls, v1};
+use rollout_proto::{AuthzLayer, MESSAGE_BYTES_MAX, ServerTls, Supervisor, v1};
 use rollout_raft::Node;
 use rollout_storage::BlobStore;
 use std::sync::Arc;
@@ -77,14 +77,21 @@ pub async fn run(config: Config) -> Result<()> {
         peer = shared.config.advertise_peer,
         "member started"
     );
+    // A member that waits to be made part of a cluster has started: nobody is to start it again for that.
+    let supervisor = Supervisor::from_env();
+    supervisor.ready();
+    let standing = move || http::standing(&shared).1;
+    let alive = tokio::spawn(supervisor.clone().keep_alive(standing));
     wait_for_signal().await?;
     tracing::info!("stopping");
+    supervisor.stopping();
     stop_gently(&node, &stop).await;
     // The epoch has ended with the hand-over; without one it ends with consensus.
     let _ = tokio::time::timeout(STREAMS_END_WITHIN, async { tokio::join!(peers, clients) }).await;
     probes.abort();
     node.stop().await;
     let _ = tokio::time::timeout(STREAMS_END_WITHIN, following).await;
+    alive.abort();
     Ok(())
 }
 

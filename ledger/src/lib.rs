@@ -47,6 +47,7 @@ mod ledger;
 pub mod limits;
 mod namespace;
 mod pass;
+mod pool_view;
 mod rendezvous;
 mod reply;
 mod retry;

@@ -9,6 +9,7 @@ use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
 pub use crate::item_view::{ItemPlace, ItemState, ItemView};
 use crate::ledger::Ledger;
 use crate::limits;
+pub use crate::pool_view::Pool;
 use crate::reply::SegmentRef;
 use crate::rows::Rows;
 use crate::run::Run;

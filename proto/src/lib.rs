@@ -1,5 +1,5 @@
-//! The gRPC contract of `rollout`, the identities behind it, and the one client that follows
-//! the leader.
+//! The gRPC contract of `rollout`, the identities behind it, the one client that follows the
+//! leader, and what a daemon tells the supervisor that started it.
 //!
 //! *Invariant:* generated types are the wire's alone: they never enter the ledger or the storage.
 
@@ -20,6 +20,7 @@ mod identity;
 pub mod pki;
 mod rows;
 mod stamp;
+mod supervisor;
 mod tls;
 
 pub use authz::AuthzLayer;
@@ -39,6 +40,7 @@ pub use identity::{
 };
 pub use rows::RowsError;
 pub use stamp::{CLUSTER_HEADER, Channel, EPOCH_HEADER, Stamp, sender_knows};
+pub use supervisor::Supervisor;
 pub use tls::{
     ClientTls, Incoming, Security, ServerConn, ServerTls, TlsError, TlsFiles, server_name,
 };

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use rollout_proto::Supervisor;
 use rollout_worker::{AgentError, Cloud, Config, DrainOrder, Drained, Drains, Flags};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -64,7 +65,8 @@ async fn work(mut config: Config) -> ExitCode {
     }
     let drains = Drains::default();
     let drain = Duration::from_millis(config.timing.drain_ms);
-    if let Err(error) = drain_on_signals(drains.clone(), drain) {
+    let supervisor = Supervisor::from_env();
+    if let Err(error) = drain_on_signals(drains.clone(), drain, supervisor.clone()) {
         tracing::error!(%error, "cannot listen for signals");
         return ExitCode::FAILURE;
     }
@@ -79,7 +81,12 @@ async fn work(mut config: Config) -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    match rollout_worker::run(config, drains).await {
+    // It has started whether a cluster answers or not: nobody is to start it again for a cluster that is away.
+    supervisor.ready();
+    tokio::spawn(supervisor.clone().keep_alive(String::new));
+    let ended = rollout_worker::run(config, drains).await;
+    supervisor.stopping();
+    match ended {
         Ok(Drained { everything_answered: true }) => ExitCode::SUCCESS,
         Ok(Drained { everything_answered: false }) => {
             tracing::warn!("results stay in the spool, start again in the same directory");
@@ -99,7 +106,11 @@ async fn work(mut config: Config) -> ExitCode {
 }
 
 /// The first SIGTERM or SIGINT drains, the second leaves [`HURRY`], the third ends the process at once.
-fn drain_on_signals(drains: Drains, drain: Duration) -> std::io::Result<()> {
+fn drain_on_signals(
+    drains: Drains,
+    drain: Duration,
+    supervisor: Supervisor,
+) -> std::io::Result<()> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::spawn(async move {
@@ -108,6 +119,7 @@ fn drain_on_signals(drains: Drains, drain: Duration) -> std::io::Result<()> {
                 _ = terminate.recv() => (15, "SIGTERM"),
                 _ = interrupt.recv() => (2, "SIGINT"),
             };
+            supervisor.stopping();
             match count {
                 1 => drop(drains.ask(DrainOrder::rows_for(drain, name))),
                 2 => drop(drains.ask(DrainOrder::gone_within(HURRY, format!("{name} again")))),

@@ -104,7 +104,8 @@ fn worker_out(leading: &Leading, w: WorkerView) -> v1::WorkerInfo {
     }
 }
 
-fn cert_expiry(security: &rollout_proto::Security) -> u64 {
+/// When this member's certificate ends, in seconds of Unix time; 0 without one that can be read.
+pub(crate) fn cert_expiry(security: &rollout_proto::Security) -> u64 {
     match security {
         rollout_proto::Security::Mtls(files) => rollout_proto::pki::inspect(&files.cert)
             .map_or(0, |info| u64::try_from(info.not_after_unix).unwrap_or(0)),

@@ -23,7 +23,7 @@ mod worker;
 
 pub(crate) use barrier::BarrierService;
 pub(crate) use checkpoint::CheckpointsService;
-pub(crate) use cluster::ClusterService;
+pub(crate) use cluster::{ClusterService, cert_expiry};
 pub(crate) use dataset::DatasetsService;
 pub(crate) use events::EventsService;
 pub(crate) use items::ItemsService;

@@ -1,0 +1,129 @@
+//! What a member says of itself, and of the ledger as far as it has applied it, whenever it is scraped.
+//!
+//! *Invariant:* the number of series has a bound: of names that users choose, models alone are labels, and of these at
+//! most [`POOLS_MAX`]; what is left of them is told together. A pool that is gone is told as empty once it was told.
+//! Absent on purpose: runs, rows, sessions and workers as labels; `rolloutctl` tells of those.
+
+use crate::grpc::{Shared, cert_expiry};
+use crate::ledger_read::ReadLedger;
+use metrics::{counter, gauge};
+use parking_lot::Mutex;
+use rollout_ledger::view::{Pool, WorkerState};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Models that are told apart.
+const POOLS_MAX: usize = 64;
+/// What the models beyond that are told as.
+const OTHER: &str = "other";
+
+/// The models that were told before.
+#[derive(Default)]
+pub(crate) struct Gauges {
+    told: Mutex<BTreeSet<String>>,
+}
+
+impl Gauges {
+    /// Sets every gauge to what holds now.
+    pub(crate) fn set(&self, shared: &Shared) {
+        consensus(shared);
+        storage(shared);
+        let (workers, runs, pools) = shared.node.ledger(|ledger| {
+            let mut workers = [0_u32; 3];
+            for state in ledger.worker_sessions().into_iter().flat_map(|id| ledger.worker_state(id))
+            {
+                match state {
+                    WorkerState::Ready => workers[0] += 1,
+                    WorkerState::Suspect { .. } => workers[1] += 1,
+                    WorkerState::Draining => workers[2] += 1,
+                }
+            }
+            (workers, ledger.run_states(), ledger.pools())
+        });
+        for (state, count) in ["ready", "suspect", "draining"].into_iter().zip(workers) {
+            gauge!("rollout_workers", "state" => state).set(f64::from(count));
+        }
+        let (running, paused, ended) = runs;
+        for (state, count) in [("running", running), ("paused", paused), ("ended", ended)] {
+            gauge!("rollout_runs", "state" => state).set(f64::from(count));
+        }
+        self.pools(fold(pools));
+    }
+
+    fn pools(&self, pools: BTreeMap<String, Pool>) {
+        let mut told = self.told.lock();
+        let gone: Vec<String> = told.iter().filter(|m| !pools.contains_key(*m)).cloned().collect();
+        let empty = gone.into_iter().map(|model| (model, Pool::default()));
+        for (model, pool) in pools.clone().into_iter().chain(empty) {
+            let set = |name: &'static str, value: u64| {
+                gauge!(name, "model" => model.clone()).set(value as f64);
+            };
+            set("rollout_pool_rows_pending", pool.pending);
+            set("rollout_pool_rows_running", pool.running);
+            set("rollout_pool_slots", pool.slots);
+            set("rollout_pool_slots_idle", pool.idle);
+        }
+        // What is empty now has been told so, and what was told before and is no more among the first is forgotten.
+        *told = pools.into_keys().collect();
+    }
+}
+
+/// The pools with most rows, and all others as one.
+fn fold(pools: BTreeMap<String, Pool>) -> BTreeMap<String, Pool> {
+    if pools.len() <= POOLS_MAX {
+        return pools;
+    }
+    let mut all: Vec<(String, Pool)> = pools.into_iter().collect();
+    all.sort_by_key(|(_, pool)| std::cmp::Reverse(pool.pending + pool.running));
+    let rest = all.split_off(POOLS_MAX - 1);
+    let mut kept: BTreeMap<String, Pool> = all.into_iter().collect();
+    let other = kept.entry(OTHER.to_owned()).or_default();
+    for (_, pool) in rest {
+        other.pending += pool.pending;
+        other.running += pool.running;
+        other.slots += pool.slots;
+        other.idle += pool.idle;
+    }
+    kept
+}
+
+fn consensus(shared: &Shared) {
+    let status = shared.node.status();
+    let yes = |is: bool| f64::from(u8::from(is));
+    gauge!("rollout_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    gauge!("rollout_raft_is_leader").set(yes(shared.leading().is_ok()));
+    gauge!("rollout_raft_has_leader").set(yes(shared.node.leader().is_some()));
+    gauge!("rollout_raft_term").set(status.term as f64);
+    gauge!("rollout_raft_applied_index").set(status.applied.unwrap_or(0) as f64);
+    counter!("rollout_raft_snapshots_installed_total").absolute(status.snapshots_installed);
+    gauge!("rollout_tls_certificate_expiry_timestamp_seconds")
+        .set(cert_expiry(&shared.config.security) as f64);
+}
+
+fn storage(shared: &Shared) {
+    let status = shared.node.status();
+    gauge!("rollout_storage_log_bytes").set(status.log_bytes as f64);
+    gauge!("rollout_storage_image_bytes").set(status.image_bytes as f64);
+    gauge!("rollout_storage_write_buffer_bytes").set(status.write_buffer_bytes as f64);
+    counter!("rollout_storage_fsyncs_total").absolute(status.fsyncs);
+    for (quantile, us) in [("0.5", status.fsync_p50_us), ("0.99", status.fsync_p99_us)] {
+        gauge!("rollout_storage_fsync_seconds", "quantile" => quantile).set(us as f64 / 1e6);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_beyond_the_bound_are_told_together_and_no_row_is_left_out() {
+        let pool = |n: u64| Pool { pending: n, running: 1, slots: 2, idle: 1 };
+        let many: BTreeMap<String, Pool> =
+            (0..100).map(|n| (format!("m{n:03}"), pool(n))).collect();
+        let told = fold(many);
+        assert_eq!(told.len(), POOLS_MAX);
+        assert_eq!(told.values().map(|p| p.pending).sum::<u64>(), (0..100).sum::<u64>());
+        assert_eq!(told["m099"], pool(99));
+        assert_eq!(told[OTHER].pending, (0..37).sum::<u64>());
+        assert_eq!(fold(BTreeMap::from([("m".into(), pool(1))])).len(), 1);
+    }
+}
