@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-guide python wheel test-vllm bench-vllm test-torch bench-torch jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
+.PHONY: help preflight build demo test test-deploy test-guide python wheel test-vllm bench-vllm test-torch bench-torch jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -19,9 +19,12 @@ build: preflight ## build every binary
 demo: build ## 2,000 prompts, three members, four workers, and the leader dies on the way
 	@bash deploy/demo/demo.sh "$(TARGET)/debug"
 
-test: build test-guide ## every test
+test: build test-deploy test-guide ## every test
 	$(CARGO) test --workspace --exclude rollout-tests
 	$(CARGO) test -p rollout-tests -- --test-threads=1 --nocapture
+
+test-deploy: build ## the chart, units, configurations, alert rules and dashboard below deploy/
+	@bash tests/deploy/check.sh "$(TARGET)/debug" "$(TARGET)/deploy-python"
 
 test-guide: build ## the shell blocks of docs/guide.md, word for word
 	@python3 tests/guide/run.py "$(TARGET)/debug"

@@ -1,0 +1,133 @@
+{{- define "rollout.fullname" -}}
+{{ default .Release.Name .Values.fullnameOverride }}
+{{- end }}
+
+{{- define "rollout.image" -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end }}
+
+{{- define "rollout.labels" -}}
+app.kubernetes.io/name: rollout
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "rollout.memberLabels" -}}
+app.kubernetes.io/name: rollout
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: member
+{{- end }}
+
+{{- /* Below this name each member is found as POD.DOMAIN, ready or not. */ -}}
+{{- define "rollout.memberDomain" -}}
+{{ include "rollout.fullname" . }}-members.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
+{{- end }}
+
+{{- /* The client addresses of all members, separated by commas. */ -}}
+{{- define "rollout.endpoints" -}}
+{{- $name := include "rollout.fullname" . -}}
+{{- $domain := include "rollout.memberDomain" . -}}
+{{- range $i := until (int .Values.members.replicas) -}}
+{{- if $i }},{{ end }}{{ $name }}-{{ $i }}.{{ $domain }}:7420
+{{- end -}}
+{{- end }}
+
+{{- define "rollout.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "rollout.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: ["ALL"]
+{{- end }}
+
+{{- define "rollout.storeEnv" -}}
+{{- if .Values.store.credentialsSecret }}
+envFrom:
+  - secretRef:
+      name: {{ .Values.store.credentialsSecret }}
+{{- end }}
+{{- end }}
+
+{{- /* The files of one admin: the bootstrap's and the test's. */ -}}
+{{- define "rollout.adminFiles" -}}
+secret:
+  defaultMode: 0440
+{{- if eq .Values.tls.mode "existing" }}
+  secretName: {{ .Values.tls.existingSecret }}
+  items:
+    - {key: ca.pem, path: ca.pem}
+    - {key: admin.pem, path: admin.pem}
+    - {key: admin.key, path: admin.key}
+{{- else }}
+  secretName: {{ include "rollout.fullname" . }}-admin
+  items:
+    - {key: ca.crt, path: ca.pem}
+    - {key: tls.crt, path: admin.pem}
+    - {key: tls.key, path: admin.key}
+{{- end }}
+{{- end }}
+
+{{- define "rollout.adminEnv" -}}
+- name: ROLLOUT_ENDPOINTS
+  value: {{ include "rollout.endpoints" . }}
+- name: ROLLOUT_CA_CERT
+  value: /etc/rollout/tls/ca.pem
+- name: ROLLOUT_CERT
+  value: /etc/rollout/tls/admin.pem
+- name: ROLLOUT_KEY
+  value: /etc/rollout/tls/admin.key
+{{- end }}
+
+{{- /* One file for all members: name, zone and certificate of each come from its environment. */ -}}
+{{- define "rollout.configText" -}}
+data_dir = "/var/lib/rollout/member"
+log = {{ .Values.members.log | quote }}
+{{- if .Values.members.clusterId }}
+cluster_id = {{ .Values.members.clusterId | quote }}
+{{- end }}
+
+[listen]
+client = "{{ .Values.members.listen }}:7420"
+peer = "{{ .Values.members.listen }}:7421"
+http = "{{ .Values.members.listen }}:7422"
+
+[tls]
+ca_file = "/etc/rollout/tls/ca.pem"
+
+[store]
+url = {{ .Values.store.url | quote }}
+{{- if .Values.members.config }}
+
+{{ .Values.members.config }}
+{{- end }}
+{{- end }}
+
+{{- define "rollout.workerLabels" -}}
+app.kubernetes.io/name: rollout
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: worker
+{{- end }}
+
+{{- define "rollout.certificateTerms" -}}
+duration: {{ .Values.tls.duration }}
+renewBefore: {{ .Values.tls.renewBefore }}
+privateKey:
+  algorithm: ECDSA
+  size: 256
+  encoding: PKCS8
+  rotationPolicy: Always
+issuerRef:
+  name: {{ .Values.tls.issuerRef.name }}
+  kind: {{ .Values.tls.issuerRef.kind }}
+  group: {{ .Values.tls.issuerRef.group }}
+{{- end }}

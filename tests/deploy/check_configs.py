@@ -1,0 +1,95 @@
+"""The example configurations below deploy/, given to the programs that they are for.
+
+    check_configs.py DIRECTORY-OF-BINARIES
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import yaml
+
+import running
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+BIN = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/debug").resolve()
+
+
+class Configs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.TemporaryDirectory(prefix="rollout-configs-")
+        cls.at = pathlib.Path(cls.dir.name)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.dir.cleanup()
+
+    def good(self, program, config, *more):
+        command = [BIN / program, "--config", config, *more, "--check-config"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PATH": os.environ["PATH"]})
+        self.assertEqual(ended.returncode, 0, f"{config}: {ended.stderr}")
+        return ended.stdout
+
+    def test_the_examples_for_systemd_are_good(self):
+        self.assertIn("c1", self.good("rollout-coordinator", DEPLOY / "systemd" / "coordinator.toml"))
+        self.assertIn("gpu-host-7", self.good("rollout-worker", DEPLOY / "systemd" / "worker.toml"))
+        for unit, places in (
+            ("rollout-coordinator", ["/var/lib/rollout"]),
+            ("rollout-worker", ["/var/lib/rollout-worker"]),
+        ):
+            text = (DEPLOY / "systemd" / f"{unit}.service").read_text()
+            toml = running.toml((DEPLOY / "systemd" / f"{unit.split('-')[1]}.toml").read_text())
+            (state,) = re.findall(r"^StateDirectory=(.*)$", text, re.M)
+            self.assertEqual([f"/var/lib/{state}"], places)
+            self.assertEqual(toml["data_dir"], places[0])
+
+    def test_slurm_starts_the_worker_as_it_wants_to_be_started(self):
+        script = DEPLOY / "slurm" / "rollout-workers.sbatch"
+        subprocess.run(["bash", "-n", script], check=True)
+        seconds = int(re.search(r"--signal=B:TERM@(\d+)", script.read_text()).group(1))
+        drain_ms = running.toml((DEPLOY / "slurm" / "worker.toml").read_text())["timing"]["drain_ms"]
+        self.assertGreater(seconds * 1000, drain_ms + 15_000)
+        home = self.at / "slurm"
+        (home / "bin").mkdir(parents=True)
+        # The worker that the script starts, asked for its opinion only.
+        checks = f'#!/bin/bash\nexec "{BIN}/rollout-worker" "$@" --check-config\n'
+        (home / "bin" / "rollout-worker").write_text(checks)
+        (home / "bin" / "rollout-worker").chmod(0o755)
+        (home / "worker.toml").write_text((DEPLOY / "slurm" / "worker.toml").read_text())
+        env = {"PATH": os.environ["PATH"], "ROLLOUT_HOME": str(home), "SLURM_ARRAY_TASK_ID": "7"}
+        ended = subprocess.run(["bash", script], env=env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertIn("worker slurm-7 with 8 slots, data in /tmp/rollout-slurm-7", ended.stdout)
+
+    def test_skypilot_starts_the_worker_as_it_wants_to_be_started(self):
+        task = yaml.safe_load((DEPLOY / "skypilot" / "worker.sky.yaml").read_text())
+        home = self.at / "sky"
+        there = home / "rollout-worker"
+        there.mkdir(parents=True)
+        (there / "rollout-worker").write_text(f'#!/bin/bash\nexec "{BIN}/rollout-worker" "$@" --check-config\n')
+        (there / "rollout-worker").chmod(0o755)
+        (there / "worker.toml").write_text((DEPLOY / "skypilot" / "worker.toml").read_text())
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), "SKYPILOT_NODE_RANK": "3"} | task["envs"]
+        ended = subprocess.run(["bash", "-c", task["run"]], env=env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertIn("worker qwen-3 with 8 slots", ended.stdout)
+        subprocess.run(["bash", "-n", "-c", task["setup"]], check=True)
+
+    def test_containers_have_the_programs_and_the_ports_that_there_are(self):
+        text = (DEPLOY / "container" / "Dockerfile").read_text()
+        built = set(re.findall(r"target/release/(rollout[a-z-]*)", text))
+        self.assertEqual(built, {"rollout", "rolloutctl", "rollout-coordinator", "rollout-worker"})
+        self.assertIn("EXPOSE 7420 7421 7422", text)
+        uids = set(re.findall(r"65\d{3}", text + (DEPLOY / "container" / "worker-vllm.Dockerfile").read_text()))
+        helpers = (DEPLOY / "helm" / "rollout" / "templates" / "_helpers.tpl").read_text()
+        self.assertEqual(uids, set(re.findall(r"runAsUser: (\d+)", helpers)))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,335 @@
+"""What the chart promises, checked on what it renders to, and against the programs that it starts.
+
+    check_helm.py DIRECTORY-OF-BINARIES
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import jsonschema
+import yaml
+
+import rendered
+import running
+
+BIN = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/debug").resolve()
+PODS = ("StatefulSet", "Job", "Pod")
+
+
+def pod_of(thing):
+    return thing["spec"] if thing["kind"] == "Pod" else thing["spec"]["template"]["spec"]
+
+
+def labels_of(thing):
+    where = thing if thing["kind"] == "Pod" else thing["spec"]["template"]
+    return where["metadata"]["labels"]
+
+
+def container(thing):
+    (only,) = pod_of(thing)["containers"]
+    return only
+
+
+def environment(thing, pod):
+    """The container's variables in that pod; those that come from elsewhere are left out."""
+    env = {"POD_NAME": pod}
+    for one in container(thing).get("env", []):
+        field = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+        if field == "metadata.name":
+            env[one["name"]] = pod
+        elif field:
+            # A label that the pod does not have.
+            env[one["name"]] = ""
+        else:
+            env[one["name"]] = one["value"].replace("$(POD_NAME)", pod)
+    return env
+
+
+class Rendered(unittest.TestCase):
+    """Of every case, installed and upgraded."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.all = {
+            (case, install): rendered.objects(rendered.render(case, install))
+            for case in rendered.CASES
+            for install in (True, False)
+        }
+
+    def each(self, *kinds):
+        for (case, install), objects in self.all.items():
+            for (kind, name), thing in objects.items():
+                if not kinds or kind in kinds:
+                    self.at = f"{case}, {'installed' if install else 'upgraded'}, {kind} {name}"
+                    yield objects, thing
+
+    def _formatMessage(self, message, standard):
+        return f"{getattr(self, 'at', '')}: {super()._formatMessage(message, standard)}"
+
+    def test_every_object_is_whole_and_has_a_name_that_kubernetes_takes(self):
+        for _, thing in self.each():
+            self.assertIn("apiVersion", thing)
+            name = thing["metadata"]["name"]
+            self.assertRegex(name, r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
+            self.assertLessEqual(len(name), 52, "pods of it get a number and a hash")
+            self.assertEqual(thing["metadata"]["labels"]["app.kubernetes.io/name"], "rollout")
+
+    def test_selectors_select_the_pods_that_they_are_for(self):
+        for objects, thing in self.each("StatefulSet"):
+            selector = thing["spec"]["selector"]["matchLabels"]
+            self.assertLessEqual(selector.items(), labels_of(thing).items())
+            service = objects["Service", thing["spec"]["serviceName"]]
+            self.assertLessEqual(service["spec"]["selector"].items(), labels_of(thing).items())
+            self.assertEqual(service["spec"]["clusterIP"], "None")
+            for constraint in pod_of(thing).get("topologySpreadConstraints", []):
+                chosen = constraint["labelSelector"]["matchLabels"]
+                self.assertLessEqual(chosen.items(), labels_of(thing).items())
+        for objects, thing in self.each("Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"):
+            spec = thing["spec"]
+            chosen = spec.get("podSelector", spec.get("selector"))
+            chosen = chosen.get("matchLabels", chosen)
+            if thing["kind"] == "ServiceMonitor":
+                things = [o["metadata"]["labels"] for (kind, _), o in objects.items() if kind == "Service"]
+                wants_one = "workers" not in thing["metadata"]["name"]
+            else:
+                things = [labels_of(o) for (kind, _), o in objects.items() if kind in PODS]
+                wants_one = "worker" not in chosen.get("app.kubernetes.io/component", "")
+            found = [labels for labels in things if chosen.items() <= labels.items()]
+            self.assertTrue(len(found) == 1 or not wants_one, (chosen, found))
+
+    def test_ports_and_their_names_are_those_of_the_containers(self):
+        for objects, thing in self.each("Service"):
+            for pods in objects.values():
+                if pods["kind"] != "StatefulSet":
+                    continue
+                if not thing["spec"]["selector"].items() <= labels_of(pods).items():
+                    continue
+                ports = {p["name"]: p["containerPort"] for p in container(pods)["ports"]}
+                for port in thing["spec"]["ports"]:
+                    self.assertEqual(ports[port["targetPort"]], port["port"])
+        for _, thing in self.each("StatefulSet"):
+            ports = {p["name"] for p in container(thing)["ports"]}
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                if probe in container(thing):
+                    self.assertIn(container(thing)[probe]["httpGet"]["port"], ports)
+
+    def test_pods_ask_for_no_rights_and_mount_what_they_have(self):
+        for _, thing in self.each(*PODS):
+            pod, only = pod_of(thing), container(thing)
+            self.assertTrue(pod["securityContext"]["runAsNonRoot"])
+            self.assertFalse(pod["automountServiceAccountToken"])
+            self.assertFalse(pod["enableServiceLinks"], "a service's variables look like flags of ours")
+            self.assertTrue(only["securityContext"]["readOnlyRootFilesystem"])
+            self.assertEqual(only["securityContext"]["capabilities"]["drop"], ["ALL"])
+            claims = thing["spec"].get("volumeClaimTemplates", [])
+            have = [v["name"] for v in pod["volumes"]] + [c["metadata"]["name"] for c in claims]
+            self.assertEqual(len(have), len(set(have)))
+            self.assertEqual(sorted(have), sorted(m["name"] for m in only["volumeMounts"]))
+
+    def test_members_start_together_are_spread_over_zones_and_found_before_they_are_ready(self):
+        for objects, thing in self.each("StatefulSet"):
+            if thing["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"] != "member":
+                continue
+            self.assertEqual(thing["spec"]["podManagementPolicy"], "Parallel")
+            self.assertIs(objects["Service", thing["spec"]["serviceName"]]["spec"]["publishNotReadyAddresses"], True)
+            (spread,) = pod_of(thing)["topologySpreadConstraints"]
+            self.assertEqual((spread["topologyKey"], spread["maxSkew"]), ("topology.kubernetes.io/zone", 1))
+            strict = spread["whenUnsatisfiable"] == "DoNotSchedule"
+            self.assertEqual(spread.get("minDomains"), 3 if strict else None)
+            budget = objects["PodDisruptionBudget", thing["metadata"]["name"]]
+            self.assertEqual(budget["spec"]["maxUnavailable"], 1)
+            only = container(thing)
+            self.assertEqual(only["livenessProbe"]["httpGet"]["path"], "/healthz")
+            self.assertEqual(only["startupProbe"]["httpGet"]["path"], "/healthz")
+            self.assertEqual(only["readinessProbe"]["httpGet"]["path"], "/readyz")
+            self.assertGreaterEqual(pod_of(thing)["terminationGracePeriodSeconds"], 15)
+            self.assertEqual(thing["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"], "Retain")
+
+    def test_a_cluster_is_bootstrapped_at_the_installation_alone_and_a_refusal_is_final(self):
+        for (case, install), objects in self.all.items():
+            jobs = [o for (kind, _), o in objects.items() if kind == "Job"]
+            wanted = install and rendered.values(case)["bootstrap"]["enabled"]
+            self.assertEqual(len(jobs), int(wanted), (case, install))
+            for job in jobs:
+                (rule,) = job["spec"]["podFailurePolicy"]["rules"]
+                self.assertEqual(rule["action"], "FailJob")
+                self.assertIn(5, rule["onExitCodes"]["values"])
+                self.assertEqual(rule["onExitCodes"]["containerName"], container(job)["name"])
+                self.assertEqual(pod_of(job)["restartPolicy"], "Never", "a policy for failures needs it")
+
+    def test_a_pools_grace_period_is_its_drains_deadline_and_fifteen_seconds(self):
+        for case in ("pools", "everything"):
+            objects = self.all[case, True]
+            full = rendered.values(case)["fullnameOverride"] or "rollout"
+            for pool in rendered.values(case)["pools"]:
+                thing = objects["StatefulSet", f"{full}-{pool['name']}"]
+                grace = pod_of(thing)["terminationGracePeriodSeconds"]
+                self.assertEqual(grace, pool["drainSeconds"] + 15)
+                toml = running.toml(objects["ConfigMap", thing["metadata"]["name"]]["data"]["worker.toml"])
+                self.assertLess(toml["timing"]["drain_ms"] + 15_000, grace * 1000)
+
+    def test_certificates_name_the_pods_and_are_where_these_look_for_them(self):
+        for objects, thing in self.each("StatefulSet"):
+            role = labels_of(thing)["app.kubernetes.io/component"]
+            (tls,) = [v for v in pod_of(thing)["volumes"] if v["name"] == "tls"]
+            files = {}
+            for source in tls["projected"]["sources"]:
+                for item in source["secret"]["items"]:
+                    self.assertNotIn(item["path"], files)
+                    files[item["path"]] = (source["secret"]["name"], item["key"])
+            for i in range(thing["spec"]["replicas"]):
+                pod = f"{thing['metadata']['name']}-{i}"
+                env = environment(thing, pod)
+                self.assertIn(pathlib.Path(env["ROLLOUT_CERT_FILE"]).name, files)
+                secret, key = files[pathlib.Path(env["ROLLOUT_KEY_FILE"]).name]
+                certificate = objects.get(("Certificate", secret))
+                if key == "tls.key":
+                    self.assertEqual(certificate["spec"]["uris"], [f"rollout://{role}/{pod}"])
+                    names = certificate["spec"].get("dnsNames", [])
+                    if role == "member":
+                        own = f"{pod}.{thing['spec']['serviceName']}.batch.svc.cluster.local"
+                        self.assertIn(own, names)
+            self.assertIn("ca.pem", files)
+
+    def test_values_that_make_no_sense_are_refused(self):
+        for wrong in (
+            {"members": {"replicas": 1}},
+            {"members": {"replica": 3}},
+            {"store": {"url": "http://bucket"}},
+            {"tls": {"mode": "existing"}},
+            {"pools": [{"name": "x"}]},
+            {"monitoring": {"interval": "often"}},
+        ):
+            defaults = rendered.values("defaults")
+            with self.assertRaises(jsonschema.ValidationError, msg=wrong):
+                jsonschema.validate(rendered.merged(defaults, wrong), rendered.schema())
+
+    @unittest.skipUnless(shutil.which("helm"), "helm is not on this machine")
+    def test_helm_renders_the_same_objects(self):
+        for case in rendered.CASES:
+            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as values:
+                values.write(yaml.safe_dump(rendered.CASES[case]))
+                values.flush()
+                chart = str(rendered.CHART)
+                subprocess.run(["helm", "lint", chart, "-f", values.name], check=True, stdout=subprocess.DEVNULL)
+                render = ["helm", "template", "rollout", chart, "-n", "batch", "-f", values.name]
+                text = subprocess.run(render, check=True, capture_output=True, text=True).stdout
+            self.assertEqual(rendered.objects({"helm": text}), self.all[case, True], case)
+
+
+class Started(unittest.TestCase):
+    """The programs take what the chart gives them."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.TemporaryDirectory(prefix="rollout-chart-")
+        cls.at = pathlib.Path(cls.dir.name)
+        running.certificates(BIN, cls.at / "tls", ["rollout-0", "prod-0"], ["rollout-qwen-0", "prod-qwen-0"])
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.dir.cleanup()
+
+    def here(self, text):
+        """A text of the chart with this machine's places."""
+        text = text.replace("/etc/rollout/tls", str(self.at / "tls"))
+        text = text.replace("/var/lib/rollout", str(self.at / "var"))
+        for url in ("s3://my-bucket/rollout", "gs://bucket/prefix"):
+            text = text.replace(url, f"file://{self.at}/store")
+        for port in ("7420", "7421", "7422", "9464"):
+            text = text.replace(f'0.0.0.0:{port}"', '127.0.0.1:0"').replace(f'[::]:{port}"', '[::1]:0"')
+        return text
+
+    def env(self, thing, pod):
+        env = {name: self.here(value) for name, value in environment(thing, pod).items()}
+        if "ROLLOUT_WORKER_METRICS_LISTEN" in env:
+            env["ROLLOUT_WORKER_METRICS_LISTEN"] = "127.0.0.1:0"
+        return {"PATH": os.environ["PATH"]} | env
+
+    def file(self, objects, thing, key):
+        name = next(v["configMap"]["name"] for v in pod_of(thing)["volumes"] if v["name"] == "config")
+        path = self.at / key
+        path.write_text(self.here(objects["ConfigMap", name]["data"][key]))
+        return path
+
+    def ran(self, thing, args, env):
+        program = BIN / container(thing)["command"][0]
+        return subprocess.run([program, *args], env=env, capture_output=True, text=True, timeout=120)
+
+    def test_members_and_workers_take_their_configuration(self):
+        for case in rendered.CASES:
+            objects = rendered.objects(rendered.render(case))
+            for (kind, name), thing in objects.items():
+                if kind != "StatefulSet" or name.endswith("-tiny"):
+                    continue
+                role = labels_of(thing)["app.kubernetes.io/component"]
+                key = "coordinator.toml" if role == "member" else "worker.toml"
+                path = self.file(objects, thing, key)
+                flag, given = container(thing)["args"]
+                self.assertEqual((flag, given), ("--config", f"/etc/rollout/{key}"))
+                env = self.env(thing, f"{name}-0")
+                ended = self.ran(thing, ["--config", str(path), "--check-config"], env)
+                with self.subTest(case=case, name=name):
+                    self.assertEqual(ended.returncode, 0, ended.stderr)
+                    self.assertIn(f"{name}-0", ended.stdout)
+
+    def test_the_ports_of_the_containers_are_those_of_the_configuration(self):
+        for case in rendered.CASES:
+            objects = rendered.objects(rendered.render(case))
+            full = rendered.values(case)["fullnameOverride"] or "rollout"
+            listen = running.toml(objects["ConfigMap", f"{full}-members"]["data"]["coordinator.toml"])["listen"]
+            ports = {p["name"]: p["containerPort"] for p in container(objects["StatefulSet", full])["ports"]}
+            self.assertEqual({name: int(addr.rsplit(":", 1)[1]) for name, addr in listen.items()}, ports)
+            for (kind, _), thing in objects.items():
+                if kind == "StatefulSet" and "worker" in labels_of(thing)["app.kubernetes.io/component"]:
+                    env = environment(thing, "p")
+                    (port,) = container(thing)["ports"]
+                    metrics = env["ROLLOUT_WORKER_METRICS_LISTEN"]
+                    self.assertEqual(int(metrics.rsplit(":", 1)[1]), port["containerPort"])
+
+    def test_a_member_without_a_cluster_lives_is_not_ready_and_shows_metrics(self):
+        objects = rendered.objects(rendered.render("defaults"))
+        thing = objects["StatefulSet", "rollout"]
+        path = self.file(objects, thing, "coordinator.toml")
+        port = running.free_port()
+        path.write_text(path.read_text().replace('http = "127.0.0.1:0"', f'http = "127.0.0.1:{port}"'))
+        only = container(thing)
+        (self.at / "store").mkdir(exist_ok=True)
+        env = self.env(thing, "rollout-0")
+        with running.Member(BIN, path, env, self.at / "member.log") as member:
+            paths = {probe: only[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")}
+            member.answers(port, paths["livenessProbe"], 200)
+            text = member.answers(port, paths["readinessProbe"], 503)
+            self.assertIn("waiting", text)
+            monitor = rendered.objects(rendered.render("everything"))["ServiceMonitor", "prod-members"]
+            page = member.answers(port, monitor["spec"]["endpoints"][0]["path"], 200)
+            self.assertIn("rollout_raft_has_leader 0", page)
+
+    def test_the_bootstrap_and_the_test_ask_as_rolloutctl_wants_to_be_asked(self):
+        for case in ("defaults", "everything"):
+            objects = rendered.objects(rendered.render(case))
+            for (kind, name), thing in objects.items():
+                if kind not in ("Job", "Pod"):
+                    continue
+                env = self.env(thing, name) | {"ROLLOUT_TIMEOUT": "1s"}
+                # Nobody is there: it is asked rightly where that is all that it complains of.
+                ended = self.ran(thing, container(thing)["args"], env)
+                with self.subTest(case=case, name=name):
+                    self.assertEqual(ended.returncode, 3, ended.stderr)
+
+    def test_the_bootstrap_names_every_member_with_its_ports(self):
+        objects = rendered.objects(rendered.render("everything"))
+        args = container(objects["Job", "prod-bootstrap"])["args"]
+        members = [args[i + 1] for i, arg in enumerate(args) if arg == "--member"]
+        domain = "prod-members.batch.svc.cluster.local"
+        self.assertEqual(members[4], f"prod-4=prod-4.{domain}:7421,prod-4.{domain}:7420")
+        self.assertEqual(len(members), 5)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,47 @@
+"""Links of the pages: what they name is there, file and section.
+
+    check_links.py
+"""
+
+import pathlib
+import re
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def sections(page):
+    """The anchors of a page, as they are made of its headings."""
+    heads = [line.lstrip("#").strip().lower() for line in prose(page) if line.startswith("#")]
+    return {re.sub(r"[^\w\- ]", "", head).replace(" ", "-") for head in heads}
+
+
+def prose(page):
+    """The lines outside of code."""
+    inside = False
+    for line in page.read_text().splitlines():
+        if line.lstrip().startswith("```"):
+            inside = not inside
+        elif not inside:
+            yield line
+
+
+class Links(unittest.TestCase):
+    def test_they_lead_somewhere(self):
+        pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+        self.assertGreater(len(pages), 10)
+        wrong = []
+        for page in pages:
+            for target in re.findall(r"\]\(([^)\s]+)\)", "\n".join(prose(page))):
+                if target.startswith(("http://", "https://", "mailto:")):
+                    continue
+                path, _, section = target.partition("#")
+                there = (page.parent / path).resolve() if path else page
+                found = there.exists() and (not section or there.suffix != ".md" or section in sections(there))
+                wrong += [] if found else [f"{page.relative_to(ROOT)}: {target}"]
+        self.assertEqual(wrong, [])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,139 @@
+"""The chart rendered with several sets of values, as objects.
+
+Invariant: values fit values.schema.json before anything is rendered, a key that comes twice is an error, and so is an
+object that comes twice.
+"""
+
+import pathlib
+
+import jsonschema
+import yaml
+
+import template
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "helm" / "rollout"
+
+
+class Strict(yaml.SafeLoader):
+    """Refuses keys that come twice, which YAML's own loader lets the last of win."""
+
+
+def mapping(loader, node):
+    keys = [loader.construct_object(key) for key, _ in node.value]
+    if len(keys) != len(set(keys)):
+        raise template.Error(f"a key comes twice: {keys} {node.start_mark}")
+    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+
+
+Strict.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+
+
+def files():
+    return {str(p.relative_to(CHART)): p.read_text() for p in CHART.rglob("*") if p.is_file()}
+
+
+def schema():
+    import json
+
+    return json.loads((CHART / "values.schema.json").read_text())
+
+
+def merged(base, over):
+    """As Helm lays one set of values over another."""
+    if not isinstance(base, dict) or not isinstance(over, dict):
+        return over
+    return base | {key: merged(base.get(key), value) for key, value in over.items()}
+
+
+POOL = {
+    "name": "qwen",
+    "replicas": 2,
+    "replicasMax": 3,
+    "image": "registry.example/rollout-worker-vllm:0.1.0",
+    "config": '[labels]\ngpu = "h200"\n\n[[engine]]\nkind = "mock"\nslots = 2\nconcurrency = 8\n',
+    "drainSeconds": 60,
+    "resources": {"limits": {"nvidia.com/gpu": 1}},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    "env": [{"name": "HF_HUB_OFFLINE", "value": "1"}],
+    "envSecret": "hub",
+    "storageSize": "10Gi",
+}
+PLAIN_POOL = {
+    "name": "tiny",
+    "replicas": 1,
+    "image": "registry.example/rollout:0.1.0",
+    "config": '[[engine]]\nkind = "mock"\n',
+    "drainSeconds": 45,
+}
+
+# What people set, each over the defaults.
+CASES = {
+    "defaults": {},
+    "pools": {"pools": [POOL, PLAIN_POOL]},
+    "existing certificates": {
+        "tls": {"mode": "existing", "existingSecret": "my-certificates"},
+        "pools": [POOL],
+    },
+    "everything": {
+        "fullnameOverride": "prod",
+        "image": {"tag": "9.9.9", "pullSecrets": [{"name": "registry"}]},
+        "store": {"url": "gs://bucket/prefix", "credentialsSecret": "store"},
+        "serviceAccount": {"annotations": {"iam.gke.io/gcp-service-account": "a@b"}},
+        "members": {
+            "replicas": 5,
+            "clusterId": "0123456789abcdef0123456789abcdef",
+            "listen": "[::]",
+            "config": '[raft]\nprofile = "far-zones"\n\n[retention]\nrun_ttl_ms = 60000\n',
+            "storage": {"className": "fast"},
+            "nodeSelector": {"disk": "nvme"},
+            "tolerations": [{"operator": "Exists"}],
+            "annotations": {"a": "b"},
+            "priorityClassName": "high",
+        },
+        "monitoring": {
+            "serviceMonitor": True,
+            "prometheusRule": True,
+            "dashboard": True,
+            "labels": {"release": "prometheus"},
+        },
+        "pools": [POOL, PLAIN_POOL],
+    },
+    "one zone, nothing guarded": {
+        "members": {"zones": {"required": False}},
+        "bootstrap": {"enabled": False},
+        "networkPolicy": {"enabled": False},
+    },
+    "nobody scrapes": {"networkPolicy": {"monitoring": [], "clients": []}},
+}
+
+
+def values(case):
+    defaults = yaml.load((CHART / "values.yaml").read_text(), Strict)
+    return merged(defaults, CASES[case])
+
+
+def render(case, install=True):
+    """Path to text, of every template that makes objects."""
+    chart_yaml = yaml.load((CHART / "Chart.yaml").read_text(), Strict)
+    jsonschema.validate(values(case), schema())
+    release = {"Name": "rollout", "Namespace": "batch", "Service": "Helm", "IsInstall": install}
+    chart = {"Name": chart_yaml["name"], "AppVersion": chart_yaml["appVersion"]}
+    templates = template.Chart(files(), values(case), release, chart)
+    paths = [p for p in templates.templates if p.endswith(".yaml")]
+    templates.render("templates/NOTES.txt")
+    return {path: templates.render(path) for path in paths}
+
+
+def objects(texts):
+    """(kind, name) to object."""
+    found = {}
+    for path, text in texts.items():
+        for document in yaml.load_all(text, Strict):
+            if document is None:
+                continue
+            key = (document["kind"], document["metadata"]["name"])
+            if key in found:
+                raise template.Error(f"{path}: {key} comes twice")
+            found[key] = document
+    return found
