@@ -4,10 +4,12 @@
 //! state, and nothing of clients, time or concurrency.
 
 mod cas_register;
+mod cell;
 mod item;
 mod kv;
 
 pub use cas_register::{CasRegister, RegisterOp};
+pub use cell::{Cell, CellOp};
 pub use item::{Decided, Item, ItemOp, ItemState, STRIKES_MAX};
 pub use kv::{Kv, KvOp};
 

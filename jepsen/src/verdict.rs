@@ -8,6 +8,8 @@ mod coverage;
 mod duels;
 mod histories;
 mod leases;
+mod passages;
+mod rounds;
 mod rows;
 mod rules;
 

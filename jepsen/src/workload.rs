@@ -3,12 +3,16 @@
 //! *Invariant:* a workload records what clients were told, not what it believes; it ends with a
 //! write that had to succeed after healing, and with reads of everything that it made.
 
+pub mod barrier;
 pub mod batches;
 pub mod item;
+pub mod rendezvous;
 mod requester;
 pub mod session;
 mod sessions;
+pub mod store;
 mod submitter;
+mod trainers;
 mod worker;
 mod worker_processes;
 
@@ -31,11 +35,25 @@ pub enum WorkloadName {
     Session,
     /// Whole batches of the real client, executed by real workers that are killed and stopped too
     Run,
+    /// Keys of a training job's store, and waits for them
+    Store,
+    /// Participants of a training job that meet round after round, die and come back
+    Rendezvous,
+    /// Barriers of a training job at which participants die and come back
+    Barrier,
 }
 
 impl WorkloadName {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Item, Self::Steal, Self::Session, Self::Run];
+    pub const ALL: [Self; 7] = [
+        Self::Item,
+        Self::Steal,
+        Self::Session,
+        Self::Run,
+        Self::Store,
+        Self::Rendezvous,
+        Self::Barrier,
+    ];
 
     /// As it is called on the command line and in records.
     pub fn name(self) -> &'static str {
@@ -44,6 +62,9 @@ impl WorkloadName {
             Self::Steal => "steal",
             Self::Session => "session",
             Self::Run => "run",
+            Self::Store => "store",
+            Self::Rendezvous => "rendezvous",
+            Self::Barrier => "barrier",
         }
     }
 
@@ -58,6 +79,9 @@ impl WorkloadName {
             Self::Item | Self::Steal => item::CLIENTS,
             Self::Session => session::CLIENTS,
             Self::Run => batches::CLIENTS,
+            Self::Store => store::CLIENTS,
+            Self::Rendezvous => rendezvous::CLIENTS,
+            Self::Barrier => barrier::CLIENTS,
         }
     }
 
@@ -67,6 +91,7 @@ impl WorkloadName {
             Self::Item | Self::Steal => item::WORKERS,
             Self::Session => session::WORKERS,
             Self::Run => batches::WORKERS,
+            Self::Store | Self::Rendezvous | Self::Barrier => &[],
         }
     }
 
@@ -86,6 +111,9 @@ impl WorkloadName {
             Self::Steal => Running::Rows(item::start(fleet, recorder, seed, item::Style::Steal)?),
             Self::Session => Running::Sessions(session::start(fleet, recorder, seed)?),
             Self::Run => Running::Batches(batches::start(fleet, recorder, nemesis, seed)?),
+            Self::Store => Running::Store(store::start(fleet, recorder, seed)?),
+            Self::Rendezvous => Running::Rendezvous(rendezvous::start(fleet, recorder, seed)?),
+            Self::Barrier => Running::Barrier(barrier::start(fleet, recorder, seed)?),
         })
     }
 }
@@ -98,6 +126,12 @@ pub enum Running {
     Sessions(session::Running),
     /// See [`WorkloadName`].
     Batches(batches::Running),
+    /// See [`WorkloadName`].
+    Store(store::Running),
+    /// See [`WorkloadName`].
+    Rendezvous(rendezvous::Running),
+    /// See [`WorkloadName`].
+    Barrier(barrier::Running),
 }
 
 impl Running {
@@ -111,6 +145,9 @@ impl Running {
             Self::Rows(running) => running.finish(recovery).await,
             Self::Sessions(running) => running.finish(recovery).await,
             Self::Batches(running) => running.finish(recovery).await,
+            Self::Store(running) => running.finish(recovery).await,
+            Self::Rendezvous(running) => running.finish(recovery).await,
+            Self::Barrier(running) => running.finish(recovery).await,
         }
     }
 }

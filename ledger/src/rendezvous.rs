@@ -15,6 +15,7 @@ use crate::id::LedgerMs;
 use crate::job::{Job, ParticipantDecl, Told};
 use crate::limits;
 use crate::reply::Rejection;
+use crate::seeded::{Bug, seeded};
 use serde::{Deserialize, Serialize};
 
 /// On what terms a job's participants meet.
@@ -242,7 +243,10 @@ impl Job {
         for participant in self.head.participants.values_mut() {
             match participant.standing {
                 Standing::Joining { .. } => {
-                    let rank = rendezvous.roster.len() as u32;
+                    let mut rank = rendezvous.roster.len() as u32;
+                    if seeded(Bug::DuplicateRanks) && rank > 0 {
+                        rank -= 1;
+                    }
                     participant.standing = Standing::Member { rank };
                     let decl = participant.decl.clone();
                     rendezvous.roster.push(RoundMember { decl, rank });

@@ -64,6 +64,14 @@ pub enum Bug {
     NackOfAnyone,
     /// Rows that are done become pending with the others of a session that ends.
     DoneRowReturned,
+    /// A barrier opens when all but one have arrived.
+    BarrierOpensEarly,
+    /// The last two of a round have one rank.
+    DuplicateRanks,
+    /// A compare-and-set sets whatever it finds.
+    CompareSetUnchecked,
+    /// A wait for a store's keys is answered at once.
+    WaitWakesEarly,
 }
 
 #[cfg(not(feature = "seeded-bugs"))]
@@ -114,6 +122,10 @@ mod chosen {
         ("input-closed-early", Bug::InputClosedEarly),
         ("nack-of-anyone", Bug::NackOfAnyone),
         ("done-row-returned", Bug::DoneRowReturned),
+        ("barrier-opens-early", Bug::BarrierOpensEarly),
+        ("duplicate-ranks", Bug::DuplicateRanks),
+        ("compare-set-unchecked", Bug::CompareSetUnchecked),
+        ("wait-wakes-early", Bug::WaitWakesEarly),
     ];
 
     /// Whether this is the bug that was chosen.

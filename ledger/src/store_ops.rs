@@ -8,6 +8,7 @@ use crate::id::StoreNo;
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply, StoreAnswer};
+use crate::seeded::{Bug, seeded};
 use crate::store::weight;
 
 /// The number at the beginning of a value, as C++ reads it: white space, a sign, digits, and
@@ -92,6 +93,10 @@ impl Ledger {
             StoreOp::CompareSet { key, expected, desired } => {
                 check_pair(&key, &desired)?;
                 let answer = match self.value(no, &key) {
+                    _ if seeded(Bug::CompareSetUnchecked) => {
+                        self.put(no, key, desired.clone())?;
+                        desired
+                    }
                     // A key that is not there is told to be as expected, and stays away.
                     None if !expected.is_empty() => expected,
                     Some(current) if current != expected => current.to_vec(),

@@ -33,6 +33,12 @@ const CHECKERS: &[(&str, &str)] = &[
     ("and said epoch", "epochs"),
     ("in the same term", "leaders"),
     ("no write succeeded", "recovery"),
+    (" was told rank ", "rounds"),
+    (" has the members ", "rounds"),
+    ("was a member of round", "rounds"),
+    ("after it was closed", "rounds"),
+    (" passed barrier ", "passages"),
+    (" of barrier ", "passages"),
     (" (line", "replay"),
     ("that the log does not explain", "replay"),
 ];

@@ -57,6 +57,9 @@ pub struct Coverage {
     pub stale_refused: u64,
 }
 
+/// What changes nothing.
+const READS: &[&str] = &["read", "get", "export", "progress", "wait", "round", "alive", "pass"];
+
 /// Families most of whose faults cost the leader its office.
 const UNSEATING: &[&str] = &["partition", "kill", "pause", "power"];
 
@@ -152,11 +155,7 @@ impl Coverage {
         found.snapshots = installed.values().sum();
         found.leader_changes = (terms.len() as u64).saturating_sub(1);
         let bands = bands(&run.events);
-        for operation in run
-            .operations
-            .iter()
-            .filter(|o| !matches!(&*o.f, "read" | "get" | "export" | "progress"))
-        {
+        for operation in run.operations.iter().filter(|o| !READS.contains(&&*o.f)) {
             let Outcome::Answered { value, at, .. } = &operation.outcome else { continue };
             if *value == Value::Bool(false) {
                 found.refused += 1;

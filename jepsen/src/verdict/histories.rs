@@ -2,9 +2,9 @@
 //!
 //! *Invariant:* a history of a workload that nobody knows is judged by none, which is a doubt.
 
-use super::{duels, rows};
+use super::{duels, passages, rounds, rows};
 use crate::judge::{Budget, Judgement, Verdict, judge};
-use crate::models::{Item, Kv, Model};
+use crate::models::{Cell, Item, Kv, Model};
 use crate::operations::Operation;
 use crate::replay::replay;
 use anyhow::Result;
@@ -56,12 +56,31 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
             found.doubts = rows.doubts;
             (found.operations, found.keys) = (operations.len(), rows.batches);
         }
+        "store" => found.search(&Cell, operations)?,
+        "rendezvous" => {
+            (found.violations, found.keys) = rounds::broken(operations);
+            found.operations = operations.len();
+            found.want("rounds", 5);
+        }
+        "barrier" => {
+            (found.violations, found.keys) = passages::broken(operations);
+            found.operations = operations.len();
+            found.want("generations that were passed", 5);
+        }
         other => found.doubts.push(format!("nobody judges a workload {other:?}")),
     }
     Ok(found)
 }
 
 impl Found {
+    /// Fewer of what was judged mean nothing.
+    fn want(&mut self, what: &str, least: usize) {
+        let keys = self.keys;
+        if keys < least {
+            self.doubts.push(format!("{what}: {keys}, at least {least} are needed"));
+        }
+    }
+
     fn search<M: Model>(&mut self, model: &M, operations: &[Operation]) -> Result<()> {
         let search = judge(model, operations, BUDGET, true)?;
         self.take(search);

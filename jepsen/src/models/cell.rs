@@ -1,0 +1,150 @@
+//! One key of a training job's store with `set`, `get`, `swap` (compare_set), `add` and `wait`, at first nil.
+//!
+//! *Invariant:* a key is never set to the empty string, and added to only where all values are numbers.
+
+use super::{Effect, Model, Need, Shape};
+use crate::value::Value;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cell;
+
+/// An operation on the key, with its answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CellOp {
+    /// Answered this value, or nil.
+    Get(Value),
+    /// Put this value.
+    Set(Value),
+    /// Was to put the second value in the place of the first; nil: of nothing. Answered the third, where
+    /// that is known.
+    Swap(Value, Value, Option<Value>),
+    /// Added so much; the sum, where that is known.
+    Add(i64, Option<i64>),
+    /// Found that there is a value.
+    Present,
+}
+
+/// What a swap answers in a state, and what it leaves.
+fn swapped(state: &Value, expected: &Value, desired: &Value) -> (Value, Value) {
+    match state {
+        Value::Nil if *expected == Value::Nil => (desired.clone(), desired.clone()),
+        Value::Nil => (expected.clone(), Value::Nil),
+        current if current == expected => (desired.clone(), desired.clone()),
+        current => (current.clone(), current.clone()),
+    }
+}
+
+fn number(state: &Value) -> Option<i64> {
+    match state {
+        Value::Nil => Some(0),
+        Value::Text(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+fn spelled(number: i64) -> Value {
+    Value::text(&number.to_string())
+}
+
+impl Model for Cell {
+    type State = Value;
+    type Op = CellOp;
+
+    const KEYED: bool = true;
+
+    fn initial(&self) -> Value {
+        Value::Nil
+    }
+
+    fn step(&self, state: &Value, op: &CellOp) -> Option<Value> {
+        match op {
+            CellOp::Get(seen) => (seen == state).then(|| state.clone()),
+            CellOp::Set(to) => Some(to.clone()),
+            CellOp::Swap(expected, desired, answer) => {
+                let (told, left) = swapped(state, expected, desired);
+                answer.as_ref().is_none_or(|answer| *answer == told).then_some(left)
+            }
+            CellOp::Add(delta, sum) => {
+                let now = number(state)?.checked_add(*delta)?;
+                sum.is_none_or(|sum| sum == now).then(|| spelled(now))
+            }
+            CellOp::Present => (*state != Value::Nil).then(|| state.clone()),
+        }
+    }
+
+    fn read(
+        &self,
+        f: &str,
+        input: &Value,
+        answer: Option<&Value>,
+    ) -> Result<Option<CellOp>, String> {
+        match (f, input) {
+            ("get", _) => Ok(answer.map(|seen| CellOp::Get(seen.clone()))),
+            ("set", Value::Text(text)) if !text.is_empty() => Ok(Some(CellOp::Set(input.clone()))),
+            ("swap", Value::List(pair)) if pair.len() == 2 => {
+                Ok(Some(CellOp::Swap(pair[0].clone(), pair[1].clone(), answer.cloned())))
+            }
+            ("add", Value::Int(delta)) => match answer {
+                None => Ok(Some(CellOp::Add(*delta, None))),
+                Some(Value::Int(sum)) => Ok(Some(CellOp::Add(*delta, Some(*sum)))),
+                Some(other) => Err(format!("an add that answers {other}")),
+            },
+            ("wait", _) => match answer {
+                Some(Value::Bool(true)) => Ok(Some(CellOp::Present)),
+                // It gave up: that may be in any state.
+                _ => Ok(None),
+            },
+            (f, input) => Err(format!("a store has no {f:?} of {input}")),
+        }
+    }
+
+    fn shape(&self, op: &CellOp) -> Option<Shape<Value>> {
+        let (needs, effect) = match op {
+            CellOp::Get(seen) => (Need::Exactly(seen.clone()), Effect::None),
+            CellOp::Set(to) => (Need::Anything, Effect::Sets(to.clone())),
+            CellOp::Present => (Need::AllBut(Value::Nil), Effect::None),
+            // Of a sum that comes of nothing or of zero, the state before is not known.
+            CellOp::Add(delta, Some(sum)) if sum != delta => {
+                (Need::Exactly(spelled(sum - delta)), Effect::Sets(spelled(*sum)))
+            }
+            _ => return None,
+        };
+        Some(Shape { needs, effect })
+    }
+
+    fn show(&self, state: &Value) -> String {
+        state.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swap_means_what_torch_means_by_it() {
+        let text = Value::text;
+        for (state, expected, desired, told, left) in [
+            (Value::Nil, Value::Nil, text("a"), text("a"), text("a")),
+            (Value::Nil, text("x"), text("a"), text("x"), Value::Nil),
+            (text("x"), text("x"), text("a"), text("a"), text("a")),
+            (text("y"), text("x"), text("a"), text("y"), text("y")),
+            (text("y"), Value::Nil, text("a"), text("y"), text("y")),
+        ] {
+            let op = CellOp::Swap(expected, desired.clone(), Some(told));
+            assert_eq!(Cell.step(&state, &op), Some(left), "{op:?} in {state}");
+            let CellOp::Swap(expected, ..) = op else { continue };
+            let lied = CellOp::Swap(expected, desired, Some(text("lie")));
+            assert_eq!(Cell.step(&state, &lied), None, "{lied:?} in {state}");
+        }
+    }
+
+    #[test]
+    fn a_wait_that_woke_saw_a_value() {
+        assert_eq!(Cell.step(&Value::Nil, &CellOp::Present), None);
+        assert!(Cell.step(&Value::text("1"), &CellOp::Present).is_some());
+        assert_eq!(Cell.step(&Value::text("4"), &CellOp::Add(3, Some(7))), Some(Value::text("7")));
+        assert_eq!(Cell.step(&Value::Nil, &CellOp::Add(3, Some(4))), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! Participants that arrive at the generations of two barriers, one that fails without one of them and one that
+//! goes on; some fall silent, and come back.
+//!
+//! *Invariant:* an arrival is recorded before its request leaves; whoever passes records whom it was told it passed with.
+
+use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS, job, participant};
+use crate::events::What;
+use crate::fleet::Fleet;
+use crate::recorder::{By, Recorder};
+use anyhow::Result;
+use rand::Rng;
+use rollout_proto::{CallOptions, services, v1};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use v1::barrier_wait_response::Outcome;
+
+/// Whose certificates are used: one a participant of each barrier.
+pub(super) const CLIENTS: &[&str] = &["b1", "b2", "b3"];
+/// The barriers, and whether they shrink.
+const BARRIERS: [(&str, bool); 2] = [("hard", false), ("soft", true)];
+/// How long one waits at a generation before it looks for another.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// A running workload.
+pub struct Running {
+    tasks: Tasks,
+    last: Trainer,
+}
+
+/// Lets every client loose.
+///
+/// # Errors
+/// When a client cannot be made.
+pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Result<Running> {
+    let shared = Shared::new(recorder);
+    let mut set = JoinSet::new();
+    for (at, (barrier, shrinks)) in (0..).zip(BARRIERS) {
+        for (number, certificate) in (0..).zip(CLIENTS) {
+            let name = format!("{barrier}-{certificate}");
+            let seed = seed.wrapping_mul(43).wrapping_add(number * 2 + at);
+            let trainer = Trainer::new(fleet, certificate, &name, &shared, seed)?;
+            set.spawn(Walker { trainer, barrier, shrinks, ticket: 0 }.run());
+        }
+    }
+    let last = Trainer::new(fleet, CLIENTS[0], "last", &shared, seed)?;
+    Ok(Running { tasks: Tasks { shared, set }, last })
+}
+
+impl Running {
+    /// See [`super::Running::finish`].
+    pub(super) async fn finish(mut self, recovery: Duration) -> Result<()> {
+        self.tasks.end(recovery).await?;
+        let mut answered = 0;
+        for (barrier, _) in BARRIERS {
+            let begun = Instant::now();
+            while begun.elapsed() < recovery {
+                if described(&self.last, barrier).await.is_some() {
+                    answered += 1;
+                    break;
+                }
+            }
+        }
+        let wanted = BARRIERS.len() as u64;
+        self.tasks.shared.recorder.event(What::FinalReads { wanted, answered });
+        Ok(())
+    }
+}
+
+fn named(barrier: &str) -> Option<v1::BarrierName> {
+    Some(v1::BarrierName { job: Some(job("walk")), barrier: barrier.to_owned() })
+}
+
+async fn described(trainer: &Trainer, barrier: &str) -> Option<Vec<v1::BarrierInfo>> {
+    let request = v1::BarrierDescribeRequest { barrier: named(barrier) };
+    let options = CallOptions::read().timeout(LIMIT * 2);
+    let asked = trainer.client.with_leader_opts("describe", options, |channel| {
+        let request = request.clone();
+        async move { services::barrier(channel).describe(request).await }
+    });
+    Some(asked.await.ok()?.generations)
+}
+
+/// See the module.
+struct Walker {
+    trainer: Trainer,
+    barrier: &'static str,
+    shrinks: bool,
+    ticket: u64,
+}
+
+impl Walker {
+    async fn run(mut self) -> Result<()> {
+        let mut generation = 1;
+        while !self.trainer.shared.stopping() {
+            if self.ticket == 0 {
+                self.come().await;
+                self.trainer.pause(10..50).await;
+                continue;
+            }
+            match self.arrive(generation).await {
+                true if self.pass(generation).await => generation += 1,
+                _ => generation = self.next(generation).await,
+            }
+            if self.trainer.rng.random_ratio(1, 25) {
+                // It falls silent, and comes back as another process would.
+                self.trainer.pause(1700..2600).await;
+                self.ticket = 0;
+            }
+            self.trainer.pause(5..120).await;
+        }
+        Ok(())
+    }
+
+    /// The generation that others are at.
+    async fn next(&mut self, mine: u64) -> u64 {
+        self.trainer.pause(20..100).await;
+        let all = described(&self.trainer, self.barrier).await;
+        match all.and_then(|all| all.into_iter().next_back()) {
+            Some(last) if last.state == "waiting" => last.generation,
+            Some(last) => last.generation + 1,
+            None => mine,
+        }
+    }
+
+    async fn come(&mut self) {
+        let Some(session) = self.trainer.session().await else { return };
+        let name = self.trainer.name.clone();
+        let send = |channel, id| {
+            let request = v1::ParticipateRequest {
+                request: Some(id),
+                job: Some(job("walk")),
+                participant: Some(participant(&name)),
+            };
+            async move { services::rendezvous(channel).participate(request).await }
+        };
+        let told = |answer: &v1::JoinResponse| answer.ticket.to_string();
+        if let Sent::Answered(answer) =
+            self.trainer.change(&session, "participate", send, told).await
+        {
+            self.ticket = answer.ticket;
+        }
+    }
+
+    /// Whether it has arrived.
+    async fn arrive(&mut self, generation: u64) -> bool {
+        let Some(session) = self.trainer.session().await else { return false };
+        let recorder = self.trainer.shared.recorder.clone();
+        let key = format!("{}/{generation}", self.barrier);
+        let op = recorder.invoke("arrive", key, json!(self.trainer.name), None);
+        let policy = match self.shrinks {
+            true => v1::BarrierPolicy::Shrink,
+            false => v1::BarrierPolicy::Fail,
+        };
+        let members: Vec<String> =
+            CLIENTS.iter().map(|name| format!("{}-{name}", self.barrier)).collect();
+        let (barrier, ticket) = (self.barrier, self.ticket);
+        let send = |channel, id| {
+            let request = v1::ArriveRequest {
+                request: Some(id),
+                barrier: named(barrier),
+                generation,
+                ticket,
+                participant: None,
+                set: Some(v1::BarrierSet { members: members.clone(), count: 0 }),
+                policy: policy.into(),
+                timeout_ms: 15_000,
+            };
+            async move { services::barrier(channel).arrive(request).await }
+        };
+        let told = |answer: &v1::ArriveResponse| answer.ticket.to_string();
+        match self.trainer.change(&session, "arrive", send, told).await {
+            Sent::Answered(answer) => {
+                let epoch = answer.header.map(|header| header.coord_epoch);
+                recorder.ok(&op, Value::Null, By { epoch, ..By::default() });
+                true
+            }
+            Sent::Refused(code, why) => {
+                if code == rollout_proto::ErrorCode::ParticipantGone {
+                    self.ticket = 0;
+                }
+                recorder.fail(&op, why);
+                false
+            }
+            Sent::Lost(why) => {
+                recorder.info(&op, why);
+                false
+            }
+        }
+    }
+
+    /// Waits until the generation has ended. True if it has.
+    async fn pass(&mut self, generation: u64) -> bool {
+        let recorder = self.trainer.shared.recorder.clone();
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE && !self.trainer.shared.stopping() {
+            let key = format!("{}/{generation}", self.barrier);
+            let op = recorder.invoke("pass", key, json!(self.trainer.name), None);
+            let request = v1::BarrierWaitRequest {
+                barrier: named(self.barrier),
+                generation,
+                wait_ms: WAIT_MS,
+            };
+            let options = CallOptions::read().timeout(LIMIT * 2);
+            let asked = self.trainer.client.with_leader_opts("wait", options, |channel| {
+                let request = request.clone();
+                async move { services::barrier(channel).wait(request).await }
+            });
+            let list = |names: Vec<String>| Value::from(names);
+            match asked.await.map(|answer| answer.outcome) {
+                Ok(Some(Outcome::Open(open))) => {
+                    let told = json!(["open", list(open.members), list(open.without)]);
+                    recorder.ok(&op, told, By::default());
+                    return true;
+                }
+                Ok(Some(Outcome::Failed(failed))) => {
+                    let told = json!(["failed", failed.why, failed.participant]);
+                    recorder.ok(&op, told, By::default());
+                    return true;
+                }
+                Ok(_) => recorder.fail(&op, "pending".into()),
+                Err(error) => recorder.fail(&op, error.to_string()),
+            }
+            self.trainer.keep_alive(&job("walk"), self.ticket).await;
+        }
+        false
+    }
+}

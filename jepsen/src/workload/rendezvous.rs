@@ -1,0 +1,235 @@
+//! Participants of a job that join, meet, leave, fall silent and come back; and jobs that are closed.
+//!
+//! *Invariant:* each joining is recorded with its ticket, and what a participant was told of its round, and of its
+//! standing, with it.
+
+use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS, job, participant};
+use crate::events::What;
+use crate::fleet::Fleet;
+use crate::recorder::{By, Recorder};
+use anyhow::Result;
+use rand::Rng;
+use rollout_proto::{CallOptions, ErrorCode, services, v1};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use v1::rendezvous_wait_response::Outcome;
+
+/// Who takes part.
+pub(super) const CLIENTS: &[&str] = &["p1", "p2", "p3", "p4", "p5"];
+/// The job at which all meet.
+const JOB: &str = "meet";
+/// How long one waits for its round before it joins again.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// A running workload.
+pub struct Running {
+    tasks: Tasks,
+    last: Member,
+}
+
+/// Lets every client loose.
+///
+/// # Errors
+/// When a client cannot be made.
+pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Result<Running> {
+    let shared = Shared::new(recorder);
+    let member = |name: &'static str, seed: u64| -> Result<Member> {
+        Ok(Member { trainer: Trainer::new(fleet, name, name, &shared, seed)? })
+    };
+    let mut set = JoinSet::new();
+    for (number, name) in (0..).zip(CLIENTS) {
+        set.spawn(member(name, seed.wrapping_mul(41).wrapping_add(number))?.run());
+    }
+    let last = member(CLIENTS[0], seed)?;
+    Ok(Running { tasks: Tasks { shared, set }, last })
+}
+
+impl Running {
+    /// See [`super::Running::finish`].
+    pub(super) async fn finish(mut self, recovery: Duration) -> Result<()> {
+        self.tasks.end(recovery).await?;
+        let begun = Instant::now();
+        let mut read = false;
+        while !read && begun.elapsed() < recovery {
+            let request =
+                v1::RendezvousDescribeRequest { job: Some(job(JOB)), ..Default::default() };
+            let options = CallOptions::read().timeout(LIMIT * 2);
+            let asked = self.last.trainer.client.with_leader_opts("describe", options, |channel| {
+                let request = request.clone();
+                async move { services::rendezvous(channel).describe(request).await }
+            });
+            read = asked.await.is_ok();
+        }
+        let answered = u64::from(read);
+        self.tasks.shared.recorder.event(What::FinalReads { wanted: 1, answered });
+        Ok(())
+    }
+}
+
+struct Member {
+    trainer: Trainer,
+}
+
+/// What became of a joining.
+enum Joined {
+    /// Under this ticket.
+    Ticket(u64),
+    /// The rendezvous is closed.
+    Closed,
+    /// Nobody knows, or it was refused.
+    Not,
+}
+
+impl Member {
+    async fn run(mut self) -> Result<()> {
+        while !self.trainer.shared.stopping() {
+            if self.trainer.rng.random_ratio(1, 20) {
+                self.close_a_job().await;
+            }
+            if let Joined::Ticket(ticket) = self.join(JOB).await {
+                if let Some(round) = self.meet(ticket).await {
+                    self.train(ticket, round).await;
+                }
+                self.go(ticket).await;
+            }
+            self.trainer.pause(5..60).await;
+        }
+        Ok(())
+    }
+
+    async fn join(&mut self, at: &str) -> Joined {
+        let Some(session) = self.trainer.session().await else { return Joined::Not };
+        let recorder = self.trainer.shared.recorder.clone();
+        let op = recorder.invoke("join", at.to_owned(), json!(self.trainer.name), None);
+        let (name, at) = (self.trainer.name.clone(), at.to_owned());
+        let send = |channel, id| {
+            let request = v1::JoinRequest {
+                request: Some(id),
+                job: Some(job(&at)),
+                participant: Some(participant(&name)),
+                min: 2,
+                max: 3,
+                join_timeout_ms: 20_000,
+                last_call_ms: 200,
+            };
+            async move { services::rendezvous(channel).join(request).await }
+        };
+        let told = |answer: &v1::JoinResponse| answer.ticket.to_string();
+        match self.trainer.change(&session, "join", send, told).await {
+            Sent::Answered(answer) => {
+                let epoch = answer.header.map(|header| header.coord_epoch);
+                let by = By { epoch, ..By::default() };
+                recorder.ok(&op, json!(answer.ticket.to_string()), by);
+                Joined::Ticket(answer.ticket)
+            }
+            Sent::Refused(ErrorCode::RendezvousClosed, _) => {
+                recorder.ok(&op, json!(false), By::default());
+                Joined::Closed
+            }
+            Sent::Refused(_, why) => {
+                recorder.fail(&op, why);
+                Joined::Not
+            }
+            Sent::Lost(why) => {
+                recorder.info(&op, why);
+                Joined::Not
+            }
+        }
+    }
+
+    /// Waits for the round, and says which it was.
+    async fn meet(&mut self, ticket: u64) -> Option<u64> {
+        let recorder = self.trainer.shared.recorder.clone();
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE && !self.trainer.shared.stopping() {
+            let given = json!([self.trainer.name, ticket.to_string()]);
+            let op = recorder.invoke("round", JOB.to_owned(), given, None);
+            let request =
+                v1::RendezvousWaitRequest { job: Some(job(JOB)), ticket, wait_ms: WAIT_MS };
+            let options = CallOptions::read().timeout(LIMIT * 2);
+            let asked = self.trainer.client.with_leader_opts("wait", options, |channel| {
+                let request = request.clone();
+                async move { services::rendezvous(channel).wait(request).await }
+            });
+            match asked.await.map(|answer| answer.outcome) {
+                Ok(Some(Outcome::Completed(round))) => {
+                    let mut told = vec![json!(round.round), json!(round.rank)];
+                    told.extend(round.members.into_iter().map(|m| json!(m.name)));
+                    recorder.ok(&op, Value::Array(told), By::default());
+                    return Some(round.round);
+                }
+                Ok(Some(Outcome::Pending(_)) | None) => recorder.fail(&op, "pending".into()),
+                Ok(Some(Outcome::Gone(gone))) => {
+                    recorder.fail(&op, gone.why);
+                    return None;
+                }
+                Ok(Some(Outcome::Closed(_) | Outcome::TimedOut(_))) => {
+                    recorder.fail(&op, "over".into());
+                    return None;
+                }
+                Err(error) => recorder.fail(&op, error.to_string()),
+            }
+        }
+        None
+    }
+
+    /// Stays a member for a while.
+    async fn train(&mut self, ticket: u64, round: u64) {
+        for _ in 0..self.trainer.rng.random_range(1..6u32) {
+            self.trainer.pause(20..300).await;
+            let recorder = self.trainer.shared.recorder.clone();
+            let given = json!([self.trainer.name, ticket.to_string(), round]);
+            let op = recorder.invoke("alive", JOB.to_owned(), given, None);
+            match self.trainer.keep_alive(&job(JOB), ticket).await {
+                Some(answer) => {
+                    let told = json!([answer.standing, answer.round]);
+                    recorder.ok(&op, told, By::default());
+                    if !answer.gone.is_empty() || answer.round != round {
+                        return;
+                    }
+                }
+                None => recorder.fail(&op, "no answer".into()),
+            }
+        }
+    }
+
+    /// Joins again, leaves, or says nothing for longer than it may.
+    async fn go(&mut self, ticket: u64) {
+        match self.trainer.rng.random_range(0..10) {
+            0..6 => {}
+            6..8 => {
+                let Some(session) = self.trainer.session().await else { return };
+                let send = |channel, id| {
+                    let request =
+                        v1::LeaveRequest { request: Some(id), job: Some(job(JOB)), ticket };
+                    async move { services::rendezvous(channel).leave(request).await }
+                };
+                self.trainer.change(&session, "leave", send, |_| String::new()).await;
+            }
+            _ => self.trainer.pause(1600..3000).await,
+        }
+    }
+
+    /// Closes a job of its own, after which nobody joins it.
+    async fn close_a_job(&mut self) {
+        let name = format!("over-{}", self.trainer.shared.next());
+        let Some(session) = self.trainer.session().await else { return };
+        self.join(&name).await;
+        let recorder = self.trainer.shared.recorder.clone();
+        let op = recorder.invoke("close", name.clone(), Value::Null, None);
+        let send = |channel, id| {
+            let request = v1::RendezvousCloseRequest { request: Some(id), job: Some(job(&name)) };
+            async move { services::rendezvous(channel).close(request).await }
+        };
+        match self.trainer.change(&session, "close", send, |_| String::new()).await {
+            Sent::Answered(_) => recorder.ok(&op, Value::Null, By::default()),
+            Sent::Refused(_, why) => return recorder.fail(&op, why),
+            Sent::Lost(why) => return recorder.info(&op, why),
+        }
+        if let Joined::Closed = self.join(&name).await {
+            self.join(&name).await;
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Keys of a training job's store: set, read, compared, added to and waited for by a few clients.
+//!
+//! *Invariant:* values are unique but for those of counters, so that a read names the write that it saw. A gate is
+//! waited for before it is set.
+
+use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS};
+use crate::events::What;
+use crate::fleet::Fleet;
+use crate::recorder::{By, Recorder};
+use anyhow::Result;
+use rand::Rng;
+use rollout_proto::{CallOptions, services, v1};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use v1::store_answer::Kind as Told;
+use v1::store_op::Kind as Asked;
+
+/// Who uses the store.
+pub(super) const CLIENTS: &[&str] = &["k1", "k2", "k3", "k4"];
+/// Keys with unique values, and counters.
+const KEYS: [&str; 6] = ["a", "b", "c", "d", "n", "m"];
+/// Of those, where the counters begin.
+const PLAIN: usize = 4;
+
+/// A running workload.
+pub struct Running {
+    tasks: Tasks,
+    last: User,
+}
+
+/// Lets every client loose.
+///
+/// # Errors
+/// When a client cannot be made.
+pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Result<Running> {
+    let shared = Shared::new(recorder);
+    let user = |name: &'static str, seed: u64| -> Result<User> {
+        let trainer = Trainer::new(fleet, name, name, &shared, seed)?;
+        Ok(User { trainer, seen: BTreeMap::new() })
+    };
+    let mut set = JoinSet::new();
+    for (number, name) in (0..).zip(CLIENTS) {
+        set.spawn(user(name, seed.wrapping_mul(37).wrapping_add(number))?.run(number == 0));
+    }
+    let last = user(CLIENTS[0], seed)?;
+    Ok(Running { tasks: Tasks { shared, set }, last })
+}
+
+impl Running {
+    /// See [`super::Running::finish`].
+    pub(super) async fn finish(mut self, recovery: Duration) -> Result<()> {
+        self.tasks.end(recovery).await?;
+        let mut answered = 0;
+        for key in KEYS {
+            let begun = Instant::now();
+            let mut read = false;
+            while !read && begun.elapsed() < recovery {
+                read = self.last.get(key).await;
+            }
+            answered += u64::from(read);
+        }
+        let wanted = KEYS.len() as u64;
+        self.tasks.shared.recorder.event(What::FinalReads { wanted, answered });
+        Ok(())
+    }
+}
+
+fn store() -> Option<v1::StoreName> {
+    Some(v1::StoreName { namespace: String::new(), job: "jepsen".into(), round: 0 })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+struct User {
+    trainer: Trainer,
+    /// What it last read.
+    seen: BTreeMap<&'static str, String>,
+}
+
+impl User {
+    /// `opens`: it sets the gates that the others wait for.
+    async fn run(mut self, opens: bool) -> Result<()> {
+        while !self.trainer.shared.stopping() {
+            let key = KEYS[self.trainer.rng.random_range(0..PLAIN)];
+            match self.trainer.rng.random_range(0..100) {
+                0..25 => self.set(key).await,
+                25..45 => self.swap(key).await,
+                45..65 => self.add().await,
+                65..80 if opens => self.open_gate().await,
+                65..80 => self.wait().await,
+                _ => {
+                    let key = KEYS[self.trainer.rng.random_range(0..KEYS.len())];
+                    self.get(key).await;
+                }
+            }
+            self.trainer.pause(2..40).await;
+        }
+        Ok(())
+    }
+
+    fn unique(&self) -> String {
+        format!("{}-{}", self.trainer.name, self.trainer.shared.next())
+    }
+
+    async fn set(&mut self, key: &'static str) {
+        let value = self.unique();
+        let pair = v1::StorePair { key: key.into(), value: value.clone().into() };
+        let asked = Asked::Set(v1::StoreSet { pairs: vec![pair] });
+        self.apply("set", key.to_owned(), json!(value), asked).await;
+    }
+
+    async fn swap(&mut self, key: &'static str) {
+        let desired = self.unique();
+        let expected = match self.trainer.rng.random_ratio(1, 6) {
+            true => None,
+            false => self.seen.get(key).cloned(),
+        };
+        let asked = Asked::CompareSet(v1::StoreCompareSet {
+            key: key.into(),
+            expected: expected.clone().unwrap_or_default().into(),
+            desired: desired.clone().into(),
+        });
+        self.apply("swap", key.to_owned(), json!([expected, desired]), asked).await;
+    }
+
+    async fn add(&mut self) {
+        let key = KEYS[self.trainer.rng.random_range(PLAIN..KEYS.len())];
+        let delta = self.trainer.rng.random_range(1..9i64);
+        let asked = Asked::Add(v1::StoreAdd { key: key.into(), delta });
+        self.apply("add", key.to_owned(), json!(delta), asked).await;
+    }
+
+    /// Sets the gate that is waited for, and lets the next one be.
+    async fn open_gate(&mut self) {
+        let number = self.trainer.shared.last() / 40;
+        let key = format!("gate-{number}");
+        self.trainer.pause(0..200).await;
+        let pair = v1::StorePair { key: key.clone().into(), value: "open".into() };
+        let asked = Asked::Set(v1::StoreSet { pairs: vec![pair] });
+        self.apply("set", key, json!("open"), asked).await;
+    }
+
+    async fn apply(&mut self, f: &'static str, key: String, value: Value, asked: Asked) {
+        let Some(session) = self.trainer.session().await else { return };
+        let recorder = self.trainer.shared.recorder.clone();
+        let op = recorder.invoke(f, key, value, None);
+        let ops = vec![v1::StoreOp { kind: Some(asked) }];
+        let send = |channel, id| {
+            let request =
+                v1::StoreApplyRequest { request: Some(id), store: store(), ops: ops.clone() };
+            async move { services::store(channel).apply(request).await }
+        };
+        let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
+        match self.trainer.change(&session, f, send, told).await {
+            Sent::Answered(answer) => {
+                let epoch = answer.header.map(|header| header.coord_epoch);
+                let answer = answer.answers.into_iter().next().and_then(|answer| answer.kind);
+                let value = match answer {
+                    Some(Told::Number(sum)) => json!(sum),
+                    Some(Told::Value(value)) => json!(text(&value)),
+                    _ => Value::Null,
+                };
+                recorder.ok(&op, value, By { epoch, ..By::default() });
+            }
+            Sent::Refused(_, why) => recorder.fail(&op, why),
+            Sent::Lost(why) => recorder.info(&op, why),
+        }
+    }
+
+    /// Reads a key. True if it was answered.
+    async fn get(&mut self, key: &'static str) -> bool {
+        let recorder = self.trainer.shared.recorder.clone();
+        let op = recorder.invoke("get", key.to_owned(), Value::Null, None);
+        let request = v1::StoreReadRequest {
+            store: store(),
+            keys: vec![key.into()],
+            ..v1::StoreReadRequest::default()
+        };
+        let options = CallOptions::read().timeout(LIMIT * 2);
+        let read = self.trainer.client.with_leader_opts("read the store", options, |channel| {
+            let request = request.clone();
+            async move { services::store(channel).read(request).await }
+        });
+        match read.await {
+            Ok(answer) => {
+                let epoch = answer.header.map(|header| header.coord_epoch);
+                let value = answer.values.into_iter().next().and_then(|value| value.kind);
+                let seen = match value {
+                    Some(Told::Value(value)) => Some(text(&value)),
+                    _ => None,
+                };
+                match &seen {
+                    Some(seen) => drop(self.seen.insert(key, seen.clone())),
+                    None => drop(self.seen.remove(key)),
+                }
+                recorder.ok(&op, json!(seen), By { epoch, ..By::default() });
+                true
+            }
+            Err(error) => {
+                recorder.fail(&op, error.to_string());
+                false
+            }
+        }
+    }
+
+    /// Waits for the next gate, which nobody has set yet.
+    async fn wait(&mut self) {
+        let recorder = self.trainer.shared.recorder.clone();
+        let key = format!("gate-{}", self.trainer.shared.last() / 40);
+        let op = recorder.invoke("wait", key.clone(), Value::Null, None);
+        let awaited = vec![v1::StoreAwaited { key: key.into(), at_least: None }];
+        let request = v1::StoreWaitRequest { store: store(), awaited, wait_ms: WAIT_MS };
+        let options = CallOptions::read().timeout(LIMIT * 2);
+        let waited = self.trainer.client.with_leader_opts("wait", options, |channel| {
+            let request = request.clone();
+            async move { services::store(channel).wait(request).await }
+        });
+        match waited.await {
+            Ok(answer) => recorder.ok(&op, json!(answer.ready), By::default()),
+            Err(error) => recorder.fail(&op, error.to_string()),
+        }
+    }
+}

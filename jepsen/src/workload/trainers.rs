@@ -1,0 +1,208 @@
+//! What the clients of training jobs have in common: one request until it is answered, now and then sent twice, and
+//! participants that are kept alive.
+//!
+//! *Invariant:* whatever of a request may still take effect is recorded as unknown; a second copy of one that was
+//! answered has to be answered the same.
+
+use crate::events::What;
+use crate::fleet::Fleet;
+use crate::recorder::Recorder;
+use anyhow::Result;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rollout_proto::{
+    Answer, CallOptions, Channel, Client, ClientError, ErrorCode, Session, services, v1,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tonic::{Response, Status};
+
+/// One attempt of a call.
+pub(super) const LIMIT: Duration = Duration::from_millis(800);
+/// How long one call keeps trying.
+const CALL_TIMEOUT: Duration = Duration::from_secs(4);
+/// A leader's time for a wait.
+pub(super) const WAIT_MS: u64 = 400;
+
+/// What all clients of a workload share.
+pub(super) struct Shared {
+    pub(super) recorder: Arc<Recorder>,
+    stop: AtomicBool,
+    counter: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(recorder: &Arc<Recorder>) -> Arc<Self> {
+        let (stop, counter) = (AtomicBool::new(false), AtomicU64::new(0));
+        Arc::new(Self { recorder: recorder.clone(), stop, counter })
+    }
+
+    pub(super) fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// A number that nobody else gets.
+    pub(super) fn next(&self) -> u64 {
+        self.counter.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The last of them.
+    pub(super) fn last(&self) -> u64 {
+        self.counter.load(Ordering::Relaxed)
+    }
+}
+
+/// Tasks that run until they are told to stop.
+pub(super) struct Tasks {
+    pub(super) shared: Arc<Shared>,
+    pub(super) set: JoinSet<Result<()>>,
+}
+
+impl Tasks {
+    /// Waits for a write that succeeds after everything was healed, then ends all clients.
+    pub(super) async fn end(&mut self, recovery: Duration) -> Result<()> {
+        super::item::recovered(&self.shared.recorder, recovery).await;
+        self.shared.stop();
+        while let Some(ended) = self.set.join_next().await {
+            ended??;
+        }
+        Ok(())
+    }
+}
+
+/// A client with a session of its own.
+pub(super) struct Trainer {
+    pub(super) name: String,
+    pub(super) client: Client,
+    pub(super) shared: Arc<Shared>,
+    pub(super) rng: StdRng,
+    session: Option<Session>,
+}
+
+/// What became of a request that changes something.
+pub(super) enum Sent<T> {
+    /// It was answered.
+    Answered(T),
+    /// It was refused for good, and did not happen.
+    Refused(ErrorCode, String),
+    /// Nobody knows.
+    Lost(String),
+}
+
+impl Trainer {
+    pub(super) fn new(
+        fleet: &Fleet,
+        certificate: &'static str,
+        name: &str,
+        shared: &Arc<Shared>,
+        seed: u64,
+    ) -> Result<Self> {
+        let client = fleet.client("client", certificate, CALL_TIMEOUT)?;
+        let (name, rng) = (name.to_owned(), StdRng::seed_from_u64(seed));
+        Ok(Self { name, client, shared: shared.clone(), rng, session: None })
+    }
+
+    pub(super) async fn pause(&mut self, ms: std::ops::Range<u64>) {
+        let ms = self.rng.random_range(ms);
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+
+    /// The session under which requests are sent; none while the cluster cannot be reached.
+    pub(super) async fn session(&mut self) -> Option<Session> {
+        if self.session.is_none() {
+            let session = self.client.open_session(&self.name).await.ok()?;
+            let (observer, id) = (self.name.clone(), session.id());
+            self.shared.recorder.event(What::Opened { observer, session: id });
+            self.session = Some(session);
+        }
+        self.session.clone()
+    }
+
+    /// Sends a request until it is answered, as long as the run goes on; now and then once more, for the same answer.
+    pub(super) async fn change<T, F, Fut>(
+        &mut self,
+        session: &Session,
+        what: &'static str,
+        send: F,
+        told: impl Fn(&T) -> String,
+    ) -> Sent<T>
+    where
+        T: Answer,
+        F: Fn(Channel, v1::RequestId) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        let pending = session.request();
+        let id = pending.id();
+        let options = CallOptions::default().attempt_timeout(LIMIT);
+        let first = loop {
+            let sent = self.client.with_leader_opts(what, options, |channel| send(channel, id));
+            match sent.await {
+                Ok(answer) => break answer,
+                Err(ClientError::Rpc(error)) if !error.code.retryable() => {
+                    return match error.code {
+                        ErrorCode::SessionUnknown | ErrorCode::RequestForgotten => {
+                            self.session = None;
+                            Sent::Lost(error.to_string())
+                        }
+                        code => Sent::Refused(code, error.to_string()),
+                    };
+                }
+                Err(error) if self.shared.stopping() => return Sent::Lost(error.to_string()),
+                Err(_) => {}
+            }
+        };
+        if self.rng.random_ratio(1, 5) {
+            let again = self.client.with_leader_opts(what, options, |channel| send(channel, id));
+            if let Ok(second) = again.await {
+                let (one, two) = (told(&first), told(&second));
+                self.shared.recorder.event(What::Repeated {
+                    what: what.to_owned(),
+                    request_id: format!("{}/{}", id.session, id.seq),
+                    same: one == two,
+                    detail: format!("{one}, then {two}"),
+                });
+            }
+        }
+        pending.ack();
+        Sent::Answered(first)
+    }
+
+    /// Says that a participant lives; what is answered, once somebody answers.
+    pub(super) async fn keep_alive(
+        &self,
+        job: &v1::JobName,
+        ticket: u64,
+    ) -> Option<v1::KeepAliveAnswer> {
+        let one = v1::ParticipantRef { job: Some(job.clone()), ticket };
+        let request = v1::KeepAliveRequest { participants: vec![one] };
+        let options = CallOptions::read().timeout(LIMIT);
+        let sent = self.client.with_leader_opts("keep alive", options, |channel| {
+            let request = request.clone();
+            async move { services::rendezvous(channel).keep_alive(request).await }
+        });
+        sent.await.ok()?.answers.into_iter().next()
+    }
+}
+
+/// A participant that is lost after a second and a half.
+pub(super) fn participant(name: &str) -> v1::Participant {
+    v1::Participant {
+        name: name.to_owned(),
+        host: format!("host-of-{name}"),
+        addr: String::new(),
+        local_world_size: 1,
+        keep_alive_interval_ms: 500,
+        keep_alive_attempts: 3,
+    }
+}
+
+/// A job of the default namespace.
+pub(super) fn job(name: &str) -> v1::JobName {
+    v1::JobName { namespace: String::new(), job: name.to_owned() }
+}
