@@ -69,7 +69,7 @@ bench-torch: ## sets and gets of the shared store beside TCPStore's: SECONDS of 
 
 jepsen: build ## try to break it: every workload with three seeds, ninety seconds each
 	$(CARGO) build -p rollout-preload
-	@for seed in 1 2 3; do for workload in item steal session run store rendezvous barrier; do \
+	@for seed in 1 2 3; do for workload in item steal session run store rendezvous barrier shards; do \
 	  "$(TARGET)/debug/rollout-jepsen" run --workload $$workload --seed $$seed --secs 90 || exit $$?; done; done
 
 jepsen-nightly: build ## every workload under every family of faults, for an hour: ROLLOUT_JEPSEN_BUDGET, ROLLOUT_JEPSEN_OUT

@@ -12,6 +12,10 @@ use std::sync::Arc;
 /// How many operations one history may have.
 const MAX_OPERATIONS: usize = 1 << 27;
 
+/// What changes nothing.
+pub const READS: &[&str] =
+    &["read", "get", "export", "progress", "wait", "round", "alive", "pass", "over"];
+
 /// What became of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {

@@ -8,6 +8,7 @@ mod coverage;
 mod duels;
 mod histories;
 mod leases;
+mod lineages;
 mod passages;
 mod rounds;
 mod rows;

@@ -10,6 +10,8 @@ pub mod rendezvous;
 mod requester;
 pub mod session;
 mod sessions;
+mod shard_trainer;
+pub mod shards;
 pub mod store;
 mod submitter;
 mod trainers;
@@ -41,11 +43,13 @@ pub enum WorkloadName {
     Rendezvous,
     /// Barriers of a training job at which participants die and come back
     Barrier,
+    /// Shards of a training job whose trainers die between checkpoints, and recover
+    Shards,
 }
 
 impl WorkloadName {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Item,
         Self::Steal,
         Self::Session,
@@ -53,6 +57,7 @@ impl WorkloadName {
         Self::Store,
         Self::Rendezvous,
         Self::Barrier,
+        Self::Shards,
     ];
 
     /// As it is called on the command line and in records.
@@ -65,6 +70,7 @@ impl WorkloadName {
             Self::Store => "store",
             Self::Rendezvous => "rendezvous",
             Self::Barrier => "barrier",
+            Self::Shards => "shards",
         }
     }
 
@@ -82,6 +88,7 @@ impl WorkloadName {
             Self::Store => store::CLIENTS,
             Self::Rendezvous => rendezvous::CLIENTS,
             Self::Barrier => barrier::CLIENTS,
+            Self::Shards => shards::CLIENTS,
         }
     }
 
@@ -91,7 +98,7 @@ impl WorkloadName {
             Self::Item | Self::Steal => item::WORKERS,
             Self::Session => session::WORKERS,
             Self::Run => batches::WORKERS,
-            Self::Store | Self::Rendezvous | Self::Barrier => &[],
+            Self::Store | Self::Rendezvous | Self::Barrier | Self::Shards => &[],
         }
     }
 
@@ -114,6 +121,7 @@ impl WorkloadName {
             Self::Store => Running::Store(store::start(fleet, recorder, seed)?),
             Self::Rendezvous => Running::Rendezvous(rendezvous::start(fleet, recorder, seed)?),
             Self::Barrier => Running::Barrier(barrier::start(fleet, recorder, seed)?),
+            Self::Shards => Running::Shards(shards::start(fleet, recorder, seed)?),
         })
     }
 }
@@ -132,6 +140,8 @@ pub enum Running {
     Rendezvous(rendezvous::Running),
     /// See [`WorkloadName`].
     Barrier(barrier::Running),
+    /// See [`WorkloadName`].
+    Shards(shards::Running),
 }
 
 impl Running {
@@ -148,6 +158,7 @@ impl Running {
             Self::Store(running) => running.finish(recovery).await,
             Self::Rendezvous(running) => running.finish(recovery).await,
             Self::Barrier(running) => running.finish(recovery).await,
+            Self::Shards(running) => running.finish(recovery).await,
         }
     }
 }

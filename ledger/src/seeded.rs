@@ -72,6 +72,8 @@ pub enum Bug {
     CompareSetUnchecked,
     /// A wait for a store's keys is answered at once.
     WaitWakesEarly,
+    /// When no shard of an epoch is free, one that another trainer has is given once more.
+    ShardGivenTwice,
 }
 
 #[cfg(not(feature = "seeded-bugs"))]
@@ -126,6 +128,7 @@ mod chosen {
         ("duplicate-ranks", Bug::DuplicateRanks),
         ("compare-set-unchecked", Bug::CompareSetUnchecked),
         ("wait-wakes-early", Bug::WaitWakesEarly),
+        ("shard-given-twice", Bug::ShardGivenTwice),
     ];
 
     /// Whether this is the bug that was chosen.

@@ -9,6 +9,7 @@ use crate::ledger::Ledger;
 use crate::limits;
 use crate::pass::{Mark, Pass, ShardClaim, ShardState, record_of};
 use crate::reply::{Rejection, Reply};
+use crate::seeded::{Bug, seeded};
 use crate::training::{TrainerRef, Training};
 use crate::training_refusal::TrainingRefusal;
 use serde::{Deserialize, Serialize};
@@ -96,6 +97,12 @@ impl Ledger {
             return Ok(Reply::NoShard { finished: true });
         };
         let next = pass.next_for(&by.trainer);
+        let next = if seeded(Bug::ShardGivenTwice) {
+            let others = pass.held.iter().filter(|held| *held.0 != by.trainer);
+            next.or_else(|| others.flat_map(|held| held.1).next().copied())
+        } else {
+            next
+        };
         let nothing = Reply::NoShard { finished: pass.is_finished() };
         // A command that has granted all that it may grants nothing more: it is asked again.
         let Some((number, token)) = next.and_then(|next| Some((next, ctx.attempt()?))) else {

@@ -39,6 +39,7 @@ const CHECKERS: &[(&str, &str)] = &[
     ("after it was closed", "rounds"),
     (" passed barrier ", "passages"),
     (" of barrier ", "passages"),
+    ("lineage", "lineages"),
     (" (line", "replay"),
     ("that the log does not explain", "replay"),
 ];

@@ -4,7 +4,7 @@ use super::Recorded;
 use crate::events::{Event, What};
 use crate::history::LogPosition;
 use crate::nemesis::required;
-use crate::operations::{Operation, Outcome};
+use crate::operations::{Operation, Outcome, READS};
 use crate::value::Value;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,9 +56,6 @@ pub struct Coverage {
     /// Messages in epochs that were over, which were refused.
     pub stale_refused: u64,
 }
-
-/// What changes nothing.
-const READS: &[&str] = &["read", "get", "export", "progress", "wait", "round", "alive", "pass"];
 
 /// Families most of whose faults cost the leader its office.
 const UNSEATING: &[&str] = &["partition", "kill", "pause", "power"];

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a history of a workload that nobody knows is judged by none, which is a doubt.
 
-use super::{duels, passages, rounds, rows};
+use super::{duels, lineages, passages, rounds, rows};
 use crate::judge::{Budget, Judgement, Verdict, judge};
 use crate::models::{Cell, Item, Kv, Model};
 use crate::operations::Operation;
@@ -66,6 +66,18 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
             (found.violations, found.keys) = passages::broken(operations);
             found.operations = operations.len();
             found.want("generations that were passed", 5);
+        }
+        "shards" => {
+            let lineages = lineages::judged(operations);
+            (found.violations, found.keys) = (lineages.violations, lineages.claims);
+            found.operations = operations.len();
+            found.want("claims", 50);
+            for (what, count) in lineages.counts {
+                if count < lineages::LEAST {
+                    let least = lineages::LEAST;
+                    found.doubts.push(format!("{what}: {count}, at least {least} are needed"));
+                }
+            }
         }
         other => found.doubts.push(format!("nobody judges a workload {other:?}")),
     }

@@ -11,7 +11,7 @@ use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rollout_proto::{
-    Answer, CallOptions, Channel, Client, ClientError, ErrorCode, Session, services, v1,
+    Answer, CallOptions, Channel, Client, ClientError, ErrorCode, Outcome, Session, services, v1,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +23,8 @@ use tonic::{Response, Status};
 pub(super) const LIMIT: Duration = Duration::from_millis(800);
 /// How long one call keeps trying.
 const CALL_TIMEOUT: Duration = Duration::from_secs(4);
+/// Between two calls for one answer.
+const PAUSE: Duration = Duration::from_millis(50);
 /// A leader's time for a wait.
 pub(super) const WAIT_MS: u64 = 400;
 
@@ -95,6 +97,17 @@ pub(super) enum Sent<T> {
     Lost(String),
 }
 
+impl<T> Sent<T> {
+    /// The same of a part of the answer.
+    pub(super) fn map<U>(self, part: impl FnOnce(T) -> U) -> Sent<U> {
+        match self {
+            Self::Answered(answer) => Sent::Answered(part(answer)),
+            Self::Refused(code, why) => Sent::Refused(code, why),
+            Self::Lost(why) => Sent::Lost(why),
+        }
+    }
+}
+
 impl Trainer {
     pub(super) fn new(
         fleet: &Fleet,
@@ -124,6 +137,11 @@ impl Trainer {
         self.session.clone()
     }
 
+    /// Goes on as another process would: without its session.
+    pub(super) fn restart(&mut self) {
+        self.session = None;
+    }
+
     /// Sends a request until it is answered, as long as the run goes on; now and then once more, for the same answer.
     pub(super) async fn change<T, F, Fut>(
         &mut self,
@@ -145,16 +163,17 @@ impl Trainer {
             match sent.await {
                 Ok(answer) => break answer,
                 Err(ClientError::Rpc(error)) if !error.code.retryable() => {
-                    return match error.code {
-                        ErrorCode::SessionUnknown | ErrorCode::RequestForgotten => {
+                    return match (error.code, error.outcome) {
+                        (ErrorCode::SessionUnknown | ErrorCode::RequestForgotten, _) => {
                             self.session = None;
                             Sent::Lost(error.to_string())
                         }
-                        code => Sent::Refused(code, error.to_string()),
+                        (code, Outcome::NotApplied) => Sent::Refused(code, error.to_string()),
+                        _ => Sent::Lost(error.to_string()),
                     };
                 }
                 Err(error) if self.shared.stopping() => return Sent::Lost(error.to_string()),
-                Err(_) => {}
+                Err(_) => tokio::time::sleep(PAUSE).await,
             }
         };
         if self.rng.random_ratio(1, 5) {

@@ -1,0 +1,357 @@
+//! What trainers were told of shards, lineages and checkpoints: each shard one holder at a time, and along the
+//! checkpoints that survive every sample in once.
+//!
+//! *Invariant:* nothing is certain of an operation without an answer but that it may have happened. The lineages of the
+//! workload are torn by every loss of work, so within one of them a claim ends by its holder's word alone.
+
+use crate::operations::{Operation, Outcome};
+use crate::value::Value;
+use crate::workload::shards::{SHARDS, shard_len};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Fewer lineages, complete checkpoints or epochs mean nothing.
+pub(super) const LEAST: usize = 3;
+
+/// What was found, and how much there was.
+#[derive(Default)]
+pub(super) struct Lineages {
+    pub(super) violations: Vec<String>,
+    pub(super) claims: usize,
+    pub(super) counts: Vec<(&'static str, usize)>,
+}
+
+/// A shard that was given.
+#[derive(Clone, Copy)]
+struct Claim<'a> {
+    token: i64,
+    who: &'a str,
+    from: i64,
+    answered_at: u64,
+}
+
+/// What its holder said at the end.
+#[derive(Clone, Copy)]
+struct End {
+    called_at: u64,
+    step: i64,
+    /// How much of it was in then.
+    read: i64,
+    answered: bool,
+}
+
+/// A complete checkpoint, as those were told who began from it.
+#[derive(Clone, PartialEq)]
+struct Base {
+    number: i64,
+    step: i64,
+    lineage: i64,
+    ranks: Vec<String>,
+}
+
+/// A lineage.
+struct Lineage {
+    /// When somebody first asked for it.
+    asked_at: u64,
+    /// When somebody first knew of it.
+    known_at: u64,
+    /// Where it began: of what its trainers were told the earliest.
+    step: i64,
+    base: Option<Base>,
+}
+
+/// A shard of an epoch.
+type Shard = (i64, i64);
+
+#[derive(Default)]
+struct Story<'a> {
+    lineages: BTreeMap<i64, Lineage>,
+    claims: BTreeMap<(i64, Shard), BTreeMap<i64, Claim<'a>>>,
+    ends: BTreeMap<i64, End>,
+    /// What was reported to a checkpoint of a shard that somebody held, and by whom at all.
+    progress: BTreeMap<(i64, Shard), i64>,
+    reporters: BTreeMap<i64, BTreeSet<&'a str>>,
+    /// Checkpoints that were said to be complete: when, the step, and the number.
+    complete: Vec<(u64, i64, i64)>,
+    /// Epochs that were said to be finished: when, in which lineage, and to whom.
+    over: Vec<(u64, i64, i64, &'a str)>,
+    found: Vec<String>,
+}
+
+fn list(value: &Value) -> &[Value] {
+    match value {
+        Value::List(values) => values,
+        _ => &[],
+    }
+}
+
+fn int(value: Option<&Value>) -> i64 {
+    match value {
+        Some(Value::Int(number)) => *number,
+        _ => -1,
+    }
+}
+
+fn text(value: Option<&Value>) -> &str {
+    match value {
+        Some(Value::Text(text)) => text,
+        _ => "?",
+    }
+}
+
+fn shard_of(key: &str) -> Shard {
+    let (epoch, shard) = key.split_once('/').unwrap_or((key, "-1"));
+    (epoch.parse().unwrap_or(-1), shard.parse().unwrap_or(-1))
+}
+
+/// Judges what was recorded.
+pub(super) fn judged(operations: &[Operation]) -> Lineages {
+    let mut story = Story::default();
+    story.lineages(operations);
+    for operation in operations {
+        story.read(operation);
+    }
+    story.heard_late(operations);
+    story.shards();
+    story.checkpoints();
+    story.epochs();
+    let epochs: BTreeSet<i64> = story.over.iter().map(|over| over.2).collect();
+    let complete: BTreeSet<i64> = story.complete.iter().map(|complete| complete.2).collect();
+    Lineages {
+        claims: story.claims.values().map(BTreeMap::len).sum(),
+        counts: vec![
+            ("lineages", story.lineages.len()),
+            ("complete checkpoints", complete.len()),
+            ("epochs finished", epochs.len()),
+        ],
+        violations: story.found,
+    }
+}
+
+fn base_of(value: Option<&Value>) -> Option<Base> {
+    let parts = list(value?);
+    let [number, step, lineage, ranks] = parts else { return None };
+    let ranks = list(ranks).iter().map(|rank| text(Some(rank)).to_owned()).collect();
+    let (number, step) = (int(Some(number)), int(Some(step)));
+    Some(Base { number, step, lineage: int(Some(lineage)), ranks })
+}
+
+impl<'a> Story<'a> {
+    fn lineages(&mut self, operations: &'a [Operation]) {
+        let mut asked: BTreeMap<i64, u64> = BTreeMap::new();
+        for operation in operations.iter().filter(|o| &*o.f == "recover") {
+            let first = asked.entry(int(list(&operation.input).get(1))).or_insert(u64::MAX);
+            *first = (*first).min(operation.called_at);
+        }
+        for operation in operations.iter().filter(|o| &*o.f == "recover") {
+            let Outcome::Answered { value, at, .. } = &operation.outcome else { continue };
+            let parts = list(value);
+            let (number, step) = (int(parts.get(1)), int(parts.get(2)));
+            let base = base_of(parts.get(3));
+            let asked_at = asked.get(&int(list(&operation.input).get(1))).copied();
+            let asked_at = asked_at.unwrap_or(operation.called_at);
+            let new = Lineage { asked_at, known_at: *at, step, base };
+            let Some(known) = self.lineages.get_mut(&number) else {
+                self.lineages.insert(number, new);
+                continue;
+            };
+            known.known_at = known.known_at.min(*at);
+            // Who comes later is told of a checkpoint that was completed meanwhile.
+            if new.step < known.step {
+                (known.step, known.base) = (new.step, new.base);
+            } else if new.step == known.step && new.base != known.base {
+                self.found.push(format!("lineage {number} began from two checkpoints"));
+            }
+        }
+    }
+
+    fn read(&mut self, operation: &'a Operation) {
+        let (key, input) = (operation.key.as_deref().unwrap_or_default(), list(&operation.input));
+        let (who, lineage) = (text(input.first()), int(input.get(1)));
+        let answer = match &operation.outcome {
+            Outcome::Answered { value, at, .. } => Some((value, *at)),
+            Outcome::Unknown => None,
+        };
+        match (&*operation.f, answer) {
+            ("claim", Some((value, answered_at))) => {
+                let (token, from) = (int(list(value).first()), int(list(value).get(1)));
+                let claim = Claim { token, who, from, answered_at };
+                let before = self.claims.entry((lineage, shard_of(key))).or_default();
+                if let Some(before) = before.insert(token, claim) {
+                    let other = before.who;
+                    self.found.push(format!("{who} and {other} have one claim of shard {key}"));
+                }
+            }
+            ("finish" | "release", _) => {
+                let whole = shard_len(u64::try_from(shard_of(key).1).unwrap_or(0));
+                let read = input.get(4).map_or(whole, |read| int(Some(read)));
+                let (called_at, step) = (operation.called_at, int(input.get(3)));
+                let end = End { called_at, step, read, answered: answer.is_some() };
+                self.ends.insert(int(input.get(2)), end);
+            }
+            ("report", _) => {
+                let number = key.trim_start_matches("checkpoint-").parse().unwrap_or(-1);
+                self.reporters.entry(number).or_default().insert(who);
+                for told in input.get(3).map_or(&[][..], list) {
+                    let told = list(told);
+                    let shard = (int(told.first()), int(told.get(1)));
+                    self.progress.insert((number, shard), int(told.get(2)));
+                }
+                if let Some((_, at)) = answer.filter(|told| *told.0 == Value::text("complete")) {
+                    self.complete.push((at, int(input.get(2)), number));
+                }
+            }
+            ("over", Some((_, at))) => {
+                self.over.push((at, lineage, key.parse().unwrap_or(-1), who));
+            }
+            _ => {}
+        }
+    }
+
+    /// Nobody is heard in a lineage after the next was known.
+    fn heard_late(&mut self, operations: &'a [Operation]) {
+        for operation in operations {
+            if !matches!(&*operation.f, "claim" | "finish" | "release" | "report" | "over") {
+                continue;
+            }
+            if !matches!(operation.outcome, Outcome::Answered { .. }) {
+                continue;
+            }
+            let input = list(&operation.input);
+            let (who, lineage) = (text(input.first()), int(input.get(1)));
+            let mut later = self.lineages.range(lineage + 1..);
+            if let Some((later, _)) = later.find(|later| later.1.known_at < operation.called_at) {
+                let (f, key) = (&operation.f, operation.key.as_deref().unwrap_or_default());
+                self.found.push(format!(
+                    "a {f} of {key} by {who} in lineage {lineage} was heard after lineage {later} had begun"
+                ));
+            }
+        }
+    }
+
+    /// How much of a shard can have been in when a lineage began.
+    fn begun(&self, lineage: i64, shard: Shard) -> BTreeSet<i64> {
+        let mut at = lineage;
+        // Lineages that sealed nothing of the epoch began as the one before them.
+        loop {
+            let Some(base) = self.lineages.get(&at).and_then(|lineage| lineage.base.as_ref()) else {
+                return BTreeSet::from([0]);
+            };
+            let (step, number) = (base.step, base.number);
+            if let Some(sealed) = self.sealed(base.lineage, shard, step, number) {
+                return sealed;
+            }
+            if base.lineage >= at {
+                return BTreeSet::from([0]); // That is told elsewhere.
+            }
+            at = base.lineage;
+        }
+    }
+
+    /// How much of a shard a checkpoint can hold by what was done in its own lineage; none if that is nothing.
+    fn sealed(&self, lineage: i64, shard: Shard, step: i64, number: i64) -> Option<BTreeSet<i64>> {
+        let claims = self.claims.get(&(lineage, shard))?;
+        let mut now = None;
+        for claim in claims.values() {
+            match self.ends.get(&claim.token).filter(|end| end.step <= step) {
+                Some(end) => now = Some(after(claim, Some(end))),
+                None => {
+                    // It was held then.
+                    let told = self.progress.get(&(number, shard)).copied();
+                    if let Some(told) = told.filter(|told| *told >= claim.from) {
+                        now = Some(BTreeSet::from([told]));
+                    }
+                    break;
+                }
+            }
+        }
+        now
+    }
+
+    fn shards(&mut self) {
+        let mut found = Vec::new();
+        for (&(lineage, shard), claims) in &self.claims {
+            let (epoch, number) = shard;
+            let mut now = self.begun(lineage, shard);
+            let mut before: Option<&Claim<'_>> = None;
+            for claim in claims.values() {
+                let Claim { who, from, .. } = claim;
+                if let Some(before) = before {
+                    let ended = self.ends.get(&before.token);
+                    if ended.is_none_or(|end| end.called_at > claim.answered_at) {
+                        let other = before.who;
+                        found.push(format!(
+                            "shard {epoch}/{number} was given to {who} in lineage {lineage} while {other} had it"
+                        ));
+                    }
+                }
+                if !now.contains(from) {
+                    found.push(format!(
+                        "shard {epoch}/{number} was given to {who} from sample {from} in lineage {lineage}, which \
+                         has {now:?} of it"
+                    ));
+                }
+                now = after(claim, self.ends.get(&claim.token));
+                before = Some(claim);
+            }
+        }
+        self.found.append(&mut found);
+    }
+
+    /// What was said to be complete is what the next lineage begins from, and all ranks of it have reported.
+    fn checkpoints(&mut self) {
+        let mut found = Vec::new();
+        for (number, lineage) in &self.lineages {
+            for (at, step, checkpoint) in &self.complete {
+                if *at < lineage.asked_at && lineage.step < *step {
+                    let began = lineage.step;
+                    found.push(format!(
+                        "lineage {number} began at step {began}, though checkpoint {checkpoint} of step {step} was complete"
+                    ));
+                }
+            }
+            let Some(base) = &lineage.base else { continue };
+            let reported = self.reporters.get(&base.number);
+            for rank in &base.ranks {
+                if reported.is_none_or(|reported| !reported.contains(rank.as_str())) {
+                    let base = base.number;
+                    found.push(format!(
+                        "lineage {number} began from checkpoint {base}, which {rank} never reported"
+                    ));
+                }
+            }
+        }
+        self.found.append(&mut found);
+    }
+
+    /// What is said to be finished is.
+    fn epochs(&mut self) {
+        let mut found = Vec::new();
+        for &(at, lineage, epoch, who) in &self.over {
+            for number in 0..SHARDS {
+                let whole = shard_len(number);
+                let shard = (epoch, i64::try_from(number).unwrap_or(-1));
+                let claims = self.claims.get(&(lineage, shard)).into_iter().flatten();
+                let ends = claims.filter_map(|claim| self.ends.get(claim.0));
+                let mut whole_by_then = ends.filter(|end| end.called_at < at && end.read == whole);
+                if whole_by_then.next().is_none() && !self.begun(lineage, shard).contains(&whole) {
+                    found.push(format!(
+                        "{who} was told that epoch {epoch} is finished in lineage {lineage}, which shard {number} is not"
+                    ));
+                }
+            }
+        }
+        self.found.append(&mut found);
+    }
+}
+
+/// How much of a shard can be in after a claim.
+fn after(claim: &Claim<'_>, end: Option<&End>) -> BTreeSet<i64> {
+    match end {
+        Some(end) if end.answered => BTreeSet::from([end.read]),
+        Some(end) => BTreeSet::from([claim.from, end.read]),
+        None => BTreeSet::from([claim.from]),
+    }
+}
+
+#[cfg(test)]
+mod tests;

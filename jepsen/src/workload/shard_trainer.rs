@@ -1,0 +1,526 @@
+//! One trainer of the workload `shards`: it enters a lineage, claims, reads, finishes and gives back shards, reports
+//! checkpoints, and goes when it is told to.
+//!
+//! *Invariant:* steps rise. Before a checkpoint's step is passed, what was read of each shard that is held is reported
+//! to it; a shard is finished in the step in which its last sample was read.
+
+use super::shards::{DATASET, JOB, Launch};
+use super::trainers::{LIMIT, Sent, Trainer, job};
+use crate::events::What;
+use crate::recorder::{By, Op};
+use anyhow::{Context, Result};
+use prost::Message;
+use rand::Rng;
+use rollout_proto::{CallOptions, ErrorCode, services, v1};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Silent for so long, a trainer is lost.
+const KEEP_ALIVE_MS: u64 = 1500;
+/// It says so often that it lives.
+const KEEP: Duration = Duration::from_millis(350);
+/// Steps between two checkpoints.
+const EVERY: u64 = 24;
+/// Shards that it holds at a time.
+const HELD_MAX: usize = 2;
+
+/// A trainer, in whatever process.
+pub(super) struct ShardTrainer {
+    pub(super) trainer: Trainer,
+    name: &'static str,
+    launch: Arc<Launch>,
+    /// Of its present process.
+    instance: u64,
+    /// The last round of which it was told that it has to recover.
+    torn: u64,
+}
+
+/// A shard that it has.
+struct Held {
+    epoch: u64,
+    shard: u32,
+    token: u64,
+    /// Where in the dataset it begins and ends, and how far it was read.
+    first: u64,
+    end: u64,
+    read: u64,
+}
+
+impl Held {
+    fn key(&self) -> String {
+        format!("{}/{}", self.epoch, self.shard)
+    }
+}
+
+/// Its place in a lineage.
+pub(super) struct Place {
+    by: v1::TrainerRef,
+    lineage: u32,
+    round: u64,
+    step: u64,
+    epoch: u64,
+    held: Vec<Held>,
+    kept: Instant,
+}
+
+/// The place is no longer its own.
+struct Gone;
+
+impl ShardTrainer {
+    pub(super) fn new(mut trainer: Trainer, name: &'static str, launch: Arc<Launch>) -> Self {
+        let instance = trainer.rng.random::<u64>() | 1;
+        Self { trainer, name, launch, instance, torn: 0 }
+    }
+
+    pub(super) async fn run(mut self) -> Result<()> {
+        while !self.trainer.shared.stopping() {
+            if let Some(mut place) = self.enter().await {
+                while !self.trainer.shared.stopping() && self.goes_on(&mut place).await.is_ok() {
+                    self.trainer.pause(20..80).await;
+                }
+            }
+            self.trainer.pause(20..200).await;
+        }
+        Ok(())
+    }
+
+    /// Another process has its name from now on, and nothing of what it knew.
+    fn dies(&mut self) {
+        self.instance = self.trainer.rng.random::<u64>() | 1;
+        self.trainer.restart();
+    }
+
+    fn decl(&self) -> v1::TrainerDecl {
+        v1::TrainerDecl {
+            name: self.name.into(),
+            host: format!("host-of-{}", self.name),
+            instance: self.instance,
+            keep_alive_ms: KEEP_ALIVE_MS,
+        }
+    }
+
+    /// Recovers with the others, or joins them.
+    pub(super) async fn enter(&mut self) -> Option<Place> {
+        let session = self.trainer.session().await?;
+        let (round, world) = self.launch.after(self.torn, self.name);
+        let most = world.len() == 1 || self.trainer.rng.random_ratio(4, 5);
+        let recovers = world.contains(&self.name) && most;
+        if !recovers {
+            // The others are to have begun.
+            self.trainer.pause(100..600).await;
+        }
+        let (decl, recorder) = (self.decl(), self.trainer.shared.recorder.clone());
+        let (op, sent) = if recovers {
+            let op = recorder.invoke("recover", JOB.into(), json!([self.name, round]), None);
+            let send = |channel, id| {
+                let request = v1::RecoverRequest {
+                    request: Some(id),
+                    job: Some(job(JOB)),
+                    round,
+                    world: world.iter().map(|name| (*name).to_owned()).collect(),
+                    trainer: Some(decl.clone()),
+                    from: 0,
+                    on_loss: v1::LossPolicy::Recover.into(),
+                };
+                async move { services::checkpoints(channel).recover(request).await }
+            };
+            let told = |answer: &v1::RecoverResponse| answer.ticket.to_string();
+            let sent = self.trainer.change(&session, "recover", send, told).await;
+            (op, sent.map(|answer| (answer.ticket, answer.lineage, answer.checkpoint)))
+        } else {
+            let op = recorder.invoke("join", JOB.into(), json!([self.name]), None);
+            let send = |channel, id| {
+                let request = v1::JoinJobRequest {
+                    request: Some(id),
+                    job: Some(job(JOB)),
+                    trainer: Some(decl.clone()),
+                    on_loss: v1::LossPolicy::Recover.into(),
+                };
+                async move { services::shards(channel).join_job(request).await }
+            };
+            let told = |answer: &v1::JoinJobResponse| answer.ticket.to_string();
+            let sent = self.trainer.change(&session, "join", send, told).await;
+            (op, sent.map(|answer| (answer.ticket, answer.lineage, None)))
+        };
+        self.entered(round, &op, sent)
+    }
+
+    fn entered(
+        &mut self,
+        round: u64,
+        op: &Op,
+        sent: Sent<(u64, Option<v1::Lineage>, Option<v1::Checkpoint>)>,
+    ) -> Option<Place> {
+        let recorder = self.trainer.shared.recorder.clone();
+        let (ticket, lineage, checkpoint) = match sent {
+            Sent::Answered(answer) => answer,
+            Sent::Refused(code, why) => {
+                // A round that others are past, or in which there is no place for it any more, needs the next.
+                let next = self.trainer.rng.random_ratio(1, 3);
+                if code == ErrorCode::LineageTorn || (op.f() == "recover" && next) {
+                    self.torn = self.torn.max(round);
+                }
+                recorder.fail(op, why);
+                return None;
+            }
+            Sent::Lost(why) => {
+                self.dies();
+                recorder.info(op, why);
+                return None;
+            }
+        };
+        let lineage = lineage.unwrap_or_default();
+        let base = checkpoint.map(|found| {
+            let ranks: Vec<Value> = found.ranks.iter().map(|rank| json!(rank.trainer)).collect();
+            json!([found.number, found.step, found.lineage, ranks])
+        });
+        recorder.ok(
+            op,
+            json!([ticket.to_string(), lineage.number, lineage.step, base]),
+            By::default(),
+        );
+        if !lineage.torn.is_empty() {
+            self.torn = self.torn.max(lineage.round);
+            return None;
+        }
+        // A few epochs back, for what was read of them may be open again.
+        let epoch = self.launch.epoch().saturating_sub(6);
+        let by =
+            v1::TrainerRef { job: Some(job(JOB)), trainer: self.name.into(), ticket };
+        let step = self.launch.step().max(lineage.step) + 1;
+        let (number, round) = (lineage.number, lineage.round);
+        let held = Vec::new();
+        Some(Place { by, lineage: number, round, step, epoch, held, kept: Instant::now() })
+    }
+
+    /// Does one thing.
+    async fn goes_on(&mut self, place: &mut Place) -> Result<(), Gone> {
+        self.keeps(place).await?;
+        match self.trainer.rng.random_range(0..1000) {
+            0..2 => {
+                self.trainer.pause(0..2500).await;
+                self.dies();
+                return Err(Gone);
+            }
+            // It notices nothing of it.
+            2..4 => self.trainer.pause(1700..2600).await,
+            4..14 if place.held.is_empty() => return self.leave(place).await,
+            _ => {}
+        }
+        self.advance(place).await?;
+        let (held, dice) = (place.held.len(), self.trainer.rng.random_range(0..10));
+        match dice {
+            0..4 if held < HELD_MAX => self.claim(place).await.map(|_| ()),
+            4 if held > 0 => self.release(place).await,
+            _ if held > 0 => self.read(place).await,
+            _ => self.claim(place).await.map(|_| ()),
+        }
+    }
+
+    /// Reads a part of an epoch; true once there is nothing left of it, none when the place is lost.
+    pub(super) async fn read_all(&mut self, place: &mut Place, epoch: u64) -> Option<bool> {
+        place.epoch = epoch;
+        self.keeps(place).await.ok()?;
+        self.advance(place).await.ok()?;
+        while !place.held.is_empty() {
+            self.read(place).await.ok()?;
+        }
+        self.claim(place).await.ok()
+    }
+
+    async fn keeps(&mut self, place: &mut Place) -> Result<(), Gone> {
+        if place.kept.elapsed() < KEEP {
+            return Ok(());
+        }
+        let kept = v1::TrainerKept { trainer: self.name.into(), ticket: place.by.ticket };
+        let request = v1::KeepTrainersRequest { job: Some(job(JOB)), trainers: vec![kept] };
+        let options = CallOptions::read().timeout(LIMIT);
+        let sent = self.trainer.client.with_leader_opts("keep", options, |channel| {
+            let request = request.clone();
+            async move { services::shards(channel).keep_trainers(request).await }
+        });
+        let Ok(answer) = sent.await else { return Ok(()) };
+        place.kept = Instant::now();
+        if answer.lineage.is_some_and(|lineage| !lineage.torn.is_empty()) {
+            self.torn = self.torn.max(place.round);
+            return Err(Gone);
+        }
+        if answer.lost.is_empty() { Ok(()) } else { Err(Gone) }
+    }
+
+    /// Takes the steps that there were, and reports to a checkpoint that they pass.
+    async fn advance(&mut self, place: &mut Place) -> Result<(), Gone> {
+        let to = match self.trainer.rng.random_ratio(1, 3) {
+            true => self.launch.step_on(),
+            false => self.launch.step(),
+        };
+        let checkpoint = to / EVERY * EVERY;
+        if checkpoint > place.step {
+            place.step = checkpoint;
+            self.report(place).await?;
+            place.step += 1;
+        }
+        place.step = place.step.max(to);
+        self.launch.step_is(place.step);
+        Ok(())
+    }
+
+    /// What a refusal means for the place.
+    fn refused(&mut self, place: &Place, op: Option<&Op>, code: ErrorCode, why: String) -> Gone {
+        let recorder = self.trainer.shared.recorder.clone();
+        match code {
+            ErrorCode::LineageTorn => self.torn = self.torn.max(place.round),
+            ErrorCode::TrainerLeftBehind => {}
+            ErrorCode::ShardConflict => {
+                let what = op.map_or("claim", Op::f);
+                let (name, lineage) = (self.name, place.lineage);
+                let what = format!("a {what} of {name} in lineage {lineage}");
+                recorder.event(What::Refused { what, why: why.clone() });
+            }
+            // Not the ledger's: an earlier copy of the request may have been taken.
+            _ => {
+                self.dies();
+                if let Some(op) = op {
+                    recorder.info(op, why);
+                }
+                return Gone;
+            }
+        }
+        if let Some(op) = op {
+            recorder.fail(op, why);
+        }
+        Gone
+    }
+
+    fn lost(&mut self, op: Option<&Op>, why: String) -> Gone {
+        self.dies();
+        if let Some(op) = op {
+            self.trainer.shared.recorder.info(op, why);
+        }
+        Gone
+    }
+
+    /// Asks for a shard. True if the epoch is finished.
+    async fn claim(&mut self, place: &mut Place) -> Result<bool, Gone> {
+        let session = self.trainer.session().await.ok_or(Gone)?;
+        let recorder = self.trainer.shared.recorder.clone();
+        let (called, epoch) = (recorder.now_ns(), place.epoch);
+        self.launch.epoch_is(epoch);
+        let by = &place.by;
+        let send = |channel, id| {
+            let request = v1::ClaimShardRequest {
+                request: Some(id),
+                by: Some(by.clone()),
+                dataset: DATASET.into(),
+                epoch,
+            };
+            async move { services::shards(channel).claim_shard(request).await }
+        };
+        let told = |answer: &v1::ClaimShardResponse| {
+            let shard = answer.shard.as_ref().map(|shard| (shard.shard, shard.token));
+            format!("{shard:?}, finished: {}", answer.finished)
+        };
+        let answer = match self.trainer.change(&session, "claim", send, told).await {
+            Sent::Answered(answer) => answer,
+            // Too many epochs are under way: a checkpoint has to come.
+            Sent::Refused(ErrorCode::LimitExceeded, _) => return Ok(false),
+            Sent::Refused(code, why) => return Err(self.refused(place, None, code, why)),
+            Sent::Lost(why) => return Err(self.lost(None, why)),
+        };
+        let input = json!([self.name, place.lineage]);
+        match answer.shard {
+            Some(shard) => {
+                let key = format!("{epoch}/{}", shard.shard);
+                let from = shard.first_sample - shard.shard_first_sample;
+                let op = recorder.invoke_at(called, "claim", key, input, None);
+                recorder.ok(&op, json!([shard.token, from]), By::default());
+                let (first, end, read) =
+                    (shard.shard_first_sample, shard.end_sample, shard.first_sample);
+                let (shard, token) = (shard.shard, shard.token);
+                place.held.push(Held { epoch, shard, token, first, end, read });
+            }
+            None if answer.finished => {
+                let op = recorder.invoke_at(called, "over", epoch.to_string(), input, None);
+                recorder.ok(&op, json!(true), By::default());
+                place.epoch += 1;
+                return Ok(true);
+            }
+            None => self.trainer.pause(20..120).await,
+        }
+        Ok(false)
+    }
+
+    /// Reads on in a shard, and finishes it at its end.
+    async fn read(&mut self, place: &mut Place) -> Result<(), Gone> {
+        let at = self.trainer.rng.random_range(0..place.held.len());
+        let held = &mut place.held[at];
+        held.read += self.trainer.rng.random_range(1..=held.end - held.read);
+        if held.read < held.end {
+            return Ok(());
+        }
+        let session = self.trainer.session().await.ok_or(Gone)?;
+        let recorder = self.trainer.shared.recorder.clone();
+        let held = place.held.remove(at);
+        let input = json!([self.name, place.lineage, held.token, place.step]);
+        let op = recorder.invoke("finish", held.key(), input, None);
+        let (by, step) = (&place.by, place.step);
+        let send = |channel, id| {
+            let request = v1::FinishShardRequest {
+                request: Some(id),
+                by: Some(by.clone()),
+                dataset: DATASET.into(),
+                epoch: held.epoch,
+                shard: held.shard,
+                token: held.token,
+                step,
+            };
+            async move { services::shards(channel).finish_shard(request).await }
+        };
+        let told = |answer: &v1::FinishShardResponse| answer.epoch_finished.to_string();
+        match self.trainer.change(&session, "finish", send, told).await {
+            Sent::Answered(_) => recorder.ok(&op, json!("finished"), By::default()),
+            Sent::Refused(code, why) => return Err(self.refused(place, Some(&op), code, why)),
+            Sent::Lost(why) => return Err(self.lost(Some(&op), why)),
+        }
+        Ok(())
+    }
+
+    /// Gives a shard back, as far as it was read.
+    async fn release(&mut self, place: &mut Place) -> Result<(), Gone> {
+        let session = self.trainer.session().await.ok_or(Gone)?;
+        let recorder = self.trainer.shared.recorder.clone();
+        let at = self.trainer.rng.random_range(0..place.held.len());
+        let held = place.held.remove(at);
+        let read = held.read - held.first;
+        let input = json!([self.name, place.lineage, held.token, place.step, read]);
+        let op = recorder.invoke("release", held.key(), input, None);
+        let (by, step) = (&place.by, place.step);
+        let send = |channel, id| {
+            let request = v1::ReleaseShardRequest {
+                request: Some(id),
+                by: Some(by.clone()),
+                dataset: DATASET.into(),
+                epoch: held.epoch,
+                shard: held.shard,
+                token: held.token,
+                end_sample: held.read,
+                step,
+            };
+            async move { services::shards(channel).release_shard(request).await }
+        };
+        match self.trainer.change(&session, "release", send, |_| String::new()).await {
+            Sent::Answered(_) => recorder.ok(&op, json!("released"), By::default()),
+            Sent::Refused(code, why) => return Err(self.refused(place, Some(&op), code, why)),
+            Sent::Lost(why) => return Err(self.lost(Some(&op), why)),
+        }
+        Ok(())
+    }
+
+    /// Reports its rank of the checkpoint of the step at which it is, where there can be one.
+    async fn report(&mut self, place: &mut Place) -> Result<(), Gone> {
+        let session = self.trainer.session().await.ok_or(Gone)?;
+        let recorder = self.trainer.shared.recorder.clone();
+        let (by, step) = (&place.by, place.step);
+        let send = |channel, id| {
+            let request = v1::BeginCheckpointRequest {
+                request: Some(id),
+                by: Some(by.clone()),
+                step,
+                label: String::new(),
+            };
+            async move { services::checkpoints(channel).begin_checkpoint(request).await }
+        };
+        let told = |answer: &v1::BeginCheckpointResponse| answer.rank.to_string();
+        let checkpoint = match self.trainer.change(&session, "begin", send, told).await {
+            Sent::Answered(answer) => answer.checkpoint.unwrap_or_default(),
+            Sent::Refused(
+                code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind),
+                why,
+            ) => return Err(self.refused(place, None, code, why)),
+            // Somebody has not come yet, or it is too late for it: there is a next one.
+            Sent::Refused(..) => return Ok(()),
+            Sent::Lost(why) => return Err(self.lost(None, why)),
+        };
+        let Ok(manifest) = written(&checkpoint, self.name) else { return Ok(()) };
+        let told = place.held.iter().map(|h| json!([h.epoch, h.shard, h.read - h.first]));
+        let told: Vec<Value> = told.collect();
+        let progress = place.held.iter().map(|held| v1::ShardProgress {
+            dataset: DATASET.into(),
+            epoch: held.epoch,
+            shard: held.shard,
+            end_sample: held.read,
+        });
+        let progress: Vec<_> = progress.collect();
+        let (number, input) =
+            (checkpoint.number, json!([self.name, place.lineage, step, told]));
+        let op = recorder.invoke("report", format!("checkpoint-{number}"), input, None);
+        let send = |channel, id| {
+            let request = v1::ReportCheckpointRequest {
+                request: Some(id),
+                by: Some(by.clone()),
+                number,
+                manifest: Some(manifest.clone()),
+                bytes: 0,
+                objects: 0,
+                progress: progress.clone(),
+            };
+            async move { services::checkpoints(channel).report_checkpoint(request).await }
+        };
+        match self.trainer.change(&session, "report", send, |_| String::new()).await {
+            Sent::Answered(answer) => {
+                let state = answer.checkpoint.unwrap_or_default().state();
+                let complete = state == v1::CheckpointState::Complete;
+                let told = if complete { "complete" } else { "open" };
+                recorder.ok(&op, json!(told), By::default());
+                Ok(())
+            }
+            Sent::Refused(
+                code @ (ErrorCode::LineageTorn
+                | ErrorCode::TrainerLeftBehind
+                | ErrorCode::ShardConflict),
+                why,
+            ) => Err(self.refused(place, Some(&op), code, why)),
+            // It was given up meanwhile; or it is complete, and has gone.
+            Sent::Refused(_, why) | Sent::Lost(why) => {
+                recorder.info(&op, why);
+                Ok(())
+            }
+        }
+    }
+
+    async fn leave(&mut self, place: &Place) -> Result<(), Gone> {
+        let session = self.trainer.session().await.ok_or(Gone)?;
+        let by = &place.by;
+        let send = |channel, id| {
+            let request = v1::LeaveJobRequest { request: Some(id), by: Some(by.clone()) };
+            async move { services::shards(channel).leave_job(request).await }
+        };
+        self.trainer.change(&session, "leave", send, |_| String::new()).await;
+        self.trainer.pause(100..1500).await;
+        self.dies();
+        Err(Gone)
+    }
+}
+
+/// Makes a rank's manifest, of no files, durable in the store.
+fn written(checkpoint: &v1::Checkpoint, trainer: &str) -> Result<v1::BlobName> {
+    let manifest = v1::CheckpointManifest {
+        format: 1,
+        trainer: trainer.to_owned(),
+        step: checkpoint.step,
+        files: Vec::new(),
+    };
+    let bytes = manifest.encode_to_vec();
+    let digest = blake3::hash(&bytes);
+    let store = checkpoint.store_url.strip_prefix("file://").context("a store on this machine")?;
+    let folder = Path::new(store).join(&checkpoint.prefix);
+    std::fs::create_dir_all(&folder)?;
+    let (temporary, path) =
+        (folder.join(format!(".{trainer}")), folder.join(digest.to_hex().as_str()));
+    std::fs::write(&temporary, &bytes)?;
+    std::fs::rename(&temporary, &path)?;
+    let digest = digest.as_bytes().to_vec().into();
+    Ok(v1::BlobName { digest, bytes: bytes.len() as u32 })
+}
