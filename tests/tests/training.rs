@@ -2,7 +2,10 @@
 //! trainers and members are killed between checkpoints and in the middle of them.
 
 use anyhow::{Context, Result, ensure};
-use rollout_proto::{Client, ClientConfig, services, v1};
+use rollout_proto::{
+    ChannelOptions, Client, ClientConfig, ClientTls, DialMap, Endpoint, RpcError, channel, services,
+    v1,
+};
 use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show};
 use rollout_training::mock::MockModel;
 use rollout_training::restore_rank;
@@ -281,5 +284,43 @@ async fn a_lineage_that_lost_a_trainer_in_silence_is_torn_until_it_recovers() ->
     let model = folded(&fleet, "torn").await?;
     ensure!(model.folded() == expected(400, 1).folded(), "{model:?}");
     fleet.verify()?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_does_not_lead_refuses_no_shard_for_what_it_does_not_know() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    create_dataset(&fleet, 100).await?;
+    // It knows of no cluster, and so of no dataset.
+    fleet.start_waiting("c4")?;
+    let tls = ClientTls::load(&fleet.security("client", "user"))?;
+    let endpoint = Endpoint::named("c4".to_owned(), fleet.client_addr("c4"))?;
+    let direct = channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;
+    let session = client(&fleet)?.open_session("test").await?;
+    let pending = session.request();
+    let job = Some(v1::JobName { namespace: String::new(), job: "sft".into() });
+    let request = v1::ReleaseShardRequest {
+        request: Some(pending.id()),
+        by: Some(v1::TrainerRef { job, trainer: "t0".into(), ticket: 1 }),
+        dataset: "pile".into(),
+        shard: 1,
+        token: 1,
+        end_sample: 10,
+        ..v1::ReleaseShardRequest::default()
+    };
+    let begun = std::time::Instant::now();
+    let refused = loop {
+        let Err(status) = services::shards(direct.clone()).release_shard(request.clone()).await
+        else {
+            anyhow::bail!("a waiting member took a shard back");
+        };
+        // Without details nobody listens yet.
+        if !status.details().is_empty() {
+            break RpcError::from_status(&status);
+        }
+        ensure!(begun.elapsed() < PATIENCE, "{status}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    ensure!(refused.retryable, "whoever leads knows the dataset: {refused:?}");
     fleet.passed()
 }

@@ -217,6 +217,8 @@ impl v1::shards_server::Shards for ShardsService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let by = by_in(&identity, r.by)?;
+        // What others do not know of the dataset is no refusal.
+        self.shared.leading()?;
         let samples = samples_of(&self.shared, &by.job, &r.dataset, r.shard, r.end_sample)?;
         let token = Attempt(r.token);
         let shard = ShardRef { dataset: r.dataset, epoch: r.epoch, number: r.shard, token };
