@@ -1,10 +1,11 @@
 //! Owns: how a command line finds its cluster: endpoints, TLS files, dial map, namespace, time-out.
 //!
-//! Invariant: flags win over the environment, both over the context file, that over what a batch file says, and
-//! TLS is used unless a flag or a file says otherwise in so many words.
+//! Invariant: flags win over the environment, both over the context that is named, that over what a batch file says,
+//! that over the current context, and TLS is used unless a flag or a file says otherwise in so many words.
 //! Absent: connecting. The client connects with its first request.
 
 mod context;
+mod contexts;
 mod duration;
 mod waiting;
 
@@ -17,6 +18,7 @@ use rollout_proto::{
 };
 
 pub use self::context::{Context, ContextError};
+pub use self::contexts::Contexts;
 pub use self::duration::parse_duration;
 
 /// Where a cluster is looked for when nothing says where.
@@ -40,8 +42,9 @@ pub struct ConnectArgs {
         global = true
     )]
     pub endpoints: Vec<String>,
-    /// A context file with endpoints, ca_file, cert_file and key_file, as `rollout dev` writes one
-    #[arg(long, value_name = "FILE", env = "ROLLOUT_CONTEXT", global = true)]
+    /// A context of `rolloutctl context`, or a file with endpoints, ca_file, cert_file and key_file, as `rollout dev`
+    /// writes one [default: the current context]
+    #[arg(long, value_name = "NAME|FILE", env = "ROLLOUT_CONTEXT", global = true)]
     pub context: Option<PathBuf>,
     /// The certificate authority that members must prove
     #[arg(
@@ -129,11 +132,13 @@ impl ConnectArgs {
 
     /// As [`settings`](Self::settings), with what a batch file says where nothing stronger does.
     pub fn settings_over(&self, file: &Context) -> Result<ConnectSettings, ConnectError> {
-        let named = match &self.context {
-            Some(path) => Context::read(path)?,
-            None => Context::default(),
+        let base = match &self.context {
+            Some(_) => contexts::named(self.context.as_deref())?.over(file),
+            // What a batch file says of its cluster goes before what is current here.
+            None if *file != Context::default() => file.clone(),
+            None if self.says_all() => Context::default(),
+            None => contexts::named(None)?,
         };
-        let base = named.over(file);
         let endpoints = first_filled([&self.endpoints, &base.endpoints])
             .unwrap_or_else(|| vec![ENDPOINT_DEFAULT.to_owned()]);
         let dial = first_filled([&self.dial_map, &base.dial_map]).unwrap_or_default();
@@ -148,6 +153,12 @@ impl ConnectArgs {
                 .or(base.namespace)
                 .unwrap_or_else(|| NAMESPACE_DEFAULT.to_owned()),
         })
+    }
+
+    /// Whether flags alone say which cluster, and how: then the current context has no part in it.
+    fn says_all(&self) -> bool {
+        let files = [&self.ca_cert, &self.cert, &self.key].iter().all(|file| file.is_some());
+        !self.endpoints.is_empty() && (files || self.insecure_plaintext)
     }
 
     /// A client for these flags. `on_wait` is told what it waits for.

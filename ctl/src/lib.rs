@@ -18,3 +18,5 @@ pub mod rollout;
 pub mod rolloutctl;
 pub mod sampling;
 mod say;
+#[cfg(test)]
+mod snapshots;

@@ -30,6 +30,11 @@ use crate::connect::ConnectError;
 use crate::progress::Progress;
 use crate::say::to_stderr;
 
+/// The tree of its commands, as it is parsed.
+pub(crate) fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();

@@ -20,6 +20,7 @@ use tonic::transport::Channel;
 
 use self::conn::Conn;
 use crate::endpoint::{DialMap, Endpoint, EndpointError, HostPort};
+use crate::pki::{CertInfo, inspect_der};
 use crate::tls::{ClientTls, server_name};
 
 /// The largest gRPC message, both ways. Clients set it with `max_decoding_message_size` and
@@ -116,13 +117,7 @@ pub fn channel(
     dial_map: &DialMap,
     options: &ChannelOptions,
 ) -> Result<Channel, EndpointError> {
-    let dialler = Dialler {
-        shown: shown(endpoint, dial_map),
-        dialled: dial_map.resolve(endpoint).clone(),
-        server_addr: endpoint.addr.to_string(),
-        tls: tls.clone(),
-        connect_timeout: options.connect_timeout,
-    };
+    let dialler = Dialler::new(endpoint, tls, dial_map, options);
     // The scheme is `http` even over TLS: the connector does TLS itself, below tonic.
     let uri = format!("http://{}", endpoint.addr);
     let bad = |_| EndpointError::NotHostPort(endpoint.addr.to_string());
@@ -138,6 +133,29 @@ pub fn channel(
         async move { dialler.connect().await.map(TokioIo::new) }
     });
     Ok(transport.connect_with_connector_lazy(connector))
+}
+
+/// What the certificate says that a member presents to a new connection, once it was checked as by every connection;
+/// `None` where connections are plaintext.
+///
+/// # Errors
+/// The phase at which no such connection can be made, and why.
+pub async fn presented(
+    endpoint: &Endpoint,
+    tls: &ClientTls,
+    dial_map: &DialMap,
+    options: &ChannelOptions,
+) -> Result<Option<CertInfo>, ConnectError> {
+    let dialler = Dialler::new(endpoint, tls, dial_map, options);
+    let deadline = Instant::now() + dialler.connect_timeout;
+    let tcp = dialler.connect_tcp(deadline).await?;
+    let Some(connector) = tls.connector() else { return Ok(None) };
+    let name = server_name(&dialler.server_addr);
+    let name = name.map_err(|error| dialler.error(Phase::Tls, &error.to_string()))?;
+    let stream = dialler.within(Phase::Tls, deadline, connector.connect(name, tcp)).await?;
+    let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let none = || dialler.error(Phase::Tls, "it presents no certificate that can be read");
+    leaf.and_then(inspect_der).map(Some).ok_or_else(none)
 }
 
 fn shown(endpoint: &Endpoint, dial_map: &DialMap) -> String {
@@ -158,6 +176,21 @@ struct Dialler {
 }
 
 impl Dialler {
+    fn new(
+        endpoint: &Endpoint,
+        tls: &ClientTls,
+        dial_map: &DialMap,
+        options: &ChannelOptions,
+    ) -> Self {
+        Dialler {
+            shown: shown(endpoint, dial_map),
+            dialled: dial_map.resolve(endpoint).clone(),
+            server_addr: endpoint.addr.to_string(),
+            tls: tls.clone(),
+            connect_timeout: options.connect_timeout,
+        }
+    }
+
     async fn connect(&self) -> Result<Conn, ConnectError> {
         let deadline = Instant::now() + self.connect_timeout;
         let tcp = self.connect_tcp(deadline).await?;

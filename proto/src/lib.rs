@@ -26,7 +26,7 @@ mod tls;
 pub use authz::AuthzLayer;
 pub use channel::{
     CONNECTION_WINDOW_BYTES, ChannelOptions, ConnectError, MESSAGE_BYTES_MAX, Phase,
-    STREAM_WINDOW_BYTES, channel,
+    STREAM_WINDOW_BYTES, channel, presented,
 };
 pub use client::{
     Answer, CallOptions, Client, ClientConfig, ClientError, MemberRef, OnWait, PendingRequest,

@@ -107,6 +107,8 @@ pub struct IssueRequest {
 pub struct CertInfo {
     /// Who it names; none for an authority or a stranger's certificate.
     pub identity: Option<Identity>,
+    /// The common name of the authority that issued it; empty where it has none.
+    pub issuer: String,
     /// When it expires, in seconds since 1970.
     pub not_after_unix: i64,
     /// Its alternative names, as text (`dns:a`, `ip:127.0.0.1`, `uri:rollout://...`).
@@ -202,17 +204,32 @@ fn issue_between(
 /// # Errors
 /// A file that cannot be read or holds no certificate.
 pub fn inspect(cert: &Path) -> Result<CertInfo, PkiError> {
-    let bytes = files::read(cert)?;
     let malformed = || PkiError::Malformed { path: cert.to_owned(), what: "certificate" };
-    let der = CertificateDer::from_pem_slice(&bytes).map_err(|_| malformed())?;
-    let (_, parsed) = X509Certificate::from_der(&der).map_err(|_| malformed())?;
-    let names = parsed.subject_alternative_name().map_err(|_| malformed())?;
-    let sans =
-        names.iter().flat_map(|extension| &extension.value.general_names).map(san_text).collect();
-    Ok(CertInfo {
+    inspect_all(cert)?.into_iter().next().ok_or_else(malformed)
+}
+
+/// As [`inspect`], of every certificate in the file: a bundle of authorities has several.
+///
+/// # Errors
+/// A file that cannot be read, or with a certificate that is none.
+pub fn inspect_all(file: &Path) -> Result<Vec<CertInfo>, PkiError> {
+    let bytes = files::read(file)?;
+    let malformed = || PkiError::Malformed { path: file.to_owned(), what: "certificate" };
+    let each = |der: Result<CertificateDer<'_>, _>| der.ok().and_then(|der| inspect_der(&der));
+    CertificateDer::pem_slice_iter(&bytes).map(|der| each(der).ok_or_else(malformed)).collect()
+}
+
+/// What a certificate says, in the form that a connection has it; `None` where it is none.
+pub fn inspect_der(der: &CertificateDer<'_>) -> Option<CertInfo> {
+    let (_, parsed) = X509Certificate::from_der(der).ok()?;
+    let names = parsed.subject_alternative_name().ok()?;
+    let sans = names.iter().flat_map(|extension| &extension.value.general_names);
+    let issuer = parsed.issuer().iter_common_name().next().and_then(|name| name.as_str().ok());
+    Some(CertInfo {
         identity: Identity::from_x509(&parsed).ok(),
+        issuer: issuer.unwrap_or_default().to_owned(),
         not_after_unix: parsed.validity().not_after.timestamp(),
-        sans,
+        sans: sans.map(san_text).collect(),
     })
 }
 

@@ -96,6 +96,14 @@ fn bin_dir() -> Result<PathBuf> {
     Ok(dir.context("build the binaries first: cargo build --workspace --bins")?.to_owned())
 }
 
+/// A program of ours, without arguments and without a fleet.
+///
+/// # Errors
+/// When the binaries were not built.
+pub fn program(name: &str) -> Result<Command> {
+    Ok(Command::new(bin_dir()?.join(name)))
+}
+
 /// An address of loopback that nobody listens on. Not one that the system hands out by itself: those may be
 /// taken by an outgoing connection before the process that is told of it listens.
 fn free_addr() -> Result<String> {

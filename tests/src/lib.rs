@@ -20,7 +20,7 @@ mod wait;
 pub use batch::{Batch, Counts, Executions};
 pub use cloud::{FakeCloud, Provider};
 pub use cut::{Cut, Link};
-pub use fleet::{Fleet, FleetOptions, WorkerOptions};
+pub use fleet::{Fleet, FleetOptions, WorkerOptions, program};
 pub use freeze::Frozen;
 pub use participant::Participant;
 pub use process::{Process, output};

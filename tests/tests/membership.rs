@@ -59,12 +59,12 @@ fn three_members_become_five_and_three_again_under_load_and_the_leader_goes_firs
     }
     voters_are(&fleet, &["c1", "c2", "c3", "c4", "c5"]);
     let old = fleet.leader();
-    done(&fleet.ctl(&["member", "remove", &old])?)?;
+    done(&fleet.ctl(&["member", "remove", &old, "--yes"])?)?;
     let next = fleet.leader_other_than(&old);
     fleet.member_is_gone(&old);
     let other = ["c1", "c2", "c3"].into_iter().find(|name| *name != old && *name != next);
     let other = other.context("a third member")?;
-    done(&fleet.ctl(&["member", "remove", other])?)?;
+    done(&fleet.ctl(&["member", "remove", other, "--yes"])?)?;
     fleet.member_is_gone(other);
     let left: Vec<&str> =
         ["c1", "c2", "c3", "c4", "c5"].into_iter().filter(|n| *n != old && *n != other).collect();
@@ -78,11 +78,11 @@ fn three_members_become_five_and_three_again_under_load_and_the_leader_goes_firs
     let mut again = Batch::submit(&fleet, "again", 500, "")?;
     again.finish(&fleet)?;
     let last = left.iter().find(|n| *n != third && **n != fleet.leader()).context("the other")?;
-    let refused = fleet.ctl(&["member", "remove", last])?;
+    let refused = fleet.ctl(&["member", "remove", last, "--yes"])?;
     let said = String::from_utf8_lossy(&refused.stderr);
     ensure!(refused.status.code() == Some(6) && said.contains("RO-1013"), "{said}");
     ensure!(said.contains(third), "it says who is silent: {said}");
-    let unknown = fleet.ctl(&["member", "remove", "c9"])?;
+    let unknown = fleet.ctl(&["member", "remove", "c9", "--yes"])?;
     ensure!(unknown.status.code() == Some(4), "{unknown:?}");
     fleet.passed()
 }

@@ -50,6 +50,7 @@ fn role_name(role: Role) -> &'static str {
 impl ClusterService {
     fn member_status(&self, status: &NodeStatus) -> v1::MemberStatus {
         let shared = &self.0;
+        let (disk_free_bytes, disk_bytes) = process::disk_bytes(&shared.config.raft.data_dir);
         v1::MemberStatus {
             name: shared.config.name.clone(),
             id: shared.node.identity().map_or(0, |i| i.member_id),
@@ -68,6 +69,8 @@ impl ClusterService {
             resident_bytes: process::resident_bytes(),
             purged_index: status.purged.unwrap_or(0),
             snapshots_installed: status.snapshots_installed,
+            disk_free_bytes,
+            disk_bytes,
         }
     }
 }

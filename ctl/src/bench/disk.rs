@@ -14,17 +14,17 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// The disk's own rate.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct DiskRate {
-    pub(super) fsyncs_per_second: f64,
-    pub(super) p50_us: u64,
-    pub(super) p99_us: u64,
+pub(crate) struct DiskRate {
+    pub(crate) fsyncs_per_second: f64,
+    pub(crate) p50_us: u64,
+    pub(crate) p99_us: u64,
 }
 
 /// Measures for about `time`.
 ///
 /// # Errors
 /// When the directory cannot be written.
-pub(super) fn measure(dir: &Path, time: Duration) -> std::io::Result<DiskRate> {
+pub(crate) fn measure(dir: &Path, time: Duration) -> std::io::Result<DiskRate> {
     let path = dir.join("fsync-rate");
     let mut file = std::fs::File::create(&path)?;
     let mut times = Times::new();
@@ -44,7 +44,7 @@ pub(super) fn measure(dir: &Path, time: Duration) -> std::io::Result<DiskRate> {
 }
 
 /// Whether a directory is in memory, where an fsync proves nothing.
-pub(super) fn is_memory(dir: &Path) -> bool {
+pub(crate) fn is_memory(dir: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt as _;
     let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else { return false };
     // SAFETY: statfs is plain data for which zeroes are a valid value.

@@ -6,7 +6,7 @@
 //! shares the machine with what it measures: it handles ranges.
 
 pub mod coverage;
-mod disk;
+pub(crate) mod disk;
 mod driver;
 pub mod failover;
 mod feed;

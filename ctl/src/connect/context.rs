@@ -5,12 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::nearest;
 
 /// What a context file, or a batch file, says of the cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Context {
     /// Client addresses, host:port.
@@ -39,6 +39,14 @@ pub enum ContextError {
         path: PathBuf,
         /// The system's answer.
         source: std::io::Error,
+    },
+    /// There is none of this name.
+    #[error("there is no context {name:?}; known are {}", if known.is_empty() { "none" } else { known.as_str() })]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: String,
     },
     /// It is no TOML, or has a key that nobody knows.
     #[error("context {}:{line}: {message}", path.display())]

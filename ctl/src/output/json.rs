@@ -4,8 +4,11 @@
 //! hex. Deliberately absent: protobuf's own JSON mapping, which omits what is zero.
 
 use std::fmt::Write as _;
+use std::time::SystemTime;
 
 use serde::{Serialize, Serializer};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// The version of every document that we print.
 pub const API_VERSION: &str = "rollout/v1";
@@ -15,15 +18,22 @@ pub const API_VERSION: &str = "rollout/v1";
 #[serde(rename_all = "camelCase")]
 pub struct Envelope<'a, T> {
     api_version: &'static str,
-    kind: &'static str,
+    kind: &'a str,
+    as_of: String,
     data: &'a T,
 }
 
 impl<'a, T: Serialize> Envelope<'a, T> {
-    /// Wraps `data` as a document of the given kind.
-    pub fn new(kind: &'static str, data: &'a T) -> Self {
-        Self { api_version: API_VERSION, kind, data }
+    /// Wraps `data` as a document of the given kind, as of now.
+    pub fn new(kind: &'a str, data: &'a T) -> Self {
+        Self { api_version: API_VERSION, kind, as_of: rfc3339(SystemTime::now()), data }
     }
+}
+
+/// A moment as RFC 3339 in UTC, to the millisecond: nobody reads beyond it.
+pub fn rfc3339(at: SystemTime) -> String {
+    let at = OffsetDateTime::from(at);
+    at.replace_millisecond(at.millisecond()).unwrap_or(at).format(&Rfc3339).unwrap_or_default()
 }
 
 /// For `#[serde(serialize_with)]`: a u64 as a string.

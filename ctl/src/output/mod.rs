@@ -1,62 +1,124 @@
-//! What commands print: one report, shown as a table for people or as JSON for programs.
+//! What commands print: one report, shown as a table for people or as JSON, YAML or names for programs.
 //!
 //! Invariant: data goes to stdout and talk to stderr; the JSON is a versioned contract (fields are
-//! only added within v1), the table is not. Deliberately absent: colours and terminal control, so
-//! that the same bytes reach a pipe and a terminal.
+//! only added within v1), the table is not; every command prints through here, so that each knows every
+//! format. Deliberately absent: colours and terminal control, so that the same bytes reach a pipe and a
+//! terminal.
 
 mod format;
 mod json;
+mod names;
 mod table;
+mod yaml;
 
 pub use format::{age, bytes, count, duration};
-pub use json::{API_VERSION, Envelope, hex, u64_string};
+pub use json::{API_VERSION, Envelope, hex, rfc3339, u64_string};
 pub use table::{Align, Table};
 
 use std::io::Write as _;
 
 use serde::Serialize;
+use serde_json::Value;
 
 /// How a command prints its report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Columns for people. Not a stable format.
+    /// Columns for people. Not a stable format
     #[default]
     Table,
-    /// One JSON document, or one a line from what follows: `{"apiVersion", "kind", "data"}`. Stable within v1.
-    #[value(alias = "jsonl")]
+    /// The same with more columns
+    Wide,
+    /// One document, or one a line from what follows: `{"apiVersion", "kind", "asOf", "data"}`. Stable within v1
     Json,
+    /// One line of JSON for each thing of a list
+    Jsonl,
+    /// The document of `json` as YAML
+    Yaml,
+    /// Names alone, one a line, as commands take them
+    Name,
+}
+
+impl Format {
+    /// Whether people read it.
+    pub fn is_table(self) -> bool {
+        matches!(self, Format::Table | Format::Wide)
+    }
 }
 
 /// Something that a command reports.
 pub trait Report: Serialize {
-    /// The `kind` of its JSON envelope, for example `ClusterStatus`.
+    /// The `kind` of its JSON envelope, for example `ClusterStatus`. That of a list ends in `List`, and what
+    /// comes before is the kind of the things in it.
     const KIND: &'static str;
 
     /// The report for people, ending in a line feed where it is not empty.
     fn table(&self) -> String;
+
+    /// The same with more columns, where there are more.
+    fn wide(&self) -> String {
+        self.table()
+    }
+}
+
+/// Why a report cannot be printed as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// It does not serialize, which no report of ours does.
+    #[error("cannot print the report: {0}")]
+    Serialize(#[from] serde_json::Error),
+    /// `-o name` of something without names.
+    #[error("a report of kind {0} names nothing: ask for another format than `-o name`")]
+    NoNames(&'static str),
 }
 
 /// A report in the given format, ready to be written.
 ///
 /// # Errors
-/// When the report does not serialize, which no report of ours does.
-pub fn render<R: Report>(format: Format, report: &R) -> Result<String, serde_json::Error> {
-    match format {
-        Format::Table => Ok(report.table()),
-        Format::Json => {
-            let mut text = serde_json::to_string_pretty(&Envelope::new(R::KIND, report))?;
-            text.push('\n');
-            Ok(text)
+/// When the report has no names and those were asked for.
+pub fn render<R: Report>(format: Format, report: &R) -> Result<String, RenderError> {
+    Ok(match format {
+        Format::Table => report.table(),
+        Format::Wide => report.wide(),
+        Format::Json => serde_json::to_string_pretty(&Envelope::new(R::KIND, report))? + "\n",
+        Format::Yaml => yaml::document(&serde_json::to_value(Envelope::new(R::KIND, report))?),
+        Format::Jsonl => json_lines(R::KIND, &serde_json::to_value(report)?)?,
+        Format::Name => {
+            let data = serde_json::to_value(report)?;
+            let names = names::names(&data).ok_or(RenderError::NoNames(R::KIND))?;
+            names.into_iter().map(|name| name + "\n").collect()
         }
+    })
+}
+
+/// One line a thing of a list; one line where it is none.
+fn json_lines(kind: &'static str, data: &Value) -> Result<String, serde_json::Error> {
+    let line = |kind: &str, data: &Value| {
+        serde_json::to_string(&Envelope::new(kind, data)).map(|line| line + "\n")
+    };
+    match (kind.strip_suffix("List"), names::listed(data)) {
+        (Some(of), Some(list)) => list.iter().map(|each| line(of, each)).collect(),
+        _ => line(kind, data),
     }
 }
 
 /// Writes a report to stdout. A reader that went away (`| head`) is no error.
 ///
 /// # Errors
-/// When stdout cannot be written for another reason.
+/// When stdout cannot be written for another reason, or the report has no names and those were asked for.
 pub fn emit<R: Report>(format: Format, report: &R) -> anyhow::Result<()> {
     write_stdout(&render(format, report)?)
+}
+
+/// Writes one of many reports of a command that goes on: a document a line, or YAML documents one after another.
+///
+/// # Errors
+/// As [`emit`].
+pub fn emit_next<R: Report>(format: Format, report: &R) -> anyhow::Result<()> {
+    match format {
+        Format::Json => emit_line(report),
+        Format::Yaml => write_stdout(&("---\n".to_owned() + &render(format, report)?)),
+        _ => emit(format, report),
+    }
 }
 
 /// Writes one line of JSON to stdout: the shape of `bench` and `watch`, which print many documents.
@@ -124,5 +186,38 @@ mod tests {
             render(Format::Table, &SAMPLE).unwrap(),
             "             APPLIED  SILENT\n17237436991929493444  1.5s\n"
         );
+    }
+
+    #[derive(Serialize)]
+    struct SampleList {
+        samples: Vec<Named>,
+    }
+
+    #[derive(Serialize)]
+    struct Named {
+        name: &'static str,
+    }
+
+    impl Report for SampleList {
+        const KIND: &'static str = "SampleList";
+
+        fn table(&self) -> String {
+            String::new()
+        }
+    }
+
+    #[test]
+    fn a_list_is_a_line_a_thing_and_its_names_are_what_commands_take() {
+        let list = SampleList { samples: vec![Named { name: "a" }, Named { name: "b" }] };
+        let lines = render(Format::Jsonl, &list).unwrap();
+        let kinds: Vec<serde_json::Value> =
+            lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(kinds.len(), 2);
+        assert_eq!((&kinds[1]["kind"], &kinds[1]["data"]["name"]), (&"Sample".into(), &"b".into()));
+        assert_eq!(render(Format::Name, &list).unwrap(), "a\nb\n");
+        assert!(matches!(render(Format::Name, &SAMPLE), Err(RenderError::NoNames("Sample"))));
+        let yaml = render(Format::Yaml, &SAMPLE).unwrap();
+        assert!(yaml.contains("  appliedIndex: \"17237436991929493444\"\n"), "{yaml}");
+        assert_eq!(render(Format::Wide, &SAMPLE).unwrap(), SAMPLE.table());
     }
 }

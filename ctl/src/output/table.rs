@@ -37,6 +37,14 @@ impl Table {
         self
     }
 
+    /// Adds columns behind the last, all aligned to the left. Before the first line.
+    #[must_use]
+    pub fn and(mut self, titles: &[&str]) -> Self {
+        self.rows[0].extend(titles.iter().map(ToString::to_string));
+        self.aligns.resize(self.rows[0].len(), Align::Left);
+        self
+    }
+
     /// Adds one line. Missing cells are empty, cells beyond the last column are dropped.
     pub fn row<I: IntoIterator<Item = String>>(&mut self, cells: I) {
         let mut row: Vec<String> = cells.into_iter().map(single_line).collect();

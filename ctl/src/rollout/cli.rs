@@ -204,8 +204,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+    fn every_help_text_is_the_one_that_is_kept() {
+        crate::snapshots::help(Cli::command(), "rollout.txt");
     }
 
     #[test]

@@ -3,19 +3,27 @@
 //! Invariant: nouns are singular and accept their plural; a verb's arguments are declared in the
 //! verb's own file. Deliberately absent: behaviour.
 
+use std::time::Duration;
+
 use clap::{Parser, Subcommand};
 
 use super::barrier::{
     abort::AbortArgs, describe::DescribeArgs as BarrierDescribeArgs,
     list::ListArgs as BarrierListArgs,
 };
-use super::cert::{init_ca::InitCaArgs, inspect::InspectArgs, issue::IssueArgs};
+use super::cert::{
+    init_ca::InitCaArgs, inspect::InspectArgs, issue::IssueArgs, status::StatusArgs,
+};
 use super::checkpoint::{
     describe::DescribeArgs as CheckpointDescribeArgs, list::ListArgs as CheckpointListArgs,
     prune::PruneArgs, verify::VerifyArgs as CheckpointVerifyArgs,
 };
 use super::cluster::{bootstrap::BootstrapArgs, verify::VerifyArgs};
+use super::completion::{CompletionArgs, ManArgs};
+use super::config::{schema::SchemaArgs, validate::ValidateArgs, view::ViewArgs};
+use super::context::{AddArgs as ContextAddArgs, NameArgs};
 use super::dataset::describe::DescribeArgs as DatasetDescribeArgs;
+use super::doctor::DoctorArgs;
 use super::events::EventsArgs;
 use super::item::{
     describe::DescribeArgs as ItemDescribeArgs, list::ListArgs as ItemListArgs,
@@ -27,17 +35,19 @@ use super::member::{
     remove::RemoveArgs, replace::ReplaceArgs, update::UpdateArgs,
 };
 use super::rendezvous::{close::CloseArgs, describe::DescribeArgs as RendezvousDescribeArgs};
+use super::request::RequestName;
 use super::run::control::ControlArgs;
 use super::run::delete::DeleteArgs;
 use super::run::describe::DescribeArgs;
 use super::run::retry::RetryArgs;
 use super::run::watch::WatchArgs;
 use super::shard::{describe::DescribeArgs as ShardDescribeArgs, list::ListArgs as ShardListArgs};
+use super::top::TopArgs;
 use super::worker::{cordon::CordonArgs, drain::DrainArgs, uncordon::UncordonArgs};
 use crate::bench::{
     failover::FailoverArgs, ledger::LedgerArgs, rendezvous::RendezvousArgs, submit::SubmitArgs,
 };
-use crate::connect::ConnectArgs;
+use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::Format;
 
 /// Operate a rollout cluster
@@ -53,9 +63,30 @@ pub(crate) struct Cli {
     /// Where the cluster is.
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// How to print: a table for people, or JSON whose shape is stable
+    /// How to print
     #[arg(short, long, value_enum, default_value_t, global = true, value_name = "FORMAT")]
     pub(crate) output: Format,
+    /// Show it again every so often, until Ctrl-C [default: 2s]
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "TIME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2s",
+        value_parser = parse_duration
+    )]
+    pub(crate) watch: Option<Duration>,
+    /// Say what would change, and change nothing
+    #[arg(long, global = true)]
+    pub(crate) dry_run: bool,
+    /// Repeat the request of an earlier command, whose outcome is unknown: it takes effect once
+    #[arg(long, global = true, value_name = "SESSION.SEQ")]
+    pub(crate) request_id: Option<RequestName>,
+    /// Do not ask before what cannot be undone
+    #[arg(short, long, global = true)]
+    pub(crate) yes: bool,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -66,6 +97,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// The cluster on one screen; works without a quorum
     Status,
+    /// The cluster, its runs and its workers on a screen that stays current
+    Top(TopArgs),
+    /// What is wrong with this machine, or with the cluster, and what to do
+    Doctor(DoctorArgs),
     /// Batch runs
     #[command(alias = "runs", arg_required_else_help = true)]
     Run {
@@ -160,6 +195,20 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: BenchVerb,
     },
+    /// What the daemons are told, by whom, and whether it is good
+    #[command(alias = "configs", arg_required_else_help = true)]
+    Config {
+        /// What to do.
+        #[command(subcommand)]
+        verb: ConfigVerb,
+    },
+    /// Clusters under names of your own
+    #[command(alias = "contexts", arg_required_else_help = true)]
+    Context {
+        /// What to do.
+        #[command(subcommand)]
+        verb: ContextVerb,
+    },
     /// What an error code means
     #[command(alias = "error", arg_required_else_help = true)]
     Errors {
@@ -167,6 +216,10 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: ErrorsVerb,
     },
+    /// A script that completes commands in a shell
+    Completion(CompletionArgs),
+    /// Manual pages
+    Man(ManArgs),
     /// The version of this program
     Version,
 }
@@ -315,6 +368,8 @@ pub(crate) enum CertVerb {
     Issue(IssueArgs),
     /// Show whom a certificate names and when it ends
     Inspect(InspectArgs),
+    /// What members present, and what files hold: who, by whom, how long
+    Status(StatusArgs),
 }
 
 /// Verbs of `bench`.
@@ -328,6 +383,35 @@ pub(crate) enum BenchVerb {
     Submit(SubmitArgs),
     /// From the first join of a training job's nodes to the last rank
     Rendezvous(RendezvousArgs),
+}
+
+/// Verbs of `config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Every key of a daemon, its value, and who says so
+    View(ViewArgs),
+    /// Every problem of a configuration file
+    Validate(ValidateArgs),
+    /// A JSON Schema of a configuration file
+    Schema(SchemaArgs),
+}
+
+/// Verbs of `context`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ContextVerb {
+    /// Every context
+    List,
+    /// One context, or the current one
+    Show {
+        /// Its name
+        name: Option<String>,
+    },
+    /// Make a context the current one: commands use it where nothing else says which cluster
+    Use(NameArgs),
+    /// Keep a cluster under a name, with the connection flags of this command
+    Add(ContextAddArgs),
+    /// Forget a context; its files stay
+    Remove(NameArgs),
 }
 
 /// Verbs of `errors`.
@@ -349,100 +433,10 @@ mod tests {
 
     use super::*;
 
-    fn walk(command: &clap::Command, path: &str, paths: &mut Vec<String>) {
-        paths.push(path.to_owned());
-        for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
-            walk(sub, &format!("{path} {}", sub.get_name()), paths);
-        }
-    }
-
     #[test]
-    fn every_command_is_well_formed_and_its_help_renders() {
-        let mut command = Cli::command();
-        command.clone().debug_assert();
-        command.build();
-        let mut paths = Vec::new();
-        walk(&command, "rolloutctl", &mut paths);
-        for path in &paths {
-            let mut arguments: Vec<&str> = path.split(' ').collect();
-            arguments.push("--help");
-            let error = Cli::try_parse_from(arguments).expect_err("help is shown as an error");
-            assert_eq!(error.kind(), clap::error::ErrorKind::DisplayHelp, "{path}");
-            assert!(error.to_string().contains("Usage:"), "{path}");
-        }
-        assert_eq!(paths.join("\n"), TREE.trim());
+    fn every_help_text_is_the_one_that_is_kept() {
+        crate::snapshots::help(Cli::command(), "rolloutctl.txt");
     }
-
-    /// The tree that scripts rely on: a name that leaves it breaks them.
-    const TREE: &str = "
-rolloutctl
-rolloutctl status
-rolloutctl run
-rolloutctl run list
-rolloutctl run describe
-rolloutctl run watch
-rolloutctl run cancel
-rolloutctl run pause
-rolloutctl run resume
-rolloutctl run retry
-rolloutctl run delete
-rolloutctl item
-rolloutctl item list
-rolloutctl item describe
-rolloutctl item retry
-rolloutctl worker
-rolloutctl worker list
-rolloutctl worker cordon
-rolloutctl worker uncordon
-rolloutctl worker drain
-rolloutctl rendezvous
-rolloutctl rendezvous list
-rolloutctl rendezvous describe
-rolloutctl rendezvous close
-rolloutctl barrier
-rolloutctl barrier list
-rolloutctl barrier describe
-rolloutctl barrier abort
-rolloutctl dataset
-rolloutctl dataset list
-rolloutctl dataset describe
-rolloutctl shard
-rolloutctl shard list
-rolloutctl shard describe
-rolloutctl checkpoint
-rolloutctl checkpoint list
-rolloutctl checkpoint describe
-rolloutctl checkpoint prune
-rolloutctl checkpoint verify
-rolloutctl cluster
-rolloutctl cluster verify
-rolloutctl cluster bootstrap
-rolloutctl member
-rolloutctl member list
-rolloutctl member describe
-rolloutctl member add
-rolloutctl member promote
-rolloutctl member remove
-rolloutctl member replace
-rolloutctl member update
-rolloutctl leader
-rolloutctl leader show
-rolloutctl leader transfer
-rolloutctl events
-rolloutctl cert
-rolloutctl cert init-ca
-rolloutctl cert issue
-rolloutctl cert inspect
-rolloutctl bench
-rolloutctl bench ledger
-rolloutctl bench failover
-rolloutctl bench submit
-rolloutctl bench rendezvous
-rolloutctl errors
-rolloutctl errors list
-rolloutctl errors explain
-rolloutctl version
-";
 
     #[test]
     fn a_plural_noun_is_the_noun_and_flags_may_follow_the_verb() {
@@ -451,5 +445,16 @@ rolloutctl version
         assert!(matches!(cli.command, Command::Run { verb: RunVerb::List }));
         assert_eq!(cli.output, Format::Json);
         assert_eq!(cli.connect.endpoints, ["h:1"]);
+    }
+
+    #[test]
+    fn watching_takes_a_time_only_behind_an_equals_sign() {
+        let parse = |args: &[&str]| {
+            let args = std::iter::once("rolloutctl").chain(args.iter().copied());
+            Cli::try_parse_from(args).unwrap()
+        };
+        assert_eq!(parse(&["-w", "status"]).watch, Some(Duration::from_secs(2)));
+        assert_eq!(parse(&["status", "--watch=500ms"]).watch, Some(Duration::from_millis(500)));
+        assert_eq!(parse(&["status"]).watch, None);
     }
 }

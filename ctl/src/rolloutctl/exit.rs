@@ -6,6 +6,7 @@
 
 use rollout_proto::ClientError;
 
+use super::request::Repeatable;
 use crate::connect::ConnectError;
 
 /// A failure whose exit code the command itself decides.
@@ -37,6 +38,16 @@ impl Failure {
         Self { code: 4, message: message.into() }
     }
 
+    /// Exit code 5: things are not as the command needs them.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self { code: 5, message: message.into() }
+    }
+
+    /// Exit code 6: it would be unsafe, or nobody consented.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self { code: 6, message: message.into() }
+    }
+
     /// Exit code 9: what was asked for is no longer kept.
     pub fn compacted(message: impl Into<String>) -> Self {
         Self { code: 9, message: message.into() }
@@ -62,12 +73,17 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
 /// The error in words, with the command that explains its code where it has one.
 pub(crate) fn explain(error: &anyhow::Error) -> String {
     let mut text = format!("error: {}\n", sentence(error));
-    let code = error.chain().find_map(|cause| match client_error(cause) {
+    let rpc = error.chain().find_map(|cause| match client_error(cause) {
         Some(ClientError::Rpc(rpc)) => Some(rpc.code),
         _ => None,
     });
-    if let Some(code) = code {
-        text.push_str(&format!("  explain: rolloutctl errors explain {}\n", code.code()));
+    if let Some(rpc) = rpc {
+        text.push_str(&format!("  explain: rolloutctl errors explain {}\n", rpc.code()));
+    }
+    let repeatable = error.chain().find_map(|cause| cause.downcast_ref::<Repeatable>());
+    if let Some(repeatable) = repeatable.filter(|_| code(error) == 8) {
+        let again = format!("the same command with --request-id {}", repeatable.name);
+        text.push_str(&format!("  repeat:  {again} takes effect once, however often it is sent\n"));
     }
     text
 }

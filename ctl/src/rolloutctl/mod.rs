@@ -9,7 +9,13 @@ mod cert;
 mod checkpoint;
 mod cli;
 pub mod cluster;
+mod completion;
+mod config;
+mod consent;
+mod context;
 mod dataset;
+mod doctor;
+mod dry_run;
 mod errors;
 mod events;
 mod exit;
@@ -17,11 +23,14 @@ mod item;
 mod leader;
 mod member;
 mod rendezvous;
+mod request;
 mod run;
 mod shard;
 
 pub mod status;
+mod top;
 mod version;
+mod watch;
 mod worker;
 
 use std::io::IsTerminal as _;
@@ -30,9 +39,11 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use self::cli::{
-    BarrierVerb, BenchVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, DatasetVerb,
-    ErrorsVerb, ItemVerb, LeaderVerb, MemberVerb, RendezvousVerb, RunVerb, ShardVerb, WorkerVerb,
+    BarrierVerb, BenchVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, ConfigVerb,
+    ContextVerb, DatasetVerb, ErrorsVerb, ItemVerb, LeaderVerb, MemberVerb, RendezvousVerb,
+    RunVerb, ShardVerb, WorkerVerb,
 };
+use self::consent::Consent;
 pub use self::exit::Failure;
 use crate::bench;
 
@@ -57,7 +68,7 @@ pub fn main() -> ExitCode {
         .enable_all()
         .build()
         .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(dispatch(cli)));
+        .and_then(|runtime| runtime.block_on(obey(cli)));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -67,24 +78,41 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Once, again and again, or only in thought.
+async fn obey(cli: Cli) -> anyhow::Result<()> {
+    if cli.request_id.is_some() && !request::has_number(&cli.command) {
+        let text = "--request-id is for commands that print one when their outcome is unknown; \
+                    this one may be repeated as it is";
+        return Err(Failure::usage(text).into());
+    }
+    match (cli.watch, cli.dry_run) {
+        (None, false) => Box::pin(dispatch(cli)).await,
+        (None, true) => Box::pin(dry_run::show(cli)).await,
+        (Some(every), _) => watch::repeat(cli, every).await,
+    }
+}
+
 async fn dispatch(cli: Cli) -> anyhow::Result<()> {
-    let (connect, format) = (&cli.connect, cli.output);
+    let (connect, format, again) = (&cli.connect, cli.output, cli.request_id);
+    let yes = if cli.yes { Consent::Given } else { Consent::Wanted };
     match cli.command {
         Command::Status => status::run(connect, format).await,
+        Command::Top(args) => top::run(connect, args).await,
+        Command::Doctor(args) => doctor::run(connect, format, args).await,
         Command::Run { verb } => match verb {
             RunVerb::List => run::list::run(connect, format).await,
             RunVerb::Describe(args) => run::describe::run(connect, format, args).await,
             RunVerb::Watch(args) => run::watch::run(connect, format, args).await,
-            RunVerb::Cancel(args) => run::cancel::run(connect, format, args).await,
-            RunVerb::Pause(args) => run::pause::run(connect, format, args).await,
-            RunVerb::Resume(args) => run::resume::run(connect, format, args).await,
-            RunVerb::Retry(args) => run::retry::run(connect, format, args).await,
-            RunVerb::Delete(args) => run::delete::run(connect, format, args).await,
+            RunVerb::Cancel(args) => run::cancel::run(connect, format, args, again).await,
+            RunVerb::Pause(args) => run::pause::run(connect, format, args, again).await,
+            RunVerb::Resume(args) => run::resume::run(connect, format, args, again).await,
+            RunVerb::Retry(args) => run::retry::run(connect, format, args, again).await,
+            RunVerb::Delete(args) => run::delete::run(connect, format, args, again, yes).await,
         },
         Command::Item { verb } => match verb {
             ItemVerb::List(args) => item::list::run(connect, format, args).await,
             ItemVerb::Describe(args) => item::describe::run(connect, format, args).await,
-            ItemVerb::Retry(args) => item::retry::run(connect, format, args).await,
+            ItemVerb::Retry(args) => item::retry::run(connect, format, args, again).await,
         },
         Command::Worker { verb } => match verb {
             WorkerVerb::List => worker::list::run(connect, format).await,
@@ -97,12 +125,14 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             RendezvousVerb::Describe(args) => {
                 rendezvous::describe::run(connect, format, args).await
             }
-            RendezvousVerb::Close(args) => rendezvous::close::run(connect, format, args).await,
+            RendezvousVerb::Close(args) => {
+                rendezvous::close::run(connect, format, args, again).await
+            }
         },
         Command::Barrier { verb } => match verb {
             BarrierVerb::List(args) => barrier::list::run(connect, format, args).await,
             BarrierVerb::Describe(args) => barrier::describe::run(connect, format, args).await,
-            BarrierVerb::Abort(args) => barrier::abort::run(connect, format, args).await,
+            BarrierVerb::Abort(args) => barrier::abort::run(connect, format, args, again).await,
         },
         Command::Dataset { verb } => match verb {
             DatasetVerb::List => dataset::list::run(connect, format).await,
@@ -117,7 +147,9 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             CheckpointVerb::Describe(args) => {
                 checkpoint::describe::run(connect, format, args).await
             }
-            CheckpointVerb::Prune(args) => checkpoint::prune::run(connect, format, args).await,
+            CheckpointVerb::Prune(args) => {
+                checkpoint::prune::run(connect, format, args, again, false).await
+            }
             CheckpointVerb::Verify(args) => checkpoint::verify::run(connect, format, args).await,
         },
         Command::Cluster { verb } => match verb {
@@ -129,7 +161,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             MemberVerb::Describe(args) => member::describe::run(connect, format, args).await,
             MemberVerb::Add(args) => member::add::run(connect, format, args).await,
             MemberVerb::Promote(args) => member::promote::run(connect, format, args).await,
-            MemberVerb::Remove(args) => member::remove::run(connect, format, args).await,
+            MemberVerb::Remove(args) => member::remove::run(connect, format, args, yes).await,
             MemberVerb::Replace(args) => member::replace::run(connect, format, args).await,
             MemberVerb::Update(args) => member::update::run(connect, format, args).await,
         },
@@ -141,6 +173,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             CertVerb::InitCa(args) => cert::init_ca::run(format, &args),
             CertVerb::Issue(args) => cert::issue::run(format, &args),
             CertVerb::Inspect(args) => cert::inspect::run(format, &args),
+            CertVerb::Status(args) => cert::status::run(connect, format, args).await,
         },
         Command::Bench { verb } => match verb {
             BenchVerb::Ledger(args) => bench::ledger::run(connect, args).await,
@@ -149,10 +182,24 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             BenchVerb::Rendezvous(args) => bench::rendezvous::run(connect, args).await,
         },
         Command::Events(args) => events::run(connect, format, args).await,
+        Command::Config { verb } => match verb {
+            ConfigVerb::View(args) => config::view::run(format, args),
+            ConfigVerb::Validate(args) => config::validate::run(format, args),
+            ConfigVerb::Schema(args) => config::schema::run(&args),
+        },
+        Command::Context { verb } => match verb {
+            ContextVerb::List => context::list(format),
+            ContextVerb::Show { name } => context::show(format, name.as_deref()),
+            ContextVerb::Use(args) => context::choose(format, &args),
+            ContextVerb::Add(args) => context::add(format, connect, &args),
+            ContextVerb::Remove(args) => context::remove(format, &args),
+        },
         Command::Errors { verb } => match verb {
             ErrorsVerb::List => errors::list(format),
             ErrorsVerb::Explain { code } => errors::explain(format, &code),
         },
+        Command::Completion(args) => completion::completion(&args),
+        Command::Man(args) => completion::man(&args),
         Command::Version => version::run(format),
     }
 }

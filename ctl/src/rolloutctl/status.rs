@@ -8,16 +8,17 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rollout_proto::{Client, ClientError, MemberRef, services, v1};
+use rollout_proto::{
+    Channel, ChannelOptions, Client, ClientError, ClientTls, ConnectError, Endpoint, MemberRef,
+    RpcError, Stamp, channel, services, v1,
+};
 use serde::Serialize;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::Failure;
-use crate::connect::ConnectArgs;
-use crate::output::{self, Format, u64_string};
+use crate::connect::{ConnectArgs, ConnectSettings};
+use crate::output::{self, Format, rfc3339, u64_string};
 
 /// What all members together say of the cluster.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -50,6 +51,8 @@ pub struct Survey {
     pub runs_paused: u32,
     /// Runs that are finished or cancelled.
     pub runs_ended: u32,
+    /// What cannot be said now, and why.
+    pub unknown: Vec<String>,
     /// When this was asked, RFC 3339.
     pub as_of: String,
 }
@@ -69,7 +72,7 @@ pub struct MemberLine {
 }
 
 /// A member's answer.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberSays {
     /// Failure domain.
@@ -103,6 +106,8 @@ pub struct MemberSays {
     pub cert_seconds: Option<i64>,
     /// Program version.
     pub version: String,
+    /// Bytes free where its data is; `None` where it does not say.
+    pub disk_free_bytes: Option<String>,
     /// Whether it reaches a majority, as far as it knows.
     pub has_quorum: bool,
 }
@@ -127,18 +132,48 @@ impl Survey {
 
 /// Asks every member.
 pub async fn survey(client: &Client) -> Survey {
-    let answers = client
+    merge(ask_each(client).await, SystemTime::now())
+}
+
+/// What every member answers, or why it does not.
+pub(in crate::rolloutctl) async fn ask_each(client: &Client) -> Vec<Answer> {
+    client
         .each_member(|_, channel| async move {
             services::cluster(channel).status(v1::StatusRequest {}).await
         })
-        .await;
-    merge(answers, SystemTime::now())
+        .await
 }
 
-type Answer = (MemberRef, Result<v1::StatusResponse, ClientError>);
+/// A member's answer.
+pub(in crate::rolloutctl) type Answer = (MemberRef, Result<v1::StatusResponse, ClientError>);
+
+/// How long one address is asked for its state.
+const ONE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Asks one address, which may be no member of any cluster yet.
+///
+/// # Errors
+/// Why it gave no answer, with the phase of the connection that failed.
+pub(in crate::rolloutctl) async fn ask_one(
+    settings: &ConnectSettings,
+    endpoint: &Endpoint,
+) -> Result<v1::StatusResponse, String> {
+    let tls = ClientTls::load(&settings.security).map_err(|error| error.to_string())?;
+    let channel = channel(endpoint, &tls, &settings.dial_map, &ChannelOptions::default());
+    let channel = Channel::new(channel.map_err(|error| error.to_string())?, Stamp::default());
+    let mut client = services::cluster(channel);
+    match tokio::time::timeout(ONE_TIMEOUT, client.status(v1::StatusRequest {})).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(match ConnectError::find(&status) {
+            Some(error) => format!("{}: {}", error.phase, error.cause),
+            None => RpcError::from_status(&status).to_string(),
+        }),
+        Err(_) => Err(format!("no answer within {} s", ONE_TIMEOUT.as_secs())),
+    }
+}
 
 /// Makes one picture of the members' answers.
-fn merge(answers: Vec<Answer>, now: SystemTime) -> Survey {
+pub(in crate::rolloutctl) fn merge(answers: Vec<Answer>, now: SystemTime) -> Survey {
     let mut survey = Survey { as_of: rfc3339(now), ..Survey::default() };
     let good = || answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
     let header = |answer: &v1::StatusResponse| answer.header.clone().unwrap_or_default();
@@ -184,7 +219,34 @@ fn merge(answers: Vec<Answer>, now: SystemTime) -> Survey {
         }
     };
     survey.health = health(&survey);
+    survey.unknown = unknown(&survey);
     survey
+}
+
+/// Without a leader, what only a leader knows is not made up.
+fn unknown(survey: &Survey) -> Vec<String> {
+    let mut unknown = Vec::new();
+    if survey.leader.is_none() && survey.cluster_id.is_some() {
+        let missing = survey.voters / 2 + 1;
+        unknown.push(format!(
+            "what happens now: {} of {} voters answer and {missing} are needed to decide anything; workers and runs \
+             are as the member knows them that has applied most",
+            survey.voters_reachable, survey.voters
+        ));
+    }
+    let silent: Vec<&str> = survey
+        .members
+        .iter()
+        .filter(|member| member.says.is_none())
+        .map(|member| member.name.as_str())
+        .collect();
+    if !silent.is_empty() && survey.cluster_id.is_some() {
+        let silent = silent.join(", ");
+        unknown.push(format!(
+            "how {silent} is: no answer from here, which does not mean that it is down"
+        ));
+    }
+    unknown
 }
 
 fn health(survey: &Survey) -> &'static str {
@@ -229,6 +291,7 @@ fn line(
         uptime_seconds: own.uptime_ms as f64 / 1000.0,
         cert_seconds,
         version: own.version,
+        disk_free_bytes: (own.disk_bytes > 0).then(|| own.disk_free_bytes.to_string()),
         has_quorum: answer.has_quorum,
     };
     let name = if own.name.is_empty() { named } else { own.name };
@@ -244,12 +307,6 @@ fn problem(error: &ClientError) -> String {
         }
         other => other.to_string(),
     }
-}
-
-fn rfc3339(now: SystemTime) -> String {
-    let now = OffsetDateTime::from(now);
-    // Nobody reads beyond the millisecond.
-    now.replace_millisecond(now.millisecond()).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
 }
 
 /// Prints the survey. Exit code 3 where no leader serves.

@@ -7,14 +7,15 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which barrier, and why.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AbortArgs {
     /// The job's name
-    job: String,
+    pub(in crate::rolloutctl) job: String,
     /// The barrier's name
-    barrier: String,
+    pub(in crate::rolloutctl) barrier: String,
     /// Which use of it; 0 for the one that waits
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     generation: u64,
@@ -42,14 +43,14 @@ pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: AbortArgs,
+    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let session = client.open_session("rolloutctl").await?;
-    let pending = session.request();
+    let number = Numbered::new(&client, again).await?;
     let job = v1::JobName { namespace: settings.namespace, job: args.job.clone() };
     let request = v1::BarrierAbortRequest {
-        request: Some(pending.id()),
+        request: Some(number.id()),
         barrier: Some(v1::BarrierName { job: Some(job), barrier: args.barrier.clone() }),
         generation: args.generation,
         reason: args.reason,
@@ -59,7 +60,7 @@ pub(crate) async fn run(
             let request = request.clone();
             async move { services::barrier(channel).abort(request).await }
         })
-        .await?;
-    pending.ack();
+        .await
+        .map_err(|error| number.failed(error))?;
     output::emit(format, &Aborted { job: args.job, barrier: args.barrier })
 }

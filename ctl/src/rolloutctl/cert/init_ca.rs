@@ -12,7 +12,7 @@ use crate::output::{self, Format, Report};
 pub(crate) struct InitCaArgs {
     /// Where the authority is kept: guard it, its key makes anybody anybody
     #[arg(long = "ca-dir", value_name = "DIR")]
-    ca_dir: PathBuf,
+    pub(in crate::rolloutctl) ca_dir: PathBuf,
     /// The name of the cluster
     #[arg(long = "cluster", value_name = "NAME", default_value = "rollout")]
     cluster: String,

@@ -24,6 +24,7 @@ struct Certificate {
     role: Option<String>,
     name: Option<String>,
     namespaces: Vec<String>,
+    issuer: String,
     not_after: String,
     seconds_left: i64,
     alternative_names: Vec<String>,
@@ -41,10 +42,11 @@ impl Report for Certificate {
             if texts.is_empty() { none.to_owned() } else { texts.join(", ") }
         };
         format!(
-            "Identity    {} {}\nNamespaces  {}\nEnds        {} ({left})\nNames       {}\n",
+            "Identity    {} {}\nNamespaces  {}\nIssuer      {}\nEnds        {} ({left})\nNames       {}\n",
             self.role.as_deref().unwrap_or("none of ours"),
             self.name.as_deref().unwrap_or(""),
             list(&self.namespaces, "all"),
+            self.issuer,
             self.not_after,
             list(&self.alternative_names, "none"),
         )
@@ -69,6 +71,7 @@ pub(crate) fn run(format: Format, args: &InspectArgs) -> anyhow::Result<()> {
             role,
             name,
             namespaces,
+            issuer: info.issuer,
             not_after,
             seconds_left: info.not_after_unix - now.cast_signed(),
             alternative_names: info.sans,

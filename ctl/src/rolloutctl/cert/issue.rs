@@ -15,15 +15,15 @@ use crate::rolloutctl::Failure;
 #[derive(Debug, clap::Args)]
 pub(crate) struct IssueArgs {
     /// member, worker, client or admin
-    role: Role,
+    pub(in crate::rolloutctl) role: Role,
     /// The name: of the member, of the worker, or of whoever uses it
-    name: String,
+    pub(in crate::rolloutctl) name: String,
     /// Where the authority is, see `cert init-ca`
     #[arg(long = "ca-dir", value_name = "DIR")]
-    ca_dir: PathBuf,
+    pub(in crate::rolloutctl) ca_dir: PathBuf,
     /// Where to write ca.pem, ROLE-NAME.pem and ROLE-NAME.key
     #[arg(long = "out-dir", value_name = "DIR", default_value = ".")]
-    out_dir: PathBuf,
+    pub(in crate::rolloutctl) out_dir: PathBuf,
     /// The namespaces that it is good for; none given: all
     #[arg(long = "for-namespace", value_name = "NAME", value_delimiter = ',')]
     for_namespaces: Vec<String>,

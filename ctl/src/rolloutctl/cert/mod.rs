@@ -6,3 +6,4 @@
 pub(super) mod init_ca;
 pub(super) mod inspect;
 pub(super) mod issue;
+pub(super) mod status;

@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::Failure;
+use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Of which job, and how many stay.
 #[derive(Debug, clap::Args)]
@@ -19,9 +21,6 @@ pub(crate) struct PruneArgs {
     /// From now on too, as new ones become complete
     #[arg(long)]
     always: bool,
-    /// Only say which would go
-    #[arg(long, conflicts_with = "always")]
-    dry_run: bool,
 }
 
 #[derive(Serialize)]
@@ -50,26 +49,29 @@ pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: PruneArgs,
+    again: Option<RequestName>,
+    dry_run: bool,
 ) -> anyhow::Result<()> {
+    if dry_run && args.always {
+        return Err(Failure::usage("--dry-run says what would go now: leave out --always").into());
+    }
     let settings = connect.settings()?;
-    let session = settings.client(None)?.open_session("rolloutctl").await?;
-    let pending = session.request();
+    let client = settings.client(None)?;
+    let number = Numbered::new(&client, again).await?;
     let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job.clone() };
     let request = v1::PruneCheckpointsRequest {
-        request: Some(pending.id()),
+        request: Some(number.id()),
         job: Some(job),
         keep_last: args.keep_last,
         now: !args.always,
-        dry_run: args.dry_run,
+        dry_run,
     };
-    let answer = session
-        .client()
+    let answer = client
         .with_leader("prune checkpoints", |channel| {
             let request = request.clone();
             async move { services::checkpoints(channel).prune_checkpoints(request).await }
         })
-        .await?;
-    pending.ack();
-    let (job, dry_run) = (args.job, args.dry_run);
-    output::emit(format, &Pruned { job, pruned: answer.pruned, dry_run })
+        .await
+        .map_err(|error| number.failed(error))?;
+    output::emit(format, &Pruned { job: args.job, pruned: answer.pruned, dry_run })
 }

@@ -26,19 +26,26 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct BootstrapArgs {
     /// A member; name all of them
     #[arg(long = "member", value_name = "NAME=PEER_ADDR,CLIENT_ADDR,ZONE", required = true)]
-    members: Vec<MemberArg>,
+    pub(in crate::rolloutctl) members: Vec<MemberArg>,
     /// The object store that members, workers and clients all reach
     #[arg(long, value_name = "URL")]
-    store: String,
+    pub(in crate::rolloutctl) store: String,
 }
 
 /// One `--member`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemberArg {
-    name: String,
+    pub(in crate::rolloutctl) name: String,
     peer_addr: String,
-    client_addr: String,
+    pub(in crate::rolloutctl) client_addr: String,
     zone: String,
+}
+
+impl MemberArg {
+    /// The member's name.
+    pub(in crate::rolloutctl) fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 impl FromStr for MemberArg {

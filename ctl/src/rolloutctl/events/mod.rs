@@ -160,10 +160,11 @@ fn say_how_to_go_on(args: &EventsArgs, stream: &EventStream) {
 
 fn print(format: Format, events: Vec<v1::Event>) -> anyhow::Result<()> {
     let lines: Vec<EventLine> = events.into_iter().map(EventLine::from).collect();
-    match format {
-        Format::Json => lines.iter().try_for_each(output::emit_line),
-        Format::Table if lines.is_empty() => Ok(()),
-        Format::Table => write_stdout(&lines.iter().map(output::Report::table).collect::<String>()),
+    match format.is_table() {
+        false => lines.iter().try_for_each(|line| output::emit_next(format, line)),
+        true if lines.is_empty() => Ok(()),
+        // One write for all: a follower of a busy cluster gets hundreds at a time.
+        true => write_stdout(&lines.iter().map(output::Report::table).collect::<String>()),
     }
 }
 

@@ -148,7 +148,9 @@ mod tests {
             ..v1::Item::default()
         };
         let items = vec![poison.into(), runs.into()];
-        let table = ItemList { items, next_row: Some("19".into()) }.table();
+        let list = ItemList { items, next_row: Some("19".into()) };
+        crate::snapshots::report("item-list.txt", &list);
+        let table = list.table();
         assert!(table.contains("17  failed   -"), "{table}");
         assert!(table.contains("engine_died  SIGKILL  signal 9"), "{table}");
         assert!(table.contains("w1/0 (attempt 7.1), on trial (4 rows)"), "{table}");

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::super::exit::Failure;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count, u64_string};
+use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Rows named on one command line.
 const ROWS_MAX: usize = 10_000;
@@ -14,10 +15,10 @@ const ROWS_MAX: usize = 10_000;
 #[derive(Debug, clap::Args)]
 pub(crate) struct RetryArgs {
     /// The run's name
-    run: String,
+    pub(in crate::rolloutctl) run: String,
     /// The rows' numbers, from 0 in the order of the input; those that did not fail are left alone
     #[arg(required = true, num_args = 1.., value_name = "ROW")]
-    rows: Vec<u64>,
+    pub(in crate::rolloutctl) rows: Vec<u64>,
 }
 
 #[derive(Serialize)]
@@ -48,13 +49,13 @@ pub(in crate::rolloutctl) async fn retry(
     format: Format,
     run: String,
     rows: Option<v1::Rows>,
+    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let session = client.open_session("rolloutctl").await?;
-    let pending = session.request();
+    let number = Numbered::new(&client, again).await?;
     let request = v1::RetryItemsRequest {
-        request: Some(pending.id()),
+        request: Some(number.id()),
         namespace: settings.namespace,
         run: run.clone(),
         all_failed: rows.is_none(),
@@ -65,8 +66,8 @@ pub(in crate::rolloutctl) async fn retry(
             let request = request.clone();
             async move { services::items(channel).retry_items(request).await }
         })
-        .await?;
-    pending.ack();
+        .await
+        .map_err(|error| number.failed(error))?;
     output::emit(format, &Retried { run, rows: answer.rows, paused: answer.paused })
 }
 
@@ -75,6 +76,7 @@ pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     mut args: RetryArgs,
+    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     if args.rows.len() > ROWS_MAX {
         let message = format!("over {ROWS_MAX} rows at once; see: rolloutctl run retry --help");
@@ -84,7 +86,7 @@ pub(crate) async fn run(
     args.rows.dedup();
     let lens = vec![1; args.rows.len()];
     let rows = v1::Rows { starts: args.rows, lens };
-    retry(connect, format, args.run, Some(rows)).await
+    retry(connect, format, args.run, Some(rows), again).await
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug, clap::Args)]
 pub(crate) struct TransferArgs {
     /// The member that shall lead; without, the one whose log is longest
-    name: Option<String>,
+    pub(in crate::rolloutctl) name: Option<String>,
 }
 
 #[derive(Serialize)]

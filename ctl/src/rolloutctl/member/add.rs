@@ -13,10 +13,10 @@ use crate::output::{self, Format};
 pub(crate) struct NewMember {
     /// Where the other members reach it
     #[arg(long, value_name = "HOST:PORT")]
-    peer_addr: HostPort,
+    pub(in crate::rolloutctl) peer_addr: HostPort,
     /// Where workers, clients and operators reach it
     #[arg(long, value_name = "HOST:PORT")]
-    client_addr: HostPort,
+    pub(in crate::rolloutctl) client_addr: HostPort,
     /// Its failure domain
     #[arg(long, value_name = "ZONE", default_value = "")]
     zone: String,
@@ -32,9 +32,9 @@ pub(crate) struct NewMember {
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArgs {
     /// The name in its own configuration. Start it first, with an empty data directory: it waits
-    name: String,
+    pub(in crate::rolloutctl) name: String,
     #[command(flatten)]
-    new: NewMember,
+    pub(in crate::rolloutctl) new: NewMember,
     /// Give it no vote until `rolloutctl member promote`
     #[arg(long)]
     learner_only: bool,

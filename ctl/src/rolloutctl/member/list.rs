@@ -9,29 +9,29 @@ use crate::output::{self, Align, Format, Report, Table, count};
 /// The members, as the leader sees them.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct MemberList {
-    pub(super) leader: Option<String>,
-    pub(super) members: Vec<MemberLine>,
+pub(in crate::rolloutctl) struct MemberList {
+    pub(in crate::rolloutctl) leader: Option<String>,
+    pub(in crate::rolloutctl) members: Vec<MemberLine>,
 }
 
 /// One member.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct MemberLine {
-    pub(super) name: String,
+pub(in crate::rolloutctl) struct MemberLine {
+    pub(in crate::rolloutctl) name: String,
     /// As text: 64 bits are more than a number of JSON holds everywhere.
-    pub(super) id: String,
-    pub(super) peer_addr: String,
-    pub(super) client_addr: String,
-    pub(super) zone: String,
+    pub(in crate::rolloutctl) id: String,
+    pub(in crate::rolloutctl) peer_addr: String,
+    pub(in crate::rolloutctl) client_addr: String,
+    pub(in crate::rolloutctl) zone: String,
     /// `leader`, `voter` or `learner`.
-    pub(super) role: String,
+    pub(in crate::rolloutctl) role: String,
     /// Of a learner: what it becomes, `voter` or `learner`.
-    pub(super) becomes: Option<String>,
+    pub(in crate::rolloutctl) becomes: Option<String>,
     /// Of a learner: the voter whose place it takes.
-    pub(super) replaces: Option<String>,
+    pub(in crate::rolloutctl) replaces: Option<String>,
     /// Entries that it lacks; `None` where it has answered nobody yet.
-    pub(super) behind: Option<String>,
+    pub(in crate::rolloutctl) behind: Option<String>,
 }
 
 impl MemberLine {
@@ -59,7 +59,7 @@ impl MemberLine {
     }
 
     /// Its role, and of a learner what becomes of it.
-    pub(super) fn standing(&self) -> String {
+    pub(in crate::rolloutctl) fn standing(&self) -> String {
         match (self.role.as_str(), &self.becomes, &self.replaces) {
             ("learner", Some(becomes), Some(old)) if becomes == "voter" => {
                 format!("learner, replaces {old}")
@@ -69,7 +69,7 @@ impl MemberLine {
         }
     }
 
-    pub(super) fn lacks(&self) -> String {
+    pub(in crate::rolloutctl) fn lacks(&self) -> String {
         let behind = self.behind.as_ref().and_then(|behind| behind.parse().ok());
         behind.map_or_else(|| "?".to_owned(), count)
     }
@@ -79,8 +79,19 @@ impl Report for MemberList {
     const KIND: &'static str = "MemberList";
 
     fn table(&self) -> String {
+        self.columns(&[])
+    }
+
+    fn wide(&self) -> String {
+        self.columns(&["ID"])
+    }
+}
+
+impl MemberList {
+    /// The table, with what else is wanted to know; cells without a column are left out.
+    fn columns(&self, more: &[&str]) -> String {
         let titles = ["NAME", "ROLE", "BEHIND", "ZONE", "PEER ADDRESS", "CLIENT ADDRESS"];
-        let mut table = Table::new(&titles).align(2, Align::Right);
+        let mut table = Table::new(&titles).and(more).align(2, Align::Right);
         for member in &self.members {
             table.row([
                 member.name.clone(),
@@ -89,6 +100,7 @@ impl Report for MemberList {
                 member.zone.clone(),
                 member.peer_addr.clone(),
                 member.client_addr.clone(),
+                member.id.clone(),
             ]);
         }
         table.to_string()
@@ -96,7 +108,7 @@ impl Report for MemberList {
 }
 
 /// The members, from the leader.
-pub(super) async fn ask(client: &Client) -> anyhow::Result<MemberList> {
+pub(in crate::rolloutctl) async fn ask(client: &Client) -> anyhow::Result<MemberList> {
     let answer = client
         .with_leader_opts("list members", CallOptions::read(), |channel| async move {
             services::members(channel).list_members(v1::ListMembersRequest {}).await
@@ -142,6 +154,7 @@ mod tests {
         let all = [member("c1", true, Some(5_000)), member("c2", true, Some(3_000)), joins];
         let members = all.into_iter().map(|m| MemberLine::of(m, "c1")).collect();
         let list = MemberList { leader: Some("c1".into()), members };
+        crate::snapshots::report("member-list.txt", &list);
         assert_eq!(
             list.table(),
             "NAME  ROLE                  BEHIND  ZONE   PEER ADDRESS  CLIENT ADDRESS\n\

@@ -3,7 +3,7 @@
 pub(super) mod add;
 pub(super) mod describe;
 pub(super) mod joining;
-pub(super) mod list;
+pub(in crate::rolloutctl) mod list;
 pub(super) mod promote;
 pub(super) mod remove;
 pub(super) mod replace;

@@ -10,7 +10,7 @@ use crate::output::{self, Format, Report};
 #[derive(Debug, clap::Args)]
 pub(crate) struct PromoteArgs {
     /// The learner's name
-    name: String,
+    pub(in crate::rolloutctl) name: String,
 }
 
 #[derive(Serialize)]

@@ -5,12 +5,13 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::consent::{self, Consent};
 
 /// Which member.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
     /// The member's name. Stop its process afterwards; its data directory is of no more use
-    name: String,
+    pub(in crate::rolloutctl) name: String,
 }
 
 #[derive(Serialize)]
@@ -31,7 +32,9 @@ pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: RemoveArgs,
+    yes: Consent,
 ) -> anyhow::Result<()> {
+    consent::ask(&format!("removing member {}", args.name), &args.name, yes)?;
     let client = connect.client(None)?;
     let request = v1::RemoveMemberRequest { name: args.name.clone() };
     client

@@ -8,11 +8,11 @@ use crate::output::Format;
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplaceArgs {
     /// The member that leaves; it may be dead
-    old: String,
+    pub(in crate::rolloutctl) old: String,
     /// The new one's name; without, the same name on an empty disk
-    new_name: Option<String>,
+    pub(in crate::rolloutctl) new_name: Option<String>,
     #[command(flatten)]
-    new: NewMember,
+    pub(in crate::rolloutctl) new: NewMember,
 }
 
 /// Replaces a member.

@@ -10,7 +10,7 @@ use crate::output::{self, Format, Report};
 #[derive(Debug, clap::Args)]
 pub(crate) struct UpdateArgs {
     /// The member's name
-    name: String,
+    pub(in crate::rolloutctl) name: String,
     /// Where the other members reach it; it must answer there already
     #[arg(long, value_name = "HOST:PORT")]
     peer_addr: Option<HostPort>,

@@ -7,12 +7,13 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which job.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CloseArgs {
     /// The job's name. One that nobody has used yet is closed before anybody comes
-    job: String,
+    pub(in crate::rolloutctl) job: String,
 }
 
 #[derive(Serialize)]
@@ -34,19 +35,19 @@ pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: CloseArgs,
+    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let session = client.open_session("rolloutctl").await?;
-    let pending = session.request();
+    let number = Numbered::new(&client, again).await?;
     let job = v1::JobName { namespace: settings.namespace, job: args.job.clone() };
-    let request = v1::RendezvousCloseRequest { request: Some(pending.id()), job: Some(job) };
+    let request = v1::RendezvousCloseRequest { request: Some(number.id()), job: Some(job) };
     client
         .with_leader("close rendezvous", |channel| {
             let request = request.clone();
             async move { services::rendezvous(channel).close(request).await }
         })
-        .await?;
-    pending.ack();
+        .await
+        .map_err(|error| number.failed(error))?;
     output::emit(format, &Closed { job: args.job, closed: true })
 }

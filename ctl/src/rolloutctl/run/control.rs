@@ -6,12 +6,13 @@ use serde::Serialize;
 use super::summary::Run;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count};
+use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which run, and why.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ControlArgs {
     /// The run's name
-    name: String,
+    pub(in crate::rolloutctl) name: String,
     /// Why, for whoever looks at the run later
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
@@ -44,13 +45,13 @@ pub(super) async fn control(
     format: Format,
     args: ControlArgs,
     action: v1::RunAction,
+    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let session = client.open_session("rolloutctl").await?;
-    let pending = session.request();
+    let number = Numbered::new(&client, again).await?;
     let request = v1::ControlRunRequest {
-        request: Some(pending.id()),
+        request: Some(number.id()),
         namespace: settings.namespace,
         name: args.name,
         action: action as i32,
@@ -61,7 +62,7 @@ pub(super) async fn control(
             let request = request.clone();
             async move { services::runs(channel).control_run(request).await }
         })
-        .await?;
-    pending.ack();
+        .await
+        .map_err(|error| number.failed(error))?;
     output::emit(format, &Controlled(answer.run.unwrap_or_default().into()))
 }

@@ -1,8 +1,7 @@
 //! `rolloutctl run delete NAME`: an ended run with its input, results and record.
 //!
-//! Invariant: nothing is deleted without a yes, on the terminal or as a flag; repeating it changes nothing.
+//! Invariant: nothing is deleted without consent, on the terminal or as a flag; repeating it changes nothing.
 
-use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, services, v1};
@@ -10,15 +9,14 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::consent::{self, Consent};
+use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
     /// The run's name
-    name: String,
-    /// Do not ask
-    #[arg(long, short)]
-    yes: bool,
+    pub(in crate::rolloutctl) name: String,
     /// Return when all its objects are gone and its name is free
     #[arg(long)]
     wait: bool,
@@ -50,16 +48,16 @@ pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: DeleteArgs,
+    again: Option<RequestName>,
+    yes: Consent,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    if !args.yes && !agreed(&args.name)? {
-        anyhow::bail!("run {} was not deleted: say yes, or --yes", args.name);
-    }
+    let what = format!("deleting run {} with its input and its results", args.name);
+    consent::ask(&what, &args.name, yes)?;
     let client = settings.client(None)?;
-    let session = client.open_session("rolloutctl").await?;
-    let pending = session.request();
+    let number = Numbered::new(&client, again).await?;
     let request = v1::DeleteRunRequest {
-        request: Some(pending.id()),
+        request: Some(number.id()),
         namespace: settings.namespace.clone(),
         name: args.name.clone(),
     };
@@ -68,23 +66,12 @@ pub(crate) async fn run(
             let request = request.clone();
             async move { services::runs(channel).delete_run(request).await }
         })
-        .await?;
-    pending.ack();
+        .await
+        .map_err(|error| number.failed(error))?;
     while args.wait && there(&client, &settings.namespace, &args.name).await? {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     output::emit(format, &Deleted { name: args.name, gone: args.wait })
-}
-
-fn agreed(name: &str) -> anyhow::Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        return Ok(false);
-    }
-    eprint!("delete run {name} with its input and its results? [y/N] ");
-    std::io::stderr().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 async fn there(client: &Client, namespace: &str, name: &str) -> Result<bool, ClientError> {

@@ -18,10 +18,22 @@ impl Report for RunList {
     const KIND: &'static str = "RunList";
 
     fn table(&self) -> String {
+        self.columns(&[])
+    }
+
+    fn wide(&self) -> String {
+        self.columns(&["NUMBER", "RETRIED", "RETURNED", "STOLEN", "TOKENS IN", "TOKENS OUT"])
+    }
+}
+
+impl RunList {
+    /// The table, with what else is wanted to know; cells without a column are left out.
+    fn columns(&self, more: &[&str]) -> String {
         let mut table = Table::new(&[
             "NAME", "STATE", "PRIO", "DONE", "ROWS", "%", "RUNNING", "FAILED", "WORKERS", "MODEL",
             "CREATED", "WHY",
-        ]);
+        ])
+        .and(more);
         for column in [2, 3, 4, 5, 6, 7, 8] {
             table = table.align(column, Align::Right);
         }
@@ -40,6 +52,12 @@ impl Report for RunList {
                 run.model.clone(),
                 age(run.created_wall_ms, self.now_wall_ms),
                 run.why(),
+                run.run.to_string(),
+                count(run.counts.retries),
+                count(run.counts.returned),
+                count(run.counts.stolen),
+                count(run.counts.tokens_in),
+                count(run.counts.tokens_out),
             ]);
         }
         table.to_string()
@@ -68,7 +86,9 @@ mod tests {
 
     #[test]
     fn a_run_whose_input_is_open_says_that_more_rows_may_come() {
-        let table = RunList { runs: vec![sample()], now_wall_ms: 0 }.table();
+        let list = RunList { runs: vec![sample()], now_wall_ms: 0 };
+        crate::snapshots::report("run-list.txt", &list);
+        let table = list.table();
         assert!(table.contains("nightly-eval  running"), "{table}");
         assert!(table.contains("1,000,000+  71"), "{table}");
     }

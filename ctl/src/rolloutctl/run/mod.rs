@@ -11,7 +11,7 @@ pub(super) mod list;
 pub(super) mod pause;
 pub(super) mod resume;
 pub(super) mod retry;
-mod summary;
+pub(super) mod summary;
 pub(super) mod watch;
 
 pub(super) use summary::now_wall_ms;

@@ -7,12 +7,14 @@ use rollout_proto::v1::RunAction;
 use super::control::{ControlArgs, control};
 use crate::connect::ConnectArgs;
 use crate::output::Format;
+use crate::rolloutctl::request::RequestName;
 
 /// Asks the leader, and prints the run as it is afterwards.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: ControlArgs,
+    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
-    control(connect, format, args, RunAction::Resume).await
+    control(connect, format, args, RunAction::Resume, again).await
 }

@@ -3,12 +3,13 @@
 use super::super::item;
 use crate::connect::ConnectArgs;
 use crate::output::Format;
+use crate::rolloutctl::request::RequestName;
 
 /// Which run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RetryArgs {
     /// The run's name
-    name: String,
+    pub(in crate::rolloutctl) name: String,
     /// The rows that failed: done rows stay done, whatever is retried
     #[arg(long, required = true)]
     failed: bool,
@@ -19,7 +20,8 @@ pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: RetryArgs,
+    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     debug_assert!(args.failed, "the command line requires it");
-    item::retry::retry(connect, format, args.name, None).await
+    item::retry::retry(connect, format, args.name, None, again).await
 }

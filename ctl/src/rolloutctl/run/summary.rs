@@ -14,83 +14,83 @@ use crate::output::{count, u64_string};
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Run {
-    pub(super) run: u32,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) state: &'static str,
-    pub(super) reason: Option<String>,
-    pub(super) blocked: Option<String>,
-    pub(super) model: String,
-    pub(super) priority: u32,
-    pub(super) workers: u32,
-    pub(super) segments: u32,
-    pub(super) input_closed: bool,
+pub(in crate::rolloutctl) struct Run {
+    pub(in crate::rolloutctl) run: u32,
+    pub(in crate::rolloutctl) namespace: String,
+    pub(in crate::rolloutctl) name: String,
+    pub(in crate::rolloutctl) state: &'static str,
+    pub(in crate::rolloutctl) reason: Option<String>,
+    pub(in crate::rolloutctl) blocked: Option<String>,
+    pub(in crate::rolloutctl) model: String,
+    pub(in crate::rolloutctl) priority: u32,
+    pub(in crate::rolloutctl) workers: u32,
+    pub(in crate::rolloutctl) segments: u32,
+    pub(in crate::rolloutctl) input_closed: bool,
     /// Its rows have left the ledger for a manifest object.
-    pub(super) sealed: bool,
-    pub(super) created_at: Option<String>,
-    pub(super) finished_at: Option<String>,
+    pub(in crate::rolloutctl) sealed: bool,
+    pub(in crate::rolloutctl) created_at: Option<String>,
+    pub(in crate::rolloutctl) finished_at: Option<String>,
     #[serde(serialize_with = "u64_string")]
-    pub(super) canary_rows: u64,
-    pub(super) counts: Counts,
+    pub(in crate::rolloutctl) canary_rows: u64,
+    pub(in crate::rolloutctl) counts: Counts,
     #[serde(skip)]
-    pub(super) created_wall_ms: u64,
+    pub(in crate::rolloutctl) created_wall_ms: u64,
 }
 
 /// Where the rows of a run are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Counts {
+pub(in crate::rolloutctl) struct Counts {
     #[serde(serialize_with = "u64_string")]
-    pub(super) rows: u64,
+    pub(in crate::rolloutctl) rows: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) pending: u64,
+    pub(in crate::rolloutctl) pending: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) running: u64,
+    pub(in crate::rolloutctl) running: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) waiting: u64,
+    pub(in crate::rolloutctl) waiting: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) done: u64,
+    pub(in crate::rolloutctl) done: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) failed: u64,
+    pub(in crate::rolloutctl) failed: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) retries: u64,
+    pub(in crate::rolloutctl) retries: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) returned: u64,
+    pub(in crate::rolloutctl) returned: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) stolen: u64,
+    pub(in crate::rolloutctl) stolen: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) duplicated: u64,
+    pub(in crate::rolloutctl) duplicated: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) tokens_in: u64,
+    pub(in crate::rolloutctl) tokens_in: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) tokens_out: u64,
+    pub(in crate::rolloutctl) tokens_out: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) dropped: u64,
+    pub(in crate::rolloutctl) dropped: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) carried: u64,
+    pub(in crate::rolloutctl) carried: u64,
 }
 
 impl Counts {
     /// Rows with an outcome.
-    pub(super) fn decided(&self) -> u64 {
+    pub(in crate::rolloutctl) fn decided(&self) -> u64 {
         self.done + self.failed
     }
 
     /// Their share of all rows, in whole percent, rounded down: 100 means all.
-    pub(super) fn percent(&self) -> u64 {
+    pub(in crate::rolloutctl) fn percent(&self) -> u64 {
         (self.decided() * 100).checked_div(self.rows).unwrap_or(0)
     }
 }
 
 impl Run {
     /// Whether it will not change any more.
-    pub(super) fn ended(&self) -> bool {
+    pub(in crate::rolloutctl) fn ended(&self) -> bool {
         matches!(self.state, "finished" | "cancelled" | "deleting")
     }
 
     /// Why it does not go on, where something holds it up.
-    pub(super) fn why(&self) -> String {
+    pub(in crate::rolloutctl) fn why(&self) -> String {
         let canary = (self.canary_rows > 0 && self.state == "running")
             .then(|| format!("in its canary: the first {} rows", count(self.canary_rows)));
         let all = [&self.reason, &self.blocked, &canary];
@@ -160,7 +160,7 @@ pub(in crate::rolloutctl) fn now_wall_ms() -> u64 {
 }
 
 #[cfg(test)]
-pub(super) fn sample() -> Run {
+pub(in crate::rolloutctl) fn sample() -> Run {
     Run::from(v1::RunSummary {
         run: 7,
         namespace: "default".into(),

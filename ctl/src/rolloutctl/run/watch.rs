@@ -155,7 +155,7 @@ struct Screen {
 
 impl Screen {
     fn new(format: Format) -> Self {
-        let redraw = format == Format::Table && std::io::stdout().is_terminal();
+        let redraw = format.is_table() && std::io::stdout().is_terminal();
         Self { format, redraw, rate: Rate::default(), last: String::new() }
     }
 
@@ -166,10 +166,10 @@ impl Screen {
         if text == self.last {
             return;
         }
-        let shown = match (self.format, self.redraw) {
-            (Format::Json, _) => output::emit_line(&Progress(run)),
-            (Format::Table, true) => write_stdout(&format!("\r\x1b[2K{text}")),
-            (Format::Table, false) => write_stdout(&format!("{text}\n")),
+        let shown = match (self.format.is_table(), self.redraw) {
+            (false, _) => output::emit_next(self.format, &Progress(run)),
+            (true, true) => write_stdout(&format!("\r\x1b[2K{text}")),
+            (true, false) => write_stdout(&format!("{text}\n")),
         };
         if let Err(error) = shown {
             tracing::warn!(%error, "cannot write progress");

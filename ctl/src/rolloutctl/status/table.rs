@@ -12,13 +12,26 @@ impl Report for Survey {
     const KIND: &'static str = "ClusterStatus";
 
     fn table(&self) -> String {
+        self.screen(&[])
+    }
+
+    fn wide(&self) -> String {
+        self.screen(&["ADDRESS", "IMAGE AT", "RESIDENT"])
+    }
+}
+
+impl Survey {
+    fn screen(&self, more: &[&str]) -> String {
         let id = self.cluster_id.as_deref().map_or("none", |id| &id[..id.len().min(8)]);
         let leader = self.leader.as_deref().unwrap_or("none");
         let mut text = format!(
             "cluster {id}    {}    quorum {}/{}    leader {leader}    epoch {}    as of {}\n\n",
             self.health, self.voters_reachable, self.voters, self.coord_epoch, self.as_of
         );
-        text.push_str(&self.member_table().to_string());
+        text.push_str(&self.member_table(more).to_string());
+        for unknown in &self.unknown {
+            text.push_str(&format!("unknown  {unknown}\n"));
+        }
         text.push_str(&format!(
             "\nworkers  {} ready   {} suspect   {} draining\nruns     {} running   {} paused   {} ended\n",
             self.workers_ready,
@@ -30,14 +43,14 @@ impl Report for Survey {
         ));
         text
     }
-}
 
-impl Survey {
-    fn member_table(&self) -> Table {
+    /// Cells without a column are left out.
+    fn member_table(&self, more: &[&str]) -> Table {
         let mut table = Table::new(&[
             "MEMBER", "ZONE", "ROLE", "TERM", "APPLIED", "BEHIND", "IMAGE", "LOG", "CERT", "UP",
             "VERSION", "PROBLEM",
         ])
+        .and(more)
         .align(3, Align::Right)
         .align(4, Align::Right)
         .align(5, Align::Right);
@@ -47,6 +60,7 @@ impl Survey {
                 cells.resize(11, "-".into());
                 let why = member.problem.clone().unwrap_or_default();
                 cells.push(format!("{} at {}", why, member.address));
+                cells.extend([member.address.clone(), "-".into(), "-".into()]);
                 table.row(cells);
                 continue;
             };
@@ -66,6 +80,9 @@ impl Survey {
                 duration(says.uptime_seconds),
                 says.version.clone(),
                 problem.into(),
+                member.address.clone(),
+                says.image_index.to_string(),
+                bytes(says.resident_bytes),
             ]);
         }
         table

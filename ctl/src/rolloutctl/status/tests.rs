@@ -50,6 +50,7 @@ fn an_unreachable_member_is_a_line_with_the_phase_that_failed() {
         UNIX_EPOCH,
     );
     assert_eq!(survey.health, "degraded");
+    crate::snapshots::report("status.txt", &survey);
     assert_eq!(survey.leader.as_deref(), Some("c2"));
     assert_eq!((survey.voters_reachable, survey.voters), (2, 3));
     assert_eq!(survey.members[0].says.as_ref().unwrap().behind, 14);
@@ -71,4 +72,23 @@ fn status_answers_when_nobody_does() {
     assert_eq!(survey.health, "unreachable");
     assert_eq!(survey.leader, None);
     assert!(survey.problems().contains("c1 is unreachable"));
+    assert!(survey.unknown.is_empty(), "there is no cluster to speak of");
+}
+
+#[test]
+fn without_a_quorum_status_shows_what_it_can_and_says_what_it_cannot() {
+    let mut alone = answer("c1", "follower", 3, 100);
+    if let Ok(answer) = &mut alone.1 {
+        answer.has_quorum = false;
+    }
+    let survey = merge(vec![alone, unreachable("c2"), unreachable("c3")], UNIX_EPOCH);
+    assert_eq!((survey.health, survey.voters_reachable), ("no leader", 1));
+    crate::snapshots::report("status-without-quorum.txt", &survey);
+    let table = survey.table();
+    assert!(table.contains("c1      ") && table.contains("workers  4 ready"), "{table}");
+    assert!(
+        table.contains("unknown  what happens now: 1 of 3 voters answer and 2 are needed"),
+        "{table}"
+    );
+    assert!(table.contains("unknown  how c2, c3 is: no answer from here"), "{table}");
 }

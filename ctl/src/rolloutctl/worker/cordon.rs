@@ -10,10 +10,10 @@ use crate::output::{self, Format, Report};
 #[derive(Debug, clap::Args)]
 pub(crate) struct CordonArgs {
     /// The worker's name
-    name: String,
+    pub(in crate::rolloutctl) name: String,
     /// One slot of it; without, all of it, and whatever slots it will have
     #[arg(long, value_name = "N")]
-    slot: Option<u32>,
+    pub(in crate::rolloutctl) slot: Option<u32>,
     /// Why, for whoever looks at the worker later
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,

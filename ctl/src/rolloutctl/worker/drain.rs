@@ -17,7 +17,7 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
     /// The worker's name
-    name: String,
+    pub(in crate::rolloutctl) name: String,
     /// By then it is gone, and what it still holds is pending again; without, its rows may run
     /// as long as its own `[timing] drain_ms` says. Asked again, the end can only come nearer
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]

@@ -114,6 +114,17 @@ impl Report for WorkerList {
     const KIND: &'static str = "WorkerList";
 
     fn table(&self) -> String {
+        self.columns(&[])
+    }
+
+    fn wide(&self) -> String {
+        self.columns(&["NAMESPACE", "SESSION", "VERSIONS"])
+    }
+}
+
+impl WorkerList {
+    /// The table, with what else is wanted to know; cells without a column are left out.
+    fn columns(&self, more: &[&str]) -> String {
         let titles = [
             "NAME",
             "STATE",
@@ -127,7 +138,7 @@ impl Report for WorkerList {
             "ADDRESS",
             "PROBLEM",
         ];
-        let mut table = Table::new(&titles);
+        let mut table = Table::new(&titles).and(more);
         for column in [2, 5, 6, 7] {
             table = table.align(column, Align::Right);
         }
@@ -146,6 +157,14 @@ impl Report for WorkerList {
                 format!("{} ago", duration(worker.silent_seconds)),
                 worker.address.clone(),
                 problems.into_iter().collect::<Vec<_>>().join("; "),
+                worker.namespace.clone(),
+                worker.session.to_string(),
+                worker
+                    .versions
+                    .iter()
+                    .map(|(of, is)| format!("{of}={is}"))
+                    .collect::<Vec<_>>()
+                    .join(","),
             ]);
         }
         table.to_string()
@@ -199,7 +218,9 @@ mod tests {
             ],
             ..v1::WorkerInfo::default()
         };
-        let table = WorkerList { workers: vec![worker.into()] }.table();
+        let list = WorkerList { workers: vec![worker.into()] };
+        crate::snapshots::report("worker-list.txt", &list);
+        let table = list.table();
         assert!(table.contains("3,000       3  120ms ago"), "{table}");
         assert!(table.contains("ready, 1 cordoned"), "{table}");
         assert!(

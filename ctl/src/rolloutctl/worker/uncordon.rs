@@ -8,10 +8,10 @@ use crate::output::Format;
 #[derive(Debug, clap::Args)]
 pub(crate) struct UncordonArgs {
     /// The worker's name
-    name: String,
+    pub(in crate::rolloutctl) name: String,
     /// One slot of it; without, all that is cordoned of it
     #[arg(long, value_name = "N")]
-    slot: Option<u32>,
+    pub(in crate::rolloutctl) slot: Option<u32>,
 }
 
 /// Uncordons, whether an operator had cordoned it or its engine had died too often.

@@ -1,0 +1,147 @@
+//! Owns: the file of named contexts, `$XDG_CONFIG_HOME/rollout/contexts.toml`.
+//!
+//! Invariant: it is replaced whole or not at all, and a context in it has absolute paths: it is used from anywhere.
+//! Absent: secrets; keys are named by path.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::context::{Context, ContextError};
+use crate::nearest;
+
+/// Contexts that one file may hold.
+const CONTEXTS_MAX: usize = 256;
+
+/// Named contexts, and which of them is used where nothing names one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Contexts {
+    /// The one that is used where nothing names one.
+    pub current: Option<String>,
+    /// By name.
+    pub context: BTreeMap<String, Context>,
+}
+
+impl Contexts {
+    /// Where the file is; `None` where the environment names no home.
+    pub fn path() -> Option<PathBuf> {
+        let config = match std::env::var_os("XDG_CONFIG_HOME") {
+            Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
+            _ => Path::new(&std::env::var_os("HOME")?).join(".config"),
+        };
+        Some(config.join("rollout").join("contexts.toml"))
+    }
+
+    /// Reads the file; there may be none.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no such file.
+    pub fn read(path: &Path) -> Result<Self, ContextError> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self::default());
+            }
+            Err(source) => return Err(ContextError::Io { path: path.to_owned(), source }),
+        };
+        let mut contexts: Self = toml::from_str(&text).map_err(|error| ContextError::Syntax {
+            path: path.to_owned(),
+            line: nearest::line_of(&text, error.span()),
+            message: nearest::explain(error.message()),
+        })?;
+        let dir = path.parent().unwrap_or(Path::new(""));
+        contexts.context.values_mut().for_each(|context| context.resolve(dir));
+        Ok(contexts)
+    }
+
+    /// Replaces the file.
+    ///
+    /// # Errors
+    /// When it cannot be written, or has too many contexts.
+    pub fn write(&self, path: &Path) -> Result<(), ContextError> {
+        let failed = |source| ContextError::Io { path: path.to_owned(), source };
+        if self.context.len() > CONTEXTS_MAX {
+            let text = format!("more than {CONTEXTS_MAX} contexts");
+            return Err(failed(std::io::Error::other(text)));
+        }
+        let text = toml::to_string(self).map_err(|error| failed(std::io::Error::other(error)))?;
+        let dir = path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let mut file = tempfile::NamedTempFile::new_in(dir).map_err(failed)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+        file.persist(path).map_err(|error| failed(error.error))?;
+        Ok(())
+    }
+
+    /// The context of this name.
+    ///
+    /// # Errors
+    /// When there is none, with those that there are.
+    pub fn find(&self, name: &str) -> Result<&Context, ContextError> {
+        self.context.get(name).ok_or_else(|| ContextError::Unknown {
+            name: name.to_owned(),
+            known: self.context.keys().cloned().collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
+/// The context that `--context` names, a file or a name of the file of contexts; without one the current context.
+pub(super) fn named(wanted: Option<&Path>) -> Result<Context, ContextError> {
+    let contexts = || match Contexts::path() {
+        Some(path) => Contexts::read(&path),
+        None => Ok(Contexts::default()),
+    };
+    match wanted {
+        Some(path) if is_file(path) => Context::read(path),
+        Some(name) => Ok(contexts()?.find(&name.to_string_lossy())?.clone()),
+        None => {
+            let contexts = contexts()?;
+            match &contexts.current {
+                Some(name) => Ok(contexts.find(name)?.clone()),
+                None => Ok(Context::default()),
+            }
+        }
+    }
+}
+
+/// A name has no slash and no ending.
+fn is_file(path: &Path) -> bool {
+    path.extension().is_some() || path.components().count() != 1 || path.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_are_kept_and_found_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rollout").join("contexts.toml");
+        assert_eq!(Contexts::read(&path).unwrap(), Contexts::default());
+        let prod = Context {
+            endpoints: vec!["c1:7420".into()],
+            ca_file: Some("/tls/ca.pem".into()),
+            namespace: Some("team".into()),
+            ..Context::default()
+        };
+        let context = BTreeMap::from([("prod".to_owned(), prod.clone())]);
+        let contexts = Contexts { current: Some("prod".into()), context };
+        contexts.write(&path).unwrap();
+        let read = Contexts::read(&path).unwrap();
+        assert_eq!(read, contexts);
+        assert_eq!(read.find("prod").unwrap(), &prod);
+        let error = read.find("staging").unwrap_err().to_string();
+        assert!(error.contains("known are prod"), "{error}");
+    }
+
+    #[test]
+    fn a_context_is_a_file_where_it_looks_like_one() {
+        for file in ["a.toml", "dir/a", "/abs", "./prod"] {
+            assert!(is_file(Path::new(file)), "{file}");
+        }
+        assert!(!is_file(Path::new("prod-that-is-no-file-here")));
+    }
+}

@@ -1,0 +1,167 @@
+//! What is wrong with a configuration file: keys that nobody reads, values that nobody takes, and values that contradict
+//! each other.
+//!
+//! Invariant: every problem is listed, not the first alone. Deliberately absent: what only the daemon's host can tell,
+//! such as a file that is missing.
+
+use toml::{Table, Value};
+
+use super::Daemon;
+use super::file::{File, get};
+use super::key::Key;
+use crate::nearest::nearest;
+
+const ENGINE: &str = "engine[].";
+
+/// A problem with a key, as in the file.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(in crate::rolloutctl) struct Problem {
+    pub(in crate::rolloutctl) key: String,
+    pub(in crate::rolloutctl) problem: String,
+}
+
+/// All problems.
+pub(in crate::rolloutctl) fn problems(daemon: Daemon, file: &File) -> Vec<Problem> {
+    let mut found = Vec::new();
+    let keys = daemon.keys();
+    table(keys, &file.table, &mut found);
+    for (at, block) in file.engines().into_iter().enumerate() {
+        engine(keys, at, block, &mut found);
+    }
+    for key in keys.iter().filter(|key| key.required && !key.path.starts_with(ENGINE)) {
+        if file.get(key.path).is_none() {
+            let elsewhere = match (key.flag, key.env) {
+                ("", _) => String::new(),
+                (flag, "") => format!(", unless {flag} gives it"),
+                (flag, env) => format!(", unless {flag} or {env} gives it"),
+            };
+            say(&mut found, key.path, format!("is missing{elsewhere}"));
+        }
+    }
+    together(daemon, file, &mut found);
+    found
+}
+
+fn say(found: &mut Vec<Problem>, key: impl Into<String>, problem: impl Into<String>) {
+    found.push(Problem { key: key.into(), problem: problem.into() });
+}
+
+fn table(keys: &[Key], table: &Table, found: &mut Vec<Problem>) {
+    let exact = |path: &str| keys.iter().find(|key| key.path == path);
+    for (name, value) in table {
+        let section = format!("{name}.");
+        if let Some(key) = exact(name) {
+            found.extend(key.problem(value).map(|problem| Problem { key: name.clone(), problem }));
+        } else if name == "engine" && keys.iter().any(|key| key.path.starts_with(ENGINE)) {
+            if !value.as_array().is_some_and(|list| list.iter().all(Value::is_table)) {
+                say(found, "engine", "has to be blocks of [[engine]]");
+            }
+        } else if keys.iter().any(|key| key.path.starts_with(&section)) {
+            let Some(inner) = value.as_table() else {
+                say(found, name.clone(), format!("has to be a section [{name}]"));
+                continue;
+            };
+            let known: Vec<&str> =
+                keys.iter().filter_map(|key| key.path.strip_prefix(&section)).collect();
+            for (inner_name, value) in inner {
+                let path = format!("{section}{inner_name}");
+                match exact(&path) {
+                    Some(key) => {
+                        let problem = key.problem(value);
+                        found.extend(problem.map(|problem| Problem { key: path, problem }));
+                    }
+                    None => say(found, path, unknown(inner_name, &known)),
+                }
+            }
+        } else {
+            let mut known: Vec<&str> = keys
+                .iter()
+                .map(|key| key.path.split(['.', '[']).next().unwrap_or(key.path))
+                .collect();
+            known.dedup();
+            say(found, name.clone(), unknown(name, &known));
+        }
+    }
+}
+
+fn unknown(name: &str, known: &[&str]) -> String {
+    match nearest(name, known.iter().copied()) {
+        Some(meant) => format!("nobody reads it; did you mean {meant}?"),
+        None => "nobody reads it".to_owned(),
+    }
+}
+
+fn engine(keys: &[Key], at: usize, block: &Table, found: &mut Vec<Problem>) {
+    let path = |name: &str| format!("engine[{at}].{name}");
+    let Some(kind) = block.get("kind").and_then(Value::as_str) else {
+        return say(found, path("kind"), "is missing: mock, openai or vllm");
+    };
+    let own: Vec<(&str, &Key)> = keys
+        .iter()
+        .filter(|key| key.has(kind))
+        .filter_map(|key| Some((key.path.strip_prefix(ENGINE)?, key)))
+        .collect();
+    for (name, value) in block {
+        match own.iter().find(|(known, _)| known == name) {
+            Some((_, key)) => {
+                found
+                    .extend(key.problem(value).map(|problem| Problem { key: path(name), problem }));
+            }
+            None => {
+                let known: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
+                say(found, path(name), format!("engine {kind}: {}", unknown(name, &known)));
+            }
+        }
+    }
+}
+
+/// What the daemons refuse of values that are good on their own.
+fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
+    let files = ["tls.ca_file", "tls.cert_file", "tls.key_file"];
+    let given = files.iter().filter(|path| file.get(path).is_some()).count();
+    let plain = file.get("tls.insecure_plaintext").and_then(Value::as_bool).unwrap_or(false);
+    match (given, plain) {
+        (3, false) | (0, true) => {}
+        // Flags and variables of a worker may name them.
+        (0, false) if daemon == Daemon::Worker => {}
+        _ => say(
+            found,
+            "tls",
+            "wants ca_file, cert_file and key_file, or insecure_plaintext = true alone",
+        ),
+    }
+    let number = |path: &str| number(daemon, file, path);
+    let mut less = |lower: &str, times: u64, upper: &str, why: &str| {
+        let (Some(low), Some(high)) = (number(lower), number(upper)) else { return };
+        if low.saturating_mul(times) >= high.saturating_add(u64::from(times > 1)) {
+            say(found, upper, format!("{high} is too little for {lower} = {low}: {why}"));
+        }
+    };
+    match daemon {
+        Daemon::Coordinator => {
+            less("raft.heartbeat_ms", 3, "raft.election_min_ms", "at least three heartbeats");
+            less("raft.election_min_ms", 1, "raft.election_max_ms", "it has to be more");
+            less("worker.heartbeat_ms", 2, "worker.self_fence_ms", "at least two heartbeats");
+            let why = "a worker must stop starting rows before they are given to others";
+            less("worker.self_fence_ms", 1, "worker.failure_ms", why);
+        }
+        Daemon::Worker => {
+            less("timing.leader_silent_ms", 1, "timing.self_fence_ms", "it has to be more");
+        }
+    }
+}
+
+/// A number of the file, or its default.
+fn number(daemon: Daemon, file: &File, path: &str) -> Option<u64> {
+    if let Some(value) = file.get(path) {
+        return u64::try_from(value.as_integer()?).ok();
+    }
+    let key = daemon.keys().iter().find(|key| key.path == path)?;
+    default_of(key, &file.table).parse().ok()
+}
+
+/// The default of a key in a file that may choose a profile, in TOML.
+pub(super) fn default_of(key: &Key, table: &Table) -> &'static str {
+    let far = get(table, "raft.profile").and_then(Value::as_str) == Some("far-zones");
+    if far && !key.far_default.is_empty() { key.far_default } else { key.default }
+}

@@ -1,0 +1,73 @@
+//! The keys of rollout-coordinator.
+
+use super::key::Kind::{Address, Choice, Integer, Map, Path, Text};
+use super::key::{Key, Kind, key};
+
+const MAX: u64 = i64::MAX as u64;
+
+/// Every key, in the order of the guide.
+pub(super) const KEYS: &[Key] = &[
+    key("name", Text, "", "the member's name").required().flag("--name").env("ROLLOUT_MEMBER_NAME"),
+    key("data_dir", Path, "", "identity, log and image, on a local disk of its own")
+        .required()
+        .flag("--data-dir")
+        .env("ROLLOUT_DATA_DIR"),
+    key("zone", Text, "\"\"", "failure domain"),
+    key("cluster_id", Text, "", "refuse the data of another cluster, 32 hex digits")
+        .flag("--cluster-id"),
+    key("log", Text, "\"info,openraft=error\"", "filter of the log")
+        .flag("--log")
+        .env("ROLLOUT_LOG"),
+    key("listen.client", Address, "", "where workers, clients and operators connect").required(),
+    key("listen.peer", Address, "", "where members connect").required(),
+    key("listen.http", Address, "\"127.0.0.1:7422\"", "health and metrics, plain HTTP"),
+    key("advertise.client", Text, "", "printed at the start; as [listen] by default"),
+    key("advertise.peer", Text, "", "the same for members"),
+    key(
+        "tls.ca_file",
+        Path,
+        "",
+        "the authority that others must prove; several while it is replaced",
+    ),
+    key("tls.cert_file", Path, "", "the member's certificate"),
+    key("tls.key_file", Path, "", "its key"),
+    key("tls.insecure_plaintext", Kind::Bool, "false", "no TLS: everybody is an admin"),
+    key("store.url", Text, "", "the cluster's object store").required(),
+    key(
+        "raft.profile",
+        Choice(&["near", "far-zones"]),
+        "\"near\"",
+        "how far members and disks are",
+    ),
+    key("raft.heartbeat_ms", Integer(5, MAX), "50", "between heartbeats of a leader").far("300"),
+    key("raft.election_min_ms", Integer(1, MAX), "150", "at least three heartbeats").far("1000"),
+    key("raft.election_max_ms", Integer(1, MAX), "250", "also the length of a leader's lease")
+        .far("2000"),
+    key("raft.image_interval_ms", Integer(1, MAX), "1000", "between writes of the image"),
+    key(
+        "raft.image_log_bytes",
+        Integer(1, MAX),
+        "67108864",
+        "log after which the image is written at once",
+    ),
+    key("raft.log_keep_bytes", Integer(0, MAX), "1073741824", "log kept at least"),
+    key("worker.heartbeat_ms", Integer(1, MAX), "500", "how often a worker says that it lives"),
+    key(
+        "worker.self_fence_ms",
+        Integer(1, MAX),
+        "4000",
+        "silence after which a worker starts no rows",
+    ),
+    key("worker.failure_ms", Integer(1, MAX), "5000", "silence after which a worker is suspect"),
+    key(
+        "worker.started_grace_ms",
+        Integer(0, MAX),
+        "60000",
+        "how much longer it keeps what it has started",
+    ),
+    key("events.bytes_max", Integer(0, MAX), "33554432", "events kept in memory, bytes"),
+    key("events.count_max", Integer(0, MAX), "200000", "events kept in memory"),
+    key("retention.run_ttl_ms", Integer(0, MAX), "3600000", "from a run's end to its sealing"),
+    key("retention.retention_ms", Integer(0, MAX), "0", "from there to its deletion; 0: never"),
+    key("dial_map", Map, "", "members dialled elsewhere than the cluster says").flag("--dial-map"),
+];

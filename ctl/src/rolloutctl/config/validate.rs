@@ -1,0 +1,116 @@
+//! `rolloutctl config validate FILE`: every problem of a configuration file.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::Daemon;
+use super::check::{Problem, problems};
+use super::file::File;
+use crate::output::{self, Format, Report, Table};
+use crate::rolloutctl::Failure;
+
+/// Which file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ValidateArgs {
+    /// The configuration file
+    file: PathBuf,
+    /// Whose it is [default: as its keys say]
+    #[arg(long, value_enum)]
+    of: Option<Daemon>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Validation {
+    file: PathBuf,
+    of: &'static str,
+    good: bool,
+    problems: Vec<Problem>,
+}
+
+impl Report for Validation {
+    const KIND: &'static str = "ConfigValidation";
+
+    fn table(&self) -> String {
+        if self.good {
+            return format!("{} is a good configuration of {}\n", self.file.display(), self.of);
+        }
+        let mut table = Table::new(&["KEY", "PROBLEM"]);
+        for problem in &self.problems {
+            table.row([problem.key.clone(), problem.problem.clone()]);
+        }
+        table.to_string()
+    }
+}
+
+fn validate(args: ValidateArgs) -> Result<Validation, Failure> {
+    let file = File::read(&args.file)?;
+    let daemon = args.of.unwrap_or_else(|| Daemon::of(&file.table));
+    let problems = problems(daemon, &file);
+    Ok(Validation { file: args.file, of: daemon.program(), good: problems.is_empty(), problems })
+}
+
+/// Prints the problems. Exit code 1 where there are any.
+pub(crate) fn run(format: Format, args: ValidateArgs) -> anyhow::Result<()> {
+    let validation = validate(args)?;
+    output::emit(format, &validation)?;
+    match validation.problems.len() {
+        0 => Ok(()),
+        n => {
+            let text = format!("{} has {n} problems", validation.file.display());
+            Err(Failure::failed(text).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        std::fs::write(&file, text).unwrap();
+        let found = validate(ValidateArgs { file, of: None }).unwrap().problems;
+        found.into_iter().map(|p| format!("{}: {}", p.key, p.problem)).collect()
+    }
+
+    const GOOD: &str = "name = \"c1\"\ndata_dir = \"/d\"\n[listen]\nclient = \"0.0.0.0:1\"\n\
+                        peer = \"0.0.0.0:2\"\n[tls]\ninsecure_plaintext = true\n[store]\nurl = \"file:///s\"\n";
+
+    #[test]
+    fn every_problem_of_a_member_is_listed_with_its_key() {
+        assert_eq!(of(GOOD), Vec::<String>::new());
+        let bad = GOOD.replace("data_dir", "data_dri").replace("0.0.0.0:1", "c1.example:1")
+            + "[raft]\nheartbeat_ms = 100\n[worker]\nself_fence_ms = 5000\nfoo = 1\n";
+        let found = of(&bad).join("\n");
+        for said in [
+            "data_dri: nobody reads it; did you mean data_dir?",
+            "data_dir: is missing, unless --data-dir or ROLLOUT_DATA_DIR gives it",
+            "listen.client: \"c1.example:1\" is not an address and port",
+            "worker.foo: nobody reads it",
+            "raft.election_min_ms: 150 is too little for raft.heartbeat_ms = 100",
+            "worker.failure_ms: 5000 is too little for worker.self_fence_ms = 5000",
+        ] {
+            assert!(found.contains(said), "{said} in:\n{found}");
+        }
+        assert_eq!(
+            of(&(GOOD.to_owned() + "[raft]\nprofile = \"far-zones\"\n")),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn an_engine_has_the_keys_of_its_kind_alone() {
+        let worker = "name = \"w\"\ndata_dir = \"/d\"\nendpoints = [\"a:1\"]\n[tls]\ninsecure_plaintext = true\n";
+        assert_eq!(
+            of(&format!("{worker}[[engine]]\nkind = \"mock\"\nseed = 7\n")),
+            Vec::<String>::new()
+        );
+        let found =
+            of(&format!("{worker}[[engine]]\nkind = \"openai\"\nseed = 7\nslots = 0\n")).join("\n");
+        assert!(found.contains("engine[0].seed: engine openai: nobody reads it"), "{found}");
+        assert!(found.contains("engine[0].slots: 0 is not in 1 to 64"), "{found}");
+    }
+}

@@ -1,0 +1,52 @@
+//! The question before what cannot be undone.
+//!
+//! Invariant: without a terminal nobody is asked: there `--yes` is the only consent. Deliberately absent: a question
+//! before anything that a second command takes back.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
+use super::Failure;
+
+/// Whether `--yes` was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Consent {
+    /// It was.
+    Given,
+    /// It was not: somebody has to type the name.
+    Wanted,
+}
+
+/// Has the name of what goes typed in, unless consent was given. `what` is what cannot be undone: "deleting run x".
+///
+/// # Errors
+/// Exit code 6 where nobody consents.
+pub(crate) fn ask(what: &str, name: &str, consent: Consent) -> anyhow::Result<()> {
+    if consent == Consent::Given {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::refused(format!(
+            "{what} cannot be undone, and there is no terminal to ask at: add --yes"
+        ))
+        .into());
+    }
+    let mut stderr = std::io::stderr().lock();
+    write!(stderr, "{what} cannot be undone; type {name} to go on: ")?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    match answer.trim() == name {
+        true => Ok(()),
+        false => Err(Failure::refused(format!("nothing was done: that is not {name}")).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consent_that_was_given_asks_nobody() {
+        assert!(ask("deleting run eval", "eval", Consent::Given).is_ok());
+    }
+}

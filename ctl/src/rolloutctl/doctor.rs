@@ -1,0 +1,102 @@
+//! `rolloutctl doctor`: what is wrong, or will be, with a machine before it serves or with a cluster that runs.
+//!
+//! Invariant: every check is one line that says what was found, and where it is not good, why that matters and what to do;
+//! a check that could not be made is a line too. Deliberately absent: changing anything, but for files of its own in the
+//! directory whose disk it measures.
+
+mod files;
+mod finding;
+mod machine;
+mod preflight;
+mod running;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rollout_proto::HostPort;
+
+use self::finding::{Finding, Findings, Level};
+use super::Failure;
+use crate::connect::{ConnectArgs, parse_duration};
+use crate::output::{self, Format};
+
+/// What is looked at, and how strictly.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// Check this machine before it serves, and no cluster
+    #[arg(long)]
+    preflight: bool,
+    /// With --preflight: the configuration of the daemon that is to run here
+    #[arg(long = "file", value_name = "FILE", requires = "preflight")]
+    file: Option<PathBuf>,
+    /// With --preflight: the directory that is to hold its data [default: the file's]
+    #[arg(long, value_name = "DIR", requires = "preflight")]
+    data_dir: Option<PathBuf>,
+    /// With --preflight: another host's port that has to be reached from here, such as the peer port of another member;
+    /// may be repeated
+    #[arg(long, value_name = "HOST:PORT", requires = "preflight")]
+    reach: Vec<HostPort>,
+    /// The slowest fsync in a hundred that is no reason to worry
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_duration)]
+    fsync_max: Duration,
+    /// Days that certificates should be good for
+    #[arg(long, value_name = "DAYS", default_value_t = 14)]
+    cert_days: u32,
+    /// Space that should be free where data is, in GiB
+    #[arg(long, value_name = "GIB", default_value_t = 10)]
+    free_gib: u64,
+    /// A warning is a failure: exit code 1
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Looks, and prints what was found. Exit code 1 where a check fails, 3 where no leader serves.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: DoctorArgs,
+) -> anyhow::Result<()> {
+    let (findings, leaderless) = match args.preflight {
+        true => (preflight::look(&args).await?, false),
+        false => running::look(connect, &args).await?,
+    };
+    let report = Findings::new(findings);
+    output::emit(format, &report)?;
+    let text = report.summary();
+    match report.worst() {
+        Level::Fail if leaderless => Err(Failure::unavailable(text).into()),
+        Level::Fail => Err(Failure::failed(text).into()),
+        Level::Warn if args.strict => Err(Failure::failed(text).into()),
+        Level::Warn | Level::Ok => Ok(()),
+    }
+}
+
+/// What is left of a certificate.
+fn expiry(what: &str, seconds_left: i64, args: &DoctorArgs, todo: &str) -> Finding {
+    let days = seconds_left.div_euclid(86_400);
+    let check = "certificate";
+    match seconds_left {
+        ..=0 => {
+            Finding::fail(check, format!("{what} has expired"), "nobody accepts it any more", todo)
+        }
+        _ if days < i64::from(args.cert_days) => {
+            let found = format!("{what} ends in {days} days");
+            Finding::warn(check, found, "connections are refused from then on", todo)
+        }
+        _ => Finding::ok(check, format!("{what} is good for {days} days")),
+    }
+}
+
+/// What is free of a file system.
+fn space(what: &str, free: u64, args: &DoctorArgs) -> Finding {
+    let found = format!("{what} has {} free", output::bytes(free));
+    let wanted = args.free_gib << 30;
+    let todo = "free space, or give it a larger disk";
+    match free {
+        _ if free >= wanted => Finding::ok("space", found),
+        _ if free >= wanted / 10 => {
+            Finding::warn("space", found, "a member whose disk is full writes nothing more", todo)
+        }
+        _ => Finding::fail("space", found, "a member whose disk is full writes nothing more", todo),
+    }
+}

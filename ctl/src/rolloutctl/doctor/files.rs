@@ -1,0 +1,108 @@
+//! Certificate files of a daemon that is to run.
+//!
+//! Invariant: what the daemon would refuse at its start is refused here. Deliberately absent: a connection.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rollout_proto::{ClientTls, Role, Security, ServerTls, TlsFiles, pki};
+
+use super::finding::Finding;
+use super::{DoctorArgs, expiry};
+
+/// What the files are to prove.
+pub(super) struct Wanted<'a> {
+    pub(super) role: Role,
+    pub(super) name: &'a str,
+    /// Hosts under which a member is dialled.
+    pub(super) hosts: Vec<&'a str>,
+}
+
+pub(super) fn now_unix() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Whether the files are there, fit, name the right one, and for how long.
+pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> Vec<Finding> {
+    let check = "certificate";
+    let issue = issue(wanted);
+    let security = Security::Mtls(files.clone());
+    let usable = match wanted.role {
+        Role::Member => ServerTls::load(&security).map(drop),
+        _ => ClientTls::load(&security).map(drop),
+    };
+    if let Err(error) = usable {
+        let why = "the daemon does not start with these files";
+        return vec![Finding::fail(check, error.to_string(), why, issue)];
+    }
+    let info = match pki::inspect(&files.cert) {
+        Ok(info) => info,
+        Err(error) => {
+            return vec![Finding::fail(check, error.to_string(), "nobody accepts it", issue)];
+        }
+    };
+    let mut findings = Vec::new();
+    let named = info.identity.as_ref();
+    match named.filter(|id| id.role == wanted.role && id.name == wanted.name) {
+        Some(id) => findings.push(Finding::ok(check, format!("names {} {}", id.role, id.name))),
+        None => {
+            let found = named
+                .map_or("names nobody".to_owned(), |id| format!("names {} {}", id.role, id.name));
+            let why = format!("it has to name {} {}", wanted.role, wanted.name);
+            findings.push(Finding::fail(check, found, why, issue.clone()));
+        }
+    }
+    let has = |host: &str| {
+        info.sans.iter().any(|san| san == &format!("dns:{host}") || san == &format!("ip:{host}"))
+    };
+    let missing: Vec<&str> = wanted.hosts.iter().copied().filter(|host| !has(host)).collect();
+    match missing[..] {
+        [] if wanted.hosts.is_empty() => {}
+        [] => findings.push(Finding::ok(check, format!("is good for {}", wanted.hosts.join(", ")))),
+        _ => findings.push(Finding::fail(
+            check,
+            format!("is not good for {}", missing.join(", ")),
+            "whoever dials that name refuses the member",
+            issue.clone(),
+        )),
+    }
+    findings.push(expiry(
+        &files.cert.display().to_string(),
+        info.not_after_unix - now_unix(),
+        args,
+        &issue,
+    ));
+    findings.extend(authority(&files.ca, args));
+    findings
+}
+
+/// The authorities in a bundle: the first that ends is what counts.
+fn authority(ca: &Path, args: &DoctorArgs) -> Option<Finding> {
+    let all = pki::inspect_all(ca).ok()?;
+    let ends = all.iter().map(|info| info.not_after_unix).min()?;
+    let what = match all.len() {
+        1 => format!("authority {}", ca.display()),
+        n => format!("the first of {n} authorities in {}", ca.display()),
+    };
+    let todo = "add a new authority to the bundle everywhere before this one ends";
+    Some(expiry(&what, ends - now_unix(), args, todo))
+}
+
+fn issue(wanted: &Wanted<'_>) -> String {
+    let hosts: String = wanted
+        .hosts
+        .iter()
+        .map(|host| match host.parse::<std::net::IpAddr>() {
+            Ok(_) => format!(" --ip {host}"),
+            Err(_) => format!(" --dns {host}"),
+        })
+        .collect();
+    format!("rolloutctl cert issue {} {} --ca-dir DIR{hosts}", wanted.role, wanted.name)
+}
+
+/// The three files of a configuration, where it names all.
+pub(super) fn named(ca: Option<&str>, cert: Option<&str>, key: Option<&str>) -> Option<TlsFiles> {
+    let path = |text: Option<&str>| text.map(PathBuf::from);
+    Some(TlsFiles { ca: path(ca)?, cert: path(cert)?, key: path(key)? })
+}

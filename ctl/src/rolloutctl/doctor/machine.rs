@@ -1,0 +1,171 @@
+//! The machine: open files, clock, disk.
+//!
+//! Invariant: what the system does not say is told of as unknown. Deliberately absent: any setting.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::finding::Finding;
+use super::{DoctorArgs, space};
+use crate::bench::disk;
+use crate::output::duration;
+
+/// Files that a member with many workers and clients has open.
+const FILES_WANTED: u64 = 65_536;
+/// Files that a member with a few has open.
+const FILES_NEEDED: u64 = 4_096;
+/// How long fsyncs are measured.
+const FSYNC_TIME: Duration = Duration::from_secs(2);
+
+pub(super) fn open_files() -> Finding {
+    // SAFETY: rlimit is plain data for which zeroes are a valid value.
+    let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
+    // SAFETY: `limit` outlives the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Finding::warn(
+            "files",
+            "the limit on open files is unknown",
+            "each worker, client and table takes one",
+            "look with: ulimit -n",
+        );
+    }
+    let found = format!("{} open files at most, for processes of this user", limit.rlim_cur);
+    let why =
+        "each connection of a worker or client takes one, and so does each table of the store";
+    let todo = format!("LimitNOFILE={FILES_WANTED} in the unit, or ulimit -n {FILES_WANTED}");
+    match limit.rlim_cur {
+        FILES_WANTED.. => Finding::ok("files", found),
+        FILES_NEEDED.. => Finding::warn("files", found, why, todo),
+        _ => Finding::fail("files", found, why, todo),
+    }
+}
+
+pub(super) fn clock() -> Finding {
+    // SAFETY: timex is plain data for which zeroes are a valid value; no mode asks for no change.
+    let mut timex: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `timex` outlives the call.
+    let state = unsafe { libc::adjtimex(&raw mut timex) };
+    let why = "certificates are good between two moments, and people compare times of logs; nothing else goes by it";
+    let todo = "run chrony or systemd-timesyncd";
+    match state {
+        -1 => Finding::warn("clock", "whether the clock is synchronised is unknown", why, todo),
+        _ if timex.status & libc::STA_UNSYNC != 0 => {
+            Finding::warn("clock", "the clock is not synchronised", why, todo)
+        }
+        _ => {
+            let error = Duration::from_micros(u64::try_from(timex.esterror).unwrap_or_default());
+            let error = duration(error.as_secs_f64());
+            Finding::ok("clock", format!("synchronised, off by about {error}"))
+        }
+    }
+}
+
+/// What a data directory is good for: it exists, can be written, is no memory, has space, and how fast it syncs.
+pub(super) fn data_dir(dir: &Path, args: &DoctorArgs) -> Vec<Finding> {
+    let shown = dir.display();
+    if !dir.is_dir() {
+        let todo = format!("mkdir -p {shown}, owned by the user of the daemon");
+        let why = "identity, log and image go there";
+        return vec![Finding::fail("data", format!("{shown} is no directory"), why, todo)];
+    }
+    let mut findings = Vec::new();
+    if disk::is_memory(dir) {
+        let why = "an fsync there proves nothing: a restart of the machine loses it all";
+        findings.push(Finding::fail("data", format!("{shown} is in memory"), why, "use a disk"));
+    }
+    match free_bytes(dir) {
+        Some(free) => findings.push(space(&shown.to_string(), free, args)),
+        None => findings.push(Finding::warn(
+            "space",
+            format!("what {shown} has free is unknown"),
+            "a member whose disk is full writes nothing more",
+            "look with: df",
+        )),
+    }
+    findings.push(fsync(dir, args));
+    findings
+}
+
+fn fsync(dir: &Path, args: &DoctorArgs) -> Finding {
+    let shown = dir.display();
+    let rate = match disk::measure(dir, FSYNC_TIME) {
+        Ok(rate) => rate,
+        Err(error) => {
+            let found = format!("{shown} cannot be written: {error}");
+            return Finding::fail(
+                "data",
+                found,
+                "identity, log and image go there",
+                "chown it to the user of the daemon, and run this as that user",
+            );
+        }
+    };
+    let time = |us: u64| duration(us as f64 / 1e6);
+    let found = format!(
+        "fsync in {shown}: median {}, p99 {}, {:.0} a second",
+        time(rate.p50_us),
+        time(rate.p99_us),
+        rate.fsyncs_per_second
+    );
+    let why = "everything that is acknowledged waits for one, and a leader whose disk stalls for 1 s hands over";
+    let max_us = args.fsync_max.as_micros() as u64;
+    match rate.p99_us {
+        us if us <= max_us => Finding::ok("fsync", found),
+        us if us <= max_us.saturating_mul(20) => Finding::warn(
+            "fsync",
+            found,
+            why,
+            "a faster disk; [raft] profile = \"far-zones\" where it is what there is",
+        ),
+        _ => Finding::fail(
+            "fsync",
+            found,
+            why,
+            "another disk: this one would lose its leader again and again",
+        ),
+    }
+}
+
+/// Bytes that an ordinary user may still write.
+pub(super) fn free_bytes(dir: &Path) -> Option<u64> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).ok()?;
+    // SAFETY: statvfs is plain data for which zeroes are a valid value.
+    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends in NUL, and `stat` outlives the call.
+    let found = unsafe { libc::statvfs(path.as_ptr(), &raw mut stat) };
+    (found == 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    #[test]
+    fn the_machine_says_something_of_each() {
+        assert!(open_files().found.contains("open files"));
+        assert!(clock().found.contains("synchronised"));
+        let dir = tempfile::tempdir().unwrap();
+        assert!(free_bytes(dir.path()).is_some_and(|bytes| bytes > 0));
+        assert_eq!(free_bytes(&dir.path().join("not-there")), None);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_fails_with_the_command_that_makes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = DoctorArgs {
+            preflight: true,
+            file: None,
+            data_dir: None,
+            reach: Vec::new(),
+            fsync_max: Duration::from_millis(10),
+            cert_days: 14,
+            free_gib: 0,
+            strict: false,
+        };
+        let findings = data_dir(&dir.path().join("data"), &args);
+        assert_eq!(findings[0].level, Level::Fail);
+        assert!(findings[0].todo.as_ref().unwrap().starts_with("mkdir -p"));
+    }
+}

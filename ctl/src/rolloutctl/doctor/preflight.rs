@@ -1,0 +1,177 @@
+//! A machine before a daemon serves on it.
+//!
+//! Invariant: works without a cluster, and with a configuration file checks what that file says. Deliberately absent:
+//! starting the daemon.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rollout_proto::{HostPort, Role};
+use rollout_storage::BlobStore;
+use toml::Value;
+
+use super::DoctorArgs;
+use super::files::{self, Wanted};
+use super::finding::Finding;
+use super::machine;
+use crate::rolloutctl::config::{self, Daemon, File};
+
+/// How long another host or the store may take.
+const REACH_TIME: Duration = Duration::from_secs(5);
+
+/// All checks.
+pub(super) async fn look(args: &DoctorArgs) -> anyhow::Result<Vec<Finding>> {
+    let file = args.file.as_deref().map(File::read).transpose()?;
+    let mut findings = vec![machine::open_files(), machine::clock()];
+    let text = |path: &str| {
+        file.as_ref().and_then(|file| file.get(path)).and_then(Value::as_str).map(str::to_owned)
+    };
+    if let Some(file) = &file {
+        findings.extend(configuration(file));
+    }
+    let dir = args.data_dir.clone().or_else(|| text("data_dir").map(PathBuf::from));
+    match dir {
+        Some(dir) => findings.extend(machine::data_dir(&dir, args)),
+        None => findings.push(Finding::warn(
+            "data",
+            "no data directory was looked at",
+            "its disk decides how fast anything is acknowledged",
+            "name it: --data-dir, or --file with the daemon's configuration",
+        )),
+    }
+    for key in ["listen.client", "listen.peer", "listen.http", "metrics_listen"] {
+        if let Some(address) = text(key).and_then(|text| text.parse().ok()) {
+            findings.push(port(key, address));
+        }
+    }
+    if let Some(file) = &file {
+        findings.extend(certificate(file, args));
+        findings.extend(names(file).await);
+        let url = text("store.url").into_iter();
+        for url in url {
+            findings.push(store(&url).await);
+        }
+    }
+    for address in &args.reach {
+        findings.push(reach(address).await);
+    }
+    Ok(findings)
+}
+
+fn configuration(file: &File) -> Vec<Finding> {
+    let daemon = Daemon::of(&file.table);
+    let problems = config::problems(daemon, file);
+    let shown = file.path.display();
+    if problems.is_empty() {
+        let found = format!("{shown} is a good configuration of {}", daemon.program());
+        return vec![Finding::ok("config", found)];
+    }
+    let one = |problem: config::Problem| {
+        let found = format!("{}: {}", problem.key, problem.problem);
+        Finding::fail("config", found, "the daemon does not start", format!("change {shown}"))
+    };
+    problems.into_iter().map(one).collect()
+}
+
+fn port(key: &str, address: SocketAddr) -> Finding {
+    let todo = format!("end what listens there (ss -ltnp), or change {key}");
+    match TcpListener::bind(address) {
+        Ok(_) => Finding::ok("port", format!("{address} is free for {key}")),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            let why = "the daemon cannot listen there, unless it is the one that does";
+            Finding::fail("port", format!("{address} of {key} is in use"), why, todo)
+        }
+        Err(error) => {
+            let found = format!("{address} of {key}: {error}");
+            Finding::fail("port", found, "the daemon cannot listen there", todo)
+        }
+    }
+}
+
+fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
+    let text = |path: &str| file.get(path).and_then(Value::as_str);
+    if file.get("tls.insecure_plaintext").and_then(Value::as_bool) == Some(true) {
+        return vec![Finding::warn(
+            "certificate",
+            "no TLS at all",
+            "whoever reaches a port may do everything",
+            "rolloutctl cert init-ca, and [tls] with three files",
+        )];
+    }
+    let role = match Daemon::of(&file.table) {
+        Daemon::Coordinator => Role::Member,
+        Daemon::Worker => Role::Worker,
+    };
+    let Some(tls) = files::named(text("tls.ca_file"), text("tls.cert_file"), text("tls.key_file"))
+    else {
+        return Vec::new();
+    };
+    let mut hosts: Vec<&str> = ["advertise.client", "advertise.peer"]
+        .into_iter()
+        .filter_map(text)
+        .filter_map(|address| address.rsplit_once(':').map(|(host, _)| host))
+        .collect();
+    hosts.dedup();
+    let wanted = Wanted { role, name: text("name").unwrap_or_default(), hosts };
+    files::look(&tls, &wanted, args)
+}
+
+/// What a member says that others dial has to have an address.
+async fn names(file: &File) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for key in ["advertise.client", "advertise.peer"] {
+        let Some(text) = file.get(key).and_then(Value::as_str) else { continue };
+        let todo = format!("add it to DNS or /etc/hosts, or change {key}");
+        let why = "others dial the member by it";
+        findings.push(match tokio::net::lookup_host(text).await {
+            Ok(mut found) => match found.next() {
+                Some(address) => Finding::ok("name", format!("{text} is {}", address.ip())),
+                None => Finding::fail("name", format!("{text} has no address"), why, todo),
+            },
+            Err(error) => Finding::fail("name", format!("{text}: {error}"), why, todo),
+        });
+    }
+    findings
+}
+
+/// Writes a probe, reads it back, and removes it.
+async fn store(url: &str) -> Finding {
+    let probe = async {
+        let store = BlobStore::open(url).map_err(|error| error.to_string())?;
+        let key = format!("probes/doctor-{}", std::process::id());
+        let put = store.put(&key, "rollout doctor\n".into()).await;
+        let blob = put.map_err(|error| format!("cannot write: {error}"))?;
+        let got = store.get(&key, &blob.digest).await;
+        let removed = store.delete(&key).await;
+        got.map_err(|error| format!("cannot read: {error}"))?;
+        removed.map_err(|error| format!("cannot delete: {error}"))
+    };
+    let why = "inputs and results go there, and no payload goes anywhere else";
+    let todo =
+        "credentials of this host's own chain that may read, write and delete below this URL";
+    match tokio::time::timeout(REACH_TIME, probe).await {
+        Ok(Ok(())) => Finding::ok("store", format!("{url} can be written, read and deleted from")),
+        Ok(Err(error)) => Finding::fail("store", format!("{url}: {error}"), why, todo),
+        Err(_) => {
+            let found = format!("{url} did not answer within {} s", REACH_TIME.as_secs());
+            Finding::fail("store", found, why, todo)
+        }
+    }
+}
+
+async fn reach(address: &HostPort) -> Finding {
+    let dial = tokio::net::TcpStream::connect((address.host.as_str(), address.port));
+    let (why, todo) = (
+        "members, workers and clients dial each other there",
+        "start it, or open the port between the hosts",
+    );
+    match tokio::time::timeout(REACH_TIME, dial).await {
+        Ok(Ok(_)) => Finding::ok("reach", format!("{address} accepts connections")),
+        Ok(Err(error)) => Finding::fail("reach", format!("{address}: {error}"), why, todo),
+        Err(_) => {
+            let found = format!("{address} did not answer within {} s", REACH_TIME.as_secs());
+            Finding::fail("reach", found, why, todo)
+        }
+    }
+}

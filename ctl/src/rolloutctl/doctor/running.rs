@@ -1,0 +1,343 @@
+//! A cluster that runs, as far as it can be seen from here.
+//!
+//! Invariant: each member is asked itself, by its own name; without a quorum what can be read is read, and what cannot is
+//! a line that says so. Deliberately absent: what `cluster verify` compares; that takes a leader and time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
+
+use rollout_proto::{Client, Security, pki, services, v1};
+
+use super::files::now_unix;
+use super::finding::Finding;
+use super::{DoctorArgs, expiry, space};
+use crate::connect::ConnectArgs;
+use crate::output::{count, duration};
+use crate::rolloutctl::status::{self, Answer, Survey};
+
+/// A member that lacks more entries than this is not merely a heartbeat behind.
+const BEHIND_MAX: u64 = 10_000;
+
+/// All checks, and whether nobody leads.
+pub(super) async fn look(
+    connect: &ConnectArgs,
+    args: &DoctorArgs,
+) -> anyhow::Result<(Vec<Finding>, bool)> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let answers = status::ask_each(&client).await;
+    let mut findings = identities(&answers);
+    let survey = status::merge(answers, SystemTime::now());
+    findings.extend(of_survey(&survey, args));
+    if let Security::Mtls(files) = &settings.security
+        && let Ok(info) = pki::inspect(&files.cert)
+    {
+        let left = info.not_after_unix - now_unix();
+        findings.push(expiry(
+            "your own",
+            left,
+            args,
+            "rolloutctl cert issue, with your role and name",
+        ));
+    }
+    findings.extend(disks(&client, args).await);
+    Ok((findings, survey.leader.is_none()))
+}
+
+/// One cluster, and one epoch, whoever is asked.
+fn identities(answers: &[Answer]) -> Vec<Finding> {
+    let mut clusters: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut epochs: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for (member, answer) in answers {
+        let Ok(answer) = answer else { continue };
+        let name = answer.self_.as_ref().map_or(member.name.as_str(), |own| own.name.as_str());
+        let header = answer.header.clone().unwrap_or_default();
+        clusters.entry(header.cluster_id).or_default().push(name);
+        epochs.entry(header.coord_epoch).or_default().push(name);
+    }
+    let shown = |id: &str| match id {
+        "" => "no cluster".to_owned(),
+        id => format!("cluster {}", &id[..id.len().min(8)]),
+    };
+    let list = |of: &BTreeMap<String, Vec<&str>>| {
+        of.iter()
+            .map(|(id, names)| format!("{} in {}", names.join(", "), shown(id)))
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    let mut findings = Vec::new();
+    match clusters.len() {
+        0 => {}
+        1 => findings.push(Finding::ok("cluster", list(&clusters))),
+        _ => findings.push(Finding::fail(
+            "cluster",
+            list(&clusters),
+            "members of several clusters answer at the addresses of one",
+            "stop the stranger; an empty one is made part by: rolloutctl member replace",
+        )),
+    }
+    if epochs.len() > 1 {
+        let all: Vec<String> = epochs
+            .iter()
+            .map(|(epoch, names)| format!("{} in {epoch}", names.join(", ")))
+            .collect();
+        findings.push(Finding::warn(
+            "epoch",
+            all.join("; "),
+            "a member that has not heard of the newest epoch lags or is cut off",
+            "look again; if it stays, look at the log of the member that is behind",
+        ));
+    } else if let Some(epoch) = epochs.keys().next() {
+        findings.push(Finding::ok("epoch", format!("all are in epoch {epoch}")));
+    }
+    findings
+}
+
+fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
+    let mut findings = vec![quorum(survey), leader(survey)];
+    findings.extend(zones(survey));
+    let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for member in &survey.members {
+        let name = member.name.as_str();
+        let Some(says) = &member.says else {
+            let why = member.problem.clone().unwrap_or_default();
+            let found = format!("{name} does not answer at {}", member.address);
+            let todo = "start it, or open its client port; a machine lost for good: rolloutctl member replace";
+            findings.push(Finding::fail("member", found, why, todo));
+            continue;
+        };
+        versions.entry(says.version.as_str()).or_default().push(name);
+        let up = duration(says.uptime_seconds);
+        findings.push(Finding::ok("member", format!("{name} is a {}, up for {up}", says.role)));
+        findings.extend(of_member(name, says));
+        if let Some(left) = says.cert_seconds {
+            let todo =
+                format!("rolloutctl cert issue member {name}, into the same files: no restart");
+            findings.push(expiry(&format!("that of {name}"), left, args, &todo));
+        }
+        if let Some(free) = says.disk_free_bytes.as_ref().and_then(|text| text.parse().ok()) {
+            findings.push(space(&format!("the disk of {name}"), free, args));
+        }
+    }
+    let of = |(version, names): (&&str, &Vec<&str>)| format!("{} on {version}", names.join(", "));
+    match versions.len() {
+        0 => {}
+        1 => findings.push(Finding::ok("version", versions.iter().map(of).collect::<String>())),
+        _ => findings.push(Finding::warn(
+            "version",
+            versions.iter().map(of).collect::<Vec<_>>().join("; "),
+            "fine while an upgrade goes on, and only then",
+            "finish the rolling upgrade",
+        )),
+    }
+    findings.extend(workers(survey));
+    findings
+}
+
+fn quorum(survey: &Survey) -> Finding {
+    let (reachable, voters) = (survey.voters_reachable, survey.voters);
+    let needed = voters / 2 + 1;
+    let found = format!("{reachable} of {voters} voters answer, {needed} are needed");
+    let todo = "bring back the members that do not answer, or: rolloutctl member replace";
+    match reachable.checked_sub(needed) {
+        None => Finding::fail(
+            "quorum",
+            found,
+            "nothing can be decided: no claims, no results, no changes",
+            todo,
+        ),
+        Some(0) if voters > 1 => {
+            Finding::warn("quorum", found, "the loss of one more stops the cluster", todo)
+        }
+        Some(0) => Finding::warn(
+            "quorum",
+            found,
+            "a cluster of one stops with its only member",
+            "rolloutctl member add, twice",
+        ),
+        Some(_) if voters.is_multiple_of(2) => Finding::warn(
+            "quorum",
+            found,
+            "an even number of voters survives no more losses than one voter less",
+            "rolloutctl member add or remove",
+        ),
+        Some(margin) => Finding::ok("quorum", format!("{found}: {margin} may fail")),
+    }
+}
+
+fn leader(survey: &Survey) -> Finding {
+    match &survey.leader {
+        Some(leader) => {
+            Finding::ok("leader", format!("{leader} leads in epoch {}", survey.coord_epoch))
+        }
+        None => Finding::fail(
+            "leader",
+            "nobody leads",
+            "what needs a leader was not looked at: workers, runs, fsyncs",
+            "an election takes a second: look again; then see quorum",
+        ),
+    }
+}
+
+/// Whether the loss of one zone takes the majority.
+fn zones(survey: &Survey) -> Option<Finding> {
+    let mut zones: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for member in &survey.members {
+        let Some(says) = &member.says else { continue };
+        if !says.zone.is_empty() && says.role != "learner" && says.role != "waiting" {
+            zones.entry(says.zone.as_str()).or_default().push(member.name.as_str());
+        }
+    }
+    let voters = survey.voters as usize;
+    let most = zones.iter().max_by_key(|(_, names)| names.len())?;
+    let left = voters.saturating_sub(most.1.len());
+    if voters > 1 && left < voters / 2 + 1 {
+        let found = format!("{} are all in zone {}", most.1.join(", "), most.0);
+        let todo = "rolloutctl member replace, with a host of another zone";
+        return Some(Finding::warn(
+            "zones",
+            found,
+            "the loss of that zone stops the cluster",
+            todo,
+        ));
+    }
+    let names: BTreeSet<&str> = zones.keys().copied().collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    Some(Finding::ok("zones", format!("any one of {names} may fail")))
+}
+
+fn of_member(name: &str, says: &status::MemberSays) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if says.role == "waiting" {
+        findings.push(Finding::warn(
+            "member",
+            format!("{name} waits with an empty disk"),
+            "it has no vote, and does not count",
+            format!("rolloutctl member replace {name}"),
+        ));
+    }
+    if says.role == "stopped" || says.role == "candidate" {
+        findings.push(Finding::warn(
+            "member",
+            format!("{name} is {}", says.role),
+            "it neither leads nor follows",
+            "look again; if it stays, look at its log",
+        ));
+    }
+    if says.behind > BEHIND_MAX {
+        findings.push(Finding::warn(
+            "lag",
+            format!("{name} is {} entries behind", count(says.behind)),
+            "it could not take over soon, and its loss of the log costs a snapshot",
+            "wait; if it grows, look at its disk and network",
+        ));
+    }
+    if !says.has_quorum {
+        findings.push(Finding::warn(
+            "quorum",
+            format!("{name} says that it reaches no majority"),
+            "who asks it is sent elsewhere",
+            "open the peer ports between the members",
+        ));
+    }
+    findings
+}
+
+fn workers(survey: &Survey) -> Option<Finding> {
+    survey.leader.as_ref()?;
+    let (ready, suspect) = (survey.workers_ready, survey.workers_suspect);
+    let found = format!("{ready} ready, {suspect} silent, {} leaving", survey.workers_draining);
+    let todo = "rolloutctl worker list says which, and why";
+    Some(match (ready, suspect) {
+        (_, 1..) => Finding::warn(
+            "workers",
+            found,
+            "what the silent ones had not started goes to others",
+            todo,
+        ),
+        (0, 0) if survey.runs_running > 0 => {
+            Finding::warn("workers", found, "runs wait, and nobody works on them", todo)
+        }
+        _ => Finding::ok("workers", found),
+    })
+}
+
+/// What members measured of their own fsyncs. It takes an admin's certificate.
+async fn disks(client: &Client, args: &DoctorArgs) -> Vec<Finding> {
+    let answers = client
+        .each_member(|_, channel| async move {
+            services::cluster(channel).counters(v1::CountersRequest {}).await
+        })
+        .await;
+    let why = "everything that is acknowledged waits for a majority's fsyncs";
+    let max_us = args.fsync_max.as_micros() as u64;
+    let of = |answer: v1::CountersResponse| {
+        let time = |us: u64| duration(us as f64 / 1e6);
+        let (p50, p99) = (time(answer.fsync_us_p50), time(answer.fsync_us_p99));
+        let found = format!("fsyncs of {}: median {p50}, p99 {p99}", answer.member);
+        match answer.fsync_us_p99 {
+            us if us <= max_us => Finding::ok("fsync", found),
+            _ => Finding::warn("fsync", found, why, "a faster disk, or one that it need not share"),
+        }
+    };
+    // Who does not answer has its line already.
+    answers.into_iter().filter_map(|(_, answer)| answer.ok()).map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+    use crate::rolloutctl::status::{MemberLine, MemberSays};
+
+    fn survey(reachable: u32, voters: u32, zones: &[&str]) -> Survey {
+        let member = |(at, zone): (usize, &&str)| MemberLine {
+            name: format!("c{}", at + 1),
+            address: String::new(),
+            problem: None,
+            says: Some(MemberSays {
+                zone: (*zone).into(),
+                role: "follower".into(),
+                ..MemberSays::default()
+            }),
+        };
+        let members = zones.iter().enumerate().map(member).collect();
+        Survey { voters_reachable: reachable, voters, members, ..Survey::default() }
+    }
+
+    #[test]
+    fn the_margin_of_the_quorum_is_told() {
+        let level = |reachable, voters| quorum(&survey(reachable, voters, &[])).level;
+        assert_eq!(level(3, 3), Level::Ok);
+        assert_eq!(level(2, 3), Level::Warn);
+        assert_eq!(level(1, 3), Level::Fail);
+        assert_eq!(level(4, 4), Level::Warn);
+        assert_eq!(level(1, 1), Level::Warn);
+        assert_eq!(level(5, 5), Level::Ok);
+    }
+
+    #[test]
+    fn a_zone_whose_loss_stops_the_cluster_is_named() {
+        let found = zones(&survey(3, 3, &["a", "a", "b"])).unwrap();
+        assert_eq!((found.level, found.found.as_str()), (Level::Warn, "c1, c2 are all in zone a"));
+        assert_eq!(zones(&survey(3, 3, &["a", "b", "c"])).unwrap().level, Level::Ok);
+        assert!(zones(&survey(3, 3, &["", "", ""])).is_none());
+    }
+
+    #[test]
+    fn strangers_at_the_addresses_of_a_cluster_are_named() {
+        let answer = |name: &str, cluster: &str| {
+            let header = v1::ClusterHeader { cluster_id: cluster.into(), ..Default::default() };
+            let own = v1::MemberStatus { name: name.into(), ..Default::default() };
+            let answer =
+                v1::StatusResponse { header: Some(header), self_: Some(own), ..Default::default() };
+            let member = rollout_proto::MemberRef { name: name.into(), addr: String::new() };
+            (member, Ok(answer))
+        };
+        let found = identities(&[answer("c1", "aa"), answer("c2", "bb"), answer("c3", "aa")]);
+        assert_eq!(found[0].level, Level::Fail);
+        assert_eq!(found[0].found, "c1, c3 in cluster aa; c2 in cluster bb");
+        let found = identities(&[answer("c1", "aa"), answer("c2", "aa")]);
+        assert_eq!(found[0].level, Level::Ok);
+    }
+}

@@ -1,0 +1,276 @@
+//! `--dry-run`: what a command would change, as far as that can be read beforehand.
+//!
+//! Invariant: nothing is proposed, written or asked of anybody but to be read; what the cluster would refuse by what is
+//! read here is refused here, with the same exit code. Deliberately absent: a promise; between this and the command
+//! things may change, and the cluster decides then.
+
+mod members;
+
+use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use serde::Serialize;
+
+use super::Failure;
+use super::cli::{
+    BarrierVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, ItemVerb, LeaderVerb,
+    RendezvousVerb, RunVerb, WorkerVerb,
+};
+use super::run::summary::Run;
+use crate::connect::ConnectSettings;
+use crate::output::{self, Report, count};
+
+/// What would happen, and to what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Plan {
+    /// The change, in the words after "would".
+    would: String,
+    /// How things are now.
+    now: String,
+}
+
+impl Plan {
+    fn new(would: impl Into<String>, now: impl Into<String>) -> Self {
+        Self { would: would.into(), now: now.into() }
+    }
+}
+
+impl Report for Plan {
+    const KIND: &'static str = "Plan";
+
+    fn table(&self) -> String {
+        format!("would {}\n  now: {}\nnothing was changed\n", self.would, self.now)
+    }
+}
+
+/// Prints what the command would change. Exit code 2 for a command that changes nothing.
+pub(super) async fn show(cli: Cli) -> anyhow::Result<()> {
+    let plan = match cli.command {
+        Command::Checkpoint { verb: CheckpointVerb::Prune(args) } => {
+            // The leader itself says what would go.
+            return super::checkpoint::prune::run(&cli.connect, cli.output, args, None, true).await;
+        }
+        Command::Cert { verb } => certificates(verb)?,
+        command => {
+            let settings = cli.connect.settings()?;
+            let client = settings.client(None)?;
+            let reader = Reader { client, settings };
+            match command {
+                Command::Run { verb } => reader.run(verb).await?,
+                Command::Item { verb: ItemVerb::Retry(args) } => {
+                    let would = format!("try {} rows of run {} again", args.rows.len(), args.run);
+                    reader.on_run(&args.run, would).await?
+                }
+                Command::Worker { verb } => reader.worker(verb).await?,
+                Command::Rendezvous { verb: RendezvousVerb::Close(args) } => {
+                    reader.rendezvous(&args.job).await?
+                }
+                Command::Barrier { verb: BarrierVerb::Abort(args) } => {
+                    reader.barrier(&args.job, &args.barrier).await?
+                }
+                Command::Cluster { verb: ClusterVerb::Bootstrap(args) } => {
+                    reader.bootstrap(&args).await?
+                }
+                Command::Member { verb } => reader.member(verb).await?,
+                Command::Leader { verb: LeaderVerb::Transfer(args) } => {
+                    reader.transfer(args.name.as_deref()).await?
+                }
+                _ => return Err(changes_nothing()),
+            }
+        }
+    };
+    output::emit(cli.output, &plan)
+}
+
+fn changes_nothing() -> anyhow::Error {
+    Failure::usage("--dry-run is for commands that change something; this one has no such mode")
+        .into()
+}
+
+fn certificates(verb: CertVerb) -> anyhow::Result<Plan> {
+    let there = |path: &std::path::Path| if path.exists() { "is there" } else { "is not there" };
+    Ok(match verb {
+        CertVerb::InitCa(args) => {
+            let key = args.ca_dir.join("ca.key");
+            let now = format!("{} {}", key.display(), there(&key));
+            Plan::new(
+                format!("create an authority in {} unless it has one", args.ca_dir.display()),
+                now,
+            )
+        }
+        CertVerb::Issue(args) => {
+            let file = args.out_dir.join(format!("{}-{}.pem", args.role, args.name));
+            let key = args.ca_dir.join("ca.key");
+            if !key.exists() {
+                let text =
+                    format!("{} holds no authority: create one first", args.ca_dir.display());
+                return Err(Failure::failed(text).into());
+            }
+            let would = format!("issue a certificate of {} {}", args.role, args.name);
+            Plan::new(would, format!("{} {}", file.display(), there(&file)))
+        }
+        _ => return Err(changes_nothing()),
+    })
+}
+
+/// Reads what a plan needs.
+struct Reader {
+    client: Client,
+    settings: ConnectSettings,
+}
+
+impl Reader {
+    async fn run(&self, verb: RunVerb) -> anyhow::Result<Plan> {
+        match verb {
+            RunVerb::Cancel(args) => {
+                self.on_run(&args.name, format!("cancel run {}", args.name)).await
+            }
+            RunVerb::Pause(args) => {
+                self.on_run(&args.name, format!("pause run {}", args.name)).await
+            }
+            RunVerb::Resume(args) => {
+                self.on_run(&args.name, format!("resume run {}", args.name)).await
+            }
+            RunVerb::Retry(args) => {
+                let would = format!("try all failed rows of run {} again", args.name);
+                self.on_run(&args.name, would).await
+            }
+            RunVerb::Delete(args) => {
+                let run = self.find_run(&args.name).await?;
+                if !run.ended() {
+                    let text = format!("run {} is {}: cancel it first", run.name, run.state);
+                    return Err(Failure::conflict(text).into());
+                }
+                let would = format!("delete run {} with its input, results and record", run.name);
+                Ok(Plan::new(would, state(&run)))
+            }
+            _ => Err(changes_nothing()),
+        }
+    }
+
+    async fn on_run(&self, name: &str, would: String) -> anyhow::Result<Plan> {
+        Ok(Plan::new(would, state(&self.find_run(name).await?)))
+    }
+
+    async fn find_run(&self, name: &str) -> Result<Run, ClientError> {
+        let namespace = self.settings.namespace.clone();
+        let request = v1::DescribeRunRequest { namespace, name: name.to_owned(), run: 0 };
+        let answer = self
+            .client
+            .with_leader_opts("describe run", CallOptions::read(), |channel| {
+                let request = request.clone();
+                async move { services::runs(channel).describe_run(request).await }
+            })
+            .await?;
+        Ok(answer.run.unwrap_or_default().into())
+    }
+
+    async fn worker(&self, verb: WorkerVerb) -> anyhow::Result<Plan> {
+        let slot = |slot: Option<u32>| slot.map_or(String::new(), |n| format!(" slot {n}"));
+        let (name, would) = match verb {
+            WorkerVerb::Cordon(args) => {
+                let would = format!("give worker {}{} no more work", args.name, slot(args.slot));
+                (args.name, would)
+            }
+            WorkerVerb::Uncordon(args) => {
+                let would = format!("give worker {}{} work again", args.name, slot(args.slot));
+                (args.name, would)
+            }
+            WorkerVerb::Drain(args) => {
+                let would = format!("drain worker {} and have it leave", args.name);
+                (args.name, would)
+            }
+            WorkerVerb::List => return Err(changes_nothing()),
+        };
+        let request = v1::ListWorkersRequest { namespace: self.settings.namespace.clone() };
+        let answer = self
+            .client
+            .with_leader_opts("list workers", CallOptions::read(), |channel| {
+                let request = request.clone();
+                async move { services::cluster(channel).list_workers(request).await }
+            })
+            .await?;
+        let Some(worker) = answer.workers.into_iter().find(|worker| worker.name == name) else {
+            return Err(Failure::not_found(format!("no worker {name} is registered")).into());
+        };
+        let held: u64 = worker.slots.iter().map(|slot| u64::from(slot.rows_held)).sum();
+        let cordoned = worker.slots.iter().filter(|slot| slot.cordoned).count();
+        Ok(Plan::new(
+            would,
+            format!(
+                "{}; {} slots, {cordoned} cordoned; it holds {} rows",
+                worker.state,
+                worker.slots.len(),
+                count(held)
+            ),
+        ))
+    }
+
+    async fn rendezvous(&self, job: &str) -> anyhow::Result<Plan> {
+        let namespace = self.settings.namespace.clone();
+        let name = v1::JobName { namespace, job: job.to_owned() };
+        let request = v1::RendezvousDescribeRequest { job: Some(name), ..Default::default() };
+        let described = self
+            .client
+            .with_leader_opts("describe rendezvous", CallOptions::read(), |channel| {
+                let request = request.clone();
+                async move { services::rendezvous(channel).describe(request).await }
+            })
+            .await;
+        let now = match described {
+            Ok(answer) => {
+                let info = answer.rendezvous.unwrap_or_default();
+                format!("{}, round {}, {} participants", info.state, info.round, info.participants)
+            }
+            // One that nobody has used yet is closed before anybody comes.
+            Err(error) if error.exit_code() == 4 => "nobody has used it yet".to_owned(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Plan::new(format!("let nobody join job {job} any more, for good"), now))
+    }
+
+    async fn barrier(&self, job: &str, barrier: &str) -> anyhow::Result<Plan> {
+        let namespace = self.settings.namespace.clone();
+        let name = v1::JobName { namespace, job: job.to_owned() };
+        let name = v1::BarrierName { job: Some(name), barrier: barrier.to_owned() };
+        let request = v1::BarrierDescribeRequest { barrier: Some(name) };
+        let answer = self
+            .client
+            .with_leader_opts("describe barrier", CallOptions::read(), |channel| {
+                let request = request.clone();
+                async move { services::barrier(channel).describe(request).await }
+            })
+            .await?;
+        let now = answer.generations.last().map_or("nobody has been there".to_owned(), |last| {
+            format!(
+                "generation {} is {}: {} of {} arrived",
+                last.generation, last.state, last.arrived, last.expected
+            )
+        });
+        Ok(Plan::new(format!("let barrier {barrier} of {job} fail, if it waits"), now))
+    }
+}
+
+fn state(run: &Run) -> String {
+    let counts = &run.counts;
+    format!(
+        "{}; {} of {} rows done, {} failed, {} running",
+        run.state,
+        count(counts.done),
+        count(counts.rows),
+        count(counts.failed),
+        count(counts.running)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_says_that_nothing_was_changed() {
+        let plan = Plan::new("cancel run eval", "running");
+        crate::snapshots::report("plan.txt", &plan);
+        let text = plan.table();
+        assert_eq!(text, "would cancel run eval\n  now: running\nnothing was changed\n");
+    }
+}

@@ -1,0 +1,185 @@
+//! Plans of changes of the members, and of the first one.
+//!
+//! Invariant: a removal that would leave no majority that answers is refused here too, with exit code 6.
+
+use rollout_proto::Endpoint;
+
+use super::{Plan, Reader, changes_nothing};
+use crate::rolloutctl::Failure;
+use crate::rolloutctl::cli::MemberVerb;
+use crate::rolloutctl::cluster::bootstrap::BootstrapArgs;
+use crate::rolloutctl::member::list::{self, MemberLine};
+use crate::rolloutctl::status::{self, Survey};
+
+impl Reader {
+    pub(super) async fn member(&self, verb: MemberVerb) -> anyhow::Result<Plan> {
+        let list = match verb {
+            MemberVerb::List | MemberVerb::Describe(_) => return Err(changes_nothing()),
+            _ => list::ask(&self.client).await?,
+        };
+        let find = |name: &str| {
+            let found = list.members.iter().find(|member| member.name == name);
+            found.ok_or_else(|| Failure::not_found(format!("there is no member {name:?}")))
+        };
+        let line = |member: &MemberLine| {
+            format!("{} is a {}, {} entries behind", member.name, member.standing(), member.lacks())
+        };
+        match verb {
+            MemberVerb::Add(args) => {
+                if find(&args.name).is_ok() {
+                    let text = format!("there is a member {} already", args.name);
+                    return Err(Failure::conflict(text).into());
+                }
+                let would = format!("add member {} as a learner that catches up", args.name);
+                let at = args.new.client_addr.to_string();
+                Ok(Plan::new(would, self.newcomer(&args.name, &at).await?))
+            }
+            MemberVerb::Replace(args) => {
+                let old = line(find(&args.old)?);
+                let name = args.new_name.unwrap_or_else(|| args.old.clone());
+                let at = args.new.client_addr.to_string();
+                let new = self.newcomer(&name, &at).await?;
+                let would = format!("put member {name} in the place of {}", args.old);
+                Ok(Plan::new(would, format!("{old}; {new}")))
+            }
+            MemberVerb::Remove(args) => {
+                let member = find(&args.name)?;
+                let survey = status::survey(&self.client).await;
+                check_majority(&list.members, &survey, &args.name)?;
+                Ok(Plan::new(format!("remove member {} for good", args.name), line(member)))
+            }
+            MemberVerb::Promote(args) => {
+                let now = line(find(&args.name)?);
+                Ok(Plan::new(format!("give {} a vote once it has caught up", args.name), now))
+            }
+            MemberVerb::Update(args) => {
+                let member = find(&args.name)?;
+                let now = format!(
+                    "peer {}, client {}, zone {:?}",
+                    member.peer_addr, member.client_addr, member.zone
+                );
+                Ok(Plan::new(format!("record another address or zone of {}", args.name), now))
+            }
+            MemberVerb::List | MemberVerb::Describe(_) => Err(changes_nothing()),
+        }
+    }
+
+    /// How a process stands that is to become a member: it has to wait, with an empty directory.
+    async fn newcomer(&self, name: &str, address: &str) -> anyhow::Result<String> {
+        let endpoint = Endpoint::seed(address)?;
+        let answer = status::ask_one(&self.settings, &endpoint).await.map_err(|problem| {
+            let text =
+                format!("{name} does not answer at {address}: {problem}; start it first, it waits");
+            Failure::unavailable(text)
+        })?;
+        let own = answer.self_.unwrap_or_default();
+        if own.role != "waiting" {
+            let text =
+                format!("{address} is {} {} already: an empty directory waits", own.role, own.name);
+            return Err(Failure::conflict(text).into());
+        }
+        if own.name != name {
+            let text = format!("{address} is {}, not {name}", own.name);
+            return Err(Failure::conflict(text).into());
+        }
+        Ok(format!("{name} waits at {address}"))
+    }
+
+    pub(super) async fn bootstrap(&self, args: &BootstrapArgs) -> anyhow::Result<Plan> {
+        let mut now = Vec::new();
+        for member in &args.members {
+            now.push(self.newcomer(member.name(), &member.client_addr).await?);
+        }
+        let would = format!("form a cluster of {} members on {}", args.members.len(), args.store);
+        Ok(Plan::new(would, now.join("; ")))
+    }
+
+    pub(super) async fn transfer(&self, to: Option<&str>) -> anyhow::Result<Plan> {
+        let list = list::ask(&self.client).await?;
+        let leader = list.leader.clone().unwrap_or_else(|| "nobody".to_owned());
+        let would = match to {
+            None => "hand leadership to the member whose log is longest".to_owned(),
+            Some(name) => {
+                let Some(member) = list.members.iter().find(|member| member.name == name) else {
+                    return Err(Failure::not_found(format!("there is no member {name:?}")).into());
+                };
+                if member.role == "learner" {
+                    let text = format!("{name} is a learner: it has no vote, and cannot lead");
+                    return Err(Failure::conflict(text).into());
+                }
+                format!("hand leadership to {name}, {} entries behind", member.lacks())
+            }
+        };
+        Ok(Plan::new(would, format!("{leader} leads")))
+    }
+}
+
+/// What the leader checks too, by what answers now.
+fn check_majority(members: &[MemberLine], survey: &Survey, gone: &str) -> Result<(), Failure> {
+    let was_voter = members.iter().any(|member| member.name == gone && member.role != "learner");
+    if !was_voter {
+        return Ok(());
+    }
+    let keep: Vec<&str> = members
+        .iter()
+        .filter(|member| member.role != "learner" && member.name != gone)
+        .map(|member| member.name.as_str())
+        .collect();
+    let answers = |name: &str| survey.members.iter().any(|m| m.name == name && m.says.is_some());
+    let (answer, needed) = (keep.iter().filter(|name| answers(name)).count(), keep.len() / 2 + 1);
+    if keep.is_empty() {
+        return Err(Failure::refused(format!(
+            "{gone} is the last voter: the cluster would be gone"
+        )));
+    }
+    if answer >= needed {
+        return Ok(());
+    }
+    let silent: Vec<&str> = keep.iter().filter(|name| !answers(name)).copied().collect();
+    Err(Failure::refused(format!(
+        "without {gone} there would be {} voters, of which {answer} answer and {needed} are needed\n  \
+         do this instead: rolloutctl member replace {} --peer-addr HOST:PORT --client-addr HOST:PORT",
+        keep.len(),
+        silent.join(" or "),
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rolloutctl::status::{MemberLine as Asked, MemberSays};
+
+    fn voter(name: &str) -> MemberLine {
+        MemberLine {
+            name: name.into(),
+            id: "1".into(),
+            peer_addr: String::new(),
+            client_addr: String::new(),
+            zone: String::new(),
+            role: "voter".into(),
+            becomes: None,
+            replaces: None,
+            behind: None,
+        }
+    }
+
+    fn asked(name: &str, answers: bool) -> Asked {
+        let says = answers.then(MemberSays::default);
+        Asked { name: name.into(), address: String::new(), problem: None, says }
+    }
+
+    #[test]
+    fn a_removal_that_leaves_no_majority_is_refused_with_what_to_do_instead() {
+        let members = [voter("c1"), voter("c2"), voter("c3")];
+        let all = vec![asked("c1", true), asked("c2", true), asked("c3", true)];
+        let survey = Survey { members: all, ..Survey::default() };
+        assert!(check_majority(&members, &survey, "c1").is_ok());
+        let some = vec![asked("c1", true), asked("c2", true), asked("c3", false)];
+        let survey = Survey { members: some, ..Survey::default() };
+        let refused = check_majority(&members, &survey, "c1").unwrap_err().to_string();
+        assert!(refused.contains("member replace c3"), "{refused}");
+        // Without the dead one nothing is lost.
+        assert!(check_majority(&members, &survey, "c3").is_ok());
+        assert!(check_majority(&members[..1], &survey, "c1").is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! The number of a request: under it the cluster executes the request once, however often it arrives.
+//!
+//! Invariant: whoever does not know whether a request took effect is told its number, and can repeat it with
+//! `--request-id`. Deliberately absent: requests whose repetition changes nothing anyway; they have no number.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rollout_proto::{Client, ClientError, PendingRequest, v1};
+
+use super::cli::{BarrierVerb, CheckpointVerb, Command, ItemVerb, RendezvousVerb, RunVerb};
+
+/// A request as people write it: the client's session, and the request's number in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RequestName {
+    session: u64,
+    seq: u64,
+}
+
+impl fmt::Display for RequestName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.session, self.seq)
+    }
+}
+
+impl FromStr for RequestName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numbers = text.split_once('.').and_then(|(session, seq)| {
+            Some(Self { session: session.parse().ok()?, seq: seq.parse().ok()? })
+        });
+        let good = numbers.filter(|name| name.session > 0 && name.seq > 0);
+        good.ok_or_else(|| format!("{text:?} is no SESSION.SEQ as an earlier command printed it"))
+    }
+}
+
+/// A request with its number: a new one, or that of an earlier command.
+pub(crate) struct Numbered {
+    name: RequestName,
+    // Kept until the answer is there: with it goes the number.
+    _pending: Option<PendingRequest>,
+}
+
+impl Numbered {
+    /// The number given, or a new one in a new session.
+    pub(crate) async fn new(
+        client: &Client,
+        again: Option<RequestName>,
+    ) -> Result<Self, ClientError> {
+        if let Some(name) = again {
+            return Ok(Self { name, _pending: None });
+        }
+        let pending = client.open_session("rolloutctl").await?.request();
+        let name = RequestName { session: pending.id().session, seq: pending.id().seq };
+        Ok(Self { name, _pending: Some(pending) })
+    }
+
+    /// What to put into the request.
+    pub(crate) fn id(&self) -> v1::RequestId {
+        let RequestName { session, seq } = self.name;
+        v1::RequestId { session, seq, ack_upto: seq - 1 }
+    }
+
+    /// The error of this request, which says how to repeat it.
+    pub(crate) fn failed(&self, source: ClientError) -> Repeatable {
+        Repeatable { name: self.name, source }
+    }
+}
+
+/// Whether a command's request has a number.
+pub(super) fn has_number(command: &Command) -> bool {
+    match command {
+        Command::Run { verb } => {
+            !matches!(verb, RunVerb::List | RunVerb::Describe(_) | RunVerb::Watch(_))
+        }
+        Command::Item { verb } => matches!(verb, ItemVerb::Retry(_)),
+        Command::Rendezvous { verb } => matches!(verb, RendezvousVerb::Close(_)),
+        Command::Barrier { verb } => matches!(verb, BarrierVerb::Abort(_)),
+        Command::Checkpoint { verb } => matches!(verb, CheckpointVerb::Prune(_)),
+        _ => false,
+    }
+}
+
+/// A request that failed, or that may have.
+#[derive(Debug, thiserror::Error)]
+#[error("{source}")]
+pub(crate) struct Repeatable {
+    pub(super) name: RequestName,
+    source: ClientError,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_named_by_its_session_and_its_number_there() {
+        let name: RequestName = "8842.1".parse().unwrap();
+        assert_eq!((name.session, name.seq), (8842, 1));
+        assert_eq!(name.to_string(), "8842.1");
+        for bad in ["", "8842", "8842.", "0.1", "1.0", "a.b", "1.2.3"] {
+            assert!(bad.parse::<RequestName>().is_err(), "{bad}");
+        }
+    }
+}

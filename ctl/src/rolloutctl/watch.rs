@@ -1,0 +1,98 @@
+//! `--watch`: a command that only looks, again and again.
+//!
+//! Invariant: what changes anything is never repeated by itself; a cluster that cannot be reached for a while is told of
+//! and looked at again. Deliberately absent: a stream; `events --follow` and `run watch` have one.
+
+use std::io::IsTerminal as _;
+use std::time::{Duration, SystemTime};
+
+use clap::Parser as _;
+
+use super::cli::{
+    BarrierVerb, CertVerb, CheckpointVerb, Cli, Command, DatasetVerb, ItemVerb, LeaderVerb,
+    MemberVerb, RendezvousVerb, RunVerb, ShardVerb, WorkerVerb,
+};
+use super::{Failure, dispatch, exit};
+use crate::output::{Format, rfc3339, write_stdout};
+
+/// Looked at more often, a cluster would mostly answer us.
+const EVERY_MIN: Duration = Duration::from_millis(100);
+
+/// Repeats the command until Ctrl-C, or until it fails for a reason that waiting does not mend.
+pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
+    if !only_looks(&cli.command) {
+        let text = "--watch is for commands that only look, such as status, list and describe";
+        return Err(Failure::usage(text).into());
+    }
+    let every = every.max(EVERY_MIN);
+    let redraw = cli.output.is_table() && std::io::stdout().is_terminal();
+    let mut next = Some(cli);
+    loop {
+        // A command consumes what it was parsed from.
+        let mut cli = next.take().unwrap_or_else(Cli::parse);
+        match cli.output {
+            Format::Json => cli.output = Format::Jsonl,
+            Format::Yaml => write_stdout("---\n")?,
+            _ if redraw => {
+                let now = rfc3339(SystemTime::now());
+                write_stdout(&format!(
+                    "\x1b[H\x1b[2J{now}, every {:.1} s\n\n",
+                    every.as_secs_f64()
+                ))?;
+            }
+            _ => {}
+        }
+        let looked = tokio::select! {
+            looked = Box::pin(dispatch(cli)) => looked,
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        match looked {
+            Ok(()) => {}
+            Err(error) if exit::code(&error) == 3 => eprint!("{}", exit::explain(&error)),
+            Err(error) => return Err(error),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        }
+    }
+}
+
+fn only_looks(command: &Command) -> bool {
+    match command {
+        Command::Status => true,
+        Command::Run { verb } => matches!(verb, RunVerb::List | RunVerb::Describe(_)),
+        Command::Item { verb } => matches!(verb, ItemVerb::List(_) | ItemVerb::Describe(_)),
+        Command::Worker { verb } => matches!(verb, WorkerVerb::List),
+        Command::Rendezvous { verb } => !matches!(verb, RendezvousVerb::Close(_)),
+        Command::Barrier { verb } => !matches!(verb, BarrierVerb::Abort(_)),
+        Command::Dataset { verb: DatasetVerb::List | DatasetVerb::Describe(_) } => true,
+        Command::Shard { verb: ShardVerb::List(_) | ShardVerb::Describe(_) } => true,
+        Command::Checkpoint { verb } => {
+            matches!(verb, CheckpointVerb::List(_) | CheckpointVerb::Describe(_))
+        }
+        Command::Member { verb } => matches!(verb, MemberVerb::List | MemberVerb::Describe(_)),
+        Command::Leader { verb } => matches!(verb, LeaderVerb::Show),
+        Command::Cert { verb } => matches!(verb, CertVerb::Inspect(_) | CertVerb::Status(_)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_anything_is_not_repeated() {
+        let looks = |args: &str| {
+            let args = std::iter::once("rolloutctl").chain(args.split(' '));
+            only_looks(&Cli::try_parse_from(args).unwrap().command)
+        };
+        for args in ["status", "worker list", "run describe eval", "member list", "leader show"] {
+            assert!(looks(args), "{args}");
+        }
+        for args in ["run cancel eval", "worker drain w1", "leader transfer", "member remove c1"] {
+            assert!(!looks(args), "{args}");
+        }
+    }
+}

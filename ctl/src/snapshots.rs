@@ -1,0 +1,86 @@
+//! What people and scripts read of us, against what is kept in `ctl/testdata`: help texts and outputs.
+//!
+//! Invariant: a command, flag, default, column or field that appears, goes or changes shows in the diff of a file that a
+//! person reads. `ROLLOUT_REWRITE=1` writes the files anew. Deliberately absent: what the environment says here and now.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use clap::Command;
+
+use crate::output::{Format, Report, render};
+
+/// Compares a text with what is kept in a file.
+fn check(file: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(file);
+    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    for (line, (kept, now)) in kept.lines().zip(text.lines()).enumerate() {
+        assert_eq!(kept, now, "{}:{} (ROLLOUT_REWRITE=1 writes it anew)", path.display(), line + 1);
+    }
+    assert_eq!(kept, text, "{} (ROLLOUT_REWRITE=1 writes it anew)", path.display());
+}
+
+/// Compares a report in every format.
+pub(crate) fn report<R: Report>(file: &str, report: &R) {
+    let formats =
+        [Format::Table, Format::Wide, Format::Json, Format::Jsonl, Format::Yaml, Format::Name];
+    let mut text = String::new();
+    for format in formats {
+        let shown = match render(format, report) {
+            Ok(shown) => shown,
+            Err(error) => format!("error: {error}\n"),
+        };
+        // invariant: writing to a string does not fail.
+        let _ =
+            writeln!(text, "$ -o {}\n{}", format!("{format:?}").to_lowercase(), timeless(&shown));
+    }
+    check(&format!("output/{file}"), &text);
+}
+
+/// Without the moment at which it was printed.
+fn timeless(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("asOf") {
+        let (before, after) = rest.split_at(at + "asOf".len());
+        shown.push_str(before);
+        // The moment ends with its Z and a quote.
+        rest = after.split_once("Z\"").map_or("", |(_, rest)| rest);
+        shown.push_str("…");
+    }
+    shown + rest
+}
+
+/// Compares the help of every command of a tree.
+pub(crate) fn help(command: Command, file: &str) {
+    command.clone().debug_assert();
+    let mut command = plain(command).term_width(100);
+    command.build();
+    let mut text = String::new();
+    let name = command.get_name().to_owned();
+    walk(&mut command, &name, &mut text);
+    check(&format!("help/{file}"), &text);
+}
+
+/// Without the values that variables have where the test runs.
+fn plain(command: Command) -> Command {
+    let names: Vec<String> =
+        command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    let command = command.mut_args(|arg| arg.hide_env_values(true));
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, plain))
+}
+
+fn walk(command: &mut Command, path: &str, text: &mut String) {
+    // invariant: writing to a string does not fail.
+    let _ = writeln!(text, "$ {path} --help\n{}", command.render_long_help());
+    for sub in command.get_subcommands_mut() {
+        if sub.get_name() != "help" && !sub.is_hide_set() {
+            let path = format!("{path} {}", sub.get_name());
+            walk(sub, &path, text);
+        }
+    }
+}

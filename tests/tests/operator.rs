@@ -1,0 +1,126 @@
+//! What an operator asks of a cluster, and what is refused.
+
+use anyhow::{Context, Result, ensure};
+use rollout_proto::{Client, ClientConfig};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use serde_json::Value;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A number of a session of its own, which no request has had.
+fn number(fleet: &Fleet) -> Result<String> {
+    let endpoints = fleet.member_names().iter().map(|m| fleet.client_addr(m).to_owned()).collect();
+    let client = Client::new(ClientConfig::new(endpoints, fleet.security("admin", "operator")))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let session = runtime.block_on(client.open_session("a test"))?;
+    Ok(format!("{}.1", session.id()))
+}
+
+#[test]
+fn every_format_says_the_same_and_nothing_is_changed_without_consent() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let engine =
+        "kind = \"mock\"\nslots = 1\nconcurrency = 4\nlatency_ms_min = 50\nlatency_ms_max = 50\n";
+    let slow = WorkerOptions { engine: engine.into(), ..WorkerOptions::default() };
+    fleet.start_worker("w1", &slow)?;
+    let mut batch = Batch::submit(&fleet, "eval", 600, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done > 8);
+
+    let names = fleet.ctl(&["-o", "name", "member", "list"])?;
+    ensure!(text(&names.stdout) == "c1\nc2\nc3\n", "{names:?}");
+    let lines = text(&fleet.ctl(&["-o", "jsonl", "run", "list"])?.stdout);
+    let run: Value = serde_json::from_str(lines.lines().next().context("a line")?)?;
+    ensure!(run["kind"] == "Run" && run["data"]["name"] == "eval", "{lines}");
+    let yaml = text(&fleet.ctl(&["-o", "yaml", "status"])?.stdout);
+    ensure!(
+        yaml.contains("kind: ClusterStatus\n") && yaml.contains("\n  health: healthy\n"),
+        "{yaml}"
+    );
+    let wide = text(&fleet.ctl(&["-o", "wide", "worker", "list"])?.stdout);
+    ensure!(wide.lines().next().is_some_and(|line| line.ends_with("VERSIONS")), "{wide}");
+
+    // A plan changes nothing; what cannot be undone wants a word.
+    let plan = fleet.ctl_json(&["run", "cancel", "eval", "--dry-run"])?;
+    ensure!(plan["would"] == "cancel run eval", "{plan}");
+    ensure!(plan["now"].as_str().is_some_and(|now| now.starts_with("running")), "{plan}");
+    let unknown = fleet.ctl(&["run", "pause", "nobody", "--dry-run"])?;
+    ensure!(unknown.status.code() == Some(4), "{unknown:?}");
+    let useless = fleet.ctl(&["run", "list", "--dry-run"])?;
+    ensure!(useless.status.code() == Some(2), "{useless:?}");
+    let refused = fleet.ctl(&["member", "remove", "c3"])?;
+    ensure!(refused.status.code() == Some(6), "{refused:?}");
+    ensure!(text(&refused.stderr).contains("add --yes"), "{refused:?}");
+
+    // One number, one effect: the second answer is the first one's, whatever happened since.
+    let id = number(&fleet)?;
+    let paused = fleet.ctl_json(&["run", "pause", "eval", "--request-id", &id])?;
+    ensure!(paused["state"] == "paused", "{paused}");
+    let resumed = fleet.ctl_json(&["run", "resume", "eval"])?;
+    ensure!(resumed["state"] == "running", "{resumed}");
+    let again = fleet.ctl(&["run", "pause", "eval", "--request-id", &id])?;
+    ensure!(again.status.success(), "{again:?}");
+    let now = fleet.ctl_json(&["run", "describe", "eval"])?;
+    ensure!(now["run"]["state"] == "running", "the repeated request took effect again: {now}");
+    batch.finish(&fleet)?;
+    fleet.passed()
+}
+
+#[test]
+fn doctor_and_status_say_what_they_can_without_a_quorum_and_what_they_cannot() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let healthy =
+        fleet.ctl(&["doctor", "--fsync-max", "30s", "--free-gib", "0", "--cert-days", "0"])?;
+    let said = text(&healthy.stdout);
+    ensure!(healthy.status.success(), "{said}");
+    for check in
+        ["3 of 3 voters answer, 2 are needed: 1 may fail", "c1, c2, c3 on ", "fsyncs of c2"]
+    {
+        ensure!(said.contains(check), "no {check:?} in\n{said}");
+    }
+    ensure!(said.contains("that of c3 is good for"), "{said}");
+    // Certificates of two days are worth a warning, which alone is no failure.
+    let soon = fleet.ctl(&["doctor", "--fsync-max", "30s", "--free-gib", "0"])?;
+    ensure!(soon.status.success() && text(&soon.stdout).contains("ends in"), "{soon:?}");
+    let strict = fleet.ctl(&["doctor", "--strict", "--fsync-max", "30s", "--free-gib", "0"])?;
+    ensure!(strict.status.code() == Some(1), "{strict:?}");
+    let config = fleet.path("c1.toml");
+    let config = config.to_str().context("a path")?;
+    let preflight = fleet.ctl(&["doctor", "--preflight", "--file", config, "--free-gib", "0"])?;
+    let said = text(&preflight.stdout);
+    for check in [
+        "is a good configuration of rollout-coordinator",
+        "is in use",
+        "names member c1",
+        "can be written",
+    ] {
+        ensure!(said.contains(check), "no {check:?} in\n{said}");
+    }
+    ensure!(preflight.status.code() == Some(1), "its own ports are taken: {said}");
+
+    let leader = fleet.leader();
+    let gone: Vec<String> =
+        fleet.member_names().into_iter().filter(|name| *name != leader).collect();
+    fleet.member_process(&gone[0]).kill();
+    let removal = fleet.ctl(&["member", "remove", &gone[1], "--dry-run"])?;
+    ensure!(removal.status.code() == Some(6), "{removal:?}");
+    ensure!(text(&removal.stderr).contains(&format!("member replace {}", gone[0])), "{removal:?}");
+    fleet.member_process(&gone[1]).kill();
+    let status = eventually("the last one knows that it is alone", PATIENCE, || {
+        let out = fleet.ctl(&["--timeout", "2s", "status"]).ok()?;
+        (out.status.code() == Some(3)).then_some(out)
+    });
+    let said = text(&status.stdout);
+    ensure!(said.contains("1 of 3 voters answer and 2 are needed to decide anything"), "{said}");
+    ensure!(said.contains(&format!("how {} is: no answer", gone.join(", "))), "{said}");
+    let doctor = fleet.ctl(&["doctor", "--fsync-max", "30s", "--free-gib", "0"])?;
+    let said = text(&doctor.stdout);
+    ensure!(doctor.status.code() == Some(3), "{said}");
+    ensure!(said.contains("nobody leads") && said.contains("1 of 3 voters answer"), "{said}");
+    ensure!(said.contains(&format!("{leader} is a ")), "the one that lives is looked at: {said}");
+    fleet.passed()
+}
