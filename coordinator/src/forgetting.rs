@@ -44,6 +44,8 @@ pub(crate) enum ForgetError {
     Store(#[from] BlobError),
     #[error("the ledger refused: {0}")]
     Refused(String),
+    #[error("this member does not lead any more: {0}")]
+    Deposed(String),
 }
 
 /// Forgets what is due, for as long as the epoch lasts.

@@ -2,7 +2,10 @@
 //!
 //! *Invariant:* objects first, then the command that counts on them: every object of a checkpoint is gone before
 //! `Forget` is proposed. Only objects of checkpoints that can never be complete are removed: a number is never used
-//! again, and one that the ledger has not, or that goes, takes no report.
+//! again, and one that the ledger has not, or that goes, takes no report. What the ledger has not is known only to who
+//! still leads: a leader of before has not what was begun since.
+//!
+//! Absent on purpose: folders of jobs that are deleted. Another cluster's may lie beside them.
 
 use crate::forgetting::{AGAIN_AFTER, ForgetError, LOOK_EVERY, propose, remove_all};
 use crate::leading::Leading;
@@ -70,9 +73,11 @@ async fn sweep(leading: &Leading, store: &BlobStore) -> Result<(), ForgetError> 
     let jobs: Vec<TrainingName> =
         leading.node.ledger(|l| l.trainings().map(|training| training.name().clone()).collect());
     for job in jobs {
-        // Listed before the ledger is looked at: whatever was begun by then is in it.
+        // Listed before the ledger is looked at, and that by the leader of then: whatever was begun by then is in it.
         let listed =
             store.list(&rollout_storage::training_prefix(&job.namespace, &job.job)).await?;
+        let read = leading.node.read_index().await;
+        read.map_err(|error| ForgetError::Deposed(error.to_string()))?;
         let known: BTreeSet<String> = leading.node.ledger(|l| {
             let training = l.training(&job);
             let numbers =
