@@ -15,20 +15,25 @@ use super::cert::{
     init_ca::InitCaArgs, inspect::InspectArgs, issue::IssueArgs, status::StatusArgs,
 };
 use super::checkpoint::{
-    describe::DescribeArgs as CheckpointDescribeArgs, list::ListArgs as CheckpointListArgs,
-    prune::PruneArgs, verify::VerifyArgs as CheckpointVerifyArgs,
+    abort::AbortArgs as CheckpointAbortArgs, describe::DescribeArgs as CheckpointDescribeArgs,
+    label::LabelArgs, list::ListArgs as CheckpointListArgs, prune::PruneArgs,
+    verify::VerifyArgs as CheckpointVerifyArgs,
 };
 use super::cluster::{bootstrap::BootstrapArgs, verify::VerifyArgs};
 use super::completion::{CompletionArgs, ManArgs};
 use super::config::{schema::SchemaArgs, validate::ValidateArgs, view::ViewArgs};
 use super::context::{AddArgs as ContextAddArgs, NameArgs};
-use super::dataset::describe::DescribeArgs as DatasetDescribeArgs;
+use super::dataset::{
+    create::CreateArgs, delete::DeleteArgs as DatasetDeleteArgs,
+    describe::DescribeArgs as DatasetDescribeArgs,
+};
 use super::doctor::DoctorArgs;
 use super::events::EventsArgs;
 use super::item::{
     describe::DescribeArgs as ItemDescribeArgs, list::ListArgs as ItemListArgs,
     retry::RetryArgs as ItemRetryArgs,
 };
+use super::job::delete::DeleteArgs as JobDeleteArgs;
 use super::leader::transfer::TransferArgs;
 use super::member::{
     add::AddArgs, describe::DescribeArgs as MemberDescribeArgs, promote::PromoteArgs,
@@ -142,6 +147,13 @@ pub(crate) enum Command {
         /// What to do.
         #[command(subcommand)]
         verb: DatasetVerb,
+    },
+    /// Training jobs as a whole
+    #[command(alias = "jobs", arg_required_else_help = true)]
+    Job {
+        /// What to do.
+        #[command(subcommand)]
+        verb: JobVerb,
     },
     /// Training jobs, their trainers, and who of them reads what
     #[command(alias = "shards", arg_required_else_help = true)]
@@ -326,6 +338,19 @@ pub(crate) enum DatasetVerb {
     List,
     /// One dataset: where it is, how large, and in which order its epochs go
     Describe(DatasetDescribeArgs),
+    /// Name one, for jobs to read; it never changes
+    Create(CreateArgs),
+    /// Forget one that no job reads; its data stays where it is
+    Delete(DatasetDeleteArgs),
+}
+
+/// Verbs of `job`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobVerb {
+    /// Every training job, or one: lineage, trainers, and the epochs under way
+    List(ShardListArgs),
+    /// Delete one that has no trainers, with its claims and its checkpoints
+    Delete(JobDeleteArgs),
 }
 
 /// Verbs of `shard`.
@@ -344,6 +369,10 @@ pub(crate) enum CheckpointVerb {
     List(CheckpointListArgs),
     /// One checkpoint, rank by rank
     Describe(CheckpointDescribeArgs),
+    /// Give up one that is not complete
+    Abort(CheckpointAbortArgs),
+    /// Keep one under a label, or take the label away
+    Label(LabelArgs),
     /// Remove old checkpoints; labelled ones, and the one that recovery would give, stay
     Prune(PruneArgs),
     /// Read every byte of a checkpoint and compare it with what its ranks reported

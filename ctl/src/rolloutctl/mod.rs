@@ -20,6 +20,7 @@ mod errors;
 mod events;
 mod exit;
 mod item;
+mod job;
 mod leader;
 mod member;
 mod rendezvous;
@@ -40,7 +41,7 @@ use clap::Parser as _;
 
 use self::cli::{
     BarrierVerb, BenchVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, ConfigVerb,
-    ContextVerb, DatasetVerb, ErrorsVerb, ItemVerb, LeaderVerb, MemberVerb, RendezvousVerb,
+    ContextVerb, DatasetVerb, ErrorsVerb, ItemVerb, JobVerb, LeaderVerb, MemberVerb, RendezvousVerb,
     RunVerb, ShardVerb, WorkerVerb,
 };
 use self::consent::Consent;
@@ -137,6 +138,14 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Dataset { verb } => match verb {
             DatasetVerb::List => dataset::list::run(connect, format).await,
             DatasetVerb::Describe(args) => dataset::describe::run(connect, format, args).await,
+            DatasetVerb::Create(args) => dataset::create::run(connect, format, args, again).await,
+            DatasetVerb::Delete(args) => {
+                dataset::delete::run(connect, format, args, again, yes).await
+            }
+        },
+        Command::Job { verb } => match verb {
+            JobVerb::List(args) => shard::list::run(connect, format, args).await,
+            JobVerb::Delete(args) => job::delete::run(connect, format, args, again, yes).await,
         },
         Command::Shard { verb } => match verb {
             ShardVerb::List(args) => shard::list::run(connect, format, args).await,
@@ -146,6 +155,12 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             CheckpointVerb::List(args) => checkpoint::list::run(connect, format, args).await,
             CheckpointVerb::Describe(args) => {
                 checkpoint::describe::run(connect, format, args).await
+            }
+            CheckpointVerb::Abort(args) => {
+                checkpoint::abort::run(connect, format, args, again).await
+            }
+            CheckpointVerb::Label(args) => {
+                checkpoint::label::run(connect, format, args, again).await
             }
             CheckpointVerb::Prune(args) => {
                 checkpoint::prune::run(connect, format, args, again, false).await

@@ -8,7 +8,9 @@ use std::str::FromStr;
 
 use rollout_proto::{Client, ClientError, PendingRequest, v1};
 
-use super::cli::{BarrierVerb, CheckpointVerb, Command, ItemVerb, RendezvousVerb, RunVerb};
+use super::cli::{
+    BarrierVerb, CheckpointVerb, Command, DatasetVerb, ItemVerb, JobVerb, RendezvousVerb, RunVerb,
+};
 
 /// A request as people write it: the client's session, and the request's number in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +79,14 @@ pub(super) fn has_number(command: &Command) -> bool {
         Command::Item { verb } => matches!(verb, ItemVerb::Retry(_)),
         Command::Rendezvous { verb } => matches!(verb, RendezvousVerb::Close(_)),
         Command::Barrier { verb } => matches!(verb, BarrierVerb::Abort(_)),
-        Command::Checkpoint { verb } => matches!(verb, CheckpointVerb::Prune(_)),
+        Command::Checkpoint { verb } => matches!(
+            verb,
+            CheckpointVerb::Abort(_) | CheckpointVerb::Label(_) | CheckpointVerb::Prune(_)
+        ),
+        Command::Dataset { verb } => {
+            matches!(verb, DatasetVerb::Create(_) | DatasetVerb::Delete(_))
+        }
+        Command::Job { verb } => matches!(verb, JobVerb::Delete(_)),
         _ => false,
     }
 }

@@ -1,6 +1,8 @@
 //! `rolloutctl checkpoint ...`: what training jobs recover from.
 
+pub(crate) mod abort;
 pub(crate) mod describe;
+pub(crate) mod label;
 pub(crate) mod list;
 pub(crate) mod prune;
 mod shown;

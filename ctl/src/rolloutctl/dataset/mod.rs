@@ -1,5 +1,7 @@
 //! `rolloutctl dataset ...`: what training jobs read.
 
+pub(crate) mod create;
+pub(crate) mod delete;
 pub(crate) mod describe;
 pub(crate) mod list;
 mod shown;

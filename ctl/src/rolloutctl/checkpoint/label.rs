@@ -1,0 +1,70 @@
+//! `rolloutctl checkpoint label JOB NUMBER LABEL`: a checkpoint that has one is kept, however many come after it.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+use crate::rolloutctl::request::{Numbered, RequestName};
+
+/// Which checkpoint, and what it is called.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LabelArgs {
+    /// The job's name
+    job: String,
+    /// The checkpoint's number
+    number: u32,
+    /// The label
+    #[arg(required_unless_present = "remove")]
+    label: Option<String>,
+    /// Take its label away: it may then be pruned at once
+    #[arg(long, conflicts_with = "label")]
+    remove: bool,
+}
+
+#[derive(Serialize)]
+struct Labelled {
+    job: String,
+    number: u32,
+    label: String,
+}
+
+impl Report for Labelled {
+    const KIND: &'static str = "CheckpointLabelled";
+
+    fn table(&self) -> String {
+        let (job, number) = (&self.job, self.number);
+        match self.label.as_str() {
+            "" => format!("checkpoint {number} of {job} has no label\n"),
+            label => format!("checkpoint {number} of {job} is kept as {label}\n"),
+        }
+    }
+}
+
+/// Labels it.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: LabelArgs,
+    again: Option<RequestName>,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let number = Numbered::new(&client, again).await?;
+    let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job.clone() };
+    let label = args.label.unwrap_or_default();
+    let request = v1::LabelCheckpointRequest {
+        request: Some(number.id()),
+        job: Some(job),
+        number: args.number,
+        label: label.clone(),
+    };
+    client
+        .with_leader("label checkpoint", |channel| {
+            let request = request.clone();
+            async move { services::checkpoints(channel).label_checkpoint(request).await }
+        })
+        .await
+        .map_err(|error| number.failed(error))?;
+    output::emit(format, &Labelled { job: args.job, number: args.number, label })
+}

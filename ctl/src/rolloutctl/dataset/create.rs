@@ -1,0 +1,95 @@
+//! `rolloutctl dataset create NAME`: what training jobs read.
+//!
+//! Invariant: the same name and the same of everything else is the same dataset; another spec under a taken name is
+//! refused.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use super::shown::Dataset;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report, count};
+use crate::rolloutctl::request::{Numbered, RequestName};
+
+/// What it is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CreateArgs {
+    /// The dataset's name
+    name: String,
+    /// Where its reader finds it; {shard} or {shard:5} stands for a shard's number
+    #[arg(long)]
+    uri: String,
+    /// How many samples it has
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    samples: u64,
+    /// Samples of a shard; the last may have fewer
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    shard_samples: u32,
+    /// What its reader calls it, such as parquet or webdataset
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    format: String,
+    /// Epochs go through the shards by number, instead of each in an order of its own
+    #[arg(long)]
+    in_order: bool,
+    /// Of the epochs' orders
+    #[arg(long, value_name = "NUMBER", default_value_t = 42)]
+    seed: u64,
+    /// Something its readers want to know; may be given again
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    metadata: Vec<(String, String)>,
+}
+
+#[derive(Serialize)]
+struct Created {
+    dataset: Dataset,
+}
+
+impl Report for Created {
+    const KIND: &'static str = "DatasetCreated";
+
+    fn table(&self) -> String {
+        let d = &self.dataset;
+        let (samples, shards) = (count(d.samples), count(d.shards.into()));
+        format!("dataset {} has {samples} samples in {shards} shards\n", d.name)
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("it has no =")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Creates it, or finds it.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: CreateArgs,
+    again: Option<RequestName>,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let client = settings.client(None)?;
+    let number = Numbered::new(&client, again).await?;
+    let spec = v1::DatasetSpec {
+        uri: args.uri,
+        format: args.format,
+        samples: args.samples,
+        shard_samples: args.shard_samples,
+        in_order: args.in_order,
+        seed: args.seed,
+        metadata: args.metadata.into_iter().collect(),
+    };
+    let request = v1::CreateDatasetRequest {
+        request: Some(number.id()),
+        namespace: settings.namespace.clone(),
+        name: args.name,
+        spec: Some(spec),
+    };
+    let answer = client
+        .with_leader("create dataset", |channel| {
+            let request = request.clone();
+            async move { services::datasets(channel).create_dataset(request).await }
+        })
+        .await
+        .map_err(|error| number.failed(error))?;
+    output::emit(format, &Created { dataset: answer.dataset.unwrap_or_default().into() })
+}

@@ -1,0 +1,58 @@
+//! `rolloutctl dataset delete NAME`: its name and what the cluster knows of it, never what it names.
+//!
+//! Invariant: nothing is deleted without consent, on the terminal or as a flag, nor while a job reads it.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+use crate::rolloutctl::consent::{self, Consent};
+use crate::rolloutctl::request::{Numbered, RequestName};
+
+/// Which dataset.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DeleteArgs {
+    /// The dataset's name
+    name: String,
+}
+
+#[derive(Serialize)]
+struct Deleted {
+    name: String,
+}
+
+impl Report for Deleted {
+    const KIND: &'static str = "DatasetDeleted";
+
+    fn table(&self) -> String {
+        format!("dataset {} is forgotten; its data stays where it is\n", self.name)
+    }
+}
+
+/// Asks, and deletes.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: DeleteArgs,
+    again: Option<RequestName>,
+    yes: Consent,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    consent::ask(&format!("forgetting dataset {}", args.name), &args.name, yes)?;
+    let client = settings.client(None)?;
+    let number = Numbered::new(&client, again).await?;
+    let request = v1::DeleteDatasetRequest {
+        request: Some(number.id()),
+        namespace: settings.namespace.clone(),
+        name: args.name.clone(),
+    };
+    client
+        .with_leader("delete dataset", |channel| {
+            let request = request.clone();
+            async move { services::datasets(channel).delete_dataset(request).await }
+        })
+        .await
+        .map_err(|error| number.failed(error))?;
+    output::emit(format, &Deleted { name: args.name })
+}

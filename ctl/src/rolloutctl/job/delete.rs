@@ -1,0 +1,56 @@
+//! `rolloutctl job delete JOB`: a training job with its claims and its checkpoints.
+//!
+//! Invariant: nothing is deleted without consent, on the terminal or as a flag, nor while the job has trainers.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+use crate::rolloutctl::consent::{self, Consent};
+use crate::rolloutctl::request::{Numbered, RequestName};
+
+/// Which job.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DeleteArgs {
+    /// The job's name
+    job: String,
+}
+
+#[derive(Serialize)]
+struct Deleted {
+    job: String,
+}
+
+impl Report for Deleted {
+    const KIND: &'static str = "TrainingJobDeleted";
+
+    fn table(&self) -> String {
+        format!("job {} is being deleted, and its checkpoints with it\n", self.job)
+    }
+}
+
+/// Asks, and deletes.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: DeleteArgs,
+    again: Option<RequestName>,
+    yes: Consent,
+) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let what = format!("deleting job {} with its checkpoints", args.job);
+    consent::ask(&what, &args.job, yes)?;
+    let client = settings.client(None)?;
+    let number = Numbered::new(&client, again).await?;
+    let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job.clone() };
+    let request = v1::DeleteJobRequest { request: Some(number.id()), job: Some(job) };
+    client
+        .with_leader("delete job", |channel| {
+            let request = request.clone();
+            async move { services::shards(channel).delete_job(request).await }
+        })
+        .await
+        .map_err(|error| number.failed(error))?;
+    output::emit(format, &Deleted { job: args.job })
+}
