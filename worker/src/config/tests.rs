@@ -123,3 +123,13 @@ fn contradictions_are_refused() {
         assert!(error.starts_with(key), "{key}: {error}");
     }
 }
+
+#[test]
+fn a_store_gateway_that_other_hosts_reach_needs_a_key_that_says_so() {
+    let text = |more: &str| {
+        format!("{FULL}\n[store_gateway]\njob = \"train\"\nlisten = \"0.0.0.0:29400\"\n{more}")
+    };
+    let error = Config::parse(&text(""), "w.toml").unwrap().check().unwrap_err().to_string();
+    assert!(error.contains("insecure_tcpstore = true"), "{error}");
+    Config::parse(&text("insecure_tcpstore = true"), "w.toml").unwrap().check().unwrap();
+}

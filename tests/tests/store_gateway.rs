@@ -1,0 +1,134 @@
+//! The port that torch's processes see, without torch: TCPStore's protocol, byte by byte, through gateways at three
+//! members whose leader is killed in the middle. `make test-torch` has torch's own client at it.
+
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show, output};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(180);
+const MAGIC: u32 = 0x3C85_F7CE;
+/// Requests by their numbers.
+const VALIDATE: u8 = 0;
+const SET: u8 = 1;
+const GET: u8 = 3;
+const ADD: u8 = 4;
+const WAIT: u8 = 6;
+const STOP_WAITING: u8 = 0;
+
+/// One connection, as a process of the job has it: it never connects again.
+struct Tcp(TcpStream);
+
+impl Tcp {
+    fn connect(addr: &str) -> Result<Self> {
+        let mut stream = TcpStream::connect(addr)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(&[&[VALIDATE][..], &MAGIC.to_le_bytes()].concat())?;
+        Ok(Self(stream))
+    }
+
+    fn ask(&mut self, query: u8, parts: &[&[u8]]) -> Result<()> {
+        let mut bytes = vec![query];
+        for part in parts {
+            bytes.extend((part.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(part);
+        }
+        Ok(self.0.write_all(&bytes)?)
+    }
+
+    fn eight(&mut self) -> Result<[u8; 8]> {
+        let mut bytes = [0; 8];
+        self.0.read_exact(&mut bytes).context("an answer")?;
+        Ok(bytes)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        self.ask(SET, &[key.as_bytes(), value.as_bytes()])
+    }
+
+    fn get(&mut self, key: &str) -> Result<String> {
+        self.ask(GET, &[key.as_bytes()])?;
+        let mut value = vec![0; u64::from_le_bytes(self.eight()?) as usize];
+        self.0.read_exact(&mut value)?;
+        Ok(String::from_utf8(value)?)
+    }
+
+    fn add(&mut self, key: &str, delta: i64) -> Result<i64> {
+        self.ask(ADD, &[key.as_bytes()])?;
+        self.0.write_all(&delta.to_le_bytes())?;
+        Ok(i64::from_le_bytes(self.eight()?))
+    }
+
+    fn begin_wait(&mut self, key: &str) -> Result<()> {
+        self.0.write_all(&[&[WAIT][..], &1u64.to_le_bytes()].concat())?;
+        self.0.write_all(&(key.len() as u64).to_le_bytes())?;
+        Ok(self.0.write_all(key.as_bytes())?)
+    }
+
+    fn released(&mut self) -> Result<bool> {
+        let mut byte = [0];
+        self.0.read_exact(&mut byte).context("the wait's end")?;
+        Ok(byte[0] == STOP_WAITING)
+    }
+}
+
+/// A gateway of job `train`, and its address.
+fn gateway(fleet: &Fleet, name: &str, more: &[&str]) -> Result<(Process, String)> {
+    let args = [&["store-gateway", "--job", "train"][..], more].concat();
+    let process = Process::start(fleet.rollout(&args), &fleet.path(&format!("{name}.log")))?;
+    let addr = eventually_or_show("the gateway listens", PATIENCE, |seen| {
+        *seen = process.log_tail();
+        let line = seen.lines().find(|line| line.starts_with("store of train at "))?;
+        Some(line.rsplit(' ').next()?.to_owned())
+    });
+    Ok((process, addr))
+}
+
+#[test]
+fn what_is_under_way_in_a_gateway_counts_once_though_the_leader_is_killed() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let (_one, first) = gateway(&fleet, "gateway-1", &["--listen", "127.0.0.1:0"])?;
+    let (_two, second) = gateway(&fleet, "gateway-2", &["--listen", "127.0.0.1:0"])?;
+    let (mut here, mut there) = (Tcp::connect(&first)?, Tcp::connect(&second)?);
+    here.set("word", "value")?;
+    ensure!(here.get("word")? == "value" && there.get("word")? == "value", "one store");
+    let mut waiter = Tcp::connect(&second)?;
+    waiter.begin_wait("go")?;
+    // Both add while the leader dies, and dies again: each addition is answered, and counted once.
+    let adder = std::thread::spawn(move || {
+        (0..200).try_fold(0, |_, _| there.add("count", 1)).map(|_| there)
+    });
+    for n in 1..=200 {
+        if n == 50 || n == 150 {
+            let leader = fleet.leader();
+            fleet.member_process(&leader).kill();
+            here.add("count", 1)?;
+            fleet.start_member(&leader)?;
+        } else {
+            here.add("count", 1)?;
+        }
+    }
+    let mut there = adder.join().ok().context("the other adder")??;
+    ensure!(here.add("count", 0)? == 400 && there.add("count", 0)? == 400, "the counter is exact");
+    // The wait was asked of a leader that is dead.
+    here.set("go", "now")?;
+    ensure!(waiter.released()?, "a wake-up was lost");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_port_that_other_hosts_reach_needs_a_flag_that_says_so() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let exposed = ["store-gateway", "--job", "train", "--listen", "0.0.0.0:0"];
+    let refused = output(fleet.rollout(&exposed), PATIENCE)?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(refused.status.code() == Some(2) && said.contains("--insecure-tcpstore"), "{said}");
+    let (_gateway, addr) =
+        gateway(&fleet, "gateway", &["--listen", "0.0.0.0:0", "--insecure-tcpstore"])?;
+    let mut tcp = Tcp::connect(&addr.replace("0.0.0.0", "127.0.0.1"))?;
+    tcp.set("word", "value")?;
+    ensure!(tcp.get("word")? == "value", "it serves");
+    fleet.passed()
+}
