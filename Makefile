@@ -13,8 +13,8 @@ help: ## what can be made
 preflight: ## look for what building needs, and install it where that is possible
 	@bash deploy/demo/preflight.sh
 
-build: preflight ## build every binary
-	$(CARGO) build --workspace --bins
+build: preflight ## build every binary, and the Python package's extension module
+	$(CARGO) build --workspace --lib --bins
 
 demo: build ## 2,000 prompts, three members, four workers, and the leader dies on the way
 	@bash deploy/demo/demo.sh "$(TARGET)/debug"
@@ -29,8 +29,7 @@ test-deploy: build ## the chart, units, configurations, alert rules and dashboar
 test-guide: build ## the shell blocks of docs/guide.md, word for word
 	@python3 tests/guide/run.py "$(TARGET)/debug"
 
-python: preflight ## the Python package, with its extension module, in target/python
-	$(CARGO) build -p rollout-python
+python: build ## the Python package, with its extension module, in target/python
 	@mkdir -p "$(TARGET)/python" && cp -r worker/python/rollout "$(TARGET)/python/"
 	@cp "$(TARGET)/debug/librollout_native.so" "$(TARGET)/python/rollout/_native.abi3.so"
 	@bash worker/python/plugin.sh "$(TARGET)/python"

@@ -283,6 +283,16 @@ impl Fleet {
         }
     }
 
+    /// The same for a program of a test.
+    pub fn use_store(&self, command: &mut Command, name: &str) {
+        self.store_into(command, name);
+    }
+
+    /// A file that cargo put beside the binaries, if it is there.
+    pub fn built(&self, file: &str) -> Option<PathBuf> {
+        Some(self.bin.join(file)).filter(|path| path.exists())
+    }
+
     /// Gives the command of a process, by its name, what it needs to use the store.
     fn store_into(&self, command: &mut Command, name: &str) {
         if let Some(s3) = &self.options.s3 {

@@ -2,12 +2,14 @@
 //!
 //! *Invariant:* what it says it has written is there, and what it refuses leaves no trace. A request without a key
 //! that it knows is refused.
-//! Absent: signatures' proof, multipart uploads, versions, and every bucket but `fleet`.
+//! Absent: signatures' proof, versions, and every bucket but `fleet`.
 
 mod dialect;
+mod uploads;
 
 pub use self::dialect::Dialect;
-
+pub use self::uploads::UploadCounts;
+use self::uploads::Uploads;
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -29,11 +31,16 @@ pub struct BadDay {
     pub lost_every: u64,
     /// Every answer takes up to so long.
     pub slow_ms: u64,
+    /// The answer to each upload's completion is lost, so that whoever repeats it asks for an upload that is no more.
+    pub lose_completions: bool,
+    /// The part of this number is refused in every upload.
+    pub refuse_part: Option<u32>,
 }
 
 #[derive(Default)]
 struct State {
     objects: BTreeMap<String, Arc<Vec<u8>>>,
+    uploads: Uploads,
     /// Whose credentials have expired.
     expired: BTreeSet<String>,
     day: BadDay,
@@ -134,6 +141,11 @@ impl S3 {
         self.lock().objects.insert(key.to_owned(), Arc::new(body.to_vec()));
     }
 
+    /// How uploads of several parts went.
+    pub fn uploads(&self) -> UploadCounts {
+        self.lock().uploads.counts()
+    }
+
     /// The keys of all objects below a folder.
     pub fn keys(&self, below: &str) -> Vec<String> {
         self.lock().objects.keys().filter(|key| key.starts_with(below)).cloned().collect()
@@ -169,10 +181,14 @@ impl S3 {
             state.busy += 1;
             return Some(refusal("503 Slow Down", "SlowDown"));
         }
+        let completed = state.uploads.counts().completed;
         let answer = state.carry_out(self.dialect, request);
-        if matches!(request.method.as_str(), "PUT" | "DELETE") {
+        if matches!(request.method.as_str(), "PUT" | "POST" | "DELETE") {
             state.writes += 1;
-            if happens(state.day.lost_every, state.writes) {
+            let completed = state.uploads.counts().completed > completed;
+            if happens(state.day.lost_every, state.writes)
+                || completed && state.day.lose_completions
+            {
                 state.lost += 1;
                 return None;
             }
@@ -188,18 +204,28 @@ fn happens(every: u64, count: u64) -> bool {
 impl State {
     fn carry_out(&mut self, dialect: Dialect, request: &Request) -> Answer {
         let (written, deleted) = dialect.done();
-        let empty = Arc::<Vec<u8>>::default;
+        let of_upload = request.query.contains_key("uploadId");
         match (request.method.as_str(), request.key.as_str()) {
             ("GET", "") => self.list(dialect, &request.query),
+            ("POST", key) if request.query.contains_key("uploads") => self.uploads.begin(key),
+            ("POST", _) if of_upload => match self.uploads.complete(request) {
+                Ok((key, object)) => {
+                    let tag = self.put(&key, object).replace('"', "&quot;");
+                    let (open, close) =
+                        ("<CompleteMultipartUploadResult>", "</CompleteMultipartUploadResult>");
+                    text(format!("{open}<ETag>{tag}</ETag>{close}"))
+                }
+                Err(refused) => refused,
+            },
+            ("PUT", _) if of_upload => self.uploads.part(request, self.day.refuse_part),
+            ("DELETE", _) if of_upload => self.uploads.abort(request),
             ("PUT", key) => {
-                let body = Arc::new(request.body.clone());
-                let tag = Some(tag(&body));
-                self.objects.insert(key.to_owned(), body);
-                Answer { status: written, body: empty(), tag }
+                let tag = Some(self.put(key, request.body.clone()));
+                Answer { status: written, tag, ..done() }
             }
             ("DELETE", key) => {
                 self.objects.remove(key);
-                Answer { status: deleted, body: empty(), tag: None }
+                Answer { status: deleted, ..done() }
             }
             ("GET" | "HEAD", key) => match self.objects.get(key) {
                 Some(body) => Answer { status: "200 OK", tag: Some(tag(body)), body: body.clone() },
@@ -209,12 +235,27 @@ impl State {
         }
     }
 
+    /// The tag of what is there then.
+    fn put(&mut self, key: &str, body: Vec<u8>) -> String {
+        let tag = tag(&body);
+        self.objects.insert(key.to_owned(), Arc::new(body));
+        tag
+    }
+
     fn list(&self, dialect: Dialect, query: &BTreeMap<String, String>) -> Answer {
         let asked = |name: &str| query.get(name).map(String::as_str).unwrap_or_default();
         let (page, next) = self.page(asked("prefix"), asked(dialect.marker()));
         let xml = dialect.listing(&page, next.as_deref());
-        Answer { status: "200 OK", body: Arc::new(xml.into_bytes()), tag: None }
+        text(xml)
     }
+}
+
+fn done() -> Answer {
+    Answer { status: "200 OK", body: Arc::default(), tag: None }
+}
+
+fn text(xml: String) -> Answer {
+    Answer { body: Arc::new(xml.into_bytes()), ..done() }
 }
 
 fn refusal(status: &'static str, code: &str) -> Answer {
@@ -236,7 +277,7 @@ fn read(reader: &mut impl BufRead) -> Result<Option<Request>> {
     let mut words = first.split(' ').map(str::to_owned);
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     let query = pairs.map(|(k, v)| (k.to_owned(), decoded(v))).collect();
     let mut headers = BTreeMap::new();
     loop {

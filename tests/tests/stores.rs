@@ -35,7 +35,7 @@ fn a_store_that_is_busy_slow_and_loses_its_answers_costs_no_row() -> Result<()> 
     let engine =
         "kind = \"mock\"\nslots = 2\nconcurrency = 16\nlatency_ms_min = 2\nlatency_ms_max = 20\n";
     let mut fleet = fleet(&s3, &["w1", "w2"], engine)?;
-    s3.have(BadDay { busy_every: 5, lost_every: 4, slow_ms: 60 });
+    s3.have(BadDay { busy_every: 5, lost_every: 4, slow_ms: 60, ..BadDay::default() });
     let mut batch = Batch::submit(&fleet, "storm", 6000, "")?;
     batch.until(&fleet, "rows are done", |c| c.done >= 1000);
     fleet.worker_process("w1").kill();

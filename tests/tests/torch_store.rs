@@ -127,14 +127,3 @@ fn a_wait_goes_on_at_the_next_leader_and_loses_no_wake_up() -> Result<()> {
     fleet.verify()?;
     fleet.passed()
 }
-
-#[test]
-fn python_submits_a_batch_and_the_same_again_is_the_same_run() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
-    fleet.start_worker("w1", &WorkerOptions::default())?;
-    let program = fleet.rollout(&[]).get_program().to_string_lossy().into_owned();
-    let dir = fleet.path("batches").display().to_string();
-    Running::script(&fleet, "batch", "batch.py", &[&context(&fleet), &program, &dir])?.finish()?;
-    fleet.verify()?;
-    fleet.passed()
-}

@@ -92,6 +92,17 @@ impl ClientError {
         }
     }
 
+    /// Whether the same request may yet be answered: nothing but time is in its way.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            ClientError::NoLeader { .. }
+            | ClientError::Timeout { .. }
+            | ClientError::OutcomeUnknown { .. } => true,
+            ClientError::Rpc(error) => error.retryable,
+            _ => false,
+        }
+    }
+
     /// The code of the cluster's refusal, if that is what it was.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {

@@ -1,8 +1,9 @@
 //! Owns: objects in S3, Google Cloud Storage, Azure Blob Storage, or this process's memory.
 //!
 //! Invariant: credentials are found by each host for itself; none is ever given in a URL that members share.
-//! An object of several parts is there when all of them are, and not before.
-//! Absent: resuming an upload that broke off; it is begun anew, and what it left is the bucket's life cycle's business.
+//! An object of several parts is there when all of them are, and not before; an upload that fails takes its parts with it.
+//! Absent: resuming an upload that broke off; it is begun anew, and what a process left that died in the middle of one is
+//! the bucket's life cycle's business.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -48,7 +49,13 @@ impl RemoteStore {
     pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), BlobError> {
         let path = self.path(key);
         let outcome = match bytes.len() > IN_PARTS_ABOVE {
-            true => self.put_in_parts(&path, bytes).await,
+            true => match self.put_in_parts(&path, bytes.clone()).await {
+                Err(error) if self.holds(&path, &bytes).await => {
+                    tracing::info!(key, %error, "the object is whole, though its upload failed");
+                    Ok(())
+                }
+                outcome => outcome,
+            },
             false => self.store.put(&path, bytes.into()).await.map(|_| ()),
         };
         outcome.map_err(|error| BlobError::from_remote(key, error))
@@ -63,7 +70,9 @@ impl RemoteStore {
                     let end = bytes.len().min(start + PART_BYTES);
                     upload.put_part(bytes.slice(start..end).into())
                 });
-                futures::future::try_join_all(parts.collect::<Vec<_>>()).await?;
+                // All of them end before the upload is given up: a part that arrives later would stay.
+                let parts = futures::future::join_all(parts.collect::<Vec<_>>()).await;
+                parts.into_iter().collect::<object_store::Result<Vec<()>>>()?;
             }
             upload.complete().await.map(|_| ())
         };
@@ -73,6 +82,14 @@ impl RemoteStore {
             let _ = upload.abort().await;
         }
         outcome
+    }
+
+    /// Whether the object is there with these bytes. A completion whose answer was lost is refused when it is repeated:
+    /// its upload is no more.
+    async fn holds(&self, path: &Path, bytes: &Bytes) -> bool {
+        let Ok(found) = self.store.get(path).await else { return false };
+        found.meta.size == bytes.len() as u64
+            && found.bytes().await.is_ok_and(|found| found == *bytes)
     }
 
     pub(super) async fn get(&self, key: &str) -> Result<Bytes, BlobError> {

@@ -5,6 +5,7 @@
 //! recover: whoever started it begins the next round.
 
 use anyhow::{Context, Result};
+use bytes::Bytes;
 use rollout_proto::{Client, ClientConfig, ErrorCode, Security, TlsFiles};
 use rollout_training::mock::MockModel;
 use rollout_training::{
@@ -19,6 +20,8 @@ use tokio::task::JoinSet;
 
 /// The job has recovered without this trainer, or has to.
 const HAS_TO_RECOVER: i32 = 17;
+/// How long it waits for the other ranks.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What it is asked to do.
 struct Wish {
@@ -40,6 +43,8 @@ struct Wish {
     seed: u64,
     /// How long a step takes.
     step_ms: u64,
+    /// So many MiB more in each checkpoint; 0 where it is not said.
+    ballast_mib: usize,
     /// How long it may be silent.
     keep_ms: u64,
     /// Where the last weights go.
@@ -70,6 +75,7 @@ impl Wish {
             every: number("every")?,
             seed: number("seed")?,
             step_ms: number("step_ms")?,
+            ballast_mib: args.get("ballast_mib").map_or(Ok(0), |mib| mib.parse())?,
             keep_ms: number("keep_ms")?,
             out: text("out")?.into(),
         })
@@ -105,6 +111,7 @@ async fn train(wish: &Wish) -> Result<()> {
         name: wish.name.clone(),
         host: "here".into(),
         keep_alive: Duration::from_millis(wish.keep_ms),
+        patience: None,
     };
     let recovery = Recovery { round: wish.round, world: wish.world.clone(), ..Recovery::default() };
     let (trainer, recovered) = Trainer::recover(session, &options, &recovery).await?;
@@ -123,9 +130,12 @@ async fn train(wish: &Wish) -> Result<()> {
         if !model.steps().is_multiple_of(wish.every) {
             continue;
         }
-        let checkpoint = trainer.begin_checkpoint(model.steps(), "").await?;
+        let checkpoint = trainer.begin_checkpoint(model.steps(), "", PATIENCE).await?;
         last = checkpoint.number;
-        let files = vec![("model".to_owned(), model.save_weights())];
+        let mut files = vec![("model".to_owned(), model.save_weights())];
+        if wish.ballast_mib > 0 {
+            files.push(("ballast".to_owned(), ballast(wish.ballast_mib, model.steps())));
+        }
         let writing = writer.begin(&checkpoint, &wish.name, files);
         let (trainer, progress) = (trainer.clone(), reader.progress());
         // The loop goes on.
@@ -143,14 +153,23 @@ async fn train(wish: &Wish) -> Result<()> {
     while let Some(reported) = reports.join_next().await {
         reported??;
     }
-    anyhow::ensure!(trainer.checkpoint_complete(last).await?, "the last checkpoint was given up");
+    let complete = trainer.checkpoint_complete(last, PATIENCE).await?;
+    anyhow::ensure!(complete == Some(true), "the last checkpoint: {complete:?}");
     std::fs::write(&wish.out, model.save_weights())?;
     println!("{} ends at step {}", wish.name, model.steps());
-    drop(reader);
-    match Arc::into_inner(trainer) {
-        Some(trainer) => Ok(trainer.leave().await?),
-        None => Ok(()),
-    }
+    Ok(trainer.leave().await?)
+}
+
+/// Bytes that compress badly and differ from step to step.
+fn ballast(mib: usize, step: u64) -> Bytes {
+    let mut state = step.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.take(mib << 17).flatten().collect::<Vec<u8>>().into()
 }
 
 /// Of a world of n, rank r takes over what ranks r, r + n, ... of the world before had folded in.

@@ -90,7 +90,7 @@ impl JobStore {
                 .await;
             match answer {
                 Ok(answer) => return Ok(answer.answers),
-                Err(error) if may_pass(&error) => tokio::time::sleep(PAUSE).await,
+                Err(error) if error.may_pass() => tokio::time::sleep(PAUSE).await,
                 Err(error) => {
                     if error.code() == Some(ErrorCode::SessionUnknown) {
                         session.forget();
@@ -152,7 +152,7 @@ impl JobStore {
                 })
                 .await;
             match answer {
-                Err(error) if may_pass(&error) => tokio::time::sleep(PAUSE).await,
+                Err(error) if error.may_pass() => tokio::time::sleep(PAUSE).await,
                 answer => return answer,
             }
         }
@@ -182,7 +182,7 @@ impl JobStore {
                 .await;
             match answer {
                 Ok(answer) => return Ok(answer.ready),
-                Err(error) if may_pass(&error) => tokio::time::sleep(PAUSE).await,
+                Err(error) if error.may_pass() => tokio::time::sleep(PAUSE).await,
                 Err(error) => return Err(error),
             }
         }
@@ -192,15 +192,4 @@ impl JobStore {
 /// A key with a value, or a queue with something in it.
 pub fn present(key: Bytes) -> v1::StoreAwaited {
     v1::StoreAwaited { key, at_least: None }
-}
-
-/// Whether the same request may yet be answered.
-pub fn may_pass(error: &ClientError) -> bool {
-    match error {
-        ClientError::NoLeader { .. }
-        | ClientError::Timeout { .. }
-        | ClientError::OutcomeUnknown { .. } => true,
-        ClientError::Rpc(error) => error.retryable,
-        _ => false,
-    }
 }

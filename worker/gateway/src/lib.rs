@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::connection::Connection;
-pub use self::job_store::{JobStore, PAUSE, may_pass, present};
+pub use self::job_store::{JobStore, PAUSE, present};
 pub use self::sessions::{Lent, Sessions};
 
 /// Where a gateway listens when nothing says otherwise: torchrun's own port.

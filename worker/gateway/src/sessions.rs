@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rollout_proto::{Client, ClientError, Session};
 use tokio::time::Instant;
 
-use super::job_store::{PAUSE, may_pass};
+use super::job_store::PAUSE;
 
 /// Sessions that wait for their next change. The cluster forgets those over it by itself, after a day.
 const IDLE_MAX: usize = 64;
@@ -47,7 +47,7 @@ impl Sessions {
             Some((session, used)) if used.elapsed() < USED_WITHIN => session,
             _ => loop {
                 match self.client.open_session("training").await {
-                    Err(error) if may_pass(&error) => tokio::time::sleep(PAUSE).await,
+                    Err(error) if error.may_pass() => tokio::time::sleep(PAUSE).await,
                     opened => break opened?,
                 }
             },

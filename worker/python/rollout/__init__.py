@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rollout._native import HasToRecover as HasToRecover
     from rollout._native import RolloutError as RolloutError
     from rollout.batch import BatchError as BatchError
     from rollout.batch import BatchRun as BatchRun
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from rollout.connection import Connection as Connection
     from rollout.rendezvous import RolloutRendezvousHandler as RolloutRendezvousHandler
     from rollout.store import Store as Store
+    from rollout.trainer import Saving as Saving
+    from rollout.trainer import Shard as Shard
+    from rollout.trainer import Trainer as Trainer
     from rollout.training import BarrierFailed as BarrierFailed
+    from rollout.training import Checkpoint as Checkpoint
+    from rollout.training import Dataset as Dataset
     from rollout.training import ParticipantLost as ParticipantLost
     from rollout.training import TrainingOrchestrator as TrainingOrchestrator
 
@@ -26,11 +32,17 @@ __all__ = [
     "BarrierFailed",
     "BatchError",
     "BatchRun",
+    "Checkpoint",
     "Connection",
+    "Dataset",
+    "HasToRecover",
     "ParticipantLost",
     "RolloutError",
     "RolloutRendezvousHandler",
+    "Saving",
+    "Shard",
     "Store",
+    "Trainer",
     "TrainingOrchestrator",
     "submit_batch",
 ]
@@ -39,11 +51,17 @@ _HOMES = {
     "BarrierFailed": "rollout.training",
     "BatchError": "rollout.batch",
     "BatchRun": "rollout.batch",
+    "Checkpoint": "rollout.training",
     "Connection": "rollout.connection",
+    "Dataset": "rollout.training",
+    "HasToRecover": "rollout._native",
     "ParticipantLost": "rollout.training",
     "RolloutError": "rollout._native",
     "RolloutRendezvousHandler": "rollout.rendezvous",
+    "Saving": "rollout.trainer",
+    "Shard": "rollout.trainer",
     "Store": "rollout.store",
+    "Trainer": "rollout.trainer",
     "TrainingOrchestrator": "rollout.training",
     "submit_batch": "rollout.batch",
 }

@@ -48,8 +48,12 @@ class Writing:
 def restore_checkpoint(
     store_url: str, prefix: str, step: int, manifest: tuple[bytes, int]
 ) -> list[tuple[str, bytes]]: ...
+
 class RolloutError(RuntimeError):
     """The cluster refuses, and a repeat would be refused too."""
+
+class HasToRecover(RolloutError):
+    """The others have recovered without this trainer, or a trainer was lost with work that no checkpoint holds."""
 
 class Cluster:
     def __init__(
@@ -78,9 +82,83 @@ class Cluster:
         keep_alive_interval_ms: int,
         keep_alive_attempts: int,
     ) -> Rendezvous: ...
+    def participate(
+        self,
+        namespace: str,
+        job: str,
+        name: str,
+        host: str,
+        addr: str,
+        keep_alive_interval_ms: int,
+        keep_alive_attempts: int,
+        timeout_ms: int,
+    ) -> Participant: ...
+    def trainer(
+        self,
+        namespace: str,
+        job: str,
+        name: str,
+        host: str,
+        keep_alive_ms: int,
+        patience_ms: int,
+        *,
+        world: list[str] = ...,
+        round: int = 0,
+        checkpoint: int = 0,
+        continue_on_loss: bool = False,
+    ) -> Trainer: ...
     def call(self, method: str, request: str, *, timeout_ms: int, hold_ms: int = 0) -> str: ...
     @property
     def cluster_id(self) -> str: ...
+
+class Participant:
+    ticket: int
+    @property
+    def gone(self) -> str: ...
+    def leave(self, timeout_ms: int) -> None: ...
+
+class Trainer:
+    @property
+    def lineage(self) -> tuple[int, int, int, int, list[str]]: ...
+    @property
+    def checkpoint(self) -> tuple[int, int, list[str]] | None: ...
+    @property
+    def assigned(self) -> list[tuple[str, int, list[int]]]: ...
+    @property
+    def lost(self) -> bool: ...
+    def claim(self, dataset: str, epoch: int, timeout_ms: int) -> Claim | None: ...
+    def finish(self, claim: Claim, step: int) -> bool: ...
+    def release(self, claim: Claim, end_sample: int, step: int) -> None: ...
+    def save(
+        self,
+        step: int,
+        label: str,
+        files: list[tuple[str, bytes]],
+        progress: list[tuple[str, int, int, int]],
+        timeout_ms: int,
+    ) -> Saving: ...
+    def restore(self, rank: int) -> list[tuple[str, bytes]]: ...
+    def leave(self) -> None: ...
+    def abandon(self) -> None: ...
+
+class Claim:
+    dataset: str
+    epoch: int
+    shard: int
+    token: int
+    first_sample: int
+    end_sample: int
+    shard_first_sample: int
+    uri: str
+    format: str
+    seed: int
+
+class Saving:
+    number: int
+    step: int
+    def done(self) -> bool: ...
+    def reported(self, timeout_s: float | None = None) -> None: ...
+    def wait(self, timeout_s: float | None = None) -> bool: ...
 
 class Gateway:
     @property

@@ -49,9 +49,9 @@ class BatchRun:
             arguments, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
             try:
-                for line in process.stdout:
+                for line in process.stdout or ():
                     yield json.loads(line)
-                said = process.stderr.read()
+                said = process.stderr.read() if process.stderr else ""
                 status = process.wait()
             except GeneratorExit:
                 process.terminate()

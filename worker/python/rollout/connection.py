@@ -10,6 +10,7 @@ import os
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from rollout._native import Cluster
@@ -51,7 +52,7 @@ class Connection:
         path = context or os.environ.get("ROLLOUT_CONTEXT")
         base = _context(Path(path)) if path else {}
         given = {"ca_file": ca_file, "cert_file": cert_file, "key_file": key_file}
-        files = {key: os.fspath(given[key]) if given[key] else os.environ.get(name) or None for key, name in _FILES}
+        files = {key: _path(given[key]) or os.environ.get(name) or None for key, name in _FILES}
         plain = insecure_plaintext
         if plain is None:
             plain = os.environ.get("ROLLOUT_INSECURE_PLAINTEXT", "").lower() in ("1", "true", "yes")
@@ -67,7 +68,9 @@ class Connection:
             insecure_plaintext=plain,
             dial_map=dial_map or _listed("ROLLOUT_DIAL_MAP") or base.get("dial_map") or [],
             namespace=namespace or os.environ.get("ROLLOUT_NAMESPACE") or base.get("namespace") or NAMESPACE,
-            **files,
+            ca_file=files.get("ca_file"),
+            cert_file=files.get("cert_file"),
+            key_file=files.get("key_file"),
         )
 
     def cluster(self) -> Cluster:
@@ -102,7 +105,11 @@ def _listed(variable: str) -> list[str]:
     return [part.strip() for part in os.environ.get(variable, "").split(",") if part.strip()]
 
 
-def _context(path: Path) -> dict:
+def _path(given: str | os.PathLike[str] | None) -> str | None:
+    return os.fspath(given) if given else None
+
+
+def _context(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         context = tomllib.load(file)
     unknown = sorted(set(context) - _KEYS)

@@ -15,13 +15,16 @@ PATIENCE = timedelta(seconds=120)
 
 def call(cluster: Cluster, method: str, request: dict[str, Any], timeout: timedelta = PATIENCE) -> dict[str, Any]:
     """One answer. A change is repeated under one request id until there is one; TimeoutError: it may yet take effect."""
-    return json.loads(cluster.call(method, json.dumps(request), timeout_ms=milliseconds(timeout)))
+    answer: dict[str, Any] = json.loads(cluster.call(method, json.dumps(request), timeout_ms=milliseconds(timeout)))
+    return answer
 
 
 def held(cluster: Cluster, method: str, request: dict[str, Any], timeout: timedelta) -> dict[str, Any]:
     """One answer of a question that the leader holds until something has changed."""
     asked = {**request, "wait_ms": HELD_MS}
-    return json.loads(cluster.call(method, json.dumps(asked), timeout_ms=milliseconds(timeout), hold_ms=HELD_MS))
+    told = cluster.call(method, json.dumps(asked), timeout_ms=milliseconds(timeout), hold_ms=HELD_MS)
+    answer: dict[str, Any] = json.loads(told)
+    return answer
 
 
 def milliseconds(time: timedelta) -> int:

@@ -10,7 +10,9 @@ import logging
 import os
 import re
 import socket
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any, TypeVar
 
 from torch.distributed import DistError
 from torch.distributed.elastic.rendezvous import (
@@ -26,9 +28,11 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousTimeoutError,
 )
 
-from rollout._native import Cluster, RolloutError
+from rollout._native import Cluster, Gateway, RolloutError
 from rollout.connection import Connection
 from rollout.store import Store
+
+T = TypeVar("T")
 
 BACKEND = "rollout"
 # A participant that is gone for one of these may come back under the same name.
@@ -79,7 +83,7 @@ class RolloutRendezvousHandler(RendezvousHandler):
             _ms(keep_alive_interval),
             keep_alive_max_attempt,
         )
-        self._round: tuple[Store, object] | None = None
+        self._round: tuple[Store, Gateway] | None = None
 
     def get_backend(self) -> str:
         return BACKEND
@@ -199,7 +203,7 @@ def _refused(outcome: str, node: str, run_id: str) -> RendezvousError:
     return RendezvousStateError(f"{node} is gone from {run_id}: {outcome}")
 
 
-def _translated(operation, *args, **kwargs):
+def _translated(operation: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     try:
         return operation(*args, **kwargs)
     except (TimeoutError, ConnectionError, DistError) as error:

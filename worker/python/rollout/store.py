@@ -6,13 +6,16 @@ It means what TCPStore means, but any member of the cluster may die, and what wa
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
 from rollout._native import Cluster, JobStore
 from rollout.connection import Connection
+
+T = TypeVar("T")
 
 # What torch's C++ code holds of a store are methods of its Python object, so that one must not go first.
 _open: dict[int, Store] = {}
@@ -37,7 +40,7 @@ class Store(dist.Store):
         timeout: timedelta = timedelta(seconds=300),
         cluster: Cluster | None = None,
         namespace: str | None = None,
-        **connection: object,
+        **connection: Any,
     ) -> None:
         """`connection` is what `Connection.find` takes; `cluster` is used instead of it where one is open already.
         Waits until the cluster answers, `timeout` at most."""
@@ -151,7 +154,7 @@ class Store(dist.Store):
         # The base keeps the time-out, for torch's C++ code sets it there.
         return max(0, round((self.timeout if timeout is None else timeout) / timedelta(milliseconds=1)))
 
-    def _call(self, operation, *args):
+    def _call(self, operation: Callable[..., T], *args: object) -> T:
         return _translated(operation, *args, self._ms())
 
 
@@ -159,7 +162,7 @@ def _bytes(value: str | bytes | bytearray | memoryview) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-def _translated(operation, *args):
+def _translated(operation: Callable[..., T], *args: object) -> T:
     """Raises what torch's own stores raise."""
     try:
         return operation(*args)

@@ -1,8 +1,11 @@
 """`rollout.TrainingOrchestrator`: a process of a training job, as its cluster sees it. It needs no torch.
 
     orchestrator = rollout.TrainingOrchestrator(coordinator_url="grpc://c1:7420", job="llama-sft")
+    orchestrator.register_dataset("pile", uri="s3://data/{shard:5}.tar", format="webdataset", samples=1_000_000, seed=42)
     with orchestrator.register_worker("worker-0"):
         orchestrator.barrier("warmed-up", count=4)
+
+Shards and checkpoints are a trainer's: `rollout.trainer`.
 """
 
 from __future__ import annotations
@@ -10,15 +13,15 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from rollout._native import RolloutError
 from rollout.connection import Connection
-from rollout.contract import HELD_MS, call, held, milliseconds
+from rollout.contract import HELD_MS, PATIENCE, call, held, milliseconds
+from rollout.trainer import Trainer
 
 if TYPE_CHECKING:
     from rollout.store import Store
@@ -43,26 +46,72 @@ class ParticipantLost(RuntimeError):
     """The cluster does not count this process any more: it was silent for too long, or another has its name."""
 
 
+@dataclass(frozen=True)
+class Dataset:
+    """What training jobs read: so many samples, cut into shards of equal size (the last may be smaller)."""
+
+    name: str
+    uri: str
+    format: str
+    samples: int
+    shard_samples: int
+    shards: int
+    shuffle: bool
+    seed: int
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def _told(cls, dataset: Mapping[str, Any]) -> Dataset:
+        spec = dataset["spec"]
+        same = {key: spec[key] for key in ("uri", "format", "samples", "shard_samples", "seed", "metadata")}
+        return cls(name=dataset["name"], shards=dataset["shards"], shuffle=not spec["in_order"], **same)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint of a job: `state` is open, complete or going, and only a complete one is recovered from."""
+
+    number: int
+    step: int
+    state: str
+    label: str
+    lineage: int
+    bytes: int
+    ranks: list[str]
+
+    @classmethod
+    def _told(cls, checkpoint: Mapping[str, Any]) -> Checkpoint:
+        state = checkpoint["state"].removeprefix("CHECKPOINT_STATE_").lower()
+        ranks = [rank["trainer"] for rank in checkpoint["ranks"]]
+        same = {key: checkpoint[key] for key in ("number", "step", "label", "lineage", "bytes")}
+        return cls(state=state, ranks=ranks, **same)
+
+
 class Worker:
-    """A participant of a job, kept alive by a thread until `leave`, or the end of a `with`."""
+    """A participant of a job, kept alive by threads of the extension until `leave`, or the end of a `with`."""
 
     def __init__(self, orchestrator: TrainingOrchestrator, name: str, interval: timedelta, attempts: int) -> None:
         self.name = name
-        self._orchestrator = orchestrator
-        self.participant = {
+        self._job = orchestrator.job
+        self.participant: dict[str, Any] = {
             "name": name,
             "host": socket.gethostname(),
             "addr": orchestrator.addr,
             "keep_alive_interval_ms": milliseconds(interval),
             "keep_alive_attempts": attempts,
         }
-        joined = orchestrator.call("Rendezvous/Participate", {"job": orchestrator.job_name, "participant": self.participant})
-        self.ticket: int = joined["ticket"]
-        self.gone = ""
-        self._left = threading.Event()
-        every = joined["keep_alive_ms"] / 1000 / attempts
-        self._thread = threading.Thread(target=self._keep_alive, args=(every,), name="rollout-keep-alive", daemon=True)
-        self._thread.start()
+        self._native = orchestrator.cluster.participate(
+            orchestrator.namespace,
+            self._job,
+            name,
+            socket.gethostname(),
+            orchestrator.addr,
+            milliseconds(interval),
+            attempts,
+            milliseconds(PATIENCE),
+        )
+        self.ticket: int = self._native.ticket
+        self._left = False
 
     def __enter__(self) -> Worker:
         return self
@@ -70,31 +119,21 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.leave()
 
+    @property
+    def gone(self) -> str:
+        """Why the cluster does not count it any more; empty: it does."""
+        return self._native.gone
+
     def leave(self) -> None:
         """Goes: barriers that wait for it fail, or go on without it."""
-        if not self._left.is_set():
-            self._left.set()
-            self._thread.join()
-            self._orchestrator.call("Rendezvous/Leave", {"job": self._orchestrator.job_name, "ticket": self.ticket})
+        if not self._left:
+            self._left = True
+            self._native.leave(milliseconds(PATIENCE))
 
     def check(self) -> None:
         """Raises ParticipantLost once the cluster does not count it any more."""
         if self.gone:
-            raise ParticipantLost(f"{self.name} is gone from {self._orchestrator.job}: {self.gone}")
-
-    def _keep_alive(self, every: float) -> None:
-        kept = {"participants": [{"job": self._orchestrator.job_name, "ticket": self.ticket}]}
-        while not self._left.wait(every):
-            try:
-                answer = self._orchestrator.call("Rendezvous/KeepAlive", kept, timedelta(seconds=every))["answers"][0]
-            except (TimeoutError, ConnectionError):
-                continue
-            except RolloutError as error:
-                self.gone = str(error)
-                return
-            if answer["gone"]:
-                self.gone = answer["gone"]
-                return
+            raise ParticipantLost(f"{self.name} is gone from {self._job}: {self.gone}")
 
 
 class TrainingOrchestrator:
@@ -133,7 +172,111 @@ class TrainingOrchestrator:
 
     def workers(self) -> list[dict[str, Any]]:
         """The participants of the job, by name."""
-        return self.call("Rendezvous/Describe", {"job": self.job_name})["participants"]
+        return list(self.call("Rendezvous/Describe", {"job": self.job_name})["participants"])
+
+    def register_dataset(
+        self,
+        name: str,
+        *,
+        uri: str,
+        samples: int,
+        format: str = "",
+        shard_samples: int = 10_000,
+        shuffle: bool = True,
+        seed: int = 42,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Dataset:
+        """Makes a dataset of the namespace, or finds it: the same name and the same of everything else is the same
+        dataset, and it never changes. `{shard:5}` in the URI is a shard's number in five digits. The format is the
+        reader's business. Without `shuffle`, epochs go through the shards by number."""
+        spec = {
+            "uri": uri,
+            "format": format,
+            "samples": samples,
+            "shard_samples": shard_samples,
+            "in_order": not shuffle,
+            "seed": seed,
+            "metadata": dict(metadata or {}),
+        }
+        made = self.call("Datasets/CreateDataset", {"namespace": self.namespace, "name": name, "spec": spec})
+        return Dataset._told(made["dataset"])
+
+    def dataset(self, name: str) -> Dataset:
+        """One dataset of the namespace."""
+        return Dataset._told(
+            self.call("Datasets/DescribeDataset", {"namespace": self.namespace, "name": name})["dataset"]
+        )
+
+    def datasets(self) -> list[Dataset]:
+        """Those of the namespace, by name."""
+        return [Dataset._told(each) for each in self.call("Datasets/ListDatasets", {"namespace": self.namespace})["datasets"]]
+
+    def delete_dataset(self, name: str) -> None:
+        """Forgets it; refused while a job reads it. What it names stays where it is."""
+        self.call("Datasets/DeleteDataset", {"namespace": self.namespace, "name": name})
+
+    def join(
+        self, name: str | None = None, *, keep_alive: timedelta = timedelta(seconds=15), timeout: timedelta = PATIENCE
+    ) -> Trainer:
+        """Makes this process a trainer in the job's present lineage, or makes the job. HasToRecover: the lineage lost
+        work. One that is silent for `keep_alive` is lost."""
+        return self._trainer(name, keep_alive, timeout)
+
+    def recover(
+        self,
+        name: str | None = None,
+        *,
+        world: Sequence[str],
+        round: int,
+        checkpoint: int = 0,
+        continue_on_loss: bool = False,
+        keep_alive: timedelta = timedelta(seconds=15),
+        timeout: timedelta = PATIENCE,
+    ) -> Trainer:
+        """Begins a new lineage of the job, or joins the others in it: every trainer of `world`, by rank, asks with the
+        same world and the same `round`, which is above that of the lineage before (a rendezvous counts one). It begins at
+        the last complete checkpoint, or at the one that is named: `trainer.checkpoint` has it, and `trainer.assigned` the
+        shards; what was finished later is open again, and whoever was left behind gets HasToRecover. With
+        `continue_on_loss` the shards of a trainer that is lost are given to others at once: at least once, no longer
+        exactly once."""
+        if not world:
+            raise ValueError("a lineage has trainers: name all of them, by rank")
+        return self._trainer(
+            name,
+            keep_alive,
+            timeout,
+            world=list(world),
+            round=round,
+            checkpoint=checkpoint,
+            continue_on_loss=continue_on_loss,
+        )
+
+    def _trainer(self, name: str | None, keep_alive: timedelta, timeout: timedelta, **lineage: Any) -> Trainer:
+        name = name or f"{self.addr}_{os.getpid()}"
+        native = self.cluster.trainer(
+            self.namespace, self.job, name, socket.gethostname(), milliseconds(keep_alive), milliseconds(timeout), **lineage
+        )
+        return Trainer(native, name)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The job's checkpoints, by number, without their ranks."""
+        listed = self.call("Checkpoints/ListCheckpoints", {"job": self.job_name})
+        return [Checkpoint._told(each) for each in listed["checkpoints"]]
+
+    def latest_checkpoint(self) -> Checkpoint | None:
+        """The last complete one of the job's lineage: what `recover` begins with."""
+        found = self.call("Checkpoints/LatestCheckpoint", {"job": self.job_name}).get("checkpoint")
+        return Checkpoint._told(found) if found else None
+
+    def label_checkpoint(self, number: int, label: str) -> None:
+        """Labels a checkpoint, which keeps it however many there are; an empty label takes it away."""
+        self.call("Checkpoints/LabelCheckpoint", {"job": self.job_name, "number": number, "label": label})
+
+    def keep_checkpoints(self, last: int) -> list[int]:
+        """How many complete checkpoints the job keeps from now on, beside labelled ones and the one that recovery would
+        give (0: all). Answers those that go."""
+        kept = {"job": self.job_name, "keep_last": last, "now": False}
+        return list(self.call("Checkpoints/PruneCheckpoints", kept)["pruned"])
 
     def store(self, round: int = 0, **options: Any) -> Store:
         """The job's shared store. This needs torch."""
@@ -176,7 +319,7 @@ class TrainingOrchestrator:
             asked = {"barrier": barrier, "generation": generation}
             outcome = held(self.cluster, "Barrier/Wait", asked, left)
             if outcome.get("open"):
-                return outcome["open"]["members"]
+                return list(outcome["open"]["members"])
             if outcome.get("failed"):
                 raise BarrierFailed(outcome["failed"])
             self.worker.check()

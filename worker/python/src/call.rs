@@ -15,7 +15,7 @@ use prost_reflect::{
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rollout_gateway::{PAUSE, Sessions, may_pass};
+use rollout_gateway::{PAUSE, Sessions};
 use rollout_proto::{Answer, CallOptions, Client, ClientError, MESSAGE_BYTES_MAX, v1};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
@@ -92,7 +92,7 @@ impl Call {
                     drop(under_way);
                     return Ok(answer.bytes);
                 }
-                Err(error) if may_pass(&error) => tokio::time::sleep(PAUSE).await,
+                Err(error) if error.may_pass() => tokio::time::sleep(PAUSE).await,
                 Err(error) => return Err(error),
             }
         }

@@ -1,7 +1,8 @@
 //! A rank's part of a checkpoint: written behind the loop's back, and read back with every byte compared.
 //!
-//! *Invariant:* the bytes are copied when [`CheckpointWriter::begin`] is called: what the loop changes afterwards is in
-//! the next checkpoint. The interpreter's lock is held neither while something is hashed nor while it is written.
+//! *Invariant:* the bytes are those that were there when [`CheckpointWriter::begin`] was called: Python's `bytes` do not
+//! change, and of a `bytearray` a copy is taken. The interpreter's lock is held neither while something is hashed nor
+//! while it is written or read, and Ctrl-C ends a wait.
 //!
 //! Absent: what the cluster is told. Whoever writes reports.
 
@@ -9,36 +10,53 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTimeoutError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use rollout_proto::v1;
-use rollout_training::{TrainError, Written};
-use tokio::runtime::Runtime;
+use rollout_training::{Files, TrainError, Written};
+use tokio::sync::watch;
 
-/// How often a wait looks for Ctrl-C.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Threads that hash and write.
-const THREADS: usize = 2;
+use crate::error::raised_training;
+use crate::wait::{FOR_EVER, runtime, wait, wait_or_raise};
 
-fn runtime() -> PyResult<Arc<Runtime>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .thread_name("rollout-checkpoint")
-        .enable_all()
-        .build();
-    runtime.map(Arc::new).map_err(|error| PyOSError::new_err(error.to_string()))
+/// Names and bytes, as Python gives them.
+pub(crate) type PyFiles = Vec<(String, PyBackedBytes)>;
+/// What becomes of something that was begun; none: it is under way.
+pub(crate) type Outcome<T> = Option<Result<T, Arc<TrainError>>>;
+
+/// Without a copy: Python's objects live until their bytes are durable.
+pub(crate) fn files(given: PyFiles) -> Files {
+    given.into_iter().map(|(name, bytes)| (name, Bytes::from_owner(bytes))).collect()
 }
 
-fn raised(error: &TrainError) -> PyErr {
-    PyOSError::new_err(error.to_string())
+/// Names and bytes, as Python gets them.
+pub(crate) fn handed_over<'py>(
+    py: Python<'py>,
+    files: &Files,
+) -> Vec<(String, Bound<'py, PyBytes>)> {
+    files.iter().map(|(name, bytes)| (name.clone(), PyBytes::new(py, bytes))).collect()
+}
+
+/// Waits for what was begun.
+pub(crate) async fn ended<T: Clone>(mut told: watch::Receiver<Outcome<T>>) -> PyResult<T> {
+    let outcome = told.wait_for(Option::is_some).await;
+    match outcome.ok().and_then(|outcome| outcome.clone()) {
+        Some(outcome) => outcome.map_err(|error| raised_training(&error)),
+        None => Err(PyRuntimeError::new_err("the checkpoint's writer ended early")),
+    }
+}
+
+/// A limit in seconds; none: there is none.
+pub(crate) fn limit(timeout_s: Option<f64>) -> Duration {
+    let within = timeout_s.and_then(|s| Duration::try_from_secs_f64(s.max(0.0)).ok());
+    within.unwrap_or(FOR_EVER).min(FOR_EVER)
 }
 
 /// Writes checkpoints into one store.
 #[pyclass(frozen)]
 pub struct CheckpointWriter {
-    runtime: Arc<Runtime>,
     writer: rollout_training::CheckpointWriter,
 }
 
@@ -47,55 +65,41 @@ impl CheckpointWriter {
     /// Opens the store of that URL. Raises OSError where there can be none.
     #[new]
     fn open(store_url: &str) -> PyResult<Self> {
-        let writer =
-            rollout_training::CheckpointWriter::open(store_url).map_err(|error| raised(&error))?;
-        Ok(Self { runtime: runtime()?, writer })
+        let writer = rollout_training::CheckpointWriter::open(store_url);
+        Ok(Self { writer: writer.map_err(|error| raised_training(&error))? })
     }
 
     /// Begins to write files, as (name, bytes), below a checkpoint's prefix, and returns at once.
     fn begin(
         &self,
-        py: Python<'_>,
         prefix: String,
         step: u64,
-        trainer: &str,
-        files: Vec<(String, Bound<'_, PyBytes>)>,
-    ) -> Writing {
-        let files =
-            files.into_iter().map(|(name, bytes)| (name, Bytes::copy_from_slice(bytes.as_bytes())));
-        let files = files.collect();
+        trainer: String,
+        files: PyFiles,
+    ) -> PyResult<Writing> {
+        let (tell, told) = watch::channel(None);
+        let (writer, files) = (self.writer.clone(), self::files(files));
         let checkpoint = v1::Checkpoint { prefix, step, ..v1::Checkpoint::default() };
-        let writing = py.detach(|| {
-            let _entered = self.runtime.enter();
-            self.writer.begin(&checkpoint, trainer, files)
+        runtime()?.spawn(async move {
+            let written = writer.begin(&checkpoint, &trainer, files).wait().await;
+            // Nobody may be left who asks.
+            tell.send_replace(Some(written.map_err(Arc::new)));
         });
-        Writing { runtime: self.runtime.clone(), state: Mutex::new(State::Running(writing)) }
+        Ok(Writing { told })
     }
-}
-
-enum State {
-    Running(rollout_training::Writing),
-    Done(Result<Written, String>),
-    /// Somebody waits.
-    Taken,
 }
 
 /// A rank's part on its way.
 #[pyclass(frozen)]
 pub struct Writing {
-    runtime: Arc<Runtime>,
-    state: Mutex<State>,
+    told: watch::Receiver<Outcome<Written>>,
 }
 
 #[pymethods]
 impl Writing {
     /// Whether there is nothing to wait for.
     fn done(&self) -> bool {
-        match &*self.state.lock() {
-            State::Running(writing) => writing.is_done(),
-            State::Done(_) => true,
-            State::Taken => false,
-        }
+        self.told.borrow().is_some()
     }
 
     /// Waits until all is durable: the manifest's digest and length, the bytes and the number of the objects that it
@@ -106,25 +110,8 @@ impl Writing {
         py: Python<'py>,
         timeout_s: Option<f64>,
     ) -> PyResult<(Bound<'py, PyBytes>, u32, u64, u32)> {
-        let begun = std::time::Instant::now();
-        let limit = timeout_s.map(|s| Duration::from_secs_f64(s.clamp(0.0, 1e9)));
-        while !self.done() {
-            py.detach(|| std::thread::sleep(LOOK_EVERY));
-            py.check_signals()?;
-            if limit.is_some_and(|limit| begun.elapsed() >= limit) {
-                return Err(PyTimeoutError::new_err("the checkpoint is not durable yet"));
-            }
-        }
-        let taken = std::mem::replace(&mut *self.state.lock(), State::Taken);
-        let done = match taken {
-            State::Running(writing) => {
-                py.detach(|| self.runtime.block_on(writing.wait())).map_err(|e| e.to_string())
-            }
-            State::Done(done) => done,
-            State::Taken => return Err(PyRuntimeError::new_err("another thread waits for it")),
-        };
-        *self.state.lock() = State::Done(done.clone());
-        let written = done.map_err(PyOSError::new_err)?;
+        let what = "the checkpoint is not durable yet";
+        let written = wait_or_raise(py, limit(timeout_s), what, ended(self.told.clone()))??;
         let Written { manifest, bytes, objects } = written;
         Ok((PyBytes::new(py, &manifest.digest), manifest.bytes, bytes, objects))
     }
@@ -145,8 +132,10 @@ pub(crate) fn restore_checkpoint<'py>(
     let rank = v1::CheckpointRank { manifest, ..v1::CheckpointRank::default() };
     let checkpoint =
         v1::Checkpoint { store_url, prefix, step, ranks: vec![rank], ..v1::Checkpoint::default() };
-    let runtime = runtime()?;
-    let restored = py.detach(|| runtime.block_on(rollout_training::restore_rank(&checkpoint, 0)));
-    let files = restored.map_err(|error| raised(&error))?.files;
-    Ok(files.into_iter().map(|(name, bytes)| (name, PyBytes::new(py, &bytes))).collect())
+    match wait(py, FOR_EVER, rollout_training::restore_rank(&checkpoint, 0))? {
+        Some(restored) => {
+            Ok(handed_over(py, &restored.map_err(|error| raised_training(&error))?.files))
+        }
+        None => Err(PyRuntimeError::new_err("nobody waits so long")),
+    }
 }

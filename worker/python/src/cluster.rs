@@ -11,12 +11,15 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rollout_gateway::Sessions;
 use rollout_proto::{Client, ClientConfig, DialMap, Security, TlsFiles, v1};
+use rollout_training::{Recovery, TrainerOptions};
 
 use crate::call::Call;
 use crate::error::raised;
 use crate::gateway::Gateway;
+use crate::participant::Participant;
 use crate::rendezvous::Rendezvous;
 use crate::store::JobStore;
+use crate::trainer::Trainer;
 use crate::wait::{runtime, wait_or_raise};
 
 /// A cluster, and this process's certificate for it.
@@ -117,6 +120,60 @@ impl Cluster {
             ..v1::Participant::default()
         };
         Rendezvous::new(self.client.clone(), v1::JobName { namespace, job }, participant)
+    }
+
+    /// A participant of a job that joins no rendezvous, kept alive from now on.
+    #[expect(clippy::too_many_arguments, reason = "what a participant is")]
+    fn participate(
+        &self,
+        py: Python<'_>,
+        namespace: String,
+        job: String,
+        name: String,
+        host: String,
+        addr: String,
+        keep_alive_interval_ms: u32,
+        keep_alive_attempts: u32,
+        timeout_ms: u64,
+    ) -> PyResult<Participant> {
+        let participant = v1::Participant {
+            name,
+            host,
+            addr,
+            keep_alive_interval_ms,
+            keep_alive_attempts,
+            ..v1::Participant::default()
+        };
+        let job = v1::JobName { namespace, job };
+        let within = Duration::from_millis(timeout_ms);
+        Participant::start(py, self.client.clone(), job, participant, within)
+    }
+
+    /// A trainer of a job, kept alive from now on. With a `world`, all trainers by rank, it begins the lineage of `round`,
+    /// or joins the others in it; without one it joins the present lineage. `patience_ms`: how long a call is tried.
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
+    #[pyo3(signature = (namespace, job, name, host, keep_alive_ms, patience_ms, *, world=Vec::new(), round=0, checkpoint=0, continue_on_loss=false))]
+    fn trainer(
+        &self,
+        py: Python<'_>,
+        namespace: String,
+        job: String,
+        name: String,
+        host: String,
+        keep_alive_ms: u64,
+        patience_ms: u64,
+        world: Vec<String>,
+        round: u64,
+        checkpoint: u32,
+        continue_on_loss: bool,
+    ) -> PyResult<Trainer> {
+        let keep_alive = Duration::from_millis(keep_alive_ms);
+        let patience = Duration::from_millis(patience_ms);
+        let options =
+            TrainerOptions { namespace, job, name, host, keep_alive, patience: Some(patience) };
+        let recovery = Recovery { round, world, from: checkpoint, continue_on_loss };
+        let recovery = Some(recovery).filter(|recovery| !recovery.world.is_empty());
+        Trainer::start(py, &self.client, options, recovery, patience)
     }
 
     /// Any call of the contract with one answer, such as "Barrier/Arrive": request and answer in JSON. Asks for

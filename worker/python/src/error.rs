@@ -4,9 +4,12 @@
 //! `RolloutError`, whose text begins with the code where there is one.
 //! Absent: torch's exceptions; the package has those.
 
-use pyo3::exceptions::{PyConnectionError, PyRuntimeError, PyTimeoutError, PyValueError};
+use pyo3::exceptions::{
+    PyConnectionError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError,
+};
 use pyo3::prelude::*;
 use rollout_proto::ClientError;
+use rollout_training::TrainError;
 
 pyo3::create_exception!(
     rollout._native,
@@ -15,8 +18,29 @@ pyo3::create_exception!(
     "The cluster refuses, and a repeat would be refused too."
 );
 
+pyo3::create_exception!(
+    rollout._native,
+    HasToRecover,
+    RolloutError,
+    "The others have recovered without this trainer, or a trainer was lost with work that no checkpoint holds."
+);
+
 /// What Python is told of it.
 pub(crate) fn raised(error: ClientError) -> PyErr {
+    told(&error)
+}
+
+/// What Python is told of what went wrong for a trainer: an `OSError` is the store's, or of a checkpoint that is not what
+/// it says.
+pub(crate) fn raised_training(error: &TrainError) -> PyErr {
+    match error {
+        _ if error.has_to_recover() => HasToRecover::new_err(error.to_string()),
+        TrainError::Cluster(error) => told(error),
+        _ => PyOSError::new_err(error.to_string()),
+    }
+}
+
+fn told(error: &ClientError) -> PyErr {
     let text = error.to_string();
     match error {
         ClientError::Connect(_) | ClientError::NoLeader { .. } => PyConnectionError::new_err(text),

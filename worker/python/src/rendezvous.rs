@@ -9,21 +9,20 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use rollout_gateway::{PAUSE, Sessions, may_pass};
+use rollout_gateway::{PAUSE, Sessions};
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use v1::rendezvous_wait_response::Outcome;
 
 use crate::error::raised;
-use crate::wait::{runtime, wait, wait_or_raise};
+use crate::participant::{self, until_answered};
+use crate::wait::{FOR_EVER, runtime, wait, wait_or_raise};
 
 /// How long the leader holds a question before it says that nothing has changed.
 const HELD_MS: u64 = 10_000;
 /// One attempt of such a question: the leader's time, and some for the way.
 const HELD_ATTEMPT: Duration = Duration::from_secs(15);
-/// Longer than anybody waits.
-const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// A complete round.
 #[pyclass(frozen, get_all)]
@@ -201,7 +200,7 @@ impl Shared {
                 .await;
             let outcome = match answer {
                 Ok(answer) => answer.outcome,
-                Err(error) if may_pass(&error) && heard.elapsed() < silence => {
+                Err(error) if error.may_pass() && heard.elapsed() < silence => {
                     sleep(PAUSE).await;
                     continue;
                 }
@@ -236,31 +235,9 @@ impl Shared {
 
     async fn keep_alive(self: Arc<Self>, ticket: u64, keep_alive_ms: u64) {
         let attempts = u64::from(self.participant.keep_alive_attempts.max(1));
-        let every = Duration::from_millis((keep_alive_ms / attempts).max(1));
-        let participant = v1::ParticipantRef { job: Some(self.job.clone()), ticket };
-        let request = v1::KeepAliveRequest { participants: vec![participant] };
-        loop {
-            let begun = Instant::now();
-            let answer = self
-                .client
-                .with_leader_opts("keep the participant alive", CallOptions::read(), |channel| {
-                    let request = request.clone();
-                    async move { services::rendezvous(channel).keep_alive(request).await }
-                })
-                .await;
-            let answer = match answer {
-                Ok(answer) => answer.answers.into_iter().next().unwrap_or_default(),
-                // Every moment counts: whoever leads next has a clock of its own for it.
-                Err(_) => {
-                    sleep(PAUSE).await;
-                    continue;
-                }
-            };
-            if !self.heard(ticket, answer) {
-                return;
-            }
-            sleep(every.saturating_sub(begun.elapsed())).await;
-        }
+        let (client, job) = (self.client.clone(), self.job.clone());
+        let heard = move |answer| self.heard(ticket, answer);
+        participant::keep_alive(client, job, ticket, keep_alive_ms / attempts, heard).await;
     }
 
     /// Whether the participant of that ticket is to be kept alive further.
@@ -331,29 +308,6 @@ impl Shared {
         if ticket == 0 {
             return Ok(());
         }
-        let session = self.sessions.take().await?;
-        let pending = session.session().request();
-        let (request, job) = (Some(pending.id()), Some(self.job.clone()));
-        let request = v1::LeaveRequest { request, job, ticket };
-        let left = until_answered(|| {
-            self.client.with_leader("leave the rendezvous", |channel| {
-                let request = request.clone();
-                async move { services::rendezvous(channel).leave(request).await }
-            })
-        });
-        left.await.map(drop)
-    }
-}
-
-/// Repeats the same request until the cluster answers or refuses. Whoever waits has a limit.
-async fn until_answered<T, Fut>(ask: impl Fn() -> Fut) -> Result<T, ClientError>
-where
-    Fut: Future<Output = Result<T, ClientError>>,
-{
-    loop {
-        match ask().await {
-            Err(error) if may_pass(&error) => sleep(PAUSE).await,
-            answer => return answer,
-        }
+        participant::leave(&self.client, &self.sessions, &self.job, ticket).await
     }
 }

@@ -13,7 +13,9 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 /// How often a wait looks whether a signal has come.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// They only wait for sockets.
+/// Longer than anybody waits.
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// They only wait for sockets; hashing and files have threads of their own.
 const THREADS: usize = 2;
 
 static RUNTIME: OnceLock<(u32, Runtime)> = OnceLock::new();

@@ -29,4 +29,9 @@ impl TrainError {
         };
         matches!(code, Some(ErrorCode::TrainerLeftBehind | ErrorCode::LineageTorn))
     }
+
+    /// Whether the same request may yet be answered: nothing but time is in its way.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, TrainError::Cluster(error) if error.may_pass())
+    }
 }

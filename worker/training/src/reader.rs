@@ -4,11 +4,15 @@
 //! for others while it has something that others may be waiting for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rollout_proto::v1;
 
 use crate::error::TrainError;
 use crate::trainer::Trainer;
+
+/// How long it waits for others before it claims again all the same.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Reads an epoch of a dataset.
 pub struct ShardReader {
@@ -52,7 +56,8 @@ impl ShardReader {
                 }
                 (None, finished) if finished && self.ended.is_empty() => self.finished = true,
                 (None, _) if samples.is_empty() && self.ended.is_empty() => {
-                    self.trainer.wait_for_shard(&self.dataset, self.epoch).await?;
+                    // Whoever has them finishes them, or is lost: the cluster answers in both cases.
+                    self.trainer.wait_for_shard(&self.dataset, self.epoch, LOOK_AGAIN).await?;
                 }
                 (None, _) => break,
             }

@@ -1,17 +1,23 @@
 //! A trainer's place in its job, kept alive in the background.
 //!
-//! *Invariant:* a request is asked for under one request id until it is answered; a shard that was claimed is known,
-//! however many leaders it took.
+//! *Invariant:* a change is asked for under one request id until it is answered, or for as long as the trainer's
+//! patience is; from its beginning until it leaves, the trainer is kept alive, whatever it does meanwhile.
+//!
+//! Deliberately absent: shards and checkpoints; the modules below have those.
+
+mod checkpoints;
+mod shards;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rollout_proto::{Client, ClientError, ErrorCode, Session, services, v1};
+use parking_lot::Mutex;
+use rollout_proto::{CallOptions, Client, ClientError, Session, services, v1};
 use tokio::task::JoinHandle;
 
+use self::shards::Asked;
 use crate::error::TrainError;
-use crate::writer::Written;
 
 /// How long the leader holds a wait before it says that nothing has come.
 const WAIT_MS: u64 = 10_000;
@@ -21,11 +27,9 @@ const WAIT_ATTEMPT: Duration = Duration::from_secs(15);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Of this silence, a keep-alive is sent so often.
 const KEEP_ALIVES: u32 = 3;
-/// Between two tries when another rank has not come, or too many checkpoints are open.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Who it is, and where.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TrainerOptions {
     /// The job's namespace; empty for `default`.
     pub namespace: String,
@@ -37,6 +41,8 @@ pub struct TrainerOptions {
     pub host: String,
     /// Silent for so long, the trainer is lost; zero: 15 s.
     pub keep_alive: Duration,
+    /// How long one call is tried; none: as long as the client tries any.
+    pub patience: Option<Duration>,
 }
 
 /// How a lineage begins.
@@ -53,7 +59,7 @@ pub struct Recovery {
 }
 
 /// Where a lineage begins.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Recovered {
     /// What to begin from; none: from nothing, at step 0.
     pub checkpoint: Option<v1::Checkpoint>,
@@ -66,13 +72,16 @@ pub struct Trainer {
     session: Session,
     by: v1::TrainerRef,
     lineage: v1::Lineage,
+    patience: Option<Duration>,
     lost: Arc<AtomicBool>,
     keeping: JoinHandle<()>,
+    /// Claims that nobody has answered yet.
+    asked: Mutex<Vec<Asked>>,
 }
 
 impl Drop for Trainer {
     fn drop(&mut self) {
-        self.keeping.abort();
+        self.abandon();
     }
 }
 
@@ -90,6 +99,10 @@ fn job(options: &TrainerOptions) -> v1::JobName {
     v1::JobName { namespace: options.namespace.clone(), job: options.job.clone() }
 }
 
+fn patient(options: CallOptions, patience: Option<Duration>) -> CallOptions {
+    CallOptions { timeout: patience, ..options }
+}
+
 impl Trainer {
     /// Joins the present lineage of the job, or makes the job.
     ///
@@ -103,9 +116,10 @@ impl Trainer {
             trainer: Some(decl(options)),
             on_loss: v1::LossPolicy::Recover.into(),
         };
+        let limits = patient(CallOptions::default(), options.patience);
         let joined = session
             .client()
-            .with_leader("join the job", |channel| {
+            .with_leader_opts("join the job", limits, |channel| {
                 let request = request.clone();
                 async move { services::shards(channel).join_job(request).await }
             })
@@ -137,9 +151,10 @@ impl Trainer {
             from: recovery.from,
             on_loss: on_loss.into(),
         };
+        let limits = patient(CallOptions::default(), options.patience);
         let answer = session
             .client()
-            .with_leader("recover the job", |channel| {
+            .with_leader_opts("recover the job", limits, |channel| {
                 let request = request.clone();
                 async move { services::checkpoints(channel).recover(request).await }
             })
@@ -164,7 +179,8 @@ impl Trainer {
         let keeping =
             keep(session.client().clone(), by.clone(), silence / KEEP_ALIVES, lost.clone());
         let keeping = tokio::spawn(keeping);
-        Self { session, by, lineage: lineage.unwrap_or_default(), lost, keeping }
+        let (lineage, patience) = (lineage.unwrap_or_default(), options.patience);
+        Self { session, by, lineage, patience, lost, keeping, asked: Mutex::default() }
     }
 
     /// The lineage as it was when the trainer joined it.
@@ -187,229 +203,18 @@ impl Trainer {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// A shard of an epoch; none, and whether for good, where others have what is left.
-    ///
-    /// # Errors
-    /// [`TrainError::has_to_recover`], or the cluster cannot be reached.
-    pub async fn claim(
-        &self,
-        dataset: &str,
-        epoch: u64,
-    ) -> Result<(Option<v1::ShardAssignment>, bool), TrainError> {
-        let pending = self.session.request();
-        let request = v1::ClaimShardRequest {
-            request: Some(pending.id()),
-            by: Some(self.by.clone()),
-            dataset: dataset.to_owned(),
-            epoch,
-        };
-        let answer = self
-            .session
-            .client()
-            .with_leader("claim a shard", |channel| {
-                let request = request.clone();
-                async move { services::shards(channel).claim_shard(request).await }
-            })
-            .await?;
-        pending.ack();
-        Ok((answer.shard, answer.finished))
-    }
-
-    /// Waits until a claim is worth trying.
+    /// Leaves the job: what it did stays. It is kept alive no more, whatever the cluster answers.
     ///
     /// # Errors
     /// The cluster cannot be reached.
-    pub async fn wait_for_shard(&self, dataset: &str, epoch: u64) -> Result<(), TrainError> {
-        let request = v1::WaitShardRequest {
-            by: Some(self.by.clone()),
-            dataset: dataset.to_owned(),
-            epoch,
-            wait_ms: WAIT_MS,
-        };
-        loop {
-            let answer = self
-                .session
-                .client()
-                .with_leader_deadline("wait for a shard", WAIT_ATTEMPT, |channel| {
-                    let request = request.clone();
-                    async move { services::shards(channel).wait_shard(request).await }
-                })
-                .await?;
-            if answer.ready {
-                return Ok(());
-            }
-        }
-    }
-
-    /// All samples of a claim are in the trainer's state after `step`.
-    ///
-    /// # Errors
-    /// [`TrainError::has_to_recover`], or a refusal of the step.
-    pub async fn finish(
-        &self,
-        (dataset, epoch): (&str, u64),
-        shard: &v1::ShardAssignment,
-        step: u64,
-    ) -> Result<bool, TrainError> {
-        let pending = self.session.request();
-        let request = v1::FinishShardRequest {
-            request: Some(pending.id()),
-            by: Some(self.by.clone()),
-            dataset: dataset.to_owned(),
-            epoch,
-            shard: shard.shard,
-            token: shard.token,
-            step,
-        };
-        let answer = self
-            .session
-            .client()
-            .with_leader("finish a shard", |channel| {
-                let request = request.clone();
-                async move { services::shards(channel).finish_shard(request).await }
-            })
-            .await?;
-        pending.ack();
-        Ok(answer.epoch_finished)
-    }
-
-    /// Gives a shard back, of which the samples before `end_sample` are in the trainer's state after `step`.
-    ///
-    /// # Errors
-    /// [`TrainError::has_to_recover`], or a refusal of the step or of the samples.
-    pub async fn release(
-        &self,
-        (dataset, epoch): (&str, u64),
-        shard: &v1::ShardAssignment,
-        end_sample: u64,
-        step: u64,
-    ) -> Result<(), TrainError> {
-        let pending = self.session.request();
-        let request = v1::ReleaseShardRequest {
-            request: Some(pending.id()),
-            by: Some(self.by.clone()),
-            dataset: dataset.to_owned(),
-            epoch,
-            shard: shard.shard,
-            token: shard.token,
-            end_sample,
-            step,
-        };
-        self.session
-            .client()
-            .with_leader("release a shard", |channel| {
-                let request = request.clone();
-                async move { services::shards(channel).release_shard(request).await }
-            })
-            .await?;
-        pending.ack();
-        Ok(())
-    }
-
-    /// Begins the checkpoint of a step, or finds it. Waits for ranks that have not joined yet, and while too many
-    /// checkpoints are open.
-    ///
-    /// # Errors
-    /// [`TrainError::has_to_recover`], or a refusal of the step.
-    pub async fn begin_checkpoint(
-        &self,
-        step: u64,
-        label: &str,
-    ) -> Result<v1::Checkpoint, TrainError> {
-        loop {
-            let pending = self.session.request();
-            let request = v1::BeginCheckpointRequest {
-                request: Some(pending.id()),
-                by: Some(self.by.clone()),
-                step,
-                label: label.to_owned(),
-            };
-            let answer = self
-                .session
-                .client()
-                .with_leader("begin a checkpoint", |channel| {
-                    let request = request.clone();
-                    async move { services::checkpoints(channel).begin_checkpoint(request).await }
-                })
-                .await;
-            pending.ack();
-            match answer {
-                Ok(answer) => return Ok(answer.checkpoint.unwrap_or_default()),
-                Err(error) if passes(&error) => tokio::time::sleep(PAUSE).await,
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    /// The trainer's part of a checkpoint is durable. Answers whether the checkpoint is complete by that.
-    ///
-    /// # Errors
-    /// [`TrainError::has_to_recover`], or a refusal of the report.
-    pub async fn report_checkpoint(
-        &self,
-        number: u32,
-        written: &Written,
-        progress: Vec<v1::ShardProgress>,
-    ) -> Result<bool, TrainError> {
-        let pending = self.session.request();
-        let request = v1::ReportCheckpointRequest {
-            request: Some(pending.id()),
-            by: Some(self.by.clone()),
-            number,
-            manifest: Some(written.manifest.clone()),
-            bytes: written.bytes,
-            objects: written.objects,
-            progress,
-        };
-        let answer = self
-            .session
-            .client()
-            .with_leader("report a checkpoint", |channel| {
-                let request = request.clone();
-                async move { services::checkpoints(channel).report_checkpoint(request).await }
-            })
-            .await?;
-        pending.ack();
-        let state = answer.checkpoint.map(|checkpoint| checkpoint.state());
-        Ok(state == Some(v1::CheckpointState::Complete))
-    }
-
-    /// Waits until a checkpoint is complete; false where it never will be.
-    ///
-    /// # Errors
-    /// The cluster cannot be reached.
-    pub async fn checkpoint_complete(&self, number: u32) -> Result<bool, TrainError> {
-        let job = self.by.job.clone();
-        let request = v1::WaitCheckpointRequest { job, number, wait_ms: WAIT_MS };
-        loop {
-            let answer = self
-                .session
-                .client()
-                .with_leader_deadline("wait for a checkpoint", WAIT_ATTEMPT, |channel| {
-                    let request = request.clone();
-                    async move { services::checkpoints(channel).wait_checkpoint(request).await }
-                })
-                .await?;
-            match answer.state() {
-                v1::CheckpointState::Complete => return Ok(true),
-                v1::CheckpointState::Going => return Ok(false),
-                _ => {}
-            }
-        }
-    }
-
-    /// Leaves the job: what it did stays.
-    ///
-    /// # Errors
-    /// The cluster cannot be reached.
-    pub async fn leave(self) -> Result<(), TrainError> {
-        self.keeping.abort();
+    pub async fn leave(&self) -> Result<(), TrainError> {
+        self.abandon();
         let pending = self.session.request();
         let request =
             v1::LeaveJobRequest { request: Some(pending.id()), by: Some(self.by.clone()) };
         self.session
             .client()
-            .with_leader("leave the job", |channel| {
+            .with_leader_opts("leave the job", self.changing(), |channel| {
                 let request = request.clone();
                 async move { services::shards(channel).leave_job(request).await }
             })
@@ -417,11 +222,21 @@ impl Trainer {
         pending.ack();
         Ok(())
     }
-}
 
-/// Whether trying again a little later may help: others are on their way.
-fn passes(error: &ClientError) -> bool {
-    matches!(error.code(), Some(ErrorCode::LimitExceeded | ErrorCode::CheckpointConflict))
+    /// Is kept alive no more, and lost after a while.
+    pub fn abandon(&self) {
+        self.keeping.abort();
+    }
+
+    /// The limits of a change.
+    fn changing(&self) -> CallOptions {
+        patient(CallOptions::default(), self.patience)
+    }
+
+    /// The limits of a question that the leader holds for [`WAIT_MS`].
+    fn waiting(&self) -> CallOptions {
+        patient(CallOptions::read().attempt_timeout(WAIT_ATTEMPT), self.patience)
+    }
 }
 
 async fn keep(client: Client, by: v1::TrainerRef, every: Duration, lost: Arc<AtomicBool>) {
@@ -430,7 +245,7 @@ async fn keep(client: Client, by: v1::TrainerRef, every: Duration, lost: Arc<Ato
     loop {
         tokio::time::sleep(every).await;
         let answer = client
-            .with_leader("keep the trainer", |channel| {
+            .with_leader_opts("keep the trainer", CallOptions::read(), |channel| {
                 let request = request.clone();
                 async move { services::shards(channel).keep_trainers(request).await }
             })
@@ -442,6 +257,12 @@ async fn keep(client: Client, by: v1::TrainerRef, every: Duration, lost: Arc<Ato
                     lost.store(true, Ordering::Relaxed);
                     return;
                 }
+            }
+            // The job is gone, say: nobody will keep the ticket.
+            Err(error @ ClientError::Rpc(_)) if !error.may_pass() => {
+                tracing::warn!(%error, "the trainer is not kept alive any more");
+                lost.store(true, Ordering::Relaxed);
+                return;
             }
             Err(error) => tracing::warn!(%error, "the trainer was not kept alive"),
         }

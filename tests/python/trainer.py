@@ -1,0 +1,162 @@
+"""A trainer of a job in Python, without torch: `trainer.py SCENARIO ...`. What it prints, the test waits for. Its state
+is the list of the samples that went in, so that one that went in twice, or not at all, shows."""
+
+import json
+import signal
+import sys
+import threading
+import time
+from datetime import timedelta
+
+import rollout
+
+LONG = timedelta(seconds=240)
+DATASET = "pile"
+HAS_TO_RECOVER = 17
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def orchestrator(job):
+    listed = [f"grpc://{each}" for each in rollout.Connection.find().endpoints]
+    return rollout.TrainingOrchestrator(coordinator_url=",".join(listed), job=job)
+
+
+def register(samples):
+    """The dataset, once and again; another of its name is refused."""
+    job = orchestrator("any")
+    spec = {"uri": "file:///data/{shard:4}.tar", "format": "webdataset", "samples": int(samples), "shard_samples": 10}
+    made = job.register_dataset(DATASET, **spec, metadata={"license": "ours"})
+    assert (made.shards, made.seed, made.shuffle) == (int(samples) // 10, 42, True), made
+    assert job.register_dataset(DATASET, **spec, metadata={"license": "ours"}) == made
+    assert job.dataset(DATASET) == made and job.datasets() == [made]
+    try:
+        job.register_dataset(DATASET, **{**spec, "samples": 7})
+    except rollout.RolloutError as error:
+        say(f"refused: {error}")
+    else:
+        raise AssertionError("another dataset under the same name")
+
+
+def state_of(trainer):
+    """Of a world of n, rank r takes over what ranks r, r + n, ... of the world before had."""
+    if trainer.checkpoint is None:
+        return {"step": 0, "samples": []}
+    ranks = range(trainer.rank, len(trainer.checkpoint.ranks), trainer.world_size)
+    parts = [json.loads(trainer.restore(rank)["state"]) for rank in ranks]
+    return {"step": trainer.checkpoint.step, "samples": [sample for part in parts for sample in part["samples"]]}
+
+
+class Feed:
+    """Samples of an epoch, a few a step. It does not wait for others: they may wait for this one's steps."""
+
+    def __init__(self, trainer):
+        self.trainer = trainer
+        self.shard = None
+        self.over = False
+
+    def take(self, count):
+        if self.shard is None and not self.over:
+            try:
+                self.shard = self.trainer.get_shard(DATASET, 0, timeout=timedelta(milliseconds=200))
+                self.over = self.shard is None
+            except TimeoutError:
+                pass
+        if self.shard is None:
+            return []
+        assert self.shard.uri == f"file:///data/{self.shard.shard:04}.tar", self.shard.uri
+        first = self.shard.next_sample
+        end = min(self.shard.end_sample, first + count)
+        self.shard.done(end)
+        return list(range(first, end))
+
+    def stepped(self, step):
+        if self.shard is not None and self.shard.next_sample == self.shard.end_sample:
+            self.shard.finish(step)
+            self.shard = None
+
+
+def train(job, name, world, round, steps, pause, checkpoint="0"):
+    """Steps with a checkpoint at every fourth, until there were so many and the epoch is over."""
+    job = orchestrator(job)
+    keep_alive = timedelta(seconds=30)
+    recovering = {"world": world.split(","), "round": int(round), "checkpoint": int(checkpoint)}
+    try:
+        with job.recover(name, **recovering, keep_alive=keep_alive) as trainer:
+            assert trainer.rank == recovering["world"].index(name), trainer.lineage
+            state, feed = state_of(trainer), Feed(trainer)
+            say(f"begins at step {state['step']}")
+            saving = None
+            while state["step"] < int(steps):
+                state["samples"] += feed.take(3)
+                state["step"] += 1
+                feed.stepped(state["step"])
+                time.sleep(float(pause))
+                if state["step"] % 4 == 0:
+                    saving = trainer.save(state["step"], {"state": json.dumps(state).encode()}, timeout=LONG)
+            assert feed.over, "the epoch takes more steps"
+            assert saving.wait(LONG), "the last checkpoint was given up"
+            latest = job.latest_checkpoint()
+            assert (latest.number, latest.step, latest.state) == (saving.number, int(steps), "complete"), latest
+    except rollout.HasToRecover as error:
+        say(f"has to recover: {error}")
+        sys.exit(HAS_TO_RECOVER)
+    say("ends")
+
+
+def damaged(job, name, steps):
+    """The last checkpoint is damaged: it is not begun from, but the first that is kept is."""
+    orchestrated = orchestrator(job)
+    with orchestrated.recover(name, world=[name], round=2) as trainer:
+        bad = trainer.checkpoint.number
+        try:
+            trainer.restore()
+        except OSError as error:
+            say(f"refused: {error}")
+        else:
+            raise AssertionError("damaged bytes were restored")
+    kept = [each.number for each in orchestrated.checkpoints() if each.state == "complete"]
+    assert min(kept) < bad == max(kept), kept
+    train(job, name, name, 3, steps, 0, checkpoint=min(kept))
+
+
+def waits(job):
+    """Waiting holds no lock and ends with Ctrl-C, and what was asked for meanwhile is not lost; a checkpoint waits for a
+    rank that does not come no longer than it is told to."""
+    job = orchestrator(job)
+    reading = job.join("reads")
+    held = [reading.get_shard(DATASET, 0) for _ in range(job.dataset(DATASET).shards)]
+    waiting = job.join("waits")
+
+    def others_run():
+        for _ in range(200):
+            time.sleep(0.001)
+        say("waits")
+
+    try:
+        threading.Thread(target=others_run, daemon=True).start()
+        waiting.get_shard(DATASET, 0, timeout=LONG)
+    except KeyboardInterrupt:
+        say("interrupted")
+    held.pop().release(1)
+    assert waiting.get_shard(DATASET, 0, timeout=LONG) is not None
+    recovered = job.recover("reads", world=["reads", "absent"], round=1)
+    try:
+        waiting.get_shard(DATASET, 0)
+    except rollout.HasToRecover as error:
+        say(f"left behind: {error}")
+    begun = time.monotonic()
+    try:
+        recovered.save(1, {"state": b"{}"}, timeout=timedelta(seconds=1))
+    except rollout.RolloutError as error:
+        assert "absent" in str(error), error
+        assert time.monotonic() - begun < 60
+        say("did not wait for ever")
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    globals()[sys.argv[1]](*sys.argv[2:])
+    say("done")

@@ -1,0 +1,96 @@
+//! Checkpoints in an object store that speaks S3: large ones go up in parts, through lost answers and refusals.
+
+use anyhow::{Result, ensure};
+use rollout_tests::{BadDay, Fleet, FleetOptions, Process, S3, UploadCounts};
+use std::sync::Arc;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(240);
+/// Of each checkpoint: more than goes up in one piece, and no whole number of parts.
+const BALLAST: &str = "ballast_mib=20";
+const LARGE: usize = 20 << 20;
+
+fn fleet(s3: &Arc<S3>) -> Result<Fleet> {
+    let fleet = Fleet::start(FleetOptions { s3: Some(s3.clone()), ..FleetOptions::default() })?;
+    let uri = "s3://data/{shard:4}.tar";
+    let create =
+        ["dataset", "create", "pile", "--uri", uri, "--samples", "40", "--shard-samples", "10"];
+    let created = fleet.ctl(&create)?;
+    ensure!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    Ok(fleet)
+}
+
+/// Ten steps with a checkpoint at the fifth and the last.
+fn train(fleet: &Fleet, s3: &S3, round: u64) -> Result<Process> {
+    let members = fleet.member_names();
+    let endpoints: Vec<&str> = members.iter().map(|m| fleet.client_addr(m)).collect();
+    let mut command = fleet.program("mock-trainer");
+    command
+        .envs(s3.env("trainer"))
+        .arg(format!("endpoints={}", endpoints.join(",")))
+        .arg(format!("tls={}", fleet.path("tls").display()))
+        .arg(format!("out={}", fleet.path("weights").display()))
+        .arg(format!("round={round}"))
+        .args([
+            "cert=client-user",
+            "dataset=pile",
+            "keep_ms=60000",
+            "job=sft",
+            "name=t0",
+            "world=t0",
+        ])
+        .args(["batch=7", "steps=10", "every=5", "seed=42", "step_ms=0", BALLAST]);
+    Process::start(command, &fleet.path(&format!("t0-{round}.log")))
+}
+
+fn verified(fleet: &Fleet) -> Result<()> {
+    let verified = fleet.ctl(&["checkpoint", "verify", "sft"])?;
+    ensure!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    let described = fleet.ctl_json(&["checkpoint", "describe", "sft"])?;
+    let bytes = described["checkpoint"]["bytes"].as_str().and_then(|bytes| bytes.parse().ok());
+    ensure!(bytes.is_some_and(|bytes: usize| bytes > LARGE), "{described}");
+    Ok(())
+}
+
+#[test]
+fn a_checkpoint_in_parts_is_whole_though_the_store_is_busy_and_loses_its_answers() -> Result<()> {
+    let s3 = S3::start()?;
+    let fleet = fleet(&s3)?;
+    s3.have(BadDay { busy_every: 7, lost_every: 5, lose_completions: true, ..BadDay::default() });
+    let mut trainer = train(&fleet, &s3, 1)?;
+    let ended = trainer.wait(PATIENCE)?;
+    ensure!(ended.success(), "{ended}: {}", trainer.log_tail());
+    let (busy, lost) = s3.misbehaved();
+    ensure!(busy > 0 && lost > 1, "the store was well: {busy} times busy, {lost} answers lost");
+    s3.have(BadDay::default());
+    let UploadCounts { completed, parts, .. } = s3.uploads();
+    ensure!(completed >= 2, "two checkpoints go up in parts: {:?}", s3.uploads());
+    ensure!(parts == 0, "parts that nobody needs are left: {:?}", s3.uploads());
+    verified(&fleet)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_part_that_is_refused_leaves_nothing_behind_and_the_next_round_is_whole() -> Result<()> {
+    let s3 = S3::start()?;
+    let fleet = fleet(&s3)?;
+    s3.have(BadDay { refuse_part: Some(3), ..BadDay::default() });
+    let mut trainer = train(&fleet, &s3, 1)?;
+    let ended = trainer.wait(PATIENCE)?;
+    let said = trainer.log_tail();
+    ensure!(!ended.success() && said.contains("AccessDenied"), "{ended}: {said}");
+    let counts = s3.uploads();
+    ensure!(counts.aborted >= 1 && counts.completed == 0 && counts.parts == 0, "{counts:?}");
+    // Nobody recovers from what is not whole.
+    let list = fleet.ctl_json(&["checkpoint", "list", "sft"])?;
+    let complete = list["checkpoints"].as_array().into_iter().flatten();
+    ensure!(complete.filter(|c| c["state"] == "complete").count() == 0, "{list}");
+    s3.have(BadDay::default());
+    let mut trainer = train(&fleet, &s3, 2)?;
+    let ended = trainer.wait(PATIENCE)?;
+    ensure!(ended.success(), "{ended}: {}", trainer.log_tail());
+    verified(&fleet)?;
+    fleet.verify()?;
+    fleet.passed()
+}

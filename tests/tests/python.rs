@@ -1,0 +1,228 @@
+//! The Python package with the plain interpreter: trainers, workers at barriers, and batch runs, over its extension
+//! module. Processes share nothing but the cluster and the object store; trainers and members are killed.
+
+use anyhow::{Context, Result, ensure};
+use rollout_proto::{Client, ClientConfig, services, v1};
+use rollout_tests::{Fleet, FleetOptions, Process, WorkerOptions, eventually_or_show, python};
+use rollout_training::restore_rank;
+use serde_json::Value;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(240);
+const HAS_TO_RECOVER: i32 = 17;
+
+fn start(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Process> {
+    python(fleet, name, "trainer.py", args)
+}
+
+fn ends(mut process: Process, status: i32) -> Result<String> {
+    let ended = process.wait(PATIENCE)?;
+    let said = std::fs::read_to_string(&process.log)?;
+    ensure!(ended.code() == Some(status), "{ended}: {said}");
+    Ok(said)
+}
+
+fn until_it_says(process: &Process, begin: &str) {
+    eventually_or_show(begin, PATIENCE, |seen| {
+        *seen = process.log_tail();
+        seen.lines().any(|line| line.starts_with(begin)).then_some(())
+    });
+}
+
+/// Waits for a complete checkpoint of that step or a later one.
+fn until_step(fleet: &Fleet, job: &str, at_least: u64, trainers: &[&Process]) {
+    eventually_or_show(&format!("a checkpoint of step {at_least}"), PATIENCE, |seen| {
+        *seen = trainers.iter().map(|p| p.log_tail() + "\n").collect();
+        let list = fleet.ctl_json(&["--timeout", "5s", "checkpoint", "list", job]).ok()?;
+        let complete = list["checkpoints"].as_array()?.iter().filter(|c| c["state"] == "complete");
+        let steps = complete.filter_map(|c| c["step"].as_str()?.parse::<u64>().ok());
+        steps.max().filter(|step| *step >= at_least)
+    });
+}
+
+async fn latest(fleet: &Fleet, job: &str) -> Result<v1::Checkpoint> {
+    let endpoints = fleet.member_names().iter().map(|m| fleet.client_addr(m).to_owned()).collect();
+    let client = Client::new(ClientConfig::new(endpoints, fleet.security("client", "user")))?;
+    let job = Some(v1::JobName { namespace: String::new(), job: job.into() });
+    let request = v1::LatestCheckpointRequest { job };
+    let answer = client
+        .with_leader("look for a checkpoint", |channel| {
+            let request = request.clone();
+            async move { services::checkpoints(channel).latest_checkpoint(request).await }
+        })
+        .await?;
+    answer.checkpoint.context("a complete checkpoint")
+}
+
+/// The samples that all ranks of a job's last checkpoint have in, in order.
+async fn samples(fleet: &Fleet, job: &str) -> Result<Vec<u64>> {
+    let checkpoint = latest(fleet, job).await?;
+    let mut all = Vec::new();
+    for rank in 0..checkpoint.ranks.len() {
+        let restored = restore_rank(&checkpoint, rank).await?;
+        let state: Value = serde_json::from_slice(&restored.files[0].1)?;
+        let samples = state["samples"].as_array().context("samples")?;
+        all.extend(samples.iter().filter_map(Value::as_u64));
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_sample_is_in_once_though_a_trainer_and_the_leader_die() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let said = ends(start(&fleet, "register", &["register", "300"])?, 0)?;
+    ensure!(said.contains("refused: RO-"), "{said}");
+    let round = |fleet: &Fleet, name: &str, world: &str, round: &str, steps: &str, pause: &str| {
+        start(
+            fleet,
+            &format!("{name}-{round}"),
+            &["train", "sft", name, world, round, steps, pause],
+        )
+    };
+    let first = round(&fleet, "t0", "t0,t1", "1", "200", "0.15")?;
+    let mut dies = round(&fleet, "t1", "t0,t1", "1", "200", "0.15")?;
+    until_step(&fleet, "sft", 8, &[&first, &dies]);
+    // The leader dies in the middle of it: nobody notices but for a pause.
+    let leader = fleet.leader();
+    fleet.member_process(&leader).kill();
+    until_step(&fleet, "sft", 16, &[&first, &dies]);
+    fleet.start_member(&leader)?;
+    dies.kill();
+    // The world shrinks to one that is there, and one that is new; then t1 is back, among three.
+    let second = [
+        round(&fleet, "t0", "t0,t2", "2", "200", "0.1")?,
+        round(&fleet, "t2", "t0,t2", "2", "200", "0.1")?,
+    ];
+    let said = ends(first, HAS_TO_RECOVER)?;
+    ensure!(said.contains("has to recover: RO-6103"), "{said}");
+    until_step(&fleet, "sft", 28, &[&second[0], &second[1]]);
+    let third = ["t1", "t0", "t2"].map(|name| round(&fleet, name, "t1,t0,t2", "3", "200", "0"));
+    for before in second {
+        ends(before, HAS_TO_RECOVER)?;
+    }
+    for trainer in third {
+        ends(trainer?, 0)?;
+    }
+    let all = samples(&fleet, "sft").await?;
+    ensure!(all == (0..300).collect::<Vec<u64>>(), "{all:?}");
+    let sealed =
+        fleet.ctl_json(&["shard", "describe", "sft", "--dataset", "pile", "--epoch", "0"])?;
+    ensure!(sealed["pass"]["sealed"] == 30, "{sealed}");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+/// Turns the last bit of a file, and answers its bytes as they were.
+fn damage(path: &std::path::Path) -> Result<Vec<u8>> {
+    let good = std::fs::read(path)?;
+    let mut bad = good.clone();
+    *bad.last_mut().context("a byte")? ^= 1;
+    std::fs::write(path, bad)?;
+    Ok(good)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_checkpoint_is_not_begun_from_and_an_earlier_one_is() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    ends(start(&fleet, "register", &["register", "60"])?, 0)?;
+    ends(start(&fleet, "whole", &["train", "sft", "t0", "t0", "1", "28", "0"])?, 0)?;
+    ensure!(fleet.ctl(&["checkpoint", "verify", "sft"])?.status.success(), "it is whole");
+    let checkpoint = latest(&fleet, "sft").await?;
+    let folder = fleet.path("store").join(&checkpoint.prefix);
+    let objects: Vec<_> = std::fs::read_dir(&folder)?.collect::<Result<_, _>>()?;
+    ensure!(objects.len() == 2, "the manifest, and what it names: {objects:?}");
+    for object in &objects {
+        let good = damage(&object.path())?;
+        let verified = fleet.ctl(&["checkpoint", "verify", "sft"])?;
+        let said = String::from_utf8_lossy(&verified.stderr).into_owned();
+        let name = object.file_name().to_string_lossy().into_owned();
+        ensure!(!verified.status.success() && said.contains(&name), "{said}");
+        std::fs::write(object.path(), good)?;
+    }
+    // The manifest is whole, and was read back when it was reported. What it names is not.
+    let manifest = checkpoint.ranks[0].manifest.as_ref().context("a manifest")?;
+    let manifest: String = manifest.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let named = objects.iter().find(|object| object.file_name() != *manifest.as_str());
+    damage(&named.context("what the manifest names")?.path())?;
+    let said = ends(start(&fleet, "damaged", &["damaged", "sft", "t0", "32"])?, 0)?;
+    ensure!(said.contains("refused:") && said.contains("begins at step 12"), "{said}");
+    let all = samples(&fleet, "sft").await?;
+    ensure!(all == (0..60).collect::<Vec<u64>>(), "{all:?}");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn waiting_holds_no_lock_and_ends_with_ctrl_c_or_when_it_was_said() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    ends(start(&fleet, "register", &["register", "30"])?, 0)?;
+    let waits = start(&fleet, "waits", &["waits", "sft"])?;
+    until_it_says(&waits, "waits");
+    waits.signal(libc::SIGINT)?;
+    until_it_says(&waits, "interrupted");
+    let said = ends(waits, 0)?;
+    for line in ["left behind: RO-6103", "did not wait for ever"] {
+        ensure!(said.contains(line), "{line}: {said}");
+    }
+    fleet.verify()?;
+    fleet.passed()
+}
+
+fn barriers(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Process> {
+    let context = fleet.path("user.toml").display().to_string();
+    python(fleet, name, "barriers.py", &[&[args[0], &context], &args[1..]].concat())
+}
+
+#[test]
+fn a_barrier_opens_once_all_are_there_though_the_leader_is_killed() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let go = fleet.path("go");
+    let names = ["a", "b", "c"];
+    let start = |name: &&str| {
+        let others: Vec<_> = names.iter().filter(|other| *other != name).copied().collect();
+        let args = ["passes", name, &others.join(","), &go.display().to_string()];
+        barriers(&fleet, &format!("barrier-{name}"), &args)
+    };
+    let all = names.iter().map(start).collect::<Result<Vec<_>>>()?;
+    all.iter().for_each(|one| until_it_says(one, "registered"));
+    all[..2].iter().for_each(|one| until_it_says(one, "arrives"));
+    let killed = fleet.leader();
+    fleet.member_process(&killed).kill();
+    fleet.leader_other_than(&killed);
+    for one in &all {
+        ensure!(!one.log_tail().contains("passed"), "nobody passes before all are there");
+    }
+    std::fs::write(&go, "")?;
+    for one in all {
+        ends(one, 0)?;
+    }
+    fleet.start_member(&killed)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_barrier_fails_by_the_name_of_who_died() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let mut dies = barriers(&fleet, "dies", &["dies", "dead"])?;
+    until_it_says(&dies, "registered");
+    let fails = barriers(&fleet, "fails", &["fails", "alive", "dead"])?;
+    until_it_says(&fails, "waits");
+    dies.kill();
+    ends(fails, 0)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn python_submits_a_batch_and_the_same_again_is_the_same_run() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    let program = fleet.rollout(&[]).get_program().to_string_lossy().into_owned();
+    let (context, dir) = (fleet.path("user.toml"), fleet.path("batches"));
+    let (context, dir) = (context.display().to_string(), dir.display().to_string());
+    ends(python(&fleet, "batch", "batch.py", &[&context, &program, &dir])?, 0)?;
+    fleet.verify()?;
+    fleet.passed()
+}

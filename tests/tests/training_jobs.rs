@@ -1,0 +1,172 @@
+//! What operators do with datasets, jobs and checkpoints by `rolloutctl`, and what a trainer of ours promises whoever
+//! calls it: it waits no longer than it is told to, and loses nothing that it was granted.
+
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use rollout_proto::{Client, ClientConfig, ErrorCode, v1};
+use rollout_tests::{Fleet, FleetOptions, eventually_or_show};
+use rollout_training::{CheckpointWriter, Recovery, TrainError, Trainer, TrainerOptions};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const DATASET: [&str; 9] = [
+    "dataset",
+    "create",
+    "pile",
+    "--uri",
+    "file:///data/{shard:3}",
+    "--samples",
+    "95",
+    "--shard-samples",
+    "10",
+];
+/// Exit codes.
+const NOT_FOUND: i32 = 4;
+const CONFLICT: i32 = 5;
+
+/// What a command says; it has to end with this code.
+fn ctl(fleet: &Fleet, args: &[&str], code: i32) -> Result<String> {
+    let out = fleet.ctl(args)?;
+    let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+    ensure!(out.status.code() == Some(code), "{args:?}: {}: {said}", out.status);
+    Ok(said)
+}
+
+async fn recover(fleet: &Fleet, name: &str, world: &[&str], round: u64) -> Result<Trainer> {
+    let endpoints = fleet.member_names().iter().map(|m| fleet.client_addr(m).to_owned()).collect();
+    let client = Client::new(ClientConfig::new(endpoints, fleet.security("client", "user")))?;
+    let options = TrainerOptions {
+        job: "sft".into(),
+        name: name.into(),
+        keep_alive: Duration::from_secs(60),
+        ..TrainerOptions::default()
+    };
+    let world = world.iter().map(|name| (*name).to_owned()).collect();
+    let recovery = Recovery { round, world, ..Recovery::default() };
+    Ok(Trainer::recover(client.open_session("test").await?, &options, &recovery).await?.0)
+}
+
+/// A complete checkpoint of a world of one.
+async fn complete(trainer: &Trainer, step: u64) -> Result<v1::Checkpoint> {
+    let checkpoint = trainer.begin_checkpoint(step, "", PATIENCE).await?;
+    let writer = CheckpointWriter::open(trainer.store_url())?;
+    let files = vec![("model".to_owned(), Bytes::from(step.to_string()))];
+    let written = writer.begin(&checkpoint, trainer.name(), files).wait().await?;
+    ensure!(trainer.report_checkpoint(checkpoint.number, &written, Vec::new()).await?, "complete");
+    Ok(checkpoint)
+}
+
+/// Numbers and states of the checkpoints that are not on their way out.
+fn states(fleet: &Fleet) -> Result<Vec<(u64, String)>> {
+    let list = fleet.ctl_json(&["checkpoint", "list", "sft"])?;
+    let all = list["checkpoints"].as_array().into_iter().flatten();
+    let named = all.filter_map(|c| Some((c["number"].as_u64()?, c["state"].as_str()?.to_owned())));
+    Ok(named.filter(|(_, state)| state != "going").collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_make_name_keep_and_remove_what_jobs_need() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let told = ctl(&fleet, &DATASET, 0)?;
+    ensure!(told.contains("95 samples in 10 shards"), "{told}");
+    ctl(&fleet, &DATASET, 0)?;
+    ctl(&fleet, &[&DATASET[..], &["--seed", "7"]].concat(), CONFLICT)?;
+    let more = ["dataset", "create", "other", "--uri", "x", "--samples", "5", "--in-order"];
+    ctl(&fleet, &[&more[..], &["--metadata", "license=ours"]].concat(), 0)?;
+    let described: Value = fleet.ctl_json(&["dataset", "describe", "other"])?;
+    let dataset = &described["dataset"];
+    ensure!(dataset["inOrder"] == true && dataset["metadata"]["license"] == "ours", "{described}");
+    let trainer = recover(&fleet, "t0", &["t0"], 1).await?;
+    ensure!(trainer.claim("pile", 0).await?.0.is_some(), "a shard");
+    for step in 1..=3 {
+        complete(&trainer, step).await?;
+    }
+    ctl(&fleet, &["checkpoint", "label", "sft", "1", "gold"], 0)?;
+    ctl(&fleet, &["checkpoint", "prune", "sft", "--keep-last", "1"], 0)?;
+    let whole = |number: u64| (number, "complete".to_owned());
+    ensure!(states(&fleet)? == [whole(1), whole(3)], "{:?}", states(&fleet)?);
+    ctl(&fleet, &["checkpoint", "label", "sft", "1", "--remove"], 0)?;
+    ctl(&fleet, &["checkpoint", "prune", "sft", "--keep-last", "1"], 0)?;
+    ensure!(states(&fleet)? == [whole(3)], "{:?}", states(&fleet)?);
+    let open = trainer.begin_checkpoint(4, "", PATIENCE).await?;
+    ctl(&fleet, &["checkpoint", "abort", "sft", "3"], CONFLICT)?;
+    ctl(&fleet, &["checkpoint", "abort", "sft", "99"], NOT_FOUND)?;
+    ctl(&fleet, &["checkpoint", "abort", "sft", &open.number.to_string()], 0)?;
+    ensure!(trainer.checkpoint_complete(open.number, PATIENCE).await? == Some(false), "given up");
+    // Nothing goes that is in use, or without a yes.
+    ctl(&fleet, &["dataset", "delete", "other"], 1)?;
+    ctl(&fleet, &["dataset", "delete", "other", "--yes"], 0)?;
+    ctl(&fleet, &["dataset", "delete", "pile", "--yes"], CONFLICT)?;
+    ctl(&fleet, &["job", "delete", "sft", "--yes"], CONFLICT)?;
+    trainer.leave().await?;
+    ctl(&fleet, &["job", "delete", "sft"], 1)?;
+    ctl(&fleet, &["job", "delete", "sft", "--yes"], 0)?;
+    eventually_or_show("the job and its objects are gone", PATIENCE, |seen| {
+        let jobs = fleet.ctl_json(&["job", "list"]).ok()?;
+        let objects = std::fs::read_dir(fleet.path("store/training/default/sft/00000003"));
+        let left = objects.map_or(0, Iterator::count);
+        *seen = format!("{jobs}, {left} objects");
+        (jobs["jobs"].as_array()?.is_empty() && left == 0).then_some(())
+    });
+    ctl(&fleet, &["dataset", "delete", "pile", "--yes"], 0)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_that_never_comes_is_named_when_the_time_for_it_is_over() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let trainer = recover(&fleet, "here", &["here", "absent"], 1).await?;
+    let begun = Instant::now();
+    let refused = trainer.begin_checkpoint(1, "", Duration::from_secs(1)).await;
+    let error = refused.err().map(|error| match error {
+        TrainError::Cluster(error) => (error.code(), error.to_string()),
+        other => (None, other.to_string()),
+    });
+    let named = |(code, said): &(Option<ErrorCode>, String)| {
+        *code == Some(ErrorCode::CheckpointConflict) && said.contains("absent")
+    };
+    ensure!(error.as_ref().is_some_and(named), "{error:?}");
+    ensure!(begun.elapsed() >= Duration::from_millis(500), "it waited for nobody");
+    // Once it is there, both have the checkpoint; one report alone does not complete it.
+    let late = recover(&fleet, "absent", &["here", "absent"], 1).await?;
+    let checkpoint = trainer.begin_checkpoint(1, "", PATIENCE).await?;
+    ensure!(late.begin_checkpoint(1, "", PATIENCE).await?.number == checkpoint.number, "the same");
+    let writer = CheckpointWriter::open(trainer.store_url())?;
+    let files = vec![("model".to_owned(), Bytes::from_static(b"here"))];
+    let written = writer.begin(&checkpoint, trainer.name(), files).wait().await?;
+    ensure!(
+        !trainer.report_checkpoint(checkpoint.number, &written, Vec::new()).await?,
+        "too early"
+    );
+    let waited = trainer.checkpoint_complete(checkpoint.number, Duration::from_secs(1)).await?;
+    ensure!(waited.is_none(), "{waited:?}");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_its_caller_gave_up_is_not_lost() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let spec = ["--samples", "500", "--shard-samples", "10"];
+    ctl(&fleet, &[&["dataset", "create", "pile", "--uri", "x"][..], &spec].concat(), 0)?;
+    let trainer = recover(&fleet, "t0", &["t0"], 1).await?;
+    let (mut held, mut given_up) = (BTreeSet::new(), 0);
+    // Sooner or later than the answer, as it comes.
+    for us in (0..400).map(|n| n * 37 % 9000) {
+        match timeout(Duration::from_micros(us), trainer.claim("pile", 0)).await {
+            Ok(claimed) => held.extend(claimed?.0.map(|shard| shard.shard)),
+            Err(_) => given_up += 1,
+        }
+    }
+    ensure!(given_up > 20, "only {given_up} claims were given up");
+    while let (Some(shard), _) = trainer.claim("pile", 0).await? {
+        ensure!(held.insert(shard.shard), "shard {} was granted again", shard.shard);
+    }
+    ensure!(held.len() == 50, "shards that nobody knows of: {held:?}");
+    fleet.verify()?;
+    fleet.passed()
+}

@@ -1,0 +1,223 @@
+"""A trainer of a job: the shards that it reads, and its part of the job's checkpoints. `rollout.TrainingOrchestrator`
+makes one; it needs no torch.
+
+    with job.recover("node-0", world=["node-0", "node-1"], round=1) as trainer:
+        state = load(trainer.restore()) if trainer.checkpoint else fresh()
+        for shard in trainer.shards("pile", epoch=0):
+            for batch in read(shard.uri, shard.first_sample, shard.end_sample):
+                state.step(batch)
+                shard.done(batch.end_sample)
+                if state.steps % 1000 == 0:
+                    trainer.save(state.steps, {"model": state.bytes()})  # the loop goes on
+            shard.finish(state.steps)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from rollout import _native
+from rollout.contract import PATIENCE, milliseconds
+
+__all__ = ["Lineage", "RestoredFrom", "Saving", "Shard", "Trainer"]
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A line of checkpoints, and what was done since the last of them."""
+
+    number: int
+    round: int
+    checkpoint: int
+    step: int
+    world: list[str]
+
+
+@dataclass(frozen=True)
+class RestoredFrom:
+    """The checkpoint that a job has recovered from: what it was written by, rank by rank."""
+
+    number: int
+    step: int
+    ranks: list[str]
+
+
+class Shard:
+    """A part of a dataset that this trainer alone reads: samples `first_sample` to `end_sample` (exclusive). It begins
+    where the job's state ends: `shard_first_sample` is before that where somebody has read a part of it."""
+
+    def __init__(self, trainer: Trainer, claim: _native.Claim) -> None:
+        self._trainer = trainer
+        self._claim = claim
+        self.dataset: str = claim.dataset
+        self.epoch: int = claim.epoch
+        self.shard: int = claim.shard
+        self.first_sample: int = claim.first_sample
+        self.end_sample: int = claim.end_sample
+        self.shard_first_sample: int = claim.shard_first_sample
+        self.uri: str = claim.uri
+        self.format: str = claim.format
+        self.seed: int = claim.seed
+        self._next: int = claim.first_sample
+        self._finished: bool | None = None
+
+    @property
+    def next_sample(self) -> int:
+        """One past the last sample that is in the job's state."""
+        return self._next
+
+    def done(self, end_sample: int) -> None:
+        """The samples before this one are in the job's state, and so in every checkpoint that is begun from now on."""
+        if not self._next <= end_sample <= self.end_sample:
+            raise ValueError(f"shard {self.shard}: {end_sample} is not from {self._next} to {self.end_sample}")
+        self._next = end_sample
+
+    def finish(self, step: int) -> bool:
+        """All its samples are in the job's state after `step`. True: the epoch is finished with it. Repeated, it changes
+        nothing."""
+        if self._finished is None:
+            self._next = self.end_sample
+            self._finished = self._trainer._finish(self, step)
+        return self._finished
+
+    def release(self, step: int, end_sample: int | None = None) -> None:
+        """Gives it back; what was `done`, or the samples before `end_sample`, are in the job's state after `step`."""
+        self._trainer._release(self, self._next if end_sample is None else end_sample, step)
+
+
+class Saving:
+    """A checkpoint on its way: this rank's part is written and reported while the loop goes on."""
+
+    def __init__(self, native: _native.Saving) -> None:
+        self._native = native
+        self.number: int = native.number
+        self.step: int = native.step
+
+    def done(self) -> bool:
+        """Whether this rank's part is reported, or never will be: then `reported` raises why."""
+        return self._native.done()
+
+    def reported(self, timeout: timedelta | None = None) -> None:
+        """Waits until this rank's part is durable and reported. OSError: the store refused."""
+        self._native.reported(None if timeout is None else timeout.total_seconds())
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Waits until all ranks have reported: only then does anybody recover from it. False: it never will be complete,
+        because a later one was before, or it was given up."""
+        return self._native.wait(None if timeout is None else timeout.total_seconds())
+
+
+class Trainer:
+    """A process of the job that reads, in a lineage of it. Threads of the extension keep it alive until `leave`, or the
+    end of a `with`; one that dies, or ends its `with` by an error, is lost. HasToRecover says that the job goes on without
+    what this one does."""
+
+    def __init__(self, native: _native.Trainer, name: str) -> None:
+        self._native = native
+        self.name = name
+        self.lineage = Lineage(*native.lineage)
+        found = native.checkpoint
+        self.checkpoint: RestoredFrom | None = RestoredFrom(*found) if found else None
+        #: The epochs under way when it came, and which shards of them it gets first.
+        self.assigned: dict[tuple[str, int], list[int]] = {(d, e): shards for d, e, shards in native.assigned}
+        self._lock = threading.Lock()
+        self._held: dict[tuple[str, int, int], Shard] = {}
+        self._saving: list[Saving] = []
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # After an error nobody knows what is in its state: it is lost, as if its process had died.
+        if kind is None:
+            self.leave()
+        else:
+            self._native.abandon()
+
+    @property
+    def rank(self) -> int:
+        """Its place in the lineage's world."""
+        return self.lineage.world.index(self.name)
+
+    @property
+    def world_size(self) -> int:
+        """Trainers of the lineage."""
+        return len(self.lineage.world)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the cluster has said that the job has to recover, or has without this trainer."""
+        return self._native.lost
+
+    def get_shard(self, dataset: str, epoch: int, *, timeout: timedelta = PATIENCE) -> Shard | None:
+        """The next shard for this trainer, once there is one; None: the epoch is finished. TimeoutError: others have what
+        is left."""
+        claim = self._native.claim(dataset, epoch, milliseconds(timeout))
+        if claim is None:
+            return None
+        shard = Shard(self, claim)
+        with self._lock:
+            self._held[claim.dataset, claim.epoch, claim.shard] = shard
+        return shard
+
+    def shards(self, dataset: str, epoch: int, *, timeout: timedelta = PATIENCE) -> Iterator[Shard]:
+        """Those for this trainer until the epoch is finished. Each is to be finished, or released, before the next."""
+        while (shard := self.get_shard(dataset, epoch, timeout=timeout)) is not None:
+            yield shard
+
+    def save(
+        self, step: int, files: Mapping[str, bytes], *, label: str = "", timeout: timedelta = PATIENCE
+    ) -> Saving:
+        """Begins the checkpoint of a step, or finds it, and returns: this rank's files are written and reported while the
+        loop goes on, together with how far it is in the shards that it holds; one that is done is finished by it. Raises
+        what an earlier one failed by. Waits up to `timeout` for ranks that have not come yet."""
+        self._check_saved()
+        with self._lock:
+            held = list(self._held.values())
+        for shard in held:
+            if shard.next_sample == shard.end_sample:
+                shard.finish(step)
+        with self._lock:
+            progress = [(s.dataset, s.epoch, s.shard, s.next_sample) for s in self._held.values()]
+        begun = self._native.save(step, label, list(files.items()), progress, milliseconds(timeout))
+        saving = Saving(begun)
+        with self._lock:
+            self._saving.append(saving)
+        return saving
+
+    def restore(self, rank: int | None = None) -> dict[str, bytes]:
+        """The files of a rank, of this trainer's own if none is named, of the checkpoint that was recovered from. Every
+        byte is compared with what was reported: OSError where anything is missing, or not what was written; then an
+        earlier checkpoint can be recovered from. The world may have been of another size."""
+        return dict(self._native.restore(self.rank if rank is None else rank))
+
+    def leave(self) -> None:
+        """Waits for what it writes, and goes. What it contributed stays; a shard that it still holds tears the lineage."""
+        with self._lock:
+            saving, self._saving = self._saving, []
+        for each in saving:
+            each.reported()
+        self._native.leave()
+
+    def _check_saved(self) -> None:
+        with self._lock:
+            done = [each for each in self._saving if each.done()]
+            self._saving = [each for each in self._saving if each not in done]
+        for each in done:
+            each.reported()
+
+    def _finish(self, shard: Shard, step: int) -> bool:
+        finished = self._native.finish(shard._claim, step)
+        self._drop(shard)
+        return finished
+
+    def _release(self, shard: Shard, end_sample: int, step: int) -> None:
+        self._native.release(shard._claim, end_sample, step)
+        self._drop(shard)
+
+    def _drop(self, shard: Shard) -> None:
+        with self._lock:
+            self._held.pop((shard.dataset, shard.epoch, shard.shard), None)

@@ -1,0 +1,126 @@
+//! How a trainer begins checkpoints, reports its part of them, and learns what became of them.
+//!
+//! *Invariant:* whoever waits for others says for how long.
+
+use std::time::Duration;
+
+use rollout_proto::{ClientError, ErrorCode, services, v1};
+use tokio::time::{Instant, sleep};
+
+use super::{Trainer, WAIT_MS};
+use crate::error::TrainError;
+use crate::writer::Written;
+
+/// Between two tries when another rank has not come, or too many checkpoints are open.
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl Trainer {
+    /// Begins the checkpoint of a step, or finds it. Waits for ranks that have not joined yet, and while too many
+    /// checkpoints are open; both no longer than `within`.
+    ///
+    /// # Errors
+    /// [`TrainError::has_to_recover`], or a refusal of the step; after `within` the last refusal, which names the rank
+    /// that is missing.
+    pub async fn begin_checkpoint(
+        &self,
+        step: u64,
+        label: &str,
+        within: Duration,
+    ) -> Result<v1::Checkpoint, TrainError> {
+        let until = Instant::now() + within;
+        loop {
+            let pending = self.session.request();
+            let request = v1::BeginCheckpointRequest {
+                request: Some(pending.id()),
+                by: Some(self.by.clone()),
+                step,
+                label: label.to_owned(),
+            };
+            let answer = self
+                .session
+                .client()
+                .with_leader_opts("begin a checkpoint", self.changing(), |channel| {
+                    let request = request.clone();
+                    async move { services::checkpoints(channel).begin_checkpoint(request).await }
+                })
+                .await;
+            pending.ack();
+            match answer {
+                Ok(answer) => return Ok(answer.checkpoint.unwrap_or_default()),
+                Err(error) if passes(&error) && Instant::now() + PAUSE < until => {
+                    sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The trainer's part of a checkpoint is durable. Answers whether the checkpoint is complete by that.
+    ///
+    /// # Errors
+    /// [`TrainError::has_to_recover`], or a refusal of the report.
+    pub async fn report_checkpoint(
+        &self,
+        number: u32,
+        written: &Written,
+        progress: Vec<v1::ShardProgress>,
+    ) -> Result<bool, TrainError> {
+        let pending = self.session.request();
+        let request = v1::ReportCheckpointRequest {
+            request: Some(pending.id()),
+            by: Some(self.by.clone()),
+            number,
+            manifest: Some(written.manifest.clone()),
+            bytes: written.bytes,
+            objects: written.objects,
+            progress,
+        };
+        let answer = self
+            .session
+            .client()
+            .with_leader_opts("report a checkpoint", self.changing(), |channel| {
+                let request = request.clone();
+                async move { services::checkpoints(channel).report_checkpoint(request).await }
+            })
+            .await?;
+        pending.ack();
+        let state = answer.checkpoint.map(|checkpoint| checkpoint.state());
+        Ok(state == Some(v1::CheckpointState::Complete))
+    }
+
+    /// Waits until a checkpoint is complete; false where it never will be, none where it is still open after `within`.
+    ///
+    /// # Errors
+    /// The cluster cannot be reached.
+    pub async fn checkpoint_complete(
+        &self,
+        number: u32,
+        within: Duration,
+    ) -> Result<Option<bool>, TrainError> {
+        let until = Instant::now() + within;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let wait_ms = WAIT_MS.min(left.as_millis() as u64);
+            let request = v1::WaitCheckpointRequest { job: self.by.job.clone(), number, wait_ms };
+            let answer = self
+                .session
+                .client()
+                .with_leader_opts("wait for a checkpoint", self.waiting(), |channel| {
+                    let request = request.clone();
+                    async move { services::checkpoints(channel).wait_checkpoint(request).await }
+                })
+                .await?;
+            match answer.state() {
+                v1::CheckpointState::Complete => return Ok(Some(true)),
+                v1::CheckpointState::Going => return Ok(Some(false)),
+                _ if left.is_zero() => return Ok(None),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether trying again a little later may help: others are on their way.
+fn passes(error: &ClientError) -> bool {
+    matches!(error.code(), Some(ErrorCode::LimitExceeded | ErrorCode::CheckpointConflict))
+}
