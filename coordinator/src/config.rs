@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use rollout_proto::{DialMap, Security, TlsFiles};
+use rollout_proto::{DialMap, Security, TlsFiles, nearest};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -225,8 +225,10 @@ impl Config {
         let path = flags.config.display().to_string();
         let text = std::fs::read_to_string(&flags.config)
             .with_context(|| format!("cannot read {path}"))?;
-        let mut file: File =
-            toml::from_str(&text).map_err(|e| anyhow::anyhow!("{path}: {}", explain(&e)))?;
+        let mut file: File = toml::from_str(&text).map_err(|e| {
+            let (line, why) = (nearest::line_of(&text, e.span()), nearest::explain(e.message()));
+            anyhow::anyhow!("{path}: line {line}: {why}")
+        })?;
         // An empty variable, as of a label that a host does not have, says nothing.
         file.zone = flags.zone.filter(|zone| !zone.is_empty()).unwrap_or(file.zone);
         file.tls.ca_file = flags.ca_file.or(file.tls.ca_file);
@@ -339,24 +341,6 @@ fn check_timings(t: &Workers) -> Result<()> {
     Ok(())
 }
 
-/// Adds the nearest known key to an error about an unknown one.
-fn explain(error: &toml::de::Error) -> String {
-    let text = error.to_string();
-    let quoted: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
-    match quoted.split_first() {
-        Some((unknown, known)) if text.contains("unknown field") => {
-            let near = known.iter().max_by(|a, b| {
-                strsim::jaro_winkler(unknown, a).total_cmp(&strsim::jaro_winkler(unknown, b))
-            });
-            match near {
-                Some(near) => format!("{text}\ndid you mean `{near}`?"),
-                None => text,
-            }
-        }
-        _ => text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -406,7 +390,10 @@ mod tests {
     #[test]
     fn an_unknown_key_is_refused_with_the_nearest_known_one() {
         let error = load(&GOOD.replace("data_dir", "data_dri")).expect_err("unknown").to_string();
-        assert!(error.contains("did you mean `data_dir`"), "{error}");
+        assert!(
+            error.contains("line 3") && error.contains("did you mean \"data_dir\"?"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -10,7 +10,6 @@ pub mod export;
 pub mod input;
 pub mod item_id;
 mod leader_stream;
-pub mod nearest;
 pub mod one_or_many;
 pub mod output;
 pub mod progress;

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
+use rollout_proto::nearest;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::input::canonical::{CanonicalError, Fields, canonical_text, plain_message};
-use crate::nearest;
 use crate::one_or_many::OneOrMany;
 
 mod check;

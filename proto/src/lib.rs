@@ -17,6 +17,7 @@ pub mod client;
 mod endpoint;
 mod error;
 mod identity;
+pub mod nearest;
 pub mod pki;
 mod rows;
 mod stamp;

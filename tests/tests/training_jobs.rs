@@ -26,6 +26,7 @@ const DATASET: [&str; 9] = [
 /// Exit codes.
 const NOT_FOUND: i32 = 4;
 const CONFLICT: i32 = 5;
+const REFUSED: i32 = 6;
 
 /// What a command says; it has to end with this code.
 fn ctl(fleet: &Fleet, args: &[&str], code: i32) -> Result<String> {
@@ -97,12 +98,12 @@ async fn operators_make_name_keep_and_remove_what_jobs_need() -> Result<()> {
     ctl(&fleet, &["checkpoint", "abort", "sft", &open.number.to_string()], 0)?;
     ensure!(trainer.checkpoint_complete(open.number, PATIENCE).await? == Some(false), "given up");
     // Nothing goes that is in use, or without a yes.
-    ctl(&fleet, &["dataset", "delete", "other"], 1)?;
+    ctl(&fleet, &["dataset", "delete", "other"], REFUSED)?;
     ctl(&fleet, &["dataset", "delete", "other", "--yes"], 0)?;
     ctl(&fleet, &["dataset", "delete", "pile", "--yes"], CONFLICT)?;
     ctl(&fleet, &["job", "delete", "sft", "--yes"], CONFLICT)?;
     trainer.leave().await?;
-    ctl(&fleet, &["job", "delete", "sft"], 1)?;
+    ctl(&fleet, &["job", "delete", "sft"], REFUSED)?;
     ctl(&fleet, &["job", "delete", "sft", "--yes"], 0)?;
     eventually_or_show("the job and its objects are gone", PATIENCE, |seen| {
         let jobs = fleet.ctl_json(&["job", "list"]).ok()?;

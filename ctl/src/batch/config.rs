@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use rollout_proto::nearest;
 use serde::Deserialize;
 
 use crate::connect::Context;
@@ -15,7 +16,6 @@ use crate::export::local_dir;
 use crate::export::output::Layout;
 use crate::input::mapping::{Mapping, MappingSpec};
 use crate::input::task::Task;
-use crate::nearest;
 use crate::one_or_many::OneOrMany;
 use crate::sampling::{Sampling, Wrong};
 

@@ -5,9 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use rollout_proto::nearest;
 use serde::{Deserialize, Serialize};
-
-use crate::nearest;
 
 /// What a context file, or a batch file, says of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use rollout_proto::nearest;
 use serde::{Deserialize, Serialize};
 
 use super::context::{Context, ContextError};
-use crate::nearest;
 
 /// Contexts that one file may hold.
 const CONTEXTS_MAX: usize = 256;

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use rollout_proto::nearest::nearest;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -15,7 +16,6 @@ use super::canonical::{Fields, write_string};
 use super::column::{COLUMNS, Column, Found};
 use super::task::Task;
 use super::template::Template;
-use crate::nearest::nearest;
 
 /// What a batch file says of columns, and a run's spec remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -41,8 +41,8 @@ use clap::Parser as _;
 
 use self::cli::{
     BarrierVerb, BenchVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, ConfigVerb,
-    ContextVerb, DatasetVerb, ErrorsVerb, ItemVerb, JobVerb, LeaderVerb, MemberVerb, RendezvousVerb,
-    RunVerb, ShardVerb, WorkerVerb,
+    ContextVerb, DatasetVerb, ErrorsVerb, ItemVerb, JobVerb, LeaderVerb, MemberVerb,
+    RendezvousVerb, RunVerb, ShardVerb, WorkerVerb,
 };
 use self::consent::Consent;
 pub use self::exit::Failure;

@@ -4,6 +4,7 @@
 //! names each of them.
 //! Absent: types and bounds.
 
+use rollout_proto::nearest::nearest;
 use toml::{Table, Value};
 
 use super::ConfigError;
@@ -107,12 +108,7 @@ fn check_table(
     origin: &str,
 ) -> Result<(), ConfigError> {
     let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
-    let nearest = known
-        .iter()
-        .map(|candidate| (strsim::jaro_winkler(key, candidate), candidate))
-        .filter(|(likeness, _)| *likeness > 0.7)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| format!("{prefix}{candidate}"));
+    let nearest = nearest(key, known.iter().copied()).map(|known| format!("{prefix}{known}"));
     let key = format!("{prefix}{key}");
     Err(ConfigError::UnknownKey { origin: origin.to_owned(), key, nearest })
 }

@@ -4,12 +4,12 @@
 //! Invariant: every problem is listed, not the first alone. Deliberately absent: what only the daemon's host can tell,
 //! such as a file that is missing.
 
+use rollout_proto::nearest::nearest;
 use toml::{Table, Value};
 
 use super::Daemon;
 use super::file::{File, get};
 use super::key::Key;
-use crate::nearest::nearest;
 
 const ENGINE: &str = "engine[].";
 

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use rollout_proto::nearest;
 use toml::{Table, Value};
 
-use crate::nearest;
 use crate::rolloutctl::Failure;
 
 /// A file that was read.
