@@ -14,6 +14,7 @@ use std::path::PathBuf;
 /// The daemon's flags. Each has the place of a key in the file and goes before it.
 #[derive(Debug, Parser)]
 #[command(name = "rollout-coordinator", version, about = "A member of a rollout cluster")]
+#[command(after_help = "Offline: rollout-coordinator snapshot restore|salvage --help")]
 pub struct Flags {
     /// Configuration file (TOML)
     #[arg(long, env = "ROLLOUT_COORDINATOR_CONFIG")]

@@ -8,7 +8,7 @@
 //! Absent on purpose: the messages inside a worker's stream, which are judged by the same rules
 //! where they are read. `Cluster/Status` passes: it is how a sender learns what it does not know.
 
-use crate::grpc::Shared;
+use crate::grpc::{Shared, restored_from};
 use crate::leading::Leading;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_proto::{ErrorCode, Outcome, RpcError, sender_knows};
@@ -94,6 +94,13 @@ fn judge<B>(shared: &Shared, request: &http::Request<B>) -> Result<(), Refused> 
     };
     let ours = shared.cluster_id();
     if !ours.is_empty() && cluster != ours {
+        if restored_from(&shared.node).iter().any(|old| old == cluster) {
+            let message = format!(
+                "the sender knows cluster {cluster}; this is a member of {ours}, which was restored from a snapshot of \
+                 it: sessions, leases and requests of {cluster} are void"
+            );
+            return Err(Refused::Now(RpcError::new(ErrorCode::ClusterRestored, message)));
+        }
         let message = format!("the sender knows cluster {cluster}, this is a member of {ours}");
         return Err(Refused::Now(RpcError::new(ErrorCode::OtherCluster, message)));
     }

@@ -24,6 +24,7 @@ mod http;
 mod leading;
 mod ledger_read;
 mod liveness;
+pub mod offline;
 mod parked;
 mod participants;
 mod process;

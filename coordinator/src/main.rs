@@ -16,6 +16,9 @@ fn main() -> ExitCode {
     if let Some(code) = seeded_bug() {
         return code;
     }
+    if std::env::args_os().nth(1).is_some_and(|first| first == "snapshot") {
+        return rollout_coordinator::offline::snapshot();
+    }
     let flags = Flags::parse();
     let check = flags.check_config;
     let config = match Config::load(flags) {

@@ -8,8 +8,8 @@ use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
 use crate::grpc::{
     BarrierService, CheckpointsService, ClusterService, DatasetsService, EventsService,
-    ItemsService, MembersService, RendezvousService, RunsService, ShardsService, Shared,
-    StoreService, TrainingWaits, Waits, WorkerService,
+    ItemsService, MaintenanceService, MembersService, RendezvousService, RunsService,
+    ShardsService, Shared, StoreService, TrainingWaits, Waits, WorkerService,
 };
 use crate::http;
 use crate::leading;
@@ -165,6 +165,9 @@ async fn serve_clients(
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
     let events = v1::events_server::EventsServer::new(EventsService::new(shared.clone()))
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let maintenance = MaintenanceService::new(shared.clone());
+    let maintenance = v1::maintenance_server::MaintenanceServer::new(maintenance)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
     server()
         .layer(AuthzLayer)
         .layer(EpochGate(shared))
@@ -180,6 +183,7 @@ async fn serve_clients(
         .add_service(cluster)
         .add_service(members)
         .add_service(events)
+        .add_service(maintenance)
         .serve_with_incoming_shutdown(tls.incoming(listener), stop.cancelled_owned())
         .await
         .context("the client port ended")

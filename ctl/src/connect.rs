@@ -210,6 +210,7 @@ impl ConnectSettings {
         config.dial_map = self.dial_map.clone();
         config.timeout = self.timeout;
         config.members_file = self.members_file();
+        config.follow_restored = true;
         config.on_wait = Some(on_wait.unwrap_or_else(waiting::on_stderr));
         Ok(Client::new(config)?)
     }

@@ -73,6 +73,21 @@ impl Progress {
         self.show(bytes, bytes_total, &text);
     }
 
+    /// Bytes of a file read so far.
+    pub fn reading_file(&self, bytes: u64, bytes_total: u64) {
+        self.bytes("checking", bytes, bytes_total);
+    }
+
+    /// Bytes received of about so many.
+    pub fn receiving(&self, bytes: u64, bytes_about: u64) {
+        self.bytes("receiving", bytes, bytes_about);
+    }
+
+    fn bytes(&self, what: &str, bytes: u64, total: u64) {
+        let (now, all) = (indicatif::HumanBytes(bytes), indicatif::HumanBytes(total));
+        self.show(bytes, total, &format!("{what}: {now} / {all}"));
+    }
+
     /// Where a run stands.
     pub fn run(&self, run: &v1::RunSummary) {
         let counts = run.counts.unwrap_or_default();

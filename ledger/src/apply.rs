@@ -25,6 +25,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// A change that is no operation of the log.
+    pub(crate) fn outside(entry: EntryId, wall_ms: u64) -> Self {
+        Self { entry, op: 0, grants: 0, wall_ms }
+    }
+
     /// The id of the session that this operation opens.
     pub(crate) fn session(&self) -> SessionId {
         SessionId::at(self.entry.index, self.op)

@@ -173,7 +173,7 @@ impl Ledger {
     }
 
     /// Every record of the state, in the order of their keys.
-    pub(crate) fn for_each_record(&self, mut each: impl FnMut(&[u8], &[u8])) {
+    pub fn for_each_record(&self, mut each: impl FnMut(&[u8], &[u8])) {
         for (no, job) in &self.jobs {
             for (name, barrier) in &job.barriers {
                 each(&job_key(b'B', *no, name.as_bytes()), &codec::encode(barrier));

@@ -93,6 +93,8 @@ pub struct Ledger {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Meta {
     pub(crate) cluster_id: [u8; 16],
+    /// The clusters that it was restored from, the last one last.
+    pub(crate) ancestors: Vec<[u8; 16]>,
     pub(crate) applied: EntryId,
     pub(crate) clock: LedgerMs,
     pub(crate) epoch: CoordEpoch,

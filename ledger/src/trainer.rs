@@ -242,7 +242,7 @@ impl Ledger {
         }
     }
 
-    fn lose_trainer(&mut self, ctx: &Context, no: TrainingNo, name: &str, why: &str) {
+    pub(crate) fn lose_trainer(&mut self, ctx: &Context, no: TrainingNo, name: &str, why: &str) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         let Some(trainer) = training.trainers.get(name) else { return };
         let host = trainer.host.clone();

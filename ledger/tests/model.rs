@@ -41,7 +41,7 @@ use naive::Model;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{TestCaseResult, TestRunner};
-use rollout_ledger::id::{CoordEpoch, LedgerMs};
+use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo};
 use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, digest_records};
 use std::collections::BTreeMap;
 
@@ -146,6 +146,32 @@ impl Pair {
         Ok(())
     }
 
+    /// However a story goes, a cluster can be restored from its end: nothing that was decided changes, nobody has
+    /// anything any more, and what goes through the image comes to the same.
+    fn restore(&self) -> TestCaseResult {
+        let mut image = BTreeMap::new();
+        self.ledger.for_each_record(|key, value| drop(image.insert(key.to_vec(), value.to_vec())));
+        let loaded = Ledger::load(image).expect("what is there loads").restored([2; 16], 7);
+        let restored = self.ledger.clone().restored([2; 16], 7);
+        restored.check_invariants().map_err(TestCaseError::fail)?;
+        prop_assert_eq!(restored.state_digest(), loaded.state_digest());
+        prop_assert_eq!(restored.ancestors(), &[[1; 16]][..]);
+        prop_assert_eq!((restored.epoch().0, restored.applied().index), (0, self.model.index));
+        for no in (1..).take(self.model.runs.len()).map(RunNo) {
+            let (before, after) = (self.ledger.run_view(no), restored.run_view(no));
+            prop_assert_eq!(before.is_some(), after.is_some());
+            let (Some(before), Some(after)) = (before, after) else { continue };
+            let (old, new) = (before.counts, after.counts);
+            prop_assert_eq!(
+                (old.done, old.failed, old.waiting),
+                (new.done, new.failed, new.waiting)
+            );
+            prop_assert_eq!((before.pending + old.running, 0), (after.pending, new.running));
+        }
+        prop_assert!(restored.worker_sessions().is_empty());
+        Ok(())
+    }
+
     fn reload(&mut self) -> TestCaseResult {
         let delta = self.ledger.drain_dirty();
         for prefix in delta.delete_prefixes {
@@ -200,6 +226,7 @@ fn play(steps: &[Step]) -> Result<Pair, TestCaseError> {
     for step in steps {
         pair.step(step)?;
     }
+    pair.restore()?;
     Ok(pair)
 }
 

@@ -104,6 +104,8 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Members/UpdateMember", ADMIN),
     ("/rollout.v1.Members/TransferLeader", ADMIN),
     ("/rollout.v1.Events/WatchEvents", WATCH),
+    // All of the ledger, whatever its namespace.
+    ("/rollout.v1.Maintenance/SaveSnapshot", ADMIN),
     ("/rollout.v1.Peer/Append", PEER),
     ("/rollout.v1.Peer/Vote", PEER),
     ("/rollout.v1.Peer/PreVote", PEER),

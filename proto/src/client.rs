@@ -83,7 +83,7 @@ impl Client {
         let seeds = config.endpoints.iter().map(|text| Endpoint::seed(text.trim()));
         let seeds = seeds.collect::<Result<Vec<_>, _>>()?;
         let tls = ClientTls::load(&config.security)?;
-        let known = match &config.members_file {
+        let mut known = match &config.members_file {
             Some(path) => members_file::read(path)
                 .map_err(|error| ClientError::MembersFile {
                     path: path.display().to_string(),
@@ -92,6 +92,7 @@ impl Client {
                 .unwrap_or_default(),
             None => Knowledge::default(),
         };
+        known.follow_restored = config.follow_restored;
         known.stamp.know(&known.cluster_id, known.coord_epoch);
         if known.candidates(&seeds, &config.dial_map).is_empty() {
             return Err(ClientError::NoEndpoints);

@@ -114,6 +114,8 @@ codes! {
     MemberNotFound, "RO-1011", false, NotApplied, NotFound, 4, "the cluster has no such member";
     MemberConflict, "RO-1012", false, NotApplied, FailedPrecondition, 5, "the member is not what the request says";
     ChangeUnsafe, "RO-1013", false, NotApplied, FailedPrecondition, 6, "the change would cost the cluster its majority";
+    ClusterRestored, "RO-1014", false, NotApplied, FailedPrecondition, 5, "the cluster was restored, and knows nobody of before";
+    Unconfirmed, "RO-1015", false, NotApplied, FailedPrecondition, 6, "the command may lose acknowledged work, and nobody confirmed it";
     RunNotFound, "RO-2001", false, NotApplied, NotFound, 4, "there is no such run";
     RunSpecConflict, "RO-2002", false, NotApplied, AlreadyExists, 5, "a run of this name has another spec";
     SegmentConflict, "RO-2003", false, NotApplied, FailedPrecondition, 5, "the segment differs from what the run has";
@@ -143,6 +145,8 @@ codes! {
     StoreRefused, "RO-5001", false, NotApplied, FailedPrecondition, 1, "the object store refused a write or read";
     StoreUnavailable, "RO-5002", true, NotApplied, Unavailable, 3, "the object store did not answer";
     SegmentUnreadable, "RO-5003", true, NotApplied, DataLoss, 1, "an input segment is missing or corrupt";
+    SnapshotUnusable, "RO-5004", false, NotApplied, DataLoss, 1, "the snapshot file cannot be used";
+    DirectoryInUse, "RO-5005", false, NotApplied, FailedPrecondition, 6, "the data directory is not empty";
     JobNotFound, "RO-6001", false, NotApplied, NotFound, 4, "there is no such training job";
     RendezvousClosed, "RO-6002", false, NotApplied, FailedPrecondition, 5, "the job's rendezvous is closed";
     RendezvousConflict, "RO-6003", false, NotApplied, FailedPrecondition, 5, "the job's participants meet on other terms";

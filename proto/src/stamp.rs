@@ -48,6 +48,16 @@ impl Stamp {
             known.headers = Some((cluster, MetadataValue::from(coord_epoch)));
         }
     }
+
+    /// From now on requests say nothing, until there is something to say.
+    pub(crate) fn forget(&self) {
+        *self.0.write() = Known::default();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.0.read().coord_epoch
+    }
 }
 
 impl PartialEq for Stamp {

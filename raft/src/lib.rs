@@ -10,6 +10,7 @@
 //!
 //! Absent: clocks, sessions, dispatch, clients. None of openraft's or RocksDB's types leave this crate.
 
+mod backup;
 mod cluster;
 mod codec;
 mod compaction;
@@ -32,8 +33,10 @@ mod node;
 mod peer;
 mod reads;
 mod records;
+mod restore;
 mod running;
 mod runtime;
+mod salvage;
 mod snapshot_files;
 mod state_machine;
 mod status;
@@ -43,6 +46,7 @@ mod transfer;
 mod types;
 mod watchdog;
 
+pub use backup::{Backup, BackupError};
 pub use config::{BadConfig, COMMAND_BYTES_CEILING, RaftConfig};
 pub use digest::Digests;
 pub use errors::{ClusterError, NotLeader, OpenError, ProposeError};
@@ -52,4 +56,6 @@ pub use leadership::Leadership;
 pub use member::{BadClusterId, ClusterId, Joins, MAX_MEMBER_TEXT_BYTES, MemberRecord};
 pub use node::Node;
 pub use peer::PeerService;
+pub use restore::{RestoreError, RestorePlan, Restored, restore};
+pub use salvage::{SalvageError, Salvaged, owner, salvage};
 pub use status::{NodeStatus, PeerStatus, Role};

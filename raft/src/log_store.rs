@@ -29,7 +29,7 @@ use crate::running::StoresOpen;
 use crate::types::{Entry, LogId, Types, Vote};
 
 const VOTE: &str = "vote";
-const COMMITTED: &str = "committed";
+pub(crate) const COMMITTED: &str = "committed";
 const SIZES: &str = "sizes";
 
 /// Bytes of entries read at once for replication or apply.

@@ -12,8 +12,8 @@ use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::seeded::{Bug, seeded};
-use rollout_ledger::{EntryId, Ledger, Reply};
-use rollout_storage::{ImageBatch, ImageReader, ImageStore, StorageError};
+use rollout_ledger::{EntryId, Ledger, Reply, UnknownCommand};
+use rollout_storage::{ImageBatch, ImageReader, ImageStore, Snapshot, StorageError};
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 
 use crate::codec::{
@@ -28,8 +28,8 @@ use crate::records::with_records;
 use crate::running::StoresOpen;
 use crate::types::{Entry, LogId, SnapshotMeta, StoredMembership, log_id, term_of};
 
-const APPLIED: &[u8] = b"raft/applied";
-const MEMBERSHIP: &[u8] = b"raft/membership";
+pub(crate) const APPLIED: &[u8] = b"raft/applied";
+pub(crate) const MEMBERSHIP: &[u8] = b"raft/membership";
 
 /// Why an image cannot become a ledger.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,25 @@ pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) applied: Option<LogId>,
     pub(crate) membership: StoredMembership,
+}
+
+impl State {
+    /// Applies the entry behind the last one applied.
+    pub(crate) fn step(&mut self, entry: &Entry) -> Result<Vec<Reply>, UnknownCommand> {
+        let id = entry.log_id();
+        let at = EntryId { index: id.index(), term: term_of(&id) };
+        let mut replies = Vec::new();
+        match &entry.payload {
+            EntryPayload::Blank => note(&mut self.ledger, at),
+            EntryPayload::Membership(membership) => {
+                note(&mut self.ledger, at);
+                self.membership = StoredMembership::new(Some(id), membership.clone());
+            }
+            EntryPayload::Normal(command) => replies = self.ledger.apply(at, &command.0)?,
+        }
+        self.applied = Some(id);
+        Ok(replies)
+    }
 }
 
 /// The replicated state of this member. Clones share it.
@@ -163,28 +182,15 @@ impl Machine {
     /// Applies one committed entry; `None` where it is part of the state already.
     pub(crate) fn apply(&self, entry: &Entry) -> Option<(Vec<Reply>, Option<u64>)> {
         let id = entry.log_id();
-        let at = EntryId { index: id.index(), term: term_of(&id) };
         let mut state = self.shared.state.write();
         if state.applied.as_ref().is_some_and(|applied| applied.index() >= id.index()) {
             return None;
         }
-        let (mut replies, mut digest) = (Vec::new(), None);
-        match &entry.payload {
-            EntryPayload::Blank => note(&mut state.ledger, at),
-            EntryPayload::Membership(membership) => {
-                note(&mut state.ledger, at);
-                state.membership = StoredMembership::new(Some(id), membership.clone());
-            }
-            EntryPayload::Normal(command) => match state.ledger.apply(at, &command.0) {
-                Ok(answers) => {
-                    replies = answers;
-                    digest = state.ledger.take_digest_request();
-                }
-                // Skipping it would make this member differ from the others in silence.
-                Err(error) => stop_process(&error.to_string()),
-            },
-        }
-        state.applied = Some(id);
+        let (replies, digest) = match state.step(entry) {
+            Ok(replies) => (replies, state.ledger.take_digest_request()),
+            // Skipping it would make this member differ from the others in silence.
+            Err(error) => stop_process(&error.to_string()),
+        };
         let happened = self.keep_events(&mut state.ledger, id.index());
         drop(state);
         if let EntryPayload::Normal(command) = &entry.payload {
@@ -268,6 +274,18 @@ impl Machine {
             let snapshot = image.snapshot()?;
             drop(imaged);
             meta_of(&snapshot.open_image()?)
+        })
+        .await
+    }
+
+    /// The state as of now, or a little later, as files for one reader, which go with the handle.
+    pub(crate) async fn checkpoint(&self) -> Result<Snapshot, StorageError> {
+        let imaged = self.flush_locked(self.lock_image().await).await?;
+        let image = self.shared.image.clone();
+        blocking(move || {
+            let checkpoint = image.checkpoint();
+            drop(imaged);
+            checkpoint
         })
         .await
     }
@@ -378,7 +396,7 @@ fn renew_snapshot(image: &ImageStore, imaged: Option<LogId>) -> Result<(), LoadE
     Ok(())
 }
 
-fn load_state(cluster: ClusterId, image: &ImageStore) -> Result<State, LoadError> {
+pub(crate) fn load_state(cluster: ClusterId, image: &ImageStore) -> Result<State, LoadError> {
     let meta = decode_meta(image.get(APPLIED)?, image.get(MEMBERSHIP)?)?;
     let Some(applied) = meta.last_log_id else {
         let ledger = Ledger::new(cluster.0);

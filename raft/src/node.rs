@@ -20,6 +20,7 @@ use rollout_proto::v1::peer_server::PeerServer;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::backup::{Backup, BackupError};
 use crate::config::RaftConfig;
 use crate::digest::Digests;
 use crate::errors::{ClusterError, NotLeader, OpenError, ProposeError};
@@ -27,6 +28,7 @@ use crate::event_ring::{Compacted, EventPage, EventPosition};
 use crate::identity::{Identity, contradiction};
 use crate::leadership::Leadership;
 use crate::log_store::LogStore;
+use crate::machine::blocking;
 use crate::member::{ClusterId, MemberRecord};
 use crate::peer::{Dialer, MESSAGE_BYTES_MAX, PeerService};
 use crate::reads;
@@ -34,7 +36,7 @@ use crate::running::{LOG_DIR, Running, Stores};
 use crate::runtime::OwnRuntime;
 use crate::status::NodeStatus;
 use crate::types::{Command, Types};
-use crate::{cluster, membership, transfer};
+use crate::{backup, cluster, membership, transfer};
 
 /// One member of a cluster, or a process that waits to become one. Clones share it.
 #[derive(Clone)]
@@ -451,6 +453,18 @@ impl Node {
     pub async fn digests(&self, index: u64, wait: Duration) -> Option<Digests> {
         let running = self.running()?;
         running.machine.digests().at(index, wait).await
+    }
+
+    /// The ledger as this member has it now, everything applied so far included, to be written to a snapshot file. `None`
+    /// while it belongs to no cluster. `program` and `wall_ms` go into the file's header.
+    pub async fn backup(&self, program: &str, wall_ms: u64) -> Result<Option<Backup>, BackupError> {
+        let Some(running) = self.running() else { return Ok(None) };
+        let cluster_version = running.machine.read(|state| state.ledger.version());
+        let checkpoint = running.machine.checkpoint().await?;
+        let mut header = backup::header(&running.identity, program, wall_ms);
+        header.cluster_version = cluster_version;
+        let bytes = running.image_bytes.load(Ordering::Relaxed);
+        blocking(move || Backup::new(checkpoint, header, bytes)).await.map(Some)
     }
 
     /// Hands leadership to the named member, or to the most advanced one, and waits until it has left.

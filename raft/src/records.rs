@@ -11,6 +11,11 @@ use rollout_storage::{ImageStore, StorageError};
 /// Keys of the image that belong to this crate; the ledger never sees them.
 const OWN_PREFIX: &[u8] = b"raft/";
 
+/// Whether a record belongs to this crate.
+pub(crate) fn is_own(key: &[u8]) -> bool {
+    key.starts_with(OWN_PREFIX)
+}
+
 /// Records that may wait between the reader and the consumer.
 const AHEAD: usize = 1024;
 
@@ -32,7 +37,7 @@ pub(crate) fn with_records<R>(
                 if let Some(started) = started.take() {
                     started();
                 }
-                if !key.starts_with(OWN_PREFIX) {
+                if !is_own(key) {
                     // The consumer may stop early; what it answers then counts, not what is left.
                     drop(ahead.send((key.to_vec(), value.to_vec())));
                 }

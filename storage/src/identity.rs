@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::durable;
 use crate::error::StorageError;
+use crate::{decimal, durable};
 
 const FORMAT_VERSION: u32 = 1;
 
@@ -100,17 +100,4 @@ fn checksum(path: &Path, version: u32, identity: &Identity) -> Result<String, St
 fn encode_error(path: &Path) -> impl FnOnce(serde_json::Error) -> StorageError {
     let path = path.to_owned();
     move |error| StorageError::Io { path, action: "encode", source: error.into() }
-}
-
-/// u64 values are strings in JSON, so that no reader rounds them.
-mod decimal {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(value)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
 }

@@ -151,6 +151,18 @@ impl ImageStore {
         Ok(snapshot)
     }
 
+    /// What was written so far, for one reader: hard links, which go with the handle. The latest snapshot stays what it is.
+    pub fn checkpoint(&self) -> Result<Snapshot, StorageError> {
+        let (temporary, _) = self.inner.layout.next_snapshot();
+        let live = self.inner.live.read();
+        Checkpoint::new(&live.db)
+            .and_then(|checkpoint| checkpoint.create_checkpoint(&temporary))
+            .map_err(StorageError::rocks(&live.dir))?;
+        let checkpoint = Snapshot::new(temporary);
+        checkpoint.retire();
+        Ok(checkpoint)
+    }
+
     /// The latest snapshot, also one from before a restart.
     pub fn current_snapshot(&self) -> Option<Arc<Snapshot>> {
         self.inner.snapshot.lock().clone()

@@ -2,7 +2,8 @@
 //!
 //! With the feature `rocksdb`, what a member keeps: [`RaftLog`], the log with its fsync thread, and [`ImageStore`],
 //! the ledger's image with its snapshots. Without it, what every host needs: [`BlobStore`] with the two immutable
-//! objects, [`Segment`] and [`Part`], a worker's [`Spool`], and a directory's [`Identity`].
+//! objects, [`Segment`] and [`Part`], a worker's [`Spool`], a directory's [`Identity`], and the file that a cluster is
+//! restored from ([`SnapshotFileReader`]).
 //!
 //! This crate knows neither Raft nor the ledger. Its rules: what is acknowledged is fsynced, every record has a
 //! version and a checksum, a torn tail is cut, and any other damage is an error that is never skipped.
@@ -10,6 +11,7 @@
 pub mod record;
 
 mod blob;
+mod decimal;
 mod durable;
 mod error;
 mod identity;
@@ -23,6 +25,7 @@ mod part;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 mod segment;
+mod snapshot_file;
 mod spool;
 mod table;
 
@@ -44,5 +47,9 @@ pub use part::{
     PartWriter,
 };
 pub use segment::{SEGMENT_BYTES_MAX, SEGMENT_ROWS_MAX, Segment, SegmentRow, SegmentWriter};
+pub use snapshot_file::{
+    SNAPSHOT_FILE_VERSION, SnapshotFileError, SnapshotFileReader, SnapshotFileWriter,
+    SnapshotHeader, SnapshotMember, SnapshotProblem, SnapshotSummary,
+};
 pub use spool::{SPOOL_BYTES_MAX, Spool, SpoolSync, SpooledRow};
 pub use table::Full;

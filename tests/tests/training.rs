@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result, ensure};
 use rollout_proto::{
-    ChannelOptions, Client, ClientConfig, ClientTls, DialMap, Endpoint, RpcError, channel, services,
-    v1,
+    ChannelOptions, Client, ClientConfig, ClientTls, DialMap, Endpoint, RpcError, channel,
+    services, v1,
 };
 use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show};
 use rollout_training::mock::MockModel;

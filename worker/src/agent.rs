@@ -48,6 +48,10 @@ pub enum AgentError {
     /// The cluster is not the one that this worker belongs to, or does not speak its version.
     #[error("{0}")]
     Cluster(String),
+    /// The cluster was restored from a snapshot, and does not know this worker: what it held is void. It has forgotten the
+    /// old cluster; started again, it registers anew.
+    #[error("{0}; this worker has forgotten it, and registers anew when it is started again")]
+    Restored(String),
     /// The leader refuses to register this worker, and did so for as long as the configuration bears.
     #[error("refused for {refused_ms} ms, and only a person can mend it: {reason}")]
     Refused {
@@ -240,7 +244,7 @@ fn start_store_gateway(config: &Config, disk: &DataDir) -> anyhow::Result<JoinSe
     let mut running = JoinSet::new();
     if let Some(gateway) = &config.store_gateway {
         let mut connect = connect(config)?;
-        connect.members_file = Some(disk.members().with_extension("gateway"));
+        connect.members_file = Some(disk.gateway_members());
         let serving = store_gateway::keep_serving(
             Client::new(connect)?,
             config.namespace.clone(),

@@ -100,6 +100,24 @@ impl DataDir {
         self.root.join("members.json")
     }
 
+    /// The same for the store gateway's connections.
+    pub(crate) fn gateway_members(&self) -> PathBuf {
+        self.members().with_extension("gateway")
+    }
+
+    /// Forgets session, cluster and members. The spool keeps its cluster's name, and is set aside at the next start.
+    pub(crate) fn forget_cluster(&self) -> Result<(), DiskError> {
+        for path in [self.members(), self.gateway_members()] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(io_error(&path, "cannot remove")(error));
+                }
+                _ => {}
+            }
+        }
+        self.save(&WorkerState::default())
+    }
+
     pub(crate) fn load(&self) -> Result<WorkerState, DiskError> {
         let path = self.root.join("worker.json");
         match fs::read(&path) {
@@ -215,6 +233,22 @@ mod tests {
         dir.save(&state).unwrap();
         let second = root.path().join("spool-of-ab-2");
         assert_eq!(dir.set_aside_foreign_spool("").unwrap(), Some(second));
+    }
+
+    #[test]
+    fn a_worker_that_forgot_its_cluster_is_new_and_its_spool_is_set_aside() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(root.path()).unwrap();
+        dir.save(&WorkerState { session: 7, cluster_id: "ab".into(), coord_epoch: 9 }).unwrap();
+        let slot = dir.spool().join("slot-0");
+        fs::create_dir_all(&slot).and_then(|()| fs::write(slot.join("x.spool"), b"x")).unwrap();
+        fs::write(dir.members(), b"{}").unwrap();
+        dir.forget_cluster().unwrap();
+        assert_eq!(dir.load().unwrap(), WorkerState::default());
+        assert!(!dir.members().exists());
+        let aside = Some(root.path().join("spool-of-ab"));
+        assert_eq!(dir.set_aside_foreign_spool("").unwrap(), aside);
+        dir.forget_cluster().unwrap();
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Exit status: 0 drained and everything answered for, 1 failed, 2 wrong use or configuration, 5 another cluster,
 //! 77 registration refused for good (its name is taken, or its certificate does not allow it),
-//! 75 drained but results stay in the spool.
+//! 75 to be started again: drained but results stay in the spool, or the cluster was restored and the worker has to
+//! register anew.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -97,6 +98,7 @@ async fn work(mut config: Config) -> ExitCode {
             match error {
                 AgentError::Start(_) => ExitCode::from(2),
                 AgentError::Cluster(_) => ExitCode::from(5),
+                AgentError::Restored(_) => ExitCode::from(75),
                 AgentError::Disk(_) => ExitCode::from(74),
                 AgentError::Refused { .. } => ExitCode::from(77),
                 _ => ExitCode::FAILURE,

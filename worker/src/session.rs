@@ -92,13 +92,13 @@ impl Session {
             if !self.link.registered
                 && let Err(error) = self.register().await
             {
-                return error;
+                return self.ended(error).await;
             }
             let (member, channel) = match self.client.leader_channel().await {
                 Ok(found) => found,
                 Err(error) => {
                     if let Some(fatal) = fatal(&error) {
-                        return fatal;
+                        return self.ended(fatal).await;
                     }
                     tracing::warn!(%error, "no leader");
                     backoff.sleep().await;
@@ -167,6 +167,21 @@ impl Session {
         self.save().await.map_err(Observed::Fatal)
     }
 
+    /// With a cluster that was restored from a moment of this worker's, nothing is left of it but its name: the next
+    /// process in this directory begins as a new worker.
+    async fn ended(&mut self, error: AgentError) -> AgentError {
+        if !matches!(error, AgentError::Restored(_)) {
+            return error;
+        }
+        self.set_session(0);
+        let disk = self.disk.clone();
+        match tokio::task::spawn_blocking(move || disk.forget_cluster()).await {
+            Ok(Ok(())) => error,
+            Ok(Err(failed)) => AgentError::Disk(failed.to_string()),
+            Err(failed) => AgentError::Disk(failed.to_string()),
+        }
+    }
+
     async fn save(&self) -> Result<(), AgentError> {
         let (disk, state) = (self.disk.clone(), self.state.clone());
         let saved = tokio::task::spawn_blocking(move || disk.save(&state)).await;
@@ -192,6 +207,7 @@ enum Observed {
 /// An error that only a person can mend; the process ends with it.
 fn fatal(error: &ClientError) -> Option<AgentError> {
     match error.code() {
+        Some(ErrorCode::ClusterRestored) => Some(AgentError::Restored(error.to_string())),
         Some(ErrorCode::OtherCluster | ErrorCode::UnsupportedVersion) => {
             Some(AgentError::Cluster(error.to_string()))
         }

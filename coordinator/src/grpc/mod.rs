@@ -10,6 +10,7 @@ mod cluster;
 mod dataset;
 mod events;
 mod items;
+mod maintenance;
 mod members;
 mod rendezvous;
 mod runs;
@@ -23,10 +24,11 @@ mod worker;
 
 pub(crate) use barrier::BarrierService;
 pub(crate) use checkpoint::CheckpointsService;
-pub(crate) use cluster::{ClusterService, cert_expiry};
+pub(crate) use cluster::{ClusterService, VERSIONS, cert_expiry};
 pub(crate) use dataset::DatasetsService;
 pub(crate) use events::EventsService;
 pub(crate) use items::ItemsService;
+pub(crate) use maintenance::MaintenanceService;
 pub(crate) use members::MembersService;
 pub(crate) use rendezvous::RendezvousService;
 pub(crate) use runs::RunsService;
@@ -45,7 +47,7 @@ use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Op, OpKind, Reply, RequestId};
 use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, v1};
-use rollout_raft::{MemberRecord, Node, ProposeError};
+use rollout_raft::{ClusterId, MemberRecord, Node, ProposeError};
 use std::sync::Arc;
 use std::time::Instant;
 use tonic::{Request, Status};
@@ -169,6 +171,7 @@ impl Shared {
             // A member that belongs to no cluster knows of no members: an empty list would say that
             // there are none.
             members: (!self.node.is_waiting()).then(|| self.members()),
+            restored_from: restored_from(&self.node),
         }
     }
 }
@@ -180,6 +183,11 @@ fn shown(node: &Node, epoch: u64) -> u64 {
 
 fn cluster_id(node: &Node) -> String {
     node.identity().map(|i| i.cluster_id.to_string()).unwrap_or_default()
+}
+
+/// The clusters that this one was restored from.
+pub(crate) fn restored_from(node: &Node) -> Vec<String> {
+    node.ledger(|l| l.ancestors().iter().map(|id| ClusterId(*id).to_string()).collect())
 }
 
 /// The members as this one knows them.
@@ -213,12 +221,17 @@ impl Leading {
             coord_epoch: shown(&self.node, self.epoch),
             applied_index: 0,
             members: None,
+            restored_from: Vec::new(),
         }
     }
 
     /// The header of handshakes and heartbeats.
     pub(crate) fn full_header(&self) -> v1::ClusterHeader {
-        v1::ClusterHeader { members: Some(members(&self.node)), ..self.header() }
+        v1::ClusterHeader {
+            members: Some(members(&self.node)),
+            restored_from: restored_from(&self.node),
+            ..self.header()
+        }
     }
 }
 

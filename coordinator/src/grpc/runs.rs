@@ -288,7 +288,7 @@ impl v1::runs_server::Runs for RunsService {
                     cluster_id: shared.cluster_id(),
                     coord_epoch: at.1,
                     applied_index: at.0,
-                    members: None,
+                    ..Default::default()
                 });
                 if out.send(Ok(message)).await.is_err() {
                     return;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use super::alarm::list::ListArgs as AlarmListArgs;
 use super::barrier::{
     abort::AbortArgs, describe::DescribeArgs as BarrierDescribeArgs,
     list::ListArgs as BarrierListArgs,
@@ -47,6 +48,9 @@ use super::run::describe::DescribeArgs;
 use super::run::retry::RetryArgs;
 use super::run::watch::WatchArgs;
 use super::shard::{describe::DescribeArgs as ShardDescribeArgs, list::ListArgs as ShardListArgs};
+use super::snapshot::{
+    restore::RestoreArgs, save::SaveArgs, verify::VerifyArgs as SnapshotVerifyArgs,
+};
 use super::top::TopArgs;
 use super::worker::{cordon::CordonArgs, drain::DrainArgs, uncordon::UncordonArgs};
 use crate::bench::{
@@ -189,6 +193,27 @@ pub(crate) enum Command {
         /// What to do.
         #[command(subcommand)]
         verb: LeaderVerb,
+    },
+    /// The ledger as a file, and a new cluster from it
+    #[command(alias = "snapshots", arg_required_else_help = true)]
+    Snapshot {
+        /// What to do.
+        #[command(subcommand)]
+        verb: SnapshotVerb,
+    },
+    /// What members keep on their disks
+    #[command(arg_required_else_help = true)]
+    Storage {
+        /// What to do.
+        #[command(subcommand)]
+        verb: StorageVerb,
+    },
+    /// What somebody should do something about
+    #[command(alias = "alarms", arg_required_else_help = true)]
+    Alarm {
+        /// What to do.
+        #[command(subcommand)]
+        verb: AlarmVerb,
     },
     /// What happened and what happens: who got, completed, lost which rows; who came and went
     #[command(alias = "event")]
@@ -386,6 +411,31 @@ pub(crate) enum ClusterVerb {
     Verify(VerifyArgs),
     /// Form a new cluster of fresh members, once
     Bootstrap(BootstrapArgs),
+}
+
+/// Verbs of `snapshot`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotVerb {
+    /// Save a running cluster's ledger to a file
+    Save(SaveArgs),
+    /// Prove that a snapshot file is whole, and show what it is of; needs no cluster
+    Verify(SnapshotVerifyArgs),
+    /// Make the data directory of a member of a new cluster from a snapshot file
+    Restore(RestoreArgs),
+}
+
+/// Verbs of `storage`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StorageVerb {
+    /// Bytes of log and image, member by member
+    Stats,
+}
+
+/// Verbs of `alarm`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AlarmVerb {
+    /// What is wrong now, and the command that mends it
+    List(AlarmListArgs),
 }
 
 /// Verbs of `cert`.

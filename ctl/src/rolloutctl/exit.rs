@@ -48,6 +48,11 @@ impl Failure {
         Self { code: 6, message: message.into() }
     }
 
+    /// The exit code of a program that has said on stderr why it failed: no more words are needed.
+    pub fn told(code: u8) -> Self {
+        Self { code, message: String::new() }
+    }
+
     /// Exit code 9: what was asked for is no longer kept.
     pub fn compacted(message: impl Into<String>) -> Self {
         Self { code: 9, message: message.into() }
@@ -72,6 +77,12 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
 
 /// The error in words, with the command that explains its code where it has one.
 pub(crate) fn explain(error: &anyhow::Error) -> String {
+    let told = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<Failure>().is_some_and(|failure| failure.message.is_empty())
+    };
+    if error.chain().any(told) {
+        return String::new();
+    }
     let mut text = format!("error: {}\n", sentence(error));
     let rpc = error.chain().find_map(|cause| match client_error(cause) {
         Some(ClientError::Rpc(rpc)) => Some(rpc.code),

@@ -4,6 +4,7 @@
 //! code says which kind of failure it was (see [`exit`]). Deliberately absent: hex ids on the
 //! command line; everything has a name.
 
+mod alarm;
 mod barrier;
 mod cert;
 mod checkpoint;
@@ -27,8 +28,10 @@ mod rendezvous;
 mod request;
 mod run;
 mod shard;
+mod snapshot;
 
 pub mod status;
+mod storage;
 mod top;
 mod version;
 mod watch;
@@ -40,9 +43,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use self::cli::{
-    BarrierVerb, BenchVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, ConfigVerb,
-    ContextVerb, DatasetVerb, ErrorsVerb, ItemVerb, JobVerb, LeaderVerb, MemberVerb,
-    RendezvousVerb, RunVerb, ShardVerb, WorkerVerb,
+    AlarmVerb, BarrierVerb, BenchVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command,
+    ConfigVerb, ContextVerb, DatasetVerb, ErrorsVerb, ItemVerb, JobVerb, LeaderVerb, MemberVerb,
+    RendezvousVerb, RunVerb, ShardVerb, SnapshotVerb, StorageVerb, WorkerVerb,
 };
 use self::consent::Consent;
 pub use self::exit::Failure;
@@ -183,6 +186,17 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Leader { verb } => match verb {
             LeaderVerb::Show => leader::show::run(connect, format).await,
             LeaderVerb::Transfer(args) => leader::transfer::run(connect, format, args).await,
+        },
+        Command::Storage { verb } => match verb {
+            StorageVerb::Stats => storage::stats::run(connect, format).await,
+        },
+        Command::Alarm { verb } => match verb {
+            AlarmVerb::List(args) => alarm::list::run(connect, format, args).await,
+        },
+        Command::Snapshot { verb } => match verb {
+            SnapshotVerb::Save(args) => snapshot::save::run(connect, format, args).await,
+            SnapshotVerb::Verify(args) => snapshot::verify::run(format, &args),
+            SnapshotVerb::Restore(args) => snapshot::restore::run(format, &args),
         },
         Command::Cert { verb } => match verb {
             CertVerb::InitCa(args) => cert::init_ca::run(format, &args),

@@ -60,7 +60,7 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
 
 fn only_looks(command: &Command) -> bool {
     match command {
-        Command::Status => true,
+        Command::Status | Command::Storage { .. } | Command::Alarm { .. } => true,
         Command::Run { verb } => matches!(verb, RunVerb::List | RunVerb::Describe(_)),
         Command::Item { verb } => matches!(verb, ItemVerb::List(_) | ItemVerb::Describe(_)),
         Command::Worker { verb } => matches!(verb, WorkerVerb::List),

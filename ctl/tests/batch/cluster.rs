@@ -138,7 +138,7 @@ fn header() -> Option<v1::ClusterHeader> {
         cluster_id: "c".repeat(32),
         coord_epoch: 3,
         applied_index: 9,
-        members: None,
+        ..Default::default()
     })
 }
 

@@ -233,7 +233,8 @@ impl<'a> Story<'a> {
         let mut at = lineage;
         // Lineages that sealed nothing of the epoch began as the one before them.
         loop {
-            let Some(base) = self.lineages.get(&at).and_then(|lineage| lineage.base.as_ref()) else {
+            let Some(base) = self.lineages.get(&at).and_then(|lineage| lineage.base.as_ref())
+            else {
                 return BTreeSet::from([0]);
             };
             let (step, number) = (base.step, base.number);

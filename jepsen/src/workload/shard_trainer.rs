@@ -187,8 +187,7 @@ impl ShardTrainer {
         }
         // A few epochs back, for what was read of them may be open again.
         let epoch = self.launch.epoch().saturating_sub(6);
-        let by =
-            v1::TrainerRef { job: Some(job(JOB)), trainer: self.name.into(), ticket };
+        let by = v1::TrainerRef { job: Some(job(JOB)), trainer: self.name.into(), ticket };
         let step = self.launch.step().max(lineage.step) + 1;
         let (number, round) = (lineage.number, lineage.round);
         let held = Vec::new();
@@ -435,10 +434,9 @@ impl ShardTrainer {
         let told = |answer: &v1::BeginCheckpointResponse| answer.rank.to_string();
         let checkpoint = match self.trainer.change(&session, "begin", send, told).await {
             Sent::Answered(answer) => answer.checkpoint.unwrap_or_default(),
-            Sent::Refused(
-                code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind),
-                why,
-            ) => return Err(self.refused(place, None, code, why)),
+            Sent::Refused(code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind), why) => {
+                return Err(self.refused(place, None, code, why));
+            }
             // Somebody has not come yet, or it is too late for it: there is a next one.
             Sent::Refused(..) => return Ok(()),
             Sent::Lost(why) => return Err(self.lost(None, why)),
@@ -453,8 +451,7 @@ impl ShardTrainer {
             end_sample: held.read,
         });
         let progress: Vec<_> = progress.collect();
-        let (number, input) =
-            (checkpoint.number, json!([self.name, place.lineage, step, told]));
+        let (number, input) = (checkpoint.number, json!([self.name, place.lineage, step, told]));
         let op = recorder.invoke("report", format!("checkpoint-{number}"), input, None);
         let send = |channel, id| {
             let request = v1::ReportCheckpointRequest {

@@ -68,6 +68,8 @@ impl World {
             }
             "state" => show::state(&self.ledger),
             "image" => self.reload()?,
+            // Example: restore cluster=8, on three members from one file
+            "restore" => self.restore(args.number("cluster", 8)?),
             // Example: deadline
             "deadline" => match self.ledger.next_deadline() {
                 Some(at) => format!("at {at}"),
@@ -193,6 +195,26 @@ impl World {
                 _ => {}
             }
         }
+    }
+
+    /// Goes on as a new cluster, with a twin that made it of the image.
+    fn restore(&mut self, cluster: u64) -> String {
+        let id = [cluster as u8; 16];
+        let mut image = BTreeMap::new();
+        self.ledger.for_each_record(|key, value| drop(image.insert(key.to_vec(), value.to_vec())));
+        self.ledger = self.ledger.clone().restored(id, self.clock);
+        self.twin = Ledger::load(image).expect("the image loads").restored(id, self.clock);
+        (self.term, self.epoch) = (0, 0);
+        self.image.clear();
+        self.ledger.for_each_record(|key, value| {
+            self.image.insert(key.to_vec(), value.to_vec());
+        });
+        self.check();
+        format!(
+            "a cluster that descends from {}, at {:?}",
+            self.ledger.ancestors().len(),
+            self.ledger.applied()
+        )
     }
 
     /// Writes what changed into the image and goes on with a twin that is loaded from it.

@@ -30,6 +30,9 @@ pub struct ClientConfig {
     pub timeout: Duration,
     /// The last member list and epoch seen: read at the start, replaced whenever they change.
     pub members_file: Option<PathBuf>,
+    /// Where the members file is of a cluster from which the one that answers was restored: follow that one, as if there
+    /// were no file. For programs that keep nothing else of a cluster; for others it is an error.
+    pub follow_restored: bool,
     /// Told, at most once a second, what a call is waiting for.
     pub on_wait: Option<OnWait>,
     /// How connections are made.
@@ -45,6 +48,7 @@ impl ClientConfig {
             dial_map: DialMap::default(),
             timeout: Duration::from_secs(30),
             members_file: None,
+            follow_restored: false,
             on_wait: None,
             channel: ChannelOptions::default(),
         }

@@ -57,6 +57,10 @@ pub(super) struct Knowledge {
     pub(super) leader_term: u64,
     /// Says it with every request.
     pub(super) stamp: Stamp,
+    /// Nothing was asked under it in this process: it is what an earlier one kept.
+    pub(super) unused: bool,
+    /// Give up, while unused, what is known of a cluster for the one that was restored from it.
+    pub(super) follow_restored: bool,
 }
 
 impl Knowledge {
@@ -73,13 +77,27 @@ impl Knowledge {
     }
 
     /// Refuses a header of another cluster.
-    pub(super) fn check_cluster(&self, header: &v1::ClusterHeader) -> Result<(), RpcError> {
+    pub(super) fn check_cluster(&mut self, header: &v1::ClusterHeader) -> Result<(), RpcError> {
         let (theirs, ours) = (&header.cluster_id, &self.cluster_id);
         if theirs.is_empty() || ours.is_empty() || theirs == ours {
             return Ok(());
         }
+        if header.restored_from.contains(ours) {
+            if self.unused && self.follow_restored {
+                self.forget();
+                return Ok(());
+            }
+            return Err(restored(theirs, ours));
+        }
         let message = format!("it is a member of cluster {theirs}, this client knows {ours}");
         Err(RpcError::new(ErrorCode::OtherCluster, message))
+    }
+
+    /// Back to knowing nothing, for who has the same stamp too.
+    fn forget(&mut self) {
+        self.stamp.forget();
+        let (stamp, follow_restored) = (self.stamp.clone(), self.follow_restored);
+        *self = Self { stamp, follow_restored, ..Self::default() };
     }
 
     /// Takes what is newer. The header is one of this cluster, but maybe of a follower that lags.
@@ -87,6 +105,7 @@ impl Knowledge {
         if header.cluster_id.is_empty() {
             return false;
         }
+        self.unused = false;
         let mut new = false;
         if self.cluster_id.is_empty() {
             self.cluster_id = header.cluster_id.clone();
@@ -132,9 +151,37 @@ impl Knowledge {
     }
 }
 
+/// What one is told who knows a cluster from before it was restored.
+fn restored(theirs: &str, ours: &str) -> RpcError {
+    let message = format!(
+        "it is a member of cluster {theirs}, which was restored from a snapshot of {ours}, the one that is known here: \
+         sessions, leases and requests of {ours} are void"
+    );
+    RpcError::new(ErrorCode::ClusterRestored, message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_restored_cluster_is_followed_only_where_nothing_was_asked_of_the_old_one() {
+        let kept = |unused| {
+            let mut known = Knowledge { follow_restored: true, ..Knowledge::default() };
+            known.judge(&header("a", 9)).unwrap();
+            known.unused = unused;
+            known
+        };
+        let restored = v1::ClusterHeader { restored_from: vec!["a".into()], ..header("b", 1) };
+        let refused = kept(false).judge(&restored).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::ClusterRestored);
+        let mut known = kept(true);
+        assert_eq!(known.judge(&restored), Ok(true));
+        assert_eq!((known.cluster_id.as_str(), known.coord_epoch), ("b", 1));
+        assert_eq!(known.stamp.epoch(), 1, "requests say what is known now");
+        let mut stays = Knowledge { follow_restored: false, ..kept(true) };
+        assert_eq!(stays.judge(&restored).unwrap_err().code, ErrorCode::ClusterRestored);
+    }
 
     fn header(cluster_id: &str, coord_epoch: u64) -> v1::ClusterHeader {
         v1::ClusterHeader { cluster_id: cluster_id.into(), coord_epoch, ..Default::default() }

@@ -88,6 +88,7 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Knowledge>> {
         coord_epoch: kept.coord_epoch,
         version: kept.members_version,
         members: kept.members.into_iter().map(v1::MemberInfo::from).collect(),
+        unused: true,
         ..Knowledge::default()
     }))
 }

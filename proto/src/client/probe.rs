@@ -33,6 +33,12 @@ pub(super) enum Fatal {
     Rpc(RpcError),
 }
 
+impl Fatal {
+    fn is_restored(&self) -> bool {
+        matches!(self, Fatal::Rpc(error) if error.code == ErrorCode::ClusterRestored)
+    }
+}
+
 impl From<Fatal> for ClientError {
     fn from(fatal: Fatal) -> ClientError {
         match fatal {
@@ -82,8 +88,12 @@ impl Client {
         };
         match judged {
             Err(error) => {
-                let fatal = (error.code == ErrorCode::OtherCluster)
-                    .then(|| Fatal::Rpc(self.name_members_file(error.clone())));
+                let fatal = match error.code {
+                    ErrorCode::OtherCluster => Some(self.name_members_file(error.clone())),
+                    ErrorCode::ClusterRestored => Some(error.clone()),
+                    _ => None,
+                }
+                .map(Fatal::Rpc);
                 self.hear(&endpoint, error.message, fatal);
                 return None;
             }
@@ -142,6 +152,7 @@ impl Client {
             ErrorCode::PermissionDenied,
             ErrorCode::UnsupportedVersion,
             ErrorCode::OtherCluster,
+            ErrorCode::ClusterRestored,
         ];
         let fatal = refused.contains(&error.code).then(|| Fatal::Rpc(error.clone()));
         self.hear(endpoint, error.message, fatal);
@@ -158,13 +169,15 @@ impl Client {
         candidates.iter().map(said).collect()
     }
 
-    /// The reason why no candidate will ever answer, if all have one.
+    /// The reason why no candidate will ever answer, if all have one, or if one says that the cluster which is known here
+    /// lives on as another: those of the old one that are silent will stay so.
     pub(super) fn hopeless(&self) -> Option<ClientError> {
         let candidates = self.candidates();
         let heard = self.inner.heard.lock();
         let fatal = |endpoint: &Endpoint| heard.get(endpoint).and_then(|said| said.fatal.clone());
+        let restored = candidates.iter().filter_map(fatal).find(Fatal::is_restored);
         let all: Option<Vec<Fatal>> = candidates.iter().map(fatal).collect();
-        all.and_then(|all| all.into_iter().next()).map(ClientError::from)
+        restored.or_else(|| all?.into_iter().next()).map(ClientError::from)
     }
 
     fn name_members_file(&self, mut error: RpcError) -> RpcError {

@@ -85,6 +85,13 @@ pub fn members(channel: Channel) -> v1::members_client::MembersClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service for those who prepare for the worst.
+pub fn maintenance(channel: Channel) -> v1::maintenance_client::MaintenanceClient<Channel> {
+    v1::maintenance_client::MaintenanceClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The service for operators.
 pub fn cluster(channel: Channel) -> v1::cluster_client::ClusterClient<Channel> {
     v1::cluster_client::ClusterClient::new(channel)

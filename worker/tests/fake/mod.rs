@@ -102,6 +102,7 @@ impl State {
                 members: self.addrs.iter().enumerate().map(member).collect(),
                 leader: format!("c{}", self.leader),
             }),
+            restored_from: Vec::new(),
         }
     }
 

@@ -17,6 +17,7 @@ fn answer(name: &str, role: &str, term: u64, applied: u64) -> Answer {
             coord_epoch: 3,
             applied_index: applied,
             members: Some(list),
+            restored_from: Vec::new(),
         }),
         self_: Some(v1::MemberStatus {
             name: name.into(),

@@ -38,9 +38,9 @@ fn end(f: &str, lineage: i64, token: i64, step: i64, read: Option<i64>, at: u64)
 }
 
 fn report(who: &str, number: i64, step: i64, held: &[(i64, i64)], at: u64) -> Operation {
-    let held = held.iter().map(|&(shard, read)| {
-        list(vec![Value::Int(0), Value::Int(shard), Value::Int(read)])
-    });
+    let held = held
+        .iter()
+        .map(|&(shard, read)| list(vec![Value::Int(0), Value::Int(shard), Value::Int(read)]));
     let input = vec![Value::text(who), Value::Int(1), Value::Int(step), list(held.collect())];
     let state = if who == "b" { "complete" } else { "open" };
     told("report", &format!("checkpoint-{number}"), input, Some(Value::text(state)), at)
@@ -97,7 +97,8 @@ fn samples_that_are_in_twice_or_never_are_found() {
 
 #[test]
 fn an_epoch_that_is_not_finished_and_a_checkpoint_that_is_forgotten_are_found() {
-    let over = told("over", "0", vec![Value::text("a"), Value::Int(2)], Some(Value::Bool(true)), 95);
+    let over =
+        told("over", "0", vec![Value::text("a"), Value::Int(2)], Some(Value::Bool(true)), 95);
     let mut early = story();
     early.push(over);
     let found = alarms(&early);

@@ -130,6 +130,7 @@ impl Service {
             coord_epoch: says.coord_epoch,
             applied_index: 0,
             members: says.members.clone(),
+            restored_from: Vec::new(),
         }
     }
 

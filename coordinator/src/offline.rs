@@ -1,0 +1,312 @@
+//! What is done to a member's directory while no member runs: `rollout-coordinator snapshot restore|salvage`.
+//!
+//! *Invariant:* a refused command has changed nothing, says why with a code, and ends with that code's exit status.
+//! What may lose acknowledged work is done only for whoever names the member.
+//!
+//! Absent on purpose: the network. `rolloutctl snapshot` is the command for people; it runs this program, which alone
+//! has the ledger and its stores.
+
+use clap::{Args, Parser, Subcommand};
+use rollout_proto::{ErrorCode, HostPort, RpcError};
+use rollout_raft::{
+    MemberRecord, OpenError, RestoreError, RestorePlan, SalvageError, owner, restore, salvage,
+};
+use rollout_storage::{SnapshotFileReader, SnapshotHeader};
+use serde::Serialize;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::grpc::VERSIONS;
+
+/// Bytes between two looks at the clock, for a line of progress.
+const TELL_BYTES: u64 = 16 << 20;
+/// Between two lines of progress.
+const TELL_EVERY: Duration = Duration::from_secs(2);
+
+/// `rollout-coordinator snapshot`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "rollout-coordinator snapshot",
+    version,
+    about = "Make a member's directory of a snapshot, or the reverse"
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Make the data directory of a member of a new cluster
+    Restore(RestoreArgs),
+    /// Write what one member has to a snapshot file, when the majority is lost for ever
+    Salvage(SalvageArgs),
+}
+
+#[derive(Debug, Args)]
+struct RestoreArgs {
+    /// The snapshot file
+    file: PathBuf,
+    /// The new member's data directory: missing, or empty
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// The new member's name
+    #[arg(long, value_name = "NAME")]
+    member: String,
+    /// A member of the new cluster; name all of them [default: the members of the snapshot]
+    #[arg(long = "cluster-member", value_name = "NAME=PEER_ADDR,CLIENT_ADDR,ZONE")]
+    members: Vec<MemberArg>,
+    /// Any text: the same for all members of the new cluster, another one each time a cluster is restored
+    #[arg(long, value_name = "TEXT")]
+    token: String,
+    /// Say what was done in JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct SalvageArgs {
+    /// The file to write; it must not exist
+    file: PathBuf,
+    /// The data directory of a member that does not run
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// The name of that member: acknowledged work may be missing in the file
+    #[arg(long, value_name = "NAME")]
+    confirm: Option<String>,
+    /// Say what was done in JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One `--cluster-member`.
+#[derive(Debug, Clone)]
+struct MemberArg(MemberRecord);
+
+impl FromStr for MemberArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let shape = || format!("`{text}` is not NAME=PEER_ADDR,CLIENT_ADDR,ZONE");
+        let (name, rest) = text.split_once('=').ok_or_else(shape)?;
+        let parts: Vec<&str> = rest.split(',').map(str::trim).collect();
+        let (peer, client, zone) = match parts[..] {
+            [peer, client] => (peer, client, ""),
+            [peer, client, zone] => (peer, client, zone),
+            _ => return Err(shape()),
+        };
+        for addr in [peer, client] {
+            addr.parse::<HostPort>().map_err(|error| error.to_string())?;
+        }
+        Ok(Self(record(name, peer, client, zone)))
+    }
+}
+
+fn record(name: &str, peer_addr: &str, client_addr: &str, zone: &str) -> MemberRecord {
+    MemberRecord {
+        name: name.into(),
+        peer_addr: peer_addr.into(),
+        client_addr: client_addr.into(),
+        zone: zone.into(),
+        version_min: VERSIONS.0,
+        version_max: VERSIONS.1,
+        ..MemberRecord::default()
+    }
+}
+
+/// What was done. Numbers beyond 32 bits are strings.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Done {
+    /// The new cluster; of a salvaged snapshot, the old one.
+    cluster_id: String,
+    member: String,
+    /// The cluster that the snapshot is of.
+    from_cluster: String,
+    index: String,
+    term: String,
+    taken_unix_ms: String,
+    salvaged: bool,
+    members: Vec<String>,
+    digest: String,
+    /// Of what was salvaged: the last index that the member knew to be acknowledged.
+    committed: Option<String>,
+}
+
+impl Done {
+    fn new(header: &SnapshotHeader, digest: &[u8; 32]) -> Self {
+        Self {
+            cluster_id: header.cluster_id.clone(),
+            member: header.member.clone(),
+            from_cluster: header.cluster_id.clone(),
+            index: header.index.to_string(),
+            term: header.term.to_string(),
+            taken_unix_ms: header.taken_unix_ms.to_string(),
+            salvaged: header.salvaged,
+            members: header.members.iter().map(|member| member.name.clone()).collect(),
+            digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            committed: None,
+        }
+    }
+
+    fn print(&self, json: bool, text: &str) {
+        match serde_json::to_string(self) {
+            Ok(done) if json => println!("{done}"),
+            _ => println!("{text}"),
+        }
+    }
+}
+
+/// Runs the command of the process's arguments, the first of which is `snapshot`.
+pub fn snapshot() -> ExitCode {
+    let done = match Cli::parse_from(std::env::args_os().skip(1)).verb {
+        Verb::Restore(args) => run_restore(&args),
+        Verb::Salvage(args) => run_salvage(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Refused { code, message }) => match code {
+            Some(code) => {
+                let error = RpcError::new(code, message);
+                eprintln!("error: {error}\n  explain: rolloutctl errors explain {code}");
+                ExitCode::from(code.exit_code())
+            }
+            None => {
+                eprintln!("error: {message}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+struct Refused {
+    code: Option<ErrorCode>,
+    message: String,
+}
+
+impl Refused {
+    fn new(code: ErrorCode, error: impl std::fmt::Display) -> Self {
+        Self { code: Some(code), message: error.to_string() }
+    }
+
+    fn bare(error: impl std::fmt::Display) -> Self {
+        Self { code: None, message: error.to_string() }
+    }
+}
+
+impl From<RestoreError> for Refused {
+    fn from(error: RestoreError) -> Self {
+        match &error {
+            RestoreError::File(_) | RestoreError::Content { .. } => {
+                Self::new(ErrorCode::SnapshotUnusable, error)
+            }
+            RestoreError::NotEmpty { .. } => Self::new(ErrorCode::DirectoryInUse, error),
+            RestoreError::Plan(_) => Self::new(ErrorCode::InvalidArgument, error),
+            RestoreError::Open(_) => Self::bare(error),
+        }
+    }
+}
+
+impl From<SalvageError> for Refused {
+    fn from(error: SalvageError) -> Self {
+        match &error {
+            SalvageError::Open(OpenError::Contradiction { .. }) => {
+                Self::new(ErrorCode::InvalidArgument, error)
+            }
+            _ => Self::bare(error),
+        }
+    }
+}
+
+fn run_restore(args: &RestoreArgs) -> Result<(), Refused> {
+    let mut members: Vec<MemberRecord> = args.members.iter().map(|arg| arg.0.clone()).collect();
+    if members.is_empty() {
+        let file = SnapshotFileReader::open(&args.file)
+            .map_err(|error| Refused::new(ErrorCode::SnapshotUnusable, error))?;
+        let listed = file.header().members.iter();
+        members = listed.map(|m| record(&m.name, &m.peer_addr, &m.client_addr, &m.zone)).collect();
+    }
+    let plan = RestorePlan {
+        data_dir: args.data_dir.clone(),
+        member: args.member.clone(),
+        members,
+        token: args.token.clone(),
+    };
+    let restored = restore(&args.file, &plan, &mut teller("restoring"))?;
+    let mut names: Vec<String> = plan.members.iter().map(|member| member.name.clone()).collect();
+    names.sort_unstable();
+    let text = format!(
+        "member {} of the new cluster {} is in {}\n  from      index {} of cluster {}{}\n  members   {}\n  next      \
+         restore the others with the same file, members and token; start all of them",
+        plan.member,
+        restored.cluster_id,
+        plan.data_dir.display(),
+        restored.header.index,
+        restored.header.cluster_id,
+        if restored.header.salvaged { ", salvaged: acknowledged work may be missing" } else { "" },
+        names.join(", "),
+    );
+    let done = Done {
+        cluster_id: restored.cluster_id.to_string(),
+        member: plan.member,
+        members: names,
+        ..Done::new(&restored.header, &restored.summary.digest)
+    };
+    done.print(args.json, &text);
+    Ok(())
+}
+
+fn run_salvage(args: &SalvageArgs) -> Result<(), Refused> {
+    let identity = owner(&args.data_dir)?;
+    if args.confirm.as_deref() != Some(identity.name.as_str()) {
+        return Err(Refused::new(ErrorCode::Unconfirmed, warning(&args.data_dir, &identity.name)));
+    }
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let program = env!("CARGO_PKG_VERSION");
+    let salvaged = salvage(&args.data_dir, &args.file, program, wall.as_millis() as u64)?;
+    let behind = salvaged.header.index.saturating_sub(salvaged.committed);
+    let text = format!(
+        "{}: what member {} of cluster {} has, up to index {}\n  of these  {behind} entries were perhaps never \
+         acknowledged\n  missing   whatever only the lost members had received\n  next      rolloutctl snapshot \
+         restore {} --data-dir DIR --member NAME --token TEXT, for each of the new members",
+        args.file.display(),
+        identity.name,
+        identity.cluster_id,
+        salvaged.header.index,
+        args.file.display(),
+    );
+    let done = Done {
+        committed: Some(salvaged.committed.to_string()),
+        ..Done::new(&salvaged.header, &salvaged.digest)
+    };
+    done.print(args.json, &text);
+    Ok(())
+}
+
+fn warning(dir: &std::path::Path, name: &str) -> String {
+    format!(
+        "this is the last resort, for a cluster whose majority is lost for ever.\n  what may be lost  work that was \
+         acknowledged and had reached only the other members\n  what else         if another member is alive after \
+         all, there will be two clusters that both believe to own the runs;\n                    stop and wipe it \
+         first\n  to go on          say whose directory {} is: --confirm {name}",
+        dir.display()
+    )
+}
+
+/// Tells on stderr how far it is, now and then; on a terminal alone.
+fn teller(what: &'static str) -> impl FnMut(u64) {
+    let (mut told, mut looked) = (Instant::now(), 0);
+    let terminal = std::io::stderr().is_terminal();
+    move |bytes| {
+        if terminal && bytes - looked >= TELL_BYTES {
+            looked = bytes;
+            if told.elapsed() >= TELL_EVERY {
+                told = Instant::now();
+                eprintln!("{what}: {} MiB read", bytes >> 20);
+            }
+        }
+    }
+}

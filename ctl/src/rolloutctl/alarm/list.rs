@@ -1,0 +1,170 @@
+//! `rolloutctl alarm list`: what is wrong with the cluster now, and the command that mends it.
+//!
+//! Invariant: works without a quorum. An alarm is a condition that is seen now: it goes when the condition does, so there
+//! is nothing to disarm. Deliberately absent: a history; `events` and the metrics have one.
+
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report, Table, count};
+use crate::rolloutctl::Failure;
+use crate::rolloutctl::status::{Survey, survey};
+
+/// Seconds before its end from which on a certificate is an alarm.
+const CERT_SECONDS: i64 = 14 * 86_400;
+/// Entries that a member may be behind.
+const BEHIND_MAX: u64 = 100_000;
+
+/// Exit code 1 where there is any, for monitors.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// End with exit code 1 where there is an alarm
+    #[arg(long)]
+    exit_code: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Alarms {
+    alarms: Vec<Alarm>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Alarm {
+    /// What kind of condition, for programs.
+    kind: &'static str,
+    /// The member that it is about; `null`: the cluster.
+    member: Option<String>,
+    /// What is seen.
+    what: String,
+    /// What to do.
+    fix: String,
+}
+
+impl Report for Alarms {
+    const KIND: &'static str = "AlarmList";
+
+    fn table(&self) -> String {
+        if self.alarms.is_empty() {
+            return "no alarm\n".into();
+        }
+        let mut table = Table::new(&["ALARM", "MEMBER", "WHAT", "FIX"]);
+        for alarm in &self.alarms {
+            let member = alarm.member.clone().unwrap_or_else(|| "-".into());
+            table.row([alarm.kind.into(), member, alarm.what.clone(), alarm.fix.clone()]);
+        }
+        table.to_string()
+    }
+}
+
+fn alarms(survey: &Survey) -> Vec<Alarm> {
+    let mut all = Vec::new();
+    if survey.leader.is_none() {
+        all.push(Alarm {
+            kind: "NO_LEADER",
+            member: None,
+            what: format!("{} of {} voters answer", survey.voters_reachable, survey.voters),
+            fix: "start the members that are down: rolloutctl status".into(),
+        });
+    }
+    let versions: Vec<&str> = survey
+        .members
+        .iter()
+        .filter_map(|member| member.says.as_ref())
+        .map(|says| says.version.as_str())
+        .collect();
+    for member in &survey.members {
+        let name = member.name.clone();
+        let mut alarm = |kind, what: String, fix: String| {
+            all.push(Alarm { kind, member: Some(name.clone()), what, fix });
+        };
+        let Some(says) = &member.says else {
+            let what = member.problem.clone().unwrap_or_else(|| "it says nothing".into());
+            let fix = format!("start it, or: rolloutctl member replace {name}");
+            alarm("MEMBER_UNREACHABLE", what, fix);
+            continue;
+        };
+        match says.cert_seconds {
+            Some(left) if left < 0 => {
+                let what = "its certificate has ended".into();
+                alarm("CERT_EXPIRED", what, format!("rolloutctl cert issue member {name}"));
+            }
+            Some(left) if left < CERT_SECONDS => {
+                let what = format!("its certificate ends in {} days", left / 86_400);
+                alarm("CERT_EXPIRING", what, format!("rolloutctl cert issue member {name}"));
+            }
+            _ => {}
+        }
+        if says.behind > BEHIND_MAX {
+            let what = format!("it is {} entries behind", count(says.behind));
+            let fix = format!("look at its disk and network: rolloutctl member describe {name}");
+            alarm("MEMBER_BEHIND", what, fix);
+        }
+        if versions.iter().any(|version| *version != says.version) {
+            let what = format!("it runs version {}, another runs another one", says.version);
+            alarm("VERSIONS_DIFFER", what, "finish the upgrade, one member at a time".into());
+        }
+    }
+    all
+}
+
+/// Asks every member.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: ListArgs,
+) -> anyhow::Result<()> {
+    let client = connect.client(None)?;
+    let alarms = alarms(&survey(&client).await);
+    let any = !alarms.is_empty();
+    output::emit(format, &Alarms { alarms })?;
+    match any && args.exit_code {
+        true => Err(Failure::told(1).into()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rolloutctl::status::{MemberLine, MemberSays};
+
+    fn says(name: &str, cert_days: i64, behind: u64) -> MemberLine {
+        let says = MemberSays {
+            zone: String::new(),
+            role: "follower".into(),
+            term: 1,
+            applied_index: 1,
+            behind,
+            image_index: 1,
+            image_bytes: 1,
+            log_bytes: 1,
+            resident_bytes: 1,
+            uptime_seconds: 1.0,
+            cert_seconds: Some(cert_days * 86_400),
+            version: "0.1.0".into(),
+            disk_free_bytes: None,
+            has_quorum: true,
+        };
+        MemberLine { name: name.into(), address: "h:1".into(), problem: None, says: Some(says) }
+    }
+
+    #[test]
+    fn each_condition_is_an_alarm_with_its_remedy_and_a_healthy_cluster_has_none() {
+        let mut survey = Survey { leader: Some("c1".into()), ..Survey::default() };
+        survey.members = vec![says("c1", 90, 0), says("c2", 30, 500)];
+        assert_eq!(alarms(&survey), []);
+        let silent = MemberLine {
+            name: "c4".into(),
+            address: "h:4".into(),
+            problem: Some("refused at tcp".into()),
+            says: None,
+        };
+        survey.members = vec![says("c1", 6, 0), says("c2", -1, 0), says("c3", 90, 200_000), silent];
+        survey.leader = None;
+        let kinds: Vec<_> = alarms(&survey).iter().map(|alarm| alarm.kind).collect();
+        let expected =
+            ["NO_LEADER", "CERT_EXPIRING", "CERT_EXPIRED", "MEMBER_BEHIND", "MEMBER_UNREACHABLE"];
+        assert_eq!(kinds, expected);
+        assert!(alarms(&survey).iter().all(|alarm| !alarm.fix.is_empty()));
+    }
+}

@@ -1,0 +1,3 @@
+//! `rolloutctl alarm`: what somebody should do something about.
+
+pub(super) mod list;

@@ -1,0 +1,57 @@
+//! Owns: running `rollout-coordinator snapshot ...`, the program that has the ledger and its stores.
+//!
+//! Invariant: the one beside this program is run, else the one that PATH finds. What it says on stderr was said; its
+//! exit status is this program's.
+//! Absent: what it does.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+
+use crate::rolloutctl::Failure;
+
+const PROGRAM: &str = "rollout-coordinator";
+
+/// Runs it with these arguments, and returns what it printed.
+pub(super) fn run(args: &[OsString]) -> anyhow::Result<String> {
+    let program = program();
+    let ended = Command::new(&program)
+        .arg("snapshot")
+        .args(args)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| {
+            format!("cannot run {}: it has to be installed on this host", program.display())
+        })?;
+    if !ended.status.success() {
+        let code = ended.status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+        return Err(Failure::told(code).into());
+    }
+    String::from_utf8(ended.stdout).context("rollout-coordinator printed no text")
+}
+
+/// Writes what the member of `dir` has to `file`.
+pub(super) fn salvage(file: &Path, dir: &Path, confirm: Option<&str>) -> anyhow::Result<()> {
+    let mut args = arguments(&[OsStr::new("salvage"), file.as_os_str()]);
+    args.extend(arguments(&[OsStr::new("--data-dir"), dir.as_os_str(), OsStr::new("--json")]));
+    if let Some(name) = confirm {
+        args.extend(arguments(&[OsStr::new("--confirm"), OsStr::new(name)]));
+    }
+    run(&args).map(drop)
+}
+
+/// Arguments as the program takes them.
+pub(super) fn arguments(args: &[&OsStr]) -> Vec<OsString> {
+    args.iter().map(|arg| (*arg).to_owned()).collect()
+}
+
+fn program() -> PathBuf {
+    let beside = std::env::current_exe().ok().and_then(|exe| {
+        let beside = exe.parent()?.join(PROGRAM);
+        beside.is_file().then_some(beside)
+    });
+    beside.unwrap_or_else(|| PROGRAM.into())
+}

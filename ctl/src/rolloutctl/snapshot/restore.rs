@@ -1,0 +1,92 @@
+//! `rolloutctl snapshot restore FILE --data-dir DIR --member NAME`: the data directory of a member of a new cluster.
+//!
+//! Invariant: run on each member's host with the same file, members and token, it makes members of one cluster with one
+//! state; with anything else, of another cluster. Deliberately absent: any contact with a cluster that runs.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use super::coordinator;
+use crate::output::{self, Format, Report};
+
+/// Which member, where, of what.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The new cluster has an id of its own: sessions, leases and epochs of the old one are void. Rows that ran are pending again, \
+and whatever happened behind the snapshot did not happen. Stop and wipe what is left of the old cluster first: two clusters \
+that share an object store delete each other's results.")]
+pub(crate) struct RestoreArgs {
+    /// The snapshot file
+    file: PathBuf,
+    /// The new member's data directory: missing, or empty
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// The new member's name
+    #[arg(long, value_name = "NAME")]
+    member: String,
+    /// A member of the new cluster; name all of them [default: the members of the snapshot]
+    #[arg(long = "cluster-member", value_name = "NAME=PEER_ADDR,CLIENT_ADDR,ZONE")]
+    members: Vec<String>,
+    /// Any text: the same for all members of the new cluster, another one each time a cluster is restored
+    #[arg(long, value_name = "TEXT")]
+    token: String,
+}
+
+/// What `rollout-coordinator snapshot restore --json` prints.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Restored {
+    cluster_id: String,
+    member: String,
+    members: Vec<String>,
+    from_cluster: String,
+    index: String,
+    salvaged: bool,
+    digest: String,
+}
+
+impl Report for Restored {
+    const KIND: &'static str = "SnapshotRestored";
+
+    fn table(&self) -> String {
+        let warning = match self.salvaged {
+            true => "Warning  the snapshot was salvaged: acknowledged work may be missing\n",
+            false => "",
+        };
+        format!(
+            "member {} is restored\nCluster  {} (new)\nFrom     {} at index {}\nMembers  {}\n{warning}Next     restore the \
+             other members with the same file, members and token; the cluster id has to be the same; start them all\n",
+            self.member,
+            self.cluster_id,
+            self.from_cluster,
+            self.index,
+            self.members.join(", "),
+        )
+    }
+}
+
+/// Makes the directory and says of which cluster.
+pub(crate) fn run(format: Format, args: &RestoreArgs) -> anyhow::Result<()> {
+    let text = |text: &'static str| OsStr::new(text);
+    let mut words = coordinator::arguments(&[text("restore"), args.file.as_os_str()]);
+    let named = [
+        ("--data-dir", args.data_dir.as_os_str()),
+        ("--member", OsStr::new(&args.member)),
+        ("--token", OsStr::new(&args.token)),
+    ];
+    let members = args.members.iter().map(|member| ("--cluster-member", OsStr::new(member)));
+    for (flag, value) in named.into_iter().chain(members) {
+        let mut word = std::ffi::OsString::from(flag);
+        word.push("=");
+        word.push(value);
+        words.push(word);
+    }
+    words.push("--json".into());
+    let printed = coordinator::run(&words)?;
+    let restored: Restored =
+        serde_json::from_str(&printed).context("rollout-coordinator is of another version")?;
+    output::emit(format, &restored)
+}

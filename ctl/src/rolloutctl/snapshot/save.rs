@@ -1,0 +1,138 @@
+//! `rolloutctl snapshot save FILE`: the ledger of a running cluster as a file; with `--from-dir`, what the last member
+//! has of it.
+//!
+//! Invariant: FILE appears under its name only when all of it is durable and was read back; until then, and after a
+//! failure, there is nothing but what was there before. A leader that changes meanwhile costs a new beginning.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use rollout_proto::{CallOptions, Client, services, v1};
+
+use super::coordinator;
+use super::shown::Shown;
+use crate::connect::ConnectArgs;
+use crate::leader_stream::{LeaderStream, Patience};
+use crate::output::{self, Format};
+use crate::progress::Progress;
+use crate::rolloutctl::Failure;
+
+/// What to save where.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The file holds the ledger of every namespace: runs, states of rows, stores, datasets, checkpoints. It holds no row and no \
+result; these are in the object store, which has to be kept too.")]
+pub(crate) struct SaveArgs {
+    /// The file to write
+    file: PathBuf,
+    /// Replace the file where there is one
+    #[arg(long)]
+    overwrite: bool,
+    /// UNSAFE: from the data directory of a member that does not run, when the majority is lost for ever
+    #[arg(long, value_name = "DIR", conflicts_with = "overwrite")]
+    from_dir: Option<PathBuf>,
+    /// With --from-dir: the name of that member, to confirm that acknowledged work may be missing
+    #[arg(long, value_name = "NAME", requires = "from_dir")]
+    confirm: Option<String>,
+}
+
+/// Saves a snapshot and shows what it is.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: SaveArgs,
+) -> anyhow::Result<()> {
+    if !args.overwrite && args.file.exists() {
+        let text =
+            format!("{} exists; name another file, or give --overwrite", args.file.display());
+        return Err(Failure::conflict(text).into());
+    }
+    if let Some(dir) = &args.from_dir {
+        coordinator::salvage(&args.file, dir, args.confirm.as_deref())?;
+        let shown = Shown::read(&args.file, &args.file, &Progress::new(false))?;
+        return output::emit(format, &shown);
+    }
+    let client = connect.client(None)?;
+    let progress = Progress::new(false);
+    let partial = Partial::beside(&args.file);
+    let mut patience = Patience::new(&client, "save a snapshot");
+    let shown = loop {
+        let end = receive(&client, &partial, &progress, &mut patience).await?;
+        // Only the file itself says whether it is whole.
+        match Shown::read(&partial.path, &args.file, &progress) {
+            Ok(shown) => break shown,
+            Err(error) => patience.check().map_err(|_| error)?,
+        }
+        progress.note("the leader changed, or its stream broke: beginning anew");
+        end.abandon().await;
+    };
+    partial.finish(&args.file)?;
+    output::emit(format, &shown)
+}
+
+/// A file on its way to its name. Dropped before that, it goes.
+struct Partial {
+    path: PathBuf,
+}
+
+impl Partial {
+    fn beside(file: &Path) -> Self {
+        let mut path = file.as_os_str().to_owned();
+        path.push(format!(".partial-{}", std::process::id()));
+        Self { path: path.into() }
+    }
+
+    fn create(&self) -> anyhow::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        options.open(&self.path).with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    fn finish(self, file: &Path) -> anyhow::Result<()> {
+        std::fs::rename(&self.path, file)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let dir = match file.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        File::open(dir)
+            .and_then(|dir| dir.sync_all())
+            .with_context(|| format!("cannot sync {}", dir.display()))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Gone where it was given its name, or was never made.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+/// Receives what comes, and returns the stream that is over then.
+async fn receive(
+    client: &Client,
+    partial: &Partial,
+    progress: &Progress,
+    patience: &mut Patience,
+) -> anyhow::Result<LeaderStream<v1::SaveSnapshotResponse>> {
+    let stream = client
+        .with_leader_opts("save snapshot", CallOptions::read(), |channel| async move {
+            services::maintenance(channel).save_snapshot(v1::SaveSnapshotRequest {}).await
+        })
+        .await?;
+    let mut stream = LeaderStream::new(client, stream);
+    let mut file = partial.create()?;
+    let (mut received, mut expected) = (0, 0);
+    while let Some(message) = stream.next(|message| message.header.as_ref()).await? {
+        patience.renew();
+        expected = message.bytes_estimated.max(expected);
+        file.write_all(&message.data)
+            .with_context(|| format!("cannot write {}", partial.path.display()))?;
+        received += message.data.len() as u64;
+        progress.receiving(received, expected.max(received));
+    }
+    file.sync_all().with_context(|| format!("cannot sync {}", partial.path.display()))?;
+    Ok(stream)
+}

@@ -1,0 +1,118 @@
+//! A snapshot file, for people and for programs.
+//!
+//! Invariant: what is shown was checked against the file's digest.
+
+use std::path::Path;
+
+use rollout_proto::{ClientError, ErrorCode, RpcError};
+use rollout_storage::{SnapshotFileError, SnapshotFileReader};
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::output::{Report, bytes, count, hex, u64_string};
+use crate::progress::Progress;
+
+/// A whole file.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Shown {
+    file: String,
+    cluster_id: String,
+    member: String,
+    #[serde(serialize_with = "u64_string")]
+    pub(crate) index: u64,
+    #[serde(serialize_with = "u64_string")]
+    term: u64,
+    taken_at: Option<String>,
+    cluster_version: u32,
+    program: String,
+    /// True where it was made of one member's directory, without a majority.
+    salvaged: bool,
+    members: Vec<Member>,
+    #[serde(serialize_with = "u64_string")]
+    records: u64,
+    #[serde(serialize_with = "u64_string")]
+    bytes: u64,
+    digest: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Member {
+    name: String,
+    peer_addr: String,
+    client_addr: String,
+    zone: String,
+}
+
+impl Shown {
+    /// Reads all of the file. `name` is what it is called in the report.
+    pub(crate) fn read(path: &Path, name: &Path, progress: &Progress) -> anyhow::Result<Self> {
+        let mut reader = SnapshotFileReader::open(path).map_err(unusable)?;
+        let total = std::fs::metadata(path).map_or(0, |meta| meta.len());
+        while let Some(record) = reader.next() {
+            record.map_err(unusable)?;
+            progress.reading_file(reader.bytes_read(), total);
+        }
+        progress.finish();
+        let Some(summary) = reader.summary() else {
+            anyhow::bail!("{}: it was not read to its end", path.display());
+        };
+        let header = reader.header().clone();
+        let taken = i128::from(header.taken_unix_ms) * 1_000_000;
+        let taken = OffsetDateTime::from_unix_timestamp_nanos(taken).ok();
+        let members = header.members.into_iter().map(|member| Member {
+            name: member.name,
+            peer_addr: member.peer_addr,
+            client_addr: member.client_addr,
+            zone: member.zone,
+        });
+        Ok(Self {
+            file: name.display().to_string(),
+            cluster_id: header.cluster_id,
+            member: header.member,
+            index: header.index,
+            term: header.term,
+            taken_at: taken.and_then(|at| at.format(&Rfc3339).ok()),
+            cluster_version: header.cluster_version,
+            program: header.program,
+            salvaged: header.salvaged,
+            members: members.collect(),
+            records: summary.records,
+            bytes: summary.bytes,
+            digest: hex(&summary.digest),
+        })
+    }
+}
+
+/// An unusable file's error, with the code that explains it.
+fn unusable(error: SnapshotFileError) -> ClientError {
+    RpcError::new(ErrorCode::SnapshotUnusable, error.to_string()).into()
+}
+
+impl Report for Shown {
+    const KIND: &'static str = "Snapshot";
+
+    fn table(&self) -> String {
+        let names: Vec<&str> = self.members.iter().map(|member| member.name.as_str()).collect();
+        let taken = self.taken_at.as_deref().unwrap_or("-");
+        let mut text = format!(
+            "{}: whole\nCluster  {}\nIndex    {} (term {})\nTaken    {taken} at {}\nMembers  {}\nSize     {}, {} records\n\
+             Digest   {}\n",
+            self.file,
+            self.cluster_id,
+            self.index,
+            self.term,
+            self.member,
+            names.join(", "),
+            bytes(self.bytes),
+            count(self.records),
+            self.digest,
+        );
+        if self.salvaged {
+            text += "Warning  salvaged from one member without a majority: acknowledged work may be missing\n";
+        }
+        text
+    }
+}

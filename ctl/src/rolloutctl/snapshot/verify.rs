@@ -1,0 +1,21 @@
+//! `rolloutctl snapshot verify FILE`: reads a snapshot file to its last bit. Needs no cluster.
+//!
+//! Invariant: what it calls whole, `restore` takes, on a program of the same version or a newer one.
+
+use std::path::PathBuf;
+
+use super::shown::Shown;
+use crate::output::{self, Format};
+use crate::progress::Progress;
+
+/// Which file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct VerifyArgs {
+    /// The snapshot file
+    file: PathBuf,
+}
+
+/// Reads it all and shows what it is.
+pub(crate) fn run(format: Format, args: &VerifyArgs) -> anyhow::Result<()> {
+    output::emit(format, &Shown::read(&args.file, &args.file, &Progress::new(false))?)
+}

@@ -1,0 +1,3 @@
+//! `rolloutctl storage`: what members keep on their disks.
+
+pub(super) mod stats;

@@ -1,0 +1,64 @@
+//! A new cluster that begins where an old one was at some moment.
+//!
+//! *Invariant:* it depends on the old state and the new id alone, so that every member of the new
+//! cluster makes the same state by itself. Nobody's right outlives the old cluster: no session, no
+//! lease, no ticket, no late result. Rows that ran are pending; what was decided stays so, and so do
+//! runs, stores, datasets and checkpoints.
+//!
+//! Absent on purpose: a command for it. The new cluster's log begins behind its state, and its
+//! indexes go on, so that an id of the old one is never made again.
+
+use crate::apply::Context;
+use crate::id::{CoordEpoch, SessionId, TrainingNo};
+use crate::image::Dirty;
+use crate::ledger::{EntryId, Ledger};
+use crate::worker::SessionEnd;
+
+/// Clusters of which a restored one says that it descends from them; the oldest are forgotten.
+pub const ANCESTORS_MAX: usize = 16;
+
+impl Ledger {
+    /// This state as the first one of the cluster `cluster_id`. `wall_ms` is when it was that state,
+    /// for people.
+    pub fn restored(mut self, cluster_id: [u8; 16], wall_ms: u64) -> Self {
+        let ctx = Context::outside(self.meta.applied, wall_ms);
+        let sessions: Vec<SessionId> = self.workers.keys().copied().collect();
+        for session in sessions {
+            self.end_session(&ctx, session, SessionEnd::Lost);
+        }
+        for run in self.runs.values_mut() {
+            run.flight.lapsed.clear();
+        }
+        self.clients.clear();
+        self.client_uses.clear();
+        let tickets: Vec<SessionId> = self.tickets.keys().copied().collect();
+        for ticket in tickets {
+            self.lose_participant(&ctx, ticket, None);
+        }
+        let trainers: Vec<(TrainingNo, String)> =
+            self.trainer_ends.iter().map(|(_, no, name)| (*no, name.clone())).collect();
+        for (no, name) in trainers {
+            self.lose_trainer(&ctx, no, &name, "its cluster was restored");
+        }
+        let meta = &mut self.meta;
+        meta.ancestors.push(std::mem::replace(&mut meta.cluster_id, cluster_id));
+        let over = meta.ancestors.len().saturating_sub(ANCESTORS_MAX);
+        meta.ancestors.drain(..over);
+        // The terms of the new cluster begin with 1, as those of every cluster.
+        meta.epoch = CoordEpoch(0);
+        meta.applied = EntryId { term: 0, ..meta.applied };
+        let mut hasher = blake3::Hasher::new();
+        meta.chain = *hasher.update(&meta.chain).update(&cluster_id).finalize().as_bytes();
+        meta.chain_marks.clear();
+        self.events.clear();
+        self.digest_request = None;
+        // There is no image of it yet: whoever writes one writes all of it.
+        self.dirty = Dirty::default();
+        self
+    }
+
+    /// The clusters that this one was restored from, the last one last.
+    pub fn ancestors(&self) -> &[[u8; 16]] {
+        &self.meta.ancestors
+    }
+}

@@ -1,0 +1,58 @@
+//! Owns: what can be wrong with a snapshot file.
+//!
+//! Invariant: the text names the file, says which of the few cases it is, and what to do.
+//! Absent: repair. A file that is not whole is of no use.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A snapshot file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {problem}", path.display())]
+pub struct SnapshotFileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    #[source]
+    pub problem: SnapshotProblem,
+}
+
+/// What is wrong with a snapshot file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotProblem {
+    /// It is something else.
+    #[error("this is no snapshot of rollout")]
+    Foreign,
+    /// A newer program wrote it.
+    #[error(
+        "the snapshot has format {found}, this program reads up to {supported}: use the program that wrote it, or a newer one"
+    )]
+    Newer {
+        /// The file's version.
+        found: u32,
+        /// The newest that is read.
+        supported: u32,
+    },
+    /// It ends before its end.
+    #[error(
+        "the snapshot is cut short: it ends after {bytes} bytes, in the middle of {what}; copy it again, or take another"
+    )]
+    Truncated {
+        /// How long it is.
+        bytes: u64,
+        /// What is missing from there on.
+        what: &'static str,
+    },
+    /// Bytes changed since it was written.
+    #[error("the snapshot is damaged at byte {at}: {what}; copy it again, or take another")]
+    Damaged {
+        /// Where that was noticed.
+        at: u64,
+        /// What does not fit.
+        what: String,
+    },
+    /// It cannot be read.
+    #[error("cannot read: {0}")]
+    Io(io::Error),
+}
