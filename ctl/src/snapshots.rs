@@ -50,7 +50,7 @@ fn timeless(text: &str) -> String {
         shown.push_str(before);
         // The moment ends with its Z and a quote.
         rest = after.split_once("Z\"").map_or("", |(_, rest)| rest);
-        shown.push_str("…");
+        shown.push('…');
     }
     shown + rest
 }

@@ -142,7 +142,7 @@ async fn refuses_the_old_cluster(fleet: &Fleet, old: &str, epoch: u64) -> Result
 
 #[test]
 fn a_damaged_snapshot_and_a_directory_with_data_are_refused_and_nothing_is_touched() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let fleet = Fleet::start(FleetOptions::default())?;
     let mut batch = Batch::submit(&fleet, "small", 50, "")?;
     batch.until(&fleet, "the rows are there", |c| c.rows == 50);
     batch.process().kill();

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use rollout_proto::{
-    ChannelOptions, Client, ClientConfig, ClientTls, DialMap, Endpoint, RpcError, channel,
+    ChannelOptions, Client, ClientConfig, ClientTls, DialMap, Endpoint, RpcError, Stamp, channel,
     services, v1,
 };
 use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show};
@@ -12,6 +12,7 @@ use rollout_training::restore_rank;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tonic::service::interceptor::InterceptedService;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 /// The status of a trainer that has to recover.
@@ -296,6 +297,7 @@ async fn a_member_that_does_not_lead_refuses_no_shard_for_what_it_does_not_know(
     let tls = ClientTls::load(&fleet.security("client", "user"))?;
     let endpoint = Endpoint::named("c4".to_owned(), fleet.client_addr("c4"))?;
     let direct = channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;
+    let direct = InterceptedService::new(direct, Stamp::default());
     let session = client(&fleet)?.open_session("test").await?;
     let pending = session.request();
     let job = Some(v1::JobName { namespace: String::new(), job: "sft".into() });

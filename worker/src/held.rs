@@ -127,10 +127,6 @@ impl Named {
         };
         self.sets.get(&lease).is_some_and(|sets| sets.iter().any(among))
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.sets.is_empty()
-    }
 }
 
 /// The row numbers of a grant; `None` where there are more than a grant may have.

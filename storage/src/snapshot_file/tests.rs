@@ -49,8 +49,10 @@ fn on_disk(bytes: &[u8]) -> OnDisk {
     OnDisk { _dir: dir, path }
 }
 
+type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// Reads a file to its end.
-fn read(bytes: &[u8]) -> Result<(Vec<(Vec<u8>, Vec<u8>)>, SnapshotSummary), SnapshotProblem> {
+fn read(bytes: &[u8]) -> Result<(Records, SnapshotSummary), SnapshotProblem> {
     let file = on_disk(bytes);
     let mut reader = SnapshotFileReader::open(&file.path).map_err(|error| error.problem)?;
     let all = reader.by_ref().collect::<Result<Vec<_>, _>>().map_err(|error| error.problem)?;

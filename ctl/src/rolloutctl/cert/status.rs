@@ -43,7 +43,7 @@ impl Line {
         let left = info.not_after_unix - now_unix;
         let problem = match left {
             ..=0 => Some("expired".to_owned()),
-            ..WARN_SECONDS => Some("renew it soon".to_owned()),
+            1..WARN_SECONDS => Some("renew it soon".to_owned()),
             _ => None,
         };
         let not_after = OffsetDateTime::from_unix_timestamp(info.not_after_unix).ok();

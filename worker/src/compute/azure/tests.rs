@@ -157,10 +157,11 @@ async fn answers_of_others_and_answers_in_trouble_are_no_notices() {
     service.lock().status = 500;
     assert!(matches!(azure.look().await, Err(MetadataError::Status { .. })));
     nothing(&mut azure, &service).await;
-    let mut service = service.lock();
-    service.status = 200;
-    service.events = event("e1", "Preempt", "gpu_3", "Scheduled", &at_noon_and(30));
-    drop(service);
+    {
+        let mut service = service.lock();
+        service.status = 200;
+        service.events = event("e1", "Preempt", "gpu_3", "Scheduled", &at_noon_and(30));
+    }
     assert_eq!(seconds_of_next(&mut azure).await, 15);
 }
 
