@@ -120,15 +120,9 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
     let files = ["tls.ca_file", "tls.cert_file", "tls.key_file"];
     let given = files.iter().filter(|path| file.get(path).is_some()).count();
     let plain = file.get("tls.insecure_plaintext").and_then(Value::as_bool).unwrap_or(false);
-    match (given, plain) {
-        (3, false) | (0, true) => {}
-        // Flags and variables of a worker may name them.
-        (0, false) if daemon == Daemon::Worker => {}
-        _ => say(
-            found,
-            "tls",
-            "wants ca_file, cert_file and key_file, or insecure_plaintext = true alone",
-        ),
+    // Flags and variables may name what is not here.
+    if given > 0 && plain {
+        say(found, "tls", "insecure_plaintext = true contradicts the files: give one or the other");
     }
     let number = |path: &str| number(daemon, file, path);
     let mut less = |lower: &str, times: u64, upper: &str, why: &str| {

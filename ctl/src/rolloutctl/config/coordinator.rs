@@ -12,7 +12,7 @@ pub(super) const KEYS: &[Key] = &[
         .required()
         .flag("--data-dir")
         .env("ROLLOUT_DATA_DIR"),
-    key("zone", Text, "\"\"", "failure domain"),
+    key("zone", Text, "\"\"", "failure domain").flag("--zone").env("ROLLOUT_ZONE"),
     key("cluster_id", Text, "", "refuse the data of another cluster, 32 hex digits")
         .flag("--cluster-id"),
     key("log", Text, "\"info,openraft=error\"", "filter of the log")
@@ -28,9 +28,13 @@ pub(super) const KEYS: &[Key] = &[
         Path,
         "",
         "the authority that others must prove; several while it is replaced",
-    ),
-    key("tls.cert_file", Path, "", "the member's certificate"),
-    key("tls.key_file", Path, "", "its key"),
+    )
+    .flag("--ca-file")
+    .env("ROLLOUT_CA_FILE"),
+    key("tls.cert_file", Path, "", "the member's certificate")
+        .flag("--cert-file")
+        .env("ROLLOUT_CERT_FILE"),
+    key("tls.key_file", Path, "", "its key").flag("--key-file").env("ROLLOUT_KEY_FILE"),
     key("tls.insecure_plaintext", Kind::Bool, "false", "no TLS: everybody is an admin"),
     key("store.url", Text, "", "the cluster's object store").required(),
     key(

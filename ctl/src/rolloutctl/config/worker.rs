@@ -90,7 +90,7 @@ pub(super) const KEYS: &[Key] = &[
     key("cache.bytes", Bytes, "\"256MiB\"", "input segments in memory"),
     key(
         "compute.provider",
-        Choice(&["auto", "aws", "gcp", "none"]),
+        Choice(&["auto", "aws", "gcp", "azure", "none"]),
         "\"auto\"",
         "whose notices are listened to",
     )
@@ -104,7 +104,12 @@ pub(super) const KEYS: &[Key] = &[
     )
     .flag("--compute-endpoint")
     .env("ROLLOUT_WORKER_COMPUTE_ENDPOINT"),
-    key("compute.poll_ms", Integer(100, 30_000), "5000", "how often AWS is asked"),
+    key(
+        "compute.poll_ms",
+        Integer(100, 30_000),
+        "5000",
+        "how often AWS is asked; Azure every second at least",
+    ),
     key("store_gateway.job", Text, "", "the training job whose store is served to this host")
         .flag("--store-gateway")
         .env("ROLLOUT_WORKER_STORE_GATEWAY"),
