@@ -79,6 +79,11 @@ fn walk(command: &mut Command, path: &str, text: &mut String) {
     let _ = writeln!(text, "$ {path} --help\n{}", command.render_long_help());
     for sub in command.get_subcommands_mut() {
         if sub.get_name() != "help" && !sub.is_hide_set() {
+            // What all commands share is read once, at the root.
+            *sub = sub.clone().mut_args(|arg| match arg.is_global_set() {
+                true => arg.hide(true),
+                false => arg,
+            });
             let path = format!("{path} {}", sub.get_name());
             walk(sub, &path, text);
         }
