@@ -181,6 +181,10 @@ fn leader(survey: &Survey) -> Finding {
 
 /// Whether the loss of one zone takes the majority.
 fn zones(survey: &Survey) -> Option<Finding> {
+    // Of a member that says nothing the zone is not known here.
+    if survey.voters_reachable < survey.voters {
+        return None;
+    }
     let mut zones: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for member in &survey.members {
         let Some(says) = &member.says else { continue };
