@@ -4,8 +4,10 @@
 //! told of it. Everything is named by its blake3; a file store writes under a temporary name, syncs and renames.
 //! At most [`IN_FLIGHT`] chunks are on their way at a time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use prost::Message;
 use rollout_proto::v1;
 use rollout_storage::BlobStore;
@@ -108,15 +110,33 @@ impl CheckpointWriter {
     ) -> Result<v1::CheckpointFile, TrainError> {
         let whole = content.clone();
         let digest = tokio::task::spawn_blocking(move || blake3::hash(&whole));
+        let failed = AtomicBool::new(false);
         let starts = (0..content.len()).step_by(self.chunk_bytes);
         let chunks = futures::stream::iter(starts.map(|start| {
             let end = content.len().min(start + self.chunk_bytes);
-            self.put(prefix, content.slice(start..end))
+            self.put_unless(&failed, prefix, content.slice(start..end))
         }));
-        let chunks = chunks.buffered(IN_FLIGHT).try_collect().await?;
+        // Those that were begun end before the file fails: an upload that is dropped leaves its parts behind.
+        let chunks: Vec<_> = chunks.buffered(IN_FLIGHT).collect().await;
+        let chunks = chunks.into_iter().flatten().collect::<Result<Vec<_>, TrainError>>()?;
         let digest = digest.await.map_err(|_| TrainError::WriterEnded)?;
         let digest = digest.as_bytes().to_vec().into();
         Ok(v1::CheckpointFile { name, bytes: content.len() as u64, digest, chunks })
+    }
+
+    /// Nothing once another chunk of the file has failed.
+    async fn put_unless(
+        &self,
+        failed: &AtomicBool,
+        prefix: &str,
+        bytes: Bytes,
+    ) -> Option<Result<v1::BlobName, TrainError>> {
+        if failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let outcome = self.put(prefix, bytes).await;
+        failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+        Some(outcome)
     }
 
     async fn put(&self, prefix: &str, bytes: Bytes) -> Result<v1::BlobName, TrainError> {
