@@ -9,6 +9,8 @@ use std::process::Command;
 /// An agent with two trainers, each of which all-reduces `steps` times.
 fn agent(name: &str, rendezvous: &[&str], steps: u32) -> Command {
     let mut command = python();
+    // A trainer whose agent is dead is nobody's child, and would outlive a test that fails.
+    command.env("TEST_PID", std::process::id().to_string());
     command.env("TEST_AGENT", name).args(["-m", "torch.distributed.run"]);
     command.args(["--nproc-per-node=2", "--max-restarts=5", "--local-addr=127.0.0.1"]);
     command.args(rendezvous).arg(script("train.py")).arg(steps.to_string());

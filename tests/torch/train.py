@@ -14,7 +14,10 @@ dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=240))
 rank, world = dist.get_rank(), dist.get_world_size()
 name = f"{os.environ['TEST_AGENT']} rank {rank} of {world} pid {os.getpid()}"
 print(f"joined {name} of store {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", flush=True)
+test = f"/proc/{os.environ['TEST_PID']}"
 for step in range(1, steps + 1):
+    if not os.path.exists(test):
+        sys.exit("the test is gone")
     stops = float(bool(stop) and os.path.exists(stop))
     total = torch.tensor([1.0, rank, step, stops])
     dist.all_reduce(total)
