@@ -69,7 +69,7 @@ fn every_role_reaches_its_own_methods_only() {
                 [false, false, false, true]
             }
             ("Members", "ListMembers") => [true, false, false, true],
-            ("Members", _) => [false, false, false, true],
+            ("Members" | "Maintenance", _) => [false, false, false, true],
             ("Cluster", _) => [true, false, false, true],
             _ => panic!("{path} is of a service that this test does not know"),
         };
@@ -98,7 +98,7 @@ fn a_request_without_an_identity_is_refused_and_plaintext_may_do_everything() {
 #[derive(Clone)]
 struct WhoCalls<const SERVICE: usize>;
 
-const SERVICES: [&str; 13] = [
+const SERVICES: [&str; 14] = [
     "rollout.v1.Runs",
     "rollout.v1.Worker",
     "rollout.v1.Cluster",
@@ -112,6 +112,7 @@ const SERVICES: [&str; 13] = [
     "rollout.v1.Checkpoints",
     "rollout.v1.Rendezvous",
     "rollout.v1.Barrier",
+    "rollout.v1.Maintenance",
 ];
 
 impl<const SERVICE: usize> NamedService for WhoCalls<SERVICE> {
@@ -154,7 +155,8 @@ async fn serve(tls: ServerTls) -> SocketAddr {
         .add_service(WhoCalls::<9>)
         .add_service(WhoCalls::<10>)
         .add_service(WhoCalls::<11>)
-        .add_service(WhoCalls::<12>);
+        .add_service(WhoCalls::<12>)
+        .add_service(WhoCalls::<13>);
     tokio::spawn(server.serve_with_incoming(incoming));
     addr
 }
