@@ -70,6 +70,8 @@ struct Answer {
     body: Arc<Vec<u8>>,
     /// The object's tag.
     tag: Option<String>,
+    /// Which bytes of it these are, where not all.
+    range: Option<String>,
 }
 
 impl S3 {
@@ -228,7 +230,7 @@ impl State {
                 Answer { status: deleted, ..done() }
             }
             ("GET" | "HEAD", key) => match self.objects.get(key) {
-                Some(body) => Answer { status: "200 OK", tag: Some(tag(body)), body: body.clone() },
+                Some(body) => read_out(body, request.headers.get("range")),
                 None => refusal("404 Not Found", "NoSuchKey"),
             },
             _ => refusal("501 Not Implemented", "NotImplemented"),
@@ -251,16 +253,34 @@ impl State {
 }
 
 fn done() -> Answer {
-    Answer { status: "200 OK", body: Arc::default(), tag: None }
+    Answer { status: "200 OK", body: Arc::default(), tag: None, range: None }
 }
 
 fn text(xml: String) -> Answer {
     Answer { body: Arc::new(xml.into_bytes()), ..done() }
 }
 
+/// An object, or the part of it that was asked for: `bytes=FIRST-LAST`, LAST not beyond its end.
+fn read_out(body: &Arc<Vec<u8>>, asked: Option<&String>) -> Answer {
+    let whole = Answer { tag: Some(tag(body)), body: body.clone(), ..done() };
+    let Some((first, last)) = asked.and_then(|a| a.strip_prefix("bytes=")?.split_once('-')) else {
+        return whole;
+    };
+    let last = last.parse().map_or(body.len(), |last: usize| (last + 1).min(body.len()));
+    match first.parse::<usize>().ok().filter(|first| *first < last) {
+        Some(first) => Answer {
+            status: "206 Partial Content",
+            range: Some(format!("bytes {first}-{}/{}", last - 1, body.len())),
+            body: Arc::new(body[first..last].to_vec()),
+            ..whole
+        },
+        None => refusal("416 Range Not Satisfiable", "InvalidRange"),
+    }
+}
+
 fn refusal(status: &'static str, code: &str) -> Answer {
     let body = format!("<Error><Code>{code}</Code><Message>as it was told to</Message></Error>");
-    Answer { status, body: Arc::new(body.into_bytes()), tag: None }
+    Answer { status, body: Arc::new(body.into_bytes()), ..done() }
 }
 
 fn tag(body: &[u8]) -> String {
@@ -319,6 +339,9 @@ fn respond(mut stream: &TcpStream, method: &str, answer: &Answer) -> Result<()> 
         format!("HTTP/1.1 {}\r\nlast-modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n", answer.status);
     if let Some(tag) = &answer.tag {
         head += &format!("etag: {tag}\r\n");
+    }
+    if let Some(range) = &answer.range {
+        head += &format!("content-range: {range}\r\n");
     }
     if !answer.status.starts_with("204") {
         head += &format!("content-length: {}\r\n", answer.body.len());
