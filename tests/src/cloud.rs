@@ -156,6 +156,9 @@ fn serve(provider: Provider, shared: &Shared, stream: TcpStream) -> Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let question = read(&stream)?;
     let answer = match provider {
+        // A worker that looks for its cloud asks as each cloud wants it; what is another's is not found here.
+        Provider::Gcp if question.path.starts_with(AZURE_ROOT) => refusal(404),
+        Provider::Gcp if question.path.starts_with("/latest/") => refusal(404),
         Provider::Aws => aws(shared, &question),
         Provider::Gcp => gcp(shared, &question),
         Provider::Azure => azure(shared, &question),
