@@ -169,7 +169,7 @@ fn a_run_in(dialect: Dialect) -> Result<()> {
         let text: String = (0..200).map(line).collect();
         cloud.put(&format!("work/in/{part}.jsonl"), text.as_bytes());
     }
-    cloud.have(BadDay { busy_every: 6, lost_every: 5, slow_ms: 20, ..BadDay::default() });
+    cloud.have(BadDay { busy_every: 5, lost_every: 2, slow_ms: 20, ..BadDay::default() });
     let out = fleet.path("out");
     let config = fleet.path("cloud.batch.toml");
     let glob = format!("{}/in/*.jsonl", cloud.url());
