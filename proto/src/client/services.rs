@@ -1,6 +1,6 @@
-//! The services' stubs, with this contract's bounds.
+//! The services' clients, with this contract's bounds.
 //!
-//! *Invariant:* both directions take [`MESSAGE_BYTES_MAX`], on every stub.
+//! *Invariant:* both directions take [`MESSAGE_BYTES_MAX`], of every client.
 //!
 //! Deliberately absent: the service between members; crate `rollout-raft` has it.
 

@@ -1,0 +1,152 @@
+//! Checkpoints of training jobs, sample by sample: begun, reported by every rank, and sealed with a copy of all.
+
+use super::*;
+
+impl Model {
+    pub(super) fn begin(&mut self, by: &TrainerRef, step: u64, label: String) -> Outcome {
+        let job = self.heard(by)?;
+        let lineage = job.lineage;
+        for (at, found) in job.checkpoints.iter_mut().enumerate() {
+            let stays = found.is_open() || found.is_complete();
+            let rank = found.world.iter().position(|name| *name == by.trainer);
+            if stays
+                && (found.lineage, found.step) == (lineage, step)
+                && let Some(rank) = rank
+            {
+                if found.label.is_empty() {
+                    found.label = label;
+                }
+                return Ok(Reply::Checkpoint { number: at as u32 + 1, rank: rank as u32 });
+            }
+        }
+        job.check_step(&by.trainer, step, 0)?;
+        if let Some(name) = job.world.iter().find(|name| job.trainers[*name].ticket.is_none()) {
+            return refuse(TrainingRefusal::TrainerMissing(name.clone()));
+        }
+        if job.checkpoints.iter().filter(|c| c.is_open()).count() == limits::CHECKPOINTS_OPEN_MAX {
+            let max = limits::CHECKPOINTS_OPEN_MAX as u64;
+            return Err(Rejection::Limit { what: "open checkpoints of a job".into(), max });
+        }
+        let world = job.world.clone();
+        let rank = world.iter().position(|name| *name == by.trainer).expect("of the world") as u32;
+        job.checkpoints.push(Checkpoint {
+            lineage,
+            step,
+            label,
+            world,
+            reports: BTreeMap::new(),
+            progress: Vec::new(),
+            state: Some(CheckpointState::Open),
+            cells: Cells::new(),
+        });
+        Ok(Reply::Checkpoint { number: job.checkpoints.len() as u32, rank })
+    }
+
+    pub(super) fn report(
+        &mut self,
+        by: &TrainerRef,
+        number: u32,
+        report: RankReport,
+        mut progress: Vec<ShardProgress>,
+    ) -> Outcome {
+        self.heard(by)?;
+        let datasets: BTreeSet<String> = self.trainings.datasets.keys().cloned().collect();
+        let numbers = self.trainings.made.clone();
+        if progress.iter().any(|p| !datasets.contains(&p.dataset)) {
+            return refuse(TrainingRefusal::DatasetUnknown);
+        }
+        progress.sort_by_key(|p| (numbers.iter().position(|n| *n == p.dataset), p.epoch, p.shard));
+        let job = self.heard(by)?;
+        let found = known(job, number)?;
+        let Some(rank) = found.world.iter().position(|name| *name == by.trainer) else {
+            return refuse(TrainingRefusal::NotOfWorld);
+        };
+        if let Some(before) = found.reports.get(&rank) {
+            let stays = found.is_open() || found.is_complete();
+            return match *before == report && stays {
+                true => Ok(Reply::Reported { complete: found.is_complete() }),
+                false => refuse(TrainingRefusal::ReportConflict),
+            };
+        }
+        if !found.is_open() {
+            return refuse(TrainingRefusal::CheckpointClosed);
+        }
+        let step = found.step;
+        let said: Vec<_> =
+            found.progress.iter().map(|p| (p.dataset.clone(), p.epoch, p.shard)).collect();
+        for p in &progress {
+            let at = (p.dataset.clone(), p.epoch, p.shard);
+            if said.contains(&at) {
+                return refuse(TrainingRefusal::ProgressTwice { shard: p.shard });
+            }
+            if job.is_done(&p.dataset, p.epoch) {
+                return refuse(TrainingRefusal::ClaimStale);
+            }
+            let Some(cells) = job.shard(&at) else { return refuse(TrainingRefusal::ClaimStale) };
+            let least = cells.iter().filter(|c| c.is_in_at(step)).count() as u32;
+            // As many as there were when somebody first spoke of a later step, or as a holder may have read.
+            let later = cells.iter().filter_map(|c| c.step).filter(|s| *s > step).min();
+            let most = match later {
+                Some(later) => cells.iter().filter(|c| c.is_in_at(later)).count() as u32,
+                None if job.claims.contains_key(&at) => cells.len() as u32 - 1,
+                None => cells.iter().filter(|c| c.is_in()).count() as u32,
+            };
+            if !(least..=most).contains(&p.samples) {
+                let (shard, samples) = (p.shard, u64::from(p.samples));
+                return refuse(TrainingRefusal::Progress { shard, samples, least, most });
+            }
+        }
+        let trainer = job.trainers.get_mut(&by.trainer).expect("heard");
+        trainer.after = trainer.after.max(Some(step));
+        let found = known(job, number)?;
+        found.reports.insert(rank, report);
+        found.progress.extend(progress);
+        let complete = found.reports.len() == found.world.len();
+        if complete {
+            let with_parts = complete_checkpoint(job, number as usize);
+            let sealed = job.cells.keys().any(|(dataset, epoch)| job.is_done(dataset, *epoch));
+            self.note("checkpoint complete");
+            if with_parts {
+                self.note("checkpoint complete with parts of shards");
+            }
+            if sealed {
+                self.note("epoch sealed");
+            }
+        }
+        Ok(Reply::Reported { complete })
+    }
+}
+
+/// Everything up to its step is sealed, and a copy kept.
+fn complete_checkpoint(job: &mut Job, number: usize) -> bool {
+    let found = &mut job.checkpoints[number - 1];
+    let (step, progress) = (found.step, std::mem::take(&mut found.progress));
+    for said in &progress {
+        let epoch = job.cells.get_mut(&(said.dataset.clone(), said.epoch)).expect("said of it");
+        for cell in &mut epoch[said.shard as usize][..said.samples as usize] {
+            cell.sealed = true;
+        }
+    }
+    for cell in job.cells.values_mut().flatten().flatten() {
+        cell.sealed |= cell.step.is_some_and(|s| s <= step);
+        if cell.sealed {
+            cell.step = None;
+        }
+    }
+    let mut kept = job.cells.clone();
+    kept.values_mut().flatten().flatten().for_each(|cell| cell.step = None);
+    let found = &mut job.checkpoints[number - 1];
+    (found.state, found.cells) = (Some(CheckpointState::Complete), kept);
+    job.base = number;
+    job.give_up(|c| c.is_open() && c.step <= step);
+    job.prune(job.keep_last);
+    let parts =
+        |shard: &Vec<Cell>| shard.iter().any(|c| c.sealed) && !shard.iter().all(|c| c.sealed);
+    job.cells.values().flatten().any(parts)
+}
+
+pub(super) fn known(job: &mut Job, number: u32) -> Result<&mut Checkpoint, Rejection> {
+    let at = (number as usize).checked_sub(1);
+    let found = at.and_then(|at| job.checkpoints.get_mut(at)).filter(|c| c.state.is_some());
+    found.ok_or(Rejection::Training(TrainingRefusal::CheckpointUnknown))
+}
