@@ -11,6 +11,7 @@ mod kind;
 mod partition;
 mod power;
 mod processes;
+mod rolling;
 mod snapshot;
 
 pub use kind::Family;
@@ -212,6 +213,7 @@ impl Nemesis {
                 let away = self.cut(both_ways(one));
                 self.until_purged(one, away, false)
             }
+            Kind::RollingRestart => self.roll(watch, recorder).await?,
         };
         // What became of the leader is proven only if there was one.
         let proven = effect.proven && (leader.is_some() || !kind.name().contains("leader"));

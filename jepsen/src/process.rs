@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 /// A running child. Killed when it is dropped.
 pub struct Process {
@@ -61,9 +62,25 @@ impl Process {
             if state == Some("T") {
                 return Ok(true);
             }
-            std::thread::sleep(std::time::Duration::from_millis(5)); // The poll; the state decides.
+            std::thread::sleep(Duration::from_millis(5)); // The poll; the state decides.
         }
         Ok(false)
+    }
+
+    /// SIGTERM, and waits until it has ended by itself.
+    ///
+    /// # Errors
+    /// When there is no such process any more.
+    pub async fn terminate(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        self.signal(libc::SIGTERM)?;
+        let begun = Instant::now();
+        while begun.elapsed() < limit {
+            if let Some(ended) = self.ended() {
+                return Ok(Some(ended));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await; // The poll; the end decides.
+        }
+        Ok(None)
     }
 
     /// Lets it go on.

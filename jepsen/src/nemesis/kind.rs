@@ -23,10 +23,12 @@ pub enum Family {
     Bitflip,
     /// Members that are away until they need a snapshot
     Snapshot,
+    /// SIGTERM and a start, one member after another, as an operator would
+    Rolling,
 }
 
 impl Family {
-    const EACH: [Family; 8] = [
+    const EACH: [Family; 9] = [
         Family::Partition,
         Family::Kill,
         Family::Pause,
@@ -35,6 +37,7 @@ impl Family {
         Family::Disk,
         Family::Bitflip,
         Family::Snapshot,
+        Family::Rolling,
     ];
 
     /// The families that these names stand for, each once.
@@ -79,6 +82,7 @@ pub(super) enum Kind {
     SnapshotInterrupted,
     SnapshotKilled,
     SnapshotLeaderCut,
+    RollingRestart,
 }
 
 impl Kind {
@@ -106,6 +110,7 @@ impl Kind {
                 Kind::SnapshotKilled,
                 Kind::SnapshotLeaderCut,
             ],
+            Family::Rolling => &[Kind::RollingRestart],
         }
     }
 
@@ -121,6 +126,7 @@ impl Kind {
             Family::Disk => &[Kind::DiskSlow, Kind::DiskSyncFails],
             Family::Bitflip => &[Kind::BitflipMinority],
             Family::Snapshot => &[Kind::SnapshotCut, Kind::SnapshotLeaderCut],
+            Family::Rolling => &[Kind::RollingRestart],
         }
     }
 
@@ -152,6 +158,7 @@ impl Kind {
             Kind::SnapshotInterrupted => "snapshot-interrupted",
             Kind::SnapshotKilled => "snapshot-killed",
             Kind::SnapshotLeaderCut => "snapshot-leader-cut",
+            Kind::RollingRestart => "rolling-restart",
         }
     }
 }

@@ -1,0 +1,56 @@
+//! A restart of all members, one by one, as for an upgrade: SIGTERM, the end, a start, and the next when it is back.
+//!
+//! *Invariant:* it counts only if every member ended by itself and without complaint, and was back before the next.
+
+use super::{Effect, Nemesis, Undo};
+use crate::events::What;
+use crate::observe::Observers;
+use crate::recorder::Recorder;
+use anyhow::Result;
+use rand::seq::SliceRandom;
+use std::time::{Duration, Instant};
+
+/// How long a member may take to end, and to be back.
+const END_LIMIT: Duration = Duration::from_secs(10);
+const BACK_LIMIT: Duration = Duration::from_secs(10);
+
+impl Nemesis {
+    /// Restarts one after another, in an order that the seed decides.
+    pub(super) async fn roll(&mut self, watch: &Observers, recorder: &Recorder) -> Result<Effect> {
+        self.revive(recorder)?;
+        let mut order: Vec<usize> = (0..self.fleet.places.len()).collect();
+        order.shuffle(&mut self.rng);
+        let mut proven = true;
+        for &at in &order {
+            if !self.fleet.runs(at) {
+                proven = false; // The other fault of the pair holds it.
+                continue;
+            }
+            let process = self.fleet.process(at)?;
+            let ended = process.terminate(END_LIMIT).await?;
+            let panicked = process.panicked();
+            if let Some(status) = ended.filter(|status| !status.success()) {
+                let member = self.fleet.places[at].name.clone();
+                recorder.event(What::Died { member, status: status.to_string(), panicked });
+            }
+            proven &= ended.is_some_and(|status| status.success());
+            self.fleet.kill(at);
+            self.fleet.start_member(at)?;
+            proven &= self.back(at, watch).await;
+        }
+        Ok(Effect { on: self.names(&order), proven, undo: Undo::Start(order) })
+    }
+
+    /// Waits until a member that was started answers, and somebody leads.
+    async fn back(&self, at: usize, watch: &Observers) -> bool {
+        let life = self.fleet.places[at].lives.load(std::sync::atomic::Ordering::Relaxed);
+        let begun = Instant::now();
+        while begun.elapsed() < BACK_LIMIT {
+            if watch.life(at) == Some(life) && watch.leader().is_some() {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        false
+    }
+}
