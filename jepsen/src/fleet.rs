@@ -41,6 +41,9 @@ const CALM: &str = "image_interval_ms = 2000\n";
 /// seconds.
 const SNAPSHOTS: &str = "image_interval_ms = 300\nlog_keep_bytes = 8192\n";
 
+/// Members that there are from the beginning.
+pub const MEMBERS: usize = 3;
+
 /// How a member is reached.
 #[derive(Clone)]
 pub struct Place {
@@ -53,13 +56,20 @@ pub struct Place {
     pub lives: Arc<AtomicU64>,
 }
 
+impl Place {
+    /// Where it listens for members, past the network.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+}
+
 /// See the module.
 pub struct Fleet {
     dir: PathBuf,
     bin: PathBuf,
     /// Frequent, and so little log kept that they are needed.
     snapshots: bool,
-    /// Who the members are.
+    /// Who the members are, and after these three who may become one for a while.
     pub places: Vec<Place>,
     processes: Vec<Option<Process>>,
     /// Below all of them.
@@ -84,7 +94,7 @@ fn free_addr() -> Result<String> {
 impl Fleet {
     /// Starts three members of the programs in `bin` and makes them a cluster. `clients` and
     /// `workers` are the names that get certificates. `snapshots`: taken so often, with so little
-    /// log kept, that a member that was away needs one.
+    /// log kept, that a member that was away needs one. `spares`: so many may become members later.
     ///
     /// # Errors
     /// When something cannot be started.
@@ -94,6 +104,7 @@ impl Fleet {
         clients: &[&str],
         workers: &[&str],
         snapshots: bool,
+        spares: usize,
     ) -> Result<Self> {
         let mut fleet = Self {
             dir: dir.to_owned(),
@@ -105,18 +116,18 @@ impl Fleet {
             network: Arc::default(),
         };
         pki::init_ca(&dir.join("ca"), "jepsen")?;
-        for name in ["c1", "c2", "c3"] {
+        for name in (1..=MEMBERS + spares).map(|number| format!("c{number}")) {
             let (client, peer) = (free_addr()?, free_addr()?);
             let lives = Arc::default();
-            fleet.places.push(Place { name: name.into(), client, peer, lives });
+            fleet.issue(Role::Member, &name)?;
+            fleet.places.push(Place { name, client, peer, lives });
             fleet.processes.push(None);
-            fleet.issue(Role::Member, name)?;
         }
         fleet.issue(Role::Admin, "observer")?;
         clients.iter().try_for_each(|name| fleet.issue(Role::Client, name))?;
         workers.iter().try_for_each(|name| fleet.issue(Role::Worker, name))?;
         std::fs::create_dir_all(dir.join("store"))?;
-        for at in 0..fleet.places.len() {
+        for at in 0..MEMBERS {
             fleet.start_member(at)?;
         }
         fleet.bootstrap().await?;
@@ -152,10 +163,12 @@ impl Fleet {
     /// When a link cannot be made.
     pub fn client(&self, role: &str, name: &str, timeout: Duration) -> Result<Client> {
         let (mut endpoints, mut entries) = (Vec::new(), Vec::new());
-        for place in &self.places {
+        for (at, place) in self.places.iter().enumerate() {
             let link = self.network.link(name, &place.name, &place.client)?;
             entries.push(format!("{}={link}", place.name));
-            endpoints.push(link);
+            if at < MEMBERS {
+                endpoints.push(link);
+            }
         }
         let mut config = ClientConfig::new(endpoints, self.security(&format!("{role}-{name}")));
         config.dial_map = DialMap::from_entries(entries)?;
@@ -174,7 +187,7 @@ impl Fleet {
     ) -> Result<Vec<(String, tonic::transport::Channel)>> {
         let tls = ClientTls::load(&self.security(&format!("{role}-{name}")))?;
         let mut channels = Vec::new();
-        for place in &self.places {
+        for place in &self.places[..MEMBERS] {
             let link = self.network.link(name, &place.name, &place.client)?;
             let endpoint = Endpoint::named(place.name.clone(), &link)?;
             let options = ChannelOptions::default();
@@ -192,11 +205,25 @@ impl Fleet {
         &self,
         at: usize,
     ) -> Result<v1::cluster_client::ClusterClient<tonic::transport::Channel>> {
+        Ok(v1::cluster_client::ClusterClient::new(self.past_the_network(at)?))
+    }
+
+    /// The same, for changes of the membership.
+    ///
+    /// # Errors
+    /// When the certificate cannot be used.
+    pub fn operator(
+        &self,
+        at: usize,
+    ) -> Result<v1::members_client::MembersClient<tonic::transport::Channel>> {
+        Ok(v1::members_client::MembersClient::new(self.past_the_network(at)?))
+    }
+
+    fn past_the_network(&self, at: usize) -> Result<tonic::transport::Channel> {
         let place = &self.places[at];
         let tls = ClientTls::load(&self.security("admin-observer"))?;
         let endpoint = Endpoint::named(place.name.clone(), &place.client)?;
-        let channel = channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;
-        Ok(v1::cluster_client::ClusterClient::new(channel))
+        Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
     }
 
     /// Where everything is.
@@ -244,7 +271,7 @@ impl Fleet {
     }
 
     async fn bootstrap(&self) -> Result<()> {
-        let members = self.places.iter().map(|place| v1::MemberInfo {
+        let members = self.places[..MEMBERS].iter().map(|place| v1::MemberInfo {
             id: 0,
             name: place.name.clone(),
             peer_addr: place.peer.clone(),
@@ -282,6 +309,20 @@ impl Fleet {
     /// Kills a member. True if it was alive until then.
     pub fn kill(&mut self, at: usize) -> bool {
         self.processes[at].take().is_some_and(|mut process| process.kill())
+    }
+
+    /// Takes the disk of a member, which does not run then.
+    ///
+    /// # Errors
+    /// When its files cannot be removed.
+    pub fn wipe(&mut self, at: usize) -> Result<()> {
+        self.kill(at);
+        let data = self.data_dir(at);
+        if data.exists() {
+            std::fs::remove_dir_all(data)?;
+            self.preload.forget(&self.places[at].name)?;
+        }
+        Ok(())
     }
 
     /// A member that runs no more although nobody killed it: how it ended, and whether by a panic.

@@ -8,6 +8,7 @@ mod bitflip;
 mod clock;
 mod disk;
 mod kind;
+mod membership;
 mod partition;
 mod power;
 mod processes;
@@ -20,7 +21,7 @@ pub(crate) use kind::required;
 use self::bitflip::Flip;
 use self::kind::Kind;
 use crate::events::What;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, MEMBERS};
 use crate::observe::Observers;
 use crate::recorder::Recorder;
 use anyhow::Result;
@@ -28,6 +29,7 @@ use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rollout_powerloss::Trouble;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long a fault waits for a leader.
@@ -41,6 +43,8 @@ enum Undo {
     SetClocks(Vec<String>),
     Repair(String),
     Mend(Flip),
+    /// The three of the beginning are the members again, behind links that are open.
+    Restore(Vec<(String, String)>),
     /// The member comes back only when the log no longer has what it lacks.
     Outdated {
         member: usize,
@@ -78,6 +82,8 @@ pub struct Nemesis {
     /// Which of the next turns are quiet: one of four.
     turns: Vec<bool>,
     next_id: u64,
+    /// Members that have lost their disks, and the ids that went with these.
+    lost: BTreeMap<usize, u64>,
 }
 
 impl Nemesis {
@@ -94,6 +100,7 @@ impl Nemesis {
             due,
             turns: Vec::new(),
             next_id: 0,
+            lost: BTreeMap::new(),
         }
     }
 
@@ -123,6 +130,8 @@ impl Nemesis {
                 undo.push(self.begin(kind, watch, recorder).await?);
             }
             tokio::time::sleep(hold).await;
+            // A membership is restored by members that nothing else holds.
+            undo.sort_by_key(|(_, undo)| !matches!(undo, Undo::Restore(_)));
             for (id, undo) in undo.into_iter().rev() {
                 self.end(id, undo, watch, recorder).await?;
                 recorder.event(What::Healed { id });
@@ -214,6 +223,13 @@ impl Nemesis {
                 self.until_purged(one, away, false)
             }
             Kind::RollingRestart => self.roll(watch, recorder).await?,
+            Kind::MembershipFive => self.grow(watch).await?,
+            Kind::MembershipReplace => self.replace(follower, watch).await?,
+            Kind::MembershipLeader => self.remove_leader(one, watch).await?,
+            Kind::MembershipCut => {
+                let away = self.cut(both_ways(follower));
+                self.change_while_cut(away, watch).await?
+            }
         };
         // What became of the leader is proven only if there was one.
         let proven = effect.proven && (leader.is_some() || !kind.name().contains("leader"));
@@ -237,6 +253,7 @@ impl Nemesis {
             Undo::Repair(name) => self.repair(&name)?,
             Undo::Mend(flip) => self.mend(&flip, watch, recorder)?,
             Undo::Outdated { undo, .. } => self.undo(*undo, watch, recorder)?,
+            Undo::Restore(pairs) => self.open(&pairs),
         }
         Ok(())
     }
@@ -248,6 +265,10 @@ impl Nemesis {
         watch: &Observers,
         recorder: &Recorder,
     ) -> Result<()> {
+        if let Undo::Restore(pairs) = undo {
+            self.open(&pairs);
+            return self.restore(watch, recorder).await;
+        }
         let Undo::Outdated { member, interrupted, undo } = undo else {
             return self.undo(undo, watch, recorder);
         };
@@ -268,7 +289,7 @@ impl Nemesis {
                 let member = self.fleet.places[at].name.clone();
                 recorder.event(What::Died { member, status: status.to_string(), panicked });
             }
-            if !self.fleet.runs(at) {
+            if at < MEMBERS && !self.fleet.runs(at) {
                 self.fleet.start_member(at)?;
             }
         }

@@ -2,7 +2,7 @@
 //! epoch; and now and then, and at the end, its digests.
 
 use crate::events::What;
-use crate::fleet::{Fleet, Place};
+use crate::fleet::{Fleet, MEMBERS, Place};
 use crate::recorder::Recorder;
 use anyhow::{Context, Result};
 use rollout_proto::v1;
@@ -152,7 +152,7 @@ pub async fn digests(fleet: &Fleet, recorder: &Recorder, limit: Duration) -> Res
     let begun = Instant::now();
     let mut fixed = None;
     while fixed.is_none() && begun.elapsed() < limit {
-        for at in 0..fleet.places.len() {
+        for at in 0..MEMBERS {
             let mut cluster = fleet.observer(at)?;
             let asked = cluster.request_digest(v1::RequestDigestRequest {});
             if let Ok(Ok(answer)) = tokio::time::timeout(Duration::from_secs(3), asked).await {
@@ -162,7 +162,7 @@ pub async fn digests(fleet: &Fleet, recorder: &Recorder, limit: Duration) -> Res
         }
     }
     let index = fixed.context("no leader fixes an index for the digests")?;
-    for (at, place) in fleet.places.iter().enumerate() {
+    for (at, place) in fleet.places[..MEMBERS].iter().enumerate() {
         let mut cluster = fleet.observer(at)?;
         let answer = loop {
             let request = v1::DigestsRequest { index, wait_ms: 1500 };

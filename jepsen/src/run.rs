@@ -112,7 +112,8 @@ async fn record(args: &Args, dir: &Path) -> Result<()> {
     let families = Family::expanded(&args.nemesis);
     let (bin, snapshots) = (bin_dir(args)?, families.contains(&Family::Snapshot));
     let (clients, workers) = (args.workload.clients(), args.workload.workers());
-    let fleet = Fleet::start(dir, &bin, clients, workers, snapshots).await?;
+    let spares = if families.contains(&Family::Membership) { 2 } else { 0 };
+    let fleet = Fleet::start(dir, &bin, clients, workers, snapshots, spares).await?;
     let recorder = Arc::new(Recorder::create(dir)?);
     recorder.event(What::Plan {
         workload: args.workload.name().into(),

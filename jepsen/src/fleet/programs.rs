@@ -1,7 +1,7 @@
 //! Programs that users and workers run against the fleet, each with links and a certificate of its
 //! own.
 
-use super::Fleet;
+use super::{Fleet, MEMBERS};
 use anyhow::Result;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -32,7 +32,8 @@ impl Fleet {
     /// When it cannot be written.
     pub fn context(&self, name: &str) -> Result<PathBuf> {
         let links = self.links(name)?;
-        let endpoints: Vec<&str> = links.iter().map(|(_, link)| link.as_str()).collect();
+        let endpoints = links.iter().take(MEMBERS).map(|(_, link)| link.as_str());
+        let endpoints: Vec<&str> = endpoints.collect();
         let dials: Vec<String> = links.iter().map(|(to, link)| format!("{to}={link}")).collect();
         let tls = self.tls_lines(&format!("client-{name}"));
         let text = format!("endpoints = {endpoints:?}\ndial_map = {dials:?}\n{tls}");
@@ -48,7 +49,8 @@ impl Fleet {
     /// When it cannot be written.
     pub fn worker_config(&self, name: &str, head: &str, engine: &str) -> Result<PathBuf> {
         let links = self.links(name)?;
-        let endpoints: Vec<&str> = links.iter().map(|(_, link)| link.as_str()).collect();
+        let endpoints = links.iter().take(MEMBERS).map(|(_, link)| link.as_str());
+        let endpoints: Vec<&str> = endpoints.collect();
         let mut dial_map = String::new();
         for (to, link) in &links {
             writeln!(dial_map, "{to} = {link:?}")?;

@@ -25,10 +25,12 @@ pub enum Family {
     Snapshot,
     /// SIGTERM and a start, one member after another, as an operator would
     Rolling,
+    /// Members that come, go, and are replaced
+    Membership,
 }
 
 impl Family {
-    const EACH: [Family; 9] = [
+    const EACH: [Family; 10] = [
         Family::Partition,
         Family::Kill,
         Family::Pause,
@@ -38,6 +40,7 @@ impl Family {
         Family::Bitflip,
         Family::Snapshot,
         Family::Rolling,
+        Family::Membership,
     ];
 
     /// The families that these names stand for, each once.
@@ -83,6 +86,10 @@ pub(super) enum Kind {
     SnapshotKilled,
     SnapshotLeaderCut,
     RollingRestart,
+    MembershipFive,
+    MembershipReplace,
+    MembershipLeader,
+    MembershipCut,
 }
 
 impl Kind {
@@ -111,6 +118,12 @@ impl Kind {
                 Kind::SnapshotLeaderCut,
             ],
             Family::Rolling => &[Kind::RollingRestart],
+            Family::Membership => &[
+                Kind::MembershipFive,
+                Kind::MembershipReplace,
+                Kind::MembershipLeader,
+                Kind::MembershipCut,
+            ],
         }
     }
 
@@ -127,6 +140,7 @@ impl Kind {
             Family::Bitflip => &[Kind::BitflipMinority],
             Family::Snapshot => &[Kind::SnapshotCut, Kind::SnapshotLeaderCut],
             Family::Rolling => &[Kind::RollingRestart],
+            Family::Membership => &[Kind::MembershipReplace, Kind::MembershipLeader],
         }
     }
 
@@ -159,6 +173,10 @@ impl Kind {
             Kind::SnapshotKilled => "snapshot-killed",
             Kind::SnapshotLeaderCut => "snapshot-leader-cut",
             Kind::RollingRestart => "rolling-restart",
+            Kind::MembershipFive => "membership-five",
+            Kind::MembershipReplace => "membership-replace",
+            Kind::MembershipLeader => "membership-leader",
+            Kind::MembershipCut => "membership-cut",
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use super::{Effect, Nemesis, Undo};
 use crate::events::What;
+use crate::fleet::MEMBERS;
 use crate::observe::Observers;
 use crate::recorder::Recorder;
 use anyhow::Result;
@@ -18,7 +19,7 @@ impl Nemesis {
     /// Restarts one after another, in an order that the seed decides.
     pub(super) async fn roll(&mut self, watch: &Observers, recorder: &Recorder) -> Result<Effect> {
         self.revive(recorder)?;
-        let mut order: Vec<usize> = (0..self.fleet.places.len()).collect();
+        let mut order: Vec<usize> = (0..MEMBERS).collect();
         order.shuffle(&mut self.rng);
         let mut proven = true;
         for &at in &order {

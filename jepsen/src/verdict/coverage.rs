@@ -58,7 +58,7 @@ pub struct Coverage {
 }
 
 /// Families most of whose faults cost the leader its office.
-const UNSEATING: &[&str] = &["partition", "kill", "pause", "power", "rolling"];
+const UNSEATING: &[&str] = &["partition", "kill", "pause", "power", "rolling", "membership"];
 
 /// The least that a run of so long must show.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,209 @@
+//! Members that come, go and are replaced while clients go on: three become five, one that lost its disk takes its own
+//! place again, the leader is taken out, and somebody joins while another is cut off.
+//!
+//! *Invariant:* a change counts once the leader lists what was asked for. In the end the three of the beginning are the
+//! members, each with a vote; a cluster that does not get there is an alarm.
+
+use super::{Effect, Nemesis, Undo};
+use crate::events::What;
+use crate::fleet::MEMBERS;
+use crate::observe::Observers;
+use crate::recorder::Recorder;
+use anyhow::Result;
+use rollout_proto::v1;
+use std::time::{Duration, Instant};
+
+/// How long a change may take while other things are broken too.
+const CHANGE_LIMIT: Duration = Duration::from_secs(6);
+/// And when nothing is.
+const RESTORE_LIMIT: Duration = Duration::from_secs(60);
+/// One call.
+const CALL_LIMIT: Duration = Duration::from_secs(3);
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// The members that the leader lists.
+type Listed = Vec<v1::MemberInfo>;
+
+fn votes(listed: &[v1::MemberInfo], name: &str) -> bool {
+    listed.iter().any(|member| member.name == name && member.voter)
+}
+
+impl Nemesis {
+    /// What the leader lists; none while nobody says.
+    async fn listed(&self, watch: &Observers) -> Option<(usize, Listed)> {
+        let at = watch.leader()?;
+        let mut operator = self.fleet.operator(at).ok()?;
+        let asked = operator.list_members(v1::ListMembersRequest {});
+        let answer = tokio::time::timeout(CALL_LIMIT, asked).await.ok()?.ok()?.into_inner();
+        // Who does not lead any more says nothing of its log.
+        let leads = answer.members.iter().any(|member| member.last_log_index > 0);
+        leads.then(|| (at, answer.members.into_iter().filter_map(|m| m.member).collect()))
+    }
+
+    async fn add(&self, leader: usize, at: usize, replaces: &str) {
+        let Ok(mut operator) = self.fleet.operator(leader) else { return };
+        let place = &self.fleet.places[at];
+        let request = v1::AddMemberRequest {
+            name: place.name.clone(),
+            peer_addr: place.peer().to_owned(),
+            client_addr: place.client.clone(),
+            replaces: replaces.to_owned(),
+            ..v1::AddMemberRequest::default()
+        };
+        // Whether it was taken, the list says.
+        let _ = tokio::time::timeout(CALL_LIMIT, operator.add_member(request)).await;
+    }
+
+    async fn remove(&self, leader: usize, name: &str) {
+        let Ok(mut operator) = self.fleet.operator(leader) else { return };
+        let request = v1::RemoveMemberRequest { name: name.to_owned() };
+        let _ = tokio::time::timeout(CALL_LIMIT, operator.remove_member(request)).await;
+    }
+
+    /// Starts a spare and has it join, until it has its vote.
+    async fn joins(&mut self, at: usize, watch: &Observers, limit: Duration) -> Result<bool> {
+        if !self.fleet.runs(at) {
+            self.fleet.start_member(at)?;
+        }
+        let name = self.fleet.places[at].name.clone();
+        let begun = Instant::now();
+        while begun.elapsed() < limit {
+            if let Some((leader, listed)) = self.listed(watch).await {
+                if votes(&listed, &name) {
+                    return Ok(true);
+                }
+                self.add(leader, at, "").await;
+            }
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+        Ok(false)
+    }
+
+    fn restored_later(&self, of: &[usize], proven: bool, cut: Vec<(String, String)>) -> Effect {
+        Effect { on: self.names(of), proven, undo: Undo::Restore(cut) }
+    }
+
+    /// Three become five.
+    pub(super) async fn grow(&mut self, watch: &Observers) -> Result<Effect> {
+        let mut proven = true;
+        for at in MEMBERS..self.fleet.places.len() {
+            proven &= self.joins(at, watch, CHANGE_LIMIT).await?;
+        }
+        let spares: Vec<usize> = (MEMBERS..self.fleet.places.len()).collect();
+        Ok(self.restored_later(&spares, proven, Vec::new()))
+    }
+
+    /// A member loses its disk, and takes its own place under another id.
+    pub(super) async fn replace(&mut self, at: usize, watch: &Observers) -> Result<Effect> {
+        let name = self.fleet.places[at].name.clone();
+        let id_in = |listed: &[v1::MemberInfo]| listed.iter().find(|m| m.name == name).map(|m| m.id);
+        let Some(before) = self.listed(watch).await.and_then(|(_, listed)| id_in(&listed)) else {
+            return Ok(self.restored_later(&[at], false, Vec::new()));
+        };
+        self.anew(at, before)?;
+        let (begun, mut proven) = (Instant::now(), false);
+        while !proven && begun.elapsed() < CHANGE_LIMIT {
+            if let Some((leader, listed)) = self.listed(watch).await {
+                proven = votes(&listed, &name) && id_in(&listed).is_some_and(|id| id > before);
+                if !proven {
+                    self.add(leader, at, &name).await;
+                }
+            }
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+        Ok(self.restored_later(&[at], proven, Vec::new()))
+    }
+
+    /// A fourth member comes, and the leader goes.
+    pub(super) async fn remove_leader(&mut self, at: usize, watch: &Observers) -> Result<Effect> {
+        let proven = self.joins(MEMBERS, watch, CHANGE_LIMIT).await?
+            && self.leaves(at, watch, CHANGE_LIMIT).await;
+        Ok(self.restored_later(&[at], proven, Vec::new()))
+    }
+
+    /// Somebody joins while a member is cut off from the others.
+    pub(super) async fn change_while_cut(
+        &mut self,
+        away: Effect,
+        watch: &Observers,
+    ) -> Result<Effect> {
+        let joined = self.joins(MEMBERS, watch, CHANGE_LIMIT).await?;
+        let Undo::Open(pairs) = away.undo else { return Ok(away) };
+        Ok(Effect {
+            on: format!("{} while {} is cut off", self.names(&[MEMBERS]), away.on),
+            proven: away.proven && joined,
+            undo: Undo::Restore(pairs),
+        })
+    }
+
+    /// Takes a member out. True once nobody lists it.
+    async fn leaves(&self, at: usize, watch: &Observers, limit: Duration) -> bool {
+        let name = &self.fleet.places[at].name;
+        let begun = Instant::now();
+        while begun.elapsed() < limit {
+            if let Some((leader, listed)) = self.listed(watch).await {
+                if !listed.iter().any(|member| member.name == *name) {
+                    return true;
+                }
+                self.remove(leader, name).await;
+            }
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+        false
+    }
+
+    /// The three of the beginning are the members again.
+    pub(super) async fn restore(&mut self, watch: &Observers, recorder: &Recorder) -> Result<()> {
+        let begun = Instant::now();
+        let mut why = "nobody leads".to_owned();
+        while begun.elapsed() < RESTORE_LIMIT {
+            self.revive(recorder)?;
+            let Some((leader, listed)) = self.listed(watch).await else {
+                tokio::time::sleep(AGAIN_AFTER).await;
+                continue;
+            };
+            let there = |at: usize| {
+                let name = &self.fleet.places[at].name;
+                let lost = self.lost.get(&at).copied();
+                listed.iter().any(|m| m.name == *name && m.voter && Some(m.id) != lost)
+            };
+            let missing = (0..MEMBERS).find(|at| !there(*at));
+            let spare = (MEMBERS..self.fleet.places.len())
+                .find(|at| listed.iter().any(|m| m.name == self.fleet.places[*at].name));
+            let names: Vec<&String> = listed.iter().map(|member| &member.name).collect();
+            why = format!("the members are {names:?}");
+            match (missing, spare) {
+                (Some(at), _) => self.comes_back(at, leader, &listed).await?,
+                (None, Some(at)) => {
+                    self.leaves(at, watch, CALL_LIMIT).await;
+                }
+                (None, None) => {
+                    self.lost.clear();
+                    return (MEMBERS..self.fleet.places.len()).try_for_each(|at| self.fleet.wipe(at));
+                }
+            }
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+        recorder.event(What::Refused { what: "a membership of three".into(), why });
+        Ok(())
+    }
+
+    /// Who was taken out, or lost its disk, asks for its place with an empty one.
+    async fn comes_back(&mut self, at: usize, leader: usize, listed: &[v1::MemberInfo]) -> Result<()> {
+        let name = self.fleet.places[at].name.clone();
+        let known = listed.iter().any(|member| member.name == name);
+        if !known && !self.lost.contains_key(&at) {
+            self.anew(at, 0)?;
+        }
+        let replaces = if known { name.as_str() } else { "" };
+        self.add(leader, at, replaces).await;
+        Ok(())
+    }
+
+    /// A member that had this id has it no more, and nothing else.
+    fn anew(&mut self, at: usize, id: u64) -> Result<()> {
+        self.lost.insert(at, id);
+        self.fleet.wipe(at)?;
+        self.fleet.start_member(at)
+    }
+}
