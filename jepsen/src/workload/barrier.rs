@@ -220,7 +220,11 @@ impl Walker {
                     return true;
                 }
                 Ok(_) => recorder.fail(&op, "pending".into()),
-                Err(error) => recorder.fail(&op, error.to_string()),
+                Err(error) => {
+                    // Others may be so far ahead that nobody remembers it.
+                    recorder.fail(&op, error.to_string());
+                    return false;
+                }
             }
             self.trainer.keep_alive(&job("walk"), self.ticket).await;
         }

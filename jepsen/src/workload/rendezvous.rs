@@ -112,7 +112,7 @@ impl Member {
                 min: 2,
                 max: 3,
                 join_timeout_ms: 20_000,
-                last_call_ms: 200,
+                last_call_ms: 50,
             };
             async move { services::rendezvous(channel).join(request).await }
         };
@@ -177,8 +177,8 @@ impl Member {
 
     /// Stays a member for a while.
     async fn train(&mut self, ticket: u64, round: u64) {
-        for _ in 0..self.trainer.rng.random_range(1..6u32) {
-            self.trainer.pause(20..300).await;
+        for _ in 0..self.trainer.rng.random_range(1..4u32) {
+            self.trainer.pause(5..60).await;
             let recorder = self.trainer.shared.recorder.clone();
             let given = json!([self.trainer.name, ticket.to_string(), round]);
             let op = recorder.invoke("alive", JOB.to_owned(), given, None);
