@@ -66,14 +66,15 @@ bench-torch: ## sets and gets of the shared store beside TCPStore's: SECONDS of 
 	@set -e; python="$${ROLLOUT_TORCH_PYTHON:-$$(bash tests/torch/setup.sh)}"; \
 	  ROLLOUT_TORCH_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python-release" "$(TARGET)/release/bench-torch-store"
 
-jepsen: build ## try to break it: every workload but rendezvous with three seeds, ninety seconds each
+jepsen: build ## try to break it: every workload with three seeds, ninety seconds each, ROLLOUT_JEPSEN_JOBS at a time
 	$(CARGO) build -p rollout-preload
-	@for seed in 1 2 3; do for workload in item steal session run store barrier shards; do \
-	  "$(TARGET)/debug/rollout-jepsen" run --workload $$workload --seed $$seed --secs 90 || exit $$?; done; done
+	@for seed in 1 2 3; do for workload in item steal session run store rendezvous barrier shards; do \
+	  echo "--workload $$workload --seed $$seed"; done; done | \
+	  xargs -L1 -P "$${ROLLOUT_JEPSEN_JOBS:-1}" "$(TARGET)/debug/rollout-jepsen" run --secs 90
 
-jepsen-nightly: build ## every workload under every family of faults, for an hour: ROLLOUT_JEPSEN_BUDGET, ROLLOUT_JEPSEN_OUT
+jepsen-nightly: build ## every workload under every family of faults, for an hour: ROLLOUT_JEPSEN_BUDGET, _JOBS, _OUT
 	$(CARGO) build -p rollout-preload
-	"$(TARGET)/debug/rollout-jepsen" matrix --budget "$${ROLLOUT_JEPSEN_BUDGET:-1h}" \
+	"$(TARGET)/debug/rollout-jepsen" matrix --budget "$${ROLLOUT_JEPSEN_BUDGET:-1h}" --jobs "$${ROLLOUT_JEPSEN_JOBS:-1}" \
 	  --out "$${ROLLOUT_JEPSEN_OUT:-$(TARGET)/jepsen-nightly}"
 
 kill-matrix: build ## which seeded bugs the fault tests find: hours; goes on where an earlier call ended

@@ -1,5 +1,5 @@
-//! `rollout-jepsen matrix`: every workload under every family of faults, and under all at once, with
-//! one seed after another until a budget of time ends.
+//! `rollout-jepsen matrix`: every workload under every family of faults, under all of them at once, and under what
+//! operators do, with one seed after another until a budget of time ends.
 //!
 //! *Invariant:* each run is a process of its own in a directory of its own, so that none disturbs the
 //! next; one that could not be made is no pass. The index is written anew after each run: a matrix
@@ -11,10 +11,11 @@ use crate::nemesis::Family;
 use crate::process::Process;
 use crate::run::BROKEN;
 use crate::workload::WorkloadName;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use index::{Cell, Index};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// What starting, healing, the last reads and the judge may take beside the run itself.
@@ -41,9 +42,12 @@ pub struct Args {
     /// These workloads alone
     #[arg(long, value_enum, value_delimiter = ',')]
     pub workload: Vec<WorkloadName>,
-    /// These families alone, each by itself and all of them mixed
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
+    /// These families alone, each by itself, and its faults mixed
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "all,rolling,membership")]
     pub nemesis: Vec<Family>,
+    /// Runs at a time; each has members and ports of its own, but they share the machine
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=16))]
+    pub jobs: u64,
     /// Where the programs are; without it beside this one
     #[arg(long)]
     pub bin: Option<PathBuf>,
@@ -90,8 +94,9 @@ fn plan(args: &Args, number: u64) -> Plan {
     };
     let families = Family::expanded(&args.nemesis);
     let mut kinds: Vec<Vec<Family>> = Vec::new();
-    if families.len() > 1 {
-        kinds.push(families.clone());
+    let faults: Vec<Family> = families.iter().copied().filter(|f| f.is_fault()).collect();
+    if faults.len() > 1 {
+        kinds.push(faults);
     }
     kinds.extend(families.iter().map(|family| vec![*family]));
     let at = |number: u64, len: usize| usize::try_from(number % len.max(1) as u64).unwrap_or(0);
@@ -108,25 +113,57 @@ fn filled(args: &Args) -> Result<Index> {
     if std::fs::read_dir(&args.out)?.next().is_some() {
         bail!("{} is not empty", args.out.display());
     }
-    let begun = Instant::now();
-    let mut index = Index::new(&args.out);
-    let mut longest_beside = Duration::from_secs(20);
+    let board = Mutex::new(Board {
+        begun: Instant::now(),
+        next: 0,
+        longest_beside: Duration::from_secs(20),
+        index: Index::new(&args.out),
+    });
     println!("{}", index::HEADING);
-    for number in 0.. {
-        let plan = plan(args, number);
-        let takes = Duration::from_secs(plan.secs);
-        if number > 0 && begun.elapsed() + takes + longest_beside > args.budget {
-            break;
-        }
-        let started = Instant::now();
-        let cell = one(args, &plan, number)?;
-        longest_beside = longest_beside.max(started.elapsed().saturating_sub(takes)).min(BESIDE);
-        println!("{}", cell.line());
-        index.add(cell)?;
-    }
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..args.jobs).map(|_| scope.spawn(|| lane(args, &board))).collect();
+        lanes
+            .into_iter()
+            .try_for_each(|lane| lane.join().map_err(|_| anyhow!("a lane panicked"))?)
+    })?;
+    let index = board.into_inner().map_err(|_| anyhow!("a lane panicked"))?.index;
     println!("{}", index.summary());
     println!("index: {}", args.out.join(index::PAGE).display());
     Ok(index)
+}
+
+/// What the lanes share.
+struct Board {
+    begun: Instant,
+    /// The number of the run that nobody has taken yet.
+    next: u64,
+    /// What a run took beside breaking things, at most so far.
+    longest_beside: Duration,
+    index: Index,
+}
+
+/// One run after another until none fits into the budget.
+fn lane(args: &Args, board: &Mutex<Board>) -> Result<()> {
+    let held = || board.lock().map_err(|_| anyhow!("another lane panicked"));
+    loop {
+        let (number, plan) = {
+            let mut board = held()?;
+            let plan = plan(args, board.next);
+            let takes = Duration::from_secs(plan.secs) + board.longest_beside;
+            if board.next > 0 && board.begun.elapsed() + takes > args.budget {
+                return Ok(());
+            }
+            board.next += 1;
+            (board.next - 1, plan)
+        };
+        let started = Instant::now();
+        let cell = one(args, &plan, number)?;
+        let beside = started.elapsed().saturating_sub(Duration::from_secs(plan.secs));
+        let mut board = held()?;
+        board.longest_beside = board.longest_beside.max(beside).min(BESIDE);
+        println!("{}", cell.line());
+        board.index.add(cell)?;
+    }
 }
 
 fn one(args: &Args, plan: &Plan, number: u64) -> Result<Cell> {

@@ -112,6 +112,7 @@ impl Index {
     /// When they cannot be written.
     pub(super) fn add(&mut self, cell: Cell) -> Result<()> {
         self.cells.push(cell);
+        self.cells.sort_by(|a, b| a.name.cmp(&b.name)); // Those of several lanes end in any order.
         std::fs::write(self.dir.join(FILE), serde_json::to_vec_pretty(&self.cells)?)?;
         std::fs::write(self.dir.join(PAGE), self.page())?;
         Ok(())

@@ -10,14 +10,15 @@ fn args() -> Args {
         secs: 60,
         seed: 7,
         workload: Vec::new(),
-        nemesis: vec![Family::All],
+        nemesis: vec![Family::All, Family::Rolling, Family::Membership],
+        jobs: 1,
         bin: None,
     }
 }
 
 #[test]
 fn a_matrix_has_every_workload_under_each_family_and_under_all_with_a_seed_of_its_own() {
-    let families = Family::expanded(&[Family::All]);
+    let families = Family::expanded(&args().nemesis);
     let cells = WorkloadName::ALL.len() * (families.len() + 1);
     let plans: Vec<Plan> = (0..cells as u64).map(|number| plan(&args(), number)).collect();
     let seen: BTreeSet<_> =

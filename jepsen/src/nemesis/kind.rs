@@ -5,7 +5,7 @@
 /// A family of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Family {
-    /// Every family below
+    /// Every family of faults: all but what operators do, `rolling` and `membership`
     All,
     /// Links that pass nothing
     Partition,
@@ -46,7 +46,14 @@ impl Family {
     /// The families that these names stand for, each once.
     pub fn expanded(named: &[Family]) -> Vec<Family> {
         let all = named.contains(&Family::All);
-        Self::EACH.into_iter().filter(|family| all || named.contains(family)).collect()
+        let asked = |family: &Family| all && family.is_fault() || named.contains(family);
+        Self::EACH.into_iter().filter(asked).collect()
+    }
+
+    /// Something breaks, rather than that an operator does something: those mix in one short run, and
+    /// these take too long for that.
+    pub fn is_fault(self) -> bool {
+        !matches!(self, Family::Rolling | Family::Membership)
     }
 
     /// As it is written on the command line.

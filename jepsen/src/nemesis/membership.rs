@@ -96,7 +96,8 @@ impl Nemesis {
     /// A member loses its disk, and takes its own place under another id.
     pub(super) async fn replace(&mut self, at: usize, watch: &Observers) -> Result<Effect> {
         let name = self.fleet.places[at].name.clone();
-        let id_in = |listed: &[v1::MemberInfo]| listed.iter().find(|m| m.name == name).map(|m| m.id);
+        let id_in =
+            |listed: &[v1::MemberInfo]| listed.iter().find(|m| m.name == name).map(|m| m.id);
         let Some(before) = self.listed(watch).await.and_then(|(_, listed)| id_in(&listed)) else {
             return Ok(self.restored_later(&[at], false, Vec::new()));
         };
@@ -179,7 +180,8 @@ impl Nemesis {
                 }
                 (None, None) => {
                     self.lost.clear();
-                    return (MEMBERS..self.fleet.places.len()).try_for_each(|at| self.fleet.wipe(at));
+                    return (MEMBERS..self.fleet.places.len())
+                        .try_for_each(|at| self.fleet.wipe(at));
                 }
             }
             tokio::time::sleep(AGAIN_AFTER).await;
@@ -189,7 +191,12 @@ impl Nemesis {
     }
 
     /// Who was taken out, or lost its disk, asks for its place with an empty one.
-    async fn comes_back(&mut self, at: usize, leader: usize, listed: &[v1::MemberInfo]) -> Result<()> {
+    async fn comes_back(
+        &mut self,
+        at: usize,
+        leader: usize,
+        listed: &[v1::MemberInfo],
+    ) -> Result<()> {
         let name = self.fleet.places[at].name.clone();
         let known = listed.iter().any(|member| member.name == name);
         if !known && !self.lost.contains_key(&at) {
