@@ -14,7 +14,7 @@ const MAX_OPERATIONS: usize = 1 << 27;
 
 /// What changes nothing.
 pub const READS: &[&str] =
-    &["read", "get", "export", "progress", "wait", "round", "alive", "pass", "over"];
+    &["read", "get", "export", "progress", "wait", "round", "alive", "pass", "over", "peers"];
 
 /// What became of an operation.
 #[derive(Clone, Debug, PartialEq)]

@@ -83,6 +83,7 @@ pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
         *earliest = (*earliest).min(*at);
     }
     found.extend(two_at_once(operations, &first));
+    found.extend(strangers(operations, &rosters));
     found.extend(joined_after_close(operations));
     (found, rosters.len())
 }
@@ -108,6 +109,26 @@ fn two_at_once(operations: &[Operation], first: &BTreeMap<(&str, i64), u64>) -> 
         let later = behind.filter(|later| *later.1 < operation.called_at).map(|later| later.0.1);
         if let Some(other) = later.min() {
             found.push(format!("{who} was a member of round {mine} after round {other} of {key}"));
+        }
+    }
+    found
+}
+
+/// Under a rank of a round's store stands somebody who does not have it.
+fn strangers(operations: &[Operation], rosters: &BTreeMap<(&str, i64), &Seen<'_>>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (operation, value, _) in answered(operations, "peers") {
+        let (Value::List(given), Value::List(names)) = (&operation.input, value) else { continue };
+        let [_, Value::Int(round)] = given.as_slice() else { continue };
+        let key = operation.key.as_deref().unwrap_or_default();
+        let Some(roster) = rosters.get(&(key, *round)) else { continue };
+        for (rank, name) in names.iter().enumerate().filter(|(_, name)| **name != Value::Nil) {
+            if roster.members.get(rank) != Some(&text(name)) {
+                let (name, members) = (text(name), &roster.members);
+                found.push(format!(
+                    "{name} has rank {rank} in the store of round {round} of {members:?}"
+                ));
+            }
         }
     }
     found
@@ -185,6 +206,21 @@ mod tests {
             let (found, _) = broken(&all);
             assert!(found.iter().any(|f| f.contains(says)), "{says}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_stranger_in_the_store_of_a_round_is_found() {
+        let peers = |names: &[Option<&str>]| {
+            let names = names.iter().map(|name| name.map_or(Value::Nil, Value::text)).collect();
+            let mut read = operation("peers", "a", Value::List(names), 13, 14);
+            read.input = Value::List(vec![Value::text("a"), Value::Int(1)]);
+            read
+        };
+        let met = round("a", 1, 0, &["a", "b"], 10);
+        let right = [met.clone(), peers(&[Some("a"), None]), peers(&[Some("a"), Some("b")])];
+        assert_eq!(broken(&right).0, Vec::<String>::new());
+        let wrong = [met, peers(&[Some("b"), None])];
+        assert_eq!(broken(&wrong).0, ["b has rank 0 in the store of round 1 of [\"a\", \"b\"]"]);
     }
 
     #[test]

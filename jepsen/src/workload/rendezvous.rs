@@ -1,7 +1,8 @@
-//! Participants of a job that join, meet, leave, fall silent and come back; and jobs that are closed.
+//! Participants of a job that join, meet, introduce themselves in their round's store, leave, fall silent and come
+//! back; and jobs that are closed.
 //!
 //! *Invariant:* each joining is recorded with its ticket, and what a participant was told of its round, and of its
-//! standing, with it.
+//! standing, with it; into a round's store nobody writes but its members, each under its rank.
 
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS, job, participant};
 use crate::events::What;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use v1::rendezvous_wait_response::Outcome;
+use v1::{store_answer::Kind as Told, store_op::Kind as Asked};
 
 /// Who takes part.
 pub(super) const CLIENTS: &[&str] = &["p1", "p2", "p3", "p4", "p5"];
@@ -22,6 +24,9 @@ pub(super) const CLIENTS: &[&str] = &["p1", "p2", "p3", "p4", "p5"];
 const JOB: &str = "meet";
 /// How long one waits for its round before it joins again.
 const PATIENCE: Duration = Duration::from_secs(4);
+/// What a member writes of itself beside its name, as much as an address and a certificate's name take: the log of a run
+/// that needs snapshots has to outgrow what is kept of it.
+const ADDRESS_BYTES: usize = 400;
 
 /// A running workload.
 pub struct Running {
@@ -72,6 +77,13 @@ struct Member {
     trainer: Trainer,
 }
 
+/// A round that was complete.
+struct Met {
+    round: u64,
+    rank: u32,
+    size: usize,
+}
+
 /// What became of a joining.
 enum Joined {
     /// Under this ticket.
@@ -89,8 +101,8 @@ impl Member {
                 self.close_a_job().await;
             }
             if let Joined::Ticket(ticket) = self.join(JOB).await {
-                if let Some(round) = self.meet(ticket).await {
-                    self.train(ticket, round).await;
+                if let Some(met) = self.meet(ticket).await {
+                    self.train(ticket, &met).await;
                 }
                 self.go(ticket).await;
             }
@@ -140,7 +152,7 @@ impl Member {
     }
 
     /// Waits for the round, and says which it was.
-    async fn meet(&mut self, ticket: u64) -> Option<u64> {
+    async fn meet(&mut self, ticket: u64) -> Option<Met> {
         let recorder = self.trainer.shared.recorder.clone();
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE && !self.trainer.shared.stopping() {
@@ -155,10 +167,11 @@ impl Member {
             });
             match asked.await.map(|answer| answer.outcome) {
                 Ok(Some(Outcome::Completed(round))) => {
+                    let size = round.members.len();
                     let mut told = vec![json!(round.round), json!(round.rank)];
                     told.extend(round.members.into_iter().map(|m| json!(m.name)));
                     recorder.ok(&op, Value::Array(told), By::default());
-                    return Some(round.round);
+                    return Some(Met { round: round.round, rank: round.rank, size });
                 }
                 Ok(Some(Outcome::Pending(_)) | None) => recorder.fail(&op, "pending".into()),
                 Ok(Some(Outcome::Gone(gone))) => {
@@ -176,8 +189,11 @@ impl Member {
     }
 
     /// Stays a member for a while.
-    async fn train(&mut self, ticket: u64, round: u64) {
+    async fn train(&mut self, ticket: u64, met: &Met) {
+        let round = met.round;
         for _ in 0..self.trainer.rng.random_range(1..4u32) {
+            self.introduce(met).await;
+            self.peers(met).await;
             self.trainer.pause(5..60).await;
             let recorder = self.trainer.shared.recorder.clone();
             let given = json!([self.trainer.name, ticket.to_string(), round]);
@@ -192,6 +208,59 @@ impl Member {
                 }
                 None => recorder.fail(&op, "no answer".into()),
             }
+        }
+    }
+
+    /// Writes its name under its rank, as torch does with addresses.
+    async fn introduce(&mut self, met: &Met) {
+        let Some(session) = self.trainer.session().await else { return };
+        let recorder = self.trainer.shared.recorder.clone();
+        let given = json!([self.trainer.name, met.round, met.rank]);
+        let op = recorder.invoke("introduce", JOB.to_owned(), given, None);
+        let value = format!("{} {}", self.trainer.name, "-".repeat(ADDRESS_BYTES));
+        let pair = v1::StorePair { key: rank_key(met.rank).into(), value: value.into() };
+        let ops = vec![v1::StoreOp { kind: Some(Asked::Set(v1::StoreSet { pairs: vec![pair] })) }];
+        let send = |channel, id| {
+            let store = store_of(met.round);
+            let request = v1::StoreApplyRequest { request: Some(id), store, ops: ops.clone() };
+            async move { services::store(channel).apply(request).await }
+        };
+        let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
+        match self.trainer.change(&session, "introduce", send, told).await {
+            Sent::Answered(_) => recorder.ok(&op, Value::Null, By::default()),
+            Sent::Refused(_, why) => recorder.fail(&op, why),
+            Sent::Lost(why) => recorder.info(&op, why),
+        }
+    }
+
+    /// Reads who has which rank.
+    async fn peers(&mut self, met: &Met) {
+        let recorder = self.trainer.shared.recorder.clone();
+        let given = json!([self.trainer.name, met.round]);
+        let op = recorder.invoke("peers", JOB.to_owned(), given, None);
+        let ranks = 0..u32::try_from(met.size).unwrap_or(0);
+        let request = v1::StoreReadRequest {
+            store: store_of(met.round),
+            keys: ranks.map(|rank| rank_key(rank).into()).collect(),
+            ..v1::StoreReadRequest::default()
+        };
+        let options = CallOptions::read().timeout(LIMIT * 2);
+        let read = self.trainer.client.with_leader_opts("read the store", options, |channel| {
+            let request = request.clone();
+            async move { services::store(channel).read(request).await }
+        });
+        match read.await {
+            Ok(answer) => {
+                let names = answer.values.into_iter().map(|value| match value.kind {
+                    Some(Told::Value(value)) => {
+                        let text = String::from_utf8_lossy(&value).into_owned();
+                        json!(text.split(' ').next())
+                    }
+                    _ => Value::Null,
+                });
+                recorder.ok(&op, names.collect(), By::default());
+            }
+            Err(error) => recorder.fail(&op, error.to_string()),
         }
     }
 
@@ -232,4 +301,13 @@ impl Member {
             self.join(&name).await;
         }
     }
+}
+
+/// Where the members of a round find each other.
+fn store_of(round: u64) -> Option<v1::StoreName> {
+    Some(v1::StoreName { namespace: String::new(), job: JOB.into(), round })
+}
+
+fn rank_key(rank: u32) -> String {
+    format!("rank-{rank}")
 }
