@@ -208,6 +208,9 @@ mod tests {
             assert!(Kind::due(family).iter().all(|kind| Kind::of(family).contains(kind)));
             assert_eq!(Family::expanded(&[family, family]), [family]);
         }
-        assert_eq!(Family::expanded(&[Family::Kill, Family::All]), Family::EACH);
+        let all = Family::expanded(&[Family::Kill, Family::All]);
+        assert_eq!(all, Family::EACH[..8], "what operators do is asked for by name");
+        let named = [Family::Membership, Family::All, Family::Rolling];
+        assert_eq!(Family::expanded(&named), Family::EACH);
     }
 }
