@@ -261,6 +261,9 @@ impl Ledger {
         if found.is_complete() {
             return Err(TrainingRefusal::CheckpointClosed.into());
         }
+        if !found.is_open() {
+            return Ok(Reply::Ok); // It goes already, and another of its step may be open.
+        }
         // Of one step a lineage has one that does not go.
         let (lineage, step) = (found.lineage, found.step);
         let goes = |c: &Checkpoint| c.is_open() && c.lineage == lineage && c.step == step;
