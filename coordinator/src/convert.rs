@@ -109,6 +109,7 @@ pub(crate) fn spec_in(spec: Option<v1::RunSpec>) -> Checked<RunSpec> {
         canary_failures_max: spec.canary_failures_max,
         run_ttl_ms: spec.run_ttl_ms,
         retention_ms: spec.retention_ms,
+        require: spec.require.into_iter().collect(),
     })
 }
 
@@ -136,6 +137,7 @@ pub(crate) fn spec_out(spec: &RunSpec) -> v1::RunSpec {
         canary_failures_max: spec.canary_failures_max,
         run_ttl_ms: spec.run_ttl_ms,
         retention_ms: spec.retention_ms,
+        require: spec.require.clone().into_iter().collect(),
     }
 }
 
@@ -206,6 +208,7 @@ pub(crate) fn offer_in(offer: &v1::SlotOffer) -> SlotOffer {
         labels: offer.labels.clone().into_iter().collect(),
         engine: offer.engine.clone(),
         ineligible: offer.ineligible.clone(),
+        versions: offer.versions.clone().into_iter().collect(),
     }
 }
 

@@ -11,6 +11,7 @@ pub mod error;
 pub mod job;
 pub mod known;
 pub mod name;
+mod require;
 pub mod revision;
 pub mod spec;
 pub mod speed;

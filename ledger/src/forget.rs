@@ -160,4 +160,5 @@ fn shrink(head: &mut RunHead) {
         *text = String::new();
     }
     spec.selector.clear();
+    spec.require.clear();
 }

@@ -26,6 +26,7 @@ pub mod clock;
 mod codec;
 mod command;
 mod complete;
+mod condition;
 mod cordon;
 mod dataset;
 mod digest;

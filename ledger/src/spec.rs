@@ -3,6 +3,7 @@
 //! *Invariant:* a spec never changes after the run was created; its digest is what makes two
 //! submissions the same run.
 
+use crate::condition;
 use crate::limits;
 use crate::reply::Rejection;
 use serde::{Deserialize, Serialize};
@@ -58,6 +59,8 @@ pub struct RunSpec {
     pub run_ttl_ms: u64,
     /// Ledger time from its sealing to its deletion; 0 for the cluster's default.
     pub retention_ms: u64,
+    /// Conditions on what a slot says of itself, by the names of its versions and labels: `vllm` to `>=0.32`.
+    pub require: BTreeMap<String, String>,
 }
 
 impl RunSpec {
@@ -83,6 +86,11 @@ impl RunSpec {
             return Err(Rejection::Invalid("options or sampling are too long".into()));
         }
         check_labels(&self.selector)?;
+        check_labels(&self.require)?;
+        for (name, asked) in &self.require {
+            condition::check(asked)
+                .map_err(|why| Rejection::Invalid(format!("require {name}: {why}")))?;
+        }
         if self.engine.model.is_empty() {
             return Err(Rejection::Invalid("engine.model is empty".into()));
         }
@@ -110,7 +118,8 @@ impl RunSpec {
 /// What one slot of a worker can run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotOffer {
-    /// Model URIs that it has loaded or may load; `*` for any, `name@revision` for one revision.
+    /// Model URIs that it has loaded or may load; `*` for any. `name` for every revision, `name@revision` for that one, and
+    /// `name@` for one that nobody knows. A run that asks for no revision takes any.
     pub models: Vec<String>,
     /// Tasks that it can do; empty for `generate` alone.
     pub tasks: Vec<String>,
@@ -120,6 +129,8 @@ pub struct SlotOffer {
     pub engine: String,
     /// Why it can take no work; empty when it can.
     pub ineligible: String,
+    /// What its engine runs with: versions by name, and the kind of device as `gpu`.
+    pub versions: BTreeMap<String, String>,
 }
 
 /// Why a slot can take no row of a run, from the worst fit to the closest.
@@ -129,8 +140,12 @@ pub enum Misfit {
     Ineligible,
     /// It has not the model, or not the task.
     Engine,
+    /// It has the model in another revision than the run asks for.
+    Revision,
     /// A label is missing or differs.
     Selector,
+    /// A version or a device is not what the run requires.
+    Require,
     /// Its worker has no access to the run's store.
     Store,
 }
@@ -144,7 +159,7 @@ impl SlotOffer {
         if !self.ineligible.is_empty() {
             return Err(Misfit::Ineligible);
         }
-        let model = self.models.iter().any(|m| offers(m, &spec.engine));
+        let model = self.models.iter().any(|m| names(m, &spec.engine.model));
         let task = match self.tasks.is_empty() {
             true => spec.engine.task.is_empty() || spec.engine.task == "generate",
             false => self.tasks.contains(&spec.engine.task),
@@ -152,13 +167,37 @@ impl SlotOffer {
         if !model || !task {
             return Err(Misfit::Engine);
         }
+        if !self.models.iter().any(|m| offers(m, &spec.engine)) {
+            return Err(Misfit::Revision);
+        }
         if spec.selector.iter().any(|(k, v)| self.labels.get(k) != Some(v)) {
             return Err(Misfit::Selector);
+        }
+        if self.unmet(spec).next().is_some() {
+            return Err(Misfit::Require);
         }
         if !spec.store_url.is_empty() && !stores.contains(&spec.store_url) {
             return Err(Misfit::Store);
         }
         Ok(())
+    }
+
+    /// The conditions of a run that this slot does not meet: name, condition, and what it has instead, if anything.
+    pub(crate) fn unmet<'a>(
+        &'a self,
+        spec: &'a RunSpec,
+    ) -> impl Iterator<Item = (&'a str, &'a str, Option<&'a str>)> {
+        spec.require.iter().filter_map(|(name, asked)| {
+            let has = self.versions.get(name).or_else(|| self.labels.get(name));
+            let met = has.is_some_and(|has| condition::meets(has, asked));
+            (!met).then_some((name.as_str(), asked.as_str(), has.map(String::as_str)))
+        })
+    }
+
+    /// The revisions of a model that it names; an unknown one is empty.
+    pub(crate) fn revisions<'a>(&'a self, model: &'a str) -> impl Iterator<Item = &'a str> {
+        let split = self.models.iter().filter_map(|offer| offer.rsplit_once('@'));
+        split.filter(move |(name, _)| *name == model || *name == "*").map(|(_, revision)| revision)
     }
 
     pub(crate) fn check(&self) -> Result<(), Rejection> {
@@ -169,16 +208,25 @@ impl SlotOffer {
         if self.models.len() > limits::LABELS_MAX || self.tasks.len() > limits::LABELS_MAX {
             return Err(Rejection::Invalid("a slot offers too many models or tasks".into()));
         }
+        check_labels(&self.versions)?;
         check_labels(&self.labels)
     }
 }
 
+/// Whether an offer is of this model, in whatever revision.
+fn names(offer: &str, model: &str) -> bool {
+    let named = |name: &str| name == "*" || name == model;
+    named(offer) || offer.rsplit_once('@').is_some_and(|(name, _)| named(name))
+}
+
 /// A slot offers any model (`*`), a model in whatever revision is asked for (`name`), or one revision
-/// alone (`name@revision`).
+/// alone (`name@revision`), which may be unknown. Who asks for no revision takes any.
 fn offers(offer: &str, engine: &EngineSpec) -> bool {
-    offer == "*"
-        || offer == engine.model
-        || offer.rsplit_once('@') == Some((&engine.model, &engine.revision))
+    let named = |name: &str| name == "*" || name == engine.model;
+    named(offer)
+        || offer.rsplit_once('@').is_some_and(|(name, revision)| {
+            named(name) && (engine.revision.is_empty() || revision == engine.revision)
+        })
 }
 
 pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Rejection> {

@@ -395,7 +395,7 @@ impl Ledger {
         }
         // What the slots that come closest lack: to say that no slot has the model is wrong as soon
         // as one has it and lacks a label.
-        let mut closest = None;
+        let mut lacking: BTreeMap<Misfit, BTreeSet<String>> = BTreeMap::new();
         let mut reasons = BTreeSet::new();
         let mut cordons = BTreeSet::new();
         for (worker, at, slot) in self.slots() {
@@ -418,11 +418,12 @@ impl Ledger {
                 }
                 Err(misfit) => misfit,
             };
-            closest = closest.max(Some(misfit));
+            let has = has_instead(misfit, &slot.offer, &run.head.spec);
+            lacking.entry(misfit).or_default().extend(has);
         }
         // A slot that would do but for its cordon comes closest of all.
-        let lacks = closest.filter(|_| cordons.is_empty());
-        let lacks = lacks.map(|misfit| lack(misfit, &run.head.spec));
+        let lacks = lacking.last_key_value().filter(|_| cordons.is_empty());
+        let lacks = lacks.map(|(misfit, has)| lack(*misfit, &run.head.spec, has));
         reasons = if cordons.is_empty() { reasons } else { cordons };
         let all: Vec<String> = lacks.into_iter().chain(reasons.into_iter().take(3)).collect();
         match all.is_empty() {
@@ -451,13 +452,39 @@ fn trial_views(run: &Run) -> Vec<TrialView> {
     views.into_values().collect()
 }
 
-/// What no slot has of what a run asks for.
-fn lack(misfit: Misfit, spec: &RunSpec) -> String {
+/// What a slot has where a run asks for something else, for people.
+fn has_instead(misfit: Misfit, offer: &SlotOffer, spec: &RunSpec) -> Vec<String> {
+    match misfit {
+        Misfit::Revision => {
+            let named = |revision: &str| match revision {
+                "" => "one that is not known".to_owned(),
+                revision => revision.to_owned(),
+            };
+            offer.revisions(&spec.engine.model).map(named).collect()
+        }
+        Misfit::Require => {
+            let told = |(name, asked, has): (&str, &str, Option<&str>)| {
+                format!("{name} {asked} (here {})", has.unwrap_or("not known"))
+            };
+            offer.unmet(spec).map(told).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What no slot has of what a run asks for, and what the closest ones have instead.
+fn lack(misfit: Misfit, spec: &RunSpec, has: &BTreeSet<String>) -> String {
     let model = &spec.engine.model;
+    let has = || has.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
     match misfit {
         Misfit::Ineligible => String::new(),
         Misfit::Engine if spec.engine.task.is_empty() => format!("no slot offers model {model}"),
         Misfit::Engine => format!("no slot offers model {model} for task {}", spec.engine.task),
+        Misfit::Revision => {
+            let revision = &spec.engine.revision;
+            format!("no slot has model {model} in revision {revision}, but in {}", has())
+        }
+        Misfit::Require => format!("no slot that offers model {model} has {}", has()),
         Misfit::Selector => {
             let labels: Vec<String> =
                 spec.selector.iter().map(|(k, v)| format!("{k}={v}")).collect();

@@ -130,6 +130,8 @@ pub struct Workers {
     pub count: Option<u32>,
     /// Labels that a worker must have.
     pub labels: BTreeMap<String, String>,
+    /// Conditions on a worker's versions and devices, such as `vllm = ">=0.32"`.
+    pub require: BTreeMap<String, String>,
 }
 
 /// `[run]`
@@ -265,15 +267,17 @@ impl BatchConfig {
             message: nearest::explain(error.message()),
         })?;
         config.dir = dir.to_owned();
-        if let Err(message) = local_dir(&config.output.dir.to_string_lossy()) {
-            return Err(ConfigError::Value { path: path.to_owned(), key: "output.dir", message });
-        }
+        path.clone_into(&mut config.path);
+        local_dir(&config.output.dir.to_string_lossy())
+            .map_err(|message| config.value("output.dir", message))?;
         config.output.dir = dir.join(&config.output.dir);
         config.input.mapping = MappingSpec {
             columns: std::mem::take(&mut config.input.columns),
             prompt_template: config.input.prompt_template.take(),
         };
-        path.clone_into(&mut config.path);
+        let require = std::mem::take(&mut config.workers.require);
+        config.workers.require = super::require::plain(require)
+            .map_err(|message| config.value("workers.require", message))?;
         let openai = config.input.format.map(|format| format == InputFormat::OpenaiBatch);
         match openai {
             Some(openai) if config.model.task.is_none() => config.decide(openai)?,
@@ -302,11 +306,11 @@ impl BatchConfig {
     }
 
     fn checked(&self) -> Result<(), ConfigError> {
-        self.check().map_err(|(key, message)| ConfigError::Value {
-            path: self.path.clone(),
-            key,
-            message,
-        })
+        self.check().map_err(|(key, message)| self.value(key, message))
+    }
+
+    fn value(&self, key: &'static str, message: String) -> ConfigError {
+        ConfigError::Value { path: self.path.clone(), key, message }
     }
 
     /// What it says of the cluster, for flags and environment to override.
@@ -341,6 +345,7 @@ impl BatchConfig {
         within("run.weight", self.run.weight.into(), 1, 100)?;
         within("run.attempts_max", self.run.attempts_max.into(), 1, 8)?;
         within("workers.labels", self.workers.labels.len() as u64, 0, 64)?;
+        within("workers.require", self.workers.require.len() as u64, 0, 64)?;
         let globs = self.input.glob.list();
         if globs.is_empty() {
             return Err(("input.glob", "names no file".to_owned()));

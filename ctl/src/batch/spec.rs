@@ -47,6 +47,7 @@ pub fn run_spec(config: &BatchConfig) -> Result<v1::RunSpec, CanonicalError> {
         canary_failures_max: config.run.canary_failures_max,
         run_ttl_ms: config.run.run_ttl_ms,
         retention_ms: config.run.retention_ms,
+        require: config.workers.require.clone().into_iter().collect(),
     })
 }
 

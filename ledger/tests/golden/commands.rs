@@ -54,6 +54,7 @@ fn spec() -> RunSpec {
         canary_failures_max: 2,
         run_ttl_ms: 5000,
         retention_ms: 6000,
+        require: BTreeMap::from([("vllm".into(), ">=0.32".into())]),
     }
 }
 
@@ -71,6 +72,7 @@ fn registration() -> Registration {
             labels: labels(),
             engine: "vllm".into(),
             ineligible: String::new(),
+            versions: BTreeMap::from([("vllm".into(), "0.32.0".into())]),
         }],
         held: vec![held(9, &[(0, 2), (5, 1)])],
         stores: vec!["s3://bucket".into()],

@@ -279,6 +279,7 @@ fn create(args: &mut Args) -> Parsed<OpKind> {
             ..EngineSpec::default()
         },
         selector: args.labels("selector")?,
+        require: args.labels("require")?,
         priority: args.number("priority", 5)?,
         weight: args.number("weight", 1)?,
         running_rows_max: args.number("cap", 0)?,
@@ -335,6 +336,7 @@ fn register(world: &World, args: &mut Args) -> Parsed<OpKind> {
     let offer = SlotOffer {
         models: args.text_or("models", "m").split(',').map(str::to_owned).collect(),
         labels: args.labels("labels")?,
+        versions: args.labels("versions")?,
         ineligible: args.text_or("ineligible", ""),
         engine: "mock".into(),
         ..SlotOffer::default()

@@ -38,6 +38,18 @@ fn the_known_blocks_suffice() {
 }
 
 #[test]
+fn what_workers_have_to_have_is_part_of_the_spec() {
+    let require = "[workers]\nrequire = { vllm = \">= 0.32\", gpu = \"H100\" }";
+    let spec = |text: &str| super::super::spec::run_spec(&parse(text).unwrap()).unwrap();
+    let required = spec(&SEED.replacen("[workers]", require, 1));
+    assert_eq!(required.require["vllm"], ">=0.32");
+    assert_eq!(required.require["gpu"], "H100");
+    assert!(spec(SEED).require.is_empty());
+    let error = parse(&SEED.replacen("[workers]", "[workers]\nrequire = { vllm = \">\" }", 1));
+    assert!(error.unwrap_err().contains("workers.require: vllm = \">\" asks for nothing"));
+}
+
+#[test]
 fn every_block_refuses_unknown_keys_with_line_and_nearest_key() {
     let cases = [
         ("temperature = 0.7", "temprature = 0.7", "batch.toml:6:", "\"temperature\""),

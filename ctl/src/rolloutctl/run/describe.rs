@@ -32,6 +32,7 @@ struct Spec {
     engine_options: serde_json::Value,
     sampling: serde_json::Value,
     selector: std::collections::BTreeMap<String, String>,
+    require: std::collections::BTreeMap<String, String>,
     priority: u32,
     weight: u32,
     running_rows_max: u32,
@@ -69,6 +70,7 @@ impl Spec {
             engine_options: json(engine.options_json),
             sampling: json(spec.sampling_json),
             selector: spec.selector.into_iter().collect(),
+            require: spec.require.into_iter().collect(),
             priority: spec.priority,
             weight: spec.weight,
             running_rows_max: spec.running_rows_max,
@@ -128,6 +130,10 @@ impl Report for RunDescription {
         line("Workers", run.workers.to_string());
         line("Model", format!("{} {}", spec.model, spec.revision).trim_end().into());
         line("Sampling", spec.sampling.to_string());
+        let labels = spec.selector.iter().map(|(name, value)| format!("{name}={value}"));
+        let needs =
+            labels.chain(spec.require.iter().map(|(name, asked)| format!("{name} {asked}")));
+        line("Needs", or_dash(&needs.collect::<Vec<_>>().join(", ")));
         line("Priority", format!("{} (weight {})", spec.priority, spec.weight));
         line("Store", or_dash(&spec.store_url));
         line("Source", or_dash(&spec.input_name));
@@ -194,6 +200,8 @@ mod tests {
     fn a_description_shows_spec_and_failed_rows() {
         let spec = v1::RunSpec {
             sampling_json: "{\"max_tokens\":16}".into(),
+            selector: [("zone".to_owned(), "a".to_owned())].into(),
+            require: [("vllm".to_owned(), ">=0.32".to_owned())].into(),
             weight: 1,
             ..v1::RunSpec::default()
         };
@@ -212,6 +220,7 @@ mod tests {
         let text = report.table();
         assert!(text.contains("Sampling    {\"max_tokens\":16}\n"), "{text}");
         assert!(text.contains("17   invalid row"), "{text}");
+        assert!(text.contains("Needs       zone=a, vllm >=0.32\n"), "{text}");
         let json = output::render(Format::Json, &report).unwrap();
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(value["data"]["spec"]["sampling"]["max_tokens"], 16);

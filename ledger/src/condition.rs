@@ -1,0 +1,166 @@
+//! Conditions on what a slot says of itself: `>=0.32,<0.40` of a version, `H100` of a device.
+//!
+//! *Invariant:* whether a text meets a condition depends on the two texts alone. Terms are separated by commas and all of
+//! them have to be met. Versions are compared number by number; a pre-release comes before its release, what follows a `+` says nothing.
+//!
+//! Absent on purpose: ranges of anything but versions.
+
+use std::cmp::Ordering;
+
+/// What a term asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asks {
+    /// Without a sign: the text, or one of its words.
+    Word,
+    /// The same version, or, where the operand is none, the same text.
+    Same,
+    Other,
+    AtLeast,
+    AtMost,
+    Above,
+    Below,
+}
+
+fn terms(condition: &str) -> impl Iterator<Item = (Asks, &str)> {
+    condition.split(',').map(|term| {
+        let term = term.trim();
+        let signs = [
+            (">=", Asks::AtLeast),
+            ("<=", Asks::AtMost),
+            ("==", Asks::Same),
+            ("!=", Asks::Other),
+            (">", Asks::Above),
+            ("<", Asks::Below),
+            ("=", Asks::Same),
+        ];
+        let signed = signs.iter().find_map(|(sign, asks)| Some((*asks, term.strip_prefix(sign)?)));
+        signed.map_or((Asks::Word, term), |(asks, operand)| (asks, operand.trim()))
+    })
+}
+
+/// Refuses what cannot be compared with anything.
+pub(crate) fn check(condition: &str) -> Result<(), String> {
+    for (asks, operand) in terms(condition) {
+        if operand.is_empty() {
+            return Err(format!("{condition:?} asks for nothing"));
+        }
+        let ordered = matches!(asks, Asks::AtLeast | Asks::AtMost | Asks::Above | Asks::Below);
+        if ordered && !is_version(operand) {
+            return Err(format!("{operand:?} in {condition:?} is no version, such as 0.32"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether `offered` is what a condition asks for.
+pub(crate) fn meets(offered: &str, condition: &str) -> bool {
+    terms(condition).all(|(asks, operand)| {
+        let same = match is_version(operand) && is_version(offered) {
+            true => compare(offered, operand) == Ordering::Equal,
+            false => offered == operand,
+        };
+        let order = is_version(offered).then(|| compare(offered, operand));
+        match asks {
+            Asks::Word => same || offered.split_whitespace().any(|word| word == operand),
+            Asks::Same => same,
+            Asks::Other => !same,
+            Asks::AtLeast => order.is_some_and(Ordering::is_ge),
+            Asks::AtMost => order.is_some_and(Ordering::is_le),
+            Asks::Above => order.is_some_and(Ordering::is_gt),
+            Asks::Below => order.is_some_and(Ordering::is_lt),
+        }
+    })
+}
+
+/// Begins with a number that ends at a dot, a letter, or the end.
+fn is_version(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit()) && !text.contains(char::is_whitespace)
+}
+
+fn compare(one: &str, other: &str) -> Ordering {
+    let parts = |version: &str| -> Vec<Part> {
+        let public = version.split('+').next().unwrap_or_default();
+        public.split('.').map(Part::of).collect()
+    };
+    let (mut one, mut other) = (parts(one), parts(other));
+    let len = one.len().max(other.len());
+    one.resize_with(len, || Part::of("0"));
+    other.resize_with(len, || Part::of("0"));
+    one.cmp(&other)
+}
+
+/// What is between two dots: `2`, `0rc1`, `post1`.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Part {
+    number: u64,
+    /// Below zero for a pre-release, above for a later one.
+    rank: i8,
+    letters: String,
+    nth: u64,
+}
+
+impl Part {
+    fn of(text: &str) -> Self {
+        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, rest) = text.split_at(digits(text));
+        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (letters, nth) = rest.split_at(end);
+        let count = |text: &str| match text.is_empty() {
+            true => 0,
+            // Longer than any version has.
+            false => text[..digits(text)].parse().unwrap_or(u64::MAX),
+        };
+        let rank = match letters {
+            "" => 0,
+            later if later.starts_with("post") => 1,
+            _ => -1,
+        };
+        Self { number: count(number), rank, letters: letters.to_owned(), nth: count(nth) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_number_and_pre_releases_come_before() {
+        for (offered, condition, met) in [
+            ("0.32.0", ">=0.32", true),
+            ("0.9.1", ">=0.32", false),
+            ("0.32.0+cpu", "== 0.32", true),
+            ("0.32.0rc1", ">=0.32", false),
+            ("0.32.0.dev7+g1a2b", "<0.32", true),
+            ("0.32.0.post1", ">0.32", true),
+            ("0.33.1", ">= 0.32, < 0.34", true),
+            ("0.34.0", ">= 0.32, < 0.34", false),
+            ("0.34.0", "<=0.34", true),
+            ("570.124.06", ">=570.86", true),
+            ("0.32.1", "!=0.32.1", false),
+            ("0.32.1", "0.32.1", true),
+            ("0.32.10", "0.32.1", false),
+            ("unknown", ">=0.1", false),
+            ("unknown", "!=0.1", true),
+        ] {
+            assert_eq!(meets(offered, condition), met, "{offered} {condition}");
+        }
+    }
+
+    #[test]
+    fn a_device_is_named_by_a_word_of_its_name() {
+        let name = "NVIDIA H100 80GB HBM3";
+        assert!(meets(name, "H100") && meets(name, name) && meets(name, "H100,80GB"));
+        assert!(!meets(name, "H10") && !meets(name, "A100") && !meets(name, "=H100"));
+        assert!(meets(name, "!=H200"));
+    }
+
+    #[test]
+    fn what_asks_for_nothing_is_refused() {
+        for good in [">=0.32", "H100", ">= 0.32 , < 1", "=main"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in ["", ">=", ">=0.32,", "< H100", ">="] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+}
