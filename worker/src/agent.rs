@@ -214,9 +214,13 @@ impl Agent {
             failed,
             config: config.clone(),
         };
-        let (slots, links) = start_slots(&shared, &disk).await?;
+        let (slots, mut links) = start_slots(&shared, &disk).await?;
         // While the engines load.
-        let versions = crate::versions::installed(&config.engine).await;
+        let installed = crate::versions::installed(&config.engine).await;
+        let of_slots = config.engine.iter().zip(&installed.of_blocks);
+        let of_slots = of_slots.flat_map(|(block, own)| (0..block.slots).map(move |_| own));
+        links.iter_mut().zip(of_slots).for_each(|(link, own)| link.versions.clone_from(own));
+        let versions = installed.all;
         let current = Arc::new(AtomicU64::new(0));
         let session = Session {
             config,
@@ -328,10 +332,12 @@ async fn start_slots(
         for other in inherited.by_ref() {
             spool.adopt(other)?;
         }
-        let parts = slot_parts(shared, block, index, engine, spool)?;
+        let parts = slot_parts(shared, block, index, engine.clone(), spool)?;
         let handle = slot::start(parts, reason);
         links.push(SlotLink {
-            engine: block.clone(),
+            block: block.clone(),
+            engine,
+            versions: BTreeMap::new(),
             commands: handle.commands.clone(),
             book: handle.book,
             ineligible: handle.ineligible,
@@ -354,6 +360,7 @@ fn slot_parts(
     Ok(SlotParts {
         index,
         engine,
+        block: block.clone(),
         concurrency: block.concurrency as usize,
         seats: block.seats() as usize,
         credit: shared.config.credit_rows(block).map(|rows| rows as usize),

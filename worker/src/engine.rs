@@ -20,6 +20,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use rollout_engine_protocol::Loaded;
 use rollout_proto::v1::FailureClass;
 
 pub(crate) use self::host::Death;
@@ -123,6 +124,11 @@ pub(crate) trait Engine: Send + Sync {
     /// Returns when [`fed`](Self::fed) has changed since it was last looked at; never, where nothing is counted.
     fn progressed(&self) -> BoxFuture<'_, ()> {
         futures::future::pending().boxed()
+    }
+
+    /// What it says that it has loaded; nothing before it is up for the first time.
+    fn loaded(&self) -> Option<Loaded> {
+        None
     }
 
     /// The next news of its process; never, where it has none.

@@ -17,6 +17,7 @@ mod engine;
 mod fence;
 mod held;
 mod metrics;
+mod offer;
 mod part;
 mod run;
 mod segments;

@@ -24,6 +24,8 @@ pub(crate) struct RunInfo {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) model: String,
+    /// Empty: any.
+    pub(crate) revision: String,
     pub(crate) task: Task,
     /// Exactly the fields that were set.
     pub(crate) sampling: Map<String, Value>,
@@ -64,6 +66,7 @@ impl RunInfo {
             name: answer.name,
             task: engine.task.parse().map_err(unusable)?,
             model: engine.model,
+            revision: engine.revision,
             sampling,
             store_url: spec.store_url,
             attempt_timeout: (spec.attempt_timeout_ms > 0)
@@ -78,6 +81,7 @@ impl RunInfo {
             namespace: "default".to_owned(),
             name: format!("run-{number}"),
             model: "m".to_owned(),
+            revision: String::new(),
             task: Task::Generate,
             sampling: Map::new(),
             store_url: String::new(),

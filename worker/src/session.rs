@@ -23,13 +23,17 @@ use crate::backoff::Backoff;
 use crate::config::{Config, EngineConfig};
 use crate::disk::{DataDir, WorkerState};
 use crate::drain::Drains;
+use crate::engine::Engine;
 use crate::fence::FenceKeeper;
 use crate::slot::{Book, SlotCommand};
 use crate::stores::Stores;
 
 /// How the session reaches a slot.
 pub(crate) struct SlotLink {
-    pub(crate) engine: EngineConfig,
+    pub(crate) block: EngineConfig,
+    pub(crate) engine: Arc<dyn Engine>,
+    /// What is installed for its engine.
+    pub(crate) versions: BTreeMap<String, String>,
     pub(crate) commands: mpsc::Sender<SlotCommand>,
     pub(crate) book: Arc<Mutex<Book>>,
     pub(crate) ineligible: watch::Receiver<Option<String>>,

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rollout_engine_protocol::Loaded;
 use rollout_proto::v1;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -42,7 +43,7 @@ use self::load::{Loaded, Loader};
 use self::pace::Pace;
 use self::telling::Told;
 use self::upload::{Uploaded, Uploader};
-use crate::config::PartConfig;
+use crate::config::{EngineConfig, PartConfig};
 use crate::engine::{Completion, Engine, EngineFailure, EngineRow, News};
 use crate::fence::{Fence, Registration};
 use crate::held::{Held, Lease, Named};
@@ -83,6 +84,8 @@ pub(crate) enum SlotCommand {
 pub(crate) struct SlotParts {
     pub(crate) index: u32,
     pub(crate) engine: Arc<dyn Engine>,
+    /// The engine's block of the configuration.
+    pub(crate) block: EngineConfig,
     pub(crate) concurrency: usize,
     /// Sequences that the engine runs at once, where rows are to wait in it; else 0.
     pub(crate) seats: usize,
@@ -136,6 +139,9 @@ struct Running {
 struct Slot {
     index: u32,
     engine: Arc<dyn Engine>,
+    block: EngineConfig,
+    /// What the engine has loaded, as far as the slot was told.
+    loaded: Option<Loaded>,
     /// Whether its process is there, as far as the slot was told.
     engine_up: bool,
     pace: Pace,
@@ -214,6 +220,8 @@ impl Slot {
         let mut slot = Self {
             index: parts.index,
             engine_up: parts.engine.is_up(),
+            block: parts.block,
+            loaded: parts.engine.loaded(),
             engine: parts.engine,
             pace: Pace::new(parts.concurrency),
             feed: Feed::new(parts.seats),

@@ -19,32 +19,48 @@ const DRIVER: &str = "/proc/driver/nvidia/version";
 /// Bytes of a version, and of a name.
 const VERSION_BYTES_MAX: usize = 64;
 
-/// Versions by name. Several of one name, of several environments, are joined by commas.
-pub(crate) async fn installed(engines: &[EngineConfig]) -> BTreeMap<String, String> {
-    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut add = |name: &str, version: &str| {
-        if !version.is_empty() && name.len().max(version.len()) <= VERSION_BYTES_MAX {
-            all.entry(name.to_owned()).or_default().insert(version.to_owned());
-        }
-    };
-    add("agent", env!("CARGO_PKG_VERSION"));
+/// Versions by name.
+pub(crate) struct Installed {
+    /// Of the worker. Several of one name, of several environments, are joined by commas.
+    pub(crate) all: BTreeMap<String, String>,
+    /// Of what runs for each block of engines.
+    pub(crate) of_blocks: Vec<BTreeMap<String, String>>,
+}
+
+/// Asks the environments of these engines.
+pub(crate) async fn installed(engines: &[EngineConfig]) -> Installed {
+    let mut host = BTreeMap::from([("agent".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
     if let Ok(text) = std::fs::read_to_string(DRIVER) {
-        add("driver", driver(&text).unwrap_or_default());
+        host.extend(driver(&text).map(|driver| ("driver".to_owned(), driver.to_owned())));
     }
-    let mut asked = BTreeSet::new();
-    for engine in engines.iter().filter(|engine| engine.kind == EngineKind::Vllm) {
-        let Some(python) = &engine.python else { continue };
-        if asked.insert((python, &engine.env)) {
-            match of_environment(python, &engine.env).await {
-                Ok(versions) => versions.iter().for_each(|(name, version)| add(name, version)),
-                Err(reason) => {
+    let mut asked: BTreeMap<_, BTreeMap<String, String>> = BTreeMap::new();
+    let mut of_blocks = Vec::new();
+    for engine in engines {
+        let python = engine.python.as_ref().filter(|_| engine.kind == EngineKind::Vllm);
+        let mut own = host.clone();
+        if let Some(python) = python {
+            let key = (python, &engine.env);
+            if !asked.contains_key(&key) {
+                let found = of_environment(python, &engine.env).await.unwrap_or_else(|reason| {
                     tracing::warn!(python = %python.display(), reason, "its versions are not known");
-                }
+                    BTreeMap::new()
+                });
+                asked.insert(key, found);
             }
+            own.extend(asked[&key].clone());
         }
+        own.retain(|name, version| {
+            !version.is_empty() && name.len().max(version.len()) <= VERSION_BYTES_MAX
+        });
+        of_blocks.push(own);
     }
-    let join = |versions: BTreeSet<String>| versions.into_iter().collect::<Vec<_>>().join(",");
-    all.into_iter().map(|(name, versions)| (name, join(versions))).collect()
+    let mut all: BTreeMap<&String, BTreeSet<&str>> = BTreeMap::new();
+    for (name, version) in of_blocks.iter().flatten().chain(&host) {
+        all.entry(name).or_default().insert(version);
+    }
+    let join = |versions: BTreeSet<&str>| versions.into_iter().collect::<Vec<_>>().join(",");
+    let all = all.into_iter().map(|(name, versions)| (name.clone(), join(versions))).collect();
+    Installed { all, of_blocks }
 }
 
 async fn of_environment(
@@ -87,8 +103,27 @@ mod tests {
     async fn an_environment_that_says_nothing_costs_its_versions_alone() {
         let mut engine = EngineConfig::new(EngineKind::Vllm);
         engine.python = Some("/bin/false".into());
-        let versions = installed(&[engine]).await;
-        assert_eq!(versions.get("agent").map(String::as_str), Some(env!("CARGO_PKG_VERSION")));
-        assert!(!versions.contains_key("vllm"));
+        let installed = installed(&[engine, EngineConfig::new(EngineKind::Mock)]).await;
+        for versions in [&installed.all, &installed.of_blocks[0], &installed.of_blocks[1]] {
+            assert_eq!(versions.get("agent").map(String::as_str), Some(env!("CARGO_PKG_VERSION")));
+            assert!(!versions.contains_key("vllm"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_slot_tells_the_versions_of_its_own_environment() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = |version: &str| {
+            let python = dir.path().join(version);
+            let says = format!("#!/bin/sh\necho '{{\"vllm\": \"{version}\"}}'\n");
+            std::fs::write(&python, says).unwrap();
+            let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(&python, executable).unwrap();
+            EngineConfig { python: Some(python), ..EngineConfig::new(EngineKind::Vllm) }
+        };
+        let installed = installed(&[engine("0.31.0"), engine("0.32.0")]).await;
+        let of = |block: usize| installed.of_blocks[block]["vllm"].as_str();
+        assert_eq!((of(0), of(1)), ("0.31.0", "0.32.0"));
+        assert_eq!(installed.all["vllm"], "0.31.0,0.32.0", "of the worker as a whole");
     }
 }

@@ -6,13 +6,14 @@
 //!
 //! Absent: sockets and processes. New messages go to the end of an enum, since postcard numbers them.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of a frame: a row's body is at most a segment.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Holds the number of the inherited socket's descriptor.
@@ -107,6 +108,17 @@ pub enum FromEngine {
         /// The execution.
         ticket: u64,
     },
+    /// What was loaded, once, before [`FromEngine::Ready`]; an engine that has nothing to say leaves it out.
+    Loaded(Loaded),
+}
+
+/// What an engine says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loaded {
+    /// Versions by name, and the kind of device as `gpu`.
+    pub versions: BTreeMap<String, String>,
+    /// Every name that the loaded revision of the model has; none where it is not known.
+    pub revisions: Vec<String>,
 }
 
 /// What an engine has done in this life; all but `waiting` only grow.
@@ -212,7 +224,7 @@ mod tests {
     fn messages_come_through_and_monstrous_frames_do_not() {
         let said = ToEngine::Hello { version: VERSION, slot: 3, options: "{}".into() };
         let mut bytes = encode(&said).unwrap();
-        assert_eq!(encode(&FromEngine::Ready).unwrap(), [1, 0, 0, 0, 1], "the bytes of version 2");
+        assert_eq!(encode(&FromEngine::Ready).unwrap(), [1, 0, 0, 0, 1], "as in every version");
         bytes.extend(u32::MAX.to_le_bytes());
         let mut from = bytes.as_slice();
         assert_eq!(read::<ToEngine>(&mut from).unwrap(), said);

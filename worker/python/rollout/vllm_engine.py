@@ -16,6 +16,7 @@ from typing import Any
 from rollout.adapters import Adapters
 from rollout.counters import Counters, Counts
 from rollout.outcome import Outcome, of_completion
+from rollout.versions import versions
 
 # vLLM starts more processes by spawn; a fork would copy threads' locks.
 ENVIRONMENT = {
@@ -57,13 +58,30 @@ class VllmEngine:
 
             check_handlers_arguments(handlers)
         self._arguments = arguments
-        self._names = [name for name in options.get("models") or [] if name != "*"] or [options["model"]]
+        self._names = names_of(options)
         self._engine = LLMEngine.from_engine_args(EngineArgs(**{n: v for n, v in arguments.items() if n in known}))
         config = self._engine.model_config
         self._params = ParamsOf(config.get_diff_sampling_param(), config.max_model_len)
         self._counters = Counters(self._engine)
         self._client: Any = None
         self._calls: Any = None
+
+    def versions(self) -> dict[str, str]:
+        """What runs here, and on what kind of device."""
+        from vllm.platforms import current_platform
+
+        found = versions()
+        if not current_platform.is_cpu():
+            found["gpu"] = current_platform.get_device_name()
+        return found
+
+    def revisions(self) -> list[str]:
+        """The names that the loaded model's revision has: as it was asked for, and as the hub resolved it. A directory has none."""
+        config = self._engine.model_config
+        if os.path.isdir(config.model):
+            return []
+        names = [config.revision, getattr(config.hf_config, "_commit_hash", None)]
+        return [name for name in names if name]
 
     @property
     def counts(self) -> Counts:
@@ -134,3 +152,9 @@ class VllmEngine:
             ended, failed = self._calls.run(engine_is_idle=not busy)
             done.extend(ended)
         return done, failed
+
+
+def names_of(options: dict[str, Any]) -> list[str]:
+    """The names that requests may call the model by: those of the configuration, without revisions."""
+    names = [name.rsplit("@", 1)[0] for name in options.get("models") or [] if name != "*"]
+    return names or [options["model"]]

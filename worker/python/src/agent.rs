@@ -6,6 +6,7 @@
 //!
 //! Absent: what a row means.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -17,7 +18,7 @@ use pyo3::exceptions::{PyEOFError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rollout_engine_protocol::{
-    self as protocol, Counters, FromEngine, Row, RowClass, RowFailure, SOCKET_ENV, ToEngine,
+    self as protocol, Counters, FromEngine, Loaded, Row, RowClass, RowFailure, SOCKET_ENV, ToEngine,
     VERSION,
 };
 
@@ -67,6 +68,11 @@ impl Agent {
     fn ready(&self, py: Python<'_>) -> PyResult<()> {
         self.put(&FromEngine::Ready)?;
         self.flush(py)
+    }
+
+    /// Says what was loaded, before `ready`: versions by name, and the names that the model's revision has.
+    fn loaded(&self, versions: BTreeMap<String, String>, revisions: Vec<String>) -> PyResult<()> {
+        self.put(&FromEngine::Loaded(Loaded { versions, revisions }))
     }
 
     /// What the agent wants: tuples (ticket, task, model, sampling, row) to start, or a ticket to stop. At most `limit`.

@@ -227,6 +227,11 @@ impl EngineConfig {
         }
     }
 
+    /// Whether the models' names are the operator's, who may have written a revision behind them.
+    pub(crate) fn tells_revisions(&self) -> bool {
+        self.models != any_model()
+    }
+
     /// Sequences that vLLM runs at once, so that rows beyond are to wait in it; 0 for other engines, and where
     /// `concurrency` and vLLM's own `max_num_seqs` say that already.
     pub fn seats(&self) -> u32 {

@@ -20,6 +20,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use rollout_engine_protocol::Loaded;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -116,6 +117,8 @@ struct Shared {
     /// What the engine has done, over all its lives.
     fed: Mutex<Fed>,
     progressed: Notify,
+    /// What the latest process that was ready said of itself.
+    loaded: Mutex<Option<Loaded>>,
 }
 
 pub(super) struct HostEngine {
@@ -176,6 +179,10 @@ impl Engine for HostEngine {
 
     fn fed(&self) -> Option<Fed> {
         Some(*self.shared.fed.lock())
+    }
+
+    fn loaded(&self) -> Option<Loaded> {
+        self.shared.loaded.lock().clone()
     }
 
     fn progressed(&self) -> BoxFuture<'_, ()> {

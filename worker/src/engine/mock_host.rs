@@ -149,6 +149,7 @@ fn row_of(row: frame::Row) -> Result<EngineRow, RowFailure> {
         namespace: row.namespace,
         name: row.name,
         model: row.model,
+        revision: String::new(), // As the store: who is granted rows has been looked at.
         task,
         sampling,
         store_url: String::new(),

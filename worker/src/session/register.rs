@@ -18,6 +18,7 @@ use super::{Session, fatal};
 use crate::agent::AgentError;
 use crate::backoff::Backoff;
 use crate::held::Named;
+use crate::offer;
 use crate::slot::{SlotCommand, to_wire};
 use crate::stores::Stores;
 
@@ -121,14 +122,16 @@ impl Session {
         let config = &self.config;
         let slots = self.slots.iter().enumerate().map(|(index, slot)| {
             let mut labels: HashMap<String, String> = config.labels.clone().into_iter().collect();
-            labels.extend(slot.engine.labels.clone());
+            labels.extend(slot.block.labels.clone());
+            let loaded = slot.engine.loaded();
             let own = slot.ineligible.borrow().clone();
             v1::SlotOffer {
                 slot: index as u32,
-                models: slot.engine.served(),
-                tasks: slot.engine.tasks(),
+                models: offer::models(&slot.block, loaded.as_ref()),
+                tasks: slot.block.tasks(),
                 labels,
-                engine: slot.engine.kind.name().to_owned(),
+                engine: slot.block.kind.name().to_owned(),
+                versions: offer::versions(&slot.versions, loaded.as_ref()).into_iter().collect(),
                 ineligible: shortened(self.link.store_reason.clone().or(own).unwrap_or_default()),
             }
         });

@@ -25,6 +25,7 @@ impl Slot {
         match news {
             News::Ready => {
                 self.engine_up = true;
+                self.note_loaded();
                 self.set_ineligible(None);
             }
             News::Died(death) => self.died(*death),

@@ -1,7 +1,7 @@
 //! Owns: whether a slot can take work, which its engine decides.
 //!
 //! Invariant: an engine that cannot be reached is given nothing more, and what waits for it goes back; it is asked
-//! again until it answers. Every change is told to the session, which registers it.
+//! again until it answers. Every change, of what it has loaded too, is told to the session, which registers it.
 //! Absent: the store's part in it, which the session knows.
 
 use super::{Event, Slot};
@@ -38,6 +38,15 @@ impl Slot {
             changed
         });
         if changed {
+            self.eligibility.notify_one();
+        }
+    }
+
+    /// What the engine has loaded may be something else than its last process had.
+    pub(super) fn note_loaded(&mut self) {
+        let loaded = self.engine.loaded();
+        if loaded != self.loaded {
+            self.loaded = loaded;
             self.eligibility.notify_one();
         }
     }

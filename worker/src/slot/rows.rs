@@ -14,6 +14,8 @@ use super::load::Loaded;
 use super::{Event, Running, Slot};
 use crate::engine::EngineFailure;
 use crate::held::{Lease, listed};
+use crate::offer;
+use crate::run::RunInfo;
 
 impl Slot {
     pub(super) fn granted(&mut self, mut grant: v1::Grant) {
@@ -81,7 +83,11 @@ impl Slot {
         {
             let Some(row) = self.queue.pop_front() else { break };
             let (lease, number) = ((row.run.number, row.attempt), row.row);
-            if self.waited_too_long(lease, row.run.attempt_timeout) {
+            // Granted before another revision was loaded.
+            let other = |run: &RunInfo| {
+                !offer::serves(&self.block, self.loaded.as_ref(), &run.model, &run.revision)
+            };
+            if other(&row.run) || self.waited_too_long(lease, row.run.attempt_timeout) {
                 self.give_back(lease, vec![number]);
                 continue;
             }

@@ -144,7 +144,7 @@ impl Supervisor {
         // An empty channel has room.
         let _ = life.outgoing.try_send(hello);
         let deadline = Instant::now() + self.config.start_timeout;
-        let mut said_hello = false;
+        let (mut said_hello, mut loaded) = (false, None);
         while !life.ready {
             tokio::select! {
                 () = self.stop.cancelled() => return Why::Stopped,
@@ -153,6 +153,7 @@ impl Supervisor {
                     Some(Ok(FromEngine::Hello { version })) if version == frame::VERSION => {
                         said_hello = true;
                     }
+                    Some(Ok(FromEngine::Loaded(told))) if said_hello => loaded = Some(told),
                     Some(Ok(FromEngine::Ready)) if said_hello => life.ready = true,
                     Some(Ok(_)) => return Why::Garbled,
                     Some(Err(error)) => return broken(&error),
@@ -160,7 +161,8 @@ impl Supervisor {
                 },
             }
         }
-        tracing::info!(slot = program.slot, "the engine runs");
+        tracing::info!(slot = program.slot, ?loaded, "the engine runs");
+        *self.shared.loaded.lock() = loaded;
         self.state.send_replace(State::Ready);
         if self.news.send(News::Ready).await.is_err() {
             return Why::Stopped;
@@ -256,7 +258,7 @@ impl Supervisor {
                 self.shared.fed.lock().add(before, counters);
                 self.shared.progressed.notify_one();
             }
-            FromEngine::Hello { .. } | FromEngine::Ready => return false,
+            FromEngine::Hello { .. } | FromEngine::Ready | FromEngine::Loaded(_) => return false,
         }
         true
     }

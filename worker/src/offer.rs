@@ -1,0 +1,124 @@
+//! Owns: what a slot tells the cluster of its engine: models with their revisions, and versions.
+//!
+//! Invariant: a revision is offered only if the engine said that it has loaded it, or the operator says so. Of the
+//! mock, whose answers depend on no model, every revision is offered.
+//! Absent: which run fits; the ledger decides that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rollout_engine_protocol::Loaded;
+
+use crate::config::{EngineConfig, EngineKind};
+
+/// Names, versions and revisions that are passed on, and the bytes of each: a ledger takes no more.
+const NAMED_MAX: usize = 48;
+const BYTES_MAX: usize = 128;
+
+/// The models that a slot offers: `name`, `name@revision`, or `name@` where the revision is not known.
+pub(crate) fn models(config: &EngineConfig, loaded: Option<&Loaded>) -> Vec<String> {
+    let names = config.served();
+    if config.kind == EngineKind::Mock {
+        return names;
+    }
+    let mut revisions: BTreeSet<&str> = BTreeSet::new();
+    if config.kind == EngineKind::Vllm {
+        revisions.insert(config.revision.as_str());
+        revisions.extend(loaded.iter().flat_map(|loaded| loaded.revisions.iter().map(String::as_str)));
+        revisions.retain(|revision| !revision.is_empty() && revision.len() <= BYTES_MAX);
+    }
+    if revisions.is_empty() {
+        revisions.insert("");
+    }
+    let offers = names.iter().flat_map(|name| match config.tells_revisions() && name.contains('@') {
+        true => vec![name.clone()],
+        false => revisions.iter().map(|revision| format!("{name}@{revision}")).collect(),
+    });
+    offers.take(NAMED_MAX).collect()
+}
+
+/// Whether a slot has what a run asks for, as the ledger compares it.
+pub(crate) fn serves(
+    config: &EngineConfig,
+    loaded: Option<&Loaded>,
+    model: &str,
+    revision: &str,
+) -> bool {
+    let named = |name: &str| name == "*" || name == model;
+    revision.is_empty()
+        || models(config, loaded).iter().any(|offer| {
+            named(offer) || offer.rsplit_once('@').is_some_and(|(name, r)| named(name) && r == revision)
+        })
+}
+
+/// What a slot's engine runs with: what is installed for it, and over it what the engine itself says.
+pub(crate) fn versions(
+    installed: &BTreeMap<String, String>,
+    loaded: Option<&Loaded>,
+) -> BTreeMap<String, String> {
+    let mut all = installed.clone();
+    all.extend(loaded.iter().flat_map(|loaded| loaded.versions.clone()));
+    all.retain(|name, version| {
+        !name.is_empty() && !version.is_empty() && name.len().max(version.len()) <= BYTES_MAX
+    });
+    all.into_iter().take(NAMED_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(revisions: &[&str]) -> Loaded {
+        let versions = [("vllm", "0.32.1"), ("gpu", "NVIDIA H100 80GB HBM3"), ("odd", "")];
+        Loaded {
+            versions: versions.map(|(name, version)| (name.into(), version.into())).into(),
+            revisions: revisions.iter().map(|revision| (*revision).to_owned()).collect(),
+        }
+    }
+
+    fn vllm(model: &str, models: &[&str], revision: &str) -> EngineConfig {
+        let mut config = EngineConfig::new(EngineKind::Vllm);
+        (config.model, config.revision) = (model.to_owned(), revision.to_owned());
+        if !models.is_empty() {
+            config.models = models.iter().map(|name| (*name).to_owned()).collect();
+        }
+        config
+    }
+
+    #[test]
+    fn a_revision_that_nobody_has_seen_is_not_offered() {
+        let config = vllm("org/m", &[], "main");
+        assert_eq!(models(&config, None), ["org/m@main"]);
+        let now = loaded(&["main", "0123abcd"]);
+        assert_eq!(models(&config, Some(&now)), ["org/m@0123abcd", "org/m@main"]);
+        assert!(serves(&config, Some(&now), "org/m", "0123abcd"));
+        assert!(serves(&config, Some(&now), "org/m", ""));
+        assert!(!serves(&config, Some(&now), "org/m", "0123abce"));
+        assert!(!serves(&config, None, "org/m", "0123abcd"), "not before it is loaded");
+        let directory = vllm("/models/a@b", &[], "");
+        assert_eq!(models(&directory, Some(&loaded(&[]))), ["/models/a@b@"]);
+        assert!(!serves(&directory, None, "/models/a", "b"), "a directory's name says nothing");
+        let said = vllm("/models/m", &["m@v2", "n"], "");
+        assert_eq!(models(&said, None), ["m@v2", "n@"], "the operator's word");
+        let mut server = EngineConfig::new(EngineKind::Openai);
+        assert_eq!(models(&server, None), ["*@"]);
+        assert!(!serves(&server, None, "m", "v2") && serves(&server, None, "m", ""));
+        server.models = vec!["m@v2".into()];
+        assert!(serves(&server, None, "m", "v2"));
+        let mock = EngineConfig::new(EngineKind::Mock);
+        assert_eq!(models(&mock, None), ["*"]);
+        assert!(serves(&mock, None, "m", "v2"));
+    }
+
+    #[test]
+    fn what_the_engine_says_goes_over_what_is_installed_and_is_bounded() {
+        let installed = [("agent", "0.1.0"), ("vllm", "0.32.0")];
+        let installed = installed.map(|(name, version)| (name.into(), version.into())).into();
+        let all = versions(&installed, Some(&loaded(&[])));
+        assert_eq!(all["vllm"], "0.32.1");
+        assert_eq!(all["agent"], "0.1.0");
+        assert_eq!(all["gpu"], "NVIDIA H100 80GB HBM3");
+        assert!(!all.contains_key("odd"));
+        let many = (0..1000).map(|n| (format!("p{n}"), "1".to_owned())).collect();
+        assert_eq!(versions(&many, None).len(), NAMED_MAX);
+    }
+}
