@@ -22,7 +22,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::config::Config;
 use crate::disk::DataDir;
 use crate::drain::{DrainOrder, Drains};
-use crate::engine;
+use crate::engine::{self, SlotPlace};
 use crate::fence::{Fence, fence};
 use crate::part::OpenPart;
 use crate::run::{FetchRun, RunError, RunInfo, Runs};
@@ -309,16 +309,19 @@ async fn start_slots(
 ) -> anyhow::Result<(Vec<RunningSlot>, Vec<SlotLink>)> {
     let mut spools = open_spools(disk)?;
     let blocks = shared.config.engine.iter();
-    let engines: Vec<_> = blocks.flat_map(|block| (0..block.slots).map(move |_| block)).collect();
+    let engines: Vec<_> =
+        blocks.flat_map(|block| (0..block.slots).map(move |n| (block, n))).collect();
     // Slots that there are no more leave their parts to the first.
     let orphans = spools.split_off(&(engines.len() as u32));
     let dir = &shared.config.data_dir;
-    let built = (0..).zip(&engines).map(|(slot, block)| engine::build(block, slot, dir));
+    let built = (0..).zip(&engines).map(|(number, (block, of_block))| {
+        engine::build(block, SlotPlace { number, of_block: *of_block }, dir)
+    });
     let built = built.collect::<Result<Vec<_>, _>>()?;
     let reasons = futures::future::join_all(built.iter().map(|engine| engine.probe())).await;
     let (mut slots, mut links) = (Vec::new(), Vec::new());
     let mut inherited = orphans.into_values();
-    for (index, (block, (engine, probed))) in
+    for (index, ((block, _), (engine, probed))) in
         engines.into_iter().zip(built.into_iter().zip(reasons)).enumerate()
     {
         let (index, reason) = (index as u32, probed.err());

@@ -5,6 +5,7 @@
 //! Absent: what the leader decides (heartbeat interval, store URL).
 
 mod compute;
+mod devices;
 mod engine;
 mod flags;
 mod keys;
@@ -18,6 +19,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use self::compute::{ComputeConfig, ComputeProvider};
+pub use self::devices::Device;
+pub(crate) use self::devices::VISIBLE;
 pub use self::engine::{EngineConfig, EngineKind, Tail};
 pub use self::flags::Flags;
 pub use self::store_gateway::StoreGatewayConfig;
@@ -237,6 +240,9 @@ impl Config {
         };
         flags.apply(&mut config);
         config.check()?;
+        config.assign_devices(&devices::Host::here())?;
+        // So many slots `"auto"` may have been.
+        config.check()?;
         Ok(config)
     }
 
@@ -279,7 +285,8 @@ impl Config {
         for engine in &self.engine {
             engine.check()?;
         }
-        let slots: usize = self.engine.iter().map(|engine| engine.slots as usize).sum();
+        let counted = self.engine.iter().filter(|engine| engine.slots != devices::SLOTS_AUTO);
+        let slots: usize = counted.map(|engine| engine.slots as usize).sum();
         if slots > SLOTS_MAX {
             return invalid("engine.slots", &format!("{slots} slots, a worker has at most 64"));
         }

@@ -137,15 +137,24 @@ pub(crate) trait Engine: Send + Sync {
     }
 }
 
+/// Which slot an engine is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlotPlace {
+    /// Of the worker's slots.
+    pub(crate) number: u32,
+    /// Of those of its block.
+    pub(crate) of_block: u32,
+}
+
 /// Makes the engine of one slot. `dir` is the agent's, where an engine's process may leave files.
 pub(crate) fn build(
     config: &EngineConfig,
-    slot: u32,
+    slot: SlotPlace,
     dir: &Path,
 ) -> anyhow::Result<Arc<dyn Engine>> {
     Ok(match config.kind {
         EngineKind::Mock if config.process => {
-            Arc::new(HostEngine::start(program::mock(config, slot, dir)?))
+            Arc::new(HostEngine::start(program::mock(config, slot.number, dir)?))
         }
         EngineKind::Vllm => Arc::new(HostEngine::start(program::vllm(config, slot, dir)?)),
         EngineKind::Mock => Arc::new(MockEngine::new(config)?),

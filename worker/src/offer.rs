@@ -23,16 +23,18 @@ pub(crate) fn models(config: &EngineConfig, loaded: Option<&Loaded>) -> Vec<Stri
     let mut revisions: BTreeSet<&str> = BTreeSet::new();
     if config.kind == EngineKind::Vllm {
         revisions.insert(config.revision.as_str());
-        revisions.extend(loaded.iter().flat_map(|loaded| loaded.revisions.iter().map(String::as_str)));
+        revisions
+            .extend(loaded.iter().flat_map(|loaded| loaded.revisions.iter().map(String::as_str)));
         revisions.retain(|revision| !revision.is_empty() && revision.len() <= BYTES_MAX);
     }
     if revisions.is_empty() {
         revisions.insert("");
     }
-    let offers = names.iter().flat_map(|name| match config.tells_revisions() && name.contains('@') {
-        true => vec![name.clone()],
-        false => revisions.iter().map(|revision| format!("{name}@{revision}")).collect(),
-    });
+    let offers =
+        names.iter().flat_map(|name| match config.tells_revisions() && name.contains('@') {
+            true => vec![name.clone()],
+            false => revisions.iter().map(|revision| format!("{name}@{revision}")).collect(),
+        });
     offers.take(NAMED_MAX).collect()
 }
 
@@ -46,7 +48,8 @@ pub(crate) fn serves(
     let named = |name: &str| name == "*" || name == model;
     revision.is_empty()
         || models(config, loaded).iter().any(|offer| {
-            named(offer) || offer.rsplit_once('@').is_some_and(|(name, r)| named(name) && r == revision)
+            named(offer)
+                || offer.rsplit_once('@').is_some_and(|(name, r)| named(name) && r == revision)
         })
 }
 

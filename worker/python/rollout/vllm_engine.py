@@ -36,6 +36,8 @@ class VllmEngine:
         arguments = dict(options.get("engine_args") or {})
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
+        if options.get("tensor_parallel_size", 1) != 1:
+            arguments["tensor_parallel_size"] = options["tensor_parallel_size"]
         if all(arguments.get(name, 1) == 1 for name in PARALLEL):
             os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 

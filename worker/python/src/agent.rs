@@ -18,8 +18,8 @@ use pyo3::exceptions::{PyEOFError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rollout_engine_protocol::{
-    self as protocol, Counters, FromEngine, Loaded, Row, RowClass, RowFailure, SOCKET_ENV, ToEngine,
-    VERSION,
+    self as protocol, Counters, FromEngine, Loaded, Row, RowClass, RowFailure, SOCKET_ENV,
+    ToEngine, VERSION,
 };
 
 /// Messages that wait for Python.

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
+use super::devices::{self, Device, SLOTS_AUTO};
 use crate::engine::request::Task;
 
 /// Rows that one engine may run at a time.
@@ -57,8 +58,8 @@ pub enum Tail {
 pub struct EngineConfig {
     /// Which engine.
     pub kind: EngineKind,
-    /// Slots with such an engine.
-    #[serde(default = "one")]
+    /// Slots with such an engine; `"auto"`: as many as there are devices for.
+    #[serde(default = "one", deserialize_with = "devices::slots")]
     pub slots: u32,
     /// Model URIs that it serves; `"*"` for any.
     #[serde(default = "any_model")]
@@ -148,9 +149,19 @@ pub struct EngineConfig {
     /// vllm: variables of its process's environment.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// vllm: devices of a slot: slot n gets those from n times this number on. 0 leaves the choice to vLLM.
+    /// vllm: devices of a slot, the next that no other slot has. 0 leaves the choice to vLLM, where neither `devices` nor
+    /// `slots = "auto"` is said.
     #[serde(default)]
     pub gpus_per_slot: u32,
+    /// vllm: the devices of these slots, in order.
+    #[serde(default)]
+    pub devices: Vec<Device>,
+    /// vllm: devices that one engine is spread over.
+    #[serde(default = "one")]
+    pub tensor_parallel_size: u32,
+    /// The devices of each slot, as `CUDA_VISIBLE_DEVICES` names them; none where vLLM chooses.
+    #[serde(skip)]
+    pub(crate) assigned: Vec<Vec<String>>,
 }
 
 fn one() -> u32 {
@@ -216,6 +227,9 @@ impl EngineConfig {
             engine_args: BTreeMap::new(),
             env: BTreeMap::new(),
             gpus_per_slot: 0,
+            devices: Vec::new(),
+            tensor_parallel_size: one(),
+            assigned: Vec::new(),
         }
     }
 
@@ -262,6 +276,16 @@ impl EngineConfig {
         let invalid = |key, reason: String| Err(ConfigError::Invalid { key, reason });
         if self.slots == 0 {
             return invalid("engine.slots", "an engine has at least one slot".into());
+        }
+        if self.slots == SLOTS_AUTO && self.kind != EngineKind::Vllm {
+            let reason = "\"auto\" counts devices, which the engine vllm alone has";
+            return invalid("engine.slots", reason.into());
+        }
+        let said = self.engine_args.get("tensor_parallel_size");
+        let size = self.tensor_parallel_size;
+        if size == 0 || (size != 1 && said.is_some_and(|said| *said != size)) {
+            let reason = "is 1 or more, and what engine_args says, if that says it".into();
+            return invalid("engine.tensor_parallel_size", reason);
         }
         if self.concurrency == 0 || self.concurrency > CONCURRENCY_MAX {
             let reason = format!("{} is not in 1 to {CONCURRENCY_MAX}", self.concurrency);

@@ -68,6 +68,8 @@ const VLLM: &[&str] = &[
     "engine_args",
     "env",
     "gpus_per_slot",
+    "devices",
+    "tensor_parallel_size",
     "stall_timeout_ms",
     "start_timeout_ms",
 ];

@@ -10,10 +10,8 @@ use anyhow::Context;
 
 use super::host::{Gpus, HostConfig, Program, crash_file};
 use super::xid::Xids;
-use crate::config::EngineConfig;
-
-/// What CUDA reads of the devices that a process may use.
-const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+use crate::config::{EngineConfig, VISIBLE};
+use crate::engine::SlotPlace;
 
 /// vLLM looks for free ports from here on, each slot in a range of its own.
 const PORT_FIRST: u32 = 29_600;
@@ -29,33 +27,34 @@ pub(super) fn mock(config: &EngineConfig, slot: u32, dir: &Path) -> anyhow::Resu
 }
 
 /// vLLM is hosted by the Python of its own environment, so that interpreter and libraries fit.
-pub(super) fn vllm(config: &EngineConfig, slot: u32, dir: &Path) -> anyhow::Result<HostConfig> {
+pub(super) fn vllm(
+    config: &EngineConfig,
+    slot: SlotPlace,
+    dir: &Path,
+) -> anyhow::Result<HostConfig> {
     let python = config.python.clone().context("engine.python is missing")?;
     let args = ["-m", "rollout.engine_host"].map(str::to_owned).to_vec();
     let cache = std::path::absolute(dir).context("the data directory")?;
-    let cache = cache.join(format!("slot-{slot}.cache"));
+    let cache = cache.join(format!("slot-{}.cache", slot.number));
     let of = |name: &str| cache.join(name).display().to_string();
     let mut env = vec![
         ("PYTHONUNBUFFERED".to_owned(), "1".to_owned()),
-        ("VLLM_PORT".to_owned(), (PORT_FIRST + slot * PORTS_PER_SLOT).to_string()),
+        ("VLLM_PORT".to_owned(), (PORT_FIRST + slot.number * PORTS_PER_SLOT).to_string()),
         ("VLLM_CACHE_ROOT".to_owned(), of("vllm")),
         ("TORCHINDUCTOR_CACHE_DIR".to_owned(), of("inductor")),
         ("TRITON_CACHE_DIR".to_owned(), of("triton")),
     ];
-    if config.gpus_per_slot > 0 {
-        env.push((VISIBLE.to_owned(), devices(slot, config.gpus_per_slot)));
+    if let Some(devices) = config.assigned.get(slot.of_block as usize) {
+        env.push((VISIBLE.to_owned(), devices.join(",")));
         // CUDA would count the fastest first; the driver's errors, like `nvidia-smi`, count along the bus.
-        env.push(("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned()));
+        // Inherited numbers were counted as whoever set them said.
+        if std::env::var_os("CUDA_DEVICE_ORDER").is_none() {
+            env.push(("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned()));
+        }
     }
     env.extend(config.env.clone());
     let gpus = Gpus { devices: visible(&env), xids: Xids::of_this_host() };
-    Ok(HostConfig { gpus: Some(gpus), ..host(config, slot, dir, python, args, env)? })
-}
-
-/// The devices of a slot, as CUDA_VISIBLE_DEVICES names them.
-fn devices(slot: u32, each: u32) -> String {
-    let devices = (slot * each..(slot + 1) * each).map(|device| device.to_string());
-    devices.collect::<Vec<_>>().join(",")
+    Ok(HostConfig { gpus: Some(gpus), ..host(config, slot.number, dir, python, args, env)? })
 }
 
 /// The devices that the engine sees, where its environment counts them; else none, which means all.
@@ -93,16 +92,19 @@ mod tests {
     fn slots_share_neither_devices_nor_ports_nor_caches_and_the_operator_has_the_last_word() {
         let mut config = EngineConfig::new(EngineKind::Vllm);
         config.python = Some("/opt/vllm/bin/python".into());
-        config.gpus_per_slot = 2;
+        config.assigned = vec![vec!["5".into(), "6".into()], vec!["2".into(), "3".into()]];
         config.env.insert("VLLM_PORT".into(), "1".into());
-        let of = |slot| vllm(&config, slot, Path::new("/data")).unwrap().program;
+        let of = |of_block| {
+            let place = SlotPlace { number: 7 + of_block, of_block };
+            vllm(&config, place, Path::new("/data")).unwrap().program
+        };
         let value = |program: &Program, name: &str| {
             let mut found =
                 program.env.iter().filter(|(key, _)| key == name).map(|(_, v)| v.clone());
             found.next_back().unwrap()
         };
         let (one, two) = (of(0), of(1));
-        assert_eq!(value(&one, VISIBLE), "0,1");
+        assert_eq!(value(&one, VISIBLE), "5,6");
         assert_eq!(value(&two, VISIBLE), "2,3");
         assert_eq!(visible(&two.env), [2, 3], "whose errors are its own");
         let named = |list: &str| visible(&[(VISIBLE.to_owned(), list.to_owned())]);

@@ -28,6 +28,10 @@ pub(super) enum Kind {
     Texts,
     /// A list of whole numbers.
     Integers,
+    /// A whole number within bounds, or this word.
+    Count(u64, u64, &'static str),
+    /// A list of whole numbers and texts.
+    Devices,
     /// Names and texts, or what else the reader of them takes.
     Map,
 }
@@ -106,7 +110,7 @@ impl Key {
         let good = match (self.kind, value) {
             (Kind::Text | Kind::Path, Value::String(_)) | (Kind::Bool, Value::Boolean(_)) => true,
             (Kind::Address, Value::String(text)) => text.parse::<std::net::SocketAddr>().is_ok(),
-            (Kind::Integer(min, max), Value::Integer(number)) => {
+            (Kind::Integer(min, max) | Kind::Count(min, max, _), Value::Integer(number)) => {
                 let within = u64::try_from(*number).is_ok_and(|n| (min..=max).contains(&n));
                 if !within {
                     return Some(format!("{number} is not in {min} to {max}"));
@@ -119,6 +123,10 @@ impl Key {
             (Kind::Bytes, Value::String(text)) => is_size(text),
             (Kind::Texts, Value::Array(list)) => list.iter().all(Value::is_str),
             (Kind::Integers, Value::Array(list)) => list.iter().all(Value::is_integer),
+            (Kind::Count(_, _, word), Value::String(text)) => text == word,
+            (Kind::Devices, Value::Array(list)) => {
+                list.iter().all(|device| device.is_integer() || device.is_str())
+            }
             (Kind::Map, Value::Table(_)) => true,
             _ => false,
         };
@@ -136,6 +144,8 @@ impl Key {
             Kind::Bytes => "a number of bytes, or text such as \"8MiB\"".to_owned(),
             Kind::Texts => "a list of texts".to_owned(),
             Kind::Integers => "a list of whole numbers".to_owned(),
+            Kind::Count(_, _, word) => format!("a whole number, or \"{word}\""),
+            Kind::Devices => "a list of device numbers or UUIDs".to_owned(),
             Kind::Map => "a table of names".to_owned(),
         }
     }

@@ -36,6 +36,10 @@ fn of_key(key: &Key) -> Value {
         Kind::Bytes => json!({"type": ["integer", "string"]}),
         Kind::Texts => json!({"type": "array", "items": {"type": "string"}}),
         Kind::Integers => json!({"type": "array", "items": {"type": "integer"}}),
+        Kind::Count(min, max, word) => json!({"anyOf": [
+            {"type": "integer", "minimum": min, "maximum": max}, {"const": word}
+        ]}),
+        Kind::Devices => json!({"type": "array", "items": {"type": ["integer", "string"]}}),
         Kind::Map => json!({"type": "object"}),
     };
     schema["description"] = match key.engines {

@@ -153,7 +153,9 @@ fn parse(toml: &str) -> Option<Value> {
 fn typed(key: &Key, given: &[String], weaker: Option<Value>) -> Value {
     let text = given.last().cloned().unwrap_or_default();
     match key.kind {
-        Kind::Integer(..) => text.parse().map_or(Value::String(text), Value::Integer),
+        Kind::Integer(..) | Kind::Count(..) => {
+            text.parse().map_or(Value::String(text), Value::Integer)
+        }
         Kind::Bool => Value::Boolean(text.is_empty() || text == "true"),
         // A daemon adds stores to those of its file; endpoints are instead of them.
         Kind::Texts => {

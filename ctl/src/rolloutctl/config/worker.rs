@@ -1,7 +1,7 @@
 //! The keys of rollout-worker.
 
 use super::key::Kind::{
-    Address, Bool, Bytes, Choice, Float, Integer, Integers, Map, Path, Text, Texts,
+    Address, Bool, Bytes, Choice, Count, Devices, Float, Integer, Integers, Map, Path, Text, Texts,
 };
 use super::key::{Key, key};
 
@@ -119,7 +119,7 @@ pub(super) const KEYS: &[Key] = &[
     key("engine[].kind", Choice(&["mock", "openai", "vllm"]), "", "which engine")
         .required()
         .flag("--engine"),
-    key("engine[].slots", Integer(1, 64), "1", "slots with such an engine").flag("--slots"),
+    key("engine[].slots", Count(1, 64, "auto"), "1", "slots with such an engine").flag("--slots"),
     key("engine[].models", Texts, "[\"*\"]", "model URIs that runs may name"),
     key("engine[].tasks", Texts, "[]", "what runs may ask of it; empty: what its kind can"),
     key("engine[].concurrency", Integer(1, 4096), "64", "rows that run at a time in each slot")
@@ -152,6 +152,14 @@ pub(super) const KEYS: &[Key] = &[
     key("engine[].revision", Text, "\"\"", "the model's revision").of(VLLM),
     key("engine[].engine_args", Map, "", "by vLLM's own names").of(VLLM),
     key("engine[].env", Map, "", "variables of its process").of(VLLM),
+    key("engine[].devices", Devices, "[]", "the devices of these slots").of(VLLM),
+    key(
+        "engine[].tensor_parallel_size",
+        Integer(1, 1024),
+        "1",
+        "devices that an engine is spread over",
+    )
+    .of(VLLM),
     key("engine[].gpus_per_slot", Integer(0, MAX), "0", "devices of a slot; 0: vLLM's choice")
         .of(VLLM),
     key(
