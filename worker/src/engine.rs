@@ -8,6 +8,7 @@ pub(crate) mod evidence;
 mod host;
 mod mock;
 mod mock_host;
+mod oom_kills;
 mod openai;
 mod program;
 pub(crate) mod request;

@@ -6,7 +6,7 @@
 //! Absent: what becomes of the rows.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rollout_proto::v1::FailureClass;
 use serde::{Deserialize, Serialize};
@@ -83,8 +83,8 @@ pub(crate) struct DeathEvidence {
     pub(crate) signal: Option<i32>,
     /// What it left behind.
     pub(crate) crash: Option<Crash>,
-    /// Processes that the kernel killed in this control group, for want of memory, while it lived.
-    pub(crate) oom_kills: u64,
+    /// The kernel killed a process in this control group, for want of memory, while it lived, which no other death explains.
+    pub(crate) oom_killed: bool,
     /// The first error that the driver told of its devices while it lived.
     pub(crate) xid: Option<Xid>,
     /// The agent killed it, because it made no progress.
@@ -94,6 +94,14 @@ pub(crate) struct DeathEvidence {
 }
 
 impl DeathEvidence {
+    /// Whether it ended as what the kernel kills for want of memory does: by SIGKILL alone; an engine of several processes
+    /// ends by itself when one is killed.
+    pub(crate) fn as_the_kernel_kills(&self) -> bool {
+        let killed =
+            matches!((self.signal, self.exit_code), (Some(libc::SIGKILL), _) | (None, Some(_)));
+        killed && self.crash.is_none() && self.xid.is_none() && !self.stalled && !self.garbled
+    }
+
     /// The same, with the end of the process that died first, where the one that the agent started only followed it.
     pub(crate) fn of_the_core(mut self) -> Self {
         let Some(crash) = self.crash.take_if(|crash| crash.exception == CORE_IS_DEAD) else {
@@ -122,27 +130,13 @@ pub(crate) fn classify(evidence: &DeathEvidence) -> (FailureClass, &'static str)
         // A device that fails ends its process in many ways; some rows make one fail, so that bisection goes on.
         _ if evidence.xid.is_some() => (FailureClass::EngineDied, "GPU_XID"),
         (Some(_), ..) => (FailureClass::EngineDied, "ENGINE_EXCEPTION"),
-        // The kernel kills by SIGKILL alone; an engine of several processes ends by itself when one is killed.
-        (None, Some(libc::SIGKILL), _) | (None, None, Some(_)) if evidence.oom_kills > 0 => {
+        _ if evidence.oom_killed && evidence.as_the_kernel_kills() => {
             (FailureClass::OutOfMemory, "HOST_OUT_OF_MEMORY")
         }
         (None, Some(_), _) => (FailureClass::EngineDied, "ENGINE_SIGNAL"),
         (None, None, Some(_)) => (FailureClass::EngineDied, "ENGINE_EXIT"),
         (None, None, None) => (FailureClass::EngineDied, "ENGINE_DIED"),
     }
-}
-
-/// The kernel's count of processes killed for want of memory in this process's control group; `None` where it
-/// cannot be read.
-pub(crate) fn oom_kills() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let path = PathBuf::from("/sys/fs/cgroup").join(group).join("memory.events");
-    counted(&std::fs::read_to_string(path).ok()?)
-}
-
-fn counted(events: &str) -> Option<u64> {
-    events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
 #[cfg(test)]
@@ -190,15 +184,19 @@ mod tests {
                 EngineDied,
                 "ENGINE_EXCEPTION",
             ),
-            (DeathEvidence { oom_kills: 1, ..killed.clone() }, OutOfMemory, "HOST_OUT_OF_MEMORY"),
-            (DeathEvidence { oom_kills: 1, ..exit.clone() }, OutOfMemory, "HOST_OUT_OF_MEMORY"),
             (
-                DeathEvidence { signal: Some(libc::SIGSEGV), oom_kills: 1, ..none.clone() },
+                DeathEvidence { oom_killed: true, ..killed.clone() },
+                OutOfMemory,
+                "HOST_OUT_OF_MEMORY",
+            ),
+            (DeathEvidence { oom_killed: true, ..exit.clone() }, OutOfMemory, "HOST_OUT_OF_MEMORY"),
+            (
+                DeathEvidence { signal: Some(libc::SIGSEGV), oom_killed: true, ..none.clone() },
                 EngineDied,
                 "ENGINE_SIGNAL",
             ),
             (
-                DeathEvidence { stalled: true, oom_kills: 1, ..killed.clone() },
+                DeathEvidence { stalled: true, oom_killed: true, ..killed.clone() },
                 EngineDied,
                 "ENGINE_STALLED",
             ),
@@ -227,7 +225,7 @@ mod tests {
         let unknown = DeathEvidence { crash: Some(dead.clone()), ..front.clone() }.of_the_core();
         assert_eq!(classify(&unknown), (FailureClass::EngineDied, "ENGINE_DIED"));
         dead.child_signal = Some(libc::SIGKILL);
-        let killed = DeathEvidence { crash: Some(dead), oom_kills: 1, ..front.clone() };
+        let killed = DeathEvidence { crash: Some(dead), oom_killed: true, ..front.clone() };
         let killed = killed.of_the_core();
         assert_eq!(killed.signal, Some(libc::SIGKILL));
         assert_eq!(classify(&killed), (FailureClass::OutOfMemory, "HOST_OUT_OF_MEMORY"));
@@ -247,12 +245,5 @@ mod tests {
             std::fs::write(&path, bad).unwrap();
             assert_eq!(Crash::read(&path), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn the_kernels_counter_is_found_among_the_others() {
-        let events = "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 0\n";
-        assert_eq!(counted(events), Some(2));
-        assert_eq!(counted("oom 3\n"), None);
     }
 }

@@ -20,7 +20,8 @@ use super::process::{self, Killer, Process};
 use super::stderr::LastWords;
 use super::{Death, HostConfig, Shared, State};
 use crate::backoff::Backoff;
-use crate::engine::evidence::{Crash, DeathEvidence, oom_kills};
+use crate::engine::evidence::{Crash, DeathEvidence};
+use crate::engine::oom_kills;
 use crate::engine::xid::Xid;
 use crate::engine::{Completion, EngineRow, News};
 
@@ -73,7 +74,7 @@ impl Supervisor {
     pub(super) async fn run(self) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
         while !self.stop.is_cancelled() {
-            let before = Counts { oom_kills: oom_kills(), xids: self.config.xids() };
+            let before = Counts { oom_kills: oom_kills::count(), xids: self.config.xids() };
             let (death, worked) = match self.config.program.start().await {
                 Ok(process) => {
                     let mut life = Life::begin(process);
@@ -288,15 +289,17 @@ impl Supervisor {
             exit_code,
             signal,
             crash: Crash::read(&self.config.program.crash_file),
-            oom_kills: oom_kills()
-                .zip(before.oom_kills)
-                .map_or(0, |(now, then)| now.saturating_sub(then)),
+            oom_killed: false,
             xid: self.config.xid_since(before.xids),
             stalled: why == Why::Stalled,
             garbled: why == Why::Garbled,
         };
         let followed = evidence.exit_code;
-        let evidence = evidence.of_the_core();
+        let mut evidence = evidence.of_the_core();
+        // Only a death that it may explain takes a kill away from the others.
+        evidence.oom_killed = why == Why::Itself
+            && evidence.as_the_kernel_kills()
+            && oom_kills::OF_THIS_HOST.claim(before.oom_kills, oom_kills::count());
         let how = match (why, evidence.exit_code.or(followed), evidence.signal) {
             (Why::Stalled, ..) => {
                 format!("made no progress for {} ms", self.config.stall_timeout.as_millis())
