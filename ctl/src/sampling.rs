@@ -1,7 +1,7 @@
 //! Owns: the sampling parameters of a run and of a row, and the canonical JSON that ids and engines take them from.
 //!
 //! Invariant: only what was set appears, keys sorted, so a default that an engine changes changes no id. A row's parameters
-//! go over the run's, key by key, and what comes of both obeys the same bounds.
+//! go over the run's, key by key. The run's obey bounds; whether a row's do is found out here, and decided by the engine.
 //! Absent: defaults. They are the engine's.
 
 use std::collections::BTreeMap;
@@ -102,19 +102,35 @@ impl Sampling {
         }
     }
 
-    /// The parameters of a row, over those of its run. An error says what is wrong with the row's.
-    pub fn of_row(&self, row: &RawValue) -> Result<Self, String> {
+    /// The canonical JSON of a row's parameters over those of its run, and why an engine will refuse the row, where that is
+    /// known. An error says why it is no object of parameters.
+    ///
+    /// What a parameter may be is the engine's affair: a row that asks for what there is not is one failed row.
+    pub fn of_row(&self, row: &RawValue) -> Result<(String, Option<String>), String> {
         let wrong = |error: serde_json::Error| nearest::explain(&plain_message(&error));
+        let told = |error: CanonicalError| error.to_string();
         let Fields(fields) = serde_json::from_str(row.get()).map_err(wrong)?;
         if let Some((key, _)) = fields.iter().find(|(_, value)| value.get() == "null") {
             return Err(format!("{key} is null; leave it out"));
         }
-        let own: Self = serde_json::from_str(row.get()).map_err(wrong)?;
-        let merged = own.over(self);
-        merged.check().map_err(|(key, message)| {
-            format!("{}: {message}", key.strip_prefix("sampling.").unwrap_or(key))
-        })?;
-        Ok(merged)
+        match serde_json::from_str::<Self>(row.get()) {
+            Ok(own) => {
+                let merged = own.over(self);
+                let doubt = merged.check().err().map(|(key, message)| {
+                    format!("{}: {message}", key.strip_prefix("sampling.").unwrap_or(key))
+                });
+                Ok((merged.canonical_json().map_err(told)?, doubt))
+            }
+            // As it was written: another name or type than is known here.
+            Err(error) => {
+                let run = self.canonical_json().map_err(told)?;
+                let mut all: BTreeMap<&str, &RawValue> =
+                    serde_json::from_str(&run).map_err(wrong)?;
+                all.extend(fields.iter().map(|(key, value)| (&**key, *value)));
+                let all = serde_json::to_string(&all).map_err(wrong)?;
+                Ok((canonical_text(&all).map_err(told)?, Some(wrong(error))))
+            }
+        }
     }
 
     /// These parameters and, where they say nothing, those below.

@@ -42,6 +42,8 @@ pub struct Row<'a> {
     pub sampling_json: Option<String>,
     /// Where columns are mapped: the row as workers read it.
     pub rewritten: Option<String>,
+    /// Why an engine will refuse it, where that is known: its failure, and no error of the input.
+    pub doubt: Option<RowError>,
 }
 
 /// Where the values of a row are, for errors.
@@ -113,17 +115,15 @@ impl<'a> Row<'a> {
             Task::Generate | Task::Embed => asked_prompt(line, found, made)?,
         };
         let own = found.given(Column::SamplingParams);
-        let sampling_json = match own {
+        let (sampling_json, doubt) = match own {
             Some(own) => {
-                let merged = sampling
-                    .of_row(own)
-                    .and_then(|merged| merged.canonical_json().map_err(|error| error.to_string()));
                 let wrong = |message| line.at(own, format!("\"sampling_params\": {message}"));
-                Some(merged.map_err(wrong)?)
+                let (merged, doubt) = sampling.of_row(own).map_err(wrong)?;
+                (Some(merged), doubt.map(wrong))
             }
-            None => None,
+            None => (None, None),
         };
-        Ok(Self { asked_json, id_json, sampling_json, rewritten: None })
+        Ok(Self { asked_json, id_json, sampling_json, rewritten: None, doubt })
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Rules {
     sampling: Arc<Sampling>,
     mapping: Option<Arc<Mapping>>,
     ids: ItemIds,
+    /// A row that an engine will refuse is an error.
+    strict: bool,
 }
 
 impl Rules {
@@ -53,7 +55,13 @@ impl Rules {
             sampling: Arc::new(Sampling::of_spec(&spec.sampling_json)?),
             mapping: mapping.map(Arc::new),
             ids: ItemIds::new(model, &spec.sampling_json),
+            strict: false,
         })
+    }
+
+    /// The same, for whom a row that an engine will refuse is an error already.
+    pub fn strict(self) -> Self {
+        Self { strict: true, ..self }
     }
 
     /// What is asked.
@@ -68,7 +76,11 @@ impl Rules {
 
     /// Reads a line of the input.
     pub fn read<'a>(&self, line: &'a str) -> Result<Row<'a>, RowError> {
-        Row::parse(line, self.task, &self.sampling, self.mapping.as_deref())
+        let row = Row::parse(line, self.task, &self.sampling, self.mapping.as_deref())?;
+        match row.doubt {
+            Some(doubt) if self.strict => Err(doubt),
+            _ => Ok(row),
+        }
     }
 
     /// Reads a row as workers do: its columns are fields already.

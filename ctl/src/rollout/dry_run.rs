@@ -78,7 +78,7 @@ fn options() -> ScanOptions {
 
 async fn scan(run_spec: &v1::RunSpec, files: Vec<InputFile>) -> Result<Scan, BatchError> {
     let control = Arc::new(ScanControl::default());
-    upload::check(files, spec::rules(run_spec)?, options(), control).await
+    upload::check(files, spec::rules(run_spec)?.strict(), options(), control).await
 }
 
 /// The scan, and what was counted of an input without errors.
@@ -91,7 +91,7 @@ async fn scan_and_count(
         Ok(counting) => Arc::new(Mutex::new(Some(counting))),
         Err(error) => return Ok((scan(run_spec, files).await?, Err(error))),
     };
-    let (control, rules) = (Arc::new(ScanControl::default()), spec::rules(run_spec)?);
+    let (control, rules) = (Arc::new(ScanControl::default()), spec::rules(run_spec)?.strict());
     let sink = counting.clone();
     let each = move |segment: crate::input::scan::FinishedSegment| match &mut *sink.lock() {
         Some(counting) => counting.segment(segment.bytes).map_err(|_| SinkClosed),

@@ -6,7 +6,7 @@ fn parse(text: &str) -> Sampling {
 
 fn of_row(run: &str, row: &str) -> Result<String, String> {
     let row: &RawValue = serde_json::from_str(row).unwrap();
-    parse(run).of_row(row).map(|merged| merged.canonical_json().unwrap())
+    parse(run).of_row(row).map(|(merged, _)| merged)
 }
 
 #[test]
@@ -39,23 +39,64 @@ fn a_rows_parameters_go_over_the_runs_key_by_key() {
 }
 
 #[test]
-fn a_rows_parameters_have_the_bounds_of_the_runs_and_of_both_together() {
-    for (row, what) in [
-        (r#"{"temperature": -1}"#, "temperature: -1 is not 0 to 100"),
-        (r#"{"temprature": 1}"#, "unknown key \"temprature\", did you mean \"temperature\"?"),
-        (r#"{"min_tokens": 17}"#, "min_tokens: 17 is more than max_tokens, 16"),
-        (r#"{"seed": null}"#, "seed is null; leave it out"),
-        (r#"{"n": 0}"#, "n: has to be 1 to 1024"),
-        (r#"{"logprobs": -2}"#, "logprobs: has to be -1 or more"),
-        (r#"{"logit_bias": {"x": 1}}"#, "logit_bias: \"x\" is no token id"),
-        (r#"{"bad_words": [""]}"#, "bad_words: has to be"),
-        (r#"{"structured_outputs": {}}"#, "exactly one of json"),
-        (r#"{"structured_outputs": {"json": {}, "regex": "a"}}"#, "exactly one of json"),
-        (r#"{"structured_outputs": {"choices": ["a"]}}"#, "\"choices\" is unknown"),
-        (r#"{"structured_outputs": {"choice": []}}"#, "a list of texts"),
-        ("[1]", "an object"),
+fn what_an_engine_will_refuse_of_a_row_is_known_and_goes_to_it_as_it_was_written() {
+    for (row, what, merged) in [
+        (
+            r#"{"temperature": -1}"#,
+            "temperature: -1 is not 0 to 100",
+            r#"{"max_tokens":16,"temperature":-1.0}"#,
+        ),
+        (r#"{"top_p": 7}"#, "top_p: 7 is not 0 to 1", r#"{"max_tokens":16,"top_p":7.0}"#),
+        (r#"{"max_tokens": -1}"#, "max_tokens", r#"{"max_tokens":-1}"#),
+        (
+            r#"{"temprature": 1}"#,
+            "unknown key \"temprature\", did you mean \"temperature\"?",
+            r#"{"max_tokens":16,"temprature":1}"#,
+        ),
+        (
+            r#"{"min_tokens": 17}"#,
+            "min_tokens: 17 is more than max_tokens, 16",
+            r#"{"max_tokens":16,"min_tokens":17}"#,
+        ),
+        (r#"{"n": 0}"#, "n: has to be 1 to 1024", r#"{"max_tokens":16,"n":0}"#),
+        (r#"{"stop": {"b": 1, "a": 2}}"#, "", r#"{"max_tokens":16,"stop":{"a":2,"b":1}}"#),
+        (
+            r#"{"structured_outputs": {}}"#,
+            "exactly one of json",
+            r#"{"max_tokens":16,"structured_outputs":{}}"#,
+        ),
     ] {
+        let raw: &RawValue = serde_json::from_str(row).unwrap();
+        let (canonical, doubt) = parse("max_tokens = 16").of_row(raw).unwrap();
+        assert_eq!(canonical, merged);
+        assert!(doubt.is_some_and(|doubt| doubt.contains(what)), "{row}");
+    }
+    let good: &RawValue = serde_json::from_str(r#"{"n": 2}"#).unwrap();
+    assert_eq!(parse("").of_row(good).unwrap().1, None);
+}
+
+#[test]
+fn a_rows_parameters_are_an_object_of_what_is_set() {
+    for (row, what) in
+        [(r#"{"seed": null}"#, "seed is null; leave it out"), ("[1]", "an object"), ("7", "object")]
+    {
         let error = of_row("max_tokens = 16", row).unwrap_err();
         assert!(error.contains(what), "{row}: {error}");
+    }
+}
+
+#[test]
+fn a_runs_parameters_have_bounds() {
+    for (run, what) in [
+        ("logprobs = -2", "logprobs"),
+        ("logit_bias = { x = 1 }", "is no token id"),
+        ("bad_words = [\"\"]", "has to be"),
+        ("structured_outputs = { json = {}, regex = \"a\" }", "exactly one of json"),
+        ("structured_outputs = { choices = [\"a\"] }", "\"choices\" is unknown"),
+        ("structured_outputs = { choice = [] }", "a list of texts"),
+        ("top_p = 7", "7 is not 0 to 1"),
+    ] {
+        let (key, message) = parse(run).check().unwrap_err();
+        assert!(format!("{key} {message}").contains(what), "{run}: {key} {message}");
     }
 }

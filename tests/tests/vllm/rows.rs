@@ -29,13 +29,26 @@ fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
         text,
         "{{\"id\":\"likely\",\"prompt\":\"abc\",\"sampling_params\":{{\"prompt_logprobs\":1}}}}"
     );
+    let bad = [
+        ("mass", json!({"top_p": 7})),
+        ("none", json!({"max_tokens": -1})),
+        ("unheard", json!({"temprature": 1})),
+        ("kind", json!({"stop": 7})),
+        ("seed", json!({"seed": u64::MAX})),
+        ("token", json!({"stop_token_ids": [1_000_000], "min_tokens": 4})),
+        ("grammar", json!({"structured_outputs": {"regex": "["}})),
+    ];
+    for (id, params) in &bad {
+        let row = json!({"id": id, "prompt": "good", "sampling_params": params});
+        let _ = writeln!(text, "{row}");
+    }
     let input = fleet.path("refused.jsonl");
     std::fs::write(&input, text)?;
     fleet.start_worker("w1", &Engine::new(&model, 16).worker(""))?;
     // No bound of tokens: what is left of the model's room, with the prompt.
     let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n\
         chat_template_kwargs = { tone = \"kind\" }\n";
-    let mut batch = Batch::submit_file(&fleet, "refused", input, 45, lines)?;
+    let mut batch = Batch::submit_file(&fleet, "refused", input, 45 + bad.len() as u64, lines)?;
     let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
     ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
     for row in completions(&batch)? {
@@ -48,11 +61,23 @@ fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
     }
     let errors = errors(&batch)?;
     let told: Vec<_> = errors.iter().map(|e| (&e["id"], &e["error"]["code"])).collect();
-    ensure!(errors.len() == 2, "{told:?}");
+    ensure!(errors.len() == 2 + bad.len(), "{told:?}");
     for error in &errors {
         ensure!(error["error"]["class"] == "invalid_row", "{error}");
+        ensure!(error["attempts"].as_u64().is_none_or(|n| n == 1), "tried again: {error}");
+    }
+    for error in errors.iter().filter(|error| error["id"] == "long" || error["id"] == "empty") {
         ensure!(error["error"]["code"] == "VLLMValidationError", "{error}");
     }
+    for (id, code) in [("unheard", "UNKNOWN_PARAMETER"), ("seed", "BAD_PARAMETER")] {
+        let error = errors.iter().find(|error| error["id"] == id);
+        ensure!(error.is_some_and(|error| error["error"]["code"] == code), "{id}: {told:?}");
+    }
+    let log = std::fs::read_to_string(fleet.path("worker-w1.log"))?;
+    ensure!(
+        !log.contains("the engine was ended") && !log.contains("ended with status"),
+        "an engine died: {log}"
+    );
     let done = completions(&batch)?;
     let prompted = |id: &str| {
         let row = done.iter().find(|row| row["id"] == id).with_context(|| format!("no {id}"))?;

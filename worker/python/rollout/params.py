@@ -1,7 +1,7 @@
 """Owns: a row's sampling parameters: the model's own, over them the run's, over them the row's.
 
 Invariant: what reaches vLLM has vLLM's types, so that a wrong one is the row's failure and not the engine's death.
-Absent: bounds, which vLLM checks itself.
+Absent: bounds, which vLLM checks itself, but for those that it does not.
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ from rollout.template import KEY, object_of
 CLOSED = {"output_kind", "skip_clone", "output_text_buffer_length", "detokenize", "flat_logprobs", "stream_interval"}
 
 
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+FLOAT32_MAX = 3.4e38
+
+
 class ParamsOf:
     """Makes parameters for rows of one model."""
 
-    def __init__(self, defaults: dict[str, Any], room: int) -> None:
+    def __init__(self, defaults: dict[str, Any], room: int, vocabulary: int) -> None:
         self._defaults = defaults
         self._room = room
+        self._vocabulary = vocabulary
         hints = typing.get_type_hints(SamplingParams)
         self._types = {name: kind for name, kind in hints.items() if name[0] != "_" and name not in CLOSED}
 
@@ -46,6 +51,19 @@ class ParamsOf:
         if kind is None:
             raise RowError("UNKNOWN_PARAMETER", f"no sampling parameter {name!r}")
         try:
-            return msgspec.convert(value, kind, str_keys=True)
-        except msgspec.ValidationError as error:
+            typed = msgspec.convert(value, kind, str_keys=True)
+        except (msgspec.ValidationError, OverflowError) as error:
             raise RowError("BAD_PARAMETER", f"{name}: {error}") from error
+        check_number(name, typed)
+        # vLLM believes these, and its kernels write where they say.
+        if name == "stop_token_ids" and any(not 0 <= token < self._vocabulary for token in typed):
+            raise RowError("BAD_PARAMETER", f"{name}: the model has {self._vocabulary} tokens")
+        return typed
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuses what no tensor holds: vLLM would find out inside a step, and die of it."""
+    if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
+        raise RowError("BAD_PARAMETER", f"{name}: {value} is too large")
+    if isinstance(value, float) and not abs(value) <= FLOAT32_MAX:
+        raise RowError("BAD_PARAMETER", f"{name}: {value} is too large, or no number")

@@ -63,7 +63,7 @@ class VllmEngine:
         self._names = names_of(options)
         self._engine = LLMEngine.from_engine_args(EngineArgs(**{n: v for n, v in arguments.items() if n in known}))
         config = self._engine.model_config
-        self._params = ParamsOf(config.get_diff_sampling_param(), config.max_model_len)
+        self._params = ParamsOf(config.get_diff_sampling_param(), config.max_model_len, config.get_vocab_size())
         self._counters = Counters(self._engine)
         self._client: Any = None
         self._calls: Any = None

@@ -51,9 +51,13 @@ fn what_goes_with_a_prompt_is_part_of_what_is_asked() {
     assert_eq!(error(r#"{"prompt":"a","lora":7}"#).0, 22);
     assert!(error(r#"{"prompt":"a","lora":""}"#).1.contains("empty"));
     assert!(error(r#"{"prompt":"a","chat_template_kwargs":{}}"#).1.contains("goes with"));
-    let (column, message) = error(r#"{"prompt":"a","sampling_params":{"top_p":2}}"#);
+    let (column, message) = error(r#"{"prompt":"a","sampling_params":{"top_p":null}}"#);
     assert_eq!(column, 33);
-    assert_eq!(message, "\"sampling_params\": top_p: 2 is not 0 to 1");
+    assert_eq!(message, "\"sampling_params\": top_p is null; leave it out");
+    let row = parse(r#"{"prompt":"a","sampling_params":{"top_p":2}}"#).unwrap();
+    assert_eq!(row.sampling_json.as_deref(), Some(r#"{"top_p":2.0}"#));
+    let doubt = row.doubt.expect("an engine refuses it");
+    assert_eq!(doubt.message, "\"sampling_params\": top_p: 2 is not 0 to 1");
 }
 
 #[test]
