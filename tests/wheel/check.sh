@@ -48,5 +48,6 @@ assert rollout._native.PROTOCOL_VERSION >= 2
 ran = subprocess.run([sys.executable, "-m", "rollout.engine_host"], capture_output=True, text=True)
 assert ran.returncode == 2 and "no agent of rollout" in ran.stderr, ran
 PYTHON
+  "$python" -m unittest discover --quiet -s "$here/../../worker/python/tests"
   echo "wheel: $(basename "$wheel") works in Python $version"
 done

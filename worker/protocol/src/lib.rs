@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 pub const VERSION: u32 = 3;
 /// Bytes of a frame: a row's body is at most a segment.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a result that a frame has room for.
+const RESULT_BYTES_MAX: usize = FRAME_BYTES_MAX - 1024;
 /// Holds the number of the inherited socket's descriptor.
 pub const SOCKET_ENV: &str = "ROLLOUT_ENGINE_FD";
 /// Names the file that an engine's process leaves before it dies of an exception.
@@ -110,6 +112,27 @@ pub enum FromEngine {
     },
     /// What was loaded, once, before [`FromEngine::Ready`]; an engine that has nothing to say leaves it out.
     Loaded(Loaded),
+}
+
+impl FromEngine {
+    /// The same, or that its result is too large, where no frame has room for it.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        match self {
+            Self::Finished { ticket, text, finish_reason, extra, .. }
+                if text.len() + finish_reason.len() + extra.len() > RESULT_BYTES_MAX =>
+            {
+                let bytes = text.len() + extra.len();
+                let failure = RowFailure {
+                    class: RowClass::Invalid,
+                    code: "RESULT_TOO_LARGE".to_owned(),
+                    message: format!("a result of {bytes} bytes is too large"),
+                };
+                Self::Failed { ticket, failure }
+            }
+            fits => fits,
+        }
+    }
 }
 
 /// What an engine says of itself.
@@ -219,6 +242,25 @@ pub fn read<T: DeserializeOwned>(from: &mut impl io::Read) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_result_that_no_frame_holds_is_its_rows_failure() {
+        let of = |bytes: usize| FromEngine::Finished {
+            ticket: 7,
+            text: "x".repeat(bytes),
+            finish_reason: "stop".into(),
+            prompt_tokens: u64::MAX,
+            completion_tokens: u64::MAX,
+            extra: "{}".into(),
+        };
+        let largest = of(RESULT_BYTES_MAX - 6);
+        assert_eq!(largest.clone().bounded(), largest);
+        assert!(encode(&largest).is_ok());
+        let FromEngine::Failed { ticket: 7, failure } = of(RESULT_BYTES_MAX).bounded() else {
+            panic!("it is told as a result");
+        };
+        assert_eq!((failure.class, &*failure.code), (RowClass::Invalid, "RESULT_TOO_LARGE"));
+    }
 
     #[test]
     fn messages_come_through_and_monstrous_frames_do_not() {

@@ -7,7 +7,10 @@ Absent: failures.
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NamedTuple
+
+from rollout.failures import RowError
 
 # JSON has no infinity; the OpenAI API writes this.
 LEAST_LOGPROB = -9999.0
@@ -26,7 +29,12 @@ class Outcome(NamedTuple):
 
 def as_json(extra: dict[str, Any]) -> str:
     """The text of extra fields; none is an empty text."""
-    return json.dumps(extra, ensure_ascii=False, allow_nan=False, separators=(",", ":")) if extra else ""
+    if not extra:
+        return ""
+    try:
+        return json.dumps(extra, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError as error:
+        raise RowError("RESULT_NOT_FINITE", "the result has numbers that JSON lacks") from error
 
 
 def of_completion(ticket: int, output: Any) -> Outcome:
@@ -89,6 +97,6 @@ def decoded(token_id: int, at: Any) -> str:
     return found.decoded_token if found is not None and found.decoded_token is not None else f"token_id:{token_id}"
 
 
-def finite(value: float) -> float:
-    """A log probability that JSON can write."""
-    return max(value, LEAST_LOGPROB)
+def finite(value: float) -> float | None:
+    """A log probability that JSON can write; null for what is no number, or above all."""
+    return max(value, LEAST_LOGPROB) if value < math.inf else None

@@ -13,6 +13,7 @@ import os
 from dataclasses import fields
 from typing import Any
 
+from rollout import failures
 from rollout.adapters import Adapters
 from rollout.counters import Counters, Counts
 from rollout.outcome import Outcome, of_completion
@@ -149,10 +150,17 @@ class VllmEngine:
                 if self._client is not None and self._client.deliver(output):
                     continue
                 if output.finished:
-                    done.append(of_completion(int(output.request_id), output))
+                    ticket = int(output.request_id)
+                    try:
+                        done.append(of_completion(ticket, output))
+                    except Exception as error:
+                        if failures.is_fatal(error):
+                            raise
+                        failed.append((ticket, *failures.classify(error)))
         if self._calls is not None and self._calls.running():
-            ended, failed = self._calls.run(engine_is_idle=not busy)
+            ended, refused = self._calls.run(engine_is_idle=not busy)
             done.extend(ended)
+            failed.extend(refused)
         return done, failed
 
 

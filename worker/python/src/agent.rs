@@ -109,14 +109,16 @@ impl Agent {
         completion_tokens: u64,
         extra: String,
     ) -> PyResult<()> {
-        self.put(&FromEngine::Finished {
+        let finished = FromEngine::Finished {
             ticket,
             text,
             finish_reason,
             prompt_tokens,
             completion_tokens,
             extra,
-        })
+        };
+        // One that is too large is the row's failure, not the engine's end.
+        self.put(&finished.bounded())
     }
 
     /// A row's failure; `class` is invalid, transient, out_of_memory or engine_died.

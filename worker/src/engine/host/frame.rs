@@ -51,6 +51,7 @@ pub(crate) fn of_row(ticket: u64, outcome: Result<Completion, EngineFailure>) ->
                 completion_tokens,
                 extra,
             }
+            .bounded()
         }
         Err(failure) => FromEngine::Failed { ticket, failure: failure.into() },
     }
