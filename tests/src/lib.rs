@@ -24,7 +24,7 @@ pub use cut::{Cut, Link};
 pub use fleet::{Fleet, FleetOptions, WorkerOptions, program};
 pub use freeze::Frozen;
 pub use participant::Participant;
-pub use process::{Process, output};
+pub use process::{Process, engines, is_alive, output};
 pub use python::python;
 pub use s3::{BadDay, Dialect, S3, UploadCounts};
 pub use wait::{eventually, eventually_or_show};

@@ -149,3 +149,24 @@ impl Drop for Process {
         self.kill();
     }
 }
+
+/// The engines' processes of an agent: its children that lead a process group. A guard beside each of them is in its group.
+pub fn engines(agent: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{agent}/task")).into_iter().flatten().flatten();
+    // A child belongs to the thread that started it.
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let mut found: Vec<u32> = lists
+        .flat_map(|l| l.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<_>>())
+        // SAFETY: getpgid reads no memory.
+        .filter(|pid| unsafe { libc::getpgid(*pid as i32) } == *pid as i32)
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// Whether a process is there; one that only waits to be reaped is not.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| state != 'Z')
+}

@@ -2,7 +2,9 @@
 //! else dies meanwhile.
 
 use anyhow::{Context, Result, ensure};
-use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually};
+use rollout_tests::{
+    Batch, Executions, Fleet, FleetOptions, WorkerOptions, engines, eventually, is_alive,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -156,22 +158,6 @@ fn several_poison_rows_side_by_side_are_all_found_and_a_leader_dies_in_the_middl
     fleet.passed()
 }
 
-/// Process ids of a process's children.
-fn children(parent: u32) -> Vec<u32> {
-    let path = format!("/proc/{parent}/task");
-    let tasks = std::fs::read_dir(path).into_iter().flatten().flatten();
-    let texts = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    texts
-        .flat_map(|text| text.split(' ').filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
-        .collect()
-}
-
-fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-    state.is_some_and(|state| state != 'Z')
-}
-
 #[test]
 fn an_engine_killed_from_outside_costs_no_row_and_an_agents_death_ends_its_engines() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
@@ -181,18 +167,18 @@ fn an_engine_killed_from_outside_costs_no_row_and_an_agents_death_ends_its_engin
     for kill in 1..=3 {
         batch.until(&fleet, "rows run", |c| c.done >= 200 * kill && c.running > 0);
         let agent = fleet.worker_process("w1").pid();
-        let engine = eventually("the engine runs", PATIENCE, || children(agent).first().copied());
+        let engine = eventually("the engine runs", PATIENCE, || engines(agent).first().copied());
         // SAFETY: no memory is involved; the id is that of a child that our worker has not waited for.
         unsafe { libc::kill(engine as i32, libc::SIGKILL) };
     }
     batch.until(&fleet, "it goes on", |c| c.done >= 800);
     let agent = fleet.worker_process("w1").pid();
-    let engines = eventually("the engine runs", PATIENCE, || {
-        Some(children(agent)).filter(|engines| !engines.is_empty())
+    let all = eventually("the engine runs", PATIENCE, || {
+        Some(engines(agent)).filter(|engines| !engines.is_empty())
     });
     fleet.worker_process("w1").kill();
     eventually("no engine outlives its agent", PATIENCE, || {
-        engines.iter().all(|engine| !is_alive(*engine)).then_some(())
+        all.iter().all(|engine| !is_alive(*engine)).then_some(())
     });
     fleet.start_worker("w1", &options)?;
     ends_with(&fleet, &mut batch, &[], "")?;
@@ -216,6 +202,38 @@ fn a_slot_whose_engine_never_lives_is_cordoned_or_unable_and_another_worker_fini
     fleet.start_worker("w2", &worker(&fleet, "w2", 1, ""))?;
     ends_with(&fleet, &mut batch, &[], "")?;
     ensure!(Executions::read(&[fleet.path("w2.side")])?.started == 100, "each row once");
+    fleet.passed()
+}
+
+#[test]
+fn what_an_engine_has_started_dies_with_the_agent() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    // As vLLM's core and workers: processes of the engine's own, of whose agent the kernel tells them nothing.
+    let (program, pids) = (fleet.path("engine"), fleet.path("pids"));
+    let worker_program = rollout_tests::program("rollout-worker")?;
+    let script = format!(
+        "#!/bin/sh\nsh -c 'trap \"\" HUP INT TERM; echo $$ >>{pids:?}; while :; do sleep 1; done' &\nexec {:?} \"$@\"\n",
+        worker_program.get_program()
+    );
+    std::fs::write(&program, script)?;
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let options = worker(&fleet, "w1", 2, &format!("program = {program:?}\n"));
+    fleet.start_worker("w1", &options)?;
+    let mut batch = submit(&fleet, "trees", 400, &[])?;
+    batch.until(&fleet, "rows run", |c| c.done >= 20);
+    let agent = fleet.worker_process("w1").pid();
+    let mut all = engines(agent);
+    let started = std::fs::read_to_string(&pids)?;
+    let started: Vec<u32> = started.lines().filter_map(|line| line.parse().ok()).collect();
+    ensure!(all.len() == 2 && started.len() == 2, "{all:?} started {started:?}");
+    all.extend(started);
+    ensure!(all.iter().all(|pid| is_alive(*pid)), "{all:?}");
+    fleet.worker_process("w1").kill();
+    eventually("no process of an engine outlives the agent", PATIENCE, || {
+        all.iter().all(|pid| !is_alive(*pid)).then_some(())
+    });
+    fleet.start_worker("w1", &options)?;
+    ends_with(&fleet, &mut batch, &[], "")?;
     fleet.passed()
 }
 

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
-    Batch, Executions, FakeCloud, Fleet, FleetOptions, Provider, WorkerOptions, eventually,
+    Batch, Executions, FakeCloud, Fleet, FleetOptions, Provider, WorkerOptions, engines, eventually,
 };
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -119,20 +119,6 @@ fn a_harder_notice_of_the_cloud_in_mid_drain_shortens_it() -> Result<()> {
     fleet.passed()
 }
 
-/// The processes that a process has started.
-fn children(pid: u32) -> Result<Vec<i32>> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    let mut found: Vec<i32> = text.split_whitespace().flat_map(str::parse).collect();
-    // A child belongs to the thread that started it.
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
-        let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        found.extend(text.split_whitespace().flat_map(str::parse::<i32>));
-    }
-    found.sort_unstable();
-    found.dedup();
-    Ok(found)
-}
-
 #[test]
 fn an_engine_that_hangs_keeps_no_row_beyond_the_clouds_notice() -> Result<()> {
     let cloud = FakeCloud::start(Provider::Aws)?;
@@ -142,11 +128,11 @@ fn an_engine_that_hangs_keeps_no_row_beyond_the_clouds_notice() -> Result<()> {
     fleet.start_worker("w1", &options)?;
     let mut batch = Batch::submit(&fleet, "hangs", 200, "")?;
     batch.until(&fleet, "rows run", |c| c.done >= 8 && c.running >= 8);
-    let engines = children(fleet.worker_process("w1").pid())?;
+    let engines = engines(fleet.worker_process("w1").pid());
     ensure!(!engines.is_empty(), "the engine is a process of its own");
     for engine in engines {
         // SAFETY: a signal to a process that this test's worker has started.
-        unsafe { libc::kill(engine, libc::SIGSTOP) };
+        unsafe { libc::kill(engine as i32, libc::SIGSTOP) };
     }
     cloud.take_back(Duration::from_secs(16));
     let noticed = Instant::now();

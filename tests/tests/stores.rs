@@ -3,7 +3,8 @@
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
-    BadDay, Batch, Dialect, Fleet, FleetOptions, S3, WorkerOptions, eventually_or_show, output,
+    BadDay, Batch, Dialect, Fleet, FleetOptions, S3, WorkerOptions, engines, eventually_or_show,
+    output,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -117,17 +118,6 @@ fn a_worker_without_valid_credentials_gets_no_work_and_says_why() -> Result<()> 
     fleet.passed()
 }
 
-/// The processes that a process has started.
-fn children(pid: u32) -> Vec<u32> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    let mut all: Vec<u32> = lists
-        .flat_map(|l| l.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<_>>())
-        .collect();
-    all.sort_unstable();
-    all
-}
-
 #[test]
 fn a_worker_of_eight_slots_loses_each_engine_in_turn_and_no_row() -> Result<()> {
     let s3 = S3::start()?;
@@ -136,13 +126,13 @@ fn a_worker_of_eight_slots_loses_each_engine_in_turn_and_no_row() -> Result<()> 
     let mut batch = Batch::submit(&fleet, "eight", 6000, "")?;
     batch.until(&fleet, "rows run", |c| c.done >= 100);
     let agent = fleet.worker_process("w1").pid();
-    let engines = children(agent);
-    ensure!(engines.len() == 8, "one process a slot: {engines:?}");
-    for (killed, engine) in engines.iter().enumerate() {
+    let all = engines(agent);
+    ensure!(all.len() == 8, "one process a slot: {all:?}");
+    for (killed, engine) in all.iter().enumerate() {
         // SAFETY: kill(2) reads no memory; the agent has not waited for its child, which runs.
         ensure!(unsafe { libc::kill(*engine as i32, libc::SIGKILL) } == 0, "slot {killed}");
         eventually_or_show("the slot has another engine", PATIENCE, |seen| {
-            let now = children(agent);
+            let now = engines(agent);
             *seen = format!("{now:?}");
             (now.len() == 8 && !now.contains(engine)).then_some(())
         });

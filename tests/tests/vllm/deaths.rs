@@ -1,10 +1,12 @@
 //! Engines that die, alone and with the leader, cost no row and change none.
 
 use anyhow::{Context, Result, ensure};
-use rollout_tests::{Batch, Fleet, FleetOptions, eventually};
+use rollout_tests::{Batch, Fleet, FleetOptions, eventually, is_alive};
 use serde_json::json;
 
-use super::setup::{Engine, LOADING, completions, core_of, engine_of, reference, rows, tiny_model};
+use super::setup::{
+    Engine, LOADING, completions, core_of, descendants, engine_of, reference, rows, tiny_model,
+};
 
 const MAX_TOKENS: u32 = 24;
 
@@ -120,6 +122,34 @@ fn a_core_in_a_process_of_its_own_dies_of_what_it_died_of() -> Result<()> {
     let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
     ensure!(status.success(), "{status}{}", fleet.logs());
     ensure!(completions(&batch)?.len() == 1500, "rows are missing");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn no_process_of_vllms_outlives_the_agent() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let model = tiny_model(&fleet)?;
+    let input = fleet.path("orphans.jsonl");
+    std::fs::write(&input, rows(600))?;
+    let options = Engine { core_apart: true, ..Engine::new(&model, 8) }.worker("");
+    fleet.start_worker("w1", &options)?;
+    let lines = "[model]\nuri = \"tiny\"\n[sampling]\nignore_eos = true\nmax_tokens = 24\n";
+    let mut batch = Batch::submit_file(&fleet, "orphans", input, 600, lines)?;
+    eventually("rows end", LOADING, || batch.counts(&fleet).filter(|c| c.done >= 20));
+    let host = engine_of(&mut fleet, "w1").context("w1 has no engine")?;
+    let core = core_of(host).context("the core is no process of its own")?;
+    let mut all = descendants(host);
+    ensure!(all.contains(&core), "{all:?} lack the core, {core}");
+    all.push(host);
+    fleet.worker_process("w1").kill();
+    eventually("no process of vLLM's outlives the agent", LOADING, || {
+        all.iter().all(|pid| !is_alive(*pid as u32)).then_some(())
+    });
+    fleet.start_worker("w1", &options)?;
+    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
+    ensure!(status.success(), "{status}{}", fleet.logs());
+    ensure!(completions(&batch)?.len() == 600, "rows are missing");
     fleet.verify()?;
     fleet.passed()
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use rollout_tests::{Batch, Fleet, WorkerOptions};
+use rollout_tests::{Batch, Fleet, WorkerOptions, engines};
 use serde_json::Value;
 
 /// Loading vLLM takes minutes on a busy machine.
@@ -122,7 +122,7 @@ impl<'a> Engine<'a> {
 
 /// The engine's process: a child of a worker.
 pub(crate) fn engine_of(fleet: &mut Fleet, worker: &str) -> Option<i32> {
-    children(fleet.worker_process(worker).pid()).first().copied()
+    engines(fleet.worker_process(worker).pid()).first().map(|pid| *pid as i32)
 }
 
 /// The process of vLLM's core, where it is a child of the engine's.
@@ -132,6 +132,12 @@ pub(crate) fn core_of(engine: i32) -> Option<i32> {
         String::from_utf8_lossy(&line).contains("EngineCore")
     };
     children(engine).into_iter().find(named)
+}
+
+/// The processes that a process has started, and those that these have.
+pub(crate) fn descendants(parent: i32) -> Vec<i32> {
+    let own = children(parent);
+    own.iter().flat_map(|child| descendants(*child)).chain(own.iter().copied()).collect()
 }
 
 fn children(parent: impl std::fmt::Display) -> Vec<i32> {

@@ -2,7 +2,8 @@
 //!
 //! Invariant: it dies with the agent: the kernel kills it when the thread that started it is gone, and that thread
 //! waits for it to end. It leads a process group of its own, which is killed whole when it ends, before its id can
-//! be another's.
+//! be another's. The agent's own death, of which the kernel tells the children's children nothing, is seen by a guard in that group,
+//! which then kills it: so what the process has started dies too.
 //! Absent: what is said over the socket.
 
 use std::io;
@@ -41,6 +42,31 @@ pub(super) struct Process {
     pub(super) last_words: LastWords,
 }
 
+/// Waits for the end of its input, which is the agent's end, and kills its process group with itself.
+const GUARD: [&str; 3] = ["/bin/sh", "-c", "read -r _; kill -9 0"];
+
+/// A process of the group that outlives the agent by a moment. It holds the group's id as well.
+struct Guard {
+    process: Child,
+    /// Closed with the agent, however that ends.
+    _lifeline: io::PipeWriter,
+}
+
+impl Guard {
+    fn start(group: i32) -> io::Result<Self> {
+        let (input, lifeline) = io::pipe()?;
+        let process = Command::new(GUARD[0])
+            .args(&GUARD[1..])
+            .env_clear()
+            .stdin(input)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(group)
+            .spawn()?;
+        Ok(Self { process, _lifeline: lifeline })
+    }
+}
+
 /// Ends the group while there is one.
 #[derive(Clone)]
 pub(super) struct Killer {
@@ -72,12 +98,23 @@ impl Program {
                     return;
                 }
             };
+            let guard = Guard::start(child.id() as i32)
+                .inspect_err(|error| {
+                    let slot = program.slot;
+                    tracing::warn!(%error, slot, "nothing ends the engine's children with this agent");
+                })
+                .ok();
             let killer = Killer { group: Arc::new(Mutex::new(Some(child.id() as i32))) };
             // Nobody there to take it: it is of no use.
             if started.send(Ok((killer.clone(), last_words))).is_err() {
                 killer.kill();
             }
-            let _ = end.send(reap(&mut child, &killer));
+            let status = reap(&mut child, &killer);
+            // Of the group, and killed with it.
+            if let Some(mut guard) = guard {
+                let _ = guard.process.wait();
+            }
+            let _ = end.send(status);
         })?;
         let (killer, last_words) =
             starting.await.map_err(|_| io::Error::other("the starting thread failed"))??;
@@ -156,4 +193,73 @@ fn remove(file: &Path) -> io::Result<()> {
 /// Exit status and signal.
 pub(super) fn fate(status: ExitStatus) -> (Option<i32>, Option<i32>) {
     (status.code(), status.signal())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A process that starts another, which ignores what it can, and waits; their numbers are in a file.
+    fn tree(dir: &Path) -> Program {
+        let pids = dir.join("pids");
+        let script = format!(
+            "sh -c 'trap \"\" HUP INT TERM; echo $$ >>{0}; while :; do sleep 1; done' & echo $$ >>{0}; wait",
+            pids.display()
+        );
+        Program {
+            path: "/bin/sh".into(),
+            args: vec!["-c".into(), script],
+            env: Vec::new(),
+            slot: 0,
+            crash_file: dir.join("crash.json"),
+        }
+    }
+
+    fn eventually(what: &str, done: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !done() {
+            assert!(Instant::now() < deadline, "never: {what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn pids(dir: &Path) -> Vec<i32> {
+        let text = std::fs::read_to_string(dir.join("pids")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// A process that waits to be reaped is gone.
+    fn lives(pid: &i32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_end_of_a_process_is_that_of_all_that_it_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = tree(dir.path()).start().await.unwrap();
+        eventually("both run", || pids(dir.path()).len() == 2);
+        process.killer.kill();
+        assert_eq!(fate(process.ended.await.unwrap().unwrap()), (None, Some(libc::SIGKILL)));
+        eventually("none is left", || !pids(dir.path()).iter().any(lives));
+    }
+
+    #[test]
+    fn a_guard_kills_the_group_when_its_agent_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = tree(dir.path());
+        // As the agent starts it, but without the kernel's signal, which only the first process gets.
+        let mut child =
+            Command::new(&program.path).args(&program.args).process_group(0).spawn().unwrap();
+        let Guard { process: mut guard, _lifeline } = Guard::start(child.id() as i32).unwrap();
+        eventually("both run", || pids(dir.path()).len() == 2);
+        assert!(guard.try_wait().unwrap().is_none(), "it waits");
+        // What the kernel does with an agent's descriptors, however it ends.
+        drop(_lifeline);
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+        assert_eq!(guard.wait().unwrap().signal(), Some(libc::SIGKILL));
+        eventually("none is left", || !pids(dir.path()).iter().any(lives));
+    }
 }
