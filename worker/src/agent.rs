@@ -367,6 +367,7 @@ fn slot_parts(
         concurrency: block.concurrency as usize,
         seats: block.seats() as usize,
         credit: shared.config.credit_rows(block).map(|rows| rows as usize),
+        credit_tokens: shared.config.credit.tokens.unwrap_or(0),
         part: shared.config.part.clone(),
         probe_every: Duration::from_millis(timing.probe_ms),
         fence: shared.fence.clone(),

@@ -29,6 +29,8 @@ pub use self::store_gateway::StoreGatewayConfig;
 pub const SLOTS_MAX: usize = 64;
 /// Rows that a slot may ask for in one pull; the ledger's own bound.
 pub const CREDIT_ROWS_MAX: u32 = 4096;
+/// Tokens that a slot's rows may take, where the configuration says it.
+const CREDIT_TOKENS_MAX: u64 = 1 << 40;
 
 /// A configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +139,9 @@ pub struct StoreConfig {
 pub struct CreditConfig {
     /// Rows of a slot that are queued or running; twice its engine's concurrency by default.
     pub rows: Option<u32>,
+    /// Tokens that they may take, prompts with completions at their longest; twice what its engine holds at once, where it
+    /// says that.
+    pub tokens: Option<u64>,
 }
 
 /// When a part of results is closed: whichever bound is met first.
@@ -318,6 +323,9 @@ impl Config {
         let (part, timing) = (&self.part, &self.timing);
         if let Some(rows) = self.credit.rows {
             within("credit.rows", rows.into(), 1, CREDIT_ROWS_MAX.into())?;
+        }
+        if let Some(tokens) = self.credit.tokens {
+            within("credit.tokens", tokens, 1, CREDIT_TOKENS_MAX)?;
         }
         within("part.rows", part.rows as u64, 1, rollout_storage::PART_ROWS_MAX as u64)?;
         within("part.bytes", part.bytes as u64, 1, rollout_storage::PART_BYTES_CLOSE as u64)?;

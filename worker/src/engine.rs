@@ -46,6 +46,8 @@ pub(crate) struct EngineRow {
     pub(crate) item_id: [u8; 32],
     /// The row's JSON object, as it was submitted.
     pub(crate) body: Bytes,
+    /// Tokens that it may take, by the slot's guess.
+    pub(crate) tokens: u64,
 }
 
 /// What an engine made of a row.
@@ -171,5 +173,6 @@ pub(crate) fn test_row(run: RunInfo, row: u64, body: &str) -> EngineRow {
         attempt: 7,
         item_id: *blake3::hash(body.as_bytes()).as_bytes(),
         body: Bytes::copy_from_slice(body.as_bytes()),
+        tokens: 0,
     }
 }

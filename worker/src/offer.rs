@@ -75,6 +75,7 @@ mod tests {
         Loaded {
             versions: versions.map(|(name, version)| (name.into(), version.into())).into(),
             revisions: revisions.iter().map(|revision| (*revision).to_owned()).collect(),
+            room_tokens: 0,
         }
     }
 

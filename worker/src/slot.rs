@@ -19,6 +19,7 @@ mod results;
 mod rows;
 mod sending;
 mod telling;
+mod tokens;
 mod uplink;
 mod upload;
 
@@ -42,6 +43,7 @@ use self::fitting::Fitting;
 use self::load::{Loaded, Loader};
 use self::pace::Pace;
 use self::telling::Told;
+use self::tokens::Tokens;
 use self::upload::{Uploaded, Uploader};
 use crate::config::{EngineConfig, PartConfig};
 use crate::engine::{Completion, Engine, EngineFailure, EngineRow, News};
@@ -91,6 +93,8 @@ pub(crate) struct SlotParts {
     pub(crate) seats: usize,
     /// Rows that it holds at most; else as many as keep its engine busy.
     pub(crate) credit: Option<usize>,
+    /// Tokens that its rows may take at most; 0: by what its engine has room for.
+    pub(crate) credit_tokens: u64,
     pub(crate) part: PartConfig,
     pub(crate) probe_every: Duration,
     pub(crate) fence: Fence,
@@ -134,6 +138,9 @@ struct Running {
     since: Instant,
     /// See [`Pace::generation`].
     generation: u64,
+    /// Bytes of its body, and the tokens that it may take.
+    bytes: usize,
+    tokens: u64,
 }
 
 struct Slot {
@@ -146,6 +153,7 @@ struct Slot {
     engine_up: bool,
     pace: Pace,
     feed: Feed,
+    tokens: Tokens,
     fitting: Fitting,
     credit: Option<usize>,
     part: PartConfig,
@@ -225,6 +233,7 @@ impl Slot {
             engine: parts.engine,
             pace: Pace::new(parts.concurrency),
             feed: Feed::new(parts.seats),
+            tokens: Tokens::new(parts.credit_tokens),
             fitting: Fitting::default(),
             credit: parts.credit,
             part: parts.part,

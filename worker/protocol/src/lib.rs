@@ -142,6 +142,8 @@ pub struct Loaded {
     pub versions: BTreeMap<String, String>,
     /// Every name that the loaded revision of the model has; none where it is not known.
     pub revisions: Vec<String>,
+    /// Tokens that it can hold at once, of prompts and completions; 0 where it does not say.
+    pub room_tokens: u64,
 }
 
 /// What an engine has done in this life; all but `waiting` only grow.

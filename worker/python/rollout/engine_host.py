@@ -84,7 +84,7 @@ def main() -> int:
         from rollout.vllm_engine import VllmEngine
 
         engine = VllmEngine(options)
-        agent.loaded(engine.versions(), engine.revisions())
+        agent.loaded(engine.versions(), engine.revisions(), engine.room_tokens())
         agent.ready()
         serve(agent, engine)
     except EOFError:

@@ -86,6 +86,11 @@ class VllmEngine:
         names = [config.revision, getattr(config.hf_config, "_commit_hash", None)]
         return [name for name in names if name]
 
+    def room_tokens(self) -> int:
+        """Tokens that the cache for keys and values holds; 0 where vLLM does not say."""
+        cache = self._engine.vllm_config.cache_config
+        return getattr(cache, "kv_cache_size_tokens", None) or (cache.num_gpu_blocks or 0) * (cache.block_size or 0)
+
     @property
     def counts(self) -> Counts:
         """What the engine has done."""

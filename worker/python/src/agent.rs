@@ -71,8 +71,14 @@ impl Agent {
     }
 
     /// Says what was loaded, before `ready`: versions by name, and the names that the model's revision has.
-    fn loaded(&self, versions: BTreeMap<String, String>, revisions: Vec<String>) -> PyResult<()> {
-        self.put(&FromEngine::Loaded(Loaded { versions, revisions }))
+    /// The tokens that the engine can hold at once come last, 0 for not known.
+    fn loaded(
+        &self,
+        versions: BTreeMap<String, String>,
+        revisions: Vec<String>,
+        room_tokens: u64,
+    ) -> PyResult<()> {
+        self.put(&FromEngine::Loaded(Loaded { versions, revisions, room_tokens }))
     }
 
     /// What the agent wants: tuples (ticket, task, model, sampling, row) to start, or a ticket to stop. At most `limit`.

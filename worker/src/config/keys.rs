@@ -31,7 +31,7 @@ const ROOT: &[&str] = &[
 const BLOCKS: &[(&str, &[&str])] = &[
     ("tls", &["ca_file", "cert_file", "key_file", "insecure_plaintext"]),
     ("store", &["urls"]),
-    ("credit", &["rows"]),
+    ("credit", &["rows", "tokens"]),
     ("part", &["rows", "bytes", "linger_ms"]),
     (
         "timing",

@@ -161,5 +161,6 @@ fn row_of(row: frame::Row) -> Result<EngineRow, RowFailure> {
         attempt: row.attempt,
         item_id: row.item_id,
         body: Bytes::from(row.body),
+        tokens: 0,
     })
 }

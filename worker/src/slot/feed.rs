@@ -58,8 +58,17 @@ impl Feed {
 
     /// Rows that a slot which runs `limit` at a time should hold.
     pub(super) fn credit(&self, limit: usize) -> usize {
-        let until_answered = (self.rate * ROUND.as_secs_f64()) as usize;
-        limit + self.ahead + self.seats.div_ceil(4) + until_answered.max(self.seats * 2)
+        limit + self.ahead + self.seats.div_ceil(4) + self.until_answered().max(self.seats * 2)
+    }
+
+    /// Rows that have to wait here, whatever they weigh: for the engine's next step, and for all that end until an answer
+    /// to a pull has come.
+    pub(super) fn refill(&self) -> usize {
+        self.ahead.max(self.until_answered()).max(1)
+    }
+
+    fn until_answered(&self) -> usize {
+        (self.rate * ROUND.as_secs_f64()) as usize
     }
 
     /// The engine has told what it did; `more_here` says that rows wait here which could have been started.
@@ -159,5 +168,7 @@ mod tests {
         let start = Instant::now();
         (0..=100).for_each(|n| feed.ended(start + Duration::from_millis(10 * n)));
         assert!((150..160).contains(&(feed.credit(8) - 12)), "{}", feed.credit(8));
+        assert!((150..160).contains(&feed.refill()), "{}", feed.refill());
+        assert_eq!((Feed::new(8).refill(), Feed::new(0).refill()), (2, 1));
     }
 }

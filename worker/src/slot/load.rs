@@ -105,6 +105,7 @@ impl Loader {
                     item_id: found.item_id,
                     // Copied, so that a queued row does not keep its whole segment in memory.
                     body: Bytes::copy_from_slice(found.body),
+                    tokens: 0,
                 }),
                 None => missing.push(row),
             }

@@ -56,6 +56,9 @@ impl Slot {
                 Ok(finished) if finished.body.len() <= BODY_BYTES_MAX => {
                     if let Some(running) = running {
                         self.fitting.took(lease.0, running.since.elapsed());
+                        let (prompt, all) =
+                            (completion.prompt_tokens, completion.completion_tokens);
+                        self.tokens.ended(running.bytes, prompt, all);
                     }
                     self.feed.ended(Instant::now());
                     self.row_succeeded();

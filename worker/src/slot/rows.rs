@@ -54,9 +54,10 @@ impl Slot {
 
     pub(super) fn loaded(&mut self, loaded: Loaded) {
         let lease = loaded.lease;
-        for row in loaded.ready {
+        for mut row in loaded.ready {
             // Taken away, or given back, while it was loaded?
             if self.book.lock().is_queued(lease, row.row) {
+                row.tokens = self.tokens.guess(&row);
                 self.queue.push_back(row);
             }
         }
@@ -94,7 +95,9 @@ impl Slot {
             let cancel = CancellationToken::new();
             self.book.lock().start(lease, number);
             let generation = self.pace.generation();
-            let running = Running { cancel: cancel.clone(), since: Instant::now(), generation };
+            let (bytes, tokens) = (row.body.len(), row.tokens);
+            let since = Instant::now();
+            let running = Running { cancel: cancel.clone(), since, generation, bytes, tokens };
             self.running.insert((lease, number), running);
             let engine = self.engine.clone();
             let limit = row.run.attempt_timeout;

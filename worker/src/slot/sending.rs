@@ -99,7 +99,19 @@ impl Slot {
         let eligible = self.ineligible.borrow().is_none()
             && self.uplink.as_ref().is_some_and(|uplink| uplink.eligible);
         let able = eligible && self.fence.open() && !self.backlogged();
-        if free > 0 && enough && able { free as u32 } else { 0 }
+        if free > 0 && enough && able { free.min(self.wanted_by_tokens()) as u32 } else { 0 }
+    }
+
+    /// Rows to ask for by the tokens that those here may take: but enough for the engine's next refills, however many tokens
+    /// those have.
+    fn wanted_by_tokens(&self) -> usize {
+        let room = self.loaded.as_ref().map_or(0, |loaded| loaded.room_tokens);
+        let queued = self.book.lock().queued().len();
+        let here =
+            self.queue.iter().map(|row| row.tokens).chain(self.running.values().map(|r| r.tokens));
+        let unread = queued.saturating_sub(self.queue.len());
+        let fits = self.tokens.credit(room, here.sum(), unread);
+        fits.max(self.feed.refill().saturating_sub(queued))
     }
 
     /// The next moment at which something is due without any event.

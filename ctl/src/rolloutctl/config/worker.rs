@@ -54,6 +54,7 @@ pub(super) const KEYS: &[Key] = &[
         "of a slot, queued and running; twice its concurrency by default",
     )
     .flag("--credit-rows"),
+    key("credit.tokens", Integer(1, 1 << 40), "", "that these may take; by what its engine holds"),
     key("part.rows", Integer(1, 4096), "1000", "rows that close a part"),
     key("part.bytes", Bytes, "\"8MiB\"", "bytes that close a part"),
     key("part.linger_ms", Integer(1, 60_000), "1000", "time that closes a part"),
