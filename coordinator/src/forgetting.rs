@@ -3,8 +3,10 @@
 //!
 //! *Invariant:* objects first, then the command that counts on them: a manifest is durable before
 //! `Seal` is proposed, and every object of a run is gone before `ForgetRun` is. Each step may be
-//! repeated, so a new leader begins again where the old one stopped. Only an ended run's parts are
-//! swept: no session can commit one any more.
+//! repeated, so a new leader begins again where the old one stopped. Only a sealed run is swept, by what
+//! its manifest names: it is never taken up again and nobody commits anything of it any more, so
+//! whoever sweeps it, however late and however deposed, removes the same. `Seal` says as of which end
+//! of the run its manifest is: one of a run that was taken up again since is refused.
 //!
 //! Absent on purpose: the bytes of rows. A manifest lists where results are; it has none.
 
@@ -32,8 +34,11 @@ const CHUNK_SEGMENTS: u32 = 64;
 /// Objects that are removed at a time.
 const REMOVALS: usize = 16;
 /// Which of a run's objects are swept, and the metrics that count them.
-const SWEPT: [(&str, &str); 2] =
-    [("parts", "rollout_parts_swept_total"), ("evidence", "rollout_evidence_swept_total")];
+const SWEPT: [(&str, &str); 3] = [
+    ("parts", "rollout_parts_swept_total"),
+    ("evidence", "rollout_evidence_swept_total"),
+    ("manifest", "rollout_manifests_swept_total"),
+];
 /// Version of the manifest's messages.
 const FORMAT: u32 = 1;
 
@@ -42,6 +47,8 @@ const FORMAT: u32 = 1;
 pub(crate) enum ForgetError {
     #[error(transparent)]
     Store(#[from] BlobError),
+    #[error("{key}: {why}")]
+    Unreadable { key: String, why: String },
     #[error("the ledger refused: {0}")]
     Refused(String),
     #[error("this member does not lead any more: {0}")]
@@ -58,6 +65,9 @@ pub(crate) async fn forget_runs(leading: Arc<Leading>, store: BlobStore, retenti
         let mut failed = false;
         for run in due.seal {
             failed |= !told(run, "sealed", seal(&leading, &store, run).await);
+        }
+        for run in due.sweep {
+            failed |= !told(run, "swept", sweep(&leading, &store, run).await);
         }
         for run in due.delete {
             failed |= !told(run, "deleted", propose(&leading, OpKind::DeleteRun { run }).await);
@@ -98,7 +108,6 @@ fn store_of(view: &RunView, cluster: &BlobStore) -> Result<BlobStore, BlobError>
 async fn seal(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), ForgetError> {
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let store = store_of(&view, cluster)?;
-    let mut named = HashSet::new();
     let mut chunks = Vec::new();
     for first_segment in (0..view.segments).step_by(CHUNK_SEGMENTS as usize) {
         let end = view.segments.min(first_segment + CHUNK_SEGMENTS);
@@ -108,9 +117,6 @@ async fn seal(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), F
             // Sealed meanwhile, by the same hands.
             let Some(segment) = segment else { return Ok(()) };
             let listed = convert::results_out(&view.namespace, &view.name, &segment);
-            named.extend(listed.part_table.iter().map(|part| part.key.clone()));
-            let texts = listed.failures.iter().filter_map(|f| f.evidence.as_ref()?.text.as_ref());
-            named.extend(texts.map(|text| text.key.clone()));
             segments.push(listed);
         }
         let count = segments.len() as u32;
@@ -122,8 +128,8 @@ async fn seal(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), F
     let spec = Some(convert::spec_out(&view.spec));
     let manifest = v1::SealedRun { format: FORMAT, run, spec, chunks };
     let (manifest, _) = put(&store, &view, manifest.encode_to_vec()).await?;
-    sweep(&store, &view, &named).await?;
-    propose(leading, OpKind::Seal { run: no, manifest }).await
+    let ended_index = view.ended_index;
+    propose(leading, OpKind::Seal { run: no, manifest, ended_index }).await
 }
 
 async fn put(
@@ -139,20 +145,50 @@ async fn put(
 }
 
 /// Removes the parts and the texts that no row names: of refused attempts, of attempts before the
-/// last, and of uploads that never came to anything.
-async fn sweep(
-    store: &BlobStore,
-    view: &RunView,
-    named: &HashSet<String>,
-) -> Result<(), BlobError> {
+/// last, and of uploads that never came to anything; and manifests that were refused.
+async fn sweep(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), ForgetError> {
+    let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
+    let Some(sealed) = &view.sealed else { return Ok(()) };
+    let store = store_of(&view, cluster)?;
+    let manifest = convert::blob_out(&view.namespace, &view.name, Kind::Manifest, &sealed.manifest);
+    let named = named_in(&store, manifest).await?;
     let prefix = rollout_storage::run_prefix(&view.namespace, &view.name);
     for (kind, metric) in SWEPT {
         let all = store.list(&format!("{prefix}/{kind}")).await?;
         let orphans: Vec<String> = all.into_iter().filter(|key| !named.contains(key)).collect();
         metrics::counter!(metric).increment(orphans.len() as u64);
-        remove_all(store, orphans).await?;
+        remove_all(&store, orphans).await?;
     }
-    Ok(())
+    propose(leading, OpKind::Swept { run: no }).await
+}
+
+/// Every object that a manifest needs, itself included, but for the segments of input.
+async fn named_in(
+    store: &BlobStore,
+    manifest: v1::BlobRef,
+) -> Result<HashSet<String>, ForgetError> {
+    let run: v1::SealedRun = read(store, &manifest).await?;
+    let mut named = HashSet::from([manifest.key]);
+    for chunk in run.chunks.into_iter().filter_map(|chunk| chunk.blob) {
+        let listed: v1::SealedSegments = read(store, &chunk).await?;
+        named.insert(chunk.key);
+        for segment in listed.segments {
+            named.extend(segment.part_table.into_iter().map(|part| part.key));
+            let texts = segment.failures.into_iter().filter_map(|f| f.evidence?.text);
+            named.extend(texts.map(|text| text.key));
+        }
+    }
+    Ok(named)
+}
+
+async fn read<M: Message + Default>(
+    store: &BlobStore,
+    blob: &v1::BlobRef,
+) -> Result<M, ForgetError> {
+    let unreadable = |why: String| ForgetError::Unreadable { key: blob.key.clone(), why };
+    let digest = convert::digest_in(&blob.digest).map_err(|error| unreadable(error.message))?;
+    let bytes = store.get(&blob.key, &digest).await?;
+    M::decode(bytes).map_err(|error| unreadable(error.to_string()))
 }
 
 async fn remove(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), ForgetError> {

@@ -22,7 +22,7 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::InputClosed => ErrorCode::InputClosed,
         Rejection::InputMismatch { .. } => ErrorCode::InputMismatch,
         Rejection::RunEnded => ErrorCode::RunEnded,
-        Rejection::RunActive => ErrorCode::RunActive,
+        Rejection::RunActive | Rejection::ManifestStale => ErrorCode::RunActive,
         Rejection::RunDeleting => ErrorCode::RunDeleting,
         Rejection::SessionUnknown => ErrorCode::SessionUnknown,
         Rejection::RequestForgotten => ErrorCode::RequestForgotten,

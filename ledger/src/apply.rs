@@ -211,7 +211,10 @@ impl Ledger {
                 self.cordon(ctx, session, slot, cordoned, reason)
             }
             OpKind::RetryRows { run, rows } => self.retry_rows(ctx, run, rows),
-            OpKind::Seal { run, manifest } => self.seal(ctx, run, manifest),
+            OpKind::Seal { run, manifest, ended_index } => {
+                self.seal(ctx, run, (manifest, ended_index))
+            }
+            OpKind::Swept { run } => self.swept(run),
             OpKind::DeleteRun { run } => self.delete_run(ctx, run),
             OpKind::ForgetRun { run } => self.forget_run(run),
             OpKind::Steal { victim, held, thief: slot, instance, seq } => {

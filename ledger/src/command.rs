@@ -276,6 +276,8 @@ pub enum OpKind {
         run: RunNo,
         /// The manifest, durable.
         manifest: BlobRef,
+        /// The log index at which the run had ended when its manifest was made.
+        ended_index: u64,
     },
     /// An ended run goes: its name stays taken until its objects are gone.
     DeleteRun {
@@ -368,6 +370,11 @@ pub enum OpKind {
     Shard(ShardOp),
     /// Something is done to a checkpoint.
     Checkpoint(CheckpointOp),
+    /// What nobody names of a sealed run is gone from its store.
+    Swept {
+        /// The run.
+        run: RunNo,
+    },
 }
 
 /// The name of a shared store.

@@ -1,7 +1,9 @@
 //! How a run is forgotten: sealed into a manifest, deleted, gone.
 //!
-//! *Invariant:* only a run that has ended is sealed or deleted, so no row of it can be decided any
-//! more: what its manifest says stays true, and parts that no row names will never be named. A
+//! *Invariant:* only a run that has ended, and that nobody took up again since its manifest was made,
+//! is sealed, and a sealed one is never taken up again. So no row of it can be decided any
+//! more: what its manifest says stays true, and parts that it does not name will never be named: a run
+//! is swept after it was sealed, and never before. A
 //! sealed run takes at most [`limits::SEALED_BYTES_MAX`]. A deleted one keeps its name until its
 //! objects are gone, or a new run of that name would lose the objects that it shares keys with.
 //!
@@ -27,6 +29,8 @@ pub struct Sealed {
     pub at: LedgerMs,
     /// Segments that it had.
     pub segments: u32,
+    /// Whether the objects that its manifest does not name are gone.
+    pub swept: bool,
 }
 
 /// What the leader has to do to forget runs.
@@ -34,6 +38,8 @@ pub struct Sealed {
 pub struct Forgettable {
     /// Ended for longer than their time to live: to be sealed.
     pub seal: Vec<RunNo>,
+    /// Sealed: what their manifests do not name is to be removed.
+    pub sweep: Vec<RunNo>,
     /// Sealed for longer than they are to be kept: to be deleted.
     pub delete: Vec<RunNo>,
     /// Deleted: their objects are to be removed.
@@ -59,6 +65,7 @@ impl Ledger {
                 Some(sealed) if keep_ms > 0 && since(sealed.at) >= keep_ms => {
                     due.delete.push(run.no);
                 }
+                Some(sealed) if !sealed.swept => due.sweep.push(run.no),
                 _ => {}
             }
         }
@@ -69,7 +76,7 @@ impl Ledger {
         &mut self,
         ctx: &Context,
         no: RunNo,
-        manifest: BlobRef,
+        (manifest, ended_index): (BlobRef, u64),
     ) -> Result<Reply, Rejection> {
         let at = self.meta.clock;
         let run = self.run_mut(no)?;
@@ -77,11 +84,24 @@ impl Ledger {
             RunState::Deleting => return Err(Rejection::RunDeleting),
             _ if !run.ended() => return Err(Rejection::RunActive),
             _ if run.head.sealed.is_some() => return Ok(Reply::Ok),
+            // Failed rows were tried again meanwhile: the manifest does not name their results.
+            _ if run.head.ended_index != ended_index => return Err(Rejection::ManifestStale),
             _ => {}
         }
-        run.head.sealed = Some(Sealed { manifest, at, segments: run.segments.len() as u32 });
+        let segments = run.segments.len() as u32;
+        run.head.sealed = Some(Sealed { manifest, at, segments, swept: false });
         self.drop_rows(no);
         self.emit_run(ctx, no, "sealed", "");
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn swept(&mut self, no: RunNo) -> Result<Reply, Rejection> {
+        let run = self.run_mut(no)?;
+        match &mut run.head.sealed {
+            None => return Err(Rejection::RunActive),
+            Some(sealed) => sealed.swept = true,
+        }
+        self.dirty.runs.insert(no);
         Ok(Reply::Ok)
     }
 

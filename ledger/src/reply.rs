@@ -337,4 +337,7 @@ pub enum Rejection {
     /// It has to do with a training job.
     #[error(transparent)]
     Training(TrainingRefusal),
+    /// A manifest was made of a run that went on since.
+    #[error("the run was taken up again since its manifest was made")]
+    ManifestStale,
 }

@@ -91,6 +91,8 @@ pub(crate) struct RunHead {
     pub(crate) ended_at: LedgerMs,
     /// Where its rows are, once they are no longer here.
     pub(crate) sealed: Option<Sealed>,
+    /// The log index of its latest end. A run that is taken up again ends again, later.
+    pub(crate) ended_index: u64,
 }
 
 /// Rows in flight of one run: one record of the image.

@@ -175,6 +175,7 @@ impl Ledger {
         run.head.reason = reason;
         run.head.finished_wall_ms = ctx.wall_ms;
         run.head.ended_at = self.meta.clock;
+        run.head.ended_index = ctx.index();
         self.waiting.retain(|w| w.1 != no);
         let (dirty, mut waited) = (&mut self.dirty.troubles, crate::rows::Rows::default());
         for (&row, trouble) in run.troubles.iter_mut().filter(|t| t.1.not_before.is_some()) {
@@ -197,6 +198,7 @@ impl Ledger {
             run.head.reason = String::new();
             run.head.finished_wall_ms = ctx.wall_ms;
             run.head.ended_at = self.meta.clock;
+            run.head.ended_index = ctx.index();
             self.dirty.runs.insert(no);
             self.refresh_active(no);
             self.emit_run(ctx, no, "finished", "");

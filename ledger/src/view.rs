@@ -56,6 +56,8 @@ pub struct RunView {
     pub finished_wall_ms: u64,
     /// Workers that hold rows of it.
     pub workers: u32,
+    /// The log index of its latest end; 0 before.
+    pub ended_index: u64,
 }
 
 /// A segment and what became of its rows.
@@ -514,5 +516,6 @@ fn view_of(run: &Run) -> RunView {
         created_wall_ms: run.head.created_wall_ms,
         finished_wall_ms: run.head.finished_wall_ms,
         workers: workers.len() as u32,
+        ended_index: run.head.ended_index,
     }
 }

@@ -66,6 +66,11 @@ impl Played {
         self.command(Body::Ops(vec![kind.into()])).remove(0)
     }
 
+    fn seal(&mut self, run: RunNo) -> Reply {
+        let ended_index = self.ledger.run_view(run).map_or(0, |view| view.ended_index);
+        self.op(OpKind::Seal { run, manifest: blob("m", 0), ended_index })
+    }
+
     fn write_image(&mut self) {
         let delta = self.ledger.drain_dirty();
         for prefix in &delta.delete_prefixes {
@@ -145,7 +150,7 @@ fn ten_runs_of_a_million_rows_take_the_room_of_one() {
         assert!(played.image_bytes() > 1_000_000, "a million rows are in the image");
         peaks.push((held, played.image_bytes()));
         played.clock += 1000;
-        assert_eq!(played.op(OpKind::Seal { run, manifest: blob("m", 0) }), Reply::Ok);
+        assert_eq!(played.seal(run), Reply::Ok);
         played.write_image();
         assert_eq!(played.op(OpKind::DeleteRun { run }), Reply::Ok);
         assert_eq!(played.op(OpKind::ForgetRun { run }), Reply::Ok);
@@ -189,7 +194,7 @@ fn a_sealed_run_takes_at_most_four_kilobytes_however_much_it_asked_for() {
     assert_eq!(played.op(OpKind::CloseInput { run, rows, digest }), Reply::Ok);
     played.write_image();
     assert!(played.image_bytes() > 180_000);
-    assert_eq!(played.op(OpKind::Seal { run, manifest: blob("m", 0) }), Reply::Ok);
+    assert_eq!(played.seal(run), Reply::Ok);
     played.write_image();
     let of_the_run: usize = played
         .image

@@ -223,7 +223,8 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
         (
             "seal_delete_and_forget_nothing",
             command(Body::Ops(vec![
-                OpKind::Seal { run: RunNo(9), manifest: blob(3) }.into(),
+                OpKind::Seal { run: RunNo(9), manifest: blob(3), ended_index: 7 }.into(),
+                OpKind::Swept { run: RunNo(9) }.into(),
                 OpKind::DeleteRun { run: RunNo(9) }.into(),
                 OpKind::ForgetRun { run: RunNo(9) }.into(),
             ])),

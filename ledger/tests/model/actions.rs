@@ -47,7 +47,8 @@ pub(crate) enum Act {
     Segments { run: u8, rows: [u8; 2], from: i8 },
     Close { run: u8, wrong: bool },
     Control { run: u8, action: RunAction },
-    Seal { run: u8 },
+    Seal { run: u8, stale: bool },
+    Swept { run: u8 },
     Delete { run: u8 },
     Forget { run: u8 },
     Namespace { cap: u8 },
@@ -177,7 +178,8 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
             .prop_map(|(run, rows, from)| Act::Segments { run, rows, from }),
         2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, wrong)| Act::Close { run, wrong }),
         2 => (run(), action).prop_map(|(run, action)| Act::Control { run, action }),
-        1 => run().prop_map(|run| Act::Seal { run }),
+        1 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, stale)| Act::Seal { run, stale }),
+        1 => run().prop_map(|run| Act::Swept { run }),
         3 => (run(), any::<bool>()).prop_map(|(run, forget)| match forget {
             true => Act::Forget { run },
             false => Act::Delete { run },
@@ -346,9 +348,13 @@ impl Act {
             Act::Control { run, action } => {
                 OpKind::ControlRun { run: run_no(model, run), action, reason: "so".into() }
             }
-            Act::Seal { run } => {
-                OpKind::Seal { run: run_no(model, run), manifest: blob("manifest".into()) }
+            Act::Seal { run, stale } => {
+                let run = run_no(model, run);
+                let sealed = (run.0 as usize).checked_sub(1).and_then(|at| model.runs.get(at));
+                let ended_index = sealed.filter(|_| !stale).map_or(1, |run| run.ended_index);
+                OpKind::Seal { run, manifest: blob("manifest".into()), ended_index }
             }
+            Act::Swept { run } => OpKind::Swept { run: run_no(model, run) },
             Act::Forget { run } => {
                 // One that can be forgotten, where there is one: few are.
                 let at =

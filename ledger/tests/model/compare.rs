@@ -52,6 +52,11 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
         prop_assert_eq!(view.counts, run.counts(), "counts of run {}", no);
         prop_assert_eq!(view.pending, run.pending());
         prop_assert_eq!(view.input_closed, run.closed);
+        if run.ended() {
+            prop_assert_eq!(view.ended_index, run.ended_index, "end of run {}", no);
+            let swept = view.sealed.as_ref().is_some_and(|sealed| sealed.swept);
+            prop_assert_eq!(swept, run.swept, "run {}", no);
+        }
         if let Some(gone) = run.gone {
             prop_assert_eq!((view.rows, view.sealed.is_some()), (gone.rows, gone.sealed));
             continue;

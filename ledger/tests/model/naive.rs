@@ -130,6 +130,14 @@ impl Model {
     fn run(&mut self, kind: &OpKind) -> Reply {
         let reply = self.kind(kind).unwrap_or_else(Reply::Rejected);
         self.tidy();
+        let index = self.index;
+        for run in &mut self.runs {
+            run.ended_index = match run.ended() {
+                true if run.ended_index > 0 => run.ended_index,
+                true => index,
+                false => 0,
+            };
+        }
         reply
     }
 
@@ -173,7 +181,8 @@ impl Model {
                 self.cordon(session, slot.map(|s| s.0), cordoned)
             }
             OpKind::RetryRows { run, rows } => self.retry(run, rows.as_ref()),
-            OpKind::Seal { run, .. } => self.seal(run),
+            OpKind::Seal { run, ended_index, .. } => self.seal(run, ended_index),
+            OpKind::Swept { run } => self.swept(run),
             OpKind::DeleteRun { run } => self.delete(run),
             OpKind::ForgetRun { run } => self.forget(run),
             OpKind::Steal { victim, held, thief, instance, seq } => {

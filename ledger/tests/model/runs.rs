@@ -129,6 +129,9 @@ pub(crate) struct Run {
     /// What is left of it once its rows are gone.
     pub(crate) gone: Option<Gone>,
     pub(crate) forgotten: bool,
+    /// The index of its latest end; 0 while it goes on.
+    pub(crate) ended_index: u64,
+    pub(crate) swept: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -382,17 +385,29 @@ impl Model {
         Ok(Reply::Ok)
     }
 
-    pub(crate) fn seal(&mut self, no: RunNo) -> Outcome {
+    pub(crate) fn seal(&mut self, no: RunNo, ended_index: u64) -> Outcome {
         let run = self.run_of(no)?;
         match run.state {
             RunState::Deleting => return Err(Rejection::RunDeleting),
             _ if !run.ended() => return Err(Rejection::RunActive),
+            _ if run.gone.is_none() && run.ended_index != ended_index => {
+                return Err(Rejection::ManifestStale);
+            }
             _ if run.gone.is_none() => {
                 run.drop_rows(true);
                 self.note("run sealed");
             }
             _ => {}
         }
+        Ok(Reply::Ok)
+    }
+
+    pub(crate) fn swept(&mut self, no: RunNo) -> Outcome {
+        let run = self.run_of(no)?;
+        if !run.gone.is_some_and(|gone| gone.sealed) {
+            return Err(Rejection::RunActive);
+        }
+        run.swept = true;
         Ok(Reply::Ok)
     }
 

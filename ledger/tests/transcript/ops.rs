@@ -51,8 +51,9 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         "pause" => control(world, args, RunAction::Pause)?,
         "resume" => control(world, args, RunAction::Resume)?,
         "cancel" => control(world, args, RunAction::Cancel)?,
-        // Example: seal run=chat
-        "seal" => OpKind::Seal { run: run(world, &args.text("run")?)?, manifest: blob("manifest") },
+        // Example: seal run=chat at=7, with a manifest of what it was when it had ended at 7; without: of now
+        "seal" => seal(world, args)?,
+        "swept" => OpKind::Swept { run: run(world, &args.text("run")?)? },
         "delete" => OpKind::DeleteRun { run: run(world, &args.text("run")?)? },
         "forget" => OpKind::ForgetRun { run: run(world, &args.text("run")?)? },
         "register" => register(world, args)?,
@@ -270,6 +271,12 @@ fn store(args: &mut Args) -> Parsed<OpKind> {
 }
 
 // Example: create name=chat model=m priority=3 weight=2 cap=10 timeout=1000 failures=5 duplicates=1
+fn seal(world: &World, args: &mut Args) -> Parsed<OpKind> {
+    let run = run(world, &args.text("run")?)?;
+    let now = world.ledger.run_view(run).map_or(0, |view| view.ended_index);
+    Ok(OpKind::Seal { run, manifest: blob("manifest"), ended_index: args.number("at", now)? })
+}
+
 fn create(args: &mut Args) -> Parsed<OpKind> {
     let spec = RunSpec {
         engine: EngineSpec {

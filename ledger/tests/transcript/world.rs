@@ -79,7 +79,8 @@ impl World {
             "forgettable" => {
                 let (ttl, keep) = (args.number("ttl", 0)?, args.number("retention", 0)?);
                 let due = self.ledger.forgettable(self.ledger.clock(), ttl, keep);
-                format!("seal {:?} delete {:?} forget {:?}", due.seal, due.delete, due.forget)
+                let (seal, sweep, delete) = (due.seal, due.sweep, due.delete);
+                format!("seal {seal:?} sweep {sweep:?} delete {delete:?} forget {:?}", due.forget)
             }
             // Example: blocked run=chat
             "blocked" => match self.ledger.blocked(ops::run(self, &args.text("run")?)?) {
