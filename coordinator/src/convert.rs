@@ -64,13 +64,13 @@ pub(crate) enum Kind {
     Evidence,
 }
 
-/// Names an object of the run of this name.
-pub(crate) fn blob_out(namespace: &str, run: &str, kind: Kind, blob: &BlobRef) -> v1::BlobRef {
+/// Names an object of a run, by the folder of that within its namespace; so do the others here.
+pub(crate) fn blob_out(namespace: &str, folder: &str, kind: Kind, blob: &BlobRef) -> v1::BlobRef {
     let key = match kind {
-        Kind::Segment => rollout_storage::segment_key(namespace, run, &blob.digest),
-        Kind::Part => rollout_storage::part_key(namespace, run, &blob.digest),
-        Kind::Manifest => rollout_storage::manifest_key(namespace, run, &blob.digest),
-        Kind::Evidence => rollout_storage::evidence_key(namespace, run, &blob.digest),
+        Kind::Segment => rollout_storage::segment_key(namespace, folder, &blob.digest),
+        Kind::Part => rollout_storage::part_key(namespace, folder, &blob.digest),
+        Kind::Manifest => rollout_storage::manifest_key(namespace, folder, &blob.digest),
+        Kind::Evidence => rollout_storage::evidence_key(namespace, folder, &blob.digest),
     };
     v1::BlobRef { key, digest: blob.digest.to_vec().into(), bytes: blob.bytes.into() }
 }
@@ -152,14 +152,14 @@ pub(crate) fn evidence_in(evidence: Option<&v1::Evidence>) -> Checked<Evidence> 
     })
 }
 
-/// The same for people: whose run has the text is known by its name.
-pub(crate) fn evidence_out(namespace: &str, run: &str, evidence: &Evidence) -> v1::Evidence {
+/// The same for people: in whose folder the text is, is known.
+pub(crate) fn evidence_out(namespace: &str, folder: &str, evidence: &Evidence) -> v1::Evidence {
     let text = evidence.text.as_ref();
     v1::Evidence {
         exit_code: evidence.exit_code,
         signal: evidence.signal,
         exception: evidence.exception.clone(),
-        text: text.map(|blob| blob_out(namespace, run, Kind::Evidence, blob)),
+        text: text.map(|blob| blob_out(namespace, folder, Kind::Evidence, blob)),
     }
 }
 
@@ -180,23 +180,23 @@ pub(crate) fn carry_in(run: RunNo, carried: &v1::CarriedPart) -> Checked<OpKind>
     })
 }
 
-pub(crate) fn segment_out(namespace: &str, run: &str, segment: &SegmentRef) -> v1::SegmentRef {
+pub(crate) fn segment_out(namespace: &str, folder: &str, segment: &SegmentRef) -> v1::SegmentRef {
     v1::SegmentRef {
         number: segment.number.0,
         first_row: segment.first_row,
         rows: segment.rows,
-        blob: Some(blob_out(namespace, run, Kind::Segment, &segment.blob)),
+        blob: Some(blob_out(namespace, folder, Kind::Segment, &segment.blob)),
     }
 }
 
-/// A grant, with the name of its run, which its objects' keys need.
-pub(crate) fn grant_out(granted: &GrantedRows, name: Option<&(String, String)>) -> v1::Grant {
-    let (namespace, run) = name.map_or(("", ""), |(n, r)| (n.as_str(), r.as_str()));
+/// A grant, with the folder of its run, which its objects' keys need.
+pub(crate) fn grant_out(granted: &GrantedRows, folder: Option<&(String, String)>) -> v1::Grant {
+    let (namespace, folder) = folder.map_or(("", ""), |(n, r)| (n.as_str(), r.as_str()));
     v1::Grant {
         run: granted.held.run.0,
         attempt: granted.held.attempt.0,
         rows: Some(rows_out(&granted.held.rows)),
-        segments: granted.segments.iter().map(|s| segment_out(namespace, run, s)).collect(),
+        segments: granted.segments.iter().map(|s| segment_out(namespace, folder, s)).collect(),
         alone: granted.alone,
     }
 }
@@ -238,7 +238,7 @@ pub(crate) fn class_name(class: FailureClass) -> &'static str {
 
 pub(crate) fn failed_row_out(
     namespace: &str,
-    run: &str,
+    folder: &str,
     row: u64,
     trouble: &Trouble,
 ) -> v1::FailedRow {
@@ -250,7 +250,7 @@ pub(crate) fn failed_row_out(
         code: text(|t| &t.code),
         message: text(|t| &t.message),
         attempts: trouble.history.len() as u32,
-        evidence: last.map(|t| evidence_out(namespace, run, &t.evidence)),
+        evidence: last.map(|t| evidence_out(namespace, folder, &t.evidence)),
     }
 }
 
@@ -298,14 +298,15 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
         manifest: view
             .sealed
             .as_ref()
-            .map(|s| blob_out(&view.namespace, &view.name, Kind::Manifest, &s.manifest)),
+            .map(|s| blob_out(&view.namespace, &view.folder, Kind::Manifest, &s.manifest)),
+        folder: view.folder.clone(),
     }
 }
 
-/// A segment with its outcomes, of the run of this name.
+/// A segment with its outcomes.
 pub(crate) fn results_out(
     namespace: &str,
-    run: &str,
+    folder: &str,
     view: &SegmentView,
 ) -> v1::ReadResultsResponse {
     let part = |r: &Option<(u32, u32)>| r.map_or(0, |(part, _)| part + 1);
@@ -315,14 +316,14 @@ pub(crate) fn results_out(
         number: view.segment.number.0,
         first_row: view.segment.first_row,
         rows: view.segment.rows,
-        blob: Some(blob_out(namespace, run, Kind::Segment, &view.segment.blob)),
+        blob: Some(blob_out(namespace, folder, Kind::Segment, &view.segment.blob)),
         parts: view.results.iter().map(part).collect(),
         part_rows: view.results.iter().map(|r| r.map_or(0, |(_, row)| row)).collect(),
-        part_table: parts.map(|p| blob_out(namespace, run, Kind::Part, &p.blob)).collect(),
+        part_table: parts.map(|p| blob_out(namespace, folder, Kind::Part, &p.blob)).collect(),
         failures: view
             .failures
             .iter()
-            .map(|(row, t)| failed_row_out(namespace, run, *row, t))
+            .map(|(row, t)| failed_row_out(namespace, folder, *row, t))
             .collect(),
     }
 }

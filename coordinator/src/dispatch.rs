@@ -372,7 +372,7 @@ fn answer(leading: &Leading, slot: SlotRef, seq: u64, done: Done) -> v1::LeaderM
     let grants = done
         .grants
         .iter()
-        .map(|g| convert::grant_out(g, leading.run_name(g.held.run).as_deref()))
+        .map(|g| convert::grant_out(g, leading.run_folder(g.held.run).as_deref()))
         .collect();
     let refused = done.refused.iter().map(|r| refused_out(r, &r.rows)).collect();
     let at = done.at.map(|at| v1::LogPosition { index: at.index, position: at.position });

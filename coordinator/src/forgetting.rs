@@ -116,7 +116,7 @@ async fn seal(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), F
             let segment = leading.node.ledger(|l| l.segment_view(no, SegmentNo(number)));
             // Sealed meanwhile, by the same hands.
             let Some(segment) = segment else { return Ok(()) };
-            let listed = convert::results_out(&view.namespace, &view.name, &segment);
+            let listed = convert::results_out(&view.namespace, &view.folder, &segment);
             segments.push(listed);
         }
         let count = segments.len() as u32;
@@ -139,7 +139,7 @@ async fn put(
 ) -> Result<(BlobRef, v1::BlobRef), BlobError> {
     let digest = *blake3::hash(&bytes).as_bytes();
     let blob = BlobRef { digest, bytes: bytes.len() as u32 };
-    let wire = convert::blob_out(&view.namespace, &view.name, Kind::Manifest, &blob);
+    let wire = convert::blob_out(&view.namespace, &view.folder, Kind::Manifest, &blob);
     store.put(&wire.key, bytes.into()).await?;
     Ok((blob, wire))
 }
@@ -150,9 +150,10 @@ async fn sweep(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), 
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let Some(sealed) = &view.sealed else { return Ok(()) };
     let store = store_of(&view, cluster)?;
-    let manifest = convert::blob_out(&view.namespace, &view.name, Kind::Manifest, &sealed.manifest);
+    let manifest =
+        convert::blob_out(&view.namespace, &view.folder, Kind::Manifest, &sealed.manifest);
     let named = named_in(&store, manifest).await?;
-    let prefix = rollout_storage::run_prefix(&view.namespace, &view.name);
+    let prefix = rollout_storage::run_prefix(&view.namespace, &view.folder);
     for (kind, metric) in SWEPT {
         let all = store.list(&format!("{prefix}/{kind}")).await?;
         let orphans: Vec<String> = all.into_iter().filter(|key| !named.contains(key)).collect();
@@ -194,7 +195,7 @@ async fn read<M: Message + Default>(
 async fn remove(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), ForgetError> {
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let store = store_of(&view, cluster)?;
-    let prefix = rollout_storage::run_prefix(&view.namespace, &view.name);
+    let prefix = rollout_storage::run_prefix(&view.namespace, &view.folder);
     remove_all(&store, store.list(&prefix).await?).await?;
     leading.forget_name(no);
     propose(leading, OpKind::ForgetRun { run: no }).await

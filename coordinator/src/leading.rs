@@ -60,7 +60,7 @@ pub(crate) struct Leading {
     workers: Workers,
     /// In every answer; formatted once.
     pub(crate) cluster_id: String,
-    names: RwLock<HashMap<RunNo, Arc<(String, String)>>>,
+    folders: RwLock<HashMap<RunNo, Arc<(String, String)>>>,
 }
 
 /// Where the current epoch is found, if this member leads.
@@ -188,7 +188,7 @@ impl Leading {
             clock,
             workers: workers.clone(),
             cluster_id: node.identity().map(|i| i.cluster_id.to_string()).unwrap_or_default(),
-            names: RwLock::default(),
+            folders: RwLock::default(),
         });
         tokio::spawn(leading.clone().until_ended(leading.clone().keep_time()));
         tokio::spawn(leading.clone().until_ended(leading.clone().pump()));
@@ -202,14 +202,14 @@ impl Leading {
         }
     }
 
-    /// Namespace and name of a run, which never change.
-    pub(crate) fn run_name(&self, no: RunNo) -> Option<Arc<(String, String)>> {
-        if let Some(name) = self.names.read().get(&no) {
-            return Some(name.clone());
+    /// Namespace of a run and the folder of its objects within it, which never change.
+    pub(crate) fn run_folder(&self, no: RunNo) -> Option<Arc<(String, String)>> {
+        if let Some(folder) = self.folders.read().get(&no) {
+            return Some(folder.clone());
         }
-        let name = Arc::new(self.node.ledger(|l| l.run_name(no))?);
-        self.names.write().insert(no, name.clone());
-        Some(name)
+        let folder = Arc::new(self.node.ledger(|l| l.run_folder(no))?);
+        self.folders.write().insert(no, folder.clone());
+        Some(folder)
     }
 
     /// Ledger time as this leader counts it.
@@ -217,9 +217,24 @@ impl Leading {
         self.clock.now()
     }
 
-    /// A run is gone, and its name is nobody's.
-    pub(crate) fn forget_name(&self, no: RunNo) {
-        self.names.write().remove(&no);
+    /// A run is gone.
+    pub(crate) fn forget_folder(&self, no: RunNo) {
+        self.folders.write().remove(&no);
+    }
+
+    /// The way to a worker that is connected.
+    pub(crate) fn outbox(&self, session: SessionId) -> Option<Outbox> {
+        self.streams.lock().get(&session).map(|stream| stream.out.clone())
+    }
+
+    /// What a worker's engines ran when it was last heard, and what it was given since: it may have started that too.
+    pub(crate) fn maybe_started(&self, session: SessionId) -> Vec<HeldRows> {
+        let Some((mut started, index)) = self.liveness.started_at(session) else {
+            return Vec::new(); // Nobody knows.
+        };
+        let held = self.node.ledger(|l| l.held_rows(session));
+        started.extend(held.into_iter().filter(|held| held.attempt.index() > index));
+        started
     }
 
     /// Something may have become grantable.

@@ -63,7 +63,8 @@ impl Bench {
         let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
         let spec = RunSpec { engine, weight: 1, attempts_max: 3, ..RunSpec::default() };
         let (namespace, name) = ("default".to_owned(), "bench".to_owned());
-        bench.ops(vec![OpKind::CreateRun { namespace, name, spec: Box::new(spec) }]);
+        let folder = format!("{name}/1");
+        bench.ops(vec![OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder }]);
         let mut left = rows;
         let mut number = 0;
         while left > 0 {

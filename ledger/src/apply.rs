@@ -171,8 +171,8 @@ impl Ledger {
     fn run_kind(&mut self, ctx: &mut Context, kind: OpKind) -> Result<Reply, Rejection> {
         match kind {
             OpKind::OpenClient { name } => self.open_client(ctx, name),
-            OpKind::CreateRun { namespace, name, spec } => {
-                self.create_run(ctx, namespace, name, *spec)
+            OpKind::CreateRun { namespace, name, spec, folder } => {
+                self.create_run(ctx, (namespace, name), *spec, folder)
             }
             OpKind::AddSegments { run, segments } => self.add_segments(run, segments),
             OpKind::CloseInput { run, rows, digest } => self.close_input(ctx, run, rows, digest),

@@ -89,6 +89,8 @@ pub enum OpKind {
         name: String,
         /// What it asks for.
         spec: Box<RunSpec>,
+        /// Where its objects are if this creates it: its name, and what no other creation has.
+        folder: String,
     },
     /// Appends segments to an open input.
     AddSegments {

@@ -33,6 +33,8 @@ pub enum Reply {
         rows: u64,
         /// Whether its input is closed.
         input_closed: bool,
+        /// Where its objects are, within its namespace.
+        folder: String,
     },
     /// A worker is registered.
     Registered {

@@ -19,11 +19,12 @@ impl Ledger {
     pub(crate) fn create_run(
         &mut self,
         ctx: &Context,
-        namespace: String,
-        name: String,
+        (namespace, name): (String, String),
         spec: RunSpec,
+        folder: String,
     ) -> Result<Reply, Rejection> {
         spec::check_name("run's", &name)?;
+        check_folder(&name, &folder)?;
         spec.check()?;
         if !self.namespaces.contains_key(&namespace) {
             return Err(Rejection::NamespaceUnknown(namespace));
@@ -49,6 +50,7 @@ impl Ledger {
             spec,
             spec_digest,
             created_wall_ms: ctx.wall_ms,
+            folder,
             ..RunHead::default()
         };
         let run = Run { no, head, ..Run::default() };
@@ -224,6 +226,15 @@ fn run_reply(run: &Run, created: bool) -> Reply {
         segments: run.segment_count(),
         rows: run.head.rows,
         input_closed: run.head.input_closed,
+        folder: run.head.folder.clone(),
+    }
+}
+
+/// A run's objects are below its name.
+fn check_folder(name: &str, folder: &str) -> Result<(), Rejection> {
+    match folder.strip_prefix(name).and_then(|rest| rest.strip_prefix('/')) {
+        Some(own) => spec::check_name("folder's", own),
+        None => Err(Rejection::Invalid(format!("the folder has to be {name}/ and a name"))),
     }
 }
 

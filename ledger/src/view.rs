@@ -58,6 +58,8 @@ pub struct RunView {
     pub workers: u32,
     /// The log index of its latest end; 0 before.
     pub ended_index: u64,
+    /// Where its objects are, within its namespace.
+    pub folder: String,
 }
 
 /// A segment and what became of its rows.
@@ -517,5 +519,6 @@ fn view_of(run: &Run) -> RunView {
         finished_wall_ms: run.head.finished_wall_ms,
         workers: workers.len() as u32,
         ended_index: run.head.ended_index,
+        folder: run.head.folder.clone(),
     }
 }

@@ -38,7 +38,8 @@ impl Fleet {
             ..RunSpec::default()
         };
         let (namespace, name) = ("default".into(), "chat".into());
-        fleet.op(OpKind::CreateRun { namespace, name, spec: Box::new(spec) });
+        let folder = format!("{name}/1");
+        fleet.op(OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder });
         let blob = BlobRef { digest: [1; 32], bytes: 1 };
         let segments = vec![SegmentDecl { number: SegmentNo(0), rows, blob }];
         fleet.op(OpKind::AddSegments { run: RUN, segments });

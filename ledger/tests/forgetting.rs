@@ -110,8 +110,9 @@ fn run_of_a_million(played: &mut Played, slot: SlotRef, turn: u32, seq: &mut u64
     let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
     let spec = Box::new(RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() });
     let (namespace, name) = ("default".into(), format!("run{turn}"));
+    let folder = format!("{name}/1");
     let Reply::Run { run, created: true, .. } =
-        played.op(OpKind::CreateRun { namespace, name, spec })
+        played.op(OpKind::CreateRun { namespace, name, spec, folder })
     else {
         panic!("not created");
     };
@@ -184,9 +185,9 @@ fn a_sealed_run_takes_at_most_four_kilobytes_however_much_it_asked_for() {
         selector: (0..60).map(|n| (format!("{n}{}", long(100)), long(100))).collect(),
         ..RunSpec::default()
     };
-    let (namespace, name) = ("default".into(), "big".into());
+    let (namespace, name, folder) = ("default".into(), "big".into(), "big/1".into());
     let Reply::Run { run, .. } =
-        played.op(OpKind::CreateRun { namespace, name, spec: Box::new(spec) })
+        played.op(OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder })
     else {
         panic!("not created");
     };

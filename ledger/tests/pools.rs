@@ -34,7 +34,9 @@ impl Played {
         let engine = EngineSpec { model: model.into(), ..EngineSpec::default() };
         let spec = Box::new(RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() });
         let (namespace, name) = ("default".into(), name.into());
-        let Reply::Run { run, .. } = self.op(OpKind::CreateRun { namespace, name, spec }) else {
+        let folder = format!("{name}/1");
+        let create = OpKind::CreateRun { namespace, name, spec, folder };
+        let Reply::Run { run, .. } = self.op(create) else {
             panic!("not created");
         };
         let blob = BlobRef { digest: [1; 32], bytes: 10 };

@@ -18,6 +18,7 @@ fn runs(epoch: u64, count: usize, tag: usize) -> Vec<u8> {
             attempts_max: 1,
             ..RunSpec::default()
         }),
+        folder: format!("run-{tag}-{n}/1"),
     };
     let ops = (0..count).map(|n| create(n).into()).collect();
     Command { epoch: CoordEpoch(epoch), at: LedgerMs(0), wall_ms: 7, body: Body::Ops(ops) }.encode()

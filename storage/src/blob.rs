@@ -17,8 +17,8 @@ use bytes::Bytes;
 pub use self::error::BlobError;
 use self::file::FileStore;
 pub use self::key::{
-    checkpoint_key, checkpoint_prefix, evidence_key, manifest_key, part_key, run_prefix,
-    segment_key, training_prefix,
+    checkpoint_key, checkpoint_prefix, evidence_key, folder_mark, manifest_key, part_key,
+    run_folder, run_prefix, segment_key, training_prefix,
 };
 use self::remote::RemoteStore;
 pub use self::source::{ObjectSource, SourceObject};

@@ -283,6 +283,15 @@ impl Fleet {
         }
     }
 
+    /// The folder of a run's objects in the store, which is a file system here, as soon as there is one.
+    pub fn objects_of(&self, run: &str) -> PathBuf {
+        let of_the_name = self.path(&format!("store/runs/default/{run}"));
+        eventually("the run has a folder", Duration::from_secs(60), || {
+            let mut folders = std::fs::read_dir(&of_the_name).ok()?;
+            folders.find_map(|folder| Some(folder.ok()?.path()).filter(|path| path.is_dir()))
+        })
+    }
+
     /// The same for a program of a test.
     pub fn use_store(&self, command: &mut Command, name: &str) {
         self.store_into(command, name);

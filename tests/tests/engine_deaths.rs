@@ -266,11 +266,10 @@ fn a_slot_whose_engine_dies_of_every_row_is_cordoned_and_makes_none_poison_besid
 fn rows_that_exhaust_memory_are_tried_in_smaller_company_and_three_times_alone() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &worker(&fleet, "w1", 1, ""))?;
-    // The store takes parts and no texts: deaths are told without what the engine said.
-    let objects = fleet.path("store/runs/default/memory");
-    std::fs::create_dir_all(&objects)?;
-    std::fs::write(objects.join("evidence"), b"where the folder should be")?;
     let mut batch = submit(&fleet, "memory", 60, &[(21, "MOCK_OOM_DIE")])?;
+    // The store takes parts and no texts: deaths are told without what the engine said.
+    let objects = fleet.objects_of("memory");
+    std::fs::write(objects.join("evidence"), b"where the folder should be")?;
     let failed = ends_with(&fleet, &mut batch, &[21], "out_of_memory")?;
     let item = &failed[&21];
     let strikes = item["history"].as_array().context("history")?;

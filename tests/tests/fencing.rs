@@ -82,6 +82,7 @@ async fn an_old_a_forged_and_another_clusters_epoch_change_nothing_and_say_why()
             attempts_max: 1,
             ..Default::default()
         }),
+        ..Default::default()
     };
     let others = "00000000000000000000000000000000";
     let cases = [
@@ -125,6 +126,7 @@ async fn a_workers_stream_of_another_epoch_is_refused() -> Result<()> {
             session,
             coord_epoch: claimed,
             kind: Some(v1::worker_message::Kind::Heartbeat(heartbeat)),
+            ..Default::default()
         };
         let mut worker = v1::worker_client::WorkerClient::new(channel.clone());
         let mut answers = worker.work(tokio_stream::iter([message])).await?.into_inner();

@@ -100,7 +100,7 @@ fn parts_that_nobody_names_are_swept_when_the_run_is_sealed() -> Result<()> {
     let fleet = fleet(&[("retention", "run_ttl_ms = 3000")])?;
     let mut batch = Batch::submit(&fleet, "swept", 2000, "")?;
     batch.finish(&fleet)?;
-    let parts = fleet.path("store").join("runs/default/swept/parts");
+    let parts = fleet.objects_of("swept").join("parts");
     let named: BTreeSet<PathBuf> = files(&parts).into_iter().map(|f| f.0).collect();
     let orphan = parts.join("00".repeat(32));
     std::fs::write(&orphan, b"of an attempt that was refused")?;
@@ -132,8 +132,8 @@ fn what_an_engine_said_of_a_failed_row_outlives_the_sweep_and_goes_with_the_run(
     let item = fleet.ctl_json(&["item", "describe", "said", "5"])?;
     let last = item["history"].as_array().and_then(|h| h.last()).cloned().unwrap_or_default();
     let key = last["text"]["key"].as_str().unwrap_or_default().to_owned();
-    anyhow::ensure!(key.starts_with("runs/default/said/evidence/"), "{item}");
-    let (named, objects) = (fleet.path("store").join(&key), fleet.path("store/runs/default/said"));
+    let (named, objects) = (fleet.path("store").join(&key), fleet.objects_of("said"));
+    anyhow::ensure!(named.starts_with(objects.join("evidence")), "{item}");
     let orphan = objects.join("evidence").join("00".repeat(32));
     std::fs::write(&orphan, b"of a report that was refused")?;
     sealed(&fleet, "said");

@@ -23,6 +23,8 @@ pub(crate) struct RunInfo {
     pub(crate) number: u32,
     pub(crate) namespace: String,
     pub(crate) name: String,
+    /// Where its objects are, within its namespace.
+    pub(crate) folder: String,
     pub(crate) model: String,
     /// Empty: any.
     pub(crate) revision: String,
@@ -64,6 +66,7 @@ impl RunInfo {
             number: run,
             namespace: answer.namespace,
             name: answer.name,
+            folder: answer.folder,
             task: engine.task.parse().map_err(unusable)?,
             model: engine.model,
             revision: engine.revision,
@@ -80,6 +83,7 @@ impl RunInfo {
             number,
             namespace: "default".to_owned(),
             name: format!("run-{number}"),
+            folder: format!("run-{number}/f"),
             model: "m".to_owned(),
             revision: String::new(),
             task: Task::Generate,

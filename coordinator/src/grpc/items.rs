@@ -60,9 +60,9 @@ impl v1::items_server::Items for ItemsService {
         let no = self.0.find_run(&identity, &r.namespace, &r.run)?;
         let found = self.0.node.ledger(|l| {
             let item = l.item(no, r.row)?;
-            let (namespace, run) = l.run_name(no)?;
+            let (namespace, folder) = l.run_folder(no)?;
             let segment = l.segment_ref(no, item.segment)?;
-            let segment = convert::segment_out(&namespace, &run, &segment);
+            let segment = convert::segment_out(&namespace, &folder, &segment);
             Some((item_out(l, &leading, no, item), segment))
         });
         let (item, segment) = found.ok_or_else(|| {
@@ -115,7 +115,7 @@ fn state_in(state: v1::ItemState) -> Result<ItemState, RpcError> {
 }
 
 fn item_out(ledger: &Ledger, leading: &Leading, no: RunNo, item: ItemView) -> v1::Item {
-    let (namespace, run) = ledger.run_name(no).unwrap_or_default();
+    let (namespace, folder) = ledger.run_folder(no).unwrap_or_default();
     let SegmentNo(segment) = item.segment;
     let tries = item.trouble.history.iter();
     let mut out = v1::Item {
@@ -123,7 +123,7 @@ fn item_out(ledger: &Ledger, leading: &Leading, no: RunNo, item: ItemView) -> v1
         segment,
         trial_rows: item.trial.len(),
         strikes: item.trouble.strikes.total(),
-        history: tries.map(|t| try_out(&namespace, &run, t)).collect(),
+        history: tries.map(|t| try_out(&namespace, &folder, t)).collect(),
         ..v1::Item::default()
     };
     let state = match item.place {
@@ -140,7 +140,7 @@ fn item_out(ledger: &Ledger, leading: &Leading, no: RunNo, item: ItemView) -> v1
         }
         ItemPlace::Done(part, row) => {
             let kind = convert::Kind::Part;
-            out.part = Some(convert::blob_out(&namespace, &run, kind, &part.blob));
+            out.part = Some(convert::blob_out(&namespace, &folder, kind, &part.blob));
             out.part_row = row;
             v1::ItemState::Done
         }
@@ -155,7 +155,7 @@ fn holder_out(ledger: &Ledger, slot: SlotRef, attempt: Attempt) -> v1::Holder {
     v1::Holder { worker: worker.unwrap_or_default(), slot: slot.slot.0.into(), attempt: attempt.0 }
 }
 
-fn try_out(namespace: &str, run: &str, failed: &FailedTry) -> v1::FailedTry {
+fn try_out(namespace: &str, folder: &str, failed: &FailedTry) -> v1::FailedTry {
     let (ruling, among) = match failed.ruling {
         Ruling::Excused => (v1::Ruling::Excused, 0),
         Ruling::Suspect { among } => (v1::Ruling::Suspect, among),
@@ -169,7 +169,7 @@ fn try_out(namespace: &str, run: &str, failed: &FailedTry) -> v1::FailedTry {
         class: convert::class_name(failed.class).into(),
         code: failed.code.clone(),
         message: failed.message.clone(),
-        evidence: Some(convert::evidence_out(namespace, run, &failed.evidence)),
+        evidence: Some(convert::evidence_out(namespace, folder, &failed.evidence)),
         wall_ms: failed.wall_ms,
         ruling: ruling.into(),
         among,

@@ -71,9 +71,10 @@ impl v1::runs_server::Runs for RunsService {
         check_namespace(&identity, &namespace)?;
         let id = convert::request_in(r.request.as_ref())?;
         let spec = Box::new(convert::spec_in(r.spec)?);
-        let kind = OpKind::CreateRun { namespace, name: r.name, spec };
+        let folder = folder_of(&r.name, &self.0.cluster_id(), r.folder)?;
+        let kind = OpKind::CreateRun { namespace, name: r.name, spec, folder };
         match self.0.apply(Some(id), kind).await? {
-            Reply::Run { run, created, segments, rows, input_closed } => {
+            Reply::Run { run, created, segments, rows, input_closed, folder } => {
                 Ok(Response::new(v1::CreateRunResponse {
                     header: Some(self.0.header()),
                     run: run.0,
@@ -81,6 +82,7 @@ impl v1::runs_server::Runs for RunsService {
                     segments,
                     rows,
                     input_closed,
+                    folder,
                 }))
             }
             other => Err(unexpected(&other)),
@@ -93,19 +95,21 @@ impl v1::runs_server::Runs for RunsService {
     ) -> Result<Response<v1::AddSegmentsResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let (namespace, name) = self.check_run(&identity, RunNo(r.run))?;
+        self.check_run(&identity, RunNo(r.run))?;
+        let (namespace, folder) =
+            self.0.node.ledger(|l| l.run_folder(RunNo(r.run))).unwrap_or_default();
         let id = convert::request_in(r.request.as_ref())?;
         if r.carried.len() > CARRIED_MAX {
             return Err(convert::invalid(format!("more than {CARRIED_MAX} carried parts")).into());
         }
         for segment in &r.segments {
-            check_key(&namespace, &name, Kind::Segment, segment.blob.as_ref())?;
+            check_key(&namespace, &folder, Kind::Segment, segment.blob.as_ref())?;
         }
         let segments = r.segments.iter().map(convert::segment_in).collect::<Result<_, _>>()?;
         let run = RunNo(r.run);
         let mut ops = vec![Op { request: Some(id), kind: OpKind::AddSegments { run, segments } }];
         for part in &r.carried {
-            check_key(&namespace, &name, Kind::Part, part.blob.as_ref())?;
+            check_key(&namespace, &folder, Kind::Part, part.blob.as_ref())?;
             // No request of their own: the same part again is nothing new.
             ops.push(convert::carry_in(run, part)?.into());
         }
@@ -191,7 +195,7 @@ impl v1::runs_server::Runs for RunsService {
         let (view, blocked) = self.view(no)?;
         let failures = self.0.node.ledger(|l| l.failures(no, FAILURES_SHOWN));
         let failed = |(row, trouble): &(u64, Trouble)| {
-            convert::failed_row_out(&view.namespace, &view.name, *row, trouble)
+            convert::failed_row_out(&view.namespace, &view.folder, *row, trouble)
         };
         let store_url = match view.spec.store_url.as_str() {
             "" => self.0.probe.url().to_owned(),
@@ -265,8 +269,10 @@ impl v1::runs_server::Runs for RunsService {
         let r = request.into_inner();
         self.0.reading().await?;
         let no = RunNo(r.run);
-        let (namespace, name) = self.check_run(&identity, no)?;
-        if self.view(no)?.0.sealed.is_some() {
+        let (_, name) = self.check_run(&identity, no)?;
+        let v = self.view(no)?.0;
+        let (namespace, folder) = (v.namespace, v.folder);
+        if v.sealed.is_some() {
             let message = format!("run {name} is sealed: its manifest has its results");
             return Err(RpcError::new(ErrorCode::RunEnded, message).into());
         }
@@ -283,7 +289,7 @@ impl v1::runs_server::Runs for RunsService {
                     (l.segment_view(no, SegmentNo(number)), (l.applied().index, l.epoch().0))
                 });
                 let Some(view) = view else { return };
-                let mut message = convert::results_out(&namespace, &name, &view);
+                let mut message = convert::results_out(&namespace, &folder, &view);
                 message.header = Some(v1::ClusterHeader {
                     cluster_id: shared.cluster_id(),
                     coord_epoch: at.1,
@@ -311,15 +317,31 @@ impl RunsService {
     }
 }
 
+/// Where a new run's objects are to be: where its client wants them, or where this leader draws it.
+fn folder_of(name: &str, cluster_id: &str, wanted: String) -> Result<String, RpcError> {
+    if wanted.is_empty() {
+        return Ok(rollout_storage::run_folder(name, cluster_id, rand::random()));
+    }
+    // Another cluster's folders are not this one's to sweep, and the other way round.
+    let start = format!("{name}/{}", rollout_storage::folder_mark(cluster_id));
+    let drawn = wanted.strip_prefix(&start).filter(|drawn| {
+        drawn.len() == 16 && drawn.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    });
+    match drawn {
+        Some(_) => Ok(wanted),
+        None => Err(convert::invalid(format!("folder {wanted} should be {start} and 16 digits"))),
+    }
+}
+
 /// An object has to be where everybody will look for it.
 fn check_key(
     namespace: &str,
-    run: &str,
+    folder: &str,
     kind: Kind,
     blob: Option<&v1::BlobRef>,
 ) -> Result<(), RpcError> {
     let named = convert::blob_in(blob)?;
-    let expected = convert::blob_out(namespace, run, kind, &named).key;
+    let expected = convert::blob_out(namespace, folder, kind, &named).key;
     let got = blob.map(|b| b.key.as_str()).unwrap_or_default();
     match got == expected {
         true => Ok(()),
@@ -329,4 +351,28 @@ fn check_key(
 
 pub(super) fn unexpected(reply: &Reply) -> Status {
     RpcError::new(ErrorCode::Internal, format!("the ledger answered {reply:?}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::folder_of;
+
+    #[test]
+    fn the_folder_of_a_new_run_is_its_own_whoever_draws_it() {
+        let cluster = "0123456789abcdef0123456789abcdef";
+        let drawn = |wanted: &str| folder_of("chat", cluster, wanted.to_owned());
+        let (one, two) = (drawn("").expect("drawn"), drawn("").expect("drawn"));
+        assert_ne!(one, two);
+        assert_eq!(drawn(&one).expect("its own"), one);
+        for bad in [
+            "chat",
+            "chat/segments",
+            "other/0123456789abcdef-0000000000000001",
+            "chat/0123456789abcdee-0000000000000001",
+            "chat/0123456789abcdef-000000000000000G",
+            "chat/0123456789abcdef-0000000000000001/x",
+        ] {
+            assert!(drawn(bad).is_err(), "{bad} was accepted");
+        }
+    }
 }

@@ -128,6 +128,7 @@ impl v1::worker_server::Worker for WorkerService {
             namespace: view.namespace,
             name: view.name,
             spec: Some(convert::spec_out(&view.spec)),
+            folder: view.folder,
         }))
     }
 

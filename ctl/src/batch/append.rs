@@ -117,7 +117,7 @@ impl Append<'_> {
         if run.input_closed {
             return Err(self.closed(lacking, read.rows));
         }
-        let uploaded = self.upload(rules, admission, &store).await?;
+        let uploaded = self.upload(rules, admission, (&store, run.folder)).await?;
         let added = self.declare(run.run, have.segments, uploaded).await?;
         Ok(if added == lacking { whole } else { Round::Again(added) })
     }
@@ -169,11 +169,11 @@ impl Append<'_> {
         &self,
         rules: Rules,
         admission: Admission,
-        store: &BlobStore,
+        (store, folder): (&BlobStore, String),
     ) -> Result<Uploaded, BatchError> {
         let options = ScanOptions { admission: Some(admission.clone()), ..self.options.clone() };
-        let (namespace, run) = (self.namespace.to_owned(), self.name.to_owned());
-        let to = Destination { store: store.clone(), namespace, run };
+        let namespace = self.namespace.to_owned();
+        let to = Destination { store: store.clone(), namespace, folder };
         let (files, control) = (self.files.to_vec(), self.rewound());
         let uploaded = upload::upload(files, rules, options, control, &to, |_| {}).await?;
         match admission.is_of(uploaded.scan.ids_digest) && uploaded.scan.error_count == 0 {

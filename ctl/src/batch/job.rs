@@ -1,13 +1,14 @@
 //! Owns: a submission as a whole: check and upload, carry over, create, declare.
 //!
 //! Invariant: the run is created only after the whole input was found good and is durable, and after what is carried into
-//! it is durable too.
+//! it is durable too. Where somebody else has created the same run meanwhile, all of it is copied to where that has its
+//! objects before it is declared.
 //! Absent: names and files on this host; the caller has decided them.
 
 use std::sync::Arc;
 
 use rollout_proto::{Session, v1};
-use rollout_storage::BlobStore;
+use rollout_storage::{BlobError, BlobStore, part_key, segment_key};
 
 use super::error::BatchError;
 use super::upload::{Destination, Uploaded};
@@ -29,6 +30,8 @@ pub struct Job {
     pub files: Vec<InputFile>,
     /// Where its objects go.
     pub store: BlobStore,
+    /// Their folder: the run's, or one that was drawn for it.
+    pub folder: String,
     /// Whether items are kept in mind, for earlier revisions may have finished some.
     pub revises: bool,
     /// Whether its input stays open for more rows.
@@ -58,8 +61,8 @@ pub struct Submitted {
 
 impl Job {
     fn destination(&self) -> Destination {
-        let (namespace, run) = (self.namespace.clone(), self.name.clone());
-        Destination { store: self.store.clone(), namespace, run }
+        let (namespace, folder) = (self.namespace.clone(), self.folder.clone());
+        Destination { store: self.store.clone(), namespace, folder }
     }
 }
 
@@ -97,19 +100,43 @@ pub async fn submit(
     prepared: Prepared,
     sources: Vec<Source>,
 ) -> Result<Submitted, BatchError> {
-    let Prepared { uploaded, items } = prepared;
+    let Prepared { mut uploaded, items } = prepared;
     check(&uploaded)?;
-    let carried = match sources.is_empty() {
+    let mut carried = match sources.is_empty() {
         true => Carried::default(),
         false => {
             let (client, to) = (session.client(), job.destination());
             carry::carry(client, sources, items, &uploaded.segments, &to).await?
         }
     };
-    let created = submit::create(session, &job.namespace, &job.name, job.spec.clone()).await?;
+    let (namespace, spec) = (&job.namespace, job.spec.clone());
+    let created = submit::create(session, namespace, &job.name, spec, &job.folder).await?;
+    if created.folder != job.folder && !created.input_closed {
+        let moved = move_all(job, &created.folder, &mut uploaded, &mut carried).await;
+        let url = job.store.url().to_owned();
+        moved.map_err(|source| BatchError::Upload { url, source })?;
+    }
     submit::declare(session, created.run, &job.name, &uploaded, carried.parts.clone()).await?;
     if !job.keep_open {
         submit::close(session, created.run, &job.name, &uploaded).await?;
     }
     Ok(Submitted { run: created.run, created: created.created, uploaded, carried })
+}
+
+/// Copies an input and what is carried into it to the folder that its run has.
+async fn move_all(
+    job: &Job,
+    folder: &str,
+    uploaded: &mut Uploaded,
+    carried: &mut Carried,
+) -> Result<(), BlobError> {
+    for segment in &mut uploaded.segments {
+        let key = |digest: &[u8; 32]| segment_key(&job.namespace, folder, digest);
+        upload::move_to(&job.store, &mut segment.blob, key).await?;
+    }
+    for part in &mut carried.parts {
+        let key = |digest: &[u8; 32]| part_key(&job.namespace, folder, digest);
+        upload::move_to(&job.store, &mut part.blob, key).await?;
+    }
+    Ok(())
 }

@@ -69,6 +69,12 @@ impl Family {
         self.runs.last()
     }
 
+    /// Where the objects of the revision of that name are, if there is one.
+    pub fn folder_of(&self, name: &str) -> Option<String> {
+        let run = self.runs.iter().find(|run| run.name == name)?;
+        Some(run.folder.clone())
+    }
+
     /// Revisions that have not ended.
     pub fn unended(&self) -> impl Iterator<Item = &v1::RunSummary> {
         self.runs.iter().filter(|run| !watch::ended(run))

@@ -13,12 +13,18 @@ pub const SEGMENTS_PER_REQUEST: usize = 512;
 /// Carried parts in one request; the bound of a member. One segment has no more either.
 pub const CARRIED_PER_REQUEST: usize = 64;
 
-/// Creates the run, or finds it.
+/// A folder for the objects of a run that is to be created.
+pub fn draw_folder(client: &Client, name: &str) -> String {
+    rollout_storage::run_folder(name, &client.cluster_id(), rand::random())
+}
+
+/// Creates the run with its objects in `folder`, or finds it, which may have them elsewhere.
 pub async fn create(
     session: &Session,
     namespace: &str,
     name: &str,
     spec: v1::RunSpec,
+    folder: &str,
 ) -> Result<v1::CreateRunResponse, BatchError> {
     let pending = session.request();
     let request = v1::CreateRunRequest {
@@ -26,6 +32,7 @@ pub async fn create(
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         spec: Some(spec),
+        folder: folder.to_owned(),
     };
     let created = session.client().with_leader("create the run", |channel| {
         let request = request.clone();

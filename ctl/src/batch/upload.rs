@@ -55,8 +55,8 @@ pub struct Destination {
     pub store: BlobStore,
     /// The run's namespace.
     pub namespace: String,
-    /// The run's name.
-    pub run: String,
+    /// The folder of the run's objects within that.
+    pub folder: String,
 }
 
 /// Reads the whole input without writing anything.
@@ -148,7 +148,7 @@ async fn put_segment(
     segment: FinishedSegment,
 ) -> Result<v1::SegmentDecl, BlobError> {
     let digest = *blake3::hash(&segment.bytes).as_bytes();
-    let key = segment_key(&destination.namespace, &destination.run, &digest);
+    let key = segment_key(&destination.namespace, &destination.folder, &digest);
     let blob = put(&destination.store, &key, segment.bytes).await?;
     Ok(v1::SegmentDecl { number: segment.number, rows: segment.rows, blob: Some(blob) })
 }
@@ -171,4 +171,17 @@ pub async fn put(store: &BlobStore, key: &str, bytes: Bytes) -> Result<v1::BlobR
         }
     }
     store.put(key, bytes).await.map(wire)
+}
+
+/// Copies an object to another folder's key, bytes unread by anybody.
+pub async fn move_to(
+    store: &BlobStore,
+    blob: &mut Option<v1::BlobRef>,
+    key: impl FnOnce(&[u8; 32]) -> String,
+) -> Result<(), BlobError> {
+    let Some(named) = blob else { return Ok(()) };
+    let digest = <[u8; 32]>::try_from(&named.digest[..]).unwrap_or_default();
+    let bytes = store.get(&named.key, &digest).await?;
+    *named = put(store, &key(&digest), bytes).await?;
+    Ok(())
 }

@@ -48,15 +48,15 @@ impl Feed {
         }
         self.runs += 1;
         let name = format!("bench-{:016x}-{}", self.nonce, self.runs);
-        let run = self.create(load, &name).await?;
+        let (run, folder) = self.create(load, &name).await?;
         // Known before its first row can be granted.
-        load.with(|book| book.add_run(run, name.clone(), Coverage::new(self.items)));
+        load.with(|book| book.add_run(run, (name, folder.clone()), Coverage::new(self.items)));
         let mut hasher = blake3::Hasher::new();
         let segments = self.items.div_ceil(SEGMENT_ROWS);
         let mut decls = Vec::with_capacity(SEGMENTS_PER_CALL);
         for number in 0..segments {
             let rows = (self.items - number * SEGMENT_ROWS).min(SEGMENT_ROWS) as u32;
-            let blob = objects.segment(&name, number as u32, rows).await?;
+            let blob = objects.segment(&folder, number as u32, rows).await?;
             hasher.update(&blob.digest);
             decls.push(v1::SegmentDecl { number: number as u32, rows, blob: Some(blob) });
             if decls.len() == SEGMENTS_PER_CALL || number + 1 == segments {
@@ -68,7 +68,7 @@ impl Feed {
         Ok(())
     }
 
-    async fn create(&self, load: &Load, name: &str) -> anyhow::Result<u32> {
+    async fn create(&self, load: &Load, name: &str) -> anyhow::Result<(u32, String)> {
         let pending = self.session.request();
         let engine = v1::EngineSpec {
             model: MODEL.into(),
@@ -92,6 +92,7 @@ impl Feed {
             namespace: NAMESPACE.into(),
             name: name.into(),
             spec: Some(spec),
+            ..v1::CreateRunRequest::default()
         };
         let start = Instant::now();
         let answer = self
@@ -103,7 +104,7 @@ impl Feed {
             .await
             .context("cannot create a run")?;
         load.with(|book| book.create_run.record_us(start.elapsed().as_micros() as u64));
-        Ok(answer.run)
+        Ok((answer.run, answer.folder))
     }
 
     async fn declare(
@@ -153,12 +154,12 @@ impl Feed {
 }
 
 /// The reference of a segment that nobody wrote.
-pub(super) fn synthetic_segment(run_name: &str, number: u32, rows: u32) -> v1::BlobRef {
+pub(super) fn synthetic_segment(folder: &str, number: u32, rows: u32) -> v1::BlobRef {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(run_name.as_bytes()).update(&number.to_le_bytes());
+    hasher.update(folder.as_bytes()).update(&number.to_le_bytes());
     let digest = *hasher.finalize().as_bytes();
     v1::BlobRef {
-        key: segment_key(NAMESPACE, run_name, &digest),
+        key: segment_key(NAMESPACE, folder, &digest),
         digest: digest.to_vec().into(),
         bytes: u64::from(rows) * 250,
     }

@@ -18,6 +18,8 @@ pub(super) const NAMESPACE: &str = "default";
 
 /// One run of the load.
 pub(super) struct LoadRun {
+    /// Where its objects are.
+    pub(super) folder: String,
     pub(super) name: String,
     pub(super) coverage: Coverage,
 }
@@ -46,8 +48,9 @@ pub(super) struct Watch {
 }
 
 impl Book {
-    pub(super) fn add_run(&mut self, run: u32, name: String, coverage: Coverage) {
-        self.runs.insert(run, LoadRun { name, coverage });
+    pub(super) fn add_run(&mut self, run: u32, run_of: (String, String), coverage: Coverage) {
+        let (name, folder) = run_of;
+        self.runs.insert(run, LoadRun { folder, name, coverage });
     }
 
     /// Rows were granted by the leader of `epoch`.
@@ -196,7 +199,7 @@ mod tests {
     fn a_refused_row_is_not_done() {
         let load = Load::new(None);
         load.with(|book| {
-            book.add_run(1, "r".into(), Coverage::new(100));
+            book.add_run(1, ("r".into(), "r/1".into()), Coverage::new(100));
             let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 10), ..Default::default() };
             book.granted(&[grant], 1);
             let set = v1::HeldRows { run: 1, attempt: 7, rows: rows(0, 10) };

@@ -31,12 +31,12 @@ impl Objects {
     /// One segment of a run.
     pub(super) async fn segment(
         &self,
-        run_name: &str,
+        folder: &str,
         number: u32,
         rows: u32,
     ) -> anyhow::Result<v1::BlobRef> {
         let Self::Written(store) = self else {
-            return Ok(synthetic_segment(run_name, number, rows));
+            return Ok(synthetic_segment(folder, number, rows));
         };
         let mut writer = SegmentWriter::new();
         let mut body = vec![b'x'; BODY_BYTES];
@@ -50,18 +50,18 @@ impl Objects {
             writer.push(item, line, &body).ok().context("a segment is full too early")?;
         }
         let bytes = writer.finish();
-        let key = segment_key(NAMESPACE, run_name, blake3::hash(&bytes).as_bytes());
+        let key = segment_key(NAMESPACE, folder, blake3::hash(&bytes).as_bytes());
         put(store, &key, bytes).await
     }
 
     /// One part with the rows of `sets`; `unique` is never the same twice.
     pub(super) async fn part(
         &self,
-        run_name: &str,
+        folder: &str,
         sets: &[v1::HeldRows],
         unique: [u64; 4],
     ) -> anyhow::Result<v1::BlobRef> {
-        let Self::Written(store) = self else { return Ok(named_part(run_name, sets, unique)) };
+        let Self::Written(store) = self else { return Ok(named_part(folder, sets, unique)) };
         let body = [b'y'; BODY_BYTES];
         let mut writer = PartWriter::new();
         for set in sets {
@@ -72,19 +72,19 @@ impl Objects {
             }
         }
         let bytes = writer.finish();
-        let key = part_key(NAMESPACE, run_name, blake3::hash(&bytes).as_bytes());
+        let key = part_key(NAMESPACE, folder, blake3::hash(&bytes).as_bytes());
         put(store, &key, bytes).await
     }
 }
 
-fn named_part(run_name: &str, sets: &[v1::HeldRows], unique: [u64; 4]) -> v1::BlobRef {
+fn named_part(folder: &str, sets: &[v1::HeldRows], unique: [u64; 4]) -> v1::BlobRef {
     let mut digest = [0; 32];
     for (bytes, number) in digest.chunks_exact_mut(8).zip(unique) {
         bytes.copy_from_slice(&number.to_le_bytes());
     }
     let rows: u64 = sets.iter().flat_map(|set| &set.rows).map(v1::Rows::count).sum();
     v1::BlobRef {
-        key: part_key(NAMESPACE, run_name, &digest),
+        key: part_key(NAMESPACE, folder, &digest),
         digest: Bytes::copy_from_slice(&digest),
         bytes: rows * PART_ROW_BYTES,
     }

@@ -115,14 +115,14 @@ impl Slot {
             }
         }
         for part in &mut parts {
-            let name = load.with(|book| book.runs.get(&part.run).map(|run| run.name.clone()));
+            let folder = load.with(|book| book.runs.get(&part.run).map(|run| run.folder.clone()));
             let unique = [
                 self.nonce,
                 self.worker,
                 u64::from(self.number) << 32 | u64::from(part.run),
                 self.seq,
             ];
-            part.part = Some(objects.part(&name.unwrap_or_default(), &part.sets, unique).await?);
+            part.part = Some(objects.part(&folder.unwrap_or_default(), &part.sets, unique).await?);
         }
         Ok(parts)
     }

@@ -77,7 +77,9 @@ pub(crate) async fn run(connect: &ConnectArgs, args: SubmitArgs) -> anyhow::Resu
     let session = target.admin().open_session("rolloutctl bench").await?;
     let store = BlobStore::open(session.store_url())?;
     let run = format!("bench-submit-{:016x}", rand::random::<u64>());
-    let destination = upload::Destination { store, namespace: NAMESPACE.into(), run: run.clone() };
+    let folder = submit::draw_folder(target.admin(), &run);
+    let (namespace, to) = (NAMESPACE.into(), folder.clone());
+    let destination = upload::Destination { store, namespace, folder: to };
     let counters = meter::counters(target.admin()).await;
 
     let (start, cpu_us) = (Instant::now(), meter::own_cpu_us());
@@ -89,7 +91,7 @@ pub(crate) async fn run(connect: &ConnectArgs, args: SubmitArgs) -> anyhow::Resu
         upload::upload(found, spec::rules(&spec)?, options, control.clone(), &destination, |_| {})
             .await?;
     let upload_seconds = start.elapsed().as_secs_f64();
-    let created = submit::create(&session, NAMESPACE, &run, spec).await?;
+    let created = submit::create(&session, NAMESPACE, &run, spec, &folder).await?;
     submit::declare(&session, created.run, &run, &uploaded, Vec::new()).await?;
     submit::close(&session, created.run, &run, &uploaded).await?;
     let seconds = start.elapsed().as_secs_f64();

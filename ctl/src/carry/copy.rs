@@ -98,8 +98,8 @@ impl Open<'_> {
             return Ok(());
         }
         let bytes = std::mem::take(&mut self.writer).finish();
-        let Destination { store, namespace, run } = self.destination;
-        let key = part_key(namespace, run, blake3::hash(&bytes).as_bytes());
+        let Destination { store, namespace, folder } = self.destination;
+        let key = part_key(namespace, folder, blake3::hash(&bytes).as_bytes());
         let blob = put(store, &key, bytes).await?;
         carried.rows += rows.len() as u64;
         carried.parts.push(v1::CarriedPart {

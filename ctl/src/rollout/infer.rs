@@ -144,8 +144,9 @@ impl Batch<'_> {
         }
         let name = self.name();
         // Only an existing run is resumed; creating it again then checks the spec and nothing else.
-        submit::describe(&self.client, &self.namespace, &name).await?;
-        let found = submit::create(session, &self.namespace, &name, self.spec.clone()).await?;
+        let there = submit::describe(&self.client, &self.namespace, &name).await?;
+        let (spec, folder) = (self.spec.clone(), there.run.unwrap_or_default().folder);
+        let found = submit::create(session, &self.namespace, &name, spec, &folder).await?;
         // Whoever wants to append is told what a closed run lacks.
         Ok(found.input_closed && !self.args.keep_open)
     }
@@ -178,7 +179,9 @@ impl Batch<'_> {
         let revises = revision::split(name).1 > 1;
         let (namespace, name, spec) = (self.namespace.clone(), name.clone(), self.spec.clone());
         let keep_open = self.args.keep_open;
-        let job = Job { namespace, name, spec, files, store, revises, keep_open };
+        let folder = family.folder_of(&name);
+        let folder = folder.unwrap_or_else(|| submit::draw_folder(&self.client, &name));
+        let job = Job { namespace, name, spec, files, store, folder, revises, keep_open };
         let control = &self.control;
         let prepared = tokio::select! {
             prepared = job::prepare(&job, reading::options(), Arc::clone(control)) => prepared?,

@@ -58,6 +58,7 @@ pub(crate) struct Run {
     /// Part and row in it; a failure.
     pub(crate) outcomes: Vec<Option<(v1::BlobRef, u32)>>,
     pub(crate) failures: Vec<v1::FailedRow>,
+    pub(crate) folder: String,
 }
 
 /// The cluster of a test.
@@ -167,6 +168,7 @@ impl Run {
             segments: self.segments.len() as u32,
             input_closed: self.closed,
             model: self.spec.engine.clone().unwrap_or_default().model,
+            folder: self.folder.clone(),
             ..Default::default()
         }
     }
@@ -230,7 +232,7 @@ impl Service {
         }
         let bytes = writer.finish();
         let digest = *blake3::hash(&bytes).as_bytes();
-        let key = part_key(&run.namespace, &run.name, &digest);
+        let key = part_key(&run.namespace, &run.folder, &digest);
         let blob = self.store.put(&key, bytes).await.unwrap();
         let digest = blob.digest.to_vec().into();
         let blob = v1::BlobRef { key: blob.key, digest, bytes: blob.len };
@@ -344,6 +346,7 @@ impl Runs for Service {
             name: request.name,
             spec,
             state: v1::RunState::Running as i32,
+            folder: request.folder,
             ..Run::default()
         });
         Ok(Response::new(v1::CreateRunResponse {
@@ -353,6 +356,7 @@ impl Runs for Service {
             segments: run.segments.len() as u32,
             rows: run.outcomes.len() as u64,
             input_closed: run.closed,
+            folder: run.folder.clone(),
         }))
     }
 

@@ -44,6 +44,8 @@ pub enum Style {
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) name: String,
+    /// Where its objects would be.
+    pub(super) folder: String,
     pub(super) rows: u32,
     /// Its rows may run twice at a time.
     pub(super) duplicates: bool,

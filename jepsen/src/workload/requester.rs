@@ -255,6 +255,7 @@ impl Requester {
             namespace: NAMESPACE.into(),
             name,
             spec: Some(spec(false)),
+            folder: String::new(),
         };
         let mut runs = services::runs(channel);
         let asked = runs.create_run(request);
@@ -330,7 +331,8 @@ async fn sent(
         Request::Resume(number) => (register(number), v1::RunAction::Resume, String::new()),
         Request::Create(name) => {
             let spec = Some(spec(false));
-            let create = v1::CreateRunRequest { request: id, namespace, name, spec };
+            let folder = String::new();
+            let create = v1::CreateRunRequest { request: id, namespace, name, spec, folder };
             let answer = runs.create_run(create).await?.into_inner();
             let made = if answer.created { "created" } else { "found" };
             let told = format!("run {} {made}", answer.run);

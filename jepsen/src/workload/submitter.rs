@@ -107,9 +107,12 @@ impl Submitter {
             namespace: NAMESPACE.into(),
             name: name.into(),
             spec: Some(spec(duplicates)),
+            ..v1::CreateRunRequest::default()
         };
-        let create = |answer: &v1::CreateRunResponse| (answer.run, answer.created);
-        let (run, _) = self
+        // Whoever is asked twice draws a folder twice, and keeps the first.
+        let create =
+            |answer: &v1::CreateRunResponse| (answer.run, answer.created, answer.folder.clone());
+        let (run, _, folder) = self
             .twice("create run", pending.id(), create, |channel| {
                 let request = request.clone();
                 async move { services::runs(channel).create_run(request).await }
@@ -117,9 +120,10 @@ impl Submitter {
             .await?;
         pending.ack();
         let digest = *blake3::hash(name.as_bytes()).as_bytes();
-        self.shared.add_run(run, Run { name: name.into(), rows, duplicates });
+        let key = format!("runs/{NAMESPACE}/{folder}/segments/{}", hex(&digest));
+        self.shared.add_run(run, Run { name: name.into(), folder, rows, duplicates });
         let blob = v1::BlobRef {
-            key: format!("runs/{NAMESPACE}/{name}/segments/{}", hex(&digest)),
+            key,
             digest: digest.to_vec().into(),
             bytes: 1000,
         };

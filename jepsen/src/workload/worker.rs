@@ -485,9 +485,10 @@ impl Worker {
             "complete" => {
                 let at = to.parts.iter().position(|part| part.run == lease.run);
                 let at = at.unwrap_or_else(|| {
-                    let name = self.shared.run(lease.run).map_or_else(String::new, |run| run.name);
+                    let run = self.shared.run(lease.run);
+                    let folder = run.map_or_else(String::new, |run| run.folder);
                     let part = v1::BlobRef {
-                        key: format!("runs/{NAMESPACE}/{name}/parts/{}", hex(digest)),
+                        key: format!("runs/{NAMESPACE}/{folder}/parts/{}", hex(digest)),
                         digest: digest.to_vec().into(),
                         bytes: 100,
                     };

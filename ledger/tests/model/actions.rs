@@ -342,6 +342,7 @@ impl Act {
                 namespace: if run == 4 { "team".into() } else { "default".into() },
                 name: format!("run{run}"),
                 spec: Box::new(spec(run, other)),
+                folder: format!("run{run}/{}", model.runs.len()),
             },
             Act::Segments { run, rows, from } => segments(model, run, rows, from),
             Act::Close { run, wrong } => close(model, run, wrong),

@@ -152,7 +152,9 @@ impl Model {
                 self.namespaces.insert(name, running_rows_max);
                 Ok(Reply::Ok)
             }
-            OpKind::CreateRun { namespace, name, spec } => self.create(namespace, name, *spec),
+            OpKind::CreateRun { namespace, name, spec, folder } => {
+                self.create(namespace, name, *spec, folder)
+            }
             OpKind::AddSegments { run, segments } => self.segments(run, &segments),
             OpKind::CloseInput { run, rows, digest } => self.close(run, rows, digest),
             OpKind::ControlRun { run, action, .. } => self.control(run, action),

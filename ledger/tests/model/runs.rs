@@ -132,6 +132,7 @@ pub(crate) struct Run {
     /// The index of its latest end; 0 while it goes on.
     pub(crate) ended_index: u64,
     pub(crate) swept: bool,
+    pub(crate) folder: String,
 }
 
 #[derive(Clone, Copy)]
@@ -282,6 +283,7 @@ impl Run {
             },
             rows: self.len(),
             input_closed: self.closed,
+            folder: self.folder.clone(),
         }
     }
 }
@@ -298,7 +300,13 @@ pub(crate) fn refuse(held: &HeldRows, rows: Rows, why: Rejection, refused: &mut 
 }
 
 impl Model {
-    pub(crate) fn create(&mut self, namespace: String, name: String, spec: RunSpec) -> Outcome {
+    pub(crate) fn create(
+        &mut self,
+        namespace: String,
+        name: String,
+        spec: RunSpec,
+        folder: String,
+    ) -> Outcome {
         if !self.namespaces.contains_key(&namespace) {
             return Err(Rejection::NamespaceUnknown(namespace));
         }
@@ -318,6 +326,9 @@ impl Model {
             namespace,
             name,
             spec,
+            folder,
+            swept: false,
+            ended_index: 0,
             state: RunState::Running,
             resumed_index: 0,
             closed: false,

@@ -300,7 +300,8 @@ fn create(args: &mut Args) -> Parsed<OpKind> {
         ..RunSpec::default()
     };
     let (namespace, name) = (args.text_or("namespace", "default"), args.text("name")?);
-    Ok(OpKind::CreateRun { namespace, name, spec: Box::new(spec) })
+    let folder = args.text_or("folder", &format!("{name}/0"));
+    Ok(OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder })
 }
 
 // Example: segments run=chat rows=4,4,2 from=0 blob=other

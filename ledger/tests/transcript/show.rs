@@ -15,7 +15,7 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Ok => "ok".into(),
         Reply::Rejected(why) => format!("rejected: {why}"),
         Reply::ClientOpened { session } => format!("client {session}"),
-        Reply::Run { run, created, segments, rows, input_closed } => {
+        Reply::Run { run, created, segments, rows, input_closed, .. } => {
             let made = if *created { "created" } else { "there" };
             let open = if *input_closed { "closed" } else { "open" };
             format!("run {run} {made}: {rows} rows in {segments} segments, {open}")

@@ -6,30 +6,45 @@
 use super::BlobError;
 
 const KEY_BYTES_MAX: usize = 512;
+/// Of a cluster's id, in the folders of its runs.
+const CLUSTER_CHARS: usize = 16;
 
-/// The key of a segment of a run's input. A client knows it before the run has a number.
-pub fn segment_key(namespace: &str, run_name: &str, digest: &[u8; 32]) -> String {
-    object_key(namespace, run_name, "segments", digest)
+/// The folder of a run within its namespace's: its name, and what tells it from every other run of that name, in this
+/// cluster and in others that use the same store. `drawn` is drawn at random for each creation, so what belongs to a run
+/// that was deleted is never a later one's. A client draws it before the run has a number.
+pub fn run_folder(run_name: &str, cluster_id: &str, drawn: u64) -> String {
+    format!("{run_name}/{}{drawn:016x}", folder_mark(cluster_id))
+}
+
+/// What the folders of a cluster's runs begin with, behind the run's name.
+pub fn folder_mark(cluster_id: &str) -> String {
+    let short: String = cluster_id.chars().take(CLUSTER_CHARS).collect();
+    format!("{short}-")
+}
+
+/// The key of a segment of a run's input. `folder` is [`run_folder`]'s, here and below.
+pub fn segment_key(namespace: &str, folder: &str, digest: &[u8; 32]) -> String {
+    object_key(namespace, folder, "segments", digest)
 }
 
 /// The key of a part of a run's results.
-pub fn part_key(namespace: &str, run_name: &str, digest: &[u8; 32]) -> String {
-    object_key(namespace, run_name, "parts", digest)
+pub fn part_key(namespace: &str, folder: &str, digest: &[u8; 32]) -> String {
+    object_key(namespace, folder, "parts", digest)
 }
 
 /// The key of a sealed run's manifest, or of a chunk of it.
-pub fn manifest_key(namespace: &str, run_name: &str, digest: &[u8; 32]) -> String {
-    object_key(namespace, run_name, "manifest", digest)
+pub fn manifest_key(namespace: &str, folder: &str, digest: &[u8; 32]) -> String {
+    object_key(namespace, folder, "manifest", digest)
 }
 
 /// The key of a long text that tells why rows of a run failed.
-pub fn evidence_key(namespace: &str, run_name: &str, digest: &[u8; 32]) -> String {
-    object_key(namespace, run_name, "evidence", digest)
+pub fn evidence_key(namespace: &str, folder: &str, digest: &[u8; 32]) -> String {
+    object_key(namespace, folder, "evidence", digest)
 }
 
 /// The folder of all objects of a run: of its segments, its parts, its evidence and its manifest.
-pub fn run_prefix(namespace: &str, run_name: &str) -> String {
-    format!("runs/{namespace}/{run_name}")
+pub fn run_prefix(namespace: &str, folder: &str) -> String {
+    format!("runs/{namespace}/{folder}")
 }
 
 /// The folder of all objects of a training job.
@@ -48,8 +63,8 @@ pub fn checkpoint_key(namespace: &str, job: &str, number: u32, digest: &[u8; 32]
     format!("{}/{digest}", checkpoint_prefix(namespace, job, number))
 }
 
-fn object_key(namespace: &str, run_name: &str, kind: &str, digest: &[u8; 32]) -> String {
-    format!("runs/{namespace}/{run_name}/{kind}/{}", blake3::Hash::from_bytes(*digest).to_hex())
+fn object_key(namespace: &str, folder: &str, kind: &str, digest: &[u8; 32]) -> String {
+    format!("runs/{namespace}/{folder}/{kind}/{}", blake3::Hash::from_bytes(*digest).to_hex())
 }
 
 /// Refuses what is not a key.
@@ -80,6 +95,14 @@ mod tests {
     }
 
     #[test]
+    fn two_runs_of_one_name_share_no_folder() {
+        let cluster = "0123456789abcdef0123456789abcdef";
+        assert_eq!(run_folder("chat", cluster, 10), "chat/0123456789abcdef-000000000000000a");
+        assert_ne!(run_folder("chat", cluster, 10), run_folder("chat", cluster, 11));
+        assert_eq!(folder_mark(cluster), "0123456789abcdef-");
+    }
+
+    #[test]
     fn keys_are_stable() {
         let digest = [0xab; 32];
         let hex = "ab".repeat(32);
@@ -101,6 +124,7 @@ mod tests {
         );
         let longest = "n".repeat(128);
         assert!(check(&checkpoint_key(&longest, &longest, u32::MAX, &digest)).is_ok());
-        assert!(check(&segment_key(&longest, &longest, &digest)).is_ok());
+        let folder = run_folder(&longest, &"c".repeat(32), u64::MAX);
+        assert!(check(&segment_key(&longest, &folder, &digest)).is_ok());
     }
 }

@@ -148,6 +148,7 @@ fn row_of(row: frame::Row) -> Result<EngineRow, RowFailure> {
         number: row.run,
         namespace: row.namespace,
         name: row.name,
+        folder: String::new(), // The agent's affair, as the time-out is.
         model: row.model,
         revision: String::new(), // As the store: who is granted rows has been looked at.
         task,

@@ -95,7 +95,7 @@ impl Uploader {
         let mut key = String::new();
         for run in infos {
             let store = self.stores.get(&run.store_url).map_err(|error| error.to_string())?;
-            key = evidence_key(&run.namespace, &run.name, &digest);
+            key = evidence_key(&run.namespace, &run.folder, &digest);
             store.put(&key, bytes.clone()).await.map_err(|error| error.to_string())?;
         }
         Ok(v1::BlobRef { key, digest: digest.to_vec().into(), bytes: bytes.len() as u64 })

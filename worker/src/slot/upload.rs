@@ -66,7 +66,7 @@ impl Uploader {
             }
         };
         let digest = *blake3::hash(&encoded.bytes).as_bytes();
-        let key = part_key(&run.namespace, &run.name, &digest);
+        let key = part_key(&run.namespace, &run.folder, &digest);
         let len = encoded.bytes.len() as u64;
         loop {
             // Whoever waits in a back-off holds no permit, so that one bad store stops no other.

@@ -564,6 +564,7 @@ impl Worker for Member {
             namespace: "default".into(),
             name: "r".into(),
             spec: Some(v1::RunSpec { engine, ..Default::default() }),
+            folder: "r".into(),
         }))
     }
 
