@@ -169,11 +169,21 @@ pub struct Retention {
     pub run_ttl_ms: u64,
     /// From a run's sealing to its deletion with all its objects; 0: never.
     pub retention_ms: u64,
+    /// Between looks for objects of no run; 0: never.
+    pub sweep_every_ms: u64,
+    /// For how long objects have to be of no run before they are removed.
+    pub sweep_age_ms: u64,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { run_ttl_ms: 60 * 60 * 1000, retention_ms: 0 }
+        const HOUR_MS: u64 = 60 * 60 * 1000;
+        Self {
+            run_ttl_ms: HOUR_MS,
+            retention_ms: 0,
+            sweep_every_ms: HOUR_MS,
+            sweep_age_ms: 24 * HOUR_MS,
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! whoever sweeps it, however late and however deposed, removes the same. `Seal` says as of which end
 //! of the run its manifest is: one of a run that was taken up again since is refused.
 //!
-//! Absent on purpose: the bytes of rows. A manifest lists where results are; it has none.
+//! Absent on purpose: what has no run at all (`forgetting_orphans`), and the bytes of rows. A manifest lists where results are; it has none.
 
 use crate::config::Retention;
 use crate::convert::{self, Kind};
@@ -197,7 +197,8 @@ async fn remove(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(),
     let store = store_of(&view, cluster)?;
     let prefix = rollout_storage::run_prefix(&view.namespace, &view.folder);
     remove_all(&store, store.list(&prefix).await?).await?;
-    leading.forget_name(no);
+    store.prune(&prefix).await?;
+    leading.forget_folder(no);
     propose(leading, OpKind::ForgetRun { run: no }).await
 }
 

@@ -10,6 +10,7 @@ use crate::dispatch;
 use crate::fence::Fence;
 use crate::forgetting;
 use crate::forgetting_checkpoints;
+use crate::forgetting_orphans;
 use crate::ledger_read::ReadLedger;
 use crate::liveness::Liveness;
 use crate::parked::Parked;
@@ -90,6 +91,12 @@ pub(crate) async fn follow(
                     let checkpoints =
                         forgetting_checkpoints::forget_checkpoints(leading.clone(), store.clone());
                     tokio::spawn(leading.clone().until_ended(checkpoints));
+                    let orphans = forgetting_orphans::sweep_orphans(
+                        leading.clone(),
+                        store.clone(),
+                        retention,
+                    );
+                    tokio::spawn(leading.clone().until_ended(orphans));
                     fence.leads();
                     *current.write() = Some(leading.clone());
                     tracing::info!(epoch = leading.epoch, "dispatch is open");

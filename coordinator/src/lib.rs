@@ -18,6 +18,7 @@ mod event_out;
 mod fence;
 mod forgetting;
 mod forgetting_checkpoints;
+mod forgetting_orphans;
 mod gauges;
 mod grpc;
 mod http;

@@ -180,6 +180,18 @@ impl Ledger {
         self.runs.get(&no).map(|r| (r.head.namespace.clone(), r.head.name.clone()))
     }
 
+    /// Namespace of a run, and the folder of its objects within it. They never change.
+    pub fn run_folder(&self, no: RunNo) -> Option<(String, String)> {
+        self.runs.get(&no).map(|r| (r.head.namespace.clone(), r.head.folder.clone()))
+    }
+
+    /// Whether a run's objects are in that folder of a namespace.
+    pub fn has_folder(&self, namespace: &str, folder: &str) -> bool {
+        let Some((name, _)) = folder.split_once('/') else { return false };
+        let run = self.find_run(namespace, name).and_then(|no| self.runs.get(&no));
+        run.is_some_and(|run| run.head.folder == folder)
+    }
+
     /// The sessions that hold rows of a run, and what they hold.
     pub fn run_holders(&self, no: RunNo) -> Vec<(SessionId, HeldRows)> {
         let held = self.runs.get(&no).into_iter().flat_map(|run| run.all_held());

@@ -131,6 +131,26 @@ impl BlobStore {
         Ok(keys)
     }
 
+    /// The names of the folders directly below the folder `prefix`, in order. For sweeping only, as [`list`](Self::list).
+    pub async fn folders(&self, prefix: &str) -> Result<Vec<String>, BlobError> {
+        key::check(prefix)?;
+        let mut names = match &self.inner.backend {
+            Backend::File(store) => store.folders(prefix).await?,
+            Backend::Remote(store) => store.folders(prefix).await?,
+        };
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Removes the empty directories of a folder that nobody writes to any more, in stores that have such.
+    pub async fn prune(&self, prefix: &str) -> Result<(), BlobError> {
+        key::check(prefix)?;
+        match &self.inner.backend {
+            Backend::File(store) => store.prune(prefix).await,
+            Backend::Remote(_) => Ok(()),
+        }
+    }
+
     /// Writes a probe object with a fresh token, which another host proves to see by reading it back.
     pub async fn probe_write(&self, name: &str) -> Result<String, BlobError> {
         let token = blake3::Hash::from_bytes(file::unique_bytes()).to_hex().to_string();

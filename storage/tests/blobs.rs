@@ -72,6 +72,9 @@ async fn a_listing_shows_objects_only_and_deleting_twice_is_no_error() {
             // What a writer that died has left.
             std::fs::write(dir.path().join("deep/below/runs/3/parts/.tmp-1"), b"half").unwrap();
         }
+        assert_eq!(store.folders("runs").await.unwrap(), ["3", "33"], "{}", store.url());
+        assert_eq!(store.folders("runs/3").await.unwrap(), ["parts", "segments"]);
+        assert!(store.folders("runs/4").await.unwrap().is_empty());
         let found = store.list("runs/3/").await.unwrap();
         assert_eq!(
             found,

@@ -70,6 +70,34 @@ impl FileStore {
         }
     }
 
+    pub(super) async fn folders(&self, prefix: &str) -> Result<Vec<String>, BlobError> {
+        let listed = self.blocking(prefix, |_, path| {
+            let mut names = Vec::new();
+            for entry in fs::read_dir(path)? {
+                let entry = entry?;
+                if let Ok(name) = entry.file_name().into_string()
+                    && !name.starts_with('.')
+                    && entry.file_type()?.is_dir()
+                {
+                    names.push(name);
+                }
+            }
+            Ok(names)
+        });
+        match listed.await {
+            Err(BlobError::Missing { .. }) => Ok(Vec::new()),
+            other => other,
+        }
+    }
+
+    pub(super) async fn prune(&self, prefix: &str) -> Result<(), BlobError> {
+        let pruned = self.blocking(prefix, |_, path| {
+            prune(path);
+            Ok(())
+        });
+        pruned.await
+    }
+
     async fn blocking<T: Send + 'static>(
         &self,
         key: &str,
@@ -129,6 +157,19 @@ impl FileStore {
         known.insert(dir.to_owned());
         Ok(())
     }
+}
+
+/// Removes directories that are empty, the innermost first. One that is not, or that is written to, stays.
+fn prune(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_dir {
+            prune(&entry.path());
+        } else if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
+            let _ = fs::remove_file(entry.path()); // Of a writer that died.
+        }
+    }
+    let _ = fs::remove_dir(dir);
 }
 
 /// True where the file exists with exactly these bytes.

@@ -120,6 +120,13 @@ impl RemoteStore {
         Ok(objects.into_iter().filter_map(key).collect())
     }
 
+    pub(super) async fn folders(&self, prefix: &str) -> Result<Vec<String>, BlobError> {
+        let listed = self.store.list_with_delimiter(Some(&self.path(prefix))).await;
+        let listed = listed.map_err(|error| BlobError::from_remote(prefix, error))?;
+        let name = |folder: Path| folder.filename().map(str::to_owned);
+        Ok(listed.common_prefixes.into_iter().filter_map(name).collect())
+    }
+
     fn path(&self, key: &str) -> Path {
         self.prefix.parts().chain(Path::from(key).parts()).collect()
     }

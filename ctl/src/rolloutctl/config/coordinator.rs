@@ -73,5 +73,17 @@ pub(super) const KEYS: &[Key] = &[
     key("events.count_max", Integer(0, MAX), "200000", "events kept in memory"),
     key("retention.run_ttl_ms", Integer(0, MAX), "3600000", "from a run's end to its sealing"),
     key("retention.retention_ms", Integer(0, MAX), "0", "from there to its deletion; 0: never"),
+    key(
+        "retention.sweep_every_ms",
+        Integer(0, MAX),
+        "3600000",
+        "between looks for objects of no run; 0: never",
+    ),
+    key(
+        "retention.sweep_age_ms",
+        Integer(0, MAX),
+        "86400000",
+        "for how long objects have to be of no run before they are removed",
+    ),
     key("dial_map", Map, "", "members dialled elsewhere than the cluster says").flag("--dial-map"),
 ];
