@@ -82,7 +82,7 @@ kill-matrix: build ## which seeded bugs the fault tests find: hours; goes on whe
 	"$(TARGET)/debug/rollout-jepsen" bugs --seeds 5 --secs 90 --out "$(TARGET)/kill-matrix"
 
 forgetting: build ## ten runs of a million rows one after another take the room of one, in memory and on disk
-	ROLLOUT_FORGET_ROWS=1000000 $(CARGO) test -p rollout-tests --test forgetting ten_runs -- --nocapture
+	ROLLOUT_FORGET_ROWS=1000000 $(CARGO) test -p rollout-tests --test ten_runs -- --nocapture
 
 smoke-3node-aws: build ## three members and workers on loopback, a theft, and AWS takes a machine back: 30 s at most
 	$(CARGO) test -p rollout-tests --test smoke smoke_3node_aws -- --nocapture

@@ -17,6 +17,7 @@ mod python;
 mod s3;
 pub mod torch;
 mod wait;
+mod weight;
 
 pub use batch::{Batch, Counts, Executions};
 pub use cloud::{FakeCloud, Provider};
@@ -28,3 +29,4 @@ pub use process::{Process, engines, is_alive, output};
 pub use python::python;
 pub use s3::{BadDay, Dialect, S3, UploadCounts};
 pub use wait::{eventually, eventually_or_show};
+pub use weight::{files, weight};

@@ -1,10 +1,10 @@
 //! An ended run is sealed, still read, deleted, and leaves nothing behind.
 
 use anyhow::Result;
-use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually, files};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,19 +29,6 @@ fn sealed(fleet: &Fleet, run: &str) {
         let text = described(fleet, run)?.to_string();
         text.contains("\"sealed\":true").then_some(())
     });
-}
-
-/// Every file below a directory, with its length.
-fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
-    let mut all = Vec::new();
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        match entry.metadata() {
-            Ok(meta) if meta.is_dir() => all.extend(files(&entry.path())),
-            Ok(meta) => all.push((entry.path(), meta.len())),
-            Err(_) => {} // Gone meanwhile.
-        }
-    }
-    all
 }
 
 fn gone(fleet: &Fleet, run: &str) -> Result<()> {
@@ -151,76 +138,5 @@ fn a_run_whose_retention_is_over_goes_by_itself() -> Result<()> {
     batch.finish(&fleet)?;
     eventually("the run is gone", PATIENCE, || described(&fleet, "short").is_none().then_some(()));
     assert_eq!(files(&fleet.path("store").join("runs/default/short")), []);
-    fleet.passed()
-}
-
-/// Rows of each of the ten runs: ROLLOUT_FORGET_ROWS, as `make forgetting` sets it, or few enough for every day.
-fn rows_of_a_run() -> u64 {
-    let rows = std::env::var("ROLLOUT_FORGET_ROWS").ok();
-    rows.map_or(10_000, |rows| rows.parse().expect("ROLLOUT_FORGET_ROWS is a number"))
-}
-
-/// Of the image's database.
-const WRITE_BUFFER: u64 = 16 << 20;
-
-/// What a process has in memory, in bytes.
-fn resident(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
-}
-
-#[test]
-fn ten_runs_one_after_another_take_the_room_of_one() -> Result<()> {
-    let rows = rows_of_a_run();
-    // Sealed while its output is written, and kept for as long as that may take.
-    let retention = format!("run_ttl_ms = 100\nretention_ms = {}", 100 + rows / 30);
-    let mut fleet = fleet(&[
-        ("retention", retention.leak()),
-        ("raft", "image_interval_ms = 200"),
-        ("events", "bytes_max = 1048576"),
-    ])?;
-    let image = |fleet: &Fleet, member: &str| -> u64 {
-        files(&fleet.data_dir(member).join("image")).iter().map(|f| f.1).sum()
-    };
-    let (mut after_one, mut memory_of_one, mut memory_now) = (0, 0, 0);
-    for turn in 0..10 {
-        let name = format!("turn{turn}");
-        let mut batch = Batch::submit(&fleet, &name, rows, "")?;
-        batch.finish(&fleet)?;
-        eventually("the run is gone", PATIENCE, || {
-            described(&fleet, &name).is_none().then_some(())
-        });
-        if turn == 0 {
-            after_one = fleet.member_names().iter().map(|m| image(&fleet, m)).max().unwrap_or(0);
-        }
-        let mut memory = 0;
-        for member in fleet.member_names() {
-            // A database's write buffer fills up to its bound and is emptied, whatever is written.
-            let buffers = fleet.counted(&member, "rollout_storage_write_buffer_bytes").unwrap_or(0);
-            let resident = resident(fleet.member_process(&member).pid());
-            memory = memory.max(resident.saturating_sub(buffers));
-        }
-        memory_of_one = if turn == 0 { memory } else { memory_of_one };
-        println!(
-            "run {turn}: {rows} rows, {} KiB resident at most, {} KiB of image",
-            memory >> 10,
-            image(&fleet, "c1") >> 10
-        );
-        memory_now = memory;
-    }
-    // A first run of few rows has not yet touched what a member needs to work at all; a million have.
-    let cold = if rows < 1_000_000 { 32 << 20 } else { 0 };
-    let bound = memory_of_one + memory_of_one / 10 + cold;
-    assert!(memory_now <= bound, "{memory_now} bytes, {memory_of_one} after one");
-    assert_eq!(files(&fleet.path("store").join("runs")), [], "objects are left");
-    // What is in the write buffer is in the write-ahead log too, and a flush may lie beside its forerunner.
-    for member in fleet.member_names() {
-        eventually("the image has shrunk", PATIENCE, || {
-            (image(&fleet, &member) < after_one + after_one / 10 + 2 * WRITE_BUFFER).then_some(())
-        });
-    }
-    fleet.verify()?;
     fleet.passed()
 }

@@ -1,0 +1,151 @@
+//! Ten runs, one after another, take the room of one: in memory, in the ledger, and on a member's disk.
+//!
+//! The test command does them with few rows each; `make forgetting` with a million. The log is kept so short that the
+//! first run reaches its bound already, so that what the tenth leaves can be compared with it.
+
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{
+    Batch, Fleet, FleetOptions, WorkerOptions, eventually, eventually_or_show, files, weight,
+};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const RUNS: u64 = 10;
+/// Of the image's database.
+const WRITE_BUFFER: u64 = 16 << 20;
+
+/// More than any entry of this log has.
+const LOG_ENTRY: u64 = 16 << 10;
+
+/// Rows of each of the ten runs: ROLLOUT_FORGET_ROWS, as `make forgetting` sets it, or few enough for every day.
+fn rows_of_a_run() -> u64 {
+    let rows = std::env::var("ROLLOUT_FORGET_ROWS").ok();
+    rows.map_or(10_000, |rows| rows.parse().expect("ROLLOUT_FORGET_ROWS is a number"))
+}
+
+/// Bytes of log that a member keeps: less than one run writes.
+fn log_keep_bytes(rows: u64) -> u64 {
+    (rows * 2 / 5).max(4096)
+}
+
+fn fleet(rows: u64) -> Result<Fleet> {
+    let keep = format!("image_interval_ms = 200\nlog_keep_bytes = {}", log_keep_bytes(rows));
+    let member_lines = vec![
+        // Sealed at once; deleted when the test says so, and never while an output is still written.
+        ("retention", "run_ttl_ms = 100\nretention_ms = 0"),
+        ("raft", &*keep.leak()),
+        ("events", "bytes_max = 1048576"),
+    ];
+    let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
+    let engine = "kind = \"mock\"\nslots = 2\nconcurrency = 64\n".to_owned();
+    for name in ["w1", "w2"] {
+        fleet
+            .start_worker(name, &WorkerOptions { engine: engine.clone(), ..Default::default() })?;
+    }
+    Ok(fleet)
+}
+
+/// A run from its input to nothing.
+fn run_and_forget(fleet: &Fleet, name: &str, rows: u64) -> Result<()> {
+    let mut batch = Batch::submit(fleet, name, rows, "")?;
+    batch.finish(fleet)?;
+    let described = |fleet: &Fleet| fleet.ctl_json(&["run", "describe", name]).ok();
+    eventually("the run is sealed", PATIENCE, || {
+        described(fleet)?.to_string().contains("\"sealed\":true").then_some(())
+    });
+    let out = fleet.ctl(&["run", "delete", name, "--yes", "--wait"])?;
+    ensure!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stderr), fleet.logs());
+    ensure!(described(fleet).is_none(), "{name} was deleted and is there");
+    // What the test itself wrote is no member's.
+    std::fs::remove_dir_all(&batch.output)?;
+    Ok(std::fs::remove_file(&batch.input)?)
+}
+
+/// What a process has in memory, in bytes.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// The most that one of these members has in memory.
+fn memory(fleet: &mut Fleet, members: &[String]) -> u64 {
+    let of_one = |member: &String| {
+        // A database's write buffer fills up to its bound and is emptied, whatever is written.
+        let buffers = fleet.counted(member, "rollout_storage_write_buffer_bytes").unwrap_or(0);
+        resident(fleet.member_process(member).pid()).saturating_sub(buffers)
+    };
+    members.iter().map(of_one).max().unwrap_or(0)
+}
+
+/// What forgotten runs leave, in bytes.
+#[derive(Debug)]
+struct Left {
+    /// Of the ledger's state, as a snapshot file has it.
+    state: u64,
+    /// Of all of its data directory, after a restart.
+    disk: u64,
+}
+
+/// Restarts a member, for its databases to have written what they hold and removed what they do not, and weighs it.
+fn weigh(fleet: &mut Fleet, member: &str, rows: u64, file: &str) -> Result<Left> {
+    fleet.member_process(member).terminate(PATIENCE)?;
+    fleet.start_member(member)?;
+    fleet.verify().context("after the restart")?;
+    // A snapshot is taken every half of what is kept, and the log purged below it where that much remains.
+    let bound = 3 * log_keep_bytes(rows) + LOG_ENTRY;
+    let log = eventually_or_show("the log is purged", PATIENCE, |seen| {
+        let bytes = fleet.counted(member, "rollout_storage_log_bytes")?;
+        *seen = format!("{bytes} bytes, {bound} are the bound");
+        (bytes > 0 && bytes <= bound).then_some(bytes)
+    });
+    let parts = weight(&fleet.data_dir(member));
+    let file = fleet.path(file);
+    fleet.ctl_json(&["snapshot", "save", &file.to_string_lossy()])?;
+    let state = std::fs::metadata(&file)?.len();
+    let left = Left { state, disk: parts.values().sum() };
+    println!("{member} has {left:?}, {log} bytes of log, and on disk {parts:?}");
+    Ok(left)
+}
+
+#[test]
+fn ten_runs_one_after_another_take_the_room_of_one() -> Result<()> {
+    let rows = rows_of_a_run();
+    let mut fleet = fleet(rows)?;
+    // One member is weighed after restarts; the memory of the others is what ten runs made of it.
+    let leader = fleet.leader();
+    let mut others = fleet.member_names();
+    others.retain(|name| *name != leader);
+    let weighed = others.pop().context("a follower")?;
+    others.push(leader);
+    let mut first = None;
+    let mut memory_now = 0;
+    for turn in 0..RUNS {
+        run_and_forget(&fleet, &format!("turn{turn}"), rows)?;
+        memory_now = memory(&mut fleet, &others);
+        println!("run {turn}: {rows} rows, {} KiB resident at most", memory_now >> 10);
+        if turn == 0 {
+            let log = std::fs::read_to_string(&fleet.member_process(&weighed).log)?;
+            ensure!(log.contains("purging the log"), "one run is too short for its bound: {log}");
+            first = Some((memory_now, weigh(&mut fleet, &weighed, rows, "one.snapshot")?));
+        }
+    }
+    let (memory_of_one, one) = first.context("a first run")?;
+    let ten = weigh(&mut fleet, &weighed, rows, "ten.snapshot")?;
+    // A first run of few rows has not yet touched what a member needs to work at all; a million have.
+    let cold = if rows < 1_000_000 { 32 << 20 } else { 0 };
+    let bound = memory_of_one + memory_of_one / 10 + cold;
+    assert!(memory_now <= bound, "{memory_now} bytes, {memory_of_one} after one");
+    // Sessions of clients are remembered for a day, each with a few answers.
+    let bound = one.state + one.state / 10 + RUNS * (4 << 10);
+    assert!(ten.state <= bound, "of the ledger {ten:?}, {one:?} after one");
+    // RocksDB's own journals and descriptions, and tables that it has not merged yet: below what nine runs that were
+    // kept would weigh, at 8 bytes a row in the image and more than one in the log.
+    let unmerged = (256 << 10) + (rows * 32).min(2 * WRITE_BUFFER);
+    let bound = one.disk + one.disk / 10 + unmerged;
+    assert!(ten.disk <= bound, "on disk {ten:?}, {one:?} after one");
+    assert_eq!(files(&fleet.path("store").join("runs")), [], "objects are left");
+    fleet.verify()?;
+    fleet.passed()
+}
