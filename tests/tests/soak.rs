@@ -5,7 +5,7 @@
 //! The test command does a short one; `make soak` ten minutes with 50,000 rows. `ROLLOUT_SOAK_SEED` repeats
 //! a choice of victims, not their timing.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rollout_jepsen::fate::Fate;
@@ -142,19 +142,62 @@ fn lines(path: &Path) -> Result<BTreeMap<u64, Value>> {
     Ok(found)
 }
 
+/// The rows of a run in that state, as the operator is told.
+fn listed(fleet: &Fleet, run: &str, state: &str) -> Result<BTreeMap<u64, Value>> {
+    let list = fleet.ctl_json(&["item", "list", run, "--state", state, "--limit", "0"])?;
+    let mut items = BTreeMap::new();
+    for item in list["items"].as_array().context("items")? {
+        let row = item["row"].as_str().context("row")?.parse()?;
+        ensure!(items.insert(row, item.clone()).is_none(), "row {row} is {state} twice");
+    }
+    Ok(items)
+}
+
+/// What a row that failed for good went through is what its fate asks for.
+fn check_failure(fleet: &Fleet, run: &str, row: u64, fate: Fate) -> Result<()> {
+    let item = fleet.ctl_json(&["item", "describe", run, &row.to_string()])?;
+    let history = item["history"].as_array().context("history")?;
+    let last = history.last().context("it failed")?;
+    let of_the_class = history.iter().filter(|tried| tried["class"].as_str() == fate.class());
+    match fate {
+        // Once it was found invalid nobody tried it again.
+        Fate::Invalid => {
+            ensure!(last["ruling"] == "final" && of_the_class.count() == 1, "{run} {row}: {item}");
+        }
+        // It was proven alone, as often as that takes.
+        Fate::Poison => {
+            ensure!(last["ruling"] == "poison" && of_the_class.count() >= 2, "{run} {row}: {item}");
+        }
+        Fate::Done | Fate::DoneAfterOne => bail!("{run} {row} is to be done: {item}"),
+    }
+    Ok(())
+}
+
+/// Rows that fail once have failed, and no others have: the engines remember them, for each run in a set of its own.
+fn check_retried(fleet: &Fleet, batches: &[Batch]) -> Result<u64> {
+    let mut failed: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+    for entry in std::fs::read_dir(fleet.path("once"))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let (run, row) = name.split_once('-').context("RUN-ROW")?;
+        failed.entry(run.to_owned()).or_default().insert(row.parse()?);
+    }
+    let fated = |(run, batch): (usize, &Batch)| -> BTreeSet<u64> {
+        (0..batch.rows).filter(|row| Fate::of(run as u64, *row) == Fate::DoneAfterOne).collect()
+    };
+    let expected: BTreeSet<_> = batches.iter().enumerate().map(fated).collect();
+    let rows = expected.iter().map(BTreeSet::len).sum::<usize>();
+    ensure!(failed.into_values().collect::<BTreeSet<_>>() == expected, "others failed once");
+    Ok(rows as u64)
+}
+
 /// The output of a run is what the rows' fates say, row by row, and so does the ledger.
 fn check(fleet: &Fleet, batch: &mut Batch, run: u64) -> Result<BTreeMap<Fate, u64>> {
     let status = batch.process().wait(PATIENCE).with_context(|| fleet.logs())?;
     ensure!(status.code() == Some(1), "rows failed, so the status is 1: {status}");
     let completions = lines(&batch.output.join("completions.jsonl"))?;
     let errors = lines(&batch.output.join("errors.jsonl"))?;
-    let listed = |state: &str| -> Result<BTreeSet<u64>> {
-        let args = ["item", "list", &batch.name, "--state", state, "--limit", "0"];
-        let list = fleet.ctl_json(&args)?;
-        let items = list["items"].as_array().context("items")?;
-        items.iter().map(|item| Ok(item["row"].as_str().context("row")?.parse()?)).collect()
-    };
-    let (done, failed) = (listed("done")?, listed("failed")?);
+    let (done, failed) =
+        (listed(fleet, &batch.name, "done")?, listed(fleet, &batch.name, "failed")?);
     let mut fates = BTreeMap::new();
     for row in 0..batch.rows {
         let fate = Fate::of(run, row);
@@ -166,18 +209,24 @@ fn check(fleet: &Fleet, batch: &mut Batch, run: u64) -> Result<BTreeMap<Fate, u6
                 let text = format!("MOCK:{}", fate.prompt(run, row));
                 ensure!(line["completion"] == text, "{place}: {line}");
                 ensure!(!errors.contains_key(&row), "{place}: in both files");
-                ensure!(done.contains(&row), "{place}: not done in the ledger");
+                ensure!(done.contains_key(&row), "{place}: not done in the ledger");
             }
             Some(class) => {
                 let line = errors.get(&row).with_context(|| format!("{place}: missing"))?;
                 ensure!(line["error"]["class"] == class, "{place}: {line}");
                 ensure!(!completions.contains_key(&row), "{place}: in both files");
-                ensure!(failed.contains(&row), "{place}: not failed in the ledger");
+                ensure!(failed.contains_key(&row), "{place}: not failed in the ledger");
+                check_failure(fleet, &batch.name, row, fate)?;
             }
         }
     }
     let (in_files, in_ledger) = (completions.len() + errors.len(), done.len() + failed.len());
     ensure!(in_files as u64 == batch.rows && in_ledger as u64 == batch.rows, "rows too many");
+    let counts = batch.counts(fleet).context("counts")?;
+    conserved(batch, counts)?;
+    let ended = (counts.done, counts.failed, counts.rows);
+    let expected = (done.len() as u64, failed.len() as u64, batch.rows);
+    ensure!(ended == expected, "{}: {counts:?} of {expected:?}", batch.name);
     Ok(fates)
 }
 
@@ -218,6 +267,8 @@ fn every_row_ends_as_its_prompt_says_though_members_and_workers_die_at_random() 
             *fates.entry(fate).or_default() += rows;
         }
     }
+    let retried = check_retried(&fleet, &batches)?;
+    ensure!(fates.get(&Fate::DoneAfterOne) == Some(&retried), "{retried} rows failed once");
     println!("after {:?} every row had ended as it had to: {fates:?}", begun.elapsed());
     fleet.verify()?;
     fleet.passed()
