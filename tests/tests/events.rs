@@ -1,11 +1,13 @@
 //! What happened, as those who follow read it: whole, once, in order, across members that die.
 
 use anyhow::{Context, Result, ensure};
-use rollout_tests::{Batch, Fleet, FleetOptions, Process, WorkerOptions, eventually};
+use rollout_tests::{
+    Batch, Fleet, FleetOptions, Process, WorkerOptions, check_order, eventually, json_lines,
+    logged_events,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
@@ -23,48 +25,6 @@ fn fleet(lines: &[(&'static str, &'static str)], workers: &[&str]) -> Result<Fle
         fleet.start_worker(worker, &options)?;
     }
     Ok(fleet)
-}
-
-fn lines_of(text: &str) -> Vec<Value> {
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-}
-
-/// The events of a reader's log so far.
-fn logged(log: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    // The last line may be half written.
-    lines_of(text.rsplit_once('\n').map_or("", |(whole, _)| whole))
-        .into_iter()
-        .map(|line| line["data"].clone())
-        .collect()
-}
-
-fn follow(fleet: &Fleet, log: &str, args: &[&str]) -> Result<Process> {
-    let mut command = fleet.program("rolloutctl");
-    command.arg("--context").arg(fleet.path("operator.toml"));
-    command.args(["events", "--follow", "-o", "json", "--timeout", "60s"]).args(args);
-    Process::start(command, &fleet.path(log))
-}
-
-/// What there is now.
-fn events(fleet: &Fleet, args: &[&str]) -> Result<Vec<Value>> {
-    let mut all = vec!["events", "-o", "jsonl"];
-    all.extend(args);
-    let out = fleet.ctl(&all)?;
-    ensure!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    let lines = lines_of(&String::from_utf8_lossy(&out.stdout)).into_iter();
-    Ok(lines.map(|line| line["data"].clone()).collect())
-}
-
-fn place(event: &Value) -> (u64, u64) {
-    let index = event["index"].as_str().and_then(|i| i.parse().ok());
-    (index.unwrap_or_default(), event["position"].as_u64().unwrap_or_default())
-}
-
-fn check_order(events: &[Value]) {
-    for pair in events.windows(2) {
-        assert!(place(&pair[0]) < place(&pair[1]), "{} before {}", pair[0], pair[1]);
-    }
 }
 
 /// How often each row of a run was completed, by its events.
@@ -89,7 +49,7 @@ fn finished(events: &[Value], run: &str) -> Option<usize> {
 #[test]
 fn a_reader_follows_through_a_leaders_death_without_gap_or_repeat() -> Result<()> {
     let mut fleet = fleet(&[], &["w1", "w2"])?;
-    let _reader = follow(&fleet, "events.out", &["--since", "0"])?;
+    let _reader = fleet.follow_events("events.out", &["--since", "0"])?;
     let log = fleet.path("events.out");
     let mut batch = Batch::submit(&fleet, "followed", 3000, "")?;
     for percent in [20, 50] {
@@ -101,11 +61,11 @@ fn a_reader_follows_through_a_leaders_death_without_gap_or_repeat() -> Result<()
     }
     batch.finish(&fleet)?;
     let heard = eventually("the reader hears of the run's end", PATIENCE, || {
-        let heard = logged(&log);
+        let heard = logged_events(&log);
         finished(&heard, "followed").map(|end| heard[..=end].to_vec())
     });
-    check_order(&heard);
-    let again = events(&fleet, &["--since", "0"]);
+    check_order(&heard)?;
+    let again = fleet.events(&["--since", "0"]);
     // A member that never died holds all; the reader asks on until it has found it.
     let again = again.context("one member was never restarted, or two were")?;
     let end = finished(&again, "followed").context("the second reader hears of it too")?;
@@ -121,11 +81,11 @@ fn a_reader_follows_through_a_leaders_death_without_gap_or_repeat() -> Result<()
 #[test]
 fn following_one_worker_resumes_where_it_stopped() -> Result<()> {
     let fleet = fleet(&[], &["w2", "w3"])?;
-    let mut reader = follow(&fleet, "w3.out", &["--since", "0", "--for", "worker/w3"])?;
+    let mut reader = fleet.follow_events("w3.out", &["--since", "0", "--for", "worker/w3"])?;
     let log = fleet.path("w3.out");
     let mut batch = Batch::submit(&fleet, "shared", 2000, "")?;
     eventually("w3 completes rows", PATIENCE, || {
-        logged(&log).iter().any(|e| e["kind"] == "completed").then_some(())
+        logged_events(&log).iter().any(|e| e["kind"] == "completed").then_some(())
     });
     reader.signal(libc::SIGINT)?;
     ensure!(reader.wait(PATIENCE)?.success(), "Ctrl-C is a fine end");
@@ -136,16 +96,16 @@ fn following_one_worker_resumes_where_it_stopped() -> Result<()> {
     let since = words[words.iter().position(|w| *w == "--since").context("since")? + 1];
     assert!(hint.ends_with("--for worker/w3"), "{hint}");
     batch.finish(&fleet)?;
-    let mut heard = logged(&log);
-    heard.extend(events(&fleet, &["--since", since, "--for", "worker/w3"])?);
-    let whole = events(&fleet, &["--since", "0", "--for", "worker/w3"])?;
+    let mut heard = logged_events(&log);
+    heard.extend(fleet.events(&["--since", since, "--for", "worker/w3"])?);
+    let whole = fleet.events(&["--since", "0", "--for", "worker/w3"])?;
     assert_eq!(heard, whole, "two sittings hear what one does");
     assert!(whole.iter().all(|e| e["who"]["worker"] == "w3" || e["victim"]["worker"] == "w3"));
     let kinds: BTreeSet<&str> = whole.iter().filter_map(|e| e["kind"].as_str()).collect();
     for kind in ["worker_registered", "granted", "completed"] {
         assert!(kinds.contains(kind), "{kinds:?}");
     }
-    let row = events(&fleet, &["--since", "0", "--for", "item/shared/17"])?;
+    let row = fleet.events(&["--since", "0", "--for", "item/shared/17"])?;
     let story: Vec<&str> = row.iter().filter_map(|e| e["kind"].as_str()).collect();
     assert_eq!((story.first(), story.last()), (Some(&"granted"), Some(&"completed")));
     fleet.passed()
@@ -163,7 +123,7 @@ fn a_reader_behind_a_tiny_ring_is_told_what_is_left() -> Result<()> {
     let out = fleet.ctl(&["-o", "json", "events", "--since", "0", "--from-oldest"])?;
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success() && said.contains("no longer kept"), "{said}");
-    let left = lines_of(&String::from_utf8_lossy(&out.stdout));
+    let left = json_lines(&String::from_utf8_lossy(&out.stdout));
     assert!(!left.is_empty() && left.len() <= 12, "{}", left.len());
     fleet.passed()
 }
@@ -186,7 +146,7 @@ fn input(
 }
 
 fn ids(text: &str) -> Vec<String> {
-    lines_of(text).iter().filter_map(|l| Some(l["id"].as_str()?.to_owned())).collect()
+    json_lines(text).iter().filter_map(|l| Some(l["id"].as_str()?.to_owned())).collect()
 }
 
 #[test]
@@ -253,7 +213,7 @@ fn a_canary_stops_a_bad_run_early_and_lets_a_good_one_through() -> Result<()> {
 
     let mut good = Batch::submit(&fleet, "good", 1000, canary)?;
     good.finish(&fleet)?;
-    let story = events(&fleet, &["--since", "0", "--for", "run/good"])?;
+    let story = fleet.events(&["--since", "0", "--for", "run/good"])?;
     let passed = story.iter().position(|e| e["kind"] == "run_canary_passed").context("passed")?;
     let before = completions(&story[..passed], "good");
     assert!(before.keys().copied().eq(0..20), "the first twenty rows alone: {before:?}");
