@@ -35,6 +35,7 @@ mod server;
 mod stealing;
 mod store_probe;
 mod telemetry;
+mod traced;
 
 pub use config::Config;
 pub use process::leave;

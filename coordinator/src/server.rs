@@ -14,6 +14,7 @@ use crate::grpc::{
 use crate::http;
 use crate::leading;
 use crate::store_probe::StoreProbe;
+use crate::traced::TraceLayer;
 use anyhow::{Context, Result};
 use rollout_ledger::Ledger;
 use rollout_proto::{AuthzLayer, MESSAGE_BYTES_MAX, ServerTls, Supervisor, v1};
@@ -169,6 +170,7 @@ async fn serve_clients(
     let maintenance = v1::maintenance_server::MaintenanceServer::new(maintenance)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     server()
+        .layer(TraceLayer)
         .layer(AuthzLayer)
         .layer(EpochGate(shared))
         .add_service(runs)

@@ -1,4 +1,4 @@
-//! Logs: for people on a terminal, JSON lines elsewhere.
+//! Logs: for people on a terminal, JSON lines elsewhere. A line of a request has its trace in `span.trace_id`.
 
 use std::io::IsTerminal;
 
@@ -9,6 +9,6 @@ pub fn init(filter: &str) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match std::io::stderr().is_terminal() {
         true => builder.init(),
-        false => builder.json().flatten_event(true).init(),
+        false => builder.json().flatten_event(true).with_span_list(false).init(),
     }
 }

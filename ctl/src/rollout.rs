@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use rollout_proto::trace::{self, TraceContext};
 use rollout_proto::{ClientError, OnWait};
 
 use self::cli::{Cli, Command, InferCommand, RunCommand};
@@ -48,7 +49,7 @@ pub fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = runtime.block_on(run(cli));
+    let code = runtime.block_on(trace::within(TraceContext::of_env(), run(cli)));
     // Reads of the input may still be on their way after an interruption.
     runtime.shutdown_background();
     ExitCode::from(code)

@@ -23,6 +23,7 @@ mod rows;
 mod stamp;
 mod supervisor;
 mod tls;
+pub mod trace;
 
 pub use authz::AuthzLayer;
 pub use channel::{

@@ -1,5 +1,5 @@
 //! What every request says of its sender: the highest coord_epoch that it has seen, and of which
-//! cluster.
+//! cluster; and the [trace](crate::trace) that it is part of.
 //!
 //! *Invariant:* the two travel together, since epochs of two clusters are never compared, and the
 //! epoch never goes back. A caller that knows nothing yet says nothing.
@@ -16,6 +16,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Status};
 
 use crate::error::{ErrorCode, RpcError};
+use crate::trace::{self, TRACEPARENT, TraceContext};
 
 /// The header with the epoch, in decimal.
 pub const EPOCH_HEADER: &str = "rollout-coord-epoch";
@@ -72,6 +73,10 @@ impl Interceptor for Stamp {
             request.metadata_mut().insert(CLUSTER_HEADER, cluster.clone());
             request.metadata_mut().insert(EPOCH_HEADER, epoch.clone());
         }
+        let traced = trace::current().unwrap_or_else(TraceContext::make).step();
+        if let Ok(value) = MetadataValue::try_from(traced.to_string()) {
+            request.metadata_mut().insert(TRACEPARENT, value);
+        }
         Ok(request)
     }
 }
@@ -111,6 +116,18 @@ mod tests {
         stamp.know("c0ffee", 5);
         stamp.know("c0ffee", 4);
         assert_eq!(sender_knows(&sent(&stamp)), Ok(Some(("c0ffee", 5))));
+    }
+
+    #[tokio::test]
+    async fn requests_of_one_trace_say_so_and_others_begin_their_own() {
+        let stamp = Stamp::default();
+        let id = |headers: http::HeaderMap| TraceContext::of_headers(&headers).trace_id();
+        let one = TraceContext::make();
+        let (first, second) =
+            trace::within(one, async { (id(sent(&stamp)), id(sent(&stamp))) }).await;
+        assert_eq!((&first, &second), (&one.trace_id(), &one.trace_id()));
+        assert_ne!(id(sent(&stamp)), first);
+        assert!(sent(&stamp).contains_key(TRACEPARENT));
     }
 
     #[test]

@@ -138,7 +138,7 @@ fn log() {
     if std::io::stderr().is_terminal() {
         logs.init();
     } else {
-        logs.json().init();
+        logs.json().with_span_list(false).init();
     }
 }
 

@@ -13,9 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rollout_proto::trace::{self, TraceContext};
 use rollout_proto::v1::ClusterHeader;
 use rollout_proto::{Client, ClientError, ErrorCode, RpcError};
 use tokio::sync::{Notify, mpsc, watch};
+use tracing::Instrument;
 
 use self::stream::StreamEnd;
 use crate::agent::AgentError;
@@ -86,64 +88,80 @@ impl Link {
     }
 }
 
+/// How long to wait before the next connection.
+struct Pauses {
+    backoff: Backoff,
+    /// For refusals that a person has to mend.
+    denied: Backoff,
+}
+
 impl Session {
     /// Keeps the worker registered and connected; returns only with what no retry can mend.
     pub(crate) async fn run(mut self) -> AgentError {
-        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(250));
-        // For refusals that a person has to mend.
-        let mut denied = Backoff::new(Duration::from_millis(10), Duration::from_secs(5));
+        let mut pauses = Pauses {
+            backoff: Backoff::new(Duration::from_millis(10), Duration::from_millis(250)),
+            denied: Backoff::new(Duration::from_millis(10), Duration::from_secs(5)),
+        };
         loop {
-            if !self.link.registered
-                && let Err(error) = self.register().await
-            {
-                return self.ended(error).await;
-            }
-            let (member, channel) = match self.client.leader_channel().await {
-                Ok(found) => found,
-                Err(error) => {
-                    if let Some(fatal) = fatal(&error) {
-                        return self.ended(fatal).await;
-                    }
-                    tracing::warn!(%error, "no leader");
-                    backoff.sleep().await;
-                    continue;
-                }
-            };
-            let stream = self.stream(&member, channel).await;
-            for slot in &self.slots {
-                // A slot that has ended needs to know nothing.
-                let _ = slot.commands.send(SlotCommand::Offline).await;
-            }
-            metrics::counter!("rollout_worker_streams_ended_total").increment(1);
-            let (end, served) = match stream {
-                Ok(ended) => ended,
-                Err(error) => return error,
-            };
-            if served {
-                backoff.reset();
-                denied.reset();
-            }
-            match end {
-                StreamEnd::Other(leader) => {
-                    tracing::info!(old = %member, new = %leader, "another member leads");
-                    self.client.leader_failed(&member.addr);
-                }
-                StreamEnd::Reregister => self.link.registered = false,
-                StreamEnd::Refused(error) => {
-                    tracing::warn!(%error, leader = %member, "the leader ended the stream");
-                    self.refused(&error, &member.addr);
-                    if !error.code.retryable() {
-                        denied.sleep().await;
-                    }
-                    backoff.sleep().await;
-                }
-                StreamEnd::Broken(reason) => {
-                    tracing::warn!(reason, leader = %member, "the stream broke");
-                    self.client.leader_failed(&member.addr);
-                    backoff.sleep().await;
-                }
+            let traced = TraceContext::make();
+            let span = tracing::info_span!("connection", trace_id = traced.trace_id());
+            let once = Box::pin(self.connect(&mut pauses).instrument(span));
+            if let Err(error) = trace::within(traced, once).await {
+                return error;
             }
         }
+    }
+
+    /// Registers where it has to, and serves one stream to its end. In one trace, here and at the leader.
+    async fn connect(&mut self, pauses: &mut Pauses) -> Result<(), AgentError> {
+        if !self.link.registered
+            && let Err(error) = self.register().await
+        {
+            return Err(self.ended(error).await);
+        }
+        let (member, channel) = match self.client.leader_channel().await {
+            Ok(found) => found,
+            Err(error) => {
+                if let Some(fatal) = fatal(&error) {
+                    return Err(self.ended(fatal).await);
+                }
+                tracing::warn!(%error, "no leader");
+                pauses.backoff.sleep().await;
+                return Ok(());
+            }
+        };
+        let stream = self.stream(&member, channel).await;
+        for slot in &self.slots {
+            // A slot that has ended needs to know nothing.
+            let _ = slot.commands.send(SlotCommand::Offline).await;
+        }
+        metrics::counter!("rollout_worker_streams_ended_total").increment(1);
+        let (end, served) = stream?;
+        if served {
+            pauses.backoff.reset();
+            pauses.denied.reset();
+        }
+        match end {
+            StreamEnd::Other(leader) => {
+                tracing::info!(old = %member, new = %leader, "another member leads");
+                self.client.leader_failed(&member.addr);
+            }
+            StreamEnd::Reregister => self.link.registered = false,
+            StreamEnd::Refused(error) => {
+                tracing::warn!(%error, leader = %member, "the leader ended the stream");
+                self.refused(&error, &member.addr);
+                if !error.code.retryable() {
+                    pauses.denied.sleep().await;
+                }
+                pauses.backoff.sleep().await;
+            }
+            StreamEnd::Broken(reason) => {
+                tracing::warn!(reason, leader = %member, "the stream broke");
+                self.client.leader_failed(&member.addr);
+                pauses.backoff.sleep().await;
+            }
+        }
+        Ok(())
     }
 
     fn refused(&mut self, error: &RpcError, addr: &str) {

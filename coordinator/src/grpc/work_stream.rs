@@ -19,6 +19,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
+use tracing::Instrument;
 use v1::leader_message::Kind as Down;
 use v1::worker_message::Kind as Up;
 
@@ -40,7 +41,7 @@ pub(super) fn start(
     let _ = out.try_send(Ok(welcome));
     let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
     let serving = Serving { shared, leading, identity, out, session: None, compared: false, slots };
-    tokio::spawn(serving.run(inbound));
+    tokio::spawn(serving.run(inbound).in_current_span());
     ReceiverStream::new(stream)
 }
 
@@ -117,10 +118,11 @@ impl Serving {
                 let (leading, out) = (self.leading.clone(), self.out.clone());
                 // invariant: nobody closes this semaphore.
                 let Ok(permit) = self.slots.clone().acquire_owned().await else { return Ok(()) };
-                tokio::spawn(async move {
+                let serve = async move {
                     dispatch::exchange(leading, (session, instance), exchange, out).await;
                     drop(permit);
-                });
+                };
+                tokio::spawn(serve.in_current_span());
                 Ok(())
             }
             None => Err(convert::invalid("a message says nothing")),

@@ -41,6 +41,7 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use rollout_proto::trace::{self, TraceContext};
 
 use self::cli::{
     AlarmVerb, BarrierVerb, BenchVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command,
@@ -68,15 +69,17 @@ pub fn main() -> ExitCode {
         }
         _ => tokio::runtime::Builder::new_current_thread(),
     };
+    let traced = TraceContext::of_env();
     let result = builder
         .enable_all()
         .build()
         .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(obey(cli)));
+        .and_then(|runtime| runtime.block_on(trace::within(traced, obey(cli))));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprint!("{}", exit::explain(&error));
+            tracing::info!(trace_id = traced.trace_id(), "the command failed");
             ExitCode::from(exit::code(&error))
         }
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tonic::Status;
+use tracing::Instrument;
 
 use super::pace::Pace;
 use super::{Answer, CallOptions, Client, ClientError, MemberRef};
@@ -19,6 +20,7 @@ use crate::channel::ConnectError;
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, Outcome, RpcError};
 use crate::stamp::Channel;
+use crate::trace::{self, TraceContext};
 
 /// Silence of a leader after which the others are asked.
 const HEDGE_AFTER: Duration = Duration::from_millis(300);
@@ -102,6 +104,23 @@ impl Client {
     /// errors. A refusal that a repeat may mend, a lost connection and a silent member lead to
     /// another attempt.
     pub async fn with_leader_opts<T, F, Fut>(
+        &self,
+        what: &'static str,
+        options: CallOptions,
+        f: F,
+    ) -> Result<T, ClientError>
+    where
+        T: Answer,
+        F: Fn(Channel) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        // All attempts are one trace: the caller's, or a new one.
+        let traced = trace::current().unwrap_or_else(TraceContext::make);
+        let span = tracing::info_span!("call", what, trace_id = traced.trace_id());
+        trace::within(traced, self.follow(what, options, f).instrument(span)).await
+    }
+
+    async fn follow<T, F, Fut>(
         &self,
         what: &'static str,
         options: CallOptions,

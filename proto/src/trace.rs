@@ -1,0 +1,141 @@
+//! Trace ids: which request a line of a log belongs to, over all processes that it passes.
+//!
+//! The header is W3C's `traceparent`, so that a caller that is traced already passes its own id on.
+//! *Invariant:* all attempts of one call have one trace id; what is malformed is as if it were not
+//! there, for a log's sake no request is refused.
+//!
+//! Deliberately absent: sampling, `tracestate`, and sending spans anywhere.
+
+use std::fmt;
+use std::future::Future;
+
+/// The header, and the environment's variable in upper case.
+pub const TRACEPARENT: &str = "traceparent";
+/// The variable from which a command takes its caller's trace.
+pub const TRACEPARENT_ENV: &str = "TRACEPARENT";
+
+tokio::task_local! {
+    static CURRENT: TraceContext;
+}
+
+/// Where in which trace something happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TraceContext {
+    trace: u128,
+    span: u64,
+    flags: u8,
+}
+
+impl TraceContext {
+    /// The beginning of a new trace.
+    pub fn make() -> Self {
+        // Zero means invalid.
+        Self { trace: rand::random::<u128>().max(1), span: rand::random::<u64>().max(1), flags: 1 }
+    }
+
+    /// A step within the same trace.
+    pub fn step(self) -> Self {
+        Self { span: rand::random::<u64>().max(1), ..self }
+    }
+
+    /// Reads a header's value; `None` where it is malformed.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split('-');
+        let (version, trace, span, flags) =
+            (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+        let version = u8::from_str_radix(hex(version, 2)?, 16).ok()?;
+        // Later versions may say more, version 0 says exactly this, and 255 is none.
+        if version == u8::MAX || (version == 0 && fields.next().is_some()) {
+            return None;
+        }
+        let trace = u128::from_str_radix(hex(trace, 32)?, 16).ok()?;
+        let span = u64::from_str_radix(hex(span, 16)?, 16).ok()?;
+        let flags = u8::from_str_radix(hex(flags, 2)?, 16).ok()?;
+        (trace != 0 && span != 0).then_some(Self { trace, span, flags })
+    }
+
+    /// What a request's headers say, or the beginning of a new trace.
+    pub fn of_headers(headers: &http::HeaderMap) -> Self {
+        let text = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
+        text.and_then(Self::parse).unwrap_or_else(Self::make)
+    }
+
+    /// What the environment says, or the beginning of a new trace.
+    pub fn of_env() -> Self {
+        let text = std::env::var(TRACEPARENT_ENV).ok();
+        text.as_deref().and_then(Self::parse).unwrap_or_else(Self::make)
+    }
+
+    /// The trace's id, 32 hex digits: what the lines of a request have in common.
+    pub fn trace_id(&self) -> String {
+        format!("{:032x}", self.trace)
+    }
+}
+
+/// The text, if it is so many lower-case hex digits.
+fn hex(text: &str, digits: usize) -> Option<&str> {
+    let good = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (text.len() == digits && text.bytes().all(good)).then_some(text)
+}
+
+impl fmt::Display for TraceContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, self.flags)
+    }
+}
+
+/// The trace that this task is part of.
+pub fn current() -> Option<TraceContext> {
+    CURRENT.try_with(|context| *context).ok()
+}
+
+/// Makes everything that `work` asks of a cluster part of a trace.
+pub async fn within<T>(context: TraceContext, work: impl Future<Output = T>) -> T {
+    CURRENT.scope(context, work).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn a_context_survives_its_header_and_a_step_stays_in_the_trace() {
+        let given = TraceContext::parse(GIVEN).unwrap();
+        assert_eq!(given.to_string(), GIVEN);
+        assert_eq!(given.trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        let step = given.step();
+        assert_eq!(step.trace_id(), given.trace_id());
+        assert_ne!(step, given);
+        let made = TraceContext::make();
+        assert_eq!(TraceContext::parse(&made.to_string()), Some(made));
+    }
+
+    #[test]
+    fn what_is_malformed_is_as_if_it_were_not_there() {
+        for text in [
+            "",
+            "00",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+            "00-4bf92f3577b34da6a3ce929d0e0e473-00f067aa0ba902b7-01",
+            "0x-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        ] {
+            assert_eq!(TraceContext::parse(text), None, "{text}");
+        }
+        let later = "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more";
+        assert!(TraceContext::parse(later).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_task_knows_its_trace_while_it_lasts() {
+        assert_eq!(current(), None);
+        let made = TraceContext::make();
+        within(made, async { assert_eq!(current(), Some(made)) }).await;
+        assert_eq!(current(), None);
+    }
+}
