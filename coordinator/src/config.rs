@@ -76,6 +76,8 @@ struct File {
     events: Events,
     #[serde(default)]
     dial_map: BTreeMap<String, String>,
+    #[serde(default)]
+    audit: Audit,
 }
 
 /// How much of what happened is kept in memory for those who follow.
@@ -187,6 +189,24 @@ impl Default for Retention {
     }
 }
 
+/// Where it is kept who did what.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Audit {
+    /// JSON lines; without one they go to the log, under the target `audit`.
+    pub file: Option<PathBuf>,
+    /// Bytes after which a new file is begun.
+    pub bytes_max: u64,
+    /// Files kept, the newest included.
+    pub files_max: u32,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { file: None, bytes_max: 64 << 20, files_max: 8 }
+    }
+}
+
 /// The settings of one member.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -214,6 +234,8 @@ pub struct Config {
     pub workers: Workers,
     /// How long ended runs are kept.
     pub retention: Retention,
+    /// Where it is kept who did what.
+    pub audit: Audit,
     /// Consensus.
     pub raft: rollout_raft::RaftConfig,
 }
@@ -262,6 +284,7 @@ impl Config {
         raft.events_bytes_max = file.events.bytes_max.unwrap_or(raft.events_bytes_max);
         raft.events_count_max = file.events.count_max.unwrap_or(raft.events_count_max);
         check_timings(&file.worker).with_context(|| path.clone())?;
+        check_audit(&file.audit).with_context(|| path.clone())?;
         let (advertise_client, advertise_peer) = match file.advertise {
             Some(a) => (a.client, a.peer),
             None => (file.listen.client.to_string(), file.listen.peer.to_string()),
@@ -279,6 +302,7 @@ impl Config {
             store_url: file.store.url,
             workers: file.worker,
             retention: file.retention,
+            audit: file.audit,
             raft,
         })
     }
@@ -348,6 +372,13 @@ fn check_timings(t: &Workers) -> Result<()> {
             t.self_fence_ms,
             t.failure_ms
         );
+    }
+    Ok(())
+}
+
+fn check_audit(audit: &Audit) -> Result<()> {
+    if audit.bytes_max == 0 || audit.files_max == 0 {
+        bail!("[audit] bytes_max and files_max have to be 1 or more");
     }
     Ok(())
 }

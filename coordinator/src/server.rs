@@ -3,6 +3,7 @@
 //! *Invariant:* a member listens for its peers before it asks for votes, and hands leadership over
 //! before it stops listening to workers.
 
+use crate::audit::{AuditLayer, AuditLog};
 use crate::config::Config;
 use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
@@ -44,6 +45,7 @@ pub async fn run(config: Config) -> Result<()> {
     let client_tls = ServerTls::load(&config.security).context("[tls]")?;
     let peer_tls = ServerTls::load(&config.security).context("[tls]")?;
     let store = BlobStore::open(&config.store_url).context("[store] url")?;
+    let audit = AuditLog::open(&config.name, &config.audit).context("[audit] file")?;
 
     let node = Node::open(config.raft.clone()).await?;
     if node.is_waiting() {
@@ -64,7 +66,7 @@ pub async fn run(config: Config) -> Result<()> {
     let clients = tokio::spawn(serve_clients(
         client,
         client_tls,
-        shared.clone(),
+        (shared.clone(), Arc::new(audit)),
         store.clone(),
         stop.clone(),
     ));
@@ -123,7 +125,7 @@ async fn stop_gently(node: &Node, stop: &CancellationToken) {
 async fn serve_clients(
     listener: TcpListener,
     tls: ServerTls,
-    shared: Arc<Shared>,
+    (shared, audit): (Arc<Shared>, Arc<AuditLog>),
     store: BlobStore,
     stop: CancellationToken,
 ) -> Result<()> {
@@ -171,6 +173,7 @@ async fn serve_clients(
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     server()
         .layer(TraceLayer)
+        .layer(AuditLayer(audit))
         .layer(AuthzLayer)
         .layer(EpochGate(shared))
         .add_service(runs)

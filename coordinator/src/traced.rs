@@ -53,6 +53,6 @@ where
 }
 
 /// `Runs/CreateRun` of `/rollout.v1.Runs/CreateRun`.
-fn method_of(path: &str) -> &str {
+pub(crate) fn method_of(path: &str) -> &str {
     path.strip_prefix("/rollout.v1.").unwrap_or(path)
 }

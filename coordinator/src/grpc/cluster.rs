@@ -1,6 +1,7 @@
 //! `Cluster`: what operators ask. Answers without a quorum wherever that makes sense.
 
 use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::audit;
 use crate::draining::REASON_BYTES_MAX;
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
@@ -183,6 +184,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let namespace = namespace_or_default(&r.namespace);
+        audit::about("worker", &r.name);
         check_namespace(&identity, &namespace)?;
         let leading = self.0.reading().await?;
         let found = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
@@ -214,6 +216,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let namespace = namespace_or_default(&r.namespace);
+        audit::about("worker", &r.name);
         check_namespace(&identity, &namespace)?;
         if r.deadline_ms > DRAIN_MAX_MS || r.reason.len() > REASON_BYTES_MAX {
             let text = format!("a drain takes a day at most, its reason {REASON_BYTES_MAX} bytes");
@@ -244,6 +247,7 @@ impl v1::cluster_server::Cluster for ClusterService {
     ) -> Result<Response<v1::RequestDigestResponse>, Status> {
         let leading = self.0.leading()?;
         let (index, _) = self.0.proposed(leading.proposer.command(Body::DigestAt)).await?;
+        audit::applied_at(index);
         Ok(Response::new(v1::RequestDigestResponse { header: Some(self.0.header()), index }))
     }
 

@@ -2,6 +2,7 @@
 
 use super::training_convert::{dataset_out, spec_in};
 use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::audit;
 use crate::convert;
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::{DatasetOp, OpKind, TrainingRefusal};
@@ -29,6 +30,7 @@ impl v1::datasets_server::Datasets for DatasetsService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let namespace = namespace_or_default(&r.namespace);
+        audit::about("dataset", &r.name);
         check_namespace(&identity, &namespace)?;
         let id = convert::request_in(r.request.as_ref())?;
         let (name, spec) = (r.name.clone(), Box::new(spec_in(r.spec)?));
@@ -71,6 +73,7 @@ impl v1::datasets_server::Datasets for DatasetsService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let namespace = namespace_or_default(&r.namespace);
+        audit::about("dataset", &r.name);
         check_namespace(&identity, &namespace)?;
         let id = convert::request_in(r.request.as_ref())?;
         let op = DatasetOp::Delete { namespace, name: r.name };

@@ -5,6 +5,7 @@
 
 use super::cluster::VERSIONS;
 use super::{Shared, caller, member_out};
+use crate::audit;
 use crate::reject;
 use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_raft::{Joins, MemberRecord};
@@ -67,6 +68,7 @@ impl v1::members_server::Members for MembersService {
     ) -> Result<Response<v1::AddMemberResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
+        audit::about("member", &r.name);
         self.check_leading()?;
         let joins = if r.learner_only { Joins::Learner } else { Joins::default() };
         if r.learner_only && !r.replaces.is_empty() {
@@ -96,6 +98,7 @@ impl v1::members_server::Members for MembersService {
     ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
         let identity = caller(&request)?;
         let name = request.into_inner().name;
+        audit::about("member", &name);
         self.check_leading()?;
         tracing::info!(by = %identity, member = name, "promote member");
         self.0.node.promote_member(&name).await.map_err(|e| reject::membership(&e))?;
@@ -108,6 +111,7 @@ impl v1::members_server::Members for MembersService {
     ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
         let identity = caller(&request)?;
         let name = request.into_inner().name;
+        audit::about("member", &name);
         self.check_leading()?;
         tracing::info!(by = %identity, member = name, "remove member");
         self.0.node.remove_member(&name).await.map_err(|e| reject::membership(&e))?;
@@ -120,6 +124,7 @@ impl v1::members_server::Members for MembersService {
     ) -> Result<Response<v1::UpdateMemberResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
+        audit::about("member", &r.name);
         self.check_leading()?;
         let mut record = self.record(&r.name)?;
         for (field, new) in
@@ -141,6 +146,7 @@ impl v1::members_server::Members for MembersService {
     ) -> Result<Response<v1::TransferLeaderResponse>, Status> {
         let identity = caller(&request)?;
         let to = request.into_inner().to;
+        audit::about("member", &to);
         self.check_leading()?;
         let from = self.0.config.name.clone();
         // Asked again after it was done, or for what is so already.

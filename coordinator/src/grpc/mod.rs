@@ -38,9 +38,11 @@ pub(crate) use training_wait::TrainingWaits;
 pub(crate) use waits::Waits;
 pub(crate) use worker::WorkerService;
 
+use crate::audit;
 use crate::config::Config;
 use crate::leading::{Current, Leading};
 use crate::ledger_read::ReadLedger;
+use crate::proposer::Applied;
 use crate::reject;
 use crate::store_probe::StoreProbe;
 use rollout_ledger::id::RunNo;
@@ -118,8 +120,11 @@ impl Shared {
         request: Option<RequestId>,
         kind: OpKind,
     ) -> Result<Reply, RpcError> {
+        audit::requested(request);
         let leading = self.leading()?;
-        match self.proposed(leading.proposer.op(Op { request, kind })).await? {
+        let (at, reply) = self.proposed(leading.proposer.op_at(Op { request, kind })).await?;
+        audit::applied_at(at.index);
+        match reply {
             Reply::Rejected(why) => Err(reject::rejected(&why)),
             reply => Ok(reply),
         }
@@ -128,8 +133,10 @@ impl Shared {
     /// Has operations applied together. The first one's reply is the answer; where it is rejected, so
     /// were the others, or they changed nothing by themselves. A later rejection is the answer too.
     pub(crate) async fn apply_all(&self, ops: Vec<Op>) -> Result<Reply, RpcError> {
+        audit::requested(ops.iter().find_map(|op| op.request));
         let leading = self.leading()?;
-        let replies = self.proposed(leading.proposer.ops(ops)).await?.replies;
+        let Applied { at, replies } = self.proposed(leading.proposer.ops(ops)).await?;
+        audit::applied_at(at.index);
         if let Some(Reply::Rejected(why)) = replies.iter().find(|r| matches!(r, Reply::Rejected(_)))
         {
             return Err(reject::rejected(why));
@@ -151,6 +158,7 @@ impl Shared {
         name: &str,
     ) -> Result<RunNo, RpcError> {
         let namespace = namespace_or_default(namespace);
+        audit::about("run", name);
         check_namespace(identity, &namespace)?;
         self.node.ledger(|l| l.find_run(&namespace, name)).ok_or_else(|| {
             RpcError::new(ErrorCode::RunNotFound, format!("no run {name} in namespace {namespace}"))
@@ -242,6 +250,7 @@ pub(crate) fn caller<T>(request: &Request<T>) -> Result<Identity, Status> {
 
 /// Refuses a namespace that the certificate does not name.
 pub(crate) fn check_namespace(identity: &Identity, namespace: &str) -> Result<(), RpcError> {
+    audit::in_namespace(namespace);
     if identity.namespaces.is_empty() || identity.namespaces.iter().any(|n| n == namespace) {
         return Ok(());
     }

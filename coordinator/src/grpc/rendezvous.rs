@@ -6,6 +6,7 @@
 use super::runs::unexpected;
 use super::waits::Waits;
 use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::audit;
 use crate::convert::{self, Checked};
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
@@ -216,6 +217,7 @@ fn or_default(asked: u64, default: u64) -> u64 {
 pub(super) fn job_in(identity: &Identity, name: Option<v1::JobName>) -> Checked<JobName> {
     let name = name.ok_or_else(|| convert::invalid("the job's name is missing"))?;
     let namespace = namespace_or_default(&name.namespace);
+    audit::about("job", &name.job);
     check_namespace(identity, &namespace)?;
     Ok(JobName { namespace, job: name.job })
 }

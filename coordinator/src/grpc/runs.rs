@@ -1,6 +1,7 @@
 //! `Runs`: what users do.
 
 use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::audit;
 use crate::convert::{self, Kind};
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::{RunNo, SegmentNo};
@@ -40,6 +41,7 @@ impl RunsService {
             self.0.node.ledger(|l| l.run_name(no)).ok_or_else(|| {
                 RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}"))
             })?;
+        audit::about("run", &name.1);
         check_namespace(identity, &name.0)?;
         Ok(name)
     }
@@ -68,6 +70,7 @@ impl v1::runs_server::Runs for RunsService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let namespace = namespace_or_default(&r.namespace);
+        audit::about("run", &r.name);
         check_namespace(&identity, &namespace)?;
         let id = convert::request_in(r.request.as_ref())?;
         let spec = Box::new(convert::spec_in(r.spec)?);

@@ -6,6 +6,7 @@
 use super::runs::unexpected;
 use super::waits::Waits;
 use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::audit;
 use crate::convert;
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::seeded::{Bug, seeded};
@@ -124,6 +125,7 @@ fn too_many(what: &str, max: usize) -> RpcError {
 fn name_in(identity: &Identity, name: Option<v1::StoreName>) -> Result<StoreName, RpcError> {
     let name = name.ok_or_else(|| convert::invalid("the store's name is missing"))?;
     let namespace = namespace_or_default(&name.namespace);
+    audit::about("store", &name.job);
     check_namespace(identity, &namespace)?;
     Ok(StoreName { namespace, job: name.job, round: name.round })
 }

@@ -3,6 +3,7 @@
 //! *Invariant:* a job is of a namespace that the caller's certificate names, before anything is asked of the ledger.
 
 use super::{check_namespace, namespace_or_default};
+use crate::audit;
 use crate::convert;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
@@ -21,6 +22,7 @@ pub(super) fn job_in(
     let v1::JobName { namespace, job } =
         job.ok_or_else(|| convert::invalid("the job's name is missing"))?;
     let namespace = namespace_or_default(&namespace);
+    audit::about("job", &job);
     check_namespace(identity, &namespace)?;
     Ok(TrainingName { namespace, job })
 }

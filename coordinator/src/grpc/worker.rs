@@ -2,6 +2,7 @@
 
 use super::runs::unexpected;
 use super::{Shared, caller, check_namespace, namespace_or_default, work_stream};
+use crate::audit;
 use crate::convert;
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::{RunNo, SessionId};
@@ -68,6 +69,7 @@ impl v1::worker_server::Worker for WorkerService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let namespace = namespace_or_default(&r.namespace);
+        audit::about("worker", &r.name);
         check_namespace(&identity, &namespace)?;
         if identity.role == Role::Worker && identity.name != r.name {
             let text = format!("the certificate is {}'s, not {}'s", identity.name, r.name);
@@ -152,6 +154,12 @@ impl v1::worker_server::Worker for WorkerService {
         let r = request.into_inner();
         let leading = self.0.leading()?;
         let session = SessionId(r.session);
+        let named =
+            |l: &Ledger| l.worker_name(session).map(|(ns, n)| (ns.to_owned(), n.to_owned()));
+        if let Some((namespace, name)) = self.0.node.ledger(named) {
+            audit::in_namespace(&namespace);
+            audit::about("worker", &name);
+        }
         self.0.check_session(&identity, session)?;
         // Ending the session gives back all that it holds, the nacked rows too.
         self.0.apply(None, OpKind::Deregister { session }).await?;

@@ -85,5 +85,8 @@ pub(super) const KEYS: &[Key] = &[
         "86400000",
         "for how long objects have to be of no run before they are removed",
     ),
+    key("audit.file", Path, "", "who did what, JSON lines; without it in the log"),
+    key("audit.bytes_max", Integer(1, MAX), "67108864", "after which a new file is begun"),
+    key("audit.files_max", Integer(1, u32::MAX as u64), "8", "files kept"),
     key("dial_map", Map, "", "members dialled elsewhere than the cluster says").flag("--dial-map"),
 ];

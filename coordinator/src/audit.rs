@@ -1,0 +1,219 @@
+//! The audit: who did what. One line for each request that changes something, or that its caller
+//! had no right to make, with the certificate's identity and what became of it.
+//!
+//! *Invariant:* a line is in the file before the answer leaves, one of a request whose caller did
+//! not wait as soon as that is known; which methods are audited is a table that a test compares
+//! with the contract ([`methods`]). A line that cannot be written goes to the log, and is counted.
+//!
+//! Deliberately absent: what workers and training processes do all the time, which the events
+//! tell; requests that this member did not decide, for another one leads; the content of requests.
+
+mod methods;
+mod sink;
+
+use crate::traced::method_of;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use rollout_ledger::RequestId;
+use rollout_proto::{ErrorCode, Outcome, PeerInfo, RpcError, trace};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tonic::{Code, Status};
+use tower::{Layer, Service};
+
+pub(crate) use sink::AuditLog;
+
+tokio::task_local! {
+    static NOTED: Arc<Mutex<Noted>>;
+}
+
+/// What handlers add to the line of their request.
+#[derive(Clone, Debug, Default)]
+struct Noted {
+    namespace: String,
+    /// `run/nightly`, `worker/gpu-7`.
+    subject: String,
+    request: Option<RequestId>,
+    index: Option<u64>,
+}
+
+fn note(add: impl FnOnce(&mut Noted)) {
+    // A request that is not audited, or work of no request, notes nothing.
+    let _ = NOTED.try_with(|noted| add(&mut noted.lock()));
+}
+
+/// The request is about this namespace.
+pub(crate) fn in_namespace(namespace: &str) {
+    note(|noted| namespace.clone_into(&mut noted.namespace));
+}
+
+/// The request is about this one thing.
+pub(crate) fn about(kind: &str, name: &str) {
+    note(|noted| noted.subject = format!("{kind}/{name}"));
+}
+
+/// The request has this id.
+pub(crate) fn requested(id: Option<RequestId>) {
+    note(|noted| noted.request = id);
+}
+
+/// The request took this place in the log.
+pub(crate) fn applied_at(index: u64) {
+    note(|noted| noted.index = Some(index));
+}
+
+/// The layer, for the services of one member.
+#[derive(Clone)]
+pub(crate) struct AuditLayer(pub(crate) Arc<AuditLog>);
+
+impl<S> Layer<S> for AuditLayer {
+    type Service = Audited<S>;
+
+    fn layer(&self, inner: S) -> Audited<S> {
+        Audited { log: self.0.clone(), inner }
+    }
+}
+
+/// A service whose requests are audited.
+#[derive(Clone)]
+pub(crate) struct Audited<S> {
+    log: Arc<AuditLog>,
+    inner: S,
+}
+
+impl<S, B, R> Service<http::Request<B>> for Audited<S>
+where
+    S: Service<http::Request<B>, Response = http::Response<R>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    R: Send + 'static,
+{
+    type Response = http::Response<R>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let path = request.uri().path();
+        let mut open = Open {
+            log: self.log.clone(),
+            peer: request.extensions().get::<PeerInfo>().cloned(),
+            method: method_of(path).to_owned(),
+            noted: Arc::default(),
+            begun: Instant::now(),
+            audited: methods::is_audited(path),
+            decided: false,
+            trace_id: String::new(),
+        };
+        let answer = self.inner.call(request);
+        async move {
+            open.trace_id = trace::current().map(|t| t.trace_id()).unwrap_or_default();
+            let response = NOTED.scope(open.noted.clone(), answer).await;
+            open.decided = true;
+            let status = match &response {
+                Ok(response) => Status::from_header_map(response.headers()),
+                Err(_) => None,
+            };
+            if let Some(line) = open.line(status.filter(|status| status.code() != Code::Ok)) {
+                // In a task of its own: a caller that goes now takes no line along.
+                let log = open.log.clone();
+                let _ = tokio::spawn(async move { log.write(line).await }).await;
+            }
+            response
+        }
+        .boxed()
+    }
+}
+
+/// A request that is under way.
+struct Open {
+    log: Arc<AuditLog>,
+    peer: Option<PeerInfo>,
+    method: String,
+    noted: Arc<Mutex<Noted>>,
+    begun: Instant,
+    audited: bool,
+    decided: bool,
+    trace_id: String,
+}
+
+impl Open {
+    /// The request's line, if it gets one.
+    fn line(&self, refused: Option<Status>) -> Option<Map<String, Value>> {
+        let error = refused.as_ref().map(RpcError::from_status);
+        let code = error.as_ref().map(|error| error.code);
+        let forbidden =
+            matches!(code, Some(ErrorCode::PermissionDenied | ErrorCode::Unauthenticated));
+        // Whoever leads, or will, decides those.
+        let elsewhere = matches!(
+            code,
+            Some(ErrorCode::NotLeader | ErrorCode::NoLeader | ErrorCode::NotBootstrapped)
+        );
+        if elsewhere || !(self.audited || forbidden) {
+            return None;
+        }
+        let outcome = match &error {
+            None => "applied",
+            Some(error) => match error.outcome {
+                Outcome::NotApplied => "refused",
+                Outcome::Applied => "applied",
+                Outcome::Unknown => "unknown",
+            },
+        };
+        Some(self.fields(outcome, error.as_ref()))
+    }
+
+    fn fields(&self, outcome: &str, error: Option<&RpcError>) -> Map<String, Value> {
+        let noted = self.noted.lock().clone();
+        let identity = self.peer.as_ref().map(|peer| &peer.identity);
+        let request = noted.request.map(|r| format!("{}.{}", r.session.0, r.seq));
+        let now = OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default();
+        let named = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let line = json!({
+            "time": now,
+            "member": self.log.member(),
+            "identity": identity.map(ToString::to_string),
+            "role": identity.map(|identity| identity.role.as_str()),
+            "address": self.peer.as_ref().map(|peer| peer.addr.to_string()),
+            "method": self.method,
+            "namespace": named(&noted.namespace),
+            "subject": named(&noted.subject),
+            "request": request,
+            "index": noted.index.map(|index| index.to_string()),
+            "outcome": outcome,
+            "code": error.map(|error| error.code.code()),
+            "message": error.map(|error| error.message.as_str()),
+            "traceId": named(&self.trace_id),
+            "durationMs": self.begun.elapsed().as_millis() as u64,
+        });
+        match line {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }
+    }
+}
+
+impl Drop for Open {
+    /// The caller went before there was an answer: what it asked for may yet happen.
+    fn drop(&mut self) {
+        if self.decided || !self.audited {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let mut line = self.fields("unknown", None);
+        line.insert("message".into(), "the caller did not wait for the answer".into());
+        let log = self.log.clone();
+        runtime.spawn(async move { log.write(line).await });
+    }
+}
+
+#[cfg(test)]
+mod tests;

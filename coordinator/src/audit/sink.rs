@@ -1,0 +1,169 @@
+//! Where the lines go: a file of JSON lines that is rotated, or the log.
+//!
+//! *Invariant:* at most `files_max` files of about `bytes_max` each are kept; the newest line is in
+//! the file of the configured name, older files are that name with `.1`, `.2` and so on. A line is
+//! handed to the system before [`AuditLog::write`] returns, so it outlives the process.
+//!
+//! Deliberately absent: fsyncs. What a host's power loss takes of the last second is in the ledger.
+
+use crate::config::Audit;
+use metrics::counter;
+use serde_json::{Map, Value};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The audit of one member.
+pub(crate) struct AuditLog {
+    member: String,
+    /// `None`: the lines go to the log.
+    file: Option<Arc<tokio::sync::Mutex<Rotated>>>,
+}
+
+impl AuditLog {
+    /// Opens the file, where there is one.
+    pub(crate) fn open(member: &str, config: &Audit) -> io::Result<Self> {
+        let file = match &config.file {
+            Some(path) => Some(Rotated::open(path, config.bytes_max, config.files_max)?),
+            None => None,
+        };
+        let file = file.map(|file| Arc::new(tokio::sync::Mutex::new(file)));
+        Ok(Self { member: member.to_owned(), file })
+    }
+
+    pub(super) fn member(&self) -> &str {
+        &self.member
+    }
+
+    /// Writes a line.
+    pub(super) async fn write(&self, fields: Map<String, Value>) {
+        let Some(file) = &self.file else { return log(&fields) };
+        let mut line = Value::Object(fields.clone()).to_string();
+        line.push('\n');
+        let mut file = file.clone().lock_owned().await;
+        let written = tokio::task::spawn_blocking(move || file.write(line.as_bytes())).await;
+        let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
+        if let Err(error) = written {
+            counter!("rollout_audit_write_failures_total").increment(1);
+            tracing::error!(%error, "an audit line cannot be written to its file, so it is here");
+            log(&fields);
+        }
+    }
+}
+
+fn log(fields: &Map<String, Value>) {
+    let text = |key: &str| fields.get(key).and_then(Value::as_str);
+    tracing::info!(
+        target: "audit",
+        identity = text("identity"),
+        role = text("role"),
+        address = text("address"),
+        method = text("method"),
+        namespace = text("namespace"),
+        subject = text("subject"),
+        request = text("request"),
+        index = text("index"),
+        outcome = text("outcome"),
+        code = text("code"),
+        reason = text("message"),
+        trace_id = text("traceId"),
+        duration_ms = fields.get("durationMs").and_then(Value::as_u64),
+        "audit"
+    );
+}
+
+struct Rotated {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    bytes_max: u64,
+    files_max: u32,
+}
+
+impl Rotated {
+    fn open(path: &Path, bytes_max: u64, files_max: u32) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path: path.to_owned(), file, bytes, bytes_max, files_max })
+    }
+
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.bytes > 0 && self.bytes + line.len() as u64 > self.bytes_max {
+            self.rotate()?;
+        }
+        self.file.write_all(line)?;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        for older in (1..self.files_max).rev() {
+            let from = match older {
+                1 => self.path.clone(),
+                n => self.numbered(n - 1),
+            };
+            match std::fs::rename(from, self.numbered(older)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        let mut options = OpenOptions::new();
+        // A single file begins anew; of several, the old one has another name by now.
+        self.file = match self.files_max {
+            1 => options.create(true).write(true).truncate(true).open(&self.path)?,
+            _ => options.create(true).append(true).open(&self.path)?,
+        };
+        self.bytes = 0;
+        Ok(())
+    }
+
+    fn numbered(&self, number: u32) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{number}"));
+        name.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(path: &Path) -> Vec<String> {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn files_are_rotated_within_their_bound_and_the_newest_lines_are_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("audit.log");
+        let mut file = Rotated::open(&path, 30, 3).expect("open");
+        for n in 0..10 {
+            file.write(format!("line number {n}\n").as_bytes()).expect("written");
+        }
+        let all = ["audit.log.2", "audit.log.1", "audit.log"].map(|n| lines(&dir.path().join(n)));
+        let kept: Vec<String> = all.into_iter().flatten().collect();
+        let expected: Vec<String> = (4..10).map(|n| format!("line number {n}")).collect();
+        assert_eq!(kept, expected);
+        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 3);
+        // Opened again, it goes on where it was.
+        drop(file);
+        let mut file = Rotated::open(&path, 30, 3).expect("open");
+        file.write(b"after a restart\n").expect("written");
+        assert_eq!(lines(&path), ["after a restart"]);
+        assert_eq!(lines(&dir.path().join("audit.log.1")).len(), 2);
+    }
+
+    #[test]
+    fn a_single_file_begins_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("audit.log");
+        let mut file = Rotated::open(&path, 10, 1).expect("open");
+        for line in ["first line\n", "second line\n"] {
+            file.write(line.as_bytes()).expect("written");
+        }
+        assert_eq!(lines(&path), ["second line"]);
+        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1);
+    }
+}

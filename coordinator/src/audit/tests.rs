@@ -1,0 +1,109 @@
+//! The layer over a service that refuses, answers or never does.
+
+use super::*;
+use crate::config::Audit;
+use rollout_proto::{Identity, Role};
+use std::convert::Infallible;
+use std::path::Path;
+use std::time::Duration;
+
+fn log(dir: &Path) -> Arc<AuditLog> {
+    let file = Some(dir.join("audit.log"));
+    Arc::new(AuditLog::open("c1", &Audit { file, ..Audit::default() }).expect("open"))
+}
+
+fn request(method: &str) -> http::Request<()> {
+    let mut request = http::Request::new(());
+    *request.uri_mut() = format!("/rollout.v1.{method}").parse().expect("a path");
+    let identity = Identity::new(Role::Client, "bob", vec![]).expect("an identity");
+    let addr = "127.0.0.1:9".parse().expect("an address");
+    request.extensions_mut().insert(PeerInfo { identity, addr });
+    request
+}
+
+fn answer(error: Option<RpcError>) -> http::Response<()> {
+    match error {
+        Some(error) => Status::from(error).into_http(),
+        None => http::Response::new(()),
+    }
+}
+
+/// What is in the file after a request whose handler ends so.
+async fn said(method: &str, error: Option<RpcError>) -> Vec<Value> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let inner = tower::service_fn(move |_: http::Request<()>| {
+        let error = error.clone();
+        async move {
+            in_namespace("team-a");
+            about("run", "eval");
+            applied_at(17);
+            Ok::<_, Infallible>(answer(error))
+        }
+    });
+    let mut service = AuditLayer(log(dir.path())).layer(inner);
+    service.call(request(method)).await.expect("an answer");
+    lines(dir.path())
+}
+
+fn lines(dir: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(dir.join("audit.log")).expect("the file");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[tokio::test]
+async fn a_line_says_who_did_what_and_what_became_of_it() {
+    let line = &said("Runs/CreateRun", None).await[0];
+    for (key, value) in [
+        ("member", "c1"),
+        ("identity", "client/bob"),
+        ("role", "client"),
+        ("address", "127.0.0.1:9"),
+        ("method", "Runs/CreateRun"),
+        ("namespace", "team-a"),
+        ("subject", "run/eval"),
+        ("index", "17"),
+        ("outcome", "applied"),
+    ] {
+        assert_eq!(line[key], value, "{line}");
+    }
+    assert!(line["code"].is_null() && line["time"].is_string());
+
+    let refused = RpcError::new(ErrorCode::RunSpecConflict, "another spec");
+    let line = &said("Runs/CreateRun", Some(refused)).await[0];
+    assert_eq!((&line["outcome"], &line["code"]), (&json!("refused"), &json!("RO-2002")));
+    let unknown = RpcError::new(ErrorCode::NoQuorum, "nobody knows");
+    assert_eq!(said("Runs/CreateRun", Some(unknown)).await[0]["outcome"], "unknown");
+}
+
+#[tokio::test]
+async fn reads_and_what_another_member_decides_have_no_line_and_what_is_forbidden_always_has() {
+    assert!(said("Runs/ListRuns", None).await.is_empty());
+    assert!(said("Worker/Work", None).await.is_empty());
+    let elsewhere = RpcError::new(ErrorCode::NotLeader, "c2 leads");
+    assert!(said("Runs/CreateRun", Some(elsewhere)).await.is_empty());
+    let forbidden = || Some(RpcError::new(ErrorCode::PermissionDenied, "no"));
+    for method in ["Runs/ListRuns", "Worker/Work", "Members/RemoveMember"] {
+        let lines = said(method, forbidden()).await;
+        assert_eq!(lines.len(), 1, "{method}");
+        assert_eq!(lines[0]["code"], "RO-3002");
+    }
+}
+
+#[tokio::test]
+async fn a_request_whose_caller_did_not_wait_has_an_unknown_outcome() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let inner = tower::service_fn(|_: http::Request<()>| async {
+        in_namespace("team-a");
+        std::future::pending::<Result<http::Response<()>, Infallible>>().await
+    });
+    let mut service = AuditLayer(log(dir.path())).layer(inner);
+    let call = service.call(request("Members/AddMember"));
+    assert!(tokio::time::timeout(Duration::from_millis(20), call).await.is_err());
+    let line = loop {
+        if let Some(line) = lines(dir.path()).pop() {
+            break line;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!((&line["outcome"], &line["namespace"]), (&json!("unknown"), &json!("team-a")));
+}
