@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "dataset",
         "checkpoint",
         "maintenance",
+        "namespace",
     ]
     .map(|f| format!("rollout/v1/{f}.proto"));
     println!("cargo:rerun-if-changed=proto");

@@ -110,6 +110,7 @@ pub(crate) fn spec_in(spec: Option<v1::RunSpec>) -> Checked<RunSpec> {
         run_ttl_ms: spec.run_ttl_ms,
         retention_ms: spec.retention_ms,
         require: spec.require.into_iter().collect(),
+        deadline_ms: spec.deadline_ms,
     })
 }
 
@@ -138,6 +139,7 @@ pub(crate) fn spec_out(spec: &RunSpec) -> v1::RunSpec {
         run_ttl_ms: spec.run_ttl_ms,
         retention_ms: spec.retention_ms,
         require: spec.require.clone().into_iter().collect(),
+        deadline_ms: spec.deadline_ms,
     }
 }
 
@@ -262,6 +264,7 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
         RunState::Cancelled => v1::RunState::Cancelled,
         RunState::Finished => v1::RunState::Finished,
         RunState::Deleting => v1::RunState::Deleting,
+        RunState::DeadlineExceeded => v1::RunState::DeadlineExceeded,
     };
     let c = view.counts;
     v1::RunSummary {

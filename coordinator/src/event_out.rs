@@ -11,7 +11,7 @@ use rollout_raft::{EventName, EventRecord};
 use std::sync::Arc;
 
 /// Every kind, as a filter may name it.
-const KINDS: [&str; 36] = [
+const KINDS: [&str; 37] = [
     "epoch_opened",
     "worker_registered",
     "worker_suspect",
@@ -29,6 +29,7 @@ const KINDS: [&str; 36] = [
     "run_sealed",
     "run_deleted",
     "run_canary_passed",
+    "run_deadline_exceeded",
     "granted",
     "stolen",
     "completed",

@@ -38,6 +38,8 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         | Rejection::BarrierGeneration { .. } => ErrorCode::BarrierConflict,
         Rejection::DatasetConflict | Rejection::DatasetInUse => ErrorCode::DatasetConflict,
         Rejection::Training(why) => code_of_training(why),
+        Rejection::DeadlineExceeded => ErrorCode::DeadlineExceeded,
+        Rejection::OverQuota { .. } => ErrorCode::OverQuota,
     }
 }
 

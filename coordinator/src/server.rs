@@ -9,8 +9,8 @@ use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
 use crate::grpc::{
     BarrierService, CheckpointsService, ClusterService, DatasetsService, EventsService,
-    ItemsService, MaintenanceService, MembersService, RendezvousService, RunsService,
-    ShardsService, Shared, StoreService, TrainingWaits, Waits, WorkerService,
+    ItemsService, MaintenanceService, MembersService, NamespacesService, RendezvousService,
+    RunsService, ShardsService, Shared, StoreService, TrainingWaits, Waits, WorkerService,
 };
 use crate::http;
 use crate::leading;
@@ -171,6 +171,10 @@ async fn serve_clients(
     let maintenance = MaintenanceService::new(shared.clone());
     let maintenance = v1::maintenance_server::MaintenanceServer::new(maintenance)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let namespaces =
+        v1::namespaces_server::NamespacesServer::new(NamespacesService(shared.clone()))
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
     server()
         .layer(TraceLayer)
         .layer(AuditLayer(audit))
@@ -189,6 +193,7 @@ async fn serve_clients(
         .add_service(members)
         .add_service(events)
         .add_service(maintenance)
+        .add_service(namespaces)
         .serve_with_incoming_shutdown(tls.incoming(listener), stop.cancelled_owned())
         .await
         .context("the client port ended")

@@ -247,6 +247,7 @@ impl Ledger {
             OpKind::Trainer(op) => self.trainer_op(ctx, op),
             OpKind::Shard(op) => self.shard_op(ctx, op),
             OpKind::Checkpoint(op) => self.checkpoint_op(ctx, op),
+            OpKind::SetQuota(quota) => self.set_quota(quota),
         }
     }
 

@@ -35,8 +35,9 @@ impl Ledger {
             return Err(Rejection::Limit { what: "rows in a part".into(), max });
         }
         let run = self.run_mut(no)?;
-        if run.head.state == RunState::Cancelled || !run.has_rows() {
-            return Err(Rejection::RunEnded);
+        let stopped = matches!(run.head.state, RunState::Cancelled | RunState::DeadlineExceeded);
+        if stopped || !run.has_rows() {
+            return Err(run.over());
         }
         let have = run.segments.len() as u32;
         let segment = run.segments.get(number as usize).filter(|s| s.blob.digest == digest);

@@ -42,6 +42,7 @@ impl Ledger {
             Some(lease_ends(first.granted_at, timeout_ms))
         });
         let shunned = self.runs.values().filter_map(Run::shuns_until);
+        let deadlines = self.runs.values().filter_map(Run::ends_at);
         let clients = self.client_uses.first().map(|c| client_ends(c.0));
         let stores = self.store_uses.first().map(|u| store::store_ends(u.0));
         let jobs = self.job_times.first().map(|due| due.0);
@@ -54,11 +55,13 @@ impl Ledger {
             .chain(stores)
             .chain(jobs)
             .chain(trainers)
+            .chain(deadlines)
             .min()
     }
 
     /// Does all that is due.
     pub(crate) fn tick(&mut self, ctx: &Context) {
+        self.end_overdue_runs(ctx);
         self.end_waits();
         self.end_shunning();
         self.end_sessions(ctx);
@@ -138,19 +141,18 @@ impl Ledger {
 
     /// What a `Tick` at this time takes from sessions that go on: whoever holds it has to be told.
     pub fn timed_out(&self, now: LedgerMs) -> Vec<(SessionId, HeldRows)> {
-        let timed = self.runs.values().filter(|run| run.head.spec.attempt_timeout_ms > 0);
-        timed
-            .flat_map(|run| {
-                let timeout_ms = run.head.spec.attempt_timeout_ms;
-                let grants = run.flight.grants.iter().chain(&run.flight.shadows);
-                grants.filter(move |(_, g)| lease_ends(g.granted_at, timeout_ms) <= now).map(
-                    |(&attempt, g)| {
-                        let held = HeldRows { run: run.no, attempt, rows: g.rows.clone() };
-                        (g.slot.session, held)
-                    },
-                )
-            })
-            .collect()
+        let (overdue, others): (Vec<&Run>, Vec<&Run>) =
+            self.runs.values().partition(|run| run.is_overdue(now));
+        let ended = overdue.into_iter().flat_map(Run::all_held);
+        let timed = others.into_iter().filter(|run| run.head.spec.attempt_timeout_ms > 0);
+        let lapsed = timed.flat_map(|run| {
+            let timeout_ms = run.head.spec.attempt_timeout_ms;
+            let grants = run.flight.grants.iter().chain(&run.flight.shadows);
+            grants.filter(move |(_, g)| lease_ends(g.granted_at, timeout_ms) <= now).map(
+                |(&attempt, g)| (g.slot, HeldRows { run: run.no, attempt, rows: g.rows.clone() }),
+            )
+        });
+        ended.chain(lapsed).map(|(slot, held)| (slot.session, held)).collect()
     }
 
     fn forget_clients(&mut self) {

@@ -11,6 +11,7 @@ use crate::checkpoint::CheckpointOp;
 use crate::dataset::DatasetOp;
 use crate::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use crate::job::{JobName, ParticipantDecl};
+use crate::quota::Quota;
 use crate::rendezvous::Terms;
 use crate::rows::Rows;
 use crate::shard::ShardOp;
@@ -377,6 +378,8 @@ pub enum OpKind {
         /// The run.
         run: RunNo,
     },
+    /// Changes what a namespace may use.
+    SetQuota(Quota),
 }
 
 /// The name of a shared store.

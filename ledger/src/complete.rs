@@ -38,7 +38,9 @@ impl Ledger {
             let max = limits::PART_ROWS_MAX;
             return Err(Rejection::Limit { what: "rows in a part".into(), max });
         }
-        if matches!(self.run_mut(no)?.head.state, RunState::Cancelled | RunState::Deleting) {
+        let run = self.run_mut(no)?;
+        // A finished one takes what comes again.
+        if run.ended() && run.head.state != RunState::Finished {
             return Err(Rejection::RunEnded);
         }
         let mut said = Said::default();

@@ -88,11 +88,13 @@ pub enum EventKind {
         /// The run.
         run: RunNo,
     },
-    /// A run was paused, resumed, cancelled, sealed or deleted, it finished, or its canary passed.
+    /// A run was paused, resumed, cancelled, sealed or deleted, it finished, its deadline passed, or
+    /// its canary did.
     RunChanged {
         /// The run.
         run: RunNo,
-        /// `paused`, `resumed`, `cancelled`, `finished`, `sealed`, `deleted`, `canary_passed`.
+        /// `paused`, `resumed`, `cancelled`, `finished`, `sealed`, `deleted`, `canary_passed`,
+        /// `deadline_exceeded`.
         to: &'static str,
         /// Why.
         reason: String,
@@ -145,7 +147,7 @@ pub enum EventKind {
         slot: SlotRef,
         /// Which, under which attempt.
         held: HeldRows,
-        /// `nacked`, `silent`, `lost`, `timed_out`, `resumed`, `cancelled`, or `outrun`: another
+        /// `nacked`, `silent`, `lost`, `timed_out`, `resumed`, `cancelled`, `deadline`, or `outrun`: another
         /// slot that ran them too was faster.
         why: &'static str,
     },

@@ -170,7 +170,8 @@ fn check_run(run: &Run) -> Result<(), String> {
     }
     let all = done + failed == head.rows && head.input_closed;
     ensure!(
-        head.state == RunState::Cancelled || (head.state == RunState::Finished) == all,
+        matches!(head.state, RunState::Cancelled | RunState::DeadlineExceeded)
+            || (head.state == RunState::Finished) == all,
         "finished: {all}"
     );
     Ok(())

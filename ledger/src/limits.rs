@@ -29,6 +29,8 @@ pub const LABELS_MAX: usize = 64;
 pub const SLOTS_MAX: usize = 64;
 /// Registrations at one time.
 pub const WORKERS_MAX: usize = 4096;
+/// Namespaces that operators make.
+pub const NAMESPACES_MAX: usize = 1024;
 /// Runs that have not been forgotten.
 pub const RUNS_MAX: usize = 10_000;
 /// Client sessions whose answers are remembered; the one unused for longest makes room.

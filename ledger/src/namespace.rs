@@ -20,4 +20,8 @@ pub(crate) struct Namespace {
     /// Rows that they have there.
     #[serde(skip)]
     pub(crate) running: u64,
+    /// Rows without an outcome that its runs together may have at no worker; 0 for no bound.
+    pub(crate) pending_rows_max: u64,
+    /// Runs of it that may not have ended; 0 for no bound.
+    pub(crate) runs_max: u32,
 }

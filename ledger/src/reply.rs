@@ -342,4 +342,19 @@ pub enum Rejection {
     /// A manifest was made of a run that went on since.
     #[error("the run was taken up again since its manifest was made")]
     ManifestStale,
+    /// The run's deadline has passed.
+    #[error("the run's deadline has passed")]
+    DeadlineExceeded,
+    /// A namespace has as much as it may have.
+    #[error("namespace {namespace} may have {max} {what}, and has {used}")]
+    OverQuota {
+        /// The namespace.
+        namespace: String,
+        /// Of what.
+        what: String,
+        /// How many it has.
+        used: u64,
+        /// How many it may have.
+        max: u64,
+    },
 }

@@ -18,11 +18,16 @@ impl Ledger {
         no: RunNo,
         rows: Option<Rows>,
     ) -> Result<Reply, Rejection> {
-        let run = self.run_mut(no)?;
+        let now = self.meta.clock;
+        let run = self.runs.get(&no).ok_or(Rejection::RunUnknown)?;
         let lives =
             matches!(run.head.state, RunState::Running | RunState::Paused | RunState::Finished);
         if !lives || !run.has_rows() {
-            return Err(Rejection::RunEnded);
+            return Err(run.over());
+        }
+        let finished = run.head.state == RunState::Finished;
+        if finished && run.deadline().is_some_and(|at| at <= now) {
+            return Err(Rejection::DeadlineExceeded);
         }
         let failed = run.troubles.iter().filter(|t| t.1.failed).map(|t| (*t.0, 1));
         let failed = Rows::from_ranges(failed).unwrap_or_default();
@@ -33,6 +38,11 @@ impl Ledger {
         if again.is_empty() {
             return Ok(Reply::Retried { rows: 0 });
         }
+        self.admit_rows(&run.head.namespace, again.len())?;
+        if finished {
+            self.admit_run(&run.head.namespace)?;
+        }
+        let run = self.run_mut(no)?;
         for row in again.iter() {
             if let Some(trouble) = run.troubles.get_mut(&row) {
                 trouble.pardon();
@@ -41,7 +51,6 @@ impl Ledger {
         let touched = run.reopen(&again);
         run.head.counts.failed -= again.len();
         run.flight.returned.unite(&again);
-        let finished = run.head.state == RunState::Finished;
         if finished {
             run.head.state = RunState::Running;
             run.head.finished_wall_ms = 0;

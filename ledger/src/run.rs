@@ -32,6 +32,8 @@ pub enum RunState {
     Finished,
     /// Deleted by its user or its time: its objects are being removed, and it with them.
     Deleting,
+    /// Ended by its deadline; nothing more is accepted.
+    DeadlineExceeded,
 }
 
 /// How many rows are where, and what they cost.
@@ -93,6 +95,8 @@ pub(crate) struct RunHead {
     pub(crate) sealed: Option<Sealed>,
     /// The log index of its latest end. A run that is taken up again ends again, later.
     pub(crate) ended_index: u64,
+    /// When it was created, in ledger time.
+    pub(crate) created_at: LedgerMs,
 }
 
 /// Rows in flight of one run: one record of the image.
@@ -147,7 +151,7 @@ impl Run {
     }
 
     pub(crate) fn ended(&self) -> bool {
-        matches!(self.head.state, RunState::Cancelled | RunState::Finished | RunState::Deleting)
+        !matches!(self.head.state, RunState::Running | RunState::Paused)
     }
 
     /// Rows that may still be granted under the run's own cap.

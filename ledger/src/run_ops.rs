@@ -42,6 +42,7 @@ impl Ledger {
         if self.runs.len() >= limits::RUNS_MAX {
             return Err(Rejection::Limit { what: "runs".into(), max: limits::RUNS_MAX as u64 });
         }
+        self.admit_run(&key.0)?;
         self.meta.runs_made += 1;
         let no = RunNo(self.meta.runs_made);
         let head = RunHead {
@@ -51,6 +52,7 @@ impl Ledger {
             spec_digest,
             created_wall_ms: ctx.wall_ms,
             folder,
+            created_at: self.meta.clock,
             ..RunHead::default()
         };
         let run = Run { no, head, ..Run::default() };
@@ -67,25 +69,29 @@ impl Ledger {
         no: RunNo,
         segments: Vec<SegmentDecl>,
     ) -> Result<Reply, Rejection> {
-        let run = self.runs.get_mut(&no).ok_or(Rejection::RunUnknown)?;
+        let run = self.runs.get(&no).ok_or(Rejection::RunUnknown)?;
         if run.head.state == RunState::Deleting {
             return Err(Rejection::RunEnded);
         }
         if let Some(sealed) = &run.head.sealed {
             // What they were is in the manifest; that they are the same is asked on closing.
             let known = segments.iter().all(|s| s.number.0 < sealed.segments);
-            return if known { Ok(run_reply(run, false)) } else { Err(Rejection::RunEnded) };
+            return if known { Ok(run_reply(run, false)) } else { Err(run.over()) };
         }
-        check_segments(run, &segments)?;
+        let more = check_segments(run, &segments)?;
+        self.admit_rows(&run.head.namespace, more)?;
+        let run = self.run_mut(no)?;
+        let mut touched = Vec::new();
         for decl in segments {
             if (decl.number.0 as usize) < run.segments.len() {
                 continue; // A repeat, checked above.
             }
-            self.dirty.segments.insert((no, decl.number));
+            touched.push((no, decl.number));
             run.segments.push(Segment::new(run.head.rows, decl.rows, decl.blob));
             run.head.rows += u64::from(decl.rows);
         }
         let reply = run_reply(run, false);
+        self.dirty.segments.extend(touched);
         self.dirty.runs.insert(no);
         self.refresh_active(no);
         Ok(reply)
@@ -99,8 +105,8 @@ impl Ledger {
         digest: [u8; 32],
     ) -> Result<Reply, Rejection> {
         let run = self.runs.get_mut(&no).ok_or(Rejection::RunUnknown)?;
-        if matches!(run.head.state, RunState::Cancelled | RunState::Deleting) {
-            return Err(Rejection::RunEnded);
+        if run.ended() && run.head.state != RunState::Finished {
+            return Err(run.over());
         }
         if run.head.sealed.is_some() {
             return match run.head.rows == rows && run.head.input_digest == digest {
@@ -135,11 +141,9 @@ impl Ledger {
         let run = self.run_mut(no)?;
         let to = match (run.head.state, action) {
             (RunState::Cancelled, RunAction::Cancel) => return Ok(Reply::Ok),
-            (RunState::Cancelled | RunState::Finished | RunState::Deleting, _) => {
-                return Err(Rejection::RunEnded);
-            }
+            _ if run.ended() => return Err(run.over()),
             (_, RunAction::Cancel) => {
-                self.cancel_run(ctx, no, reason.clone());
+                self.end_early(ctx, no, (RunState::Cancelled, "cancelled"), reason.clone());
                 "cancelled"
             }
             (_, RunAction::Pause) => {
@@ -163,17 +167,24 @@ impl Ledger {
         Ok(Reply::Ok)
     }
 
-    fn cancel_run(&mut self, ctx: &Context, no: RunNo, reason: String) {
-        self.end_shadows(ctx, no, "cancelled");
+    /// Ends a run that has rows without an outcome: whoever holds any gives them back for `why`.
+    pub(crate) fn end_early(
+        &mut self,
+        ctx: &Context,
+        no: RunNo,
+        (state, why): (RunState, &'static str),
+        reason: String,
+    ) {
+        self.end_shadows(ctx, no, why);
         let Some(run) = self.runs.get_mut(&no) else { return };
         let attempts: Vec<_> = run.flight.grants.keys().copied().collect();
         for attempt in attempts {
-            self.lapse(ctx, no, attempt, "cancelled");
+            self.lapse(ctx, no, attempt, why);
         }
         let Some(run) = self.runs.get_mut(&no) else { return };
         run.flight.lapsed.clear();
         run.dissolve_trials();
-        run.head.state = RunState::Cancelled;
+        run.head.state = state;
         run.head.reason = reason;
         run.head.finished_wall_ms = ctx.wall_ms;
         run.head.ended_at = self.meta.clock;
@@ -238,8 +249,8 @@ fn check_folder(name: &str, folder: &str) -> Result<(), Rejection> {
     }
 }
 
-/// Checks all before anything changes: a refused operation leaves no trace.
-fn check_segments(run: &Run, segments: &[SegmentDecl]) -> Result<(), Rejection> {
+/// Checks all before anything changes, for a refused operation leaves no trace, and returns how many rows are new.
+fn check_segments(run: &Run, segments: &[SegmentDecl]) -> Result<u64, Rejection> {
     if segments.len() > limits::SEGMENTS_PER_OP_MAX {
         let max = limits::SEGMENTS_PER_OP_MAX as u64;
         return Err(Rejection::Limit { what: "segments in one request".into(), max });
@@ -264,10 +275,10 @@ fn check_segments(run: &Run, segments: &[SegmentDecl]) -> Result<(), Rejection> 
         rows += u64::from(decl.rows);
     }
     if rows > run.head.rows && (run.head.input_closed || run.ended()) {
-        return Err(if run.ended() { Rejection::RunEnded } else { Rejection::InputClosed });
+        return Err(if run.ended() { run.over() } else { Rejection::InputClosed });
     }
     if rows > limits::RUN_ROWS_MAX {
         return Err(Rejection::Limit { what: "rows in a run".into(), max: limits::RUN_ROWS_MAX });
     }
-    Ok(())
+    Ok(rows - run.head.rows)
 }

@@ -61,6 +61,8 @@ pub struct RunSpec {
     pub retention_ms: u64,
     /// Conditions on what a slot says of itself, by the names of its versions and labels: `vllm` to `>=0.32`.
     pub require: BTreeMap<String, String>,
+    /// Ledger time from its creation to the end that it is given; 0 for none.
+    pub deadline_ms: u64,
 }
 
 impl RunSpec {

@@ -203,7 +203,7 @@ impl Ledger {
         let count = |states: &[RunState]| {
             self.runs.values().filter(|r| states.contains(&r.head.state)).count() as u32
         };
-        let ended = count(&[RunState::Cancelled, RunState::Finished]);
+        let ended = count(&[RunState::Cancelled, RunState::Finished, RunState::DeadlineExceeded]);
         (count(&[RunState::Running]), count(&[RunState::Paused]), ended)
     }
 

@@ -106,6 +106,9 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Events/WatchEvents", WATCH),
     // All of the ledger, whatever its namespace.
     ("/rollout.v1.Maintenance/SaveSnapshot", ADMIN),
+    ("/rollout.v1.Namespaces/ListNamespaces", RUNS),
+    ("/rollout.v1.Namespaces/DescribeNamespace", RUNS),
+    ("/rollout.v1.Namespaces/SetQuota", ADMIN),
     ("/rollout.v1.Peer/Append", PEER),
     ("/rollout.v1.Peer/Vote", PEER),
     ("/rollout.v1.Peer/PreVote", PEER),

@@ -130,6 +130,8 @@ codes! {
     RowNotFound, "RO-2012", false, NotApplied, NotFound, 4, "the run has no such row";
     RunActive, "RO-2013", false, NotApplied, FailedPrecondition, 5, "the run has not ended";
     RunDeleting, "RO-2014", true, NotApplied, FailedPrecondition, 5, "a run of this name is being deleted";
+    OverQuota, "RO-2015", false, NotApplied, ResourceExhausted, 1, "the namespace has as much as its quota allows";
+    DeadlineExceeded, "RO-2016", false, NotApplied, FailedPrecondition, 5, "the run's deadline has passed";
     Unauthenticated, "RO-3001", false, NotApplied, Unauthenticated, 7, "the caller showed no valid certificate";
     PermissionDenied, "RO-3002", false, NotApplied, PermissionDenied, 7, "the caller's role or namespace does not allow this";
     ConnectFailed, "RO-3003", true, NotApplied, Unavailable, 3, "the connection failed";

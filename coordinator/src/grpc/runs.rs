@@ -313,8 +313,7 @@ impl RunsService {
     fn watched(&self, no: RunNo) -> Result<(v1::WatchRunResponse, bool), RpcError> {
         self.0.leading()?;
         let (view, blocked) = self.view(no)?;
-        let ended =
-            matches!(view.state, RunState::Cancelled | RunState::Finished | RunState::Deleting);
+        let ended = !matches!(view.state, RunState::Running | RunState::Paused);
         let run = Some(convert::run_out(&view, blocked));
         Ok((v1::WatchRunResponse { header: Some(self.0.header()), run }, ended))
     }

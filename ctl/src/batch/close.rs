@@ -65,15 +65,17 @@ async fn listed(
 
 /// Whether somebody else changed the input first, so that it has to be looked at again.
 pub(super) fn lost_to_another(code: Option<ErrorCode>) -> bool {
-    use ErrorCode::{InputClosed, InputMismatch, RunEnded, SegmentConflict};
-    matches!(code, Some(SegmentConflict | InputMismatch | InputClosed | RunEnded))
+    use ErrorCode::{DeadlineExceeded, InputClosed, InputMismatch, RunEnded, SegmentConflict};
+    let changed = matches!(code, Some(SegmentConflict | InputMismatch | InputClosed));
+    changed || matches!(code, Some(RunEnded | DeadlineExceeded))
 }
 
-/// Refuses a run that was cancelled or is being deleted.
+/// Refuses a run that was ended early or is being deleted.
 pub(super) fn check_goes_on(run: &v1::RunSummary) -> Result<(), BatchError> {
     let what = match run.state() {
         v1::RunState::Cancelled => "was cancelled",
         v1::RunState::Deleting => "is being deleted",
+        v1::RunState::DeadlineExceeded => "was ended by its deadline",
         _ => return Ok(()),
     };
     let advice = "its input stays as it is".to_owned();

@@ -162,6 +162,8 @@ pub struct Run {
     pub run_ttl_ms: u64,
     /// From its sealing to its deletion; 0 for the cluster's default.
     pub retention_ms: u64,
+    /// How long after its submission the run is ended, done or not; 0 for never.
+    pub deadline_s: u64,
 }
 
 impl Default for Run {
@@ -179,6 +181,7 @@ impl Default for Run {
             canary_failures_max: 0,
             run_ttl_ms: 0,
             retention_ms: 0,
+            deadline_s: 0,
         }
     }
 }

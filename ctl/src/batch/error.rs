@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use rollout_proto::{ClientError, ErrorCode};
+use rollout_proto::{ClientError, ErrorCode, v1};
 use rollout_storage::BlobError;
 
 use super::config::ConfigError;
@@ -105,6 +105,19 @@ pub enum BatchError {
         /// Why, as far as anybody said.
         reason: String,
     },
+    /// The run was ended by its deadline.
+    #[error(
+        "RO-2016: run {name:?} was ended by its deadline: {done} of {rows} rows have a result or failed for good; \
+         `rollout export {name} --partial` writes them"
+    )]
+    DeadlineExceeded {
+        /// The run.
+        name: String,
+        /// Its rows with an outcome.
+        done: u64,
+        /// Its rows.
+        rows: u64,
+    },
     /// The run has not ended, and no part of it was asked for.
     #[error("run {name:?} has {open} rows without an outcome; wait for its end, or add --partial")]
     NotEnded {
@@ -154,6 +167,7 @@ impl BatchError {
             | Self::Revised { .. }
             | Self::NotEnded { .. }
             | Self::InputOpen { .. }
+            | Self::DeadlineExceeded { .. }
             | Self::OpenWithOthers { .. } => 5,
             Self::Upload { source, .. } | Self::Store(source) if source.retryable() => 3,
             Self::Scan(_)
@@ -163,6 +177,20 @@ impl BatchError {
             | Self::Inconsistent { .. }
             | Self::Cancelled { .. } => 1,
             Self::Interrupted => 130,
+        }
+    }
+
+    /// Why a run that ended before every row had an outcome is no success, if it did.
+    pub fn of_end(run: &v1::RunSummary) -> Option<Self> {
+        let name = run.name.clone();
+        match run.state() {
+            v1::RunState::Cancelled => Some(Self::Cancelled { name, reason: run.reason.clone() }),
+            v1::RunState::DeadlineExceeded => {
+                let counts = run.counts.unwrap_or_default();
+                let done = counts.done + counts.failed;
+                Some(Self::DeadlineExceeded { name, done, rows: counts.rows })
+            }
+            _ => None,
         }
     }
 
@@ -181,6 +209,10 @@ impl BatchError {
             ),
             Some(ErrorCode::RunEnded) => (
                 "was cancelled",
+                "repeat the command without --resume: it begins the next revision",
+            ),
+            Some(ErrorCode::DeadlineExceeded) => (
+                "was ended by its deadline",
                 "repeat the command without --resume: it begins the next revision",
             ),
             _ => return Self::Client(error),

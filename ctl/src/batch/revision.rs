@@ -156,7 +156,8 @@ pub async fn segments(
 
 /// What an input means where `latest` has the same spec. `None`: another revision.
 pub fn compare(latest: &v1::RunSummary, have: &[[u8; 32]], ours: &[[u8; 32]]) -> Option<Choice> {
-    if matches!(latest.state(), v1::RunState::Cancelled | v1::RunState::Deleting) {
+    use v1::RunState::{Cancelled, DeadlineExceeded, Deleting};
+    if matches!(latest.state(), Cancelled | Deleting | DeadlineExceeded) {
         return None;
     }
     let name = latest.name.clone();
@@ -200,7 +201,7 @@ mod tests {
         let (one, two, three) = ([1; 32], [2; 32], [3; 32]);
         let (there, complete) =
             (Some(Choice::There("a".into())), Some(Choice::Complete("a".into())));
-        use v1::RunState::{Cancelled, Finished, Running};
+        use v1::RunState::{Cancelled, DeadlineExceeded, Finished, Running};
         for (closed, state, have, ours, expected) in [
             (true, Finished, &[one, two][..], &[one, two][..], &there),
             (true, Running, &[one, two], &[one, two], &there),
@@ -213,6 +214,7 @@ mod tests {
             (false, Running, &[one, three], &[one], &there),
             (false, Running, &[one, three], &[one, two], &None),
             (true, Cancelled, &[one], &[one], &None),
+            (true, DeadlineExceeded, &[one], &[one], &None),
         ] {
             assert_eq!(compare(&run(closed, state), have, ours), *expected, "{have:?} {ours:?}");
         }

@@ -43,6 +43,6 @@ pub async fn follow(
 
 /// Whether a run has come to its end.
 pub fn ended(run: &v1::RunSummary) -> bool {
-    use v1::RunState::{Cancelled, Deleting, Finished};
-    matches!(run.state(), Finished | Cancelled | Deleting)
+    use v1::RunState::{Cancelled, DeadlineExceeded, Deleting, Finished};
+    matches!(run.state(), Finished | Cancelled | Deleting | DeadlineExceeded)
 }

@@ -261,7 +261,8 @@ impl Segment {
 }
 
 fn has_ended(run: &v1::RunSummary) -> bool {
-    matches!(run.state(), v1::RunState::Cancelled | v1::RunState::Finished)
+    use v1::RunState::{Cancelled, DeadlineExceeded, Finished};
+    matches!(run.state(), Cancelled | Finished | DeadlineExceeded)
 }
 
 #[cfg(test)]

@@ -230,9 +230,8 @@ impl Batch<'_> {
             self.progress.run(run);
         };
         let ended = watch::follow(&self.client, &self.namespace, &self.name(), seen).await?;
-        if ended.state() == v1::RunState::Cancelled {
-            let (name, reason) = (self.name(), ended.reason);
-            return Err(BatchError::Cancelled { name, reason });
+        if let Some(error) = BatchError::of_end(&ended) {
+            return Err(error);
         }
         self.enter(Stage::Writing);
         let described = submit::describe(&self.client, &self.namespace, &self.name()).await?;

@@ -27,10 +27,10 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ResultsArgs) -> Result<u8,
     let name = (settings.namespace.as_str(), args.run.as_str());
     let following = Follow::new(&client, name, described, store, selection);
     let run = following.run(args.follow, &mut print).await?;
-    if args.follow && run.state() == v1::RunState::Cancelled {
-        return Err(BatchError::Cancelled { name: run.name, reason: run.reason });
+    match BatchError::of_end(&run).filter(|_| args.follow) {
+        Some(error) => Err(error),
+        None => Ok(0),
     }
-    Ok(0)
 }
 
 /// False where the reader is gone, such as `head`.

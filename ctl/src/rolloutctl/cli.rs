@@ -40,6 +40,7 @@ use super::member::{
     add::AddArgs, describe::DescribeArgs as MemberDescribeArgs, promote::PromoteArgs,
     remove::RemoveArgs, replace::ReplaceArgs, update::UpdateArgs,
 };
+use super::namespace::{describe::DescribeArgs as NamespaceDescribeArgs, set_quota::SetQuotaArgs};
 use super::rendezvous::{close::CloseArgs, describe::DescribeArgs as RendezvousDescribeArgs};
 use super::request::RequestName;
 use super::run::control::ControlArgs;
@@ -130,6 +131,13 @@ pub(crate) enum Command {
         /// What to do.
         #[command(subcommand)]
         verb: WorkerVerb,
+    },
+    /// Whose runs these are, and how much they may use together
+    #[command(alias = "namespaces", arg_required_else_help = true)]
+    Namespace {
+        /// What to do.
+        #[command(subcommand)]
+        verb: NamespaceVerb,
     },
     /// Training jobs: who takes part, and the rounds in which they agree on members and ranks
     #[command(arg_required_else_help = true)]
@@ -332,6 +340,17 @@ pub(crate) enum WorkerVerb {
     Uncordon(UncordonArgs),
     /// Have it finish what it can, give back the rest, and leave
     Drain(DrainArgs),
+}
+
+/// Verbs of `namespace`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NamespaceVerb {
+    /// Every namespace that your certificate names
+    List,
+    /// One namespace: what it uses, and what it may
+    Describe(NamespaceDescribeArgs),
+    /// Bound what the runs of a namespace may use together
+    SetQuota(SetQuotaArgs),
 }
 
 /// Verbs of `rendezvous`.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::Failure;
 use super::cli::{
     BarrierVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, ItemVerb, LeaderVerb,
-    RendezvousVerb, RunVerb, WorkerVerb,
+    NamespaceVerb, RendezvousVerb, RunVerb, WorkerVerb,
 };
 use super::run::summary::Run;
 use crate::connect::ConnectSettings;
@@ -61,6 +61,9 @@ pub(super) async fn show(cli: Cli) -> anyhow::Result<()> {
                     reader.on_run(&args.run, would).await?
                 }
                 Command::Worker { verb } => reader.worker(verb).await?,
+                Command::Namespace { verb: NamespaceVerb::SetQuota(args) } => {
+                    reader.quota(&args.name, args.create).await?
+                }
                 Command::Rendezvous { verb: RendezvousVerb::Close(args) } => {
                     reader.rendezvous(&args.job).await?
                 }
@@ -203,6 +206,15 @@ impl Reader {
                 count(held)
             ),
         ))
+    }
+
+    async fn quota(&self, name: &str, create: bool) -> anyhow::Result<Plan> {
+        let now = match super::namespace::describe::ask(&self.client, name).await {
+            Ok(found) => super::namespace::describe::told(found),
+            Err(error) if create && error.exit_code() == 4 => "it is not there".to_owned(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Plan::new(format!("set the quota of namespace {name}"), now))
     }
 
     async fn rendezvous(&self, job: &str) -> anyhow::Result<Plan> {

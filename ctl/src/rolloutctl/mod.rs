@@ -24,6 +24,7 @@ mod item;
 mod job;
 mod leader;
 mod member;
+mod namespace;
 mod rendezvous;
 mod request;
 mod run;
@@ -46,7 +47,7 @@ use rollout_proto::trace::{self, TraceContext};
 use self::cli::{
     AlarmVerb, BarrierVerb, BenchVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command,
     ConfigVerb, ContextVerb, DatasetVerb, ErrorsVerb, ItemVerb, JobVerb, LeaderVerb, MemberVerb,
-    RendezvousVerb, RunVerb, ShardVerb, SnapshotVerb, StorageVerb, WorkerVerb,
+    NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, SnapshotVerb, StorageVerb, WorkerVerb,
 };
 use self::consent::Consent;
 pub use self::exit::Failure;
@@ -126,6 +127,11 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             WorkerVerb::Cordon(args) => worker::cordon::run(connect, format, args).await,
             WorkerVerb::Drain(args) => worker::drain::run(connect, format, args).await,
             WorkerVerb::Uncordon(args) => worker::uncordon::run(connect, format, args).await,
+        },
+        Command::Namespace { verb } => match verb {
+            NamespaceVerb::List => namespace::list::run(connect, format).await,
+            NamespaceVerb::Describe(args) => namespace::describe::run(connect, format, args).await,
+            NamespaceVerb::SetQuota(args) => namespace::set_quota::run(connect, format, args).await,
         },
         Command::Rendezvous { verb } => match verb {
             RendezvousVerb::List => rendezvous::list::run(connect, format).await,

@@ -10,7 +10,7 @@ use clap::Parser as _;
 
 use super::cli::{
     BarrierVerb, CertVerb, CheckpointVerb, Cli, Command, DatasetVerb, ItemVerb, LeaderVerb,
-    MemberVerb, RendezvousVerb, RunVerb, ShardVerb, WorkerVerb,
+    MemberVerb, NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, WorkerVerb,
 };
 use super::{Failure, dispatch, exit};
 use crate::output::{Format, rfc3339, write_stdout};
@@ -64,6 +64,7 @@ fn only_looks(command: &Command) -> bool {
         Command::Run { verb } => matches!(verb, RunVerb::List | RunVerb::Describe(_)),
         Command::Item { verb } => matches!(verb, ItemVerb::List(_) | ItemVerb::Describe(_)),
         Command::Worker { verb } => matches!(verb, WorkerVerb::List),
+        Command::Namespace { verb } => !matches!(verb, NamespaceVerb::SetQuota(_)),
         Command::Rendezvous { verb } => !matches!(verb, RendezvousVerb::Close(_)),
         Command::Barrier { verb } => !matches!(verb, BarrierVerb::Abort(_)),
         Command::Dataset { verb: DatasetVerb::List | DatasetVerb::Describe(_) } => true,

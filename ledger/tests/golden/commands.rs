@@ -6,7 +6,7 @@ use rollout_ledger::id::{
 };
 use rollout_ledger::{
     Among, BarrierSpec, BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows,
-    JobName, Op, OpKind, PartDecl, ParticipantDecl, Policy, Registration, RequestId, Rows,
+    JobName, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId, Rows,
     RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp, Terms,
 };
 use std::collections::BTreeMap;
@@ -55,6 +55,7 @@ fn spec() -> RunSpec {
         run_ttl_ms: 5000,
         retention_ms: 6000,
         require: BTreeMap::from([("vllm".into(), ">=0.32".into())]),
+        deadline_ms: 7_000_000,
     }
 }
 
@@ -99,6 +100,16 @@ fn died(class: FailureClass, ranges: &[(u64, u32)]) -> OpKind {
     OpKind::EngineDied { slot, number, started, class, code, message, evidence }
 }
 
+fn quota() -> OpKind {
+    OpKind::SetQuota(Quota {
+        namespace: "team".into(),
+        create: true,
+        pending_rows_max: Some(70_000),
+        running_rows_max: None,
+        runs_max: Some(3),
+    })
+}
+
 fn cordon(slot_no: Option<u16>) -> OpKind {
     let (session, slot) = (slot().session, slot_no.map(SlotNo));
     OpKind::Cordon { session, slot, cordoned: true, reason: "a fan is broken".into() }
@@ -113,6 +124,7 @@ fn slot() -> SlotRef {
 pub(crate) fn all() -> Vec<(&'static str, Command)> {
     let mut all = of_runs_and_stores();
     all.extend(training::all(all.len() as u64 + 1));
+    all.push(("set_quota", command(Body::Ops(vec![quota().into()]))));
     all
 }
 

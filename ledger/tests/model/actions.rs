@@ -301,6 +301,7 @@ fn spec(run: u8, other: bool) -> RunSpec {
         canary_rows: [0, 4, 0, 5, 0][usize::from(run)],
         canary_failures_max: [0, 0, 0, 1, 0][usize::from(run)],
         tail_duplicates: run < 2,
+        deadline_ms: [0, 0, 40_000, 0, 0][usize::from(run)],
         ..RunSpec::default()
     }
 }

@@ -138,6 +138,7 @@ impl Told {
                 RunState::Paused => "paused",
                 RunState::Cancelled => "cancelled",
                 RunState::Finished => "finished",
+                RunState::DeadlineExceeded => "deadline_exceeded",
             };
             prop_assert_eq!(told, Some(expected), "run {}", no);
         }

@@ -218,11 +218,19 @@ impl Model {
             OpKind::Trainer(op) => self.trainer(op),
             OpKind::Shard(op) => self.shard(op),
             OpKind::Checkpoint(op) => self.checkpoint(op),
+            OpKind::SetQuota(_) => unreachable!("no act sets a quota: see quotas.txt"),
         }
     }
 
     fn tick(&mut self) {
         let now = self.clock;
+        for run in &mut self.runs {
+            let deadline = run.created_at + run.spec.deadline_ms;
+            if run.spec.deadline_ms > 0 && deadline <= now && !run.ended() {
+                run.end_early(RunState::DeadlineExceeded);
+                self.events.push("run's deadline passed".into());
+            }
+        }
         for run in &mut self.runs {
             for row in &mut run.rows {
                 if matches!(row.state, RowState::Waiting { until } if until <= now) {

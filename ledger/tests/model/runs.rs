@@ -110,6 +110,7 @@ pub(crate) struct Run {
     pub(crate) name: String,
     pub(crate) spec: RunSpec,
     pub(crate) state: RunState,
+    pub(crate) created_at: u64,
     pub(crate) resumed_index: u64,
     pub(crate) closed: bool,
     pub(crate) segments: Vec<SegmentDecl>,
@@ -158,7 +159,7 @@ impl Run {
     }
 
     pub(crate) fn ended(&self) -> bool {
-        matches!(self.state, RunState::Cancelled | RunState::Finished | RunState::Deleting)
+        !matches!(self.state, RunState::Running | RunState::Paused)
     }
 
     pub(crate) fn digest(&self) -> [u8; 32] {
@@ -272,6 +273,25 @@ impl Run {
         }
     }
 
+    /// Why nothing more is done with it.
+    pub(crate) fn over(&self) -> Rejection {
+        match self.state {
+            RunState::DeadlineExceeded => Rejection::DeadlineExceeded,
+            _ => Rejection::RunEnded,
+        }
+    }
+
+    pub(crate) fn end_early(&mut self, state: RunState) {
+        self.lapse(|_| true);
+        for row in &mut self.rows {
+            if !matches!(row.state, RowState::Done { .. } | RowState::Failed) {
+                row.state = RowState::Pending { late: None };
+                row.trial = None;
+            }
+        }
+        self.state = state;
+    }
+
     fn reply(&self, no: usize, created: bool) -> Reply {
         Reply::Run {
             run: RunNo(no as u32),
@@ -330,6 +350,7 @@ impl Model {
             swept: false,
             ended_index: 0,
             state: RunState::Running,
+            created_at: self.clock,
             resumed_index: 0,
             closed: false,
             segments: Vec::new(),
@@ -359,7 +380,7 @@ impl Model {
         if let Some(gone) = run.gone {
             return match segments.iter().all(|s| s.number.0 < gone.segments) {
                 true => Ok(run.reply(no.0 as usize, false)),
-                false => Err(Rejection::RunEnded),
+                false => Err(run.over()),
             };
         }
         let mut all = run.segments.clone();
@@ -372,7 +393,7 @@ impl Model {
             }
         }
         if all.len() > run.segments.len() && run.ended() {
-            return Err(Rejection::RunEnded);
+            return Err(run.over());
         }
         if all.len() > run.segments.len() && run.closed {
             return Err(Rejection::InputClosed);
@@ -385,8 +406,8 @@ impl Model {
 
     pub(crate) fn close(&mut self, no: RunNo, rows: u64, digest: [u8; 32]) -> Outcome {
         let run = self.run_of(no)?;
-        if matches!(run.state, RunState::Cancelled | RunState::Deleting) {
-            return Err(Rejection::RunEnded);
+        if run.ended() && run.state != RunState::Finished {
+            return Err(run.over());
         }
         if rows != run.len() || digest != run.digest() {
             return Err(Rejection::InputMismatch { rows: run.len() });
@@ -451,7 +472,7 @@ impl Model {
             return Ok(Reply::Ok);
         }
         if run.ended() {
-            return Err(Rejection::RunEnded);
+            return Err(run.over());
         }
         if run.state == RunState::Paused && action == RunAction::Resume {
             run.resumed_index = index;
@@ -464,13 +485,7 @@ impl Model {
                 RunState::Running
             }
             RunAction::Cancel => {
-                run.lapse(|_| true);
-                for row in &mut run.rows {
-                    if !matches!(row.state, RowState::Done { .. } | RowState::Failed) {
-                        row.state = RowState::Pending { late: None };
-                        row.trial = None;
-                    }
-                }
+                run.end_early(RunState::Cancelled);
                 RunState::Cancelled
             }
         };
@@ -485,7 +500,7 @@ impl Model {
         sets: &[HeldRows],
     ) -> Outcome {
         let run = self.run_of(no)?;
-        if matches!(run.state, RunState::Cancelled | RunState::Deleting) {
+        if run.ended() && run.state != RunState::Finished {
             return Err(Rejection::RunEnded);
         }
         let digest = part.blob.digest;
@@ -580,8 +595,9 @@ impl Model {
         rows: &Rows,
     ) -> Outcome {
         let run = self.run_of(no)?;
-        if run.state == RunState::Cancelled || run.gone.is_some() {
-            return Err(Rejection::RunEnded);
+        let stopped = matches!(run.state, RunState::Cancelled | RunState::DeadlineExceeded);
+        if stopped || run.gone.is_some() {
+            return Err(run.over());
         }
         let (number, have) = (segment.0, run.segments.len() as u32);
         match run.segments.get(number as usize) {

@@ -214,9 +214,15 @@ impl Model {
     }
 
     pub(crate) fn retry(&mut self, no: RunNo, rows: Option<&Rows>) -> Outcome {
+        let now = self.clock;
         let run = self.run_of(no)?;
-        if matches!(run.state, RunState::Cancelled | RunState::Deleting) || run.gone.is_some() {
-            return Err(Rejection::RunEnded);
+        let finished = run.state == RunState::Finished;
+        if run.ended() && !finished || run.gone.is_some() {
+            return Err(run.over());
+        }
+        let deadline = run.created_at + run.spec.deadline_ms;
+        if finished && run.spec.deadline_ms > 0 && deadline <= now {
+            return Err(Rejection::DeadlineExceeded);
         }
         let mut again = 0;
         for (number, row) in (0..).zip(&mut run.rows) {

@@ -6,8 +6,8 @@ use crate::world::World;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     Among, BarrierSpec, BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, JobName, Op, OpKind,
-    PartDecl, ParticipantDecl, Policy, Registration, RequestId, RunAction, RunSpec, SegmentDecl,
-    SlotOffer, StoreName, StoreOp, Terms,
+    PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId, RunAction, RunSpec,
+    SegmentDecl, SlotOffer, StoreName, StoreOp, Terms,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
@@ -42,6 +42,8 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             name: args.text("name")?,
             running_rows_max: args.number("cap", 0)?,
         },
+        // Example: quota name=team pending=100 running=10 runs=2 create=1
+        "quota" => quota(args)?,
         // Example: client name=c1
         "client" => OpKind::OpenClient { name: args.text("name")? },
         "create" => create(args)?,
@@ -170,6 +172,20 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
     })
 }
 
+fn quota(args: &mut Args) -> Parsed<OpKind> {
+    fn number<T: std::str::FromStr>(args: &mut Args, key: &str) -> Parsed<Option<T>> {
+        let parse = |text: String| text.parse().map_err(|_| format!("{text} is no number"));
+        args.get(key).map(parse).transpose()
+    }
+    Ok(OpKind::SetQuota(Quota {
+        namespace: args.text("name")?,
+        create: args.number("create", 0)? > 0,
+        pending_rows_max: number(args, "pending")?,
+        running_rows_max: number(args, "running")?,
+        runs_max: number(args, "runs")?,
+    }))
+}
+
 fn job_name(args: &mut Args) -> Parsed<JobName> {
     Ok(JobName { namespace: args.text_or("namespace", "default"), job: args.text("job")? })
 }
@@ -291,6 +307,7 @@ fn create(args: &mut Args) -> Parsed<OpKind> {
         weight: args.number("weight", 1)?,
         running_rows_max: args.number("cap", 0)?,
         attempt_timeout_ms: args.number("timeout", 0)?,
+        deadline_ms: args.number("deadline", 0)?,
         failures_max: args.number("failures", 100)?,
         attempts_max: args.number("attempts", 3)?,
         store_url: args.text_or("store", ""),

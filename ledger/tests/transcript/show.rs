@@ -308,6 +308,7 @@ fn run(out: &mut String, ledger: &Ledger, no: RunNo) {
         RunState::Cancelled => "cancelled",
         RunState::Finished => "finished",
         RunState::Deleting => "deleting",
+        RunState::DeadlineExceeded => "deadline exceeded",
     };
     let c = view.counts;
     let _ = writeln!(

@@ -69,6 +69,8 @@ fn every_role_reaches_its_own_methods_only() {
                 [false, false, false, true]
             }
             ("Members", "ListMembers") => [true, false, false, true],
+            ("Namespaces", "SetQuota") => [false, false, false, true],
+            ("Namespaces", _) => [false, false, true, true],
             ("Members" | "Maintenance", _) => [false, false, false, true],
             ("Cluster", _) => [true, false, false, true],
             _ => panic!("{path} is of a service that this test does not know"),

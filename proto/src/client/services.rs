@@ -98,3 +98,10 @@ pub fn cluster(channel: Channel) -> v1::cluster_client::ClusterClient<Channel> {
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
+
+/// The service for namespaces.
+pub fn namespaces(channel: Channel) -> v1::namespaces_client::NamespacesClient<Channel> {
+    v1::namespaces_client::NamespacesClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}

@@ -64,7 +64,8 @@ impl Batch<'_> {
         files: &[InputFile],
     ) -> Result<Option<Choice>, BatchError> {
         let run = described.run.clone().unwrap_or_default();
-        if matches!(run.state(), v1::RunState::Deleting | v1::RunState::Cancelled) {
+        use v1::RunState::{Cancelled, DeadlineExceeded, Deleting};
+        if matches!(run.state(), Deleting | Cancelled | DeadlineExceeded) {
             return Ok(None);
         }
         let store = revision::store_of(described, session.store_url())?;
@@ -108,7 +109,11 @@ impl Batch<'_> {
             match submit::cancel(session, &self.namespace, &run.name, &reason).await {
                 Ok(()) => self.progress.note(&format!("run {} is cancelled", run.name)),
                 // It came to its end meanwhile.
-                Err(error) if error.code() == Some(ErrorCode::RunEnded) => {}
+                Err(error)
+                    if matches!(
+                        error.code(),
+                        Some(ErrorCode::RunEnded | ErrorCode::DeadlineExceeded)
+                    ) => {}
                 Err(error) => return Err(error.into()),
             }
         }

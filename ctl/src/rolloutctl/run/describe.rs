@@ -37,6 +37,8 @@ struct Spec {
     weight: u32,
     running_rows_max: u32,
     attempt_timeout_seconds: f64,
+    /// From its creation; 0: none.
+    deadline_seconds: f64,
     failures_max: u32,
     attempts_max: u32,
     store_url: String,
@@ -75,6 +77,7 @@ impl Spec {
             weight: spec.weight,
             running_rows_max: spec.running_rows_max,
             attempt_timeout_seconds: spec.attempt_timeout_ms as f64 / 1000.0,
+            deadline_seconds: spec.deadline_ms as f64 / 1000.0,
             failures_max: spec.failures_max,
             attempts_max: spec.attempts_max,
             store_url: spec.store_url,

@@ -145,6 +145,7 @@ fn state(wire: i32) -> &'static str {
         Ok(v1::RunState::Cancelled) => "cancelled",
         Ok(v1::RunState::Finished) => "finished",
         Ok(v1::RunState::Deleting) => "deleting",
+        Ok(v1::RunState::DeadlineExceeded) => "deadline exceeded",
         Ok(v1::RunState::Unspecified) | Err(_) => "unknown",
     }
 }

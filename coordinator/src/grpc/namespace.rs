@@ -1,0 +1,88 @@
+//! `Namespaces`: what each may use and does use.
+//!
+//! *Invariant:* a caller sees the namespaces that its certificate names and no other.
+
+use super::{Shared, caller, check_namespace, namespace_or_default};
+use crate::audit;
+use crate::ledger_read::ReadLedger;
+use rollout_ledger::{NamespaceView, OpKind, Quota};
+use rollout_proto::{ErrorCode, RpcError, v1};
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct NamespacesService(pub(crate) Arc<Shared>);
+
+impl NamespacesService {
+    fn found(&self, name: &str) -> Result<v1::NamespaceInfo, RpcError> {
+        self.0.node.ledger(|l| l.namespace_view(name)).map(out).ok_or_else(|| {
+            RpcError::new(ErrorCode::NamespaceUnknown, format!("no namespace {name}"))
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl v1::namespaces_server::Namespaces for NamespacesService {
+    async fn list_namespaces(
+        &self,
+        request: Request<v1::ListNamespacesRequest>,
+    ) -> Result<Response<v1::ListNamespacesResponse>, Status> {
+        let identity = caller(&request)?;
+        self.0.reading().await?;
+        let all = self.0.node.ledger(|l| l.namespace_views());
+        let named = all.into_iter().filter(|n| identity.allows_namespace(&n.name)).map(out);
+        let namespaces = named.collect();
+        Ok(Response::new(v1::ListNamespacesResponse { header: Some(self.0.header()), namespaces }))
+    }
+
+    async fn describe_namespace(
+        &self,
+        request: Request<v1::DescribeNamespaceRequest>,
+    ) -> Result<Response<v1::DescribeNamespaceResponse>, Status> {
+        let identity = caller(&request)?;
+        let name = namespace_or_default(&request.into_inner().namespace);
+        check_namespace(&identity, &name)?;
+        self.0.reading().await?;
+        let namespace = Some(self.found(&name)?);
+        let header = Some(self.0.header());
+        Ok(Response::new(v1::DescribeNamespaceResponse { header, namespace }))
+    }
+
+    async fn set_quota(
+        &self,
+        request: Request<v1::SetQuotaRequest>,
+    ) -> Result<Response<v1::SetQuotaResponse>, Status> {
+        let identity = caller(&request)?;
+        let r = request.into_inner();
+        let name = namespace_or_default(&r.namespace);
+        audit::about("namespace", &name);
+        check_namespace(&identity, &name)?;
+        let leading = self.0.leading()?;
+        let quota = Quota {
+            namespace: name.clone(),
+            create: r.create,
+            pending_rows_max: r.pending_rows_max,
+            running_rows_max: r.running_rows_max,
+            runs_max: r.runs_max,
+        };
+        // The same again changes nothing, so it has no number.
+        self.0.apply(None, OpKind::SetQuota(quota)).await?;
+        tracing::info!(by = %identity, namespace = name, "the quota is set");
+        leading.wake();
+        let namespace = Some(self.found(&name)?);
+        Ok(Response::new(v1::SetQuotaResponse { header: Some(self.0.header()), namespace }))
+    }
+}
+
+fn out(view: NamespaceView) -> v1::NamespaceInfo {
+    v1::NamespaceInfo {
+        name: view.name,
+        pending_rows: view.pending_rows,
+        pending_rows_max: view.pending_rows_max,
+        running_rows: view.running_rows,
+        running_rows_max: view.running_rows_max,
+        runs: view.runs,
+        runs_max: view.runs_max,
+    }
+}

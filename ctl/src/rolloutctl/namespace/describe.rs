@@ -1,0 +1,65 @@
+//! `rolloutctl namespace describe NAME`.
+
+use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use serde::Serialize;
+
+use super::shown::Namespace;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+
+/// Which namespace.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DescribeArgs {
+    /// The namespace's name
+    name: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct Described {
+    pub(super) namespace: Namespace,
+}
+
+impl Report for Described {
+    const KIND: &'static str = "Namespace";
+
+    fn table(&self) -> String {
+        self.namespace.described()
+    }
+}
+
+/// Asks for it.
+pub(in crate::rolloutctl) async fn ask(
+    client: &Client,
+    name: &str,
+) -> Result<v1::NamespaceInfo, ClientError> {
+    let request = v1::DescribeNamespaceRequest { namespace: name.to_owned() };
+    let answer = client
+        .with_leader_opts("describe namespace", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::namespaces(channel).describe_namespace(request).await }
+        })
+        .await?;
+    Ok(answer.namespace.unwrap_or_default())
+}
+
+/// It in a line, for a plan.
+pub(in crate::rolloutctl) fn told(wire: v1::NamespaceInfo) -> String {
+    let n = Namespace::from(wire);
+    format!(
+        "runs {}, pending rows {}, running rows {}",
+        n.runs.told(),
+        n.pending_rows.told(),
+        n.running_rows.told()
+    )
+}
+
+/// Prints it.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: DescribeArgs,
+) -> anyhow::Result<()> {
+    let client = connect.settings()?.client(None)?;
+    let namespace = ask(&client, &args.name).await?.into();
+    output::emit(format, &Described { namespace })
+}

@@ -1,0 +1,56 @@
+//! `rolloutctl namespace set-quota NAME`: what its runs together may use.
+
+use rollout_proto::{services, v1};
+
+use super::describe::Described;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format};
+use crate::rolloutctl::Failure;
+
+/// Which namespace, and what it may have. What is not named stays as it is; 0 lifts a bound.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SetQuotaArgs {
+    /// The namespace's name
+    pub(in crate::rolloutctl) name: String,
+    /// Runs that have not ended; 0 for any number
+    #[arg(long, value_name = "N")]
+    runs_max: Option<u32>,
+    /// Rows of its runs that have no outcome and are at no worker; 0 for any number
+    #[arg(long, value_name = "N")]
+    pending_rows_max: Option<u64>,
+    /// Rows that workers may hold of all its runs together; 0 for any number
+    #[arg(long, value_name = "N")]
+    running_rows_max: Option<u64>,
+    /// Make the namespace where it is not there
+    #[arg(long)]
+    pub(in crate::rolloutctl) create: bool,
+}
+
+/// Sets it, and prints what holds now. May be repeated.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: SetQuotaArgs,
+) -> anyhow::Result<()> {
+    let bounds = [args.runs_max.map(u64::from), args.pending_rows_max, args.running_rows_max];
+    if bounds.iter().all(Option::is_none) && !args.create {
+        let text = "say what to bound: --runs-max, --pending-rows-max or --running-rows-max";
+        return Err(Failure::usage(text).into());
+    }
+    let client = connect.settings()?.client(None)?;
+    let request = v1::SetQuotaRequest {
+        namespace: args.name,
+        create: args.create,
+        pending_rows_max: args.pending_rows_max,
+        running_rows_max: args.running_rows_max,
+        runs_max: args.runs_max,
+    };
+    let answer = client
+        .with_leader("set the quota", |channel| {
+            let request = request.clone();
+            async move { services::namespaces(channel).set_quota(request).await }
+        })
+        .await?;
+    let namespace = answer.namespace.unwrap_or_default().into();
+    output::emit(format, &Described { namespace })
+}

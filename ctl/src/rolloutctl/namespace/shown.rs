@@ -1,0 +1,89 @@
+//! Owns: a namespace as it is printed.
+//!
+//! Invariant: a bound that there is not is `null`, and a dash for people.
+
+use rollout_proto::v1;
+use serde::Serialize;
+
+use crate::output::count;
+
+/// What is used, and what may be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Used {
+    #[serde(serialize_with = "crate::output::u64_string")]
+    pub(super) used: u64,
+    pub(super) max: Option<String>,
+}
+
+impl Used {
+    fn new(used: u64, max: u64) -> Self {
+        Self { used, max: (max > 0).then(|| max.to_string()) }
+    }
+
+    /// `12 of 40`, or `12` where there is no bound.
+    pub(super) fn told(&self) -> String {
+        let max = self.max.as_ref().and_then(|max| max.parse().ok());
+        match max {
+            Some(max) => format!("{} of {}", count(self.used), count(max)),
+            None => count(self.used),
+        }
+    }
+}
+
+/// A namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Namespace {
+    pub(super) name: String,
+    pub(super) runs: Used,
+    pub(super) pending_rows: Used,
+    pub(super) running_rows: Used,
+}
+
+impl From<v1::NamespaceInfo> for Namespace {
+    fn from(wire: v1::NamespaceInfo) -> Self {
+        Self {
+            name: wire.name,
+            runs: Used::new(wire.runs.into(), wire.runs_max.into()),
+            pending_rows: Used::new(wire.pending_rows, wire.pending_rows_max),
+            running_rows: Used::new(wire.running_rows, wire.running_rows_max),
+        }
+    }
+}
+
+impl Namespace {
+    /// In lines.
+    pub(super) fn described(&self) -> String {
+        format!(
+            "name          {}\nruns          {}\npending rows  {}\nrunning rows  {}\n",
+            self.name,
+            self.runs.told(),
+            self.pending_rows.told(),
+            self.running_rows.told()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_that_there_is_not_is_not_told() {
+        let wire = v1::NamespaceInfo {
+            name: "team".into(),
+            runs: 2,
+            runs_max: 5,
+            pending_rows: 1200,
+            ..Default::default()
+        };
+        let shown = Namespace::from(wire);
+        assert_eq!(
+            shown.described(),
+            "name          team\nruns          2 of 5\npending rows  1,200\nrunning rows  0\n"
+        );
+        let json = serde_json::to_value(&shown).unwrap();
+        assert_eq!(json["runs"], serde_json::json!({"used": "2", "max": "5"}));
+        assert!(json["pendingRows"]["max"].is_null());
+    }
+}

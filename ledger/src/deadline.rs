@@ -1,0 +1,58 @@
+//! Deadlines of runs: at a run's own, counted from its creation in ledger time, it ends.
+//!
+//! *Invariant:* what is done stays done, nothing is granted or accepted any more, and a run that
+//! has ended before keeps its end. It happens in a `Tick` alone, so every leader does it alike.
+//!
+//! Absent on purpose: wall time. While nobody leads, ledger time stands still, and no deadline
+//! comes nearer.
+
+use crate::apply::Context;
+use crate::id::{LedgerMs, RunNo};
+use crate::ledger::Ledger;
+use crate::reply::Rejection;
+use crate::run::{Run, RunState};
+
+impl Run {
+    /// When it is ended, if it has a deadline and has not ended.
+    pub(crate) fn ends_at(&self) -> Option<LedgerMs> {
+        self.deadline().filter(|_| !self.ended())
+    }
+
+    /// Its deadline, past or to come.
+    pub(crate) fn deadline(&self) -> Option<LedgerMs> {
+        match self.head.spec.deadline_ms {
+            0 => None,
+            ms => Some(LedgerMs(self.head.created_at.0.saturating_add(ms))),
+        }
+    }
+
+    /// Whether a `Tick` at this time ends it.
+    pub(crate) fn is_overdue(&self, now: LedgerMs) -> bool {
+        self.ends_at().is_some_and(|at| at <= now)
+    }
+
+    /// Why nothing more is done with a run that has ended.
+    pub(crate) fn over(&self) -> Rejection {
+        match self.head.state {
+            RunState::DeadlineExceeded => Rejection::DeadlineExceeded,
+            _ => Rejection::RunEnded,
+        }
+    }
+}
+
+impl Ledger {
+    /// Ends the runs whose deadline has come.
+    pub(crate) fn end_overdue_runs(&mut self, ctx: &Context) {
+        let now = self.meta.clock;
+        let overdue: Vec<RunNo> =
+            self.runs.values().filter(|run| run.is_overdue(now)).map(|run| run.no).collect();
+        for no in overdue {
+            let deadline_ms = self.runs[&no].head.spec.deadline_ms;
+            let reason = format!("its deadline of {deadline_ms} ms has passed");
+            self.end_early(ctx, no, (RunState::DeadlineExceeded, "deadline"), reason.clone());
+            self.emit_run(ctx, no, "deadline_exceeded", &reason);
+            self.dirty.runs.insert(no);
+            self.refresh_active(no);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Quotas of namespaces: how many runs, pending rows and rows at workers they may have.
+//!
+//! *Invariant:* what is over a quota is refused whole, before anything changes. What a namespace
+//! has already stays when its quota is lowered, and so do rows that come back from workers: quotas
+//! stop what is new.
+//!
+//! Absent on purpose: counters in the state; what is used is counted when it is asked for, since
+//! runs and segments come by the thousand rows and not one by one.
+
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::namespace::Namespace;
+use crate::reply::{Rejection, Reply};
+use crate::run::Run;
+use crate::spec;
+use serde::{Deserialize, Serialize};
+
+/// A change of a namespace's quota. What is `None` stays; 0 is no bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// The namespace.
+    pub namespace: String,
+    /// Whether to make it where it is not there.
+    pub create: bool,
+    /// Rows that its runs may have without an outcome and at no worker.
+    pub pending_rows_max: Option<u64>,
+    /// Rows that its runs together may have at workers.
+    pub running_rows_max: Option<u64>,
+    /// Runs that have not ended.
+    pub runs_max: Option<u32>,
+}
+
+/// A namespace at a glance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceView {
+    /// Its name.
+    pub name: String,
+    /// Rows without an outcome that no worker has.
+    pub pending_rows: u64,
+    /// How many of these it may have; 0 for no bound, as below.
+    pub pending_rows_max: u64,
+    /// Rows at workers.
+    pub running_rows: u64,
+    /// How many of these it may have.
+    pub running_rows_max: u64,
+    /// Runs that have not ended.
+    pub runs: u32,
+    /// How many of these it may have.
+    pub runs_max: u32,
+}
+
+impl Ledger {
+    pub(crate) fn set_quota(&mut self, quota: Quota) -> Result<Reply, Rejection> {
+        spec::check_name("namespace's", &quota.namespace)?;
+        let known = self.namespaces.contains_key(&quota.namespace);
+        if !known && !quota.create {
+            return Err(Rejection::NamespaceUnknown(quota.namespace));
+        }
+        if !known && self.namespaces.len() >= limits::NAMESPACES_MAX {
+            let max = limits::NAMESPACES_MAX as u64;
+            return Err(Rejection::Limit { what: "namespaces".into(), max });
+        }
+        let namespace = self.namespaces.entry(quota.namespace.clone()).or_default();
+        namespace.pending_rows_max = quota.pending_rows_max.unwrap_or(namespace.pending_rows_max);
+        namespace.running_rows_max = quota.running_rows_max.unwrap_or(namespace.running_rows_max);
+        namespace.runs_max = quota.runs_max.unwrap_or(namespace.runs_max);
+        self.dirty.namespaces.insert(quota.namespace);
+        Ok(Reply::Ok)
+    }
+
+    /// Refuses one more run that has not ended, where there are as many as there may be.
+    pub(crate) fn admit_run(&self, namespace: &str) -> Result<(), Rejection> {
+        let max = self.namespaces.get(namespace).map_or(0, |n| n.runs_max);
+        if max == 0 {
+            return Ok(());
+        }
+        let used = self.live_runs(namespace).count() as u64;
+        match used < u64::from(max) {
+            true => Ok(()),
+            false => Err(over(namespace, "runs that have not ended", used, max.into())),
+        }
+    }
+
+    /// Refuses `more` pending rows, where that would be more than there may be.
+    pub(crate) fn admit_rows(&self, namespace: &str, more: u64) -> Result<(), Rejection> {
+        let max = self.namespaces.get(namespace).map_or(0, |n| n.pending_rows_max);
+        if max == 0 || more == 0 {
+            return Ok(());
+        }
+        let used: u64 = self.live_runs(namespace).map(pending_rows).sum();
+        match used.saturating_add(more) <= max {
+            true => Ok(()),
+            false => Err(over(namespace, "pending rows", used, max)),
+        }
+    }
+
+    fn live_runs(&self, namespace: &str) -> impl Iterator<Item = &Run> {
+        self.runs.values().filter(move |run| run.head.namespace == namespace && !run.ended())
+    }
+
+    /// One namespace.
+    pub fn namespace_view(&self, name: &str) -> Option<NamespaceView> {
+        self.namespaces.get(name).map(|namespace| self.view_namespace(name, namespace))
+    }
+
+    /// Every namespace, by name.
+    pub fn namespace_views(&self) -> Vec<NamespaceView> {
+        self.namespaces.iter().map(|(name, n)| self.view_namespace(name, n)).collect()
+    }
+
+    fn view_namespace(&self, name: &str, namespace: &Namespace) -> NamespaceView {
+        NamespaceView {
+            name: name.to_owned(),
+            pending_rows: self.live_runs(name).map(pending_rows).sum(),
+            pending_rows_max: namespace.pending_rows_max,
+            running_rows: namespace.running,
+            running_rows_max: namespace.running_rows_max,
+            runs: self.live_runs(name).count() as u32,
+            runs_max: namespace.runs_max,
+        }
+    }
+}
+
+/// Rows without an outcome that no worker has.
+fn pending_rows(run: &Run) -> u64 {
+    run.pending() + run.head.counts.waiting
+}
+
+fn over(namespace: &str, what: &str, used: u64, max: u64) -> Rejection {
+    Rejection::OverQuota { namespace: namespace.to_owned(), what: what.to_owned(), used, max }
+}

@@ -1,0 +1,51 @@
+//! A run ends at its deadline, whoever leads by then, and keeps what is done.
+
+use anyhow::{Result, ensure};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(12);
+
+#[test]
+fn a_deadline_survives_the_leader_and_what_is_done_is_kept() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let engine =
+        "kind = \"mock\"\nslots = 1\nconcurrency = 4\nlatency_ms_min = 300\nlatency_ms_max = 300\n";
+    let slow = WorkerOptions { engine: engine.into(), ..WorkerOptions::default() };
+    fleet.start_worker("w1", &slow)?;
+    let begun = Instant::now();
+    // At 4 rows in 0.3 s it would take a quarter of an hour.
+    let mut batch = Batch::submit(&fleet, "eval", 12_000, "[run]\ndeadline_s = 12\n")?;
+    batch.until(&fleet, "rows are done", |c| c.done > 4);
+    let old = fleet.leader();
+    fleet.member_process(&old).kill();
+    fleet.leader_other_than(&old);
+
+    let described = eventually("the run has ended", PATIENCE, || {
+        let run = fleet.ctl_json(&["--timeout", "5s", "run", "describe", "eval"]).ok()?;
+        (run["run"]["state"] == "deadline exceeded").then_some(run)
+    });
+    ensure!(begun.elapsed() >= DEADLINE, "it ended after {:?}", begun.elapsed());
+    let count = |key: &str| -> u64 {
+        let text = described["run"]["counts"][key].as_str().unwrap_or_default();
+        text.parse().unwrap_or(u64::MAX)
+    };
+    let done = count("done");
+    ensure!(done > 4 && done < 12_000, "{described}");
+    ensure!(count("running") == 0, "rows were not revoked: {described}");
+    // Its user is told why, with the code's exit status.
+    let status = batch.process().wait(PATIENCE)?;
+    let said = std::fs::read_to_string(&batch.process().log)?;
+    ensure!(status.code() == Some(5) && said.contains("RO-2016"), "{status:?}: {said}");
+    let resumed = fleet.ctl(&["run", "resume", "eval"])?;
+    ensure!(resumed.status.code() == Some(5), "{resumed:?}");
+    // The worker gives the rows up and goes on with others.
+    let mut next = Batch::submit(&fleet, "next", 8, "")?;
+    next.finish(&fleet)?;
+    let now = fleet.ctl_json(&["run", "describe", "eval"])?;
+    ensure!(now["run"]["counts"]["done"] == done.to_string(), "a late row was taken: {now}");
+    fleet.start_member(&old)?;
+    fleet.verify()?;
+    fleet.passed()
+}
