@@ -78,6 +78,8 @@ struct File {
     dial_map: BTreeMap<String, String>,
     #[serde(default)]
     audit: Audit,
+    #[serde(default)]
+    autoscale: Autoscale,
 }
 
 /// How much of what happened is kept in memory for those who follow.
@@ -207,6 +209,20 @@ impl Default for Audit {
     }
 }
 
+/// What autoscalers are told.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Autoscale {
+    /// Rows, pending or running, for which one slot is wanted.
+    pub rows_per_slot: u64,
+}
+
+impl Default for Autoscale {
+    fn default() -> Self {
+        Self { rows_per_slot: 1024 }
+    }
+}
+
 /// The settings of one member.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -236,6 +252,8 @@ pub struct Config {
     pub retention: Retention,
     /// Where it is kept who did what.
     pub audit: Audit,
+    /// What autoscalers are told.
+    pub autoscale: Autoscale,
     /// Consensus.
     pub raft: rollout_raft::RaftConfig,
 }
@@ -285,6 +303,9 @@ impl Config {
         raft.events_count_max = file.events.count_max.unwrap_or(raft.events_count_max);
         check_timings(&file.worker).with_context(|| path.clone())?;
         check_audit(&file.audit).with_context(|| path.clone())?;
+        if file.autoscale.rows_per_slot == 0 {
+            bail!("{path}: [autoscale] rows_per_slot has to be 1 or more");
+        }
         let (advertise_client, advertise_peer) = match file.advertise {
             Some(a) => (a.client, a.peer),
             None => (file.listen.client.to_string(), file.listen.peer.to_string()),
@@ -303,6 +324,7 @@ impl Config {
             workers: file.worker,
             retention: file.retention,
             audit: file.audit,
+            autoscale: file.autoscale,
             raft,
         })
     }

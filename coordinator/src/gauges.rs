@@ -46,10 +46,10 @@ impl Gauges {
         for (state, count) in [("running", running), ("paused", paused), ("ended", ended)] {
             gauge!("rollout_runs", "state" => state).set(f64::from(count));
         }
-        self.pools(fold(pools));
+        self.pools(fold(pools), shared.config.autoscale.rows_per_slot);
     }
 
-    fn pools(&self, pools: BTreeMap<String, Pool>) {
+    fn pools(&self, pools: BTreeMap<String, Pool>, rows_per_slot: u64) {
         let mut told = self.told.lock();
         let gone: Vec<String> = told.iter().filter(|m| !pools.contains_key(*m)).cloned().collect();
         let empty = gone.into_iter().map(|model| (model, Pool::default()));
@@ -61,10 +61,16 @@ impl Gauges {
             set("rollout_pool_rows_running", pool.running);
             set("rollout_pool_slots", pool.slots);
             set("rollout_pool_slots_idle", pool.idle);
+            set("rollout_pool_desired_slots", desired_slots(&pool, rows_per_slot));
         }
         // What is empty now has been told so, and what was told before and is no more among the first is forgotten.
         *told = pools.into_keys().collect();
     }
+}
+
+/// One slot for so many rows to do, begun ones included. What runs counts: its slots are not to be taken away.
+fn desired_slots(pool: &Pool, rows_per_slot: u64) -> u64 {
+    (pool.pending + pool.running).div_ceil(rows_per_slot.max(1))
 }
 
 /// The pools with most rows, and all others as one.
@@ -113,6 +119,15 @@ fn storage(shared: &Shared) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pool_wants_a_slot_for_so_many_rows_and_one_for_what_is_left_over() {
+        let pool = |pending, running| Pool { pending, running, ..Pool::default() };
+        assert_eq!(desired_slots(&pool(0, 0), 100), 0);
+        assert_eq!(desired_slots(&pool(0, 1), 100), 1);
+        assert_eq!(desired_slots(&pool(150, 50), 100), 2);
+        assert_eq!(desired_slots(&pool(151, 50), 100), 3);
+    }
 
     #[test]
     fn models_beyond_the_bound_are_told_together_and_no_row_is_left_out() {

@@ -105,6 +105,7 @@ fn worker_out(leading: &Leading, w: WorkerView) -> v1::WorkerInfo {
         silent_ms: leading.liveness.silence(w.session).as_millis() as u64,
         slots: slots.collect(),
         versions: w.versions.into_iter().collect(),
+        started_rows: leading.liveness.started(w.session).iter().map(|h| h.rows.len()).sum(),
     }
 }
 

@@ -53,7 +53,9 @@ use super::snapshot::{
     restore::RestoreArgs, save::SaveArgs, verify::VerifyArgs as SnapshotVerifyArgs,
 };
 use super::top::TopArgs;
-use super::worker::{cordon::CordonArgs, drain::DrainArgs, uncordon::UncordonArgs};
+use super::worker::{
+    cordon::CordonArgs, drain::DrainArgs, list::ListArgs as WorkerListArgs, uncordon::UncordonArgs,
+};
 use crate::bench::{
     failover::FailoverArgs, ledger::LedgerArgs, rendezvous::RendezvousArgs, submit::SubmitArgs,
 };
@@ -333,7 +335,7 @@ pub(crate) enum LeaderVerb {
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerVerb {
     /// Every worker of the namespace
-    List,
+    List(WorkerListArgs),
     /// Give a worker, or one of its slots, no more work; what it holds it finishes
     Cordon(CordonArgs),
     /// Give it work again, whoever had cordoned it

@@ -123,7 +123,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             ItemVerb::Retry(args) => item::retry::run(connect, format, args, again).await,
         },
         Command::Worker { verb } => match verb {
-            WorkerVerb::List => worker::list::run(connect, format).await,
+            WorkerVerb::List(args) => worker::list::run(connect, format, args).await,
             WorkerVerb::Cordon(args) => worker::cordon::run(connect, format, args).await,
             WorkerVerb::Drain(args) => worker::drain::run(connect, format, args).await,
             WorkerVerb::Uncordon(args) => worker::uncordon::run(connect, format, args).await,

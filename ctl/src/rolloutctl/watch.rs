@@ -63,7 +63,7 @@ fn only_looks(command: &Command) -> bool {
         Command::Status | Command::Storage { .. } | Command::Alarm { .. } => true,
         Command::Run { verb } => matches!(verb, RunVerb::List | RunVerb::Describe(_)),
         Command::Item { verb } => matches!(verb, ItemVerb::List(_) | ItemVerb::Describe(_)),
-        Command::Worker { verb } => matches!(verb, WorkerVerb::List),
+        Command::Worker { verb } => matches!(verb, WorkerVerb::List(_)),
         Command::Namespace { verb } => !matches!(verb, NamespaceVerb::SetQuota(_)),
         Command::Rendezvous { verb } => !matches!(verb, RendezvousVerb::Close(_)),
         Command::Barrier { verb } => !matches!(verb, BarrierVerb::Abort(_)),

@@ -88,5 +88,11 @@ pub(super) const KEYS: &[Key] = &[
     key("audit.file", Path, "", "who did what, JSON lines; without it in the log"),
     key("audit.bytes_max", Integer(1, MAX), "67108864", "after which a new file is begun"),
     key("audit.files_max", Integer(1, u32::MAX as u64), "8", "files kept"),
+    key(
+        "autoscale.rows_per_slot",
+        Integer(1, MAX),
+        "1024",
+        "rows for which rollout_pool_desired_slots wants a slot",
+    ),
     key("dial_map", Map, "", "members dialled elsewhere than the cluster says").flag("--dial-map"),
 ];

@@ -28,6 +28,9 @@ struct WorkerLine {
     drain_left_seconds: Option<f64>,
     slots: Vec<SlotLine>,
     versions: BTreeMap<String, String>,
+    /// What its engines run of the rows that it holds.
+    #[serde(serialize_with = "u64_string")]
+    started_rows: u64,
 }
 
 #[derive(Serialize)]
@@ -102,6 +105,7 @@ impl From<v1::WorkerInfo> for WorkerLine {
             drain_left_seconds: Some(wire.drain_left_ms as f64 / 1000.0).filter(|left| *left > 0.0),
             slots: slots.collect(),
             versions: wire.versions.into_iter().collect(),
+            started_rows: wire.started_rows,
         }
     }
 }
@@ -171,8 +175,40 @@ impl WorkerList {
     }
 }
 
+/// In which order, and which of them.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// Those that may go, the first to go first: idle ones, then those that run the fewest rows, of equal ones the
+    /// youngest. Without those that are going already
+    #[arg(long)]
+    scale_in: bool,
+}
+
+impl WorkerLine {
+    fn rows_held(&self) -> u64 {
+        self.slots.iter().map(|slot| u64::from(slot.rows_held)).sum()
+    }
+
+    fn goes_already(&self) -> bool {
+        self.draining || self.state == "draining"
+    }
+}
+
+/// What costs least to take away comes first: rows that have started run again elsewhere if they do not end within the
+/// drain, rows that have not only move, and a young worker has warmed up least. Sessions are numbered as they come.
+fn in_order_of_scale_in(workers: &mut Vec<WorkerLine>) {
+    workers.retain(|worker| !worker.goes_already());
+    workers.sort_by_key(|worker| {
+        (worker.started_rows, worker.rows_held(), std::cmp::Reverse(worker.session))
+    });
+}
+
 /// Prints every worker of the namespace.
-pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: ListArgs,
+) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let request = v1::ListWorkersRequest { namespace: settings.namespace };
@@ -183,13 +219,47 @@ pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result
         })
         .await?;
     let mut workers: Vec<WorkerLine> = answer.workers.into_iter().map(WorkerLine::from).collect();
-    workers.sort_by(|a, b| a.name.cmp(&b.name));
+    match args.scale_in {
+        true => in_order_of_scale_in(&mut workers),
+        false => workers.sort_by(|a, b| a.name.cmp(&b.name)),
+    }
     output::emit(format, &WorkerList { workers })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_workers_go_first_then_those_that_run_least_then_the_youngest() {
+        let worker = |name: &str, session, started_rows, rows_held, draining| {
+            let slot = v1::WorkerSlot { rows_held, ..v1::WorkerSlot::default() };
+            let (name, state, slots) = (name.to_owned(), "ready".to_owned(), vec![slot]);
+            let wire = v1::WorkerInfo {
+                name,
+                state,
+                slots,
+                session,
+                started_rows,
+                draining,
+                ..v1::WorkerInfo::default()
+            };
+            WorkerLine::from(wire)
+        };
+        let mut workers = vec![
+            worker("busy", 9, 8, 20, false),
+            worker("old-and-idle", 1, 0, 0, false),
+            worker("young-and-idle", 7, 0, 0, false),
+            worker("goes", 8, 0, 0, true),
+            worker("has-unstarted-rows", 6, 0, 3, false),
+            worker("less-busy", 2, 4, 30, false),
+        ];
+        in_order_of_scale_in(&mut workers);
+        let names: Vec<&str> = workers.iter().map(|worker| worker.name.as_str()).collect();
+        let expected =
+            ["young-and-idle", "old-and-idle", "has-unstarted-rows", "less-busy", "busy"];
+        assert_eq!(names, expected);
+    }
 
     #[test]
     fn a_worker_says_why_a_slot_takes_no_work() {
