@@ -4,16 +4,17 @@
 //! *Invariant:* steps rise. Before a checkpoint's step is passed, what was read of each shard that is held is reported
 //! to it; a shard is finished in the step in which its last sample was read.
 
-use super::shards::{DATASET, JOB, Launch};
+mod checkpoints;
+mod claims;
+
+use super::shards::{JOB, Launch};
 use super::trainers::{LIMIT, Sent, Trainer, job};
 use crate::events::What;
 use crate::recorder::{By, Op};
-use anyhow::{Context, Result};
-use prost::Message;
+use anyhow::Result;
 use rand::Rng;
 use rollout_proto::{CallOptions, ErrorCode, services, v1};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -301,192 +302,6 @@ impl ShardTrainer {
         Gone
     }
 
-    /// Asks for a shard. True if the epoch is finished.
-    async fn claim(&mut self, place: &mut Place) -> Result<bool, Gone> {
-        let session = self.trainer.session().await.ok_or(Gone)?;
-        let recorder = self.trainer.shared.recorder.clone();
-        let (called, epoch) = (recorder.now_ns(), place.epoch);
-        self.launch.epoch_is(epoch);
-        let by = &place.by;
-        let send = |channel, id| {
-            let request = v1::ClaimShardRequest {
-                request: Some(id),
-                by: Some(by.clone()),
-                dataset: DATASET.into(),
-                epoch,
-            };
-            async move { services::shards(channel).claim_shard(request).await }
-        };
-        let told = |answer: &v1::ClaimShardResponse| {
-            let shard = answer.shard.as_ref().map(|shard| (shard.shard, shard.token));
-            format!("{shard:?}, finished: {}", answer.finished)
-        };
-        let answer = match self.trainer.change(&session, "claim", send, told).await {
-            Sent::Answered(answer) => answer,
-            // Too many epochs are under way: a checkpoint has to come.
-            Sent::Refused(ErrorCode::LimitExceeded, _) => return Ok(false),
-            Sent::Refused(code, why) => return Err(self.refused(place, None, code, why)),
-            Sent::Lost(why) => return Err(self.lost(None, why)),
-        };
-        let input = json!([self.name, place.lineage]);
-        match answer.shard {
-            Some(shard) => {
-                let key = format!("{epoch}/{}", shard.shard);
-                let from = shard.first_sample - shard.shard_first_sample;
-                let op = recorder.invoke_at(called, "claim", key, input, None);
-                recorder.ok(&op, json!([shard.token, from]), By::default());
-                let (first, end, read) =
-                    (shard.shard_first_sample, shard.end_sample, shard.first_sample);
-                let (shard, token) = (shard.shard, shard.token);
-                place.held.push(Held { epoch, shard, token, first, end, read });
-            }
-            None if answer.finished => {
-                let op = recorder.invoke_at(called, "over", epoch.to_string(), input, None);
-                recorder.ok(&op, json!(true), By::default());
-                place.epoch += 1;
-                return Ok(true);
-            }
-            None => self.trainer.pause(20..120).await,
-        }
-        Ok(false)
-    }
-
-    /// Reads on in a shard, and finishes it at its end.
-    async fn read(&mut self, place: &mut Place) -> Result<(), Gone> {
-        let at = self.trainer.rng.random_range(0..place.held.len());
-        let held = &mut place.held[at];
-        held.read += self.trainer.rng.random_range(1..=held.end - held.read);
-        if held.read < held.end {
-            return Ok(());
-        }
-        let session = self.trainer.session().await.ok_or(Gone)?;
-        let recorder = self.trainer.shared.recorder.clone();
-        let held = place.held.remove(at);
-        let input = json!([self.name, place.lineage, held.token, place.step]);
-        let op = recorder.invoke("finish", held.key(), input, None);
-        let (by, step) = (&place.by, place.step);
-        let send = |channel, id| {
-            let request = v1::FinishShardRequest {
-                request: Some(id),
-                by: Some(by.clone()),
-                dataset: DATASET.into(),
-                epoch: held.epoch,
-                shard: held.shard,
-                token: held.token,
-                step,
-            };
-            async move { services::shards(channel).finish_shard(request).await }
-        };
-        let told = |answer: &v1::FinishShardResponse| answer.epoch_finished.to_string();
-        match self.trainer.change(&session, "finish", send, told).await {
-            Sent::Answered(_) => recorder.ok(&op, json!("finished"), By::default()),
-            Sent::Refused(code, why) => return Err(self.refused(place, Some(&op), code, why)),
-            Sent::Lost(why) => return Err(self.lost(Some(&op), why)),
-        }
-        Ok(())
-    }
-
-    /// Gives a shard back, as far as it was read.
-    async fn release(&mut self, place: &mut Place) -> Result<(), Gone> {
-        let session = self.trainer.session().await.ok_or(Gone)?;
-        let recorder = self.trainer.shared.recorder.clone();
-        let at = self.trainer.rng.random_range(0..place.held.len());
-        let held = place.held.remove(at);
-        let read = held.read - held.first;
-        let input = json!([self.name, place.lineage, held.token, place.step, read]);
-        let op = recorder.invoke("release", held.key(), input, None);
-        let (by, step) = (&place.by, place.step);
-        let send = |channel, id| {
-            let request = v1::ReleaseShardRequest {
-                request: Some(id),
-                by: Some(by.clone()),
-                dataset: DATASET.into(),
-                epoch: held.epoch,
-                shard: held.shard,
-                token: held.token,
-                end_sample: held.read,
-                step,
-            };
-            async move { services::shards(channel).release_shard(request).await }
-        };
-        match self.trainer.change(&session, "release", send, |_| String::new()).await {
-            Sent::Answered(_) => recorder.ok(&op, json!("released"), By::default()),
-            Sent::Refused(code, why) => return Err(self.refused(place, Some(&op), code, why)),
-            Sent::Lost(why) => return Err(self.lost(Some(&op), why)),
-        }
-        Ok(())
-    }
-
-    /// Reports its rank of the checkpoint of the step at which it is, where there can be one.
-    async fn report(&mut self, place: &mut Place) -> Result<(), Gone> {
-        let session = self.trainer.session().await.ok_or(Gone)?;
-        let recorder = self.trainer.shared.recorder.clone();
-        let (by, step) = (&place.by, place.step);
-        let send = |channel, id| {
-            let request = v1::BeginCheckpointRequest {
-                request: Some(id),
-                by: Some(by.clone()),
-                step,
-                label: String::new(),
-            };
-            async move { services::checkpoints(channel).begin_checkpoint(request).await }
-        };
-        let told = |answer: &v1::BeginCheckpointResponse| answer.rank.to_string();
-        let checkpoint = match self.trainer.change(&session, "begin", send, told).await {
-            Sent::Answered(answer) => answer.checkpoint.unwrap_or_default(),
-            Sent::Refused(code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind), why) => {
-                return Err(self.refused(place, None, code, why));
-            }
-            // Somebody has not come yet, or it is too late for it: there is a next one.
-            Sent::Refused(..) => return Ok(()),
-            Sent::Lost(why) => return Err(self.lost(None, why)),
-        };
-        let Ok(manifest) = written(&checkpoint, self.name) else { return Ok(()) };
-        let told = place.held.iter().map(|h| json!([h.epoch, h.shard, h.read - h.first]));
-        let told: Vec<Value> = told.collect();
-        let progress = place.held.iter().map(|held| v1::ShardProgress {
-            dataset: DATASET.into(),
-            epoch: held.epoch,
-            shard: held.shard,
-            end_sample: held.read,
-        });
-        let progress: Vec<_> = progress.collect();
-        let (number, input) = (checkpoint.number, json!([self.name, place.lineage, step, told]));
-        let op = recorder.invoke("report", format!("checkpoint-{number}"), input, None);
-        let send = |channel, id| {
-            let request = v1::ReportCheckpointRequest {
-                request: Some(id),
-                by: Some(by.clone()),
-                number,
-                manifest: Some(manifest.clone()),
-                bytes: 0,
-                objects: 0,
-                progress: progress.clone(),
-            };
-            async move { services::checkpoints(channel).report_checkpoint(request).await }
-        };
-        match self.trainer.change(&session, "report", send, |_| String::new()).await {
-            Sent::Answered(answer) => {
-                let state = answer.checkpoint.unwrap_or_default().state();
-                let complete = state == v1::CheckpointState::Complete;
-                let told = if complete { "complete" } else { "open" };
-                recorder.ok(&op, json!(told), By::default());
-                Ok(())
-            }
-            Sent::Refused(
-                code @ (ErrorCode::LineageTorn
-                | ErrorCode::TrainerLeftBehind
-                | ErrorCode::ShardConflict),
-                why,
-            ) => Err(self.refused(place, Some(&op), code, why)),
-            // It was given up meanwhile; or it is complete, and has gone.
-            Sent::Refused(_, why) | Sent::Lost(why) => {
-                recorder.info(&op, why);
-                Ok(())
-            }
-        }
-    }
-
     async fn leave(&mut self, place: &Place) -> Result<(), Gone> {
         let session = self.trainer.session().await.ok_or(Gone)?;
         let by = &place.by;
@@ -499,25 +314,4 @@ impl ShardTrainer {
         self.dies();
         Err(Gone)
     }
-}
-
-/// Makes a rank's manifest, of no files, durable in the store.
-fn written(checkpoint: &v1::Checkpoint, trainer: &str) -> Result<v1::BlobName> {
-    let manifest = v1::CheckpointManifest {
-        format: 1,
-        trainer: trainer.to_owned(),
-        step: checkpoint.step,
-        files: Vec::new(),
-    };
-    let bytes = manifest.encode_to_vec();
-    let digest = blake3::hash(&bytes);
-    let store = checkpoint.store_url.strip_prefix("file://").context("a store on this machine")?;
-    let folder = Path::new(store).join(&checkpoint.prefix);
-    std::fs::create_dir_all(&folder)?;
-    let (temporary, path) =
-        (folder.join(format!(".{trainer}")), folder.join(digest.to_hex().as_str()));
-    std::fs::write(&temporary, &bytes)?;
-    std::fs::rename(&temporary, &path)?;
-    let digest = digest.as_bytes().to_vec().into();
-    Ok(v1::BlobName { digest, bytes: bytes.len() as u32 })
 }

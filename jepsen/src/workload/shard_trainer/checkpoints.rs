@@ -1,0 +1,106 @@
+//! How a trainer reports its rank of a checkpoint.
+//!
+//! *Invariant:* its manifest is durable before it is reported, and with it goes what was read of every shard that it holds.
+
+use super::super::shards::DATASET;
+use super::super::trainers::Sent;
+use super::{Gone, Place, ShardTrainer};
+use crate::recorder::By;
+use anyhow::{Context, Result};
+use prost::Message;
+use rollout_proto::{ErrorCode, services, v1};
+use serde_json::{Value, json};
+use std::path::Path;
+
+impl ShardTrainer {
+    /// Reports its rank of the checkpoint of the step at which it is, where there can be one.
+    pub(super) async fn report(&mut self, place: &mut Place) -> Result<(), Gone> {
+        let session = self.trainer.session().await.ok_or(Gone)?;
+        let recorder = self.trainer.shared.recorder.clone();
+        let (by, step) = (&place.by, place.step);
+        let send = |channel, id| {
+            let request = v1::BeginCheckpointRequest {
+                request: Some(id),
+                by: Some(by.clone()),
+                step,
+                label: String::new(),
+            };
+            async move { services::checkpoints(channel).begin_checkpoint(request).await }
+        };
+        let told = |answer: &v1::BeginCheckpointResponse| answer.rank.to_string();
+        let checkpoint = match self.trainer.change(&session, "begin", send, told).await {
+            Sent::Answered(answer) => answer.checkpoint.unwrap_or_default(),
+            Sent::Refused(code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind), why) => {
+                return Err(self.refused(place, None, code, why));
+            }
+            // Somebody has not come yet, or it is too late for it: there is a next one.
+            Sent::Refused(..) => return Ok(()),
+            Sent::Lost(why) => return Err(self.lost(None, why)),
+        };
+        let Ok(manifest) = written(&checkpoint, self.name) else { return Ok(()) };
+        let told = place.held.iter().map(|h| json!([h.epoch, h.shard, h.read - h.first]));
+        let told: Vec<Value> = told.collect();
+        let progress = place.held.iter().map(|held| v1::ShardProgress {
+            dataset: DATASET.into(),
+            epoch: held.epoch,
+            shard: held.shard,
+            end_sample: held.read,
+        });
+        let progress: Vec<_> = progress.collect();
+        let (number, input) = (checkpoint.number, json!([self.name, place.lineage, step, told]));
+        let op = recorder.invoke("report", format!("checkpoint-{number}"), input, None);
+        let send = |channel, id| {
+            let request = v1::ReportCheckpointRequest {
+                request: Some(id),
+                by: Some(by.clone()),
+                number,
+                manifest: Some(manifest.clone()),
+                bytes: 0,
+                objects: 0,
+                progress: progress.clone(),
+            };
+            async move { services::checkpoints(channel).report_checkpoint(request).await }
+        };
+        match self.trainer.change(&session, "report", send, |_| String::new()).await {
+            Sent::Answered(answer) => {
+                let state = answer.checkpoint.unwrap_or_default().state();
+                let complete = state == v1::CheckpointState::Complete;
+                let told = if complete { "complete" } else { "open" };
+                recorder.ok(&op, json!(told), By::default());
+                Ok(())
+            }
+            Sent::Refused(
+                code @ (ErrorCode::LineageTorn
+                | ErrorCode::TrainerLeftBehind
+                | ErrorCode::ShardConflict),
+                why,
+            ) => Err(self.refused(place, Some(&op), code, why)),
+            // It was given up meanwhile; or it is complete, and has gone.
+            Sent::Refused(_, why) | Sent::Lost(why) => {
+                recorder.info(&op, why);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Makes a rank's manifest, of no files, durable in the store.
+fn written(checkpoint: &v1::Checkpoint, trainer: &str) -> Result<v1::BlobName> {
+    let manifest = v1::CheckpointManifest {
+        format: 1,
+        trainer: trainer.to_owned(),
+        step: checkpoint.step,
+        files: Vec::new(),
+    };
+    let bytes = manifest.encode_to_vec();
+    let digest = blake3::hash(&bytes);
+    let store = checkpoint.store_url.strip_prefix("file://").context("a store on this machine")?;
+    let folder = Path::new(store).join(&checkpoint.prefix);
+    std::fs::create_dir_all(&folder)?;
+    let (temporary, path) =
+        (folder.join(format!(".{trainer}")), folder.join(digest.to_hex().as_str()));
+    std::fs::write(&temporary, &bytes)?;
+    std::fs::rename(&temporary, &path)?;
+    let digest = digest.as_bytes().to_vec().into();
+    Ok(v1::BlobName { digest, bytes: bytes.len() as u32 })
+}

@@ -1,0 +1,129 @@
+//! How a trainer claims shards, reads them, finishes them and gives them back.
+//!
+//! *Invariant:* of each shard that it has it says how far it read it once, when it has it no more.
+
+use super::super::shards::DATASET;
+use super::super::trainers::Sent;
+use super::{Gone, Held, Place, ShardTrainer};
+use crate::recorder::By;
+use rand::Rng;
+use rollout_proto::{ErrorCode, services, v1};
+use serde_json::json;
+
+impl ShardTrainer {
+    /// Asks for a shard. True if the epoch is finished.
+    pub(super) async fn claim(&mut self, place: &mut Place) -> Result<bool, Gone> {
+        let session = self.trainer.session().await.ok_or(Gone)?;
+        let recorder = self.trainer.shared.recorder.clone();
+        let (called, epoch) = (recorder.now_ns(), place.epoch);
+        self.launch.epoch_is(epoch);
+        let by = &place.by;
+        let send = |channel, id| {
+            let request = v1::ClaimShardRequest {
+                request: Some(id),
+                by: Some(by.clone()),
+                dataset: DATASET.into(),
+                epoch,
+            };
+            async move { services::shards(channel).claim_shard(request).await }
+        };
+        let told = |answer: &v1::ClaimShardResponse| {
+            let shard = answer.shard.as_ref().map(|shard| (shard.shard, shard.token));
+            format!("{shard:?}, finished: {}", answer.finished)
+        };
+        let answer = match self.trainer.change(&session, "claim", send, told).await {
+            Sent::Answered(answer) => answer,
+            // Too many epochs are under way: a checkpoint has to come.
+            Sent::Refused(ErrorCode::LimitExceeded, _) => return Ok(false),
+            Sent::Refused(code, why) => return Err(self.refused(place, None, code, why)),
+            Sent::Lost(why) => return Err(self.lost(None, why)),
+        };
+        let input = json!([self.name, place.lineage]);
+        match answer.shard {
+            Some(shard) => {
+                let key = format!("{epoch}/{}", shard.shard);
+                let from = shard.first_sample - shard.shard_first_sample;
+                let op = recorder.invoke_at(called, "claim", key, input, None);
+                recorder.ok(&op, json!([shard.token, from]), By::default());
+                let (first, end, read) =
+                    (shard.shard_first_sample, shard.end_sample, shard.first_sample);
+                let (shard, token) = (shard.shard, shard.token);
+                place.held.push(Held { epoch, shard, token, first, end, read });
+            }
+            None if answer.finished => {
+                let op = recorder.invoke_at(called, "over", epoch.to_string(), input, None);
+                recorder.ok(&op, json!(true), By::default());
+                place.epoch += 1;
+                return Ok(true);
+            }
+            None => self.trainer.pause(20..120).await,
+        }
+        Ok(false)
+    }
+
+    /// Reads on in a shard, and finishes it at its end.
+    pub(super) async fn read(&mut self, place: &mut Place) -> Result<(), Gone> {
+        let at = self.trainer.rng.random_range(0..place.held.len());
+        let held = &mut place.held[at];
+        held.read += self.trainer.rng.random_range(1..=held.end - held.read);
+        if held.read < held.end {
+            return Ok(());
+        }
+        let session = self.trainer.session().await.ok_or(Gone)?;
+        let recorder = self.trainer.shared.recorder.clone();
+        let held = place.held.remove(at);
+        let input = json!([self.name, place.lineage, held.token, place.step]);
+        let op = recorder.invoke("finish", held.key(), input, None);
+        let (by, step) = (&place.by, place.step);
+        let send = |channel, id| {
+            let request = v1::FinishShardRequest {
+                request: Some(id),
+                by: Some(by.clone()),
+                dataset: DATASET.into(),
+                epoch: held.epoch,
+                shard: held.shard,
+                token: held.token,
+                step,
+            };
+            async move { services::shards(channel).finish_shard(request).await }
+        };
+        let told = |answer: &v1::FinishShardResponse| answer.epoch_finished.to_string();
+        match self.trainer.change(&session, "finish", send, told).await {
+            Sent::Answered(_) => recorder.ok(&op, json!("finished"), By::default()),
+            Sent::Refused(code, why) => return Err(self.refused(place, Some(&op), code, why)),
+            Sent::Lost(why) => return Err(self.lost(Some(&op), why)),
+        }
+        Ok(())
+    }
+
+    /// Gives a shard back, as far as it was read.
+    pub(super) async fn release(&mut self, place: &mut Place) -> Result<(), Gone> {
+        let session = self.trainer.session().await.ok_or(Gone)?;
+        let recorder = self.trainer.shared.recorder.clone();
+        let at = self.trainer.rng.random_range(0..place.held.len());
+        let held = place.held.remove(at);
+        let read = held.read - held.first;
+        let input = json!([self.name, place.lineage, held.token, place.step, read]);
+        let op = recorder.invoke("release", held.key(), input, None);
+        let (by, step) = (&place.by, place.step);
+        let send = |channel, id| {
+            let request = v1::ReleaseShardRequest {
+                request: Some(id),
+                by: Some(by.clone()),
+                dataset: DATASET.into(),
+                epoch: held.epoch,
+                shard: held.shard,
+                token: held.token,
+                end_sample: held.read,
+                step,
+            };
+            async move { services::shards(channel).release_shard(request).await }
+        };
+        match self.trainer.change(&session, "release", send, |_| String::new()).await {
+            Sent::Answered(_) => recorder.ok(&op, json!("released"), By::default()),
+            Sent::Refused(code, why) => return Err(self.refused(place, Some(&op), code, why)),
+            Sent::Lost(why) => return Err(self.lost(Some(&op), why)),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! What a raw worker says of its rows in one exchange: results, failures, what it gives back and what it gives up.
+//!
+//! *Invariant:* of each row that is in an exchange there is an operation, invoked before the exchange goes out.
+
+use super::super::item::Style;
+use super::super::submitter::{NAMESPACE, hex};
+use super::{Lease, Sent, Worker};
+use crate::events::What;
+use rand::Rng;
+use rollout_proto::v1;
+use serde_json::json;
+
+/// What becomes of a row in an exchange.
+#[derive(Clone, Copy)]
+enum Fate {
+    Complete,
+    /// True: for good.
+    Fail(bool),
+    Nack,
+    Yield,
+    Keep,
+}
+
+impl Worker {
+    /// The next exchange: something becomes of most rows that it holds.
+    pub(super) fn next(&mut self) -> v1::Exchange {
+        self.seq += 1;
+        let (slot, seq) = (0, self.seq);
+        let mut exchange = v1::Exchange { slot, seq, ..v1::Exchange::default() };
+        let id = format!("{}/{}", self.session, seq);
+        self.parts += 1;
+        let unique = format!("{}-{}-{}", self.instance, self.name, self.parts);
+        let digest = *blake3::hash(unique.as_bytes()).as_bytes();
+        let mut ops = Vec::new();
+        let given_up = self.give_up(&mut exchange);
+        let late = self.late_results();
+        let held = std::mem::take(&mut self.held);
+        for (fate, lease) in self.fates(held, given_up, late) {
+            let attempt = lease.attempt;
+            let (f, value) = match fate {
+                Fate::Complete => ("complete", json!([attempt, hex(&digest)[..16].to_owned()])),
+                Fate::Fail(last) => ("fail", json!([attempt, last])),
+                Fate::Nack => ("nack", json!([attempt])),
+                Fate::Yield => ("yield", json!([attempt])),
+                Fate::Keep => {
+                    self.held.push(lease);
+                    continue;
+                }
+            };
+            self.shared.recorder.event(What::Settles {
+                session: self.session,
+                key: lease.key(),
+                attempt,
+            });
+            let op = self.shared.recorder.invoke(f, lease.key(), value.clone(), Some(id.clone()));
+            self.add(&mut exchange, &lease, f, value[1] == json!(true), &digest);
+            ops.push((lease, op));
+        }
+        exchange.credit_rows = match self.shared.style {
+            Style::Item if self.held.len() < 3 => self.rng.random_range(1..3),
+            Style::Steal if self.held.is_empty() => self.rng.random_range(6..12),
+            _ => 0,
+        };
+        let at_ns = self.shared.recorder.now_ns();
+        self.sent = Some(Sent { exchange: exchange.clone(), ops, at_ns, copies: 1 });
+        exchange
+    }
+
+    /// Answers the leader's question: the rows that it would start last.
+    fn give_up(&mut self, exchange: &mut v1::Exchange) -> Vec<Lease> {
+        let Some(asked) = self.asked.take() else { return Vec::new() };
+        exchange.r#yield = asked.id;
+        let mut given_up = Vec::new();
+        let mut at = self.held.len();
+        while at > 0 && given_up.len() < asked.rows_max as usize {
+            at -= 1;
+            if !self.held[at].started && asked.runs.contains(&self.held[at].run) {
+                given_up.push(self.held.remove(at));
+            }
+        }
+        self.ghosts.extend(given_up.iter().cloned());
+        given_up
+    }
+
+    /// Some of the rows that it gave up in exchanges before are finished all the same.
+    fn late_results(&mut self) -> Vec<Lease> {
+        let asking = self.ghosts.len().saturating_sub(16);
+        self.ghosts.drain(..asking);
+        let mut late = Vec::new();
+        for lease in std::mem::take(&mut self.ghosts) {
+            let rests = self.rng.random_bool(0.6);
+            if rests { self.ghosts.push(lease) } else { late.push(lease) }
+        }
+        late
+    }
+
+    /// What becomes of every row that it has, or has no more.
+    fn fates(
+        &mut self,
+        held: Vec<Lease>,
+        given_up: Vec<Lease>,
+        late: Vec<Lease>,
+    ) -> Vec<(Fate, Lease)> {
+        let mut fates = Vec::new();
+        // A row that is given up in this very exchange is late in a later one.
+        let now = |lease: &Lease| given_up.contains(lease);
+        let (again, late): (Vec<_>, Vec<_>) = late.into_iter().partition(now);
+        self.ghosts.extend(again);
+        for lease in held {
+            let may_fail = self.shared.run(lease.run).is_none_or(|run| !run.duplicates);
+            let chance = self.rng.random_range(0..100);
+            let fate = match self.shared.style {
+                _ if self.shared.dutiful() => Fate::Complete,
+                Style::Item => match chance {
+                    0..30 => Fate::Complete,
+                    30..34 => Fate::Fail(true),
+                    34..38 => Fate::Fail(false),
+                    38..80 => Fate::Nack,
+                    _ => Fate::Keep,
+                },
+                Style::Steal if !lease.started => Fate::Keep,
+                Style::Steal => match chance {
+                    0..30 => Fate::Complete,
+                    30..33 if may_fail => Fate::Fail(false),
+                    33..38 => Fate::Nack,
+                    _ => Fate::Keep,
+                },
+            };
+            fates.push((fate, lease));
+        }
+        fates.extend(late.into_iter().map(|lease| (Fate::Complete, lease)));
+        fates.extend(given_up.into_iter().map(|lease| (Fate::Yield, lease)));
+        fates
+    }
+
+    fn add(&self, to: &mut v1::Exchange, lease: &Lease, f: &str, last: bool, digest: &[u8; 32]) {
+        match f {
+            "complete" => {
+                let at = to.parts.iter().position(|part| part.run == lease.run);
+                let at = at.unwrap_or_else(|| {
+                    let run = self.shared.run(lease.run);
+                    let folder = run.map_or_else(String::new, |run| run.folder);
+                    let part = v1::BlobRef {
+                        key: format!("runs/{NAMESPACE}/{folder}/parts/{}", hex(digest)),
+                        digest: digest.to_vec().into(),
+                        bytes: 100,
+                    };
+                    let (run, part) = (lease.run, Some(part));
+                    to.parts.push(v1::PartResult { run, part, ..v1::PartResult::default() });
+                    to.parts.len() - 1
+                });
+                to.parts[at].sets.push(lease.held());
+            }
+            "fail" => {
+                let class = match last {
+                    true => v1::FailureClass::InvalidRow,
+                    false => v1::FailureClass::Transient,
+                };
+                to.failures.push(v1::FailedAttempt {
+                    run: lease.run,
+                    attempt: lease.attempt,
+                    rows: lease.held().rows,
+                    class: class.into(),
+                    code: "jepsen".into(),
+                    message: "made to fail".into(),
+                    evidence: None,
+                });
+            }
+            "yield" => to.yielded.push(lease.held()),
+            _ => to.nacks.push(lease.held()),
+        }
+    }
+}
