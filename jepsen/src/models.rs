@@ -7,11 +7,13 @@ mod cas_register;
 mod cell;
 mod item;
 mod kv;
+mod shelf;
 
 pub use cas_register::{CasRegister, RegisterOp};
 pub use cell::{Cell, CellOp};
 pub use item::{Decided, Item, ItemOp, ItemState, STRIKES_MAX};
 pub use kv::{Kv, KvOp};
+pub use shelf::{Act, Shelf, ShelfOp, ShelfState};
 
 use crate::value::Value;
 use std::fmt::Debug;

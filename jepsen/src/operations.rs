@@ -13,8 +13,10 @@ use std::sync::Arc;
 const MAX_OPERATIONS: usize = 1 << 27;
 
 /// What changes nothing.
-pub const READS: &[&str] =
-    &["read", "get", "export", "progress", "wait", "round", "alive", "pass", "over", "peers"];
+pub const READS: &[&str] = &[
+    "read", "get", "export", "progress", "wait", "reach", "look", "round", "alive", "pass", "over",
+    "peers",
+];
 
 /// What became of an operation.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,6 +12,7 @@ pub mod session;
 mod sessions;
 mod shard_trainer;
 pub mod shards;
+mod shelf;
 pub mod store;
 mod submitter;
 mod trainers;

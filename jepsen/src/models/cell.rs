@@ -1,9 +1,11 @@
-//! One key of a training job's store with `set`, `get`, `swap` (compare_set), `add` and `wait`, at first nil.
+//! One key of a training job's store with `set`, `get`, `swap` (compare_set), `add`, `append`, `delete`, and with `wait` and
+//! `reach`, which say whether there is a value, or a number that is no smaller. At first nil.
 //!
 //! *Invariant:* a key is never set to the empty string, and added to only where all values are numbers.
 
 use super::{Effect, Model, Need, Shape};
 use crate::value::Value;
+use std::sync::Arc;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,8 +23,14 @@ pub enum CellOp {
     Swap(Value, Value, Option<Value>),
     /// Added so much; the sum, where that is known.
     Add(i64, Option<i64>),
-    /// Found that there is a value.
-    Present,
+    /// Added to the end of the text; its length then, where that is known.
+    Append(Arc<str>, Option<i64>),
+    /// Took the value away; whether there was one, where that is known.
+    Delete(Option<bool>),
+    /// Found that there is a value, or that there is none.
+    Has(bool),
+    /// Found that the value is a number not below this, or that it is not.
+    Reached(i64, bool),
 }
 
 /// What a swap answers in a state, and what it leaves.
@@ -40,6 +48,14 @@ fn number(state: &Value) -> Option<i64> {
         Value::Nil => Some(0),
         Value::Text(text) => text.parse().ok(),
         _ => None,
+    }
+}
+
+fn found(answer: Option<&Value>) -> Result<Option<bool>, String> {
+    match answer {
+        None => Ok(None),
+        Some(Value::Bool(found)) => Ok(Some(*found)),
+        Some(other) => Err(format!("a wait that answers {other}")),
     }
 }
 
@@ -69,7 +85,23 @@ impl Model for Cell {
                 let now = number(state)?.checked_add(*delta)?;
                 sum.is_none_or(|sum| sum == now).then(|| spelled(now))
             }
-            CellOp::Present => (*state != Value::Nil).then(|| state.clone()),
+            CellOp::Append(more, length) => {
+                let whole = match state {
+                    Value::Text(text) => format!("{text}{more}"),
+                    _ => more.to_string(),
+                };
+                length
+                    .is_none_or(|n| i64::try_from(whole.len()) == Ok(n))
+                    .then(|| Value::text(&whole))
+            }
+            CellOp::Delete(was) => {
+                was.is_none_or(|was| was == (*state != Value::Nil)).then_some(Value::Nil)
+            }
+            CellOp::Has(found) => (*found == (*state != Value::Nil)).then(|| state.clone()),
+            CellOp::Reached(least, found) => {
+                let there = *state != Value::Nil && number(state).is_some_and(|n| n >= *least);
+                (there == *found).then(|| state.clone())
+            }
         }
     }
 
@@ -90,11 +122,21 @@ impl Model for Cell {
                 Some(Value::Int(sum)) => Ok(Some(CellOp::Add(*delta, Some(*sum)))),
                 Some(other) => Err(format!("an add that answers {other}")),
             },
-            ("wait", _) => match answer {
-                Some(Value::Bool(true)) => Ok(Some(CellOp::Present)),
-                // It gave up: that may be in any state.
-                _ => Ok(None),
+            ("append", Value::Text(more)) => match answer {
+                None => Ok(Some(CellOp::Append(more.clone(), None))),
+                Some(Value::Int(length)) => Ok(Some(CellOp::Append(more.clone(), Some(*length)))),
+                Some(other) => Err(format!("an append that answers {other}")),
             },
+            ("delete", _) => match answer {
+                None => Ok(Some(CellOp::Delete(None))),
+                Some(Value::Int(count @ (0 | 1))) => Ok(Some(CellOp::Delete(Some(*count == 1)))),
+                Some(other) => Err(format!("a delete that answers {other}")),
+            },
+            // Who gives up has looked, and found nothing.
+            ("wait", _) => Ok(found(answer)?.map(CellOp::Has)),
+            ("reach", Value::Int(least)) => {
+                Ok(found(answer)?.map(|found| CellOp::Reached(*least, found)))
+            }
             (f, input) => Err(format!("a store has no {f:?} of {input}")),
         }
     }
@@ -103,7 +145,12 @@ impl Model for Cell {
         let (needs, effect) = match op {
             CellOp::Get(seen) => (Need::Exactly(seen.clone()), Effect::None),
             CellOp::Set(to) => (Need::Anything, Effect::Sets(to.clone())),
-            CellOp::Present => (Need::AllBut(Value::Nil), Effect::None),
+            CellOp::Has(true) => (Need::AllBut(Value::Nil), Effect::None),
+            CellOp::Has(false) | CellOp::Delete(Some(false)) => {
+                (Need::Exactly(Value::Nil), Effect::None)
+            }
+            CellOp::Delete(Some(true)) => (Need::AllBut(Value::Nil), Effect::Sets(Value::Nil)),
+            CellOp::Delete(None) => (Need::Anything, Effect::Sets(Value::Nil)),
             // Of a sum that comes of nothing or of zero, the state before is not known.
             CellOp::Add(delta, Some(sum)) if sum != delta => {
                 (Need::Exactly(spelled(sum - delta)), Effect::Sets(spelled(*sum)))
@@ -141,9 +188,29 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_woke_saw_a_value() {
-        assert_eq!(Cell.step(&Value::Nil, &CellOp::Present), None);
-        assert!(Cell.step(&Value::text("1"), &CellOp::Present).is_some());
+    fn an_append_and_a_delete_say_what_was_there() {
+        let (old, more) = (Value::text("ab"), Arc::<str>::from("cde"));
+        let append = |length| CellOp::Append(more.clone(), Some(length));
+        assert_eq!(Cell.step(&old, &append(5)), Some(Value::text("abcde")));
+        assert_eq!(Cell.step(&Value::Nil, &append(3)), Some(Value::text("cde")));
+        assert_eq!(Cell.step(&old, &append(3)), None, "what was there is lost");
+        assert_eq!(Cell.step(&old, &append(8)), None, "it was added twice");
+        assert_eq!(Cell.step(&old, &CellOp::Delete(Some(true))), Some(Value::Nil));
+        assert_eq!(Cell.step(&old, &CellOp::Delete(Some(false))), None);
+        assert_eq!(Cell.step(&Value::Nil, &CellOp::Delete(Some(true))), None);
+    }
+
+    #[test]
+    fn a_wait_that_woke_saw_a_value_and_one_that_gave_up_saw_none() {
+        assert_eq!(Cell.step(&Value::Nil, &CellOp::Has(true)), None);
+        assert_eq!(Cell.step(&Value::text("1"), &CellOp::Has(false)), None);
+        assert!(Cell.step(&Value::text("1"), &CellOp::Has(true)).is_some());
+        for (state, found) in
+            [(Value::Nil, false), (Value::text("6"), false), (Value::text("7"), true)]
+        {
+            assert!(Cell.step(&state, &CellOp::Reached(7, found)).is_some(), "{state}");
+            assert_eq!(Cell.step(&state, &CellOp::Reached(7, !found)), None, "{state}");
+        }
         assert_eq!(Cell.step(&Value::text("4"), &CellOp::Add(3, Some(7))), Some(Value::text("7")));
         assert_eq!(Cell.step(&Value::Nil, &CellOp::Add(3, Some(4))), None);
     }

@@ -4,7 +4,7 @@
 
 use super::{duels, lineages, passages, rounds, rows};
 use crate::judge::{Budget, Judgement, Verdict, judge};
-use crate::models::{Cell, Item, Kv, Model};
+use crate::models::{Cell, Item, Kv, Model, Shelf};
 use crate::operations::Operation;
 use crate::replay::replay;
 use anyhow::Result;
@@ -56,7 +56,7 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
             found.doubts = rows.doubts;
             (found.operations, found.keys) = (operations.len(), rows.batches);
         }
-        "store" => found.search(&Cell, operations)?,
+        "store" => found.stores(operations)?,
         "rendezvous" => {
             (found.violations, found.keys) = rounds::broken(operations);
             found.operations = operations.len();
@@ -67,29 +67,48 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
             found.operations = operations.len();
             found.want("generations that were passed", 5);
         }
-        "shards" => {
-            let lineages = lineages::judged(operations);
-            (found.violations, found.keys) = (lineages.violations, lineages.claims);
-            found.operations = operations.len();
-            found.want("claims", 50);
-            for (what, count) in lineages.counts {
-                if count < lineages::LEAST {
-                    let least = lineages::LEAST;
-                    found.doubts.push(format!("{what}: {count}, at least {least} are needed"));
-                }
-            }
-        }
+        "shards" => found.shards(operations),
         other => found.doubts.push(format!("nobody judges a workload {other:?}")),
     }
     Ok(found)
 }
 
+/// What concerns keys that begin so, and all else.
+fn split(operations: &[Operation], prefix: &str) -> (Vec<Operation>, Vec<Operation>) {
+    let theirs = |o: &Operation| o.key.as_deref().is_some_and(|key| key.starts_with(prefix));
+    operations.iter().cloned().partition(theirs)
+}
+
 impl Found {
     /// Fewer of what was judged mean nothing.
     fn want(&mut self, what: &str, least: usize) {
+        self.least(what, self.keys, least);
+    }
+
+    fn least(&mut self, what: &str, found: usize, least: usize) {
+        if found < least {
+            self.doubts.push(format!("{what}: {found}, at least {least} are needed"));
+        }
+    }
+
+    /// Keys by themselves, and small stores as a whole.
+    fn stores(&mut self, operations: &[Operation]) -> Result<()> {
+        let (whole, keys) = split(operations, "shelf-");
+        self.search(&Cell, &keys)?;
         let keys = self.keys;
-        if keys < least {
-            self.doubts.push(format!("{what}: {keys}, at least {least} are needed"));
+        self.search(&Shelf, &whole)?;
+        self.least("stores that were used as a whole", self.keys - keys, 3);
+        Ok(())
+    }
+
+    /// A job that recovers.
+    fn shards(&mut self, operations: &[Operation]) {
+        let lineages = lineages::judged(operations);
+        (self.violations, self.keys) = (lineages.violations, lineages.claims);
+        self.operations = operations.len();
+        self.want("claims", 50);
+        for (what, count) in lineages.counts {
+            self.least(what, count, lineages::LEAST);
         }
     }
 
@@ -101,15 +120,14 @@ impl Found {
 
     fn take(&mut self, search: Judgement) {
         let violated = search.violated.as_ref();
-        self.violated_key =
-            violated.and_then(|violated| violated.key.as_deref().map(str::to_owned));
+        let key = violated.and_then(|violated| violated.key.as_deref().map(str::to_owned));
         match search.verdict {
             Verdict::Linearizable => {}
             Verdict::Violation => {
                 let witness = violated.and_then(|violated| violated.witness.as_ref());
                 let witness = witness.map_or_else(String::new, |witness| format!("\n{witness}"));
-                let key = self.violated_key.as_deref().unwrap_or("?");
-                let what = format!("no order of its operations explains item {key}{witness}");
+                let named = key.as_deref().unwrap_or("?");
+                let what = format!("no order of its operations explains item {named}{witness}");
                 self.violations.push(what);
             }
             Verdict::Unknown => {
@@ -117,9 +135,13 @@ impl Found {
                 self.doubts.push(format!("the search ended for its limit of {limit}"));
             }
         }
-        self.operations = search.operations;
-        self.unanswered = search.unanswered;
-        self.keys = search.keys;
-        self.configurations = search.configurations;
+        self.violated_key = self.violated_key.take().or(key);
+        self.operations += search.operations;
+        self.unanswered += search.unanswered;
+        self.keys += search.keys;
+        self.configurations += search.configurations;
     }
 }
+
+#[cfg(test)]
+mod tests;

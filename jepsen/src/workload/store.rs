@@ -1,8 +1,10 @@
-//! Keys of a training job's store: set, read, compared, added to and waited for by a few clients.
+//! Keys of a training job's store: set, read, compared, added to, lengthened, deleted and waited for by a few clients; and
+//! [whole small stores](super::shelf).
 //!
 //! *Invariant:* values are unique but for those of counters, so that a read names the write that it saw. A gate is
 //! waited for before it is set.
 
+use super::shelf;
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS};
 use crate::events::What;
 use crate::fleet::Fleet;
@@ -24,6 +26,9 @@ pub(super) const CLIENTS: &[&str] = &["k1", "k2", "k3", "k4"];
 const KEYS: [&str; 6] = ["a", "b", "c", "d", "n", "m"];
 /// Of those, where the counters begin.
 const PLAIN: usize = 4;
+
+/// So many unique values are given before the next gate is waited for.
+const GATE_EVERY: u64 = 60;
 
 /// A running workload.
 pub struct Running {
@@ -72,7 +77,8 @@ fn store() -> Option<v1::StoreName> {
     Some(v1::StoreName { namespace: String::new(), job: "jepsen".into(), round: 0 })
 }
 
-fn text(bytes: &[u8]) -> String {
+/// A value as it is written down.
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -88,11 +94,15 @@ impl User {
         while !self.trainer.shared.stopping() {
             let key = KEYS[self.trainer.rng.random_range(0..PLAIN)];
             match self.trainer.rng.random_range(0..100) {
-                0..25 => self.set(key).await,
-                25..45 => self.swap(key).await,
-                45..65 => self.add().await,
-                65..80 if opens => self.open_gate().await,
-                65..80 => self.wait().await,
+                0..10 => self.set(key).await,
+                10..20 => self.swap(key).await,
+                20..24 => self.append(key).await,
+                24..28 => self.delete(key).await,
+                28..36 => self.add().await,
+                36..40 => self.reach().await,
+                40..50 if opens => self.open_gate().await,
+                40..50 => self.wait().await,
+                50..85 => shelf::use_one(&mut self.trainer).await,
                 _ => {
                     let key = KEYS[self.trainer.rng.random_range(0..KEYS.len())];
                     self.get(key).await;
@@ -128,6 +138,16 @@ impl User {
         self.apply("swap", key.to_owned(), json!([expected, desired]), asked).await;
     }
 
+    async fn append(&mut self, key: &'static str) {
+        let value = self.unique();
+        let pair = v1::StorePair { key: key.into(), value: value.clone().into() };
+        self.apply("append", key.to_owned(), json!(value), Asked::Append(pair)).await;
+    }
+
+    async fn delete(&mut self, key: &'static str) {
+        self.apply("delete", key.to_owned(), Value::Null, Asked::Delete(key.into())).await;
+    }
+
     async fn add(&mut self) {
         let key = KEYS[self.trainer.rng.random_range(PLAIN..KEYS.len())];
         let delta = self.trainer.rng.random_range(1..9i64);
@@ -137,7 +157,7 @@ impl User {
 
     /// Sets the gate that is waited for, and lets the next one be.
     async fn open_gate(&mut self) {
-        let number = self.trainer.shared.last() / 40;
+        let number = self.trainer.shared.last() / GATE_EVERY;
         let key = format!("gate-{number}");
         self.trainer.pause(0..200).await;
         let pair = v1::StorePair { key: key.clone().into(), value: "open".into() };
@@ -163,6 +183,11 @@ impl User {
                 let value = match answer {
                     Some(Told::Number(sum)) => json!(sum),
                     Some(Told::Value(value)) => json!(text(&value)),
+                    Some(Told::Refused(why)) => {
+                        // Of what is done here nothing is to be refused.
+                        recorder.event(What::Refused { what: f.to_owned(), why: why.clone() });
+                        return recorder.fail(&op, why);
+                    }
                     _ => Value::Null,
                 };
                 recorder.ok(&op, value, By { epoch, ..By::default() });
@@ -210,11 +235,24 @@ impl User {
 
     /// Waits for the next gate, which nobody has set yet.
     async fn wait(&mut self) {
+        let key = format!("gate-{}", self.trainer.shared.last() / GATE_EVERY);
+        self.waited("wait", key, Value::Null, None).await;
+    }
+
+    /// Waits until a counter is a little larger than when it was last read, or asks whether it is.
+    async fn reach(&mut self) {
+        let key = KEYS[self.trainer.rng.random_range(PLAIN..KEYS.len())];
+        let seen: i64 = self.seen.get(key).and_then(|seen| seen.parse().ok()).unwrap_or(0);
+        let least = seen + self.trainer.rng.random_range(0..30);
+        self.waited("reach", key.to_owned(), json!(least), Some(least)).await;
+    }
+
+    async fn waited(&mut self, f: &'static str, key: String, value: Value, at_least: Option<i64>) {
         let recorder = self.trainer.shared.recorder.clone();
-        let key = format!("gate-{}", self.trainer.shared.last() / 40);
-        let op = recorder.invoke("wait", key.clone(), Value::Null, None);
-        let awaited = vec![v1::StoreAwaited { key: key.into(), at_least: None }];
-        let request = v1::StoreWaitRequest { store: store(), awaited, wait_ms: WAIT_MS };
+        let wait_ms = if self.trainer.rng.random_ratio(1, 4) { 0 } else { WAIT_MS };
+        let op = recorder.invoke(f, key.clone(), value, None);
+        let awaited = vec![v1::StoreAwaited { key: key.into(), at_least }];
+        let request = v1::StoreWaitRequest { store: store(), awaited, wait_ms };
         let options = CallOptions::read().timeout(LIMIT * 2);
         let waited = self.trainer.client.with_leader_opts("wait", options, |channel| {
             let request = request.clone();

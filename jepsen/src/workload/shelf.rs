@@ -1,0 +1,180 @@
+//! Whole small stores of a training job, one after another: several keys and a queue of each are changed by one request
+//! and looked at by another.
+//!
+//! *Invariant:* a store is an object of a history by itself, so it is used for a few dozen requests; elements of queues
+//! and values are unique.
+
+use super::store::text;
+use super::trainers::{LIMIT, Sent, Trainer, WAIT_MS};
+use crate::events::What;
+use crate::recorder::By;
+use rand::Rng;
+use rollout_proto::{CallOptions, services, v1};
+use serde_json::{Value, json};
+use v1::store_answer::Kind as Told;
+use v1::store_op::Kind as Asked;
+
+/// Its keys.
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+/// Its queue.
+const QUEUE: &str = "q";
+/// So many unique values are given before the next store is used.
+const EVERY: u64 = 60;
+
+/// The store that is used now.
+fn number(trainer: &Trainer) -> u64 {
+    trainer.shared.last() / EVERY
+}
+
+fn key(number: u64) -> String {
+    format!("shelf-{number}")
+}
+
+fn name(number: u64) -> Option<v1::StoreName> {
+    Some(v1::StoreName { namespace: String::new(), job: key(number), round: 1 })
+}
+
+/// One request of whichever kind.
+pub(super) async fn use_one(trainer: &mut Trainer) {
+    match trainer.rng.random_range(0..100) {
+        0..55 => apply(trainer).await,
+        55..62 => wait(trainer).await,
+        62..64 => drop_all(trainer).await,
+        _ => look(trainer).await,
+    }
+}
+
+/// An operation of ours as it is asked for and as it is written down.
+fn act(trainer: &mut Trainer) -> (Asked, Value) {
+    let key = KEYS[trainer.rng.random_range(0..KEYS.len())];
+    let value = format!("{}-{}", trainer.name, trainer.shared.next());
+    let pair = |key: &'static str, value: &str| v1::StorePair {
+        key: key.into(),
+        value: value.to_owned().into(),
+    };
+    match trainer.rng.random_range(0..10) {
+        0..3 => {
+            let (mut pairs, mut told) = (Vec::new(), vec![json!("set")]);
+            for key in KEYS.into_iter().filter(|_| trainer.rng.random_bool(0.6)).chain(["z"]) {
+                pairs.push(pair(key, &value));
+                told.extend([json!(key), json!(value)]);
+            }
+            (Asked::Set(v1::StoreSet { pairs }), Value::Array(told))
+        }
+        3 => (Asked::Append(pair(key, &value)), json!(["append", key, value])),
+        4 => (Asked::Delete(key.into()), json!(["delete", key])),
+        5..8 => (Asked::Push(pair(QUEUE, &value)), json!(["push", QUEUE, value])),
+        _ => (Asked::Pop(QUEUE.into()), json!(["pop", QUEUE])),
+    }
+}
+
+async fn apply(trainer: &mut Trainer) {
+    let Some(session) = trainer.session().await else { return };
+    let number = number(trainer);
+    let count = if trainer.rng.random_bool(0.5) { 1 } else { trainer.rng.random_range(2..4) };
+    let (asked, told): (Vec<_>, Vec<_>) = (0..count).map(|_| act(trainer)).unzip();
+    let ops: Vec<_> = asked.into_iter().map(|kind| v1::StoreOp { kind: Some(kind) }).collect();
+    let recorder = trainer.shared.recorder.clone();
+    let op = recorder.invoke("apply", key(number), Value::Array(told), None);
+    let send = |channel, id| {
+        let (store, ops) = (name(number), ops.clone());
+        let request = v1::StoreApplyRequest { request: Some(id), store, ops };
+        async move { services::store(channel).apply(request).await }
+    };
+    let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
+    match trainer.change(&session, "apply", send, told).await {
+        Sent::Answered(answer) => {
+            let epoch = answer.header.map(|header| header.coord_epoch);
+            let mut told = Vec::new();
+            for answer in answer.answers {
+                told.push(match answer.kind {
+                    Some(Told::Number(number)) => json!(number),
+                    Some(Told::Value(value)) => json!(text(&value)),
+                    Some(Told::Refused(why)) => {
+                        let what = format!("an operation on {}", key(number));
+                        recorder.event(What::Refused { what, why: why.clone() });
+                        json!(["refused", why])
+                    }
+                    Some(Told::Done(_) | Told::Nothing(_)) | None => Value::Null,
+                });
+            }
+            recorder.ok(&op, Value::Array(told), By { epoch, ..By::default() });
+        }
+        Sent::Refused(_, why) => recorder.fail(&op, why),
+        Sent::Lost(why) => recorder.info(&op, why),
+    }
+}
+
+/// Reads some of the keys, and what there is at all.
+async fn look(trainer: &mut Trainer) {
+    let number = number(trainer);
+    let keys: Vec<&str> = KEYS.into_iter().filter(|_| trainer.rng.random()).chain(["z"]).collect();
+    let mut asked = vec![QUEUE];
+    asked.extend(&keys);
+    let recorder = trainer.shared.recorder.clone();
+    let op = recorder.invoke("look", key(number), json!(asked), None);
+    let request = v1::StoreReadRequest {
+        store: name(number),
+        keys: keys.into_iter().map(Into::into).collect(),
+        list_keys: true,
+        queues: vec![QUEUE.into()],
+    };
+    let options = CallOptions::read().timeout(LIMIT * 2);
+    let read = trainer.client.with_leader_opts("read the store", options, |channel| {
+        let request = request.clone();
+        async move { services::store(channel).read(request).await }
+    });
+    match read.await {
+        Ok(answer) => {
+            let epoch = answer.header.map(|header| header.coord_epoch);
+            let values: Vec<Value> = answer
+                .values
+                .into_iter()
+                .map(|value| match value.kind {
+                    Some(Told::Value(value)) => json!(text(&value)),
+                    _ => Value::Null,
+                })
+                .collect();
+            let names: Vec<String> = answer.present.iter().map(|name| text(name)).collect();
+            let seen = json!([values, answer.keys, answer.lengths.first(), names]);
+            recorder.ok(&op, seen, By { epoch, ..By::default() });
+        }
+        Err(error) => recorder.fail(&op, error.to_string()),
+    }
+}
+
+/// Waits for something in the queue, or asks whether there is.
+async fn wait(trainer: &mut Trainer) {
+    let number = number(trainer);
+    let wait_ms = if trainer.rng.random() { WAIT_MS } else { 0 };
+    let recorder = trainer.shared.recorder.clone();
+    let op = recorder.invoke("wait", key(number), json!(QUEUE), None);
+    let awaited = vec![v1::StoreAwaited { key: QUEUE.into(), at_least: None }];
+    let request = v1::StoreWaitRequest { store: name(number), awaited, wait_ms };
+    let options = CallOptions::read().timeout(LIMIT * 2);
+    let waited = trainer.client.with_leader_opts("wait", options, |channel| {
+        let request = request.clone();
+        async move { services::store(channel).wait(request).await }
+    });
+    match waited.await {
+        Ok(answer) => recorder.ok(&op, json!(answer.ready), By::default()),
+        Err(error) => recorder.fail(&op, error.to_string()),
+    }
+}
+
+/// The store goes, and another of its name begins.
+async fn drop_all(trainer: &mut Trainer) {
+    let Some(session) = trainer.session().await else { return };
+    let number = number(trainer);
+    let recorder = trainer.shared.recorder.clone();
+    let op = recorder.invoke("drop", key(number), Value::Null, None);
+    let send = |channel, id| {
+        let request = v1::StoreDropRequest { request: Some(id), store: name(number) };
+        async move { services::store(channel).drop(request).await }
+    };
+    match trainer.change(&session, "drop", send, |_| String::new()).await {
+        Sent::Answered(_) => recorder.ok(&op, Value::Null, By::default()),
+        Sent::Refused(_, why) => recorder.fail(&op, why),
+        Sent::Lost(why) => recorder.info(&op, why),
+    }
+}
