@@ -13,6 +13,8 @@ mod passages;
 mod rounds;
 mod rows;
 mod rules;
+mod silences;
+mod tickets;
 
 pub(crate) use coverage::bands;
 pub use coverage::{Coverage, Minimum};

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a history of a workload that nobody knows is judged by none, which is a doubt.
 
-use super::{duels, lineages, passages, rounds, rows};
+use super::{duels, lineages, passages, rounds, rows, tickets};
 use crate::judge::{Budget, Judgement, Verdict, judge};
 use crate::models::{Cell, Item, Kv, Model, Shelf};
 use crate::operations::Operation;
@@ -59,6 +59,7 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
         "store" => found.stores(operations)?,
         "rendezvous" => {
             (found.violations, found.keys) = rounds::broken(operations);
+            found.violations.extend(tickets::broken(operations));
             found.operations = operations.len();
             found.want("rounds", 5);
         }

@@ -93,7 +93,7 @@ fn two_at_once(operations: &[Operation], first: &BTreeMap<(&str, i64), u64>) -> 
     let mut found = Vec::new();
     for (operation, value, _) in answered(operations, "alive") {
         let (Value::List(given), Value::List(told)) = (&operation.input, value) else { continue };
-        let ([who, _, Value::Int(mine)], [standing, Value::Int(now)]) =
+        let ([who, _, Value::Int(mine)], [standing, Value::Int(now), ..]) =
             (given.as_slice(), told.as_slice())
         else {
             continue;

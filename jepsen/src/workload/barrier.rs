@@ -1,7 +1,8 @@
-//! Participants that arrive at the generations of two barriers, one that fails without one of them and one that
-//! goes on; some fall silent, and come back.
+//! Participants that arrive at the generations of three barriers: one fails without one of them, one goes on, and one
+//! waits for so many, whoever they are. Some fall silent, and come back.
 //!
-//! *Invariant:* an arrival is recorded before its request leaves; whoever passes records whom it was told it passed with.
+//! *Invariant:* an arrival is recorded before its request leaves; whoever passes records whom it was told it passed with,
+//! or why nobody does, and every sign of life that was answered.
 
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS, job, participant};
 use crate::events::What;
@@ -18,10 +19,39 @@ use v1::barrier_wait_response::Outcome;
 
 /// Whose certificates are used: one a participant of each barrier.
 pub(super) const CLIENTS: &[&str] = &["b1", "b2", "b3"];
-/// The barriers, and whether they shrink.
-const BARRIERS: [(&str, bool); 2] = [("hard", false), ("soft", true)];
+/// The barriers.
+const BARRIERS: [(&str, Manner); 3] =
+    [("hard", Manner::Fails), ("soft", Manner::Shrinks), ("any", Manner::Counts)];
+/// Each one's time-out.
+pub(crate) const TIMEOUT_MS: u64 = 15_000;
 /// How long one waits at a generation before it looks for another.
 const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Whom a barrier waits for, and what becomes of it without one of them.
+#[derive(Clone, Copy)]
+enum Manner {
+    /// For participants by name; it fails.
+    Fails,
+    /// For the same; it goes on.
+    Shrinks,
+    /// For as many, whoever they are; it fails.
+    Counts,
+}
+
+impl Manner {
+    fn asked(self, barrier: &str) -> (v1::BarrierSet, v1::BarrierPolicy) {
+        let names = || CLIENTS.iter().map(|name| format!("{barrier}-{name}")).collect();
+        let named = || v1::BarrierSet { members: names(), count: 0 };
+        match self {
+            Self::Fails => (named(), v1::BarrierPolicy::Fail),
+            Self::Shrinks => (named(), v1::BarrierPolicy::Shrink),
+            Self::Counts => {
+                let count = u32::try_from(CLIENTS.len()).unwrap_or(0);
+                (v1::BarrierSet { members: Vec::new(), count }, v1::BarrierPolicy::Fail)
+            }
+        }
+    }
+}
 
 /// A running workload.
 pub struct Running {
@@ -36,12 +66,12 @@ pub struct Running {
 pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Result<Running> {
     let shared = Shared::new(recorder);
     let mut set = JoinSet::new();
-    for (at, (barrier, shrinks)) in (0..).zip(BARRIERS) {
+    for (at, (barrier, manner)) in (0..).zip(BARRIERS) {
         for (number, certificate) in (0..).zip(CLIENTS) {
             let name = format!("{barrier}-{certificate}");
-            let seed = seed.wrapping_mul(43).wrapping_add(number * 2 + at);
+            let seed = seed.wrapping_mul(43).wrapping_add(number * 3 + at);
             let trainer = Trainer::new(fleet, certificate, &name, &shared, seed)?;
-            set.spawn(Walker { trainer, barrier, shrinks, ticket: 0 }.run());
+            set.spawn(Walker { trainer, barrier, manner, ticket: 0 }.run());
         }
     }
     let last = Trainer::new(fleet, CLIENTS[0], "last", &shared, seed)?;
@@ -86,7 +116,7 @@ async fn described(trainer: &Trainer, barrier: &str) -> Option<Vec<v1::BarrierIn
 struct Walker {
     trainer: Trainer,
     barrier: &'static str,
-    shrinks: bool,
+    manner: Manner,
     ticket: u64,
 }
 
@@ -126,7 +156,8 @@ impl Walker {
 
     async fn come(&mut self) {
         let Some(session) = self.trainer.session().await else { return };
-        let name = self.trainer.name.clone();
+        let (name, recorder) = (self.trainer.name.clone(), self.trainer.shared.recorder.clone());
+        let op = recorder.invoke("come", self.barrier.to_owned(), json!(name), None);
         let send = |channel, id| {
             let request = v1::ParticipateRequest {
                 request: Some(id),
@@ -136,10 +167,23 @@ impl Walker {
             async move { services::rendezvous(channel).participate(request).await }
         };
         let told = |answer: &v1::JoinResponse| answer.ticket.to_string();
-        if let Sent::Answered(answer) =
-            self.trainer.change(&session, "participate", send, told).await
-        {
-            self.ticket = answer.ticket;
+        match self.trainer.change(&session, "participate", send, told).await {
+            Sent::Answered(answer) => {
+                self.ticket = answer.ticket;
+                recorder.ok(&op, json!(answer.ticket.to_string()), By::default());
+            }
+            Sent::Refused(_, why) => recorder.fail(&op, why),
+            Sent::Lost(why) => recorder.info(&op, why),
+        }
+    }
+
+    /// Says that it lives.
+    async fn live(&mut self) {
+        let recorder = self.trainer.shared.recorder.clone();
+        let op = recorder.invoke("alive", self.barrier.to_owned(), json!(self.trainer.name), None);
+        match self.trainer.keep_alive(&job("walk"), self.ticket).await {
+            Some(answer) => recorder.ok(&op, json!(answer.gone), By::default()),
+            None => recorder.fail(&op, "no answer".into()),
         }
     }
 
@@ -149,12 +193,7 @@ impl Walker {
         let recorder = self.trainer.shared.recorder.clone();
         let key = format!("{}/{generation}", self.barrier);
         let op = recorder.invoke("arrive", key, json!(self.trainer.name), None);
-        let policy = match self.shrinks {
-            true => v1::BarrierPolicy::Shrink,
-            false => v1::BarrierPolicy::Fail,
-        };
-        let members: Vec<String> =
-            CLIENTS.iter().map(|name| format!("{}-{name}", self.barrier)).collect();
+        let (set, policy) = self.manner.asked(self.barrier);
         let (barrier, ticket) = (self.barrier, self.ticket);
         let send = |channel, id| {
             let request = v1::ArriveRequest {
@@ -163,9 +202,9 @@ impl Walker {
                 generation,
                 ticket,
                 participant: None,
-                set: Some(v1::BarrierSet { members: members.clone(), count: 0 }),
+                set: Some(set.clone()),
                 policy: policy.into(),
-                timeout_ms: 15_000,
+                timeout_ms: TIMEOUT_MS,
             };
             async move { services::barrier(channel).arrive(request).await }
         };
@@ -215,18 +254,21 @@ impl Walker {
                     return true;
                 }
                 Ok(Some(Outcome::Failed(failed))) => {
-                    let told = json!(["failed", failed.why, failed.participant]);
+                    let heard = failed.heard_wall_ms.to_string();
+                    let missing = list(failed.missing);
+                    let (why, who, host) = (failed.why, failed.participant, failed.host);
+                    let told = json!(["failed", why, who, host, missing, heard]);
                     recorder.ok(&op, told, By::default());
                     return true;
                 }
-                Ok(_) => recorder.fail(&op, "pending".into()),
+                Ok(_) => recorder.ok(&op, json!("pending"), By::default()),
                 Err(error) => {
                     // Others may be so far ahead that nobody remembers it.
                     recorder.fail(&op, error.to_string());
                     return false;
                 }
             }
-            self.trainer.keep_alive(&job("walk"), self.ticket).await;
+            self.live().await;
         }
         false
     }

@@ -41,7 +41,8 @@ pub struct Running {
 pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Result<Running> {
     let shared = Shared::new(recorder);
     let member = |name: &'static str, seed: u64| -> Result<Member> {
-        Ok(Member { trainer: Trainer::new(fleet, name, name, &shared, seed)? })
+        let trainer = Trainer::new(fleet, name, name, &shared, seed)?;
+        Ok(Member { trainer, last: 0, closed: Vec::new() })
     };
     let mut set = JoinSet::new();
     for (number, name) in (0..).zip(CLIENTS) {
@@ -75,6 +76,10 @@ impl Running {
 
 struct Member {
     trainer: Trainer,
+    /// Its ticket before the present one; 0: none.
+    last: u64,
+    /// Jobs that it has closed.
+    closed: Vec<String>,
 }
 
 /// A round that was complete.
@@ -101,6 +106,11 @@ impl Member {
                 self.close_a_job().await;
             }
             if let Joined::Ticket(ticket) = self.join(JOB).await {
+                if self.last != 0 && self.trainer.rng.random_ratio(1, 4) {
+                    // As an orphan of the process before would.
+                    self.live(self.last, 0).await;
+                }
+                self.last = ticket;
                 if let Some(met) = self.meet(ticket).await {
                     self.train(ticket, &met).await;
                 }
@@ -173,13 +183,15 @@ impl Member {
                     recorder.ok(&op, Value::Array(told), By::default());
                     return Some(Met { round: round.round, rank: round.rank, size });
                 }
-                Ok(Some(Outcome::Pending(_)) | None) => recorder.fail(&op, "pending".into()),
+                Ok(Some(Outcome::Pending(_)) | None) => {
+                    recorder.ok(&op, json!(["pending"]), By::default());
+                }
                 Ok(Some(Outcome::Gone(gone))) => {
-                    recorder.fail(&op, gone.why);
+                    recorder.ok(&op, json!(["gone", gone.why]), By::default());
                     return None;
                 }
                 Ok(Some(Outcome::Closed(_) | Outcome::TimedOut(_))) => {
-                    recorder.fail(&op, "over".into());
+                    recorder.ok(&op, json!(["over"]), By::default());
                     return None;
                 }
                 Err(error) => recorder.fail(&op, error.to_string()),
@@ -195,20 +207,26 @@ impl Member {
             self.introduce(met).await;
             self.peers(met).await;
             self.trainer.pause(5..60).await;
-            let recorder = self.trainer.shared.recorder.clone();
-            let given = json!([self.trainer.name, ticket.to_string(), round]);
-            let op = recorder.invoke("alive", JOB.to_owned(), given, None);
-            match self.trainer.keep_alive(&job(JOB), ticket).await {
-                Some(answer) => {
-                    let told = json!([answer.standing, answer.round]);
-                    recorder.ok(&op, told, By::default());
-                    if !answer.gone.is_empty() || answer.round != round {
-                        return;
-                    }
-                }
-                None => recorder.fail(&op, "no answer".into()),
+            match self.live(ticket, round).await {
+                Some(answer) if !answer.gone.is_empty() || answer.round != round => return,
+                _ => {}
             }
         }
+    }
+
+    /// Says that the owner of a ticket, which is of that round, lives.
+    async fn live(&self, ticket: u64, round: u64) -> Option<v1::KeepAliveAnswer> {
+        let recorder = self.trainer.shared.recorder.clone();
+        let given = json!([self.trainer.name, ticket.to_string(), round]);
+        let op = recorder.invoke("alive", JOB.to_owned(), given, None);
+        let answer = self.trainer.keep_alive(&job(JOB), ticket).await;
+        match &answer {
+            Some(v1::KeepAliveAnswer { standing, round, gone, .. }) => {
+                recorder.ok(&op, json!([standing, round, gone]), By::default());
+            }
+            None => recorder.fail(&op, "no answer".into()),
+        }
+        answer
     }
 
     /// Writes its name under its rank, as torch does with addresses.
@@ -270,12 +288,19 @@ impl Member {
             0..6 => {}
             6..8 => {
                 let Some(session) = self.trainer.session().await else { return };
+                let recorder = self.trainer.shared.recorder.clone();
+                let given = json!([self.trainer.name, ticket.to_string()]);
+                let op = recorder.invoke("leave", JOB.to_owned(), given, None);
                 let send = |channel, id| {
                     let request =
                         v1::LeaveRequest { request: Some(id), job: Some(job(JOB)), ticket };
                     async move { services::rendezvous(channel).leave(request).await }
                 };
-                self.trainer.change(&session, "leave", send, |_| String::new()).await;
+                match self.trainer.change(&session, "leave", send, |_| String::new()).await {
+                    Sent::Answered(_) => recorder.ok(&op, Value::Null, By::default()),
+                    Sent::Refused(_, why) => recorder.fail(&op, why),
+                    Sent::Lost(why) => recorder.info(&op, why),
+                }
             }
             _ => self.trainer.pause(1600..3000).await,
         }
@@ -297,9 +322,11 @@ impl Member {
             Sent::Refused(_, why) => return recorder.fail(&op, why),
             Sent::Lost(why) => return recorder.info(&op, why),
         }
-        if let Joined::Closed = self.join(&name).await {
-            self.join(&name).await;
-        }
+        // One of those that it closed, this one or one of long ago, is not to be joined.
+        self.closed.push(name);
+        let which = self.trainer.rng.random_range(0..self.closed.len());
+        let name = self.closed[which].clone();
+        self.join(&name).await;
     }
 }
 

@@ -1,0 +1,283 @@
+//! What participants of a rendezvous were told of their tickets: a ticket is of one round at most, void once a later one
+//! came under its name, and void without that only for a reason; who joins once is in one round.
+//!
+//! *Invariant:* tickets are known by the answers to joins; of a join without an answer nothing is certain but that it may
+//! have counted.
+
+use super::silences::Signs;
+use crate::operations::{Operation, Outcome};
+use crate::value::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One that is heard more often than this is not lost; the workload's may be silent for 1.5 s.
+const PATIENCE_NS: u64 = 1_400_000_000;
+
+/// A ticket of a job.
+type Ticket<'a> = (&'a str, &'a str);
+
+/// A join that was answered with a ticket.
+struct Joined<'a> {
+    who: &'a str,
+    called_at: u64,
+    answered_at: u64,
+}
+
+#[derive(Default)]
+struct Story<'a> {
+    joined: BTreeMap<Ticket<'a>, Joined<'a>>,
+    /// When somebody asked to join under a name, whatever came of it.
+    asked: BTreeMap<(&'a str, &'a str), Vec<u64>>,
+    left: BTreeMap<Ticket<'a>, u64>,
+    signs: Signs<Ticket<'a>>,
+    rounds: BTreeMap<Ticket<'a>, BTreeSet<i64>>,
+    /// Of each round and member, when it was first told of.
+    members: BTreeMap<(&'a str, &'a str), BTreeMap<i64, u64>>,
+    /// Tickets that were told to be void: why, and when that was asked and answered.
+    gone: Vec<(Ticket<'a>, &'a str, u64, u64)>,
+    /// Tickets that were told to be good, and when that was asked.
+    good: Vec<(Ticket<'a>, u64)>,
+}
+
+fn list(value: &Value) -> &[Value] {
+    match value {
+        Value::List(values) => values,
+        _ => &[],
+    }
+}
+
+fn text(value: Option<&Value>) -> &str {
+    match value {
+        Some(Value::Text(text)) => text,
+        _ => "?",
+    }
+}
+
+/// What was found.
+pub(super) fn broken(operations: &[Operation]) -> Vec<String> {
+    let mut story = Story::default();
+    for operation in operations {
+        story.read(operation);
+    }
+    let mut found = story.one_round_each();
+    found.extend(story.departures());
+    found.extend(story.void_tickets());
+    found.extend(story.uninvited());
+    found
+}
+
+impl<'a> Story<'a> {
+    fn read(&mut self, operation: &'a Operation) {
+        let key = operation.key.as_deref().unwrap_or_default();
+        let (input, called_at) = (list(&operation.input), operation.called_at);
+        let (who, ticket) = (text(input.first()), (key, text(input.get(1))));
+        let answer = match &operation.outcome {
+            Outcome::Answered { value, at, .. } => Some((value, *at)),
+            Outcome::Unknown => None,
+        };
+        match (&*operation.f, answer) {
+            ("join", Some((Value::Bool(_), _))) => {}
+            ("join", answer) => {
+                let who = text(Some(&operation.input));
+                self.asked.entry((key, who)).or_default().push(called_at);
+                if let Some((Value::Text(ticket), answered_at)) = answer {
+                    let ticket = (key, &**ticket);
+                    self.joined.insert(ticket, Joined { who, called_at, answered_at });
+                    self.signs.add(ticket, called_at, answered_at);
+                }
+            }
+            ("leave", _) => {
+                let first = self.left.entry(ticket).or_insert(called_at);
+                *first = (*first).min(called_at);
+            }
+            ("round", Some((told, at))) => {
+                let told = list(told);
+                match (told.first(), text(told.first())) {
+                    (Some(Value::Int(round)), _) => {
+                        self.rounds.entry(ticket).or_default().insert(*round);
+                        for member in told.iter().skip(2) {
+                            let rounds = self.members.entry((key, text(Some(member)))).or_default();
+                            let first = rounds.entry(*round).or_insert(at);
+                            *first = (*first).min(at);
+                        }
+                        self.signs.add(ticket, called_at, at);
+                    }
+                    (_, "gone") => self.gone.push((ticket, text(told.get(1)), called_at, at)),
+                    (_, "pending") => self.signs.add(ticket, called_at, at),
+                    _ => {}
+                }
+            }
+            ("alive", Some((told, at))) => match text(list(told).get(2)) {
+                "" if who != "?" => {
+                    self.good.push((ticket, called_at));
+                    self.signs.add(ticket, called_at, at);
+                }
+                "?" => {}
+                why => self.gone.push((ticket, why, called_at, at)),
+            },
+            _ => {}
+        }
+    }
+
+    fn one_round_each(&self) -> Vec<String> {
+        let several = self.rounds.iter().filter(|(_, rounds)| rounds.len() > 1);
+        let told = several.map(|((key, ticket), rounds)| {
+            format!("ticket {ticket} of {key} is of the rounds {rounds:?}")
+        });
+        told.collect()
+    }
+
+    /// Whoever is gone left, was followed by another of its name, or was silent.
+    fn departures(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for &(ticket, why, _, at) in &self.gone {
+            let Some(Joined { who, called_at, answered_at }) = self.joined.get(&ticket) else {
+                continue;
+            };
+            let (key, number) = ticket;
+            let left = self.left.get(&ticket).is_some_and(|left| *left < at);
+            let joins = self.asked.get(&(key, *who)).into_iter().flatten();
+            let again = joins.into_iter().any(|asked| asked > called_at && *asked < at);
+            let unreasonable = match why {
+                "left" => !left,
+                "replaced" => !again,
+                // From a while after it came, for that is what a proof takes.
+                _ => !left && !again && self.heard(ticket, *answered_at, at),
+            };
+            if unreasonable {
+                found
+                    .push(format!("{who}, ticket {number} of {key}, is gone as {why}, and is not"));
+            }
+        }
+        found
+    }
+
+    /// Heard all the time since it came, but for the beginning.
+    fn heard(&self, ticket: Ticket<'a>, came_at: u64, until: u64) -> bool {
+        let from = came_at.saturating_add(super::silences::SETTLED_NS);
+        from < until && self.signs.throughout(&ticket, from, until, PATIENCE_NS)
+    }
+
+    /// A ticket is void once a later one of its name was given.
+    fn void_tickets(&self) -> Vec<String> {
+        let mut latest: BTreeMap<(&str, &str), Vec<(u64, u64, &str)>> = BTreeMap::new();
+        for ((key, ticket), Joined { who, called_at, answered_at }) in &self.joined {
+            let all = latest.entry((key, who)).or_default();
+            all.push((*called_at, *answered_at, ticket));
+        }
+        let mut found = Vec::new();
+        for &((key, ticket), asked_at) in &self.good {
+            let Some(joined) = self.joined.get(&(key, ticket)) else { continue };
+            let later = latest.get(&(key, joined.who)).into_iter().flatten();
+            let mut later =
+                later.filter(|later| later.0 > joined.answered_at && later.1 < asked_at);
+            if let Some((.., other)) = later.next() {
+                let who = joined.who;
+                found.push(format!(
+                    "ticket {ticket} of {who} in {key} is good after ticket {other} was given"
+                ));
+            }
+        }
+        found
+    }
+
+    /// Nobody is in more rounds than it joined for, and in none before it asked.
+    fn uninvited(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for ((key, who), rounds) in &self.members {
+            for (nth, at) in rounds.values().enumerate() {
+                let asked = self.asked.get(&(*key, *who)).into_iter().flatten();
+                let asked = asked.filter(|asked| *asked < at).count();
+                if asked <= nth {
+                    let n = nth + 1;
+                    found.push(format!("{who} is in {n} rounds of {key}, and asked {asked} times"));
+                    break;
+                }
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn words(words: &[&str]) -> Value {
+        Value::List(words.iter().map(|word| Value::text(word)).collect())
+    }
+
+    fn told(f: &str, input: Value, value: Value, s: u64) -> Operation {
+        let (f, key) = (f.into(), Some("meet".into()));
+        let outcome = Outcome::Answered { value, at: s * S + S / 10, line: 0, place: None };
+        Operation { process: 0, f, key, input, called_at: s * S, line: 0, outcome }
+    }
+
+    fn join(ticket: &str, s: u64) -> Operation {
+        told("join", Value::text("a"), Value::text(ticket), s)
+    }
+
+    fn round(ticket: &str, round: i64, s: u64) -> Operation {
+        let seen = vec![Value::Int(round), Value::Int(0), Value::text("a")];
+        told("round", words(&["a", ticket]), Value::List(seen), s)
+    }
+
+    fn alive(ticket: &str, gone: &str, s: u64) -> Operation {
+        let seen = vec![Value::text("member"), Value::Int(1), Value::text(gone)];
+        told("alive", words(&["a", ticket]), Value::List(seen), s)
+    }
+
+    fn wrong(story: &[Operation], says: &str) {
+        let found = broken(story);
+        assert!(found.len() == 1 && found[0].contains(says), "{says}: {found:?}");
+    }
+
+    #[test]
+    fn a_ticket_that_is_void_by_its_owner_s_next_is_right() {
+        let story = [
+            join("7", 1),
+            round("7", 1, 2),
+            alive("7", "", 3),
+            join("9", 4),
+            alive("7", "replaced", 5),
+            alive("9", "", 5),
+            round("9", 2, 6),
+        ];
+        assert_eq!(broken(&story), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_ticket_in_two_rounds_and_a_member_that_never_joined_are_found() {
+        let twice = broken(&[join("7", 1), round("7", 1, 2), round("7", 2, 3)]);
+        assert!(twice[0].contains("is of the rounds {1, 2}"), "{twice:?}");
+        assert!(twice[1].contains("a is in 2 rounds of meet, and asked 1 times"), "{twice:?}");
+        wrong(&[round("7", 1, 2), join("7", 3)], "asked 0 times");
+    }
+
+    #[test]
+    fn a_ticket_that_is_good_beside_a_later_one_is_found() {
+        wrong(&[join("7", 1), join("9", 2), alive("7", "", 3)], "after ticket 9 was given");
+        let at_once = [join("7", 1), join("9", 2), alive("7", "", 2)];
+        assert_eq!(broken(&at_once), Vec::<String>::new(), "asked before the answer");
+    }
+
+    #[test]
+    fn whoever_is_gone_without_a_reason_is_found() {
+        let lives = |until| (2..until).map(|s| alive("7", "", s)).collect::<Vec<_>>();
+        let story = |last: Operation| {
+            let mut all = vec![join("7", 1)];
+            all.extend(lives(9));
+            all.push(last);
+            all
+        };
+        wrong(&story(alive("7", "lost", 9)), "is gone as lost");
+        wrong(&story(alive("7", "left", 9)), "is gone as left");
+        wrong(&story(alive("7", "replaced", 9)), "is gone as replaced");
+        let silent = story(alive("7", "lost", 12));
+        assert_eq!(broken(&silent), Vec::<String>::new());
+        let mut left = story(alive("7", "left", 9));
+        left.insert(3, told("leave", words(&["a", "7"]), Value::Nil, 3));
+        assert_eq!(broken(&left), Vec::<String>::new());
+    }
+}
