@@ -10,6 +10,7 @@ pub mod config;
 pub mod error;
 pub mod job;
 pub mod known;
+pub mod known_speed;
 pub mod name;
 mod require;
 pub mod revision;

@@ -93,6 +93,7 @@ fn worker_out(leading: &Leading, w: WorkerView) -> v1::WorkerInfo {
         cordoned: s.cordon.is_some(),
         cordon_reason: s.cordon.unwrap_or_default(),
         in_trial: s.in_trial,
+        versions: s.offer.versions.into_iter().collect(),
     });
     v1::WorkerInfo {
         namespace: w.namespace,

@@ -35,6 +35,12 @@ impl Speed {
         Self::read(BufReader::new(file.take(BYTES_MAX)))
     }
 
+    /// Of a run that completed so many rows, with tokens of prompts and of completions, in so many seconds.
+    pub fn of_run(rows: u64, (prompt, completion): (u64, u64), seconds: u64) -> Option<Self> {
+        let speed = Self { rows, prompt_tokens: prompt, completion_tokens: completion, seconds };
+        (rows > 0 && seconds > 0).then_some(speed)
+    }
+
     fn read(from: impl BufRead) -> Option<Self> {
         let mut speed = Self::default();
         let mut span: Option<(i64, i64)> = None;

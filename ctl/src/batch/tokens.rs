@@ -28,6 +28,8 @@ pub struct Tokenizer {
     pub task: String,
     /// The run's sampling parameters as JSON.
     pub sampling: String,
+    /// The tokens that the model has room for, where that is known; else its files say it.
+    pub model_len: Option<u64>,
 }
 
 /// A row that the model would not take.
@@ -107,6 +109,9 @@ impl Counting {
         let mut child = Command::new(&tokenizer.python)
             .args(["-m", "rollout.tokens", "--model", &tokenizer.model, "--task", &tokenizer.task])
             .args(["--sampling", &tokenizer.sampling])
+            .args(
+                tokenizer.model_len.iter().flat_map(|n| ["--max-model-len".into(), n.to_string()]),
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -267,6 +272,7 @@ mod tests {
             model: "m".into(),
             task: "generate".into(),
             sampling: "{}".into(),
+            model_len: None,
         };
         assert!(matches!(
             Counting::start(&tokenizer("/nowhere/python"), 1),

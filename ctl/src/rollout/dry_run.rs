@@ -1,6 +1,7 @@
 //! Owns: `rollout infer batch --dry-run`.
 //!
-//! Invariant: nothing is contacted and nothing is written.
+//! Invariant: nothing is written and nothing submitted. The cluster is asked for no more than how fast it was and how long a row may be,
+//! only where tokens are counted, and need not answer.
 //! Absent: whether the cluster could serve the run.
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use super::cli::BatchArgs;
 use super::report;
 use crate::batch::config::BatchConfig;
 use crate::batch::error::BatchError;
+use crate::batch::known_speed::KnownSpeed;
 use crate::batch::speed::Speed;
 use crate::batch::tokens::{self, Counted, Counting, Tokenizer, TokensError};
 use crate::batch::{spec, upload};
@@ -32,6 +34,7 @@ pub(super) fn tokenizer(args: &BatchArgs, run_spec: &v1::RunSpec) -> Option<Toke
         model: args.tokenizer.clone().unwrap_or(engine.model),
         task: engine.task,
         sampling: if sampling.is_empty() { "{}".to_owned() } else { sampling },
+        model_len: None,
     })
 }
 
@@ -40,8 +43,10 @@ pub(super) async fn run(
     name: &str,
     run_spec: &v1::RunSpec,
     files: Vec<InputFile>,
-    tokenizer: Option<Tokenizer>,
+    tokenizer: Option<(Tokenizer, KnownSpeed)>,
 ) -> Result<u8, BatchError> {
+    let (tokenizer, known) = tokenizer.unzip();
+    let known = known.unwrap_or_default();
     if !config.store.url.is_empty() {
         BlobStore::open(&config.store.url)?;
     }
@@ -53,8 +58,10 @@ pub(super) async fn run(
     to_stderr(&report::errors(&scan, &files, ERRORS_MAX));
     let problems = match &counted {
         Ok(Some(counted)) => {
-            let speed = Speed::of(&config.output.dir.join("completions.jsonl"));
-            to_stdout(&report::tokens(counted, speed));
+            let here = || Speed::of(&config.output.dir.join("completions.jsonl"));
+            let speed = known.last.clone().map(|(run, speed)| (format!("run {run}"), speed));
+            let speed = speed.or_else(|| Some(("the last run here".to_owned(), here()?)));
+            to_stdout(&report::tokens(counted, known.room, speed));
             to_stderr(&report::problems(counted));
             counted.problem_count
         }

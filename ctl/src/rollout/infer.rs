@@ -20,7 +20,9 @@ use super::{append, dry_run, on_wait, reading, report};
 use crate::batch::config::BatchConfig;
 use crate::batch::error::BatchError;
 use crate::batch::job::{self, Job};
+use crate::batch::known_speed::{self, KnownSpeed};
 use crate::batch::revision::{self, Choice, Family};
+use crate::batch::tokens::Tokenizer;
 use crate::batch::{name, spec, submit, watch};
 use crate::connect::{ConnectArgs, NAMESPACE_DEFAULT};
 use crate::export::output::Output;
@@ -53,6 +55,25 @@ struct Batch<'a> {
     session: Mutex<Option<Session>>,
 }
 
+/// What the cluster says for a dry run, if one can be asked.
+async fn known(
+    connect: &ConnectArgs,
+    config: &BatchConfig,
+    spec: &v1::RunSpec,
+    tokenizer: Tokenizer,
+) -> (Tokenizer, KnownSpeed) {
+    let known = match connect.settings_over(&config.context()) {
+        Ok(settings) => match (settings.client(None), &spec.engine) {
+            (Ok(client), Some(engine)) => {
+                known_speed::ask(&client, &settings.namespace, engine).await
+            }
+            _ => KnownSpeed::default(),
+        },
+        Err(_) => KnownSpeed::default(),
+    };
+    (Tokenizer { model_len: known.room, ..tokenizer }, known)
+}
+
 pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, BatchError> {
     let mut config = BatchConfig::read(&args.config)?;
     config.run.canary = args.canary.unwrap_or(config.run.canary);
@@ -61,7 +82,10 @@ pub(super) async fn run(connect: &ConnectArgs, args: &BatchArgs) -> Result<u8, B
         task::decide(&mut config, None).await?;
         let spec = spec::run_spec(&config)?;
         let files = files::find(&config.input.glob.list(), &config.dir).await?;
-        let tokenizer = dry_run::tokenizer(args, &spec);
+        let tokenizer = match dry_run::tokenizer(args, &spec) {
+            Some(tokenizer) => Some(Box::pin(known(connect, &config, &spec, tokenizer)).await),
+            None => None,
+        };
         return dry_run::run(&config, &name, &spec, files, tokenizer).await;
     }
     let settings = connect.settings_over(&config.context())?;

@@ -64,12 +64,26 @@ pub(super) fn plan(
 }
 
 /// What an input's tokens are, and how long they may take.
-pub(super) fn tokens(counted: &Counted, speed: Option<Speed>) -> String {
+pub(super) fn tokens(
+    counted: &Counted,
+    of_engines: Option<u64>,
+    speed: Option<(String, Speed)>,
+) -> String {
     let mut text = String::new();
     let mut line = |what: &str, value: String| text += &format!("{what:<10} {value}\n");
     let room = match counted.model_len {
-        Some(room) => format!("of {} that the model has room for", HumanCount(room)),
-        None => "and nobody says how many the model has room for".to_owned(),
+        Some(room) if Some(room) == of_engines => {
+            format!("of {} that the workers' engines have room for", HumanCount(room))
+        }
+        Some(room) => {
+            format!(
+                "of {}, as the model's files say; no worker says its engine's",
+                HumanCount(room)
+            )
+        }
+        None => "and neither workers nor the model's files say how many there is room for: \
+                 rows that are too long are not found"
+            .to_owned(),
     };
     let (all, longest) = (HumanCount(counted.prompt_tokens), HumanCount(counted.longest));
     line("tokens", format!("{all} of prompts, at most {longest} in one {room}"));
@@ -82,14 +96,16 @@ pub(super) fn tokens(counted: &Counted, speed: Option<Speed>) -> String {
         ),
     }
     match speed {
-        Some(speed) => {
+        Some((whose, speed)) => {
             let time = speed.estimate(counted.rows, counted.prompt_tokens);
-            line(
-                "time",
-                format!("about {}, at the speed of the last run here", HumanDuration(time)),
-            );
+            line("time", format!("about {}, at the speed of {whose}", HumanDuration(time)));
         }
-        None => line("time", "not known: no earlier output here says how fast it was".to_owned()),
+        None => line(
+            "time",
+            "not known: neither a finished run with this model nor an earlier output here says how \
+             fast it was"
+                .to_owned(),
+        ),
     }
     text
 }

@@ -73,7 +73,7 @@ class VllmEngine:
         """What runs here, and on what kind of device."""
         from vllm.platforms import current_platform
 
-        found = versions()
+        found = {**versions(), "max_model_len": str(self._engine.model_config.max_model_len)}
         if not current_platform.is_cpu():
             found["gpu"] = current_platform.get_device_name()
         return found

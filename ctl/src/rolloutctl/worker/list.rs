@@ -48,6 +48,8 @@ struct SlotLine {
     cordoned: bool,
     cordon_reason: Option<String>,
     in_trial: bool,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    versions: BTreeMap<String, String>,
 }
 
 impl SlotLine {
@@ -93,6 +95,7 @@ impl From<v1::WorkerInfo> for WorkerLine {
             cordoned: slot.cordoned,
             cordon_reason: Some(slot.cordon_reason).filter(|why| !why.is_empty()),
             in_trial: slot.in_trial,
+            versions: slot.versions.into_iter().collect(),
         });
         Self {
             namespace: wire.namespace,
