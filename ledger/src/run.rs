@@ -95,6 +95,8 @@ pub(crate) struct RunHead {
     pub(crate) sealed: Option<Sealed>,
     /// The log index of its latest end. A run that is taken up again ends again, later.
     pub(crate) ended_index: u64,
+    /// Where its objects are, within its namespace. No other run of its name ever has the same.
+    pub(crate) folder: String,
     /// When it was created, in ledger time.
     pub(crate) created_at: LedgerMs,
 }

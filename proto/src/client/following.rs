@@ -117,10 +117,10 @@ impl Client {
         // All attempts are one trace: the caller's, or a new one.
         let traced = trace::current().unwrap_or_else(TraceContext::make);
         let span = tracing::info_span!("call", what, trace_id = traced.trace_id());
-        trace::within(traced, self.follow(what, options, f).instrument(span)).await
+        trace::within(traced, self.call_leader(what, options, f).instrument(span)).await
     }
 
-    async fn follow<T, F, Fut>(
+    async fn call_leader<T, F, Fut>(
         &self,
         what: &'static str,
         options: CallOptions,
