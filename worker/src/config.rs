@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use self::compute::{ComputeConfig, ComputeProvider};
-pub use self::devices::Device;
 pub(crate) use self::devices::VISIBLE;
 pub use self::engine::{EngineConfig, EngineKind, Tail};
 pub use self::flags::Flags;

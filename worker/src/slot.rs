@@ -28,7 +28,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rollout_engine_protocol::Loaded;
 use rollout_proto::v1;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -148,7 +147,7 @@ struct Slot {
     engine: Arc<dyn Engine>,
     block: EngineConfig,
     /// What the engine has loaded, as far as the slot was told.
-    loaded: Option<Loaded>,
+    loaded: Option<rollout_engine_protocol::Loaded>,
     /// Whether its process is there, as far as the slot was told.
     engine_up: bool,
     pace: Pace,
