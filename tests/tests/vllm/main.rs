@@ -4,5 +4,7 @@
 mod batch_format;
 mod deaths;
 mod feeding;
+mod inputs;
+mod offers;
 mod rows;
 mod setup;
