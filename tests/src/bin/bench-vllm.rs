@@ -1,10 +1,12 @@
 //! What the way through rollout costs beside vLLM's own `LLM.generate`: the same rows, model and engine arguments, one
-//! after the other, three times. `make bench-vllm` runs this in a release build.
+//! after the other, three times, the second time the other way round. Only one engine is loaded at a time. `make bench-vllm` runs this in
+//! a release build.
 //!
 //! Environment: `ROLLOUT_VLLM_PYTHON`, `ROLLOUT_PYTHON_PACKAGE`; `ENGINE_DEVICE` (`cpu`, or `cuda`), `MODEL` (a directory or
 //! a name; else one with random weights is made), `ENGINE_ARGS` (JSON), `ROWS`, `SEATS`, `HIDDEN`, `LAYERS`, `ROUNDS`.
 //! Of our arm the time from the creation of the run to its end counts; of vLLM's, that of `generate`. Neither has
-//! loading in it. Figures are JSON lines.
+//! loading in it. Processor seconds are those of the members together and of the agent, without the engine. `steady` says that both
+//! arms took two minutes at least. Figures are JSON lines.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,10 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 const RUNNING: Duration = Duration::from_secs(3600);
+/// How long a worker may take to leave.
+const LEAVING: Duration = Duration::from_secs(120);
+/// A shorter arm says little.
+const STEADY_S: f64 = 120.0;
 
 struct Bench {
     python: PathBuf,
@@ -84,32 +90,17 @@ impl Bench {
     fn run(&self, fleet: &mut Fleet) -> Result<()> {
         let input = fleet.path("bench.jsonl");
         std::fs::write(&input, self.input())?;
-        let sampling = json!({"temperature": 0.0, "ignore_eos": true});
-        fleet.start_worker("w1", &self.worker()?)?;
-        self.through_rollout(fleet, "warm", &self.warm(fleet)?)?;
         let mut shares = Vec::new();
         for round in 0..var("ROUNDS", 3)? {
-            let own = self.by_itself(&input, &sampling)?;
-            let cpu = Cpu::now(fleet)?;
-            let ours = self.through_rollout(fleet, &format!("bench-{round}"), &input)?;
-            let spent = cpu.until_now(fleet)?;
-            ensure!(
-                own.completion_tokens == ours.completion_tokens,
-                "{} and {} tokens",
-                own.completion_tokens,
-                ours.completion_tokens
-            );
-            let equal = own.texts.iter().zip(&ours.texts).filter(|(a, b)| a == b).count();
-            let overhead = ours.seconds / own.seconds - 1.0;
-            shares.push(overhead);
-            let figures = json!({
-                "bench": "vllm", "round": round, "device": if self.cuda { "cuda" } else { "cpu" },
-                "rows": self.rows, "completion_tokens": own.completion_tokens,
-                "llm_generate_s": own.seconds, "rollout_s": ours.seconds, "overhead": overhead,
-                "cpu_s": {"members": spent.members, "agent": spent.agent},
-                "equal_rows": equal as f64 / self.rows as f64,
-            });
-            println!("{figures}");
+            // Every second round begins with the other arm, so that a machine that gets slower favours neither.
+            let (own, (ours, spent)) = if round % 2 == 0 {
+                let own = self.by_itself(&input)?;
+                (own, self.through_rollout(fleet, round, &input)?)
+            } else {
+                let ours = self.through_rollout(fleet, round, &input)?;
+                (self.by_itself(&input)?, ours)
+            };
+            shares.push(self.tell(round, &own, &ours, &spent)?);
         }
         shares.sort_by(f64::total_cmp);
         println!("{}", json!({"bench": "vllm", "overhead_median": shares[shares.len() / 2]}));
@@ -118,6 +109,42 @@ impl Bench {
             println!("{line}");
         }
         Ok(())
+    }
+
+    /// Prints a round's figures; the overhead.
+    fn tell(&self, round: u32, own: &Arm, ours: &Arm, spent: &Cpu) -> Result<f64> {
+        ensure!(
+            own.completion_tokens == ours.completion_tokens,
+            "{} and {} tokens",
+            own.completion_tokens,
+            ours.completion_tokens
+        );
+        let equal = own.texts.iter().zip(&ours.texts).filter(|(a, b)| a == b).count();
+        let overhead = ours.seconds / own.seconds - 1.0;
+        let figures = json!({
+            "bench": "vllm", "round": round, "first": if round % 2 == 0 { "llm" } else { "rollout" },
+            "device": if self.cuda { "cuda" } else { "cpu" },
+            "rows": self.rows, "completion_tokens": own.completion_tokens,
+            "llm_generate_s": own.seconds, "rollout_s": ours.seconds, "overhead": overhead,
+            "steady": own.seconds.min(ours.seconds) >= STEADY_S,
+            "cpu_s": {"members": spent.members, "agent": spent.agent},
+            "cpu_share": (spent.members + spent.agent) / ours.seconds,
+            "equal_rows": equal as f64 / self.rows as f64,
+        });
+        println!("{figures}");
+        Ok(overhead)
+    }
+
+    /// Our arm: a worker of this round's own, so that neither arm's engine is loaded beside the other's.
+    fn through_rollout(&self, fleet: &mut Fleet, round: u32, input: &Path) -> Result<(Arm, Cpu)> {
+        fleet.start_worker("w1", &self.worker()?)?;
+        self.submitted(fleet, &format!("warm-{round}"), &self.warm(fleet)?)?;
+        let cpu = Cpu::now(fleet)?;
+        let ours = self.submitted(fleet, &format!("bench-{round}"), input)?;
+        let spent = cpu.until_now(fleet)?;
+        let ended = fleet.worker_process("w1").terminate(LEAVING)?;
+        ensure!(ended.success(), "the worker: {ended}{}", fleet.logs());
+        Ok((ours, spent))
     }
 
     /// Prompts of some thirty tokens; completions of 64 to 192.
@@ -163,7 +190,9 @@ impl Bench {
         command
     }
 
-    fn by_itself(&self, input: &Path, sampling: &Value) -> Result<Arm> {
+    /// vLLM's arm.
+    fn by_itself(&self, input: &Path) -> Result<Arm> {
+        let sampling = json!({"temperature": 0.0, "ignore_eos": true});
         let mut command = self.script("bench_llm.py");
         command.arg(&self.model).arg(input);
         let ran = command.args([self.engine_args.to_string(), sampling.to_string()]).output()?;
@@ -178,7 +207,8 @@ impl Bench {
         })
     }
 
-    fn through_rollout(&self, fleet: &Fleet, name: &str, input: &Path) -> Result<Arm> {
+    /// A run from its creation to its end.
+    fn submitted(&self, fleet: &Fleet, name: &str, input: &Path) -> Result<Arm> {
         let lines = "[model]\nuri = \"bench\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n";
         let rows = std::fs::read_to_string(input)?.lines().count() as u64;
         let mut batch = Batch::submit_file(fleet, name, input.to_owned(), rows, lines)?;
