@@ -34,7 +34,7 @@ python: build ## the Python package, with its extension module, in target/python
 	@cp "$(TARGET)/debug/librollout_native.so" "$(TARGET)/python/rollout/_native.abi3.so"
 	@bash worker/python/plugin.sh "$(TARGET)/python"
 
-wheel: preflight ## the Python package as a wheel, in target/wheels; installs it in Python 3.11, 3.12 and 3.13
+wheel: preflight ## the Python package as a wheel, in target/wheels; installs it in Python 3.11, 3.12, 3.13 and, where it is there, 3.14
 	@bash tests/wheel/check.sh "$(TARGET)/wheels"
 
 test-vllm: build python wheel ## vLLM itself on this CPU; makes an environment of 6 GB once

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel of the Python package (one for every Python from 3.11 on), installs it in a fresh environment of each
-# version and imports it: `check.sh WHEELS`. PYTHONS names the versions that have to be there.
+# version, imports it, and looks whether it uses no more of CPython than the stable ABI has: `check.sh WHEELS`. PYTHONS names the
+# versions that have to be there; 3.14 is tried where it is.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 wheels="$1"
@@ -9,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 versions="${PYTHONS:-3.11 3.12 3.13}"
 
 # The interpreter of a version: the path's, else one of pyenv's.
-interpreter() {
+find_python() {
   local candidate
   for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1"*/bin/python; do
     if "$candidate" -c '' 2>/dev/null; then
@@ -17,9 +18,18 @@ interpreter() {
       return
     fi
   done
-  echo "wheel: Python $1 is not here; PYTHONS says which versions are tried" >&2
-  exit 1
+  return 1
 }
+interpreter() {
+  find_python "$1" || { echo "wheel: Python $1 is not here; PYTHONS says which versions are tried" >&2; exit 1; }
+}
+if [ -z "${PYTHONS:-}" ]; then
+  if find_python 3.14 >/dev/null; then
+    versions="$versions 3.14"
+  else
+    echo "wheel: Python 3.14 is not here: that the wheel works in it is not tried"
+  fi
+fi
 first="$(interpreter "${versions%% *}")"
 
 "$first" -m venv "$work/build"
@@ -33,6 +43,7 @@ case "$wheel" in
   *-cp311-abi3-*.whl) ;;
   *) echo "wheel: not one wheel for all versions: $wheel" >&2; exit 1 ;;
 esac
+bash "$here/limited_api.sh" "$wheel" "$first" 0x030B0000
 for version in $versions; do
   found="$(interpreter "$version")"
   "$found" -m venv "$work/$version"
