@@ -7,6 +7,8 @@
 
 #[path = "model/actions.rs"]
 mod actions;
+#[path = "model/commands.rs"]
+mod commands;
 #[path = "model/compare.rs"]
 mod compare;
 #[path = "model/duplicates.rs"]
@@ -58,14 +60,16 @@ struct Pair {
     told: events::Told,
     /// How often what happened, for a test of the stories themselves.
     events: BTreeMap<String, u64>,
+    /// The same of commands.
+    commands: commands::Commands,
 }
 
 impl Pair {
     fn new() -> Self {
         let ledger = Ledger::new([1; 16]);
         let loaded = ledger.clone();
-        let (model, image, accepted, told, events) = Default::default();
-        Self { model, ledger, image, loaded, accepted, told, events }
+        let (model, image, accepted, told, events, commands) = Default::default();
+        Self { model, ledger, image, loaded, accepted, told, events, commands }
     }
 
     fn step(&mut self, step: &Step) -> TestCaseResult {
@@ -110,6 +114,7 @@ impl Pair {
         let replies = self.ledger.apply(entry, &bytes).expect("known");
         let expected = self.model.apply(entry, &command);
         prop_assert_eq!(&replies, &expected, "the model answers otherwise to {:?}", &command.body);
+        self.commands.count(&command.body, &replies);
         let again = self.loaded.apply(entry, &bytes).expect("known");
         prop_assert_eq!(&replies, &again, "a loaded ledger answers otherwise");
         let happened = self.ledger.take_events();
@@ -132,6 +137,7 @@ impl Pair {
         prop_assert_eq!(self.ledger.chain(), self.loaded.chain());
         prop_assert_eq!(self.ledger.state_digest(), self.loaded.state_digest());
         compare::same(&self.ledger, &self.model)?;
+        compare::conserved(&self.ledger)?;
         self.told.same(&self.ledger)?;
         for (no, run) in (1u32..).zip(&self.model.runs) {
             for (row, state) in run.rows.iter().enumerate() {
@@ -234,11 +240,15 @@ fn play(steps: &[Step]) -> Result<Pair, TestCaseError> {
 fn random_stories_reach_what_matters() {
     let mut runner = TestRunner::deterministic();
     let mut events: BTreeMap<String, u64> = BTreeMap::new();
+    let mut commands = commands::Commands::default();
     for _ in 0..2500 {
         let story = actions::story().new_tree(&mut runner).expect("a story").current();
         let pair = play(&story).expect("as the model");
         pair.events.into_iter().for_each(|(event, n)| *events.entry(event).or_default() += n);
+        commands.unite(pair.commands);
     }
+    let never = commands.never_granted();
+    assert!(never.is_empty(), "no story reaches {never:?}; all: {commands:#?}");
     let wanted = [
         ("taken", 500),
         ("AttemptStale", 200),

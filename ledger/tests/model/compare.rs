@@ -41,6 +41,16 @@ fn stores(ledger: &Ledger, model: &Model) -> TestCaseResult {
     Ok(())
 }
 
+/// Submitted = pending + waiting + running + done + failed + dropped, of every run, by what anybody is shown of it.
+pub(crate) fn conserved(ledger: &Ledger) -> TestCaseResult {
+    for view in ledger.run_views("") {
+        let c = view.counts;
+        let sum = view.pending + c.waiting + c.running + c.done + c.failed + c.dropped;
+        prop_assert_eq!(sum, view.rows, "rows of {} in {:?}", view.name, c);
+    }
+    Ok(())
+}
+
 pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     prop_assert_eq!(ledger.clock(), LedgerMs(model.clock));
     prop_assert_eq!(ledger.version(), model.version);

@@ -1,0 +1,147 @@
+//! Which commands there are, by name, and which of them a reply grants.
+//!
+//! *Invariant:* every variant has a name and is in the list of them: a new one does not compile until it has a name here, and
+//! fails the test of random stories until they reach it.
+
+use rollout_ledger::{
+    Body, CheckpointOp, DatasetOp, FailureClass, OpKind, Reply, RunAction, ShardOp, StoreOp,
+    TrainerOp,
+};
+use std::collections::BTreeMap;
+
+/// A function from a value to its name, and the list of all names: one table for both. No wildcard stands for a variant.
+macro_rules! names {
+    ($name:ident, $all:ident, $kind:ty, { $($pattern:pat => $text:literal,)* }) => {
+        fn $name(value: &$kind) -> &'static str {
+            match value { $($pattern => $text,)* }
+        }
+        const $all: &[&str] = &[$($text),*];
+    };
+}
+
+names!(body, BODIES, Body, {
+    Body::OpenEpoch => "open epoch",
+    Body::Ops(_) => "operations",
+    Body::Tick => "tick",
+    Body::DigestAt => "digest at",
+    Body::SetVersion(_) => "set version",
+});
+
+names!(op, OPS, OpKind, {
+    OpKind::OpenClient { .. } => "open client",
+    OpKind::CreateRun { .. } => "create run",
+    OpKind::AddSegments { .. } => "add segments",
+    OpKind::CloseInput { .. } => "close input",
+    OpKind::ControlRun { action: RunAction::Pause, .. } => "pause",
+    OpKind::ControlRun { action: RunAction::Resume, .. } => "resume",
+    OpKind::ControlRun { action: RunAction::Cancel, .. } => "cancel",
+    OpKind::Register(_) => "register",
+    OpKind::Deregister { .. } => "deregister",
+    OpKind::Suspect { .. } => "suspect",
+    OpKind::Unsuspect { .. } => "unsuspect",
+    OpKind::Drain { .. } => "drain",
+    OpKind::Claim { .. } => "claim",
+    OpKind::Complete { .. } => "complete",
+    OpKind::Fail { class: FailureClass::InvalidRow, .. } => "fail: invalid row",
+    OpKind::Fail { class: FailureClass::Transient, .. } => "fail: transient",
+    OpKind::Fail { class: FailureClass::OutOfMemory, .. } => "fail: out of memory",
+    OpKind::Fail { class: FailureClass::EngineDied, .. } => "fail: engine died",
+    OpKind::Fail { class: FailureClass::InputUnreadable, .. } => "fail: input unreadable",
+    OpKind::Fail { class: FailureClass::StoreRefused, .. } => "fail: store refused",
+    OpKind::Nack { .. } => "nack",
+    OpKind::SetNamespace { .. } => "set namespace",
+    OpKind::Steal { .. } => "steal",
+    OpKind::Duplicate { .. } => "duplicate",
+    OpKind::EngineDied { .. } => "engine died",
+    OpKind::Cordon { cordoned: true, .. } => "cordon",
+    OpKind::Cordon { cordoned: false, .. } => "uncordon",
+    OpKind::RetryRows { rows: None, .. } => "retry all",
+    OpKind::RetryRows { rows: Some(_), .. } => "retry rows",
+    OpKind::Carry { .. } => "carry",
+    OpKind::Seal { .. } => "seal",
+    OpKind::DeleteRun { .. } => "delete run",
+    OpKind::ForgetRun { .. } => "forget run",
+    OpKind::Store { .. } => "store",
+    OpKind::DropStore { .. } => "drop store",
+    OpKind::Join { .. } => "join",
+    OpKind::Participate { .. } => "participate",
+    OpKind::Leave { .. } => "leave",
+    OpKind::LoseParticipant { .. } => "lose participant",
+    OpKind::CloseRendezvous { .. } => "close rendezvous",
+    OpKind::Arrive { .. } => "arrive",
+    OpKind::AbortBarrier { .. } => "abort barrier",
+    OpKind::Dataset(DatasetOp::Create { .. }) => "create dataset",
+    OpKind::Dataset(DatasetOp::Delete { .. }) => "delete dataset",
+    OpKind::Trainer(TrainerOp::Join { .. }) => "join training",
+    OpKind::Trainer(TrainerOp::Keep { .. }) => "keep trainers",
+    OpKind::Trainer(TrainerOp::Leave(_)) => "leave training",
+    OpKind::Trainer(TrainerOp::Recover { .. }) => "recover",
+    OpKind::Trainer(TrainerOp::DeleteJob(_)) => "delete training",
+    OpKind::Shard(ShardOp::Claim { .. }) => "claim shard",
+    OpKind::Shard(ShardOp::Finish { .. }) => "finish shard",
+    OpKind::Shard(ShardOp::Release { .. }) => "release shard",
+    OpKind::Checkpoint(CheckpointOp::Begin { .. }) => "begin checkpoint",
+    OpKind::Checkpoint(CheckpointOp::Report { .. }) => "report checkpoint",
+    OpKind::Checkpoint(CheckpointOp::Abort { .. }) => "abort checkpoint",
+    OpKind::Checkpoint(CheckpointOp::Retain { .. }) => "retain checkpoints",
+    OpKind::Checkpoint(CheckpointOp::Label { .. }) => "label checkpoint",
+    OpKind::Checkpoint(CheckpointOp::Forget { .. }) => "forget checkpoint",
+});
+
+names!(store_op, STORE_OPS, StoreOp, {
+    StoreOp::Set { .. } => "set",
+    StoreOp::Add { .. } => "add",
+    StoreOp::CompareSet { .. } => "compare and set",
+    StoreOp::Append { .. } => "append",
+    StoreOp::Delete { .. } => "delete",
+    StoreOp::Push { .. } => "push",
+    StoreOp::Pop { .. } => "pop",
+});
+
+/// How often each command was given, and how often it was granted what it asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Commands(BTreeMap<&'static str, (u64, u64)>);
+
+impl Commands {
+    pub(crate) fn count(&mut self, command: &Body, replies: &[Reply]) {
+        let first = replies.first().is_some_and(granted);
+        self.add(body(command), first || matches!(command, Body::Ops(_)));
+        let Body::Ops(ops) = command else { return };
+        for (given, reply) in ops.iter().zip(replies) {
+            self.add(op(&given.kind), granted(reply));
+            if let OpKind::Store { ops, .. } = &given.kind {
+                ops.iter().for_each(|given| self.add(store_op(given), granted(reply)));
+            }
+        }
+    }
+
+    fn add(&mut self, name: &'static str, granted: bool) {
+        let count = self.0.entry(name).or_default();
+        *count = (count.0 + 1, count.1 + u64::from(granted));
+    }
+
+    pub(crate) fn unite(&mut self, others: Self) {
+        for (name, (given, granted)) in others.0 {
+            let count = self.0.entry(name).or_default();
+            *count = (count.0 + given, count.1 + granted);
+        }
+    }
+
+    /// Those that were never granted.
+    pub(crate) fn never_granted(&self) -> Vec<&'static str> {
+        let all = [BODIES, OPS, STORE_OPS].concat();
+        let count = |name: &str| self.0.get(name).map_or(0, |count| count.1);
+        all.into_iter().filter(|name| count(name) == 0).collect()
+    }
+}
+
+/// Whether it got what it asked for, or a part of that.
+fn granted(reply: &Reply) -> bool {
+    match reply {
+        Reply::Rejected(_) | Reply::NoShard { .. } => false,
+        Reply::Granted(grants) => !grants.is_empty(),
+        Reply::Stolen { granted, .. } => !granted.is_empty(),
+        Reply::Taken { refused } => refused.is_empty(),
+        _ => true,
+    }
+}
