@@ -81,7 +81,7 @@ async fn try_parked(leading: Arc<Leading>, pull: Pull, op: OpKind) {
 fn park(leading: &Leading, pull: Pull) {
     let (slot, seq) = (pull.slot, pull.seq);
     // Its worker has another stream by now, and has repeated on that what this one asked for.
-    let current = leading.streams.lock().get(&slot.session).cloned();
+    let current = leading.outbox(slot.session);
     if current.is_some_and(|current| !current.same_channel(&pull.out)) {
         return;
     }

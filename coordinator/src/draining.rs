@@ -74,8 +74,8 @@ impl Leading {
         let drain = v1::Drain { deadline_ms, reason: reason.to_owned() };
         let kind = Some(v1::leader_message::Kind::Drain(drain));
         let message = v1::LeaderMessage { header: Some(self.header()), kind };
-        let out = self.streams.lock().get(&session).cloned();
-        if let Some(out) = out {
+        if let Some(out) = self.outbox(session) {
+            // Where there is no room, the next heartbeat finds that it does not know yet.
             let _ = out.try_send(Ok(message));
         }
     }

@@ -17,6 +17,7 @@ use crate::parked::Parked;
 use crate::participants::{Participants, Silent};
 use crate::proposer::{LeaderClock, Proposer, stamp};
 use crate::stealing::{Ask, Stealing};
+use crate::worker_stream::WorkerStream;
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use rollout_ledger::seeded::{Bug, seeded};
@@ -53,7 +54,7 @@ pub(crate) struct Leading {
     pub(crate) participants: Participants,
     pub(crate) parked: Parked,
     pub(crate) stealing: Stealing,
-    pub(crate) streams: Mutex<HashMap<SessionId, Outbox>>,
+    pub(crate) streams: Mutex<HashMap<SessionId, Arc<WorkerStream>>>,
     pub(crate) ended: CancellationToken,
     /// Something was applied that may have made work for a parked pull.
     changed: Arc<Notify>,
@@ -234,16 +235,6 @@ impl Leading {
         self.streams.lock().get(&session).map(|stream| stream.out.clone())
     }
 
-    /// What a worker's engines ran when it was last heard, and what it was given since: it may have started that too.
-    pub(crate) fn maybe_started(&self, session: SessionId) -> Vec<HeldRows> {
-        let Some((mut started, index)) = self.liveness.started_at(session) else {
-            return Vec::new(); // Nobody knows.
-        };
-        let held = self.node.ledger(|l| l.held_rows(session));
-        started.extend(held.into_iter().filter(|held| held.attempt.index() > index));
-        started
-    }
-
     /// Something may have become grantable.
     pub(crate) fn wake(&self) {
         self.changed.notify_one();
@@ -353,7 +344,7 @@ impl Leading {
             let asked = v1::Yield { slot: victim.slot.0.into(), id, rows_max, runs };
             let kind = Some(v1::leader_message::Kind::Yield(asked));
             let message = v1::LeaderMessage { header: Some(self.header()), kind };
-            let out = self.streams.lock().get(&victim.session).cloned();
+            let out = self.outbox(victim.session);
             metrics::counter!("rollout_steal_asks_total").increment(1);
             if out.is_none_or(|out| out.try_send(Ok(message)).is_err()) {
                 self.stealing.unasked(victim);

@@ -37,6 +37,7 @@ mod stealing;
 mod store_probe;
 mod telemetry;
 mod traced;
+mod worker_stream;
 
 pub use config::Config;
 pub use process::leave;

@@ -9,6 +9,7 @@ use crate::dispatch;
 use crate::epoch_gate;
 use crate::leading::{Leading, Outbox};
 use crate::ledger_read::ReadLedger;
+use crate::worker_stream::WorkerStream;
 use rollout_ledger::HeldRows;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::seeded::{Bug, seeded};
@@ -40,7 +41,9 @@ pub(super) fn start(
     let welcome = v1::LeaderMessage { header: Some(leading.full_header()), kind: None };
     let _ = out.try_send(Ok(welcome));
     let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
-    let serving = Serving { shared, leading, identity, out, session: None, compared: false, slots };
+    let own = WorkerStream::new(out.clone());
+    let (session, compared) = (None, false);
+    let serving = Serving { shared, leading, identity, out, own, session, compared, slots };
     tokio::spawn(serving.run(inbound).in_current_span());
     ReceiverStream::new(stream)
 }
@@ -50,6 +53,8 @@ struct Serving {
     leading: Arc<Leading>,
     identity: Identity,
     out: Outbox,
+    /// What others reach this stream by.
+    own: Arc<WorkerStream>,
     /// The session that this stream speaks for, once it has said so, and the process that had
     /// registered it then.
     session: Option<(SessionId, u64)>,
@@ -60,7 +65,7 @@ struct Serving {
 
 impl Serving {
     async fn run(mut self, mut inbound: Streaming<v1::WorkerMessage>) {
-        let ended = self.leading.ended.clone();
+        let (ended, overrun) = (self.leading.ended.clone(), self.own.overrun.clone());
         loop {
             let message = tokio::select! {
                 biased;
@@ -73,6 +78,8 @@ impl Serving {
                     let _ = self.out.try_send(Err(error.into()));
                     break;
                 }
+                // It does not read what it has to know: on its next stream it asks.
+                () = overrun.cancelled() => break,
                 message = inbound.message() => message,
             };
             let Ok(Some(message)) = message else { break };
@@ -81,6 +88,7 @@ impl Serving {
             let taken = tokio::select! {
                 biased;
                 () = ended.cancelled() => continue,
+                () = overrun.cancelled() => break,
                 taken = self.take(message) => taken,
             };
             if let Err(error) = taken {
@@ -90,7 +98,7 @@ impl Serving {
         }
         if let Some((session, _)) = self.session {
             let mut streams = self.leading.streams.lock();
-            if streams.get(&session).is_some_and(|s| s.same_channel(&self.out)) {
+            if streams.get(&session).is_some_and(|s| Arc::ptr_eq(s, &self.own)) {
                 streams.remove(&session);
             }
         }
@@ -140,7 +148,7 @@ impl Serving {
         let instance = self.shared.node.ledger(|l| l.worker_instance(session));
         let instance = instance.unwrap_or_default();
         self.session = Some((session, instance));
-        self.leading.streams.lock().insert(session, self.out.clone());
+        self.leading.streams.lock().insert(session, self.own.clone());
         Ok(instance)
     }
 
@@ -185,18 +193,14 @@ impl Serving {
 impl Leading {
     /// Tells workers at once what is no longer theirs.
     pub(crate) fn revoke(&self, held: Vec<(SessionId, HeldRows)>, reason: &str) {
-        let mut by_session: BTreeMap<SessionId, Vec<v1::HeldRows>> = BTreeMap::new();
-        for (session, rows) in &held {
-            by_session.entry(*session).or_default().push(convert::held_out(rows));
+        let mut by_session: BTreeMap<SessionId, Vec<HeldRows>> = BTreeMap::new();
+        for (session, rows) in held {
+            by_session.entry(session).or_default().push(rows);
         }
         let streams = self.streams.lock();
         for (session, rows) in by_session {
-            let revoke = v1::Revoke { rows, reason: reason.to_owned() };
-            let message =
-                v1::LeaderMessage { header: Some(self.header()), kind: Some(Down::Revoke(revoke)) };
-            if let Some(out) = streams.get(&session) {
-                // A full outbox means a worker that reads nothing: its results will be refused.
-                let _ = out.try_send(Ok(message));
+            if let Some(stream) = streams.get(&session) {
+                stream.revoke(self.header(), &rows, reason, &self.ended);
             }
         }
     }

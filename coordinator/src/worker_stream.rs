@@ -1,0 +1,155 @@
+//! The leader's way to one worker: answers in order, and revocations, which are never lost for want of room.
+//!
+//! *Invariant:* a row that was revoked is named down the stream as soon as there is room for a message, or the stream
+//! ends, after which its worker asks anew what is still its own. What waits for room is a set of rows by attempt, so
+//! that it is no larger than what the worker was given; beyond [`ATTEMPTS_MAX`] the stream is closed.
+//!
+//! Absent on purpose: other control. A drain is told again with each heartbeat, and of stealing somebody else is asked.
+
+use crate::convert;
+use crate::leading::Outbox;
+use parking_lot::Mutex;
+use rollout_ledger::id::{Attempt, RunNo};
+use rollout_ledger::{HeldRows, Rows};
+use rollout_proto::v1;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio_util::sync::CancellationToken;
+
+/// Attempts whose revocation may wait for room.
+const ATTEMPTS_MAX: usize = 16_384;
+
+/// One worker's stream.
+pub(crate) struct WorkerStream {
+    pub(crate) out: Outbox,
+    waiting: Mutex<Waiting>,
+    /// More waits than may: the stream is to be closed.
+    pub(crate) overrun: CancellationToken,
+}
+
+/// What is to be revoked when there is room.
+#[derive(Default)]
+struct Waiting {
+    rows: BTreeMap<(RunNo, Attempt), Rows>,
+    reason: String,
+    /// Somebody waits for room.
+    sending: bool,
+}
+
+impl WorkerStream {
+    pub(crate) fn new(out: Outbox) -> Arc<Self> {
+        Arc::new(Self { out, waiting: Mutex::default(), overrun: CancellationToken::new() })
+    }
+
+    /// Tells the worker what is no longer its own, now or when there is room, for as long as the epoch lasts.
+    pub(crate) fn revoke(
+        self: &Arc<Self>,
+        header: v1::ClusterHeader,
+        held: &[HeldRows],
+        reason: &str,
+        ended: &CancellationToken,
+    ) {
+        {
+            let mut waiting = self.waiting.lock();
+            for HeldRows { run, attempt, rows } in held {
+                waiting.rows.entry((*run, *attempt)).or_default().unite(rows);
+            }
+            reason.clone_into(&mut waiting.reason);
+            if waiting.rows.len() > ATTEMPTS_MAX {
+                waiting.rows.clear();
+                return self.overrun.cancel();
+            }
+            if waiting.sending {
+                return;
+            }
+            match self.out.try_reserve() {
+                Ok(permit) => return permit.send(Ok(waiting.take(header))),
+                Err(TrySendError::Closed(())) => return waiting.rows.clear(),
+                Err(TrySendError::Full(())) => waiting.sending = true,
+            }
+        }
+        metrics::counter!("rollout_revocations_delayed_total").increment(1);
+        let (stream, ended) = (self.clone(), ended.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = ended.cancelled() => {}
+                // An error: nobody listens any more.
+                room = stream.out.reserve() => if let Ok(permit) = room {
+                    let mut waiting = stream.waiting.lock();
+                    waiting.sending = false;
+                    permit.send(Ok(waiting.take(header)));
+                },
+            }
+        });
+    }
+}
+
+impl Waiting {
+    fn take(&mut self, header: v1::ClusterHeader) -> v1::LeaderMessage {
+        let rows = std::mem::take(&mut self.rows).into_iter();
+        let rows =
+            rows.map(|((run, attempt), rows)| convert::held_out(&HeldRows { run, attempt, rows }));
+        let revoke = v1::Revoke { rows: rows.collect(), reason: std::mem::take(&mut self.reason) };
+        let kind = Some(v1::leader_message::Kind::Revoke(revoke));
+        v1::LeaderMessage { header: Some(header), kind }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::sync::mpsc;
+
+    fn held(attempt: u64, first: u64, rows: u32) -> HeldRows {
+        HeldRows { run: RunNo(1), attempt: Attempt(attempt), rows: Rows::range(first, rows) }
+    }
+
+    fn revoke(stream: &Arc<WorkerStream>, held: &[HeldRows], ended: &CancellationToken) {
+        stream.revoke(v1::ClusterHeader::default(), held, "lost", ended);
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_room_is_told_in_one_message_as_soon_as_there_is_some() {
+        let (out, mut slow) = mpsc::channel(2);
+        let stream = WorkerStream::new(out.clone());
+        let ended = CancellationToken::new();
+        for _ in 0..2 {
+            out.try_send(Ok(v1::LeaderMessage::default())).expect("room");
+        }
+        revoke(&stream, &[held(7, 0, 4)], &ended);
+        revoke(&stream, &[held(7, 4, 4), held(8, 20, 1)], &ended);
+        revoke(&stream, &[held(7, 2, 3)], &ended);
+        for _ in 0..2 {
+            let answer = slow.recv().await.expect("open").expect("an answer");
+            assert!(answer.kind.is_none(), "what was before comes before");
+        }
+        let told = tokio::time::timeout(Duration::from_secs(10), slow.recv()).await;
+        let told = told.expect("told").expect("open").expect("a message");
+        let Some(v1::leader_message::Kind::Revoke(revoked)) = told.kind else { panic!("{told:?}") };
+        let rows: Vec<_> = revoked.rows.iter().map(convert::held_in).map(Result::unwrap).collect();
+        assert_eq!(rows, [held(7, 0, 8), held(8, 20, 1)]);
+        // And the next one at once again.
+        revoke(&stream, &[held(9, 0, 1)], &ended);
+        assert!(slow.try_recv().is_ok());
+    }
+
+    #[tokio::test]
+    async fn whoever_is_told_too_much_to_wait_is_closed_and_a_stream_that_is_gone_costs_nothing() {
+        let (out, slow) = mpsc::channel(1);
+        let stream = WorkerStream::new(out.clone());
+        let ended = CancellationToken::new();
+        out.try_send(Ok(v1::LeaderMessage::default())).expect("room");
+        let many: Vec<_> = (0..=ATTEMPTS_MAX as u64).map(|attempt| held(attempt, 0, 1)).collect();
+        revoke(&stream, &many[1..], &ended);
+        assert!(!stream.overrun.is_cancelled());
+        revoke(&stream, &many[..1], &ended);
+        assert!(stream.overrun.is_cancelled());
+        drop(slow);
+        let stream = WorkerStream::new(out);
+        revoke(&stream, &many[..1], &ended);
+        assert!(stream.waiting.lock().rows.is_empty());
+    }
+}
