@@ -22,7 +22,7 @@ use parking_lot::{Mutex, RwLock};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::view::WorkerState;
-use rollout_ledger::{Body, Op, OpKind, Reply, limits};
+use rollout_ledger::{Body, HeldRows, Op, OpKind, Reply, limits};
 use rollout_proto::v1;
 use rollout_raft::{Leadership, Node};
 use rollout_storage::BlobStore;
@@ -233,6 +233,16 @@ impl Leading {
     /// The way to a worker that is connected.
     pub(crate) fn outbox(&self, session: SessionId) -> Option<Outbox> {
         self.streams.lock().get(&session).map(|stream| stream.out.clone())
+    }
+
+    /// What a worker's engines ran when it was last heard, and what it was given since: it may have started that too.
+    pub(crate) fn maybe_started(&self, session: SessionId) -> Vec<HeldRows> {
+        let Some((mut started, index)) = self.liveness.started_at(session) else {
+            return Vec::new(); // Nobody knows.
+        };
+        let held = self.node.ledger(|l| l.held_rows(session));
+        started.extend(held.into_iter().filter(|held| held.attempt.index() > index));
+        started
     }
 
     /// Something may have become grantable.

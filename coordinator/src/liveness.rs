@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 struct Seen {
     at: Instant,
     started: Vec<HeldRows>,
+    /// What was applied when it said so: what was granted later it may have started since.
+    index: u64,
 }
 
 /// Who was heard when.
@@ -29,12 +31,12 @@ impl Liveness {
     pub(crate) fn heard(&self, session: SessionId) {
         let at = Instant::now();
         let mut seen = self.seen.lock();
-        seen.entry(session).or_insert(Seen { at, started: Vec::new() }).at = at;
+        seen.entry(session).or_insert(Seen { at, started: Vec::new(), index: 0 }).at = at;
     }
 
-    /// A worker sent a heartbeat with what its engines run.
-    pub(crate) fn heartbeat(&self, session: SessionId, started: Vec<HeldRows>) {
-        self.seen.lock().insert(session, Seen { at: Instant::now(), started });
+    /// A worker sent a heartbeat with what its engines run, when the log was applied up to `index`.
+    pub(crate) fn heartbeat(&self, session: SessionId, started: Vec<HeldRows>, index: u64) {
+        self.seen.lock().insert(session, Seen { at: Instant::now(), started, index });
     }
 
     /// For how long nothing was heard of it.
@@ -53,8 +55,35 @@ impl Liveness {
         self.seen.lock().get(&session).map(|s| s.started.clone()).unwrap_or_default()
     }
 
+    /// The same, and what was applied then; `None` before its first heartbeat.
+    pub(crate) fn started_at(&self, session: SessionId) -> Option<(Vec<HeldRows>, u64)> {
+        let seen = self.seen.lock();
+        let seen = seen.get(&session).filter(|seen| seen.index > 0)?;
+        Some((seen.started.clone(), seen.index))
+    }
+
     /// Forgets sessions that have ended.
     pub(crate) fn retain(&self, alive: impl Fn(SessionId) -> bool) {
         self.seen.lock().retain(|id, _| alive(*id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_ledger::Rows;
+    use rollout_ledger::id::{Attempt, RunNo};
+
+    #[test]
+    fn what_a_worker_runs_is_known_from_its_first_heartbeat_on() {
+        let (liveness, session) = (Liveness::new(), SessionId(7));
+        liveness.heard(session);
+        assert!(liveness.was_heard(session));
+        assert_eq!(liveness.started_at(session), None);
+        let rows = Rows::range(3, 1);
+        let held = HeldRows { run: RunNo(1), attempt: Attempt(5), rows };
+        liveness.heartbeat(session, vec![held.clone()], 40);
+        liveness.heard(session);
+        assert_eq!(liveness.started_at(session), Some((vec![held], 40)));
     }
 }

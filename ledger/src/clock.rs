@@ -114,6 +114,7 @@ impl Ledger {
             .map(|w| w.id)
             .collect();
         for session in due {
+            self.ended_abruptly(ctx, session, &[], &[]);
             self.end_session(ctx, session, SessionEnd::Lost);
         }
     }

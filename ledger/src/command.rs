@@ -480,6 +480,8 @@ pub struct Registration {
     pub stores: Vec<String>,
     /// Versions of its parts.
     pub versions: BTreeMap<String, String>,
+    /// What the holder of this name may have been running when it was last heard, as the leader knows it.
+    pub started: Vec<HeldRows>,
 }
 
 /// Rows under one attempt.

@@ -112,7 +112,13 @@ impl Ledger {
 
     /// The one row that the engine ran: a strike, and the next try is a trial too. Returns the row
     /// if it has failed for good.
-    fn alone(&mut self, ctx: &Context, slot: SlotRef, held: &HeldRows, f: &Failure) -> Rows {
+    pub(crate) fn alone(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        held: &HeldRows,
+        f: &Failure,
+    ) -> Rows {
         let row = held.rows.end() - 1;
         let failed = self.failed_try(ctx, slot, held.attempt, f);
         let now = self.meta.clock;
@@ -163,15 +169,21 @@ impl Ledger {
         }
         let until = (f.class == FailureClass::OutOfMemory)
             .then(|| LedgerMs(self.meta.clock.0.saturating_add(backoff_ms(1))));
-        if halve {
-            let first = all.take_first(all.len().div_ceil(2) as u32);
-            self.put_on_trial(no, first, until);
+        match halve {
+            true => self.try_halves(no, all, until),
+            false => self.put_on_trial(no, all, until),
         }
-        self.put_on_trial(no, all, until);
+    }
+
+    /// Suspects are two trials, one where there is a single one.
+    pub(crate) fn try_halves(&mut self, no: RunNo, mut rows: Rows, until: Option<LedgerMs>) {
+        let first = rows.take_first(rows.len().div_ceil(2) as u32);
+        self.put_on_trial(no, first, until);
+        self.put_on_trial(no, rows, until);
     }
 
     /// Rows that failed are one trial, now or later.
-    fn put_on_trial(&mut self, no: RunNo, rows: Rows, until: Option<LedgerMs>) {
+    pub(crate) fn put_on_trial(&mut self, no: RunNo, rows: Rows, until: Option<LedgerMs>) {
         let Some(run) = self.runs.get_mut(&no).filter(|_| !rows.is_empty()) else { return };
         run.head.counts.retries += rows.len();
         if let Some(until) = until {

@@ -13,6 +13,7 @@
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods, clippy::float_arithmetic)]
 
+mod abrupt_end;
 mod apply;
 mod barrier;
 mod barrier_ops;

@@ -47,6 +47,9 @@ pub const HISTORY_MAX: usize = 8;
 pub const OUT_OF_MEMORY_STRIKES_MAX: u32 = 3;
 /// Times that an engine may die of a row alone, the last one included: then the row is poison.
 pub const ENGINE_DIED_STRIKES_MAX: u32 = 2;
+/// Times that a process may end without a word while it runs a row, before the row is a suspect and is tried apart; once
+/// that often and once more, alone, it is a strike as of an engine that died.
+pub const ABRUPT_ENDS_MAX: u32 = 3;
 /// How long other slots come before the one whose engine died of a row, for that row.
 pub const SHUN_MS: u64 = 10_000;
 /// Deaths of a slot's engine outside trials, with no finished row between, that cordon the slot.

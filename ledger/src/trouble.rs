@@ -1,8 +1,10 @@
 //! What is remembered of a row that failed at least once, and what each class of failure means.
 //!
 //! *Invariant:* a row waits for its time, is pending, runs, or has failed for good; its trouble
-//! outlives all of these until the row is done. Each class has its own count, so that one kind of
-//! bad luck does not use up the patience for another. A row that was only beside another one when
+//! outlives all of these. Of a row that is done it is history: it decides nothing, is kept of at most
+//! [`limits::DONE_HISTORIES_MAX`] rows of a run, and goes with the run's rows. Each class has its own count, so that one kind of
+//! bad luck does not use up the patience for another; that of processes that ended without a word
+//! makes a suspect of a row and no strike. A row that was only beside another one when
 //! an engine died has a history and no strike.
 
 use crate::command::{Evidence, FailureClass};
@@ -91,6 +93,21 @@ pub struct Trouble {
     pub not_before: Option<LedgerMs>,
     /// Whether it failed for good.
     pub failed: bool,
+    /// Times that a worker's process ended without a word while it ran this row.
+    pub abrupt_ends: u32,
+    /// Who made its result, where it is done all the same.
+    pub done: Option<DoneTry>,
+}
+
+/// The attempt that made a row's result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoneTry {
+    /// The attempt.
+    pub attempt: Attempt,
+    /// The worker's name.
+    pub worker: String,
+    /// Wall time, for people.
+    pub wall_ms: u64,
 }
 
 /// What a failure means for its row.
@@ -160,6 +177,7 @@ impl Trouble {
     pub(crate) fn pardon(&mut self) {
         self.failed = false;
         self.strikes = Strikes::default();
+        self.abrupt_ends = 0;
     }
 }
 

@@ -1,6 +1,6 @@
 //! How workers come, fall silent, come back and go.
 //!
-//! *Invariant:* one live registration a name. Whatever happens to a session, each of its rows
+//! *Invariant:* one live registration a name, and one live process a registration. Whatever happens to a session, each of its rows
 //! stays its own, or is pending; none is lost between.
 
 use crate::apply::Context;
@@ -24,14 +24,20 @@ impl Ledger {
         let key = (registration.namespace.clone(), registration.name.clone());
         let holder = self.worker_names.get(&key).copied();
         match holder {
-            Some(session) if registration.resume == Some(session) => {
-                return Ok(self.resume(ctx, session, registration));
-            }
             Some(session) => {
                 let worker = &self.workers[&session];
-                if registration.holder_alive && worker.instance != registration.instance {
+                let other = worker.instance != registration.instance;
+                // Also one that knows the session: it has a copy of the other's directory.
+                if registration.holder_alive && other {
                     let (name, address) = (worker.name.clone(), worker.address.clone());
                     return Err(Rejection::WorkerNameTaken { name, address });
+                }
+                if other {
+                    let Registration { started, held, .. } = &registration;
+                    self.ended_abruptly(ctx, session, started, held);
+                }
+                if registration.resume == Some(session) {
+                    return Ok(self.resume(ctx, session, registration));
                 }
                 self.end_session(ctx, session, SessionEnd::Lost);
             }

@@ -187,7 +187,7 @@ async fn a_worker_that_reads_nothing_does_not_take_a_deposed_leader_down() -> Re
         for seq in 1.. {
             let heartbeat = v1::Heartbeat { seq, ..Default::default() };
             let kind = Some(v1::worker_message::Kind::Heartbeat(heartbeat));
-            let message = v1::WorkerMessage { session, coord_epoch: epoch, kind };
+            let message = v1::WorkerMessage { session, coord_epoch: epoch, kind, instance: 0 };
             let sent = out.send(message);
             if tokio::time::timeout(Duration::from_secs(2), sent).await.is_err() {
                 return seq; // The member reads no more: it waits for room.

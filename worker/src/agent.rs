@@ -110,7 +110,7 @@ pub async fn run(config: Config, drains: Drains) -> Result<Drained, AgentError> 
     let everything_answered = ended.is_some_and(all);
     let number = agent.current.load(Ordering::Acquire);
     if everything_answered && number != 0 {
-        deregister(&agent.client, number).await;
+        deregister(&agent.client, number, agent.instance).await;
     }
     Ok(Drained { everything_answered })
 }
@@ -137,9 +137,9 @@ async fn pass_on(
     }
 }
 
-async fn deregister(client: &Client, session: u64) {
+async fn deregister(client: &Client, session: u64, instance: u64) {
     let options = CallOptions::default().timeout(DEREGISTER_TIMEOUT);
-    let request = v1::DeregisterRequest { session, nacks: Vec::new() };
+    let request = v1::DeregisterRequest { session, nacks: Vec::new(), instance };
     let ended = client.with_leader_opts("deregister", options, |channel| {
         let request = request.clone();
         async move { services::worker(channel).deregister(request).await }
@@ -160,6 +160,8 @@ struct Agent {
     client: Client,
     session: JoinHandle<AgentError>,
     current: Arc<AtomicU64>,
+    /// Drawn for this process.
+    instance: u64,
     slots: Vec<RunningSlot>,
     /// Dropped with the agent, and it ends.
     _store_gateway: JoinSet<()>,
@@ -221,13 +223,13 @@ impl Agent {
         let of_slots = of_slots.flat_map(|(block, own)| (0..block.slots).map(move |_| own));
         links.iter_mut().zip(of_slots).for_each(|(link, own)| link.versions.clone_from(own));
         let versions = installed.all;
-        let current = Arc::new(AtomicU64::new(0));
+        let (current, instance) = (Arc::new(AtomicU64::new(0)), rand::random());
         let session = Session {
             config,
             client: client.clone(),
             disk,
             state,
-            instance: rand::random(),
+            instance,
             versions,
             slots: links,
             stores: shared.stores,
@@ -239,7 +241,7 @@ impl Agent {
             link: Link::new(),
         };
         let session = tokio::spawn(session.run());
-        Ok(Self { client, session, current, slots, _store_gateway: store_gateway })
+        Ok(Self { client, session, current, instance, slots, _store_gateway: store_gateway })
     }
 }
 

@@ -118,7 +118,7 @@ impl Serving {
             }
         }
         let session = SessionId(message.session);
-        let instance = self.speak_for(session)?;
+        let instance = self.speak_for(session, message.instance)?;
         self.leading.liveness.heard(session);
         match message.kind {
             Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat).await,
@@ -137,19 +137,29 @@ impl Serving {
         }
     }
 
-    /// A stream speaks for one session, whose name the certificate has.
-    fn speak_for(&mut self, session: SessionId) -> Result<u64, RpcError> {
-        match self.session {
-            Some((spoken, instance)) if spoken == session => return Ok(instance),
-            Some(_) => return Err(convert::invalid("a stream speaks for one session")),
-            None => {}
+    /// A stream speaks for one session, whose name the certificate has, and for the process that has registered it: as
+    /// soon as another one has, this one has to register anew, which is refused for as long as the other lives.
+    fn speak_for(&mut self, session: SessionId, instance: u64) -> Result<u64, RpcError> {
+        let registered = self.shared.node.ledger(|l| l.worker_instance(session));
+        let known = self.session;
+        if known.is_some_and(|(spoken, _)| spoken != session) {
+            return Err(convert::invalid("a stream speaks for one session"));
         }
-        self.shared.check_session(&self.identity, session)?;
-        let instance = self.shared.node.ledger(|l| l.worker_instance(session));
-        let instance = instance.unwrap_or_default();
-        self.session = Some((session, instance));
-        self.leading.streams.lock().insert(session, self.own.clone());
-        Ok(instance)
+        if known.is_none() {
+            self.shared.check_session(&self.identity, session)?;
+        }
+        // 0: a worker that does not say it.
+        let own = known.map_or(instance, |(_, own)| own);
+        if registered.is_some_and(|registered| own != 0 && own != registered) {
+            let text = format!("another process has registered session {session} since");
+            return Err(RpcError::new(ErrorCode::SessionUnknown, text));
+        }
+        let own = if own == 0 { registered.unwrap_or_default() } else { own };
+        if known.is_none() {
+            self.session = Some((session, own));
+            self.leading.streams.lock().insert(session, self.own.clone());
+        }
+        Ok(own)
     }
 
     async fn heartbeat(
@@ -161,7 +171,8 @@ impl Serving {
         let started =
             heartbeat.started.iter().map(convert::held_in).collect::<Result<Vec<_>, _>>()?;
         self.take_back_once(session, &started);
-        self.leading.liveness.heartbeat(session, started);
+        let index = self.shared.node.ledger(|l| l.applied().index);
+        self.leading.liveness.heartbeat(session, started, index);
         let idle = self.leading.stealing.heard(session, &heartbeat.slots);
         if idle && !self.leading.parked.is_empty() {
             self.leading.wake();

@@ -4,6 +4,7 @@ use super::runs::unexpected;
 use super::{Shared, caller, check_namespace, namespace_or_default, work_stream};
 use crate::audit;
 use crate::convert;
+use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::{RunNo, SessionId};
 use rollout_ledger::{OpKind, Reply};
@@ -27,6 +28,15 @@ fn also_at(mut error: RpcError, refused: &str) -> RpcError {
 }
 
 impl Shared {
+    /// Whether the process that holds a name is taken for alive, so that another one is refused. Whoever goes on with the
+    /// session itself has its directory: that is the next process on the same disk, at once after the end of the one
+    /// before, whose stream closed with it; or one with a copy of the directory, while the other's stream is open.
+    fn is_alive(&self, leading: &Leading, holder: SessionId, resumes: bool) -> bool {
+        let failure = std::time::Duration::from_millis(self.config.workers.failure_ms);
+        let connected = || leading.streams.lock().contains_key(&holder);
+        leading.liveness.silence(holder) < failure && (!resumes || connected())
+    }
+
     /// A worker may speak for the session of its own name alone.
     pub(super) fn check_session(
         &self,
@@ -78,18 +88,20 @@ impl v1::worker_server::Worker for WorkerService {
         let leading = self.0.leading()?;
         let holder = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
         let address = r.address.clone();
-        let failure = std::time::Duration::from_millis(self.0.config.workers.failure_ms);
+        let resumes = holder.is_some_and(|SessionId(holder)| holder == r.resume_session);
+        let started = holder.map(|holder| leading.maybe_started(holder)).unwrap_or_default();
         let registration = rollout_ledger::Registration {
             namespace,
             name: r.name,
             instance: r.instance,
             address: r.address,
             resume: (r.resume_session != 0).then_some(SessionId(r.resume_session)),
-            holder_alive: holder.is_some_and(|s| leading.liveness.silence(s) < failure),
+            holder_alive: holder.is_some_and(|holder| self.0.is_alive(&leading, holder, resumes)),
             slots: r.slots.iter().map(convert::offer_in).collect(),
             held: r.held.iter().map(convert::held_in).collect::<Result<_, _>>()?,
             stores: r.stores,
             versions: r.versions.into_iter().collect(),
+            started,
         };
         let reply = self.0.apply(None, OpKind::Register(Box::new(registration))).await;
         let reply = reply.map_err(|error| also_at(error, &address))?;
@@ -161,6 +173,11 @@ impl v1::worker_server::Worker for WorkerService {
             audit::about("worker", &name);
         }
         self.0.check_session(&identity, session)?;
+        let registered = self.0.node.ledger(|l| l.worker_instance(session));
+        if r.instance != 0 && registered != Some(r.instance) {
+            let text = format!("another process has registered session {session} since");
+            return Err(RpcError::new(ErrorCode::SessionUnknown, text).into());
+        }
         // Ending the session gives back all that it holds, the nacked rows too.
         self.0.apply(None, OpKind::Deregister { session }).await?;
         leading.wake();

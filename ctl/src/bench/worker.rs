@@ -83,7 +83,7 @@ impl Worker {
                 Ended::Forgotten => self.begin_anew(),
             }
         }
-        let request = v1::DeregisterRequest { session: self.session, nacks: Vec::new() };
+        let request = v1::DeregisterRequest { session: self.session, ..Default::default() };
         self.client
             .with_leader("deregister", |channel| {
                 let request = request.clone();
@@ -241,6 +241,7 @@ impl Worker {
             session: self.session,
             coord_epoch: self.client.coord_epoch(),
             kind: Some(kind),
+            ..v1::WorkerMessage::default()
         }
     }
 }

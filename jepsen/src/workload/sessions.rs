@@ -111,7 +111,8 @@ impl Visitor {
         let heartbeat = Up::Heartbeat(v1::Heartbeat { seq: 1, ..Default::default() });
         let pull = v1::Exchange { seq: 1 << 40, credit_rows: 1, ..Default::default() };
         for kind in [heartbeat, Up::Exchange(pull)] {
-            let message = v1::WorkerMessage { session, coord_epoch, kind: Some(kind) };
+            let kind = Some(kind);
+            let message = v1::WorkerMessage { session, coord_epoch, kind, instance: 0 };
             // invariant: the channel has room for both.
             let _ = out.try_send(message);
         }
@@ -156,7 +157,7 @@ impl Visitor {
     async fn leave(&mut self, session: u64) {
         let options = CallOptions::default().attempt_timeout(LIMIT);
         while !self.shared.stopping() {
-            let request = v1::DeregisterRequest { session, nacks: Vec::new() };
+            let request = v1::DeregisterRequest { session, ..v1::DeregisterRequest::default() };
             let answer = self.client.with_leader_opts("deregister", options, |channel| {
                 let request = request.clone();
                 async move { services::worker(channel).deregister(request).await }

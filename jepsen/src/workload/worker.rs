@@ -313,7 +313,8 @@ impl Worker {
 
     fn message(&self, kind: Up) -> v1::WorkerMessage {
         let coord_epoch = self.client.coord_epoch();
-        v1::WorkerMessage { session: self.session, coord_epoch, kind: Some(kind) }
+        let (session, instance) = (self.session, self.instance);
+        v1::WorkerMessage { session, coord_epoch, kind: Some(kind), instance }
     }
 
     /// Takes a message of the leader; false: it no longer leads.

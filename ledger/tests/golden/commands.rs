@@ -78,6 +78,7 @@ fn registration() -> Registration {
         held: vec![held(9, &[(0, 2), (5, 1)])],
         stores: vec!["s3://bucket".into()],
         versions: BTreeMap::from([("agent".into(), "0.1.0".into())]),
+        started: vec![held(9, &[(7, 1)])],
     }
 }
 

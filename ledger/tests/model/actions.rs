@@ -596,6 +596,12 @@ fn register(model: &Model, what: (u8, u8, bool, bool, u8), picks: &[Pick]) -> Op
         holder_alive,
         slots: vec![offer; usize::from(slots)],
         held: picks.iter().filter_map(|p| held(model, *p)).map(|h| h.1).collect(),
+        // Much of the rest was started.
+        started: picks
+            .iter()
+            .filter_map(|p| held(model, Pick { mask: !p.mask | 1, ..*p }))
+            .map(|h| h.1)
+            .collect(),
         ..Registration::default()
     }))
 }

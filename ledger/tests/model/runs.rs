@@ -56,6 +56,8 @@ pub(crate) struct Row {
     pub(crate) shadow: Option<Lease>,
     /// Whether it ever failed, since it was submitted.
     pub(crate) failed_once: bool,
+    /// Times that a process ended without a word while it may have run this.
+    pub(crate) abrupt: u32,
 }
 
 /// Which strikes a class counts in.

@@ -11,6 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A slot, and until when any other comes before it.
 pub(crate) type Shunned = (SlotRef, LedgerMs);
 
+/// What may have run of an attempt: where, of which run, which rows, and whether it was a trial of one row.
+type Ran = (SlotRef, u32, Vec<u64>, bool);
+
 /// A pending or waiting trial as both sides show it: rows, until when, who empties itself for it, whom it shuns.
 pub(crate) type Shown = (Vec<u64>, Option<LedgerMs>, Option<SlotRef>, Option<Shunned>);
 
@@ -132,6 +135,105 @@ impl Model {
             self.note(if in_trial { "engine died in a trial" } else { "engine died" });
         }
         Ok(Reply::Taken { refused })
+    }
+
+    /// A process ended without a word: what may have run is counted, and what was counted often is tried apart.
+    pub(crate) fn ended_abruptly(
+        &mut self,
+        session: SessionId,
+        started: &[HeldRows],
+        kept: &[HeldRows],
+    ) {
+        let ran = self.may_have_run(session, started, kept);
+        let is_prime = |model: &Self, (_, no, rows, alone): &Ran| {
+            *alone && model.runs[*no as usize - 1].rows[rows[0] as usize].abrupt > 3
+        };
+        let mut primes = ran.iter().filter(|ran| is_prime(self, ran)).count();
+        let proven = primes == 1;
+        for ran in ran {
+            let prime = is_prime(self, &ran);
+            let (slot, no, rows, alone) = ran;
+            let clock = self.clock;
+            let run = &mut self.runs[no as usize - 1];
+            let ends = |row: u64, run: &Run| run.rows[row as usize].abrupt;
+            let mut poison = false;
+            if prime && proven {
+                let row = &mut run.rows[rows[0] as usize];
+                row.strikes[kind(FailureClass::EngineDied)] += 1;
+                poison = row.strikes[kind(FailureClass::EngineDied)] >= 2;
+                if poison {
+                    (row.trial, row.state) = (None, RowState::Failed);
+                } else {
+                    run.try_rows(&rows, None);
+                    run.shuns.insert(run.trials_made, (slot, LedgerMs(clock + 10_000)));
+                }
+                self.events.push("row ended its worker alone".into());
+            } else if prime {
+                primes -= 1;
+                if primes > 0 {
+                    let more = ends(rows[0], run) - 3;
+                    let wait = (1000 << (more - 1).min(6)).min(60_000);
+                    run.try_rows(&rows, Some(clock + wait));
+                }
+            } else if !alone {
+                let often: Vec<u64> =
+                    rows.iter().copied().filter(|row| ends(*row, run) >= 3).collect();
+                let first = often.len().div_ceil(2);
+                run.try_rows(&often[..first], None);
+                run.try_rows(&often[first..], None);
+                if !often.is_empty() {
+                    self.events.push("rows suspected of ending workers".into());
+                }
+            }
+            let run = &mut self.runs[no as usize - 1];
+            run.stops(false, poison);
+            run.finish_if_done();
+            if poison {
+                self.acquit((no, rows[0]));
+            }
+        }
+    }
+
+    fn may_have_run(
+        &mut self,
+        session: SessionId,
+        started: &[HeldRows],
+        kept: &[HeldRows],
+    ) -> Vec<Ran> {
+        let Some(worker) = self.workers.get(&session).filter(|w| !w.draining) else {
+            return Vec::new();
+        };
+        let (silent, slots) = (worker.suspect.is_some(), worker.slots.len());
+        let mut all = Vec::new();
+        for slot in (0..slots).map(|n| SlotRef { session, slot: SlotNo(n as u16) }) {
+            for set in self.sets_at(slot) {
+                let run = &mut self.runs[set.run.0 as usize - 1];
+                let named = |sets: &[HeldRows], row: u64| {
+                    let of = |s: &&HeldRows| s.run == set.run && s.attempt == set.attempt;
+                    sets.iter().filter(of).any(|s| s.rows.contains(row))
+                };
+                let own = |row: &u64| match run.rows[*row as usize].state {
+                    RowState::Running(l) => l.attempt == set.attempt && l.slot == slot,
+                    _ => false,
+                };
+                let own: Vec<u64> = set.rows.iter().filter(own).collect();
+                let trial = own.iter().any(|row| run.rows[*row as usize].trial.is_some());
+                let ran = |row: &u64| {
+                    (silent || trial || named(started, *row))
+                        && !named(kept, *row)
+                        && run.rows[*row as usize].shadow.is_none()
+                };
+                let rows: Vec<u64> = own.iter().copied().filter(ran).collect();
+                for row in &rows {
+                    let row = &mut run.rows[*row as usize];
+                    (row.abrupt, row.failed_once) = (row.abrupt + 1, true);
+                }
+                if !rows.is_empty() {
+                    all.push((slot, set.run.0, rows, trial && own.len() == 1));
+                }
+            }
+        }
+        all
     }
 
     /// Whether a slot tells of a death for the first time.

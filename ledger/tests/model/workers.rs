@@ -58,13 +58,17 @@ impl Model {
             .find(|(_, w)| w.namespace == r.namespace && w.name == r.name)
             .map(|(id, _)| *id);
         if let Some(session) = holder {
-            if r.resume == Some(session) {
-                return Ok(self.resume(session, &r));
-            }
             let worker = &self.workers[&session];
-            if r.holder_alive && worker.instance != r.instance {
+            let other = worker.instance != r.instance;
+            if r.holder_alive && other {
                 let (name, address) = (worker.name.clone(), worker.address.clone());
                 return Err(Rejection::WorkerNameTaken { name, address });
+            }
+            if other {
+                self.ended_abruptly(session, &r.started, &r.held);
+            }
+            if r.resume == Some(session) {
+                return Ok(self.resume(session, &r));
             }
             self.end(session);
         }
@@ -334,6 +338,9 @@ impl Model {
             w.suspect.is_some_and(|(until, _)| until <= now) || w.gone_by.is_some_and(|t| t <= now)
         };
         let due: Vec<SessionId> = self.workers.iter().filter(|w| due(w.1)).map(|w| *w.0).collect();
-        due.into_iter().for_each(|session| self.end(session));
+        for session in due {
+            self.ended_abruptly(session, &[], &[]);
+            self.end(session);
+        }
     }
 }

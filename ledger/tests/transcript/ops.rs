@@ -381,6 +381,7 @@ fn register(world: &World, args: &mut Args) -> Parsed<OpKind> {
         holder_alive: args.flag("alive"),
         slots: vec![offer; slots],
         held: held(world, &args.text_or("held", ""))?,
+        started: held(world, &args.text_or("started", ""))?,
         stores: args.list("stores"),
         ..Registration::default()
     })))

@@ -78,6 +78,7 @@ impl Session {
         let uplink = Uplink {
             messages,
             session: self.state.session,
+            instance: self.instance,
             client: self.client.clone(),
             eligible: false,
         };

@@ -12,6 +12,8 @@ use tokio::sync::mpsc;
 pub(crate) struct Uplink {
     pub(crate) messages: mpsc::Sender<v1::WorkerMessage>,
     pub(crate) session: u64,
+    /// Of this process.
+    pub(crate) instance: u64,
     pub(crate) client: Client,
     /// Whether the leader was told that the slot can take work.
     pub(crate) eligible: bool,
@@ -31,7 +33,8 @@ impl Uplink {
 
     pub(crate) fn post(&self, kind: v1::worker_message::Kind) -> bool {
         let coord_epoch = self.client.coord_epoch();
-        let message = v1::WorkerMessage { session: self.session, coord_epoch, kind: Some(kind) };
+        let (session, instance) = (self.session, self.instance);
+        let message = v1::WorkerMessage { session, coord_epoch, kind: Some(kind), instance };
         self.messages.try_send(message).is_ok()
     }
 }

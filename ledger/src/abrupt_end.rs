@@ -1,0 +1,170 @@
+//! A worker's process ended without a word while rows ran: one of them may take whole hosts down.
+//!
+//! Nobody is left to tell of it, so that it counts for every row that may have run, and a single time says little: hosts
+//! end for reasons of their own. *Invariant:* until it has happened [`limits::ABRUPT_ENDS_MAX`] times to a row, the row
+//! is pending again as if its worker had given it back. From then on it is a suspect as of an engine that died: it is
+//! tried apart, in halves, until it is alone, and only when it is alone on its slot, and the only one in its worker that
+//! is so far, it gets a strike. So no row takes down one host after another for ever.
+//!
+//! A worker that drains was told to go, and may go before its rows do: its end counts for none. Rows that two slots run
+//! go on at the other one.
+
+use crate::apply::Context;
+use crate::command::{Evidence, FailureClass, HeldRows};
+use crate::event::EventKind;
+use crate::fail::Failure;
+use crate::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::rows::Rows;
+use crate::trouble::{FailedTry, Ruling, backoff_ms};
+use crate::worker::WorkerState;
+
+/// What may have run of one attempt.
+struct Ran {
+    slot: SlotRef,
+    held: HeldRows,
+    /// Of each row: how often that has happened to it, this time included.
+    ends: Vec<u32>,
+    /// It was a trial of one row.
+    alone: bool,
+}
+
+impl Ran {
+    /// The row is proven guilty, if no other one is so far.
+    fn is_prime(&self) -> bool {
+        self.alone && self.ends.iter().all(|ends| *ends > limits::ABRUPT_ENDS_MAX)
+    }
+
+    fn suspects(&self) -> Rows {
+        let all = self.held.rows.iter().zip(&self.ends);
+        let often = all.filter(|(_, ends)| **ends >= limits::ABRUPT_ENDS_MAX);
+        Rows::from_ranges(often.map(|(row, _)| (row, 1))).unwrap_or_default()
+    }
+}
+
+impl Ledger {
+    /// The process that had a session is no more. `started` is what it may have run as the leader knows it, `kept` what
+    /// the next one has of it on its disk. What is no suspect yet is still the session's.
+    pub(crate) fn ended_abruptly(
+        &mut self,
+        ctx: &Context,
+        session: SessionId,
+        started: &[HeldRows],
+        kept: &[HeldRows],
+    ) {
+        let ran = self.may_have_run(session, started, kept);
+        let among = ran.iter().map(|ran| ran.held.rows.len()).sum::<u64>() as u32;
+        let mut primes = ran.iter().filter(|ran| ran.is_prime()).count();
+        let proven = primes == 1;
+        let failure = Failure {
+            class: FailureClass::EngineDied,
+            code: "WORKER_LOST".into(),
+            message: "its worker's process ended without a word".into(),
+            evidence: Evidence::default(),
+        };
+        for ran in ran {
+            let (slot, no) = (ran.slot, ran.held.run);
+            if ran.is_prime() && proven {
+                self.end_attempt(ctx, slot, &ran.held, &failure, |ledger, held, failure| {
+                    ledger.alone(ctx, slot, held, failure)
+                });
+                continue;
+            }
+            let failed = FailedTry {
+                ruling: Ruling::Suspect { among },
+                ..self.failed_try(ctx, slot, ran.held.attempt, &failure)
+            };
+            self.excuse(no, &ran.held.rows, &failed);
+            if ran.is_prime() {
+                // Of several that are so far, one is tried next, and the others wait until it is known.
+                primes -= 1;
+                if primes > 0 {
+                    let more = ran.ends.first().map_or(1, |ends| ends - limits::ABRUPT_ENDS_MAX);
+                    let until = LedgerMs(self.meta.clock.0.saturating_add(backoff_ms(more)));
+                    self.end_attempt(ctx, slot, &ran.held, &failure, |ledger, held, _| {
+                        ledger.put_on_trial(no, held.rows.clone(), Some(until));
+                        Rows::default()
+                    });
+                }
+            } else if !ran.alone {
+                let held = HeldRows { rows: ran.suspects(), ..ran.held };
+                self.end_attempt(ctx, slot, &held, &failure, |ledger, held, _| {
+                    ledger.try_halves(no, held.rows.clone(), None);
+                    Rows::default()
+                });
+            }
+        }
+    }
+
+    /// Rows of a session that may have run, and counts that its process ended so for each of them.
+    fn may_have_run(
+        &mut self,
+        session: SessionId,
+        started: &[HeldRows],
+        kept: &[HeldRows],
+    ) -> Vec<Ran> {
+        let Some(worker) = self.workers.get(&session).filter(|w| w.drain.is_none()) else {
+            return Vec::new();
+        };
+        // A silent one has nothing left but what it had started.
+        let silent = matches!(worker.state, WorkerState::Suspect { .. });
+        let held: Vec<(RunNo, Attempt)> =
+            worker.slots.iter().flat_map(|slot| slot.held.iter().copied()).collect();
+        let mut ran = Vec::new();
+        for (no, attempt) in held {
+            let Some(run) = self.runs.get_mut(&no) else { continue };
+            let Some(grant) = run.flight.grants.get(&attempt) else { continue };
+            let (slot, trial, whole) = (grant.slot, grant.trial.is_some(), grant.rows.len());
+            let named = |sets: &[HeldRows]| {
+                let of = sets.iter().filter(|set| set.run == no && set.attempt == attempt);
+                of.fold(Rows::default(), |mut all, set| {
+                    all.unite(&set.rows);
+                    all
+                })
+            };
+            let mut rows = match silent || trial {
+                true => grant.rows.clone(),
+                false => grant.rows.partition(&named(started)).0,
+            };
+            rows.subtract(&named(kept));
+            run.flight.shadows.values().for_each(|shadow| rows.subtract(&shadow.rows));
+            if rows.is_empty() {
+                continue;
+            }
+            let count = |row| {
+                let trouble = run.troubles.entry(row).or_default();
+                trouble.abrupt_ends += 1;
+                trouble.abrupt_ends
+            };
+            let ends = rows.iter().map(count).collect();
+            self.dirty.troubles.extend(rows.iter().map(|row| (no, row)));
+            let held = HeldRows { run: no, attempt, rows };
+            ran.push(Ran { slot, held, ends, alone: trial && whole == 1 });
+        }
+        ran
+    }
+
+    /// Ends the attempt of rows for good; `then` says where they are now, and which have failed for good.
+    fn end_attempt(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        held: &HeldRows,
+        failure: &Failure,
+        then: impl FnOnce(&mut Self, &HeldRows, &Failure) -> Rows,
+    ) {
+        if held.rows.is_empty() {
+            return;
+        }
+        let no = held.run;
+        let failed_before = self.runs.get(&no).map_or(0, |run| run.head.counts.failed);
+        self.release(no, held.attempt, &held.rows);
+        let for_good = then(self, held, failure);
+        let (held, class, code) = (held.clone(), failure.class, failure.code.clone());
+        self.emit(ctx, EventKind::Failed { slot, held, class, code, for_good });
+        self.stop_if_hopeless(ctx, no, failure, failed_before);
+        self.refresh_active(no);
+        self.finish_if_done(ctx, no);
+    }
+}
