@@ -17,6 +17,7 @@ use crate::rows::Rows;
 use crate::run::{Run, RunState};
 use crate::seeded::{Bug, seeded};
 use crate::segment::Outcome;
+use crate::trouble::DoneTry;
 
 /// What a completion has to say beside its success.
 #[derive(Default)]
@@ -90,7 +91,7 @@ impl Ledger {
             return false;
         }
         said.outrun.extend(self.outrun(ctx, no, set.attempt, &accepted));
-        self.drop_trouble_of(no, &accepted);
+        self.settle_trouble_of(ctx, slot, (no, set.attempt), &accepted);
         self.release(no, set.attempt, &accepted);
         let Some(run) = self.runs.get_mut(&no) else { return false };
         run.head.counts.done += accepted.len();
@@ -115,15 +116,30 @@ impl Ledger {
         true
     }
 
-    /// A row that is done needs its history no more.
-    fn drop_trouble_of(&mut self, no: RunNo, rows: &Rows) {
+    /// The history of rows that are done says who did them, and decides nothing any more.
+    fn settle_trouble_of(
+        &mut self,
+        ctx: &Context,
+        slot: SlotRef,
+        (no, attempt): (RunNo, Attempt),
+        rows: &Rows,
+    ) {
+        let worker = self.workers.get(&slot.session).map(|w| w.name.clone()).unwrap_or_default();
         let Some(run) = self.runs.get_mut(&no).filter(|r| !r.troubles.is_empty()) else { return };
         for &(start, len) in rows.ranges() {
             let range = start..start + u64::from(len);
-            let gone: Vec<u64> = run.troubles.range(range).map(|t| *t.0).collect();
-            for row in gone {
-                run.troubles.remove(&row);
+            let settled: Vec<u64> = run.troubles.range(range).map(|t| *t.0).collect();
+            for row in settled {
                 self.dirty.troubles.insert((no, row));
+                if run.head.done_histories >= limits::DONE_HISTORIES_MAX {
+                    run.troubles.remove(&row);
+                    continue;
+                }
+                run.head.done_histories += 1;
+                let (worker, wall_ms) = (worker.clone(), ctx.wall_ms);
+                if let Some(trouble) = run.troubles.get_mut(&row) {
+                    trouble.done = Some(DoneTry { attempt, worker, wall_ms });
+                }
             }
         }
     }

@@ -136,6 +136,7 @@ impl Ledger {
         run.segments = Vec::new();
         run.parts = Vec::new();
         run.troubles.clear();
+        run.head.done_histories = 0;
         run.flight = InFlight::default();
         run.head.next_fresh = run.head.rows;
         run.head.carried_ahead = 0;

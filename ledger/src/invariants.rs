@@ -233,5 +233,7 @@ fn check_segments(run: &Run) -> Result<(u64, u64, Rows), String> {
         ensure!(decided == segment.decided, "segment {number} counts {}", segment.decided);
     }
     ensure!(next == run.head.rows, "segments end at {next}, not {}", run.head.rows);
+    let told = run.troubles.values().filter(|t| t.done.is_some()).count() as u64;
+    ensure!(told == run.head.done_histories, "{told} rows that are done have a history");
     Ok((done, failed, all))
 }

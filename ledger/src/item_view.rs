@@ -55,7 +55,7 @@ pub struct ItemView {
     /// The rows that it is tried with, itself included, apart from all others; none where it is
     /// under no suspicion.
     pub trial: Rows,
-    /// What it went through, while it is not done.
+    /// What it went through.
     pub trouble: Trouble,
 }
 

@@ -43,6 +43,8 @@ pub const CLIENT_TTL_MS: u64 = 24 * 60 * 60 * 1000;
 pub const SEALED_BYTES_MAX: usize = 4096;
 /// Attempts in a row's remembered history.
 pub const HISTORY_MAX: usize = 8;
+/// Rows of one run that are done and keep the history of their failures.
+pub const DONE_HISTORIES_MAX: u64 = 65_536;
 /// Times that a row may run out of memory alone, the last one included.
 pub const OUT_OF_MEMORY_STRIKES_MAX: u32 = 3;
 /// Times that an engine may die of a row alone, the last one included: then the row is poison.

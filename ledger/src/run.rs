@@ -99,6 +99,8 @@ pub(crate) struct RunHead {
     pub(crate) folder: String,
     /// When it was created, in ledger time.
     pub(crate) created_at: LedgerMs,
+    /// Rows that are done and have a history.
+    pub(crate) done_histories: u64,
 }
 
 /// Rows in flight of one run: one record of the image.

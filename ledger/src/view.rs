@@ -15,7 +15,7 @@ use crate::rows::Rows;
 use crate::run::Run;
 pub use crate::run::{Counts, RunState};
 use crate::spec::{Misfit, RunSpec, SlotOffer};
-pub use crate::trouble::{FailedTry, Ruling, Strikes, Trouble};
+pub use crate::trouble::{DoneTry, FailedTry, Ruling, Strikes, Trouble};
 pub use crate::worker::{Drain, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -142,6 +142,9 @@ fn item_out(ledger: &Ledger, leading: &Leading, no: RunNo, item: ItemView) -> v1
             let kind = convert::Kind::Part;
             out.part = Some(convert::blob_out(&namespace, &folder, kind, &part.blob));
             out.part_row = row;
+            if let Some(by) = item.trouble.done {
+                (out.worker, out.attempt, out.done_wall_ms) = (by.worker, by.attempt.0, by.wall_ms);
+            }
             v1::ItemState::Done
         }
         ItemPlace::Failed => v1::ItemState::Failed,

@@ -111,7 +111,7 @@ pub async fn submit(
     };
     let (namespace, spec) = (&job.namespace, job.spec.clone());
     let created = submit::create(session, namespace, &job.name, spec, &job.folder).await?;
-    if created.folder != job.folder && !created.input_closed {
+    if created.folder != job.folder {
         let moved = move_all(job, &created.folder, &mut uploaded, &mut carried).await;
         let url = job.store.url().to_owned();
         moved.map_err(|source| BatchError::Upload { url, source })?;

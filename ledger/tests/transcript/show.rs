@@ -413,7 +413,12 @@ pub(crate) fn items(ledger: &Ledger, items: &[ItemView]) -> String {
             ItemPlace::Running(slot, attempt) => {
                 format!("running at {} as {attempt}", place_of(ledger, *slot))
             }
-            ItemPlace::Done(_, row) => format!("done, row {row} of its part"),
+            ItemPlace::Done(_, row) => match &item.trouble.done {
+                None => format!("done, row {row} of its part"),
+                Some(by) => {
+                    format!("done by {} as {}, row {row} of its part", by.worker, by.attempt)
+                }
+            },
             ItemPlace::Failed => "failed".into(),
         };
         let _ = write!(out, "row {} in segment {}: {place}", item.row, item.segment);

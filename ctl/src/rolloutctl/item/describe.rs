@@ -45,7 +45,7 @@ impl Report for ItemDescription {
         line("Input", format!("{} row {}", self.segment_key, self.segment_row));
         line("Strikes", item.strikes.to_string());
         if item.history.is_empty() {
-            line("History", if item.state == "done" { "forgotten" } else { "none" }.into());
+            line("History", "none".into());
             return text;
         }
         let titles =

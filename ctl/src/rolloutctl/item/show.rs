@@ -17,7 +17,7 @@ pub(super) struct Item {
     pub(super) row: u64,
     pub(super) segment: u32,
     pub(super) state: &'static str,
-    /// Of whoever has it.
+    /// Of whoever has it, or made its result after others had failed.
     pub(super) worker: Option<String>,
     pub(super) slot: Option<u32>,
     /// `index.position` of the log, as events have it.
@@ -28,6 +28,8 @@ pub(super) struct Item {
     /// The object that has its result, and the row in it.
     pub(super) part: Option<String>,
     pub(super) part_row: Option<u32>,
+    /// When that was accepted, of a row that failed before.
+    pub(super) done_at: Option<String>,
     /// With how many rows it is tried apart from others, itself included.
     #[serde(serialize_with = "u64_string")]
     pub(super) trial_rows: u64,
@@ -86,17 +88,25 @@ fn state(state: v1::ItemState) -> &'static str {
     }
 }
 
+fn time(wall_ms: u64) -> Option<String> {
+    let nanos = i128::from(wall_ms) * 1_000_000;
+    let at = OffsetDateTime::from_unix_timestamp_nanos(nanos).ok();
+    at.and_then(|at| at.format(&Rfc3339).ok())
+}
+
 impl From<v1::Item> for Item {
     fn from(wire: v1::Item) -> Self {
         let is = wire.state();
         let (running, done) = (is == v1::ItemState::Running, is == v1::ItemState::Done);
+        let known = running || done && wire.attempt > 0;
         Self {
             row: wire.row,
             segment: wire.segment,
             state: state(is),
-            worker: running.then_some(wire.worker),
+            worker: known.then_some(wire.worker),
             slot: running.then_some(wire.slot),
-            attempt: running.then(|| attempt(wire.attempt)),
+            attempt: known.then(|| attempt(wire.attempt)),
+            done_at: (wire.done_wall_ms > 0).then(|| time(wire.done_wall_ms)).flatten(),
             duplicate: wire.duplicate.map(|holder| Holder {
                 worker: holder.worker,
                 slot: holder.slot,
@@ -123,10 +133,8 @@ impl From<v1::FailedTry> for Try {
             v1::Ruling::Unspecified => "unknown",
         };
         let evidence = wire.evidence.unwrap_or_default();
-        let nanos = i128::from(wire.wall_ms) * 1_000_000;
-        let at = OffsetDateTime::from_unix_timestamp_nanos(nanos).ok();
         Self {
-            at: at.and_then(|at| at.format(&Rfc3339).ok()),
+            at: time(wire.wall_ms),
             worker: wire.worker,
             attempt: attempt(wire.attempt),
             class: wire.class,
@@ -161,7 +169,13 @@ impl Item {
     /// Who has it, what it waits for, or where its result is.
     pub(super) fn place(&self) -> String {
         let mut text = match (&self.worker, self.waits_seconds, &self.part) {
-            (Some(worker), _, _) => {
+            (Some(worker), _, Some(part)) => {
+                let attempt = self.attempt.as_deref().unwrap_or("-");
+                let at = self.done_at.as_deref().unwrap_or("-");
+                let row = self.part_row.unwrap_or(0);
+                format!("{part} row {row}, by {worker} (attempt {attempt}) at {at}")
+            }
+            (Some(worker), _, None) => {
                 let attempt = self.attempt.as_deref().unwrap_or("-");
                 format!("{worker}/{} (attempt {attempt})", self.slot.unwrap_or(0))
             }
