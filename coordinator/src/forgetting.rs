@@ -8,7 +8,8 @@
 //! whoever sweeps it, however late and however deposed, removes the same. `Seal` says as of which end
 //! of the run its manifest is: one of a run that was taken up again since is refused.
 //!
-//! Absent on purpose: what has no run at all (`forgetting_orphans`), and the bytes of rows. A manifest lists where results are; it has none.
+//! Absent on purpose: what has no run at all (`forgetting_orphans`), and the bytes of rows. A manifest
+//! lists where results are; it has none.
 
 use crate::config::Retention;
 use crate::convert::{self, Kind};

@@ -1,6 +1,6 @@
 //! An ended run is sealed, still read, deleted, and leaves nothing behind.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually, files};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -138,5 +138,35 @@ fn a_run_whose_retention_is_over_goes_by_itself() -> Result<()> {
     batch.finish(&fleet)?;
     eventually("the run is gone", PATIENCE, || described(&fleet, "short").is_none().then_some(()));
     assert_eq!(files(&fleet.path("store").join("runs/default/short")), []);
+    fleet.passed()
+}
+
+#[test]
+fn objects_of_no_run_are_swept_and_those_of_runs_and_of_other_clusters_are_not() -> Result<()> {
+    let fleet = fleet(&[("retention", "sweep_every_ms = 300\nsweep_age_ms = 1500")])?;
+    let mut batch = Batch::submit(&fleet, "lives", 1000, "")?;
+    batch.finish(&fleet)?;
+    let objects = fleet.objects_of("lives");
+    let before: BTreeSet<PathBuf> = files(&objects).into_iter().map(|f| f.0).collect();
+    let own = objects.file_name().context("a folder")?.to_string_lossy().into_owned();
+    let (cluster, _) = own.split_once('-').context("a cluster's mark")?;
+    let left = |folder: String| -> Result<PathBuf> {
+        let dir = fleet.path("store").join(format!("runs/default/gone/{folder}/segments"));
+        std::fs::create_dir_all(&dir)?;
+        let object = dir.join("00".repeat(32));
+        std::fs::write(&object, b"of a run that is no more")?;
+        Ok(object)
+    };
+    let orphan = left(format!("{cluster}-{:016x}", 1))?;
+    let others = left(format!("{}-{:016x}", "f".repeat(16), 1))?;
+    let unmarked = left("by-hand".to_owned())?;
+    eventually("it is swept", PATIENCE, || (!orphan.exists()).then_some(()));
+    let again = left(format!("{cluster}-{:016x}", 2))?;
+    eventually("the next one too", PATIENCE, || (!again.exists()).then_some(()));
+    assert!(others.exists() && unmarked.exists(), "what is not the cluster's own is left alone");
+    let after: BTreeSet<PathBuf> = files(&objects).into_iter().map(|f| f.0).collect();
+    assert_eq!(after, before, "a run's objects stay");
+    let verified = fleet.rollout(&["verify", "lives"]).output()?;
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
     fleet.passed()
 }

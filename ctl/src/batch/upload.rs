@@ -173,7 +173,7 @@ pub async fn put(store: &BlobStore, key: &str, bytes: Bytes) -> Result<v1::BlobR
     store.put(key, bytes).await.map(wire)
 }
 
-/// Copies an object to another folder's key, bytes unread by anybody.
+/// Copies an object to another key, which `blob` then names.
 pub async fn move_to(
     store: &BlobStore,
     blob: &mut Option<v1::BlobRef>,
