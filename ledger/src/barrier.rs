@@ -22,7 +22,8 @@ pub enum Among {
     Members(Vec<String>),
     /// So many, whoever they are.
     Count(u32),
-    /// Whoever is a member of the job's round when the first of them arrives.
+    /// The members of the job's round that is complete when the first of them arrives, those that are gone since
+    /// included.
     Round,
 }
 

@@ -68,9 +68,8 @@ impl Job {
             Among::Count(count) => return Ok(Arrival::Begins(None, *count)),
             Among::Members(names) => Some(names.iter().cloned().collect()),
             Among::Round => {
-                let all = self.head.participants.values();
-                let of_round = all.filter(|p| matches!(p.standing, Standing::Member { .. }));
-                Some(of_round.map(|p| p.decl.name.clone()).collect())
+                let roster = self.head.rendezvous.roster.iter();
+                Some(roster.map(|m| m.decl.name.clone()).collect())
             }
         };
         let members = members.filter(|m| m.contains(name)).ok_or_else(not_of)?;
@@ -125,25 +124,40 @@ impl Job {
         }
         told.barriers.insert(barrier.to_owned());
         if begins {
-            self.without_the_lost(barrier);
+            self.without_the_gone(barrier);
         }
         self.tell_end(barrier, told);
     }
 
-    /// Members that were lost before anybody arrived, and have not come back.
-    fn without_the_lost(&mut self, barrier: &str) {
+    /// Those of its set that were gone before anybody arrived, and have not come back.
+    fn without_the_gone(&mut self, barrier: &str) {
         let Some(g) = self.barriers.get(barrier).and_then(Barrier::waiting) else { return };
+        let gone = match g.spec.among {
+            Among::Round => self.gone_of_round(),
+            Among::Members(_) | Among::Count(_) => self.lost_of(g),
+        };
+        if let Some(g) = self.barriers.get_mut(barrier).and_then(Barrier::waiting_mut) {
+            for gone in &gone {
+                g.without(gone);
+            }
+        }
+    }
+
+    /// Members of the round that are gone: lost, or by their own wish.
+    fn gone_of_round(&self) -> Vec<Departure> {
+        let roster = self.head.rendezvous.roster.iter();
+        let absent = roster.filter(|m| !self.head.participants.contains_key(&m.decl.name));
+        absent.filter_map(|m| m.gone.clone()).collect()
+    }
+
+    /// Those that a generation waits for by name and that were lost. Who left may come yet.
+    fn lost_of(&self, g: &Generation) -> Vec<Departure> {
         let names: BTreeSet<&str> = self.head.departures.iter().map(|d| d.name.as_str()).collect();
         let missing = names.into_iter().filter(|name| {
             g.members.as_ref().is_some_and(|m| m.contains(*name)) && !g.arrived.contains_key(*name)
         });
         let gone = missing.filter_map(|name| self.departure(name));
-        let lost: Vec<Departure> = gone.filter(|d| d.why == Departed::Lost).cloned().collect();
-        if let Some(g) = self.barriers.get_mut(barrier).and_then(Barrier::waiting_mut) {
-            for gone in &lost {
-                g.without(gone);
-            }
-        }
+        gone.filter(|d| d.why == Departed::Lost).cloned().collect()
     }
 
     fn tell_end(&self, barrier: &str, told: &mut Told) {

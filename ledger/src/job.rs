@@ -181,6 +181,10 @@ impl Job {
         let (ticket, host) = (gone.ticket, gone.decl.host.clone());
         let name = name.to_owned();
         let departure = Departure { ticket, name, host, why, at_wall_ms, heard_wall_ms };
+        let roster = &mut self.head.rendezvous.roster;
+        if let Ok(at) = roster.binary_search_by(|m| m.decl.name.cmp(&departure.name)) {
+            roster[at].gone = Some(departure.clone());
+        }
         self.head.departures.push_back(departure);
         Some(gone)
     }

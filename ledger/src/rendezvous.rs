@@ -12,7 +12,7 @@
 //! Deliberately absent: who hears of it and when (`coordinator`).
 
 use crate::id::LedgerMs;
-use crate::job::{Job, ParticipantDecl, Told};
+use crate::job::{Departure, Job, ParticipantDecl, Told};
 use crate::limits;
 use crate::reply::Rejection;
 use crate::seeded::{Bug, seeded};
@@ -109,6 +109,8 @@ pub struct RoundMember {
     pub decl: ParticipantDecl,
     /// Contiguous, from 0.
     pub rank: u32,
+    /// How it last went, should it have gone since the round is complete. It may be back.
+    pub gone: Option<Departure>,
 }
 
 /// A job's rendezvous.
@@ -249,7 +251,7 @@ impl Job {
                     }
                     participant.standing = Standing::Member { rank };
                     let decl = participant.decl.clone();
-                    rendezvous.roster.push(RoundMember { decl, rank });
+                    rendezvous.roster.push(RoundMember { decl, rank, gone: None });
                 }
                 Standing::Late { .. } => participant.standing = Standing::Redundant,
                 _ => {}

@@ -74,6 +74,7 @@ fn spec(job: u8, set: u8, generation: u64) -> BarrierSpec {
     let among = match (set, job % 3) {
         (0, _) => Among::Count(3),
         (1, _) => names(&["d"]),
+        (_, 0 | 1) if generation % 3 == 2 => Among::Round,
         (_, 0) => names(&["a", "b", "c"]),
         (_, 1) => Among::Count(2),
         _ => Among::Round,

@@ -331,11 +331,10 @@ impl Model {
                 let (latest, state) = (last.number, state.to_owned());
                 return Err(Rejection::BarrierGeneration { latest, state });
             }
-            let of_round = job.who.iter().filter(|w| matches!(w.place, Place::Member(_)));
             let waits_for = match &spec.among {
                 Among::Count(n) => Err(*n as usize),
                 Among::Members(names) => Ok(names.clone()),
-                Among::Round => Ok(of_round.map(|w| w.name.clone()).collect()),
+                Among::Round => Ok(job.roster.clone()),
             };
             if waits_for.as_ref().is_ok_and(|names| !names.contains(&who)) {
                 return Err(not_of);
@@ -414,10 +413,20 @@ impl Job {
         begins: Option<Gen>,
         notes: &mut Vec<&'static str>,
     ) {
-        let lost: Vec<String> = match begins.as_ref().map(|g| &g.waits_for) {
-            Some(Ok(names)) => names.iter().filter(|n| self.is_lost(n)).cloned().collect(),
-            _ => Vec::new(),
-        };
+        // Of a round who left is missing as well as who was lost: nobody else takes its rank.
+        let mut gone = Vec::new();
+        if let Some(Gen { waits_for: Ok(names), spec, .. }) = &begins {
+            for name in names.iter().filter(|n| self.at(n).is_none()) {
+                let last = self.gone.iter().rev().find(|g| g.0 == *name).map(|g| g.1);
+                let of_round = spec.among == Among::Round;
+                if of_round {
+                    notes.push("gone from a round before its barrier");
+                }
+                if last == Some("lost") || of_round {
+                    gone.push((name.clone(), last.unwrap()));
+                }
+            }
+        }
         let gens = self.barriers.entry(barrier.to_owned()).or_default();
         gens.extend(begins);
         if gens.len() > 2 {
@@ -432,14 +441,9 @@ impl Job {
         }
         g.arrived.push(who.to_owned());
         g.open(notes);
-        for name in lost {
-            g.without(&name, "lost", notes);
+        for (name, why) in gone {
+            g.without(&name, why, notes);
         }
-    }
-
-    fn is_lost(&self, name: &str) -> bool {
-        let last = self.gone.iter().rev().find(|g| g.0 == name);
-        self.at(name).is_none() && last.is_some_and(|g| g.1 == "lost")
     }
 }
 
