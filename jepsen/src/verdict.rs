@@ -9,6 +9,7 @@ mod duels;
 mod histories;
 mod leases;
 mod lineages;
+mod onward;
 mod passages;
 mod rounds;
 mod rows;

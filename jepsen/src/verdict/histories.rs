@@ -2,11 +2,12 @@
 //!
 //! *Invariant:* a history of a workload that nobody knows is judged by none, which is a doubt.
 
-use super::{duels, lineages, passages, rounds, rows, tickets};
+use super::{duels, lineages, onward, passages, rounds, rows, tickets};
 use crate::judge::{Budget, Judgement, Verdict, judge};
 use crate::models::{Cell, Item, Kv, Model, Shelf};
 use crate::operations::Operation;
 use crate::replay::replay;
+use crate::workload::shards::ONWARD_PREFIX;
 use anyhow::Result;
 use std::time::Duration;
 
@@ -102,14 +103,20 @@ impl Found {
         Ok(())
     }
 
-    /// A job that recovers.
+    /// A job that recovers, and one that goes on.
     fn shards(&mut self, operations: &[Operation]) {
-        let lineages = lineages::judged(operations);
+        let (onward, recovers) = split(operations, ONWARD_PREFIX);
+        let lineages = lineages::judged(&recovers);
         (self.violations, self.keys) = (lineages.violations, lineages.claims);
         self.operations = operations.len();
         self.want("claims", 50);
         for (what, count) in lineages.counts {
             self.least(what, count, lineages::LEAST);
+        }
+        let onward = onward::judged(&onward);
+        self.violations.extend(onward.violations);
+        for (what, count, least) in onward.counts {
+            self.least(what, count, least);
         }
     }
 

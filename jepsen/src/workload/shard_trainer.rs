@@ -7,7 +7,7 @@
 mod checkpoints;
 mod claims;
 
-use super::shards::{JOB, Launch};
+use super::shards::Launch;
 use super::trainers::{LIMIT, Sent, Trainer, job};
 use crate::events::What;
 use crate::recorder::{By, Op};
@@ -93,6 +93,24 @@ impl ShardTrainer {
         self.trainer.restart();
     }
 
+    /// A key of its job in the history.
+    fn key(&self, of: &str) -> String {
+        format!("{}{of}", self.launch.career.prefix)
+    }
+
+    fn job(&self) -> Option<v1::JobName> {
+        Some(job(self.launch.career.job))
+    }
+
+    /// A job that goes on without whoever it loses is never to be told to recover.
+    fn has_to_recover(&mut self, round: u64, why: &str) {
+        self.torn = self.torn.max(round);
+        if self.launch.career.on_loss == v1::LossPolicy::Continue {
+            let (what, why) = ("a job that is to go on".to_owned(), why.to_owned());
+            self.trainer.shared.recorder.event(What::Refused { what, why });
+        }
+    }
+
     fn decl(&self) -> v1::TrainerDecl {
         v1::TrainerDecl {
             name: self.name.into(),
@@ -107,23 +125,26 @@ impl ShardTrainer {
         let session = self.trainer.session().await?;
         let (round, world) = self.launch.after(self.torn, self.name);
         let most = world.len() == 1 || self.trainer.rng.random_ratio(4, 5);
-        let recovers = world.contains(&self.name) && most;
+        let career = self.launch.career;
+        let job_may_recover = career.on_loss == v1::LossPolicy::Recover;
+        let recovers = job_may_recover && world.contains(&self.name) && most;
         if !recovers {
             // The others are to have begun.
             self.trainer.pause(100..600).await;
         }
         let (decl, recorder) = (self.decl(), self.trainer.shared.recorder.clone());
+        let (named, key) = (self.job(), self.key(career.job));
         let (op, sent) = if recovers {
-            let op = recorder.invoke("recover", JOB.into(), json!([self.name, round]), None);
+            let op = recorder.invoke("recover", key, json!([self.name, round]), None);
             let send = |channel, id| {
                 let request = v1::RecoverRequest {
                     request: Some(id),
-                    job: Some(job(JOB)),
+                    job: named.clone(),
                     round,
                     world: world.iter().map(|name| (*name).to_owned()).collect(),
                     trainer: Some(decl.clone()),
                     from: 0,
-                    on_loss: v1::LossPolicy::Recover.into(),
+                    on_loss: career.on_loss.into(),
                 };
                 async move { services::checkpoints(channel).recover(request).await }
             };
@@ -131,13 +152,13 @@ impl ShardTrainer {
             let sent = self.trainer.change(&session, "recover", send, told).await;
             (op, sent.map(|answer| (answer.ticket, answer.lineage, answer.checkpoint)))
         } else {
-            let op = recorder.invoke("join", JOB.into(), json!([self.name]), None);
+            let op = recorder.invoke("join", key, json!([self.name]), None);
             let send = |channel, id| {
                 let request = v1::JoinJobRequest {
                     request: Some(id),
-                    job: Some(job(JOB)),
+                    job: named.clone(),
                     trainer: Some(decl.clone()),
-                    on_loss: v1::LossPolicy::Recover.into(),
+                    on_loss: career.on_loss.into(),
                 };
                 async move { services::shards(channel).join_job(request).await }
             };
@@ -160,7 +181,9 @@ impl ShardTrainer {
             Sent::Refused(code, why) => {
                 // A round that others are past, or in which there is no place for it any more, needs the next.
                 let next = self.trainer.rng.random_ratio(1, 3);
-                if code == ErrorCode::LineageTorn || (op.f() == "recover" && next) {
+                if code == ErrorCode::LineageTorn {
+                    self.has_to_recover(round, &why);
+                } else if op.f() == "recover" && next {
                     self.torn = self.torn.max(round);
                 }
                 recorder.fail(op, why);
@@ -183,12 +206,12 @@ impl ShardTrainer {
             By::default(),
         );
         if !lineage.torn.is_empty() {
-            self.torn = self.torn.max(lineage.round);
+            self.has_to_recover(lineage.round, &lineage.torn);
             return None;
         }
         // A few epochs back, for what was read of them may be open again.
         let epoch = self.launch.epoch().saturating_sub(6);
-        let by = v1::TrainerRef { job: Some(job(JOB)), trainer: self.name.into(), ticket };
+        let by = v1::TrainerRef { job: self.job(), trainer: self.name.into(), ticket };
         let step = self.launch.step().max(lineage.step) + 1;
         let (number, round) = (lineage.number, lineage.round);
         let held = Vec::new();
@@ -235,16 +258,26 @@ impl ShardTrainer {
             return Ok(());
         }
         let kept = v1::TrainerKept { trainer: self.name.into(), ticket: place.by.ticket };
-        let request = v1::KeepTrainersRequest { job: Some(job(JOB)), trainers: vec![kept] };
+        let request = v1::KeepTrainersRequest { job: self.job(), trainers: vec![kept] };
+        let recorder = self.trainer.shared.recorder.clone();
+        let key = self.key(self.launch.career.job);
+        let op = recorder.invoke("alive", key, json!([self.name]), None);
         let options = CallOptions::read().timeout(LIMIT);
         let sent = self.trainer.client.with_leader_opts("keep", options, |channel| {
             let request = request.clone();
             async move { services::shards(channel).keep_trainers(request).await }
         });
-        let Ok(answer) = sent.await else { return Ok(()) };
+        let answer = match sent.await {
+            Ok(answer) => answer,
+            Err(error) => {
+                recorder.fail(&op, error.to_string());
+                return Ok(());
+            }
+        };
+        recorder.ok(&op, json!(answer.lost.is_empty()), By::default());
         place.kept = Instant::now();
-        if answer.lineage.is_some_and(|lineage| !lineage.torn.is_empty()) {
-            self.torn = self.torn.max(place.round);
+        if let Some(lineage) = answer.lineage.filter(|lineage| !lineage.torn.is_empty()) {
+            self.has_to_recover(place.round, &lineage.torn);
             return Err(Gone);
         }
         if answer.lost.is_empty() { Ok(()) } else { Err(Gone) }
@@ -271,7 +304,7 @@ impl ShardTrainer {
     fn refused(&mut self, place: &Place, op: Option<&Op>, code: ErrorCode, why: String) -> Gone {
         let recorder = self.trainer.shared.recorder.clone();
         match code {
-            ErrorCode::LineageTorn => self.torn = self.torn.max(place.round),
+            ErrorCode::LineageTorn => self.has_to_recover(place.round, &why),
             ErrorCode::TrainerLeftBehind => {}
             ErrorCode::ShardConflict => {
                 let what = op.map_or("claim", Op::f);

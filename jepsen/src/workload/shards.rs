@@ -1,5 +1,5 @@
 //! Trainers that read a dataset epoch after epoch, in worlds that change: they fall silent, die and leave between
-//! checkpoints, and recover.
+//! checkpoints, and recover; and those of a second job, which goes on without whoever it loses.
 //!
 //! *Invariant:* a trainer is honest: what it says of a shard is so, by the step that it names, and whoever lost count
 //! comes back as another process. What each was given, and what it said, is recorded with the lineage that it is in.
@@ -21,9 +21,27 @@ use tokio::task::JoinSet;
 
 /// Who trains.
 pub(super) const CLIENTS: &[&str] = &["t1", "t2", "t3", "t4"];
-/// What they train, and what they read.
-pub(super) const JOB: &str = "train";
+/// Who of them trains in the second job too.
+const ONWARD: usize = 3;
+/// What they read.
 pub(super) const DATASET: &str = "pile";
+/// Before every key of the second job.
+pub(crate) const ONWARD_PREFIX: &str = "on/";
+
+/// A job.
+#[derive(Clone, Copy)]
+pub(super) struct Career {
+    pub(super) job: &'static str,
+    /// Before every key of it in the history.
+    pub(super) prefix: &'static str,
+    /// What becomes of it when it loses a trainer with work that no checkpoint holds.
+    pub(super) on_loss: v1::LossPolicy,
+}
+
+const RECOVERS: Career = Career { job: "train", prefix: "", on_loss: v1::LossPolicy::Recover };
+const GOES_ON: Career =
+    Career { job: "onward", prefix: ONWARD_PREFIX, on_loss: v1::LossPolicy::Continue };
+
 /// Samples of the dataset: the last shard has fewer.
 const SAMPLES: u64 = 117;
 /// Samples of a shard.
@@ -37,8 +55,9 @@ pub(crate) fn shard_len(shard: u64) -> i64 {
     SAMPLES.saturating_sub(first).min(u64::from(SHARD_SAMPLES)) as i64
 }
 
-/// What the trainers of the job agree on beside the cluster, as whoever starts them would see to it.
+/// What the trainers of a job agree on beside the cluster, as whoever starts them would see to it.
 pub(super) struct Launch {
+    pub(super) career: Career,
     plan: Mutex<(u64, Vec<&'static str>, StdRng)>,
     /// The step at which the fastest of them is.
     steps: AtomicU64,
@@ -47,10 +66,10 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    fn new(seed: u64) -> Arc<Self> {
+    fn new(career: Career, seed: u64) -> Arc<Self> {
         let rng = StdRng::seed_from_u64(seed ^ 0x5eed);
         let (steps, epochs) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { plan: Mutex::new((0, Vec::new(), rng)), steps, epochs })
+        Arc::new(Self { career, plan: Mutex::new((0, Vec::new(), rng)), steps, epochs })
     }
 
     /// The round that follows on `torn`, and its world: two to four trainers, the one that asks first among them.
@@ -100,8 +119,7 @@ impl Launch {
 /// A running workload.
 pub struct Running {
     tasks: Tasks,
-    launch: Arc<Launch>,
-    last: ShardTrainer,
+    jobs: Vec<(Arc<Launch>, ShardTrainer)>,
 }
 
 /// Lets every client loose.
@@ -109,18 +127,22 @@ pub struct Running {
 /// # Errors
 /// When a client cannot be made.
 pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Result<Running> {
-    let (shared, launch) = (Shared::new(recorder), Launch::new(seed));
-    let trainer = |name: &'static str, seed: u64| -> Result<ShardTrainer> {
-        let trainer = Trainer::new(fleet, name, name, &shared, seed)?;
-        Ok(ShardTrainer::new(trainer, name, launch.clone()))
-    };
-    let mut set = JoinSet::new();
-    for (number, name) in (0..).zip(CLIENTS) {
-        let trainer = trainer(name, seed.wrapping_mul(47).wrapping_add(number))?;
-        set.spawn(begin(trainer));
+    let (shared, mut set, mut jobs) = (Shared::new(recorder), JoinSet::new(), Vec::new());
+    for (career, count) in [(RECOVERS, CLIENTS.len()), (GOES_ON, ONWARD)] {
+        let launch = Launch::new(career, seed);
+        let trainer = |name: &'static str, seed: u64| -> Result<ShardTrainer> {
+            let called = format!("{}-{name}", career.job);
+            let trainer = Trainer::new(fleet, name, &called, &shared, seed)?;
+            Ok(ShardTrainer::new(trainer, name, launch.clone()))
+        };
+        let seed = seed.wrapping_mul(47).wrapping_add(count as u64);
+        for (number, name) in (0..).zip(&CLIENTS[..count]) {
+            set.spawn(begin(trainer(name, seed.wrapping_add(number << 8))?));
+        }
+        let last = trainer(CLIENTS[0], !seed)?;
+        jobs.push((launch, last));
     }
-    let last = trainer(CLIENTS[0], seed)?;
-    Ok(Running { tasks: Tasks { shared: shared.clone(), set }, launch, last })
+    Ok(Running { tasks: Tasks { shared, set }, jobs })
 }
 
 /// There is a dataset before anybody reads it.
@@ -154,27 +176,37 @@ async fn begin(mut trainer: ShardTrainer) -> Result<()> {
 }
 
 impl Running {
-    /// See [`super::Running::finish`]. The last trainer, alone, recovers, and reads what is left of every epoch that
-    /// anybody began.
+    /// See [`super::Running::finish`]. The last trainer of each job, alone, recovers, and reads what is left of every
+    /// epoch that anybody began.
     pub(super) async fn finish(mut self, recovery: Duration) -> Result<()> {
         self.tasks.end(recovery).await?;
-        let (begun, epochs) = (Instant::now(), self.launch.epoch() + 1);
-        let (mut epoch, mut place): (u64, Option<Place>) = (0, None);
-        while epoch < epochs && begun.elapsed() < recovery * 2 {
-            let Some(there) = &mut place else {
-                self.launch.alone(CLIENTS[0]);
-                place = self.last.enter().await;
-                // What this lineage has not sealed has to be read in it.
-                epoch = 0;
-                continue;
-            };
-            match self.last.read_all(there, epoch).await {
-                Some(true) => epoch += 1,
-                Some(false) => {}
-                None => place = None,
-            }
+        let (mut wanted, mut answered) = (0, 0);
+        for (launch, mut last) in self.jobs {
+            let epochs = launch.epoch() + 1;
+            wanted += epochs;
+            answered += read_on(&launch, &mut last, epochs, recovery * 2).await;
         }
-        self.tasks.shared.recorder.event(What::FinalReads { wanted: epochs, answered: epoch });
+        self.tasks.shared.recorder.event(What::FinalReads { wanted, answered });
         Ok(())
     }
+}
+
+/// Reads so many epochs to their ends; how many of them it has.
+async fn read_on(launch: &Launch, last: &mut ShardTrainer, epochs: u64, limit: Duration) -> u64 {
+    let (begun, mut epoch, mut place): (_, u64, Option<Place>) = (Instant::now(), 0, None);
+    while epoch < epochs && begun.elapsed() < limit {
+        let Some(there) = &mut place else {
+            launch.alone(CLIENTS[0]);
+            place = last.enter().await;
+            // What this lineage has not sealed has to be read in it.
+            epoch = 0;
+            continue;
+        };
+        match last.read_all(there, epoch).await {
+            Some(true) => epoch += 1,
+            Some(false) => {}
+            None => place = None,
+        }
+    }
+    epoch
 }

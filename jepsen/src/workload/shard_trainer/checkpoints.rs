@@ -48,7 +48,7 @@ impl ShardTrainer {
         });
         let progress: Vec<_> = progress.collect();
         let (number, input) = (checkpoint.number, json!([self.name, place.lineage, step, told]));
-        let op = recorder.invoke("report", format!("checkpoint-{number}"), input, None);
+        let op = recorder.invoke("report", self.key(&format!("checkpoint-{number}")), input, None);
         let send = |channel, id| {
             let request = v1::ReportCheckpointRequest {
                 request: Some(id),

@@ -41,7 +41,7 @@ impl ShardTrainer {
         let input = json!([self.name, place.lineage]);
         match answer.shard {
             Some(shard) => {
-                let key = format!("{epoch}/{}", shard.shard);
+                let key = self.key(&format!("{epoch}/{}", shard.shard));
                 let from = shard.first_sample - shard.shard_first_sample;
                 let op = recorder.invoke_at(called, "claim", key, input, None);
                 recorder.ok(&op, json!([shard.token, from]), By::default());
@@ -51,7 +51,8 @@ impl ShardTrainer {
                 place.held.push(Held { epoch, shard, token, first, end, read });
             }
             None if answer.finished => {
-                let op = recorder.invoke_at(called, "over", epoch.to_string(), input, None);
+                let op =
+                    recorder.invoke_at(called, "over", self.key(&epoch.to_string()), input, None);
                 recorder.ok(&op, json!(true), By::default());
                 place.epoch += 1;
                 return Ok(true);
@@ -73,7 +74,7 @@ impl ShardTrainer {
         let recorder = self.trainer.shared.recorder.clone();
         let held = place.held.remove(at);
         let input = json!([self.name, place.lineage, held.token, place.step]);
-        let op = recorder.invoke("finish", held.key(), input, None);
+        let op = recorder.invoke("finish", self.key(&held.key()), input, None);
         let (by, step) = (&place.by, place.step);
         let send = |channel, id| {
             let request = v1::FinishShardRequest {
@@ -104,7 +105,7 @@ impl ShardTrainer {
         let held = place.held.remove(at);
         let read = held.read - held.first;
         let input = json!([self.name, place.lineage, held.token, place.step, read]);
-        let op = recorder.invoke("release", held.key(), input, None);
+        let op = recorder.invoke("release", self.key(&held.key()), input, None);
         let (by, step) = (&place.by, place.step);
         let send = |channel, id| {
             let request = v1::ReleaseShardRequest {

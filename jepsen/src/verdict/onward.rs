@@ -1,0 +1,228 @@
+//! What trainers were told of a job that goes on without whoever it loses: every sample is in at least once, a shard has
+//! one holder at a time, and nobody is heard whose shard was given on.
+//!
+//! *Invariant:* a claim ends by its holder's word, or with its holder; of what the last one said nothing is lost, and
+//! nothing is taken for read of which it never said so. The job has one lineage.
+
+use super::silences::Signs;
+use crate::operations::{Operation, Outcome};
+use crate::value::Value;
+use crate::workload::shards::{ONWARD_PREFIX, SHARDS, shard_len};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One that is heard more often than this is not lost; the workload's may be silent for 1.5 s.
+const PATIENCE_NS: u64 = 1_400_000_000;
+
+/// What was found, and how much there was and has to be.
+#[derive(Default)]
+pub(super) struct Onward {
+    pub(super) violations: Vec<String>,
+    pub(super) counts: Vec<(&'static str, usize, usize)>,
+}
+
+/// A shard that was given.
+struct Claim<'a> {
+    who: &'a str,
+    from: i64,
+    answered_at: u64,
+}
+
+/// What its holder said at the end.
+struct End {
+    called_at: u64,
+    read: i64,
+    answered: bool,
+}
+
+#[derive(Default)]
+struct Story<'a> {
+    /// By shard and token.
+    claims: BTreeMap<&'a str, BTreeMap<i64, Claim<'a>>>,
+    /// By token.
+    ends: BTreeMap<i64, End>,
+    /// What was reported to some checkpoint: of which shard, by whom, and how much of it was read.
+    progress: BTreeMap<(String, &'a str), BTreeSet<i64>>,
+    signs: Signs<&'a str>,
+    /// When somebody asked to come in under a name.
+    joins: BTreeMap<&'a str, Vec<u64>>,
+    /// Epochs that were said to be finished: when, and to whom.
+    over: Vec<(u64, i64, &'a str)>,
+    found: Vec<String>,
+    given_on: usize,
+}
+
+fn list(value: &Value) -> &[Value] {
+    match value {
+        Value::List(values) => values,
+        _ => &[],
+    }
+}
+
+fn int(value: Option<&Value>) -> i64 {
+    match value {
+        Some(Value::Int(number)) => *number,
+        _ => -1,
+    }
+}
+
+fn text(value: Option<&Value>) -> &str {
+    match value {
+        Some(Value::Text(text)) => text,
+        _ => "?",
+    }
+}
+
+fn whole(shard: &str) -> i64 {
+    let number = shard.rsplit('/').next().and_then(|number| number.parse().ok());
+    shard_len(number.unwrap_or(0))
+}
+
+/// Judges what was recorded of the job.
+pub(super) fn judged(operations: &[Operation]) -> Onward {
+    let mut story = Story::default();
+    for operation in operations {
+        story.read(operation);
+    }
+    story.shards();
+    story.epochs();
+    let epochs: BTreeSet<i64> = story.over.iter().map(|over| over.1).collect();
+    let claims = story.claims.values().map(BTreeMap::len).sum();
+    Onward {
+        counts: vec![
+            ("claims of the job that goes on", claims, 30),
+            ("epochs that it finished", epochs.len(), 1),
+            ("shards that it gave on", story.given_on, 1),
+        ],
+        violations: story.found,
+    }
+}
+
+impl<'a> Story<'a> {
+    fn read(&mut self, operation: &'a Operation) {
+        let key = operation.key.as_deref().unwrap_or_default();
+        let (key, input) = (key.strip_prefix(ONWARD_PREFIX).unwrap_or(key), list(&operation.input));
+        let (who, called_at) = (text(input.first()), operation.called_at);
+        let answer = match &operation.outcome {
+            Outcome::Answered { value, at, .. } => Some((value, *at)),
+            Outcome::Unknown => None,
+        };
+        match (&*operation.f, answer) {
+            ("claim", Some((value, answered_at))) => {
+                let (token, from) = (int(list(value).first()), int(list(value).get(1)));
+                let claims = self.claims.entry(key).or_default();
+                if let Some(other) = claims.insert(token, Claim { who, from, answered_at }) {
+                    let other = other.who;
+                    self.found.push(format!("{who} and {other} have one claim of shard {key}"));
+                }
+            }
+            ("finish" | "release", _) => {
+                let read = input.get(4).map_or(whole(key), |read| int(Some(read)));
+                let end = End { called_at, read, answered: answer.is_some() };
+                self.ends.insert(int(input.get(2)), end);
+            }
+            ("report", _) => {
+                for told in input.get(3).map_or(&[][..], list) {
+                    let told = list(told);
+                    let shard = format!("{}/{}", int(told.first()), int(told.get(1)));
+                    self.progress.entry((shard, who)).or_default().insert(int(told.get(2)));
+                }
+            }
+            ("over", Some((_, at))) => self.over.push((at, key.parse().unwrap_or(-1), who)),
+            ("join", answer) => {
+                self.joins.entry(who).or_default().push(called_at);
+                answer.into_iter().for_each(|(_, at)| self.signs.add(who, called_at, at));
+            }
+            ("alive", Some((Value::Bool(true), at))) => self.signs.add(who, called_at, at),
+            _ => {}
+        }
+    }
+
+    fn shards(&mut self) {
+        let mut found = Vec::new();
+        for (shard, claims) in &self.claims {
+            let mut now = BTreeSet::from([0]);
+            let mut before: Option<(i64, &Claim<'_>)> = None;
+            for (token, claim) in claims {
+                let Claim { who, from, .. } = claim;
+                if let Some((earlier, holder)) = before {
+                    self.given_on += usize::from(self.after_a_loss(earlier, claim));
+                    found.extend(self.taken(shard, (earlier, holder), claim));
+                }
+                if !now.contains(from) {
+                    found.push(format!(
+                        "shard {shard} was given to {who} from sample {from}, and {now:?} of it is in"
+                    ));
+                }
+                now = self.known(shard, *token, claim);
+                before = Some((*token, claim));
+            }
+        }
+        self.found.append(&mut found);
+    }
+
+    /// It was given on without a word of its holder.
+    fn after_a_loss(&self, earlier: i64, claim: &Claim<'_>) -> bool {
+        let end = self.ends.get(&earlier);
+        end.is_none_or(|end| !end.answered || end.called_at > claim.answered_at)
+    }
+
+    /// How much of a shard is known to be in after a claim.
+    fn known(&self, shard: &str, token: i64, claim: &Claim<'_>) -> BTreeSet<i64> {
+        let end = self.ends.get(&token);
+        if let Some(end) = end.filter(|end| end.answered) {
+            return BTreeSet::from([end.read]);
+        }
+        let mut known = BTreeSet::from([claim.from]);
+        known.extend(end.map(|end| end.read));
+        let told = self.progress.get(&(shard.to_owned(), claim.who));
+        known.extend(told.into_iter().flatten().filter(|read| **read >= claim.from));
+        known
+    }
+
+    /// A shard that was given to somebody else while its holder had it, or whose first holder was heard after that.
+    fn taken(
+        &self,
+        shard: &str,
+        (earlier, holder): (i64, &Claim<'_>),
+        claim: &Claim<'_>,
+    ) -> Option<String> {
+        let (who, had) = (claim.who, holder.who);
+        let end = self.ends.get(&earlier);
+        if end.is_some_and(|end| end.answered && end.called_at > claim.answered_at) {
+            return Some(format!("{had} was heard of shard {shard} after it was given to {who}"));
+        }
+        if end.is_some_and(|end| end.called_at < claim.answered_at) {
+            return None;
+        }
+        let (from, until) = (holder.answered_at, claim.answered_at);
+        let mut again = self.joins.get(had).into_iter().flatten();
+        let followed = again.any(|asked| (from..until).contains(asked));
+        let heard = self.signs.throughout(&had, from, until, PATIENCE_NS);
+        (heard && !followed).then(|| {
+            format!(
+                "shard {shard} was given to {who} while {had} had it, who was heard all the time"
+            )
+        })
+    }
+
+    /// What is said to be finished has been read to its end.
+    fn epochs(&mut self) {
+        let mut found = Vec::new();
+        for &(at, epoch, who) in &self.over {
+            for number in 0..SHARDS {
+                let shard = format!("{epoch}/{number}");
+                let claims = self.claims.get(shard.as_str()).into_iter().flatten();
+                let mut ends = claims.filter_map(|(token, _)| self.ends.get(token));
+                if !ends.any(|end| end.called_at < at && end.read == whole(&shard)) {
+                    found.push(format!(
+                        "{who} was told that epoch {epoch} is finished, and shard {number} is not"
+                    ));
+                }
+            }
+        }
+        self.found.append(&mut found);
+    }
+}
+
+#[cfg(test)]
+mod tests;
