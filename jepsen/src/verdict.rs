@@ -6,6 +6,7 @@
 
 mod coverage;
 mod duels;
+mod endings;
 mod histories;
 mod leases;
 mod lineages;

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a history of a workload that nobody knows is judged by none, which is a doubt.
 
-use super::{duels, lineages, onward, passages, rounds, rows, tickets};
+use super::{duels, endings, lineages, onward, passages, rounds, rows, tickets};
 use crate::judge::{Budget, Judgement, Verdict, judge};
 use crate::models::{Cell, Item, Kv, Model, Shelf};
 use crate::operations::Operation;
@@ -56,6 +56,11 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
             found.violations = rows.violations;
             found.doubts = rows.doubts;
             (found.operations, found.keys) = (operations.len(), rows.batches);
+            let endings = endings::judged(operations);
+            found.violations.extend(endings.violations);
+            for (what, count) in endings.counts {
+                found.least(what, count, 1);
+            }
         }
         "store" => found.stores(operations)?,
         "rendezvous" => {

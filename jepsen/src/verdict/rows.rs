@@ -1,7 +1,7 @@
 //! Of whole batches: every row ends once, and as its prompt asks.
 //!
 //! *Invariant:* a row that is missing, twice there, invented, or has another outcome than its
-//! fate is a violation; a batch without an export is a doubt.
+//! fate is a violation; a batch without an export is a doubt, but for one that was cancelled, of which no row has to be there.
 
 use crate::fate::Fate;
 use crate::operations::{Operation, Outcome};
@@ -20,6 +20,7 @@ pub(super) struct Rows {
 pub(super) fn judged(operations: &[Operation]) -> Rows {
     let mut rows = Rows::default();
     let mut exported = BTreeSet::new();
+    let mut cancelled = BTreeSet::new();
     let mut submitted: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for operation in operations {
         let key = operation.key.as_deref().unwrap_or("?");
@@ -31,25 +32,34 @@ pub(super) fn judged(operations: &[Operation]) -> Rows {
         let key = operation.key.as_deref().unwrap_or("?");
         let Outcome::Answered { value, .. } = &operation.outcome else { continue };
         match &*operation.f {
-            "export" => {
+            f @ ("export" | "partial") => {
                 exported.insert(key);
                 match submitted.get(key) {
-                    Some((batch, count)) => rows.compare(key, *batch, *count, value),
+                    Some((batch, count)) => {
+                        let seen = rows.compare(key, *batch, *count, value);
+                        if f == "export" {
+                            rows.whole(key, *count, &seen);
+                        }
+                    }
                     None => rows.violations.push(format!("{key} was exported, never submitted")),
                 }
             }
-            "progress" => rows.conserved(key, value),
+            "progress" | "kept" => rows.conserved(key, value),
+            "cancel" => {
+                cancelled.insert(key);
+            }
             _ => {}
         }
     }
     for key in submitted.keys().filter(|key| !exported.contains(*key)) {
-        rows.doubts.push(format!("{key} did not end"));
+        let what = if cancelled.contains(key) { "was not read" } else { "did not end" };
+        rows.doubts.push(format!("{key} {what}"));
     }
     rows.batches = submitted.len();
     rows
 }
 
-fn numbers<const N: usize>(value: &Value) -> Option<[u64; N]> {
+pub(super) fn numbers<const N: usize>(value: &Value) -> Option<[u64; N]> {
     let Value::List(values) = value else { return None };
     let number = |value: &Value| match value {
         Value::Int(number) => u64::try_from(*number).ok(),
@@ -59,9 +69,9 @@ fn numbers<const N: usize>(value: &Value) -> Option<[u64; N]> {
 }
 
 impl Rows {
-    /// `exported`: of each line of the output its row, `"done"` or `"failed"`, and the completion or
-    /// the class.
-    fn compare(&mut self, key: &str, batch: u64, count: u64, exported: &Value) {
+    /// `exported`: of each line of the output its row, `"done"` or `"failed"`, the completion or
+    /// the class, and perhaps more. Returns the rows.
+    fn compare(&mut self, key: &str, batch: u64, count: u64, exported: &Value) -> BTreeSet<u64> {
         let mut seen = BTreeSet::new();
         let lines = match exported {
             Value::List(lines) => lines.as_slice(),
@@ -69,7 +79,8 @@ impl Rows {
         };
         for line in lines {
             let Value::List(parts) = line else { continue };
-            let [Value::Int(row), Value::Text(state), Value::Text(text)] = parts.as_slice() else {
+            let [Value::Int(row), Value::Text(state), Value::Text(text), ..] = parts.as_slice()
+            else {
                 self.violations.push(format!("{key}: a line that says {line}"));
                 continue;
             };
@@ -92,6 +103,10 @@ impl Rows {
                 self.violations.push(format!("{key}: row {row}, {fate:?}, {state}: {text:?}"));
             }
         }
+        seen
+    }
+
+    fn whole(&mut self, key: &str, count: u64, seen: &BTreeSet<u64>) {
         let lost: Vec<u64> = (0..count).filter(|row| !seen.contains(row)).collect();
         if let Some(first) = lost.first() {
             self.violations.push(format!("{key}: {} rows lost, the first {first}", lost.len()));

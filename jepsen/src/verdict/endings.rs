@@ -1,0 +1,219 @@
+//! What users do with whole batches beside waiting for them: one that is cancelled keeps what was done and takes nothing
+//! after, one that is deleted is gone, and rows that are tried again end once more and change nothing that was done.
+//!
+//! *Invariant:* only what was called after an answer is compared with it.
+
+use super::rows::numbers;
+use crate::fate::Fate;
+use crate::operations::{Operation, Outcome};
+use crate::value::Value;
+use std::collections::BTreeMap;
+
+/// What was found, and how much there was.
+#[derive(Default)]
+pub(super) struct Endings {
+    pub(super) violations: Vec<String>,
+    pub(super) counts: Vec<(&'static str, usize)>,
+}
+
+/// What was answered: when it was asked and answered, and what.
+type Told<'a> = (u64, u64, &'a Value);
+
+/// A batch, by what was answered of it.
+#[derive(Default)]
+struct Story<'a> {
+    told: BTreeMap<&'a str, Vec<Told<'a>>>,
+    /// When something was asked for, whatever came of it.
+    asked: BTreeMap<&'a str, Vec<u64>>,
+    number: u64,
+    rows: u64,
+}
+
+/// Where rows are, as a leader says it.
+struct Counts {
+    waiting: u64,
+    running: u64,
+    done: u64,
+    failed: u64,
+}
+
+fn counts(told: &Value) -> Option<Counts> {
+    let [_, _, waiting, running, done, failed] = numbers(told)?;
+    Some(Counts { waiting, running, done, failed })
+}
+
+/// Judges every batch.
+pub(super) fn judged(operations: &[Operation]) -> Endings {
+    let mut batches: BTreeMap<&str, Story<'_>> = BTreeMap::new();
+    for operation in operations {
+        let batch = batches.entry(operation.key.as_deref().unwrap_or("?")).or_default();
+        batch.asked.entry(&operation.f).or_default().push(operation.called_at);
+        if let ("submit", Some([number, rows])) = (&*operation.f, numbers(&operation.input)) {
+            (batch.number, batch.rows) = (number, rows);
+        }
+        if let Outcome::Answered { value, at, .. } = &operation.outcome {
+            let told = batch.told.entry(&operation.f).or_default();
+            told.push((operation.called_at, *at, value));
+        }
+    }
+    let mut violations = Vec::new();
+    for (key, batch) in &batches {
+        let mut found = batch.cancelled();
+        found.extend(batch.deleted());
+        found.extend(batch.retried());
+        found.extend(batch.kept());
+        found.extend(batch.falls());
+        violations.extend(found.into_iter().map(|what| format!("{key}: {what}")));
+    }
+    let count = |f: &str| batches.values().filter(|batch| batch.all(f).next().is_some()).count();
+    let counts = vec![
+        ("batches that were cancelled", count("cancel")),
+        ("batches whose failed rows were tried again", count("retry")),
+        ("batches that were deleted", count("delete")),
+    ];
+    Endings { violations, counts }
+}
+
+impl<'a> Story<'a> {
+    /// What was answered to such operations.
+    fn all(&self, f: &str) -> impl Iterator<Item = Told<'a>> {
+        self.told.get(f).into_iter().flatten().copied()
+    }
+
+    /// When the first of them was answered.
+    fn first(&self, f: &str) -> Option<Told<'a>> {
+        self.all(f).min_by_key(|told| told.1)
+    }
+
+    /// What was done stays, nothing runs, and nothing begins again.
+    fn cancelled(&self) -> Vec<String> {
+        let Some((_, cancelled_at, told)) = self.first("cancel") else { return Vec::new() };
+        let mut found = Vec::new();
+        let Some(was) = counts(told) else {
+            return vec![format!("it was cancelled, and answered {told}")];
+        };
+        for (asked_at, _, told) in self.all("kept").chain(self.all("progress")) {
+            let Some(now) = counts(told).filter(|_| asked_at > cancelled_at) else { continue };
+            if (now.done, now.failed) != (was.done, was.failed) {
+                let (then, now) = ((was.done, was.failed), (now.done, now.failed));
+                found.push(format!(
+                    "when it was cancelled {then:?} rows were done and failed, and later {now:?}"
+                ));
+            }
+            if now.running + now.waiting > 0 {
+                found.push(format!("rows of it are under way after it was cancelled: {told}"));
+            }
+        }
+        for (asked_at, _, lines) in self.all("partial") {
+            let states = states(lines);
+            let count = |state: &str| states.values().filter(|row| row.0 == state).count() as u64;
+            let (done, failed) = (count("done"), count("failed"));
+            if asked_at > cancelled_at && (done, failed) != (was.done, was.failed) {
+                let then = (was.done, was.failed);
+                found.push(format!(
+                    "cancelled with {then:?} rows, and exported with {done} and {failed}"
+                ));
+            }
+        }
+        for f in ["resume", "retry"] {
+            if self.all(f).any(|(asked_at, ..)| asked_at > cancelled_at) {
+                found.push(format!("a {f} was not refused after it was cancelled"));
+            }
+        }
+        found
+    }
+
+    /// It goes, and once it is gone nothing of it comes back.
+    fn deleted(&self) -> Vec<String> {
+        let Some((_, deleted_at, _)) = self.first("delete") else { return Vec::new() };
+        let none = Value::text("none");
+        let gone = self.all("described").filter(|told| *told.2 == none);
+        let gone_at = gone.map(|told| told.1).min().unwrap_or(u64::MAX);
+        let mut found = Vec::new();
+        for (asked_at, _, state) in self.all("described") {
+            let goes = *state == none || *state == Value::text("RUN_STATE_DELETING");
+            if asked_at > deleted_at && !goes {
+                found.push(format!("it is {state} after it was deleted"));
+            } else if asked_at > gone_at && *state != none {
+                found.push(format!("it is {state} after it was gone"));
+            }
+        }
+        found
+    }
+
+    /// All rows that failed for good are tried again, and no others.
+    fn retried(&self) -> Vec<String> {
+        if self.asked.contains_key("cancel") {
+            return Vec::new();
+        }
+        let failing = |row: &u64| Fate::of(self.number, *row).class().is_some();
+        let fated = (0..self.rows).filter(failing).count() as u64;
+        let ended_at = self.first("export").map_or(u64::MAX, |told| told.1);
+        let mut found = Vec::new();
+        let mut earlier = self.asked.get("retry").into_iter().flatten().copied().min();
+        for (asked_at, _, told) in self.all("retry").filter(|told| told.0 > ended_at) {
+            // Of a second one, what the first has brought back may not have failed again.
+            let first = earlier.take_if(|first| *first == asked_at).is_some();
+            let again = match told {
+                Value::Int(again) => u64::try_from(*again).unwrap_or(u64::MAX),
+                _ => u64::MAX,
+            };
+            if again > fated || (first && again < fated) {
+                found.push(format!("{told} rows are tried again, of {fated} that failed"));
+            }
+        }
+        found
+    }
+
+    /// A row that was done once is done by the same part ever after.
+    fn kept(&self) -> Vec<String> {
+        let mut exports: Vec<Told<'_>> = self.all("export").chain(self.all("partial")).collect();
+        exports.sort_by_key(|told| told.0);
+        let mut found = Vec::new();
+        for pair in exports.windows(2).filter(|pair| pair[0].1 < pair[1].0) {
+            let (before, after) = (states(pair[0].2), states(pair[1].2));
+            for (row, was) in before.into_iter().filter(|(_, was)| was.0 == "done") {
+                if after.get(&row) != Some(&was) {
+                    let now = after.get(&row);
+                    found.push(format!("row {row} was {was:?}, and is {now:?}"));
+                }
+            }
+        }
+        found
+    }
+
+    /// No fewer rows are done than were, and no fewer failed, but for those that are tried again.
+    fn falls(&self) -> Vec<String> {
+        let retried = self.asked.contains_key("retry");
+        let mut seen: Vec<(u64, u64, Counts)> = self
+            .all("progress")
+            .filter_map(|(asked_at, at, told)| Some((asked_at, at, counts(told)?)))
+            .collect();
+        seen.sort_by_key(|seen| seen.0);
+        let mut found = Vec::new();
+        for pair in seen.windows(2).filter(|pair| pair[0].1 < pair[1].0) {
+            let (was, now) = (&pair[0].2, &pair[1].2);
+            if now.done < was.done || (now.failed < was.failed && !retried) {
+                let (was, now) = ((was.done, was.failed), (now.done, now.failed));
+                found.push(format!("{was:?} rows were done and failed, and later {now:?}"));
+            }
+        }
+        found
+    }
+}
+
+/// Of an output: each row's state, and the part that it is in.
+fn states(lines: &Value) -> BTreeMap<i64, (String, String)> {
+    let Value::List(lines) = lines else { return BTreeMap::new() };
+    let mut rows = BTreeMap::new();
+    for line in lines {
+        let Value::List(words) = line else { continue };
+        if let [Value::Int(row), Value::Text(state), _, Value::Text(part), ..] = words.as_slice() {
+            rows.insert(*row, (state.to_string(), part.to_string()));
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! A user, who submits one batch after another and does with some of them what users do.
+//!
+//! *Invariant:* a batch that was not cancelled is waited for until it has ended, and what it came to is exported.
+
+use super::super::trainers::Trainer;
+use super::batch::{Batch, lines};
+use super::{LOOK, PATIENCE, Shared};
+use crate::events::What;
+use crate::process::Process;
+use crate::recorder::By;
+use anyhow::Result;
+use rand::Rng;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long a cancelled batch is looked at.
+const KEPT: Duration = Duration::from_secs(2);
+
+/// Between the number of a batch and that of the one that gets its name.
+const NEXT: u64 = 1_000_000;
+
+/// See the module.
+pub(super) struct User {
+    pub(super) client: Trainer,
+    pub(super) program: PathBuf,
+    pub(super) context: PathBuf,
+    pub(super) dir: PathBuf,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// Why the client was called no more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The batch has ended.
+    Whole,
+    /// As many rows as were wanted have.
+    Enough,
+    /// Nobody waits for it any longer.
+    Over,
+}
+
+impl User {
+    pub(super) async fn run(mut self) -> Result<()> {
+        while !self.shared.stopping() {
+            let number = self.shared.batches.fetch_add(1, Ordering::Relaxed);
+            let rows = self.client.rng.random_range(50..250);
+            let batch = Batch::new(&self.dir, number, rows);
+            match number % 4 {
+                1 => self.cancelled(&batch).await?,
+                2 => self.retried(&batch).await?,
+                3 => self.deleted(&batch).await?,
+                _ => {
+                    self.whole(&batch, 0).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The batch is run to its end, and exported. True if it was.
+    async fn whole(&mut self, batch: &Batch, nth: u32) -> Result<bool> {
+        if self.submit(batch, nth, None).await? != Ended::Whole {
+            return Ok(false);
+        }
+        let recorder = self.shared.recorder.clone();
+        let export = recorder.invoke("export", batch.key.clone(), Value::Null, None);
+        let lines = lines(&batch.output(nth))?;
+        self.shared.exported.fetch_add(lines.len() as u64, Ordering::Relaxed);
+        recorder.ok(&export, Value::Array(lines), By::default());
+        Ok(true)
+    }
+
+    /// It is cancelled when some of it has ended; from then on nothing of it changes.
+    async fn cancelled(&mut self, batch: &Batch) -> Result<()> {
+        let enough = self.client.rng.random_range(1..batch.rows / 2);
+        let ended = self.submit(batch, 0, Some(enough)).await?;
+        if ended == Ended::Over {
+            return Ok(());
+        }
+        if ended == Ended::Whole || !self.cancel(batch).await {
+            // It had ended before, or nobody knows.
+            self.whole(batch, 1).await?;
+            return Ok(());
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < KEPT {
+            self.look(batch, "kept").await;
+            tokio::time::sleep(LOOK).await;
+        }
+        self.contradict(batch).await;
+        while !self.shared.is_over() {
+            if self.export_partly(batch).await? {
+                break;
+            }
+        }
+        self.look(batch, "kept").await;
+        Ok(())
+    }
+
+    /// Its failed rows are tried again, and fail again; what was done stays so.
+    async fn retried(&mut self, batch: &Batch) -> Result<()> {
+        if self.whole(batch, 0).await? && self.retry(batch).await {
+            self.whole(batch, 1).await?;
+        }
+        Ok(())
+    }
+
+    /// It is forgotten when it has ended, and its name is another's.
+    async fn deleted(&mut self, batch: &Batch) -> Result<()> {
+        if self.whole(batch, 0).await? && self.delete(batch).await {
+            self.whole(&batch.next(batch.number + NEXT), 0).await?;
+        }
+        Ok(())
+    }
+
+    /// Calls the client until the batch has ended, or until so many of its rows have.
+    async fn submit(&mut self, batch: &Batch, nth: u32, enough: Option<u64>) -> Result<Ended> {
+        let recorder = self.shared.recorder.clone();
+        let (config, output) = (batch.write(nth)?, batch.output(nth));
+        if enough.is_none() {
+            self.shared.rows.fetch_add(batch.rows, Ordering::Relaxed);
+        }
+        let given = json!([batch.number, batch.rows]);
+        let submit = recorder.invoke("submit", batch.key.clone(), given, None);
+        let mut told = 0;
+        loop {
+            let mut command = Command::new(&self.program);
+            command.env("ROLLOUT_CONTEXT", &self.context).args(["infer", "batch", "--config"]);
+            command.arg(&config).args(["--name", &batch.name, "--timeout", "60s"]);
+            let mut process = Process::start(command, &batch.log())?;
+            // Some clients die themselves; the batch goes on, and the next one joins it.
+            let dies = self.client.rng.random_ratio(1, 4);
+            let life = dies.then(|| Duration::from_millis(self.client.rng.random_range(200..6000)));
+            let begun = Instant::now();
+            let ended = loop {
+                if let Some(ended) = process.ended() {
+                    break ended.code();
+                }
+                if self.shared.is_over() {
+                    recorder.info(&submit, "it did not end in time".to_owned());
+                    self.stuck(batch).await;
+                    return Ok(Ended::Over);
+                }
+                if life.is_some_and(|life| begun.elapsed() > life) {
+                    break None;
+                }
+                self.progress(batch, &mut told).await;
+                if enough.is_some_and(|enough| told >= enough && told < batch.rows) {
+                    process.kill();
+                    recorder.ok(&submit, json!("enough"), By::default());
+                    return Ok(Ended::Enough);
+                }
+                tokio::time::sleep(LOOK).await;
+            };
+            process.kill();
+            // Well, or well but for rows that failed for good.
+            if let Some(0 | 1) = ended
+                && output.join("completions.jsonl").exists()
+            {
+                break;
+            }
+        }
+        recorder.ok(&submit, Value::Null, By::default());
+        Ok(Ended::Whole)
+    }
+
+    /// Writes down what a cancelled batch came to. True if it could.
+    async fn export_partly(&self, batch: &Batch) -> Result<bool> {
+        let output = batch.output(9);
+        let recorder = self.shared.recorder.clone();
+        let op = recorder.invoke("partial", batch.key.clone(), Value::Null, None);
+        let mut command = Command::new(&self.program);
+        command.env("ROLLOUT_CONTEXT", &self.context).args(["export", &batch.name, "--partial"]);
+        command.arg("--output").arg(&output).args(["--quiet", "--timeout", "60s"]);
+        let mut process = Process::start(command, &batch.log())?;
+        let ended = loop {
+            match process.ended() {
+                Some(ended) => break ended.code(),
+                None if self.shared.is_over() => break None,
+                None => tokio::time::sleep(LOOK).await,
+            }
+        };
+        process.kill();
+        if let Some(0 | 1) = ended
+            && output.join("completions.jsonl").exists()
+        {
+            recorder.ok(&op, Value::Array(lines(&output)?), By::default());
+            return Ok(true);
+        }
+        recorder.fail(&op, format!("the client ended with {ended:?}"));
+        tokio::time::sleep(LOOK).await;
+        Ok(false)
+    }
+
+    /// Tells of rows that have not ended although all workers could run them.
+    async fn stuck(&self, batch: &Batch) {
+        let Some((counts, _)) = self.counts(batch).await else { return };
+        let left = counts.rows.saturating_sub(counts.done + counts.failed);
+        if left > 0 {
+            let (run, running, secs) = (batch.name.clone(), counts.running, PATIENCE.as_secs());
+            self.shared.recorder.event(What::Stuck { run, left, running, secs });
+        }
+    }
+}
