@@ -80,6 +80,8 @@ struct File {
     audit: Audit,
     #[serde(default)]
     autoscale: Autoscale,
+    #[serde(default)]
+    webhooks: WebhookSettings,
 }
 
 /// How much of what happened is kept in memory for those who follow.
@@ -223,6 +225,16 @@ impl Default for Autoscale {
     }
 }
 
+/// Where the ends of runs are told, and as whom.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WebhookSettings {
+    /// What notices are signed with: `whsec_` and base64, or text.
+    pub secret_file: Option<PathBuf>,
+    /// Origins that runs may name, such as `https://hooks.example.com`; none: nothing is told.
+    pub allow: Vec<String>,
+}
+
 /// The settings of one member.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -254,6 +266,8 @@ pub struct Config {
     pub audit: Audit,
     /// What autoscalers are told.
     pub autoscale: Autoscale,
+    /// Where the ends of runs are told.
+    pub webhooks: WebhookSettings,
     /// Consensus.
     pub raft: rollout_raft::RaftConfig,
 }
@@ -325,6 +339,7 @@ impl Config {
             retention: file.retention,
             audit: file.audit,
             autoscale: file.autoscale,
+            webhooks: file.webhooks,
             raft,
         })
     }

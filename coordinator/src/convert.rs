@@ -6,7 +6,7 @@
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId};
 use rollout_ledger::view::{FailedTry, RunState, RunView, SegmentView, Trouble};
 use rollout_ledger::{
-    BlobRef, EngineSpec, Evidence, FailureClass, GrantedRows, HeldRows, OpKind, PartDecl,
+    BlobRef, EngineSpec, Evidence, FailureClass, GrantedRows, HeldRows, Notice, OpKind, PartDecl,
     RequestId, Rows, RunSpec, SegmentDecl, SegmentRef, SlotOffer,
 };
 use rollout_proto::{ErrorCode, RpcError, v1};
@@ -111,6 +111,7 @@ pub(crate) fn spec_in(spec: Option<v1::RunSpec>) -> Checked<RunSpec> {
         retention_ms: spec.retention_ms,
         require: spec.require.into_iter().collect(),
         deadline_ms: spec.deadline_ms,
+        notify_url: spec.notify_url,
     })
 }
 
@@ -140,6 +141,7 @@ pub(crate) fn spec_out(spec: &RunSpec) -> v1::RunSpec {
         retention_ms: spec.retention_ms,
         require: spec.require.clone().into_iter().collect(),
         deadline_ms: spec.deadline_ms,
+        notify_url: spec.notify_url.clone(),
     }
 }
 
@@ -303,6 +305,16 @@ pub(crate) fn run_out(view: &RunView, blocked: String) -> v1::RunSummary {
             .as_ref()
             .map(|s| blob_out(&view.namespace, &view.folder, Kind::Manifest, &s.manifest)),
         folder: view.folder.clone(),
+        notice: notice_name(view.notice).into(),
+    }
+}
+
+fn notice_name(notice: Notice) -> &'static str {
+    match notice {
+        Notice::None => "",
+        Notice::Due { .. } => "due",
+        Notice::Delivered { .. } => "delivered",
+        Notice::GivenUp { .. } => "given_up",
     }
 }
 

@@ -11,7 +11,7 @@ use rollout_raft::{EventName, EventRecord};
 use std::sync::Arc;
 
 /// Every kind, as a filter may name it.
-const KINDS: [&str; 37] = [
+const KINDS: [&str; 39] = [
     "epoch_opened",
     "worker_registered",
     "worker_suspect",
@@ -30,6 +30,8 @@ const KINDS: [&str; 37] = [
     "run_deleted",
     "run_canary_passed",
     "run_deadline_exceeded",
+    "run_notified",
+    "run_notice_given_up",
     "granted",
     "stolen",
     "completed",

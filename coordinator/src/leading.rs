@@ -18,6 +18,7 @@ use crate::participants::{Participants, Silent};
 use crate::proposer::{LeaderClock, Proposer, stamp};
 use crate::stealing::{Ask, Stealing};
 use crate::worker_stream::WorkerStream;
+use crate::webhooks::{self, Webhooks};
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use rollout_ledger::seeded::{Bug, seeded};
@@ -74,7 +75,7 @@ pub(crate) async fn follow(
     workers: Workers,
     current: Current,
     fence: Fence,
-    (store, retention): (BlobStore, Retention),
+    (store, retention, hooks): (BlobStore, Retention, Option<Arc<Webhooks>>),
 ) {
     let mut leadership = node.leadership();
     loop {
@@ -98,6 +99,8 @@ pub(crate) async fn follow(
                         retention,
                     );
                     tokio::spawn(leading.clone().until_ended(orphans));
+                    let telling = webhooks::deliver(leading.clone(), hooks.clone());
+                    tokio::spawn(leading.clone().until_ended(telling));
                     fence.leads();
                     *current.write() = Some(leading.clone());
                     tracing::info!(epoch = leading.epoch, "dispatch is open");

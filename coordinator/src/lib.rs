@@ -38,6 +38,7 @@ mod store_probe;
 mod telemetry;
 mod traced;
 mod worker_stream;
+mod webhooks;
 
 pub use config::Config;
 pub use process::leave;

@@ -16,6 +16,7 @@ use crate::http;
 use crate::leading;
 use crate::store_probe::StoreProbe;
 use crate::traced::TraceLayer;
+use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
 use rollout_ledger::Ledger;
 use rollout_proto::{AuthzLayer, MESSAGE_BYTES_MAX, ServerTls, Supervisor, v1};
@@ -45,6 +46,7 @@ pub async fn run(config: Config) -> Result<()> {
     let client_tls = ServerTls::load(&config.security).context("[tls]")?;
     let peer_tls = ServerTls::load(&config.security).context("[tls]")?;
     let store = BlobStore::open(&config.store_url).context("[store] url")?;
+    let hooks = Webhooks::open(&config.webhooks).context("[webhooks]")?.map(Arc::new);
     let audit = AuditLog::open(&config.name, &config.audit).context("[audit] file")?;
 
     let node = Node::open(config.raft.clone()).await?;
@@ -59,6 +61,7 @@ pub async fn run(config: Config) -> Result<()> {
         probe: StoreProbe::new(store.clone(), &config.name),
         current: current.clone(),
         started: Instant::now(),
+        hooks: hooks.clone(),
         config,
     });
     // On consensus' own threads: a flood of work must not delay a heartbeat.
@@ -71,7 +74,7 @@ pub async fn run(config: Config) -> Result<()> {
         stop.clone(),
     ));
     let probes = tokio::spawn(http::serve(http, shared.clone(), metrics, stop.clone()));
-    let keeping = (store, shared.config.retention);
+    let keeping = (store, shared.config.retention, hooks);
     let workers = shared.config.workers.clone();
     let following = tokio::spawn(leading::follow(node.clone(), workers, current, fence, keeping));
     tracing::info!(

@@ -248,6 +248,9 @@ impl Ledger {
             OpKind::Shard(op) => self.shard_op(ctx, op),
             OpKind::Checkpoint(op) => self.checkpoint_op(ctx, op),
             OpKind::SetQuota(quota) => self.set_quota(quota),
+            OpKind::Noticed { run, index, delivered } => {
+                Ok(self.noticed(ctx, run, index, delivered))
+            }
         }
     }
 

@@ -380,6 +380,15 @@ pub enum OpKind {
     },
     /// Changes what a namespace may use.
     SetQuota(Quota),
+    /// Whoever wanted to know of a run's end was told, or cannot be.
+    Noticed {
+        /// The run.
+        run: RunNo,
+        /// The log index of its end.
+        index: u64,
+        /// Whether it was acknowledged; else it is given up.
+        delivered: bool,
+    },
 }
 
 /// The name of a shared store.

@@ -94,7 +94,7 @@ pub enum EventKind {
         /// The run.
         run: RunNo,
         /// `paused`, `resumed`, `cancelled`, `finished`, `sealed`, `deleted`, `canary_passed`,
-        /// `deadline_exceeded`.
+        /// `deadline_exceeded`, `notified`, `notice_given_up`.
         to: &'static str,
         /// Why.
         reason: String,

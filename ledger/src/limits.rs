@@ -21,6 +21,8 @@ pub const GRANTS_PER_COMMAND_MAX: u32 = 4096;
 pub const NAME_BYTES_MAX: usize = 128;
 /// Bytes of a model name, URL or other short text.
 pub const TEXT_BYTES_MAX: usize = 1024;
+/// Bytes of the URL that is told of a run's end.
+pub const NOTIFY_URL_BYTES_MAX: usize = 512;
 /// Bytes of the canonical JSON of sampling or options.
 pub const JSON_BYTES_MAX: usize = 64 * 1024;
 /// Labels of a slot, or of a selector.

@@ -7,6 +7,7 @@ use crate::apply::Context;
 use crate::event::EventKind;
 use crate::id::RunNo;
 use crate::ledger::Ledger;
+use crate::notice::Notice;
 use crate::reply::{Rejection, Reply};
 use crate::rows::Rows;
 use crate::run::RunState;
@@ -53,6 +54,7 @@ impl Ledger {
         run.flight.returned.unite(&again);
         if finished {
             run.head.state = RunState::Running;
+            run.head.notice = Notice::None;
             run.head.finished_wall_ms = 0;
         }
         self.dirty.troubles.extend(again.iter().map(|row| (no, row)));

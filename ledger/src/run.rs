@@ -9,6 +9,7 @@ use crate::command::PartDecl;
 use crate::forget::Sealed;
 use crate::grant::Grant;
 use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
+use crate::notice::Notice;
 use crate::reply::SegmentRef;
 use crate::rows::Rows;
 use crate::segment::{Outcome, Segment};
@@ -101,6 +102,8 @@ pub(crate) struct RunHead {
     pub(crate) created_at: LedgerMs,
     /// Rows that are done and have a history.
     pub(crate) done_histories: u64,
+    /// Whether somebody was told of its end.
+    pub(crate) notice: Notice,
 }
 
 /// Rows in flight of one run: one record of the image.

@@ -184,6 +184,7 @@ impl Ledger {
         let Some(run) = self.runs.get_mut(&no) else { return };
         run.flight.lapsed.clear();
         run.dissolve_trials();
+        run.notify(ctx);
         run.head.state = state;
         run.head.reason = reason;
         run.head.finished_wall_ms = ctx.wall_ms;
@@ -207,6 +208,7 @@ impl Ledger {
         let decided = run.head.counts.done + run.head.counts.failed;
         let closed = run.head.input_closed || seeded(Bug::InputClosedEarly) && decided > 0;
         if closed && decided == run.head.rows && !run.ended() {
+            run.notify(ctx);
             run.head.state = RunState::Finished;
             run.head.reason = String::new();
             run.head.finished_wall_ms = ctx.wall_ms;

@@ -63,6 +63,8 @@ pub struct RunSpec {
     pub require: BTreeMap<String, String>,
     /// Ledger time from its creation to the end that it is given; 0 for none.
     pub deadline_ms: u64,
+    /// Who is told of its end; empty for nobody.
+    pub notify_url: String,
 }
 
 impl RunSpec {
@@ -82,6 +84,9 @@ impl RunSpec {
             if text.len() > limits::TEXT_BYTES_MAX {
                 return Err(Rejection::Invalid(format!("{name} is too long")));
             }
+        }
+        if self.notify_url.len() > limits::NOTIFY_URL_BYTES_MAX {
+            return Err(Rejection::Invalid("notify_url is too long".into()));
         }
         let jsons = [&self.engine.options_json, &self.sampling_json, &self.options_json];
         if jsons.iter().any(|j| j.len() > limits::JSON_BYTES_MAX) {

@@ -9,6 +9,7 @@ use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
 pub use crate::item_view::{ItemPlace, ItemState, ItemView};
 use crate::ledger::Ledger;
 use crate::limits;
+use crate::notice::Notice;
 pub use crate::pool_view::Pool;
 use crate::reply::SegmentRef;
 use crate::rows::Rows;
@@ -60,6 +61,8 @@ pub struct RunView {
     pub ended_index: u64,
     /// Where its objects are, within its namespace.
     pub folder: String,
+    /// Whether somebody was told of its end.
+    pub notice: Notice,
 }
 
 /// A segment and what became of its rows.
@@ -529,6 +532,7 @@ fn view_of(run: &Run) -> RunView {
         input_closed: run.head.input_closed,
         created_wall_ms: run.head.created_wall_ms,
         finished_wall_ms: run.head.finished_wall_ms,
+        notice: run.head.notice,
         workers: workers.len() as u32,
         ended_index: run.head.ended_index,
         folder: run.head.folder.clone(),

@@ -47,6 +47,7 @@ use crate::ledger_read::ReadLedger;
 use crate::proposer::Applied;
 use crate::reject;
 use crate::store_probe::StoreProbe;
+use crate::webhooks::Webhooks;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Op, OpKind, Reply, RequestId};
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) current: Current,
     pub(crate) probe: StoreProbe,
     pub(crate) started: Instant,
+    /// Where the ends of runs may be told.
+    pub(crate) hooks: Option<Arc<Webhooks>>,
 }
 
 impl Shared {

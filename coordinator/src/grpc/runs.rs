@@ -36,6 +36,17 @@ impl RunsService {
         found.ok_or_else(|| RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}")))
     }
 
+    /// A run may name only whom the operators list.
+    fn check_notify(&self, url: &str) -> Result<(), RpcError> {
+        match (url, &self.0.hooks) {
+            ("", _) => Ok(()),
+            (url, Some(hooks)) => hooks.admit(url).map(drop).map_err(convert::invalid),
+            (_, None) => Err(convert::invalid(
+                "this cluster tells nobody of the ends of runs: [webhooks] allow of its members is empty",
+            )),
+        }
+    }
+
     fn check_run(&self, identity: &Identity, no: RunNo) -> Result<(String, String), RpcError> {
         let name =
             self.0.node.ledger(|l| l.run_name(no)).ok_or_else(|| {
@@ -74,6 +85,7 @@ impl v1::runs_server::Runs for RunsService {
         check_namespace(&identity, &namespace)?;
         let id = convert::request_in(r.request.as_ref())?;
         let spec = Box::new(convert::spec_in(r.spec)?);
+        self.check_notify(&spec.notify_url)?;
         let folder = folder_of(&r.name, &self.0.cluster_id(), r.folder)?;
         let kind = OpKind::CreateRun { namespace, name: r.name, spec, folder };
         match self.0.apply(Some(id), kind).await? {

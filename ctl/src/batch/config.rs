@@ -41,6 +41,9 @@ pub struct BatchConfig {
     /// The run's name and bounds.
     #[serde(default)]
     pub run: Run,
+    /// Who is told of its end.
+    #[serde(default)]
+    pub notify: Notify,
     /// Where the cluster is.
     #[serde(default)]
     pub cluster: Cluster,
@@ -184,6 +187,14 @@ impl Default for Run {
             deadline_s: 0,
         }
     }
+}
+
+/// `[notify]`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Notify {
+    /// What the cluster calls when the run has ended; empty for nothing.
+    pub url: String,
 }
 
 /// `[cluster]`

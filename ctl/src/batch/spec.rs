@@ -49,6 +49,7 @@ pub fn run_spec(config: &BatchConfig) -> Result<v1::RunSpec, CanonicalError> {
         retention_ms: config.run.retention_ms,
         require: config.workers.require.clone().into_iter().collect(),
         deadline_ms: config.run.deadline_s.saturating_mul(1000),
+        notify_url: config.notify.url.clone(),
     })
 }
 

@@ -56,6 +56,7 @@ fn spec() -> RunSpec {
         retention_ms: 6000,
         require: BTreeMap::from([("vllm".into(), ">=0.32".into())]),
         deadline_ms: 7_000_000,
+        notify_url: "https://hooks.example/x".into(),
     }
 }
 
@@ -126,6 +127,8 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
     let mut all = of_runs_and_stores();
     all.extend(training::all(all.len() as u64 + 1));
     all.push(("set_quota", command(Body::Ops(vec![quota().into()]))));
+    let noticed = OpKind::Noticed { run: RUN, index: 300, delivered: true };
+    all.push(("noticed", command(Body::Ops(vec![noticed.into()]))));
     all
 }
 

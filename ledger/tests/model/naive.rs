@@ -6,6 +6,7 @@ use crate::stores::Store;
 use crate::trainings::Trainings;
 use crate::workers::Worker;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
+use rollout_ledger::view::RunState;
 use rollout_ledger::{Body, Command, EntryId, JobName, Op, OpKind, Rejection, Reply, StoreName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -219,6 +220,7 @@ impl Model {
             OpKind::Shard(op) => self.shard(op),
             OpKind::Checkpoint(op) => self.checkpoint(op),
             OpKind::SetQuota(_) => unreachable!("no act sets a quota: see quotas.txt"),
+            OpKind::Noticed { .. } => unreachable!("no run wants to be told of: see notices.txt"),
         }
     }
 

@@ -44,6 +44,12 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         },
         // Example: quota name=team pending=100 running=10 runs=2 create=1
         "quota" => quota(args)?,
+        // Example: noticed run=chat index=4 delivered=1
+        "noticed" => OpKind::Noticed {
+            run: run(world, &args.text("run")?)?,
+            index: args.number("index", 0)?,
+            delivered: args.number("delivered", 0)? > 0,
+        },
         // Example: client name=c1
         "client" => OpKind::OpenClient { name: args.text("name")? },
         "create" => create(args)?,
@@ -308,6 +314,7 @@ fn create(args: &mut Args) -> Parsed<OpKind> {
         running_rows_max: args.number("cap", 0)?,
         attempt_timeout_ms: args.number("timeout", 0)?,
         deadline_ms: args.number("deadline", 0)?,
+        notify_url: args.text_or("notify", ""),
         failures_max: args.number("failures", 100)?,
         attempts_max: args.number("attempts", 3)?,
         store_url: args.text_or("store", ""),

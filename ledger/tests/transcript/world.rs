@@ -82,6 +82,8 @@ impl World {
                 let (seal, sweep, delete) = (due.seal, due.sweep, due.delete);
                 format!("seal {seal:?} sweep {sweep:?} delete {delete:?} forget {:?}", due.forget)
             }
+            // Example: notices
+            "notices" => format!("{:?}", self.ledger.notices_due()),
             // Example: blocked run=chat
             "blocked" => match self.ledger.blocked(ops::run(self, &args.text("run")?)?) {
                 text if text.is_empty() => "not blocked".into(),

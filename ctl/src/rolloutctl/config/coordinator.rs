@@ -94,5 +94,7 @@ pub(super) const KEYS: &[Key] = &[
         "1024",
         "rows for which rollout_pool_desired_slots wants a slot",
     ),
+    key("webhooks.secret_file", Path, "", "what notices of runs' ends are signed with"),
+    key("webhooks.allow", Kind::Texts, "[]", "origins that runs may have told of their end"),
     key("dial_map", Map, "", "members dialled elsewhere than the cluster says").flag("--dial-map"),
 ];

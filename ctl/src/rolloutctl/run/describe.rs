@@ -39,6 +39,8 @@ struct Spec {
     attempt_timeout_seconds: f64,
     /// From its creation; 0: none.
     deadline_seconds: f64,
+    /// Who is told of its end.
+    notify_url: String,
     failures_max: u32,
     attempts_max: u32,
     store_url: String,
@@ -78,6 +80,7 @@ impl Spec {
             running_rows_max: spec.running_rows_max,
             attempt_timeout_seconds: spec.attempt_timeout_ms as f64 / 1000.0,
             deadline_seconds: spec.deadline_ms as f64 / 1000.0,
+            notify_url: spec.notify_url,
             failures_max: spec.failures_max,
             attempts_max: spec.attempts_max,
             store_url: spec.store_url,
@@ -131,6 +134,9 @@ impl Report for RunDescription {
         );
         line("Tokens", format!("{} in, {} out", count(counts.tokens_in), count(counts.tokens_out)));
         line("Workers", run.workers.to_string());
+        if let Some(notice) = &run.notice {
+            line("Notice", format!("{notice} ({})", spec.notify_url));
+        }
         line("Model", format!("{} {}", spec.model, spec.revision).trim_end().into());
         line("Sampling", spec.sampling.to_string());
         let labels = spec.selector.iter().map(|(name, value)| format!("{name}={value}"));

@@ -28,6 +28,8 @@ pub(in crate::rolloutctl) struct Run {
     pub(in crate::rolloutctl) input_closed: bool,
     /// Its rows have left the ledger for a manifest object.
     pub(in crate::rolloutctl) sealed: bool,
+    /// Of its end, where its user wanted somebody told: due, delivered or given_up.
+    pub(in crate::rolloutctl) notice: Option<String>,
     pub(in crate::rolloutctl) created_at: Option<String>,
     pub(in crate::rolloutctl) finished_at: Option<String>,
     #[serde(serialize_with = "u64_string")]
@@ -86,7 +88,7 @@ impl Counts {
 impl Run {
     /// Whether it will not change any more.
     pub(in crate::rolloutctl) fn ended(&self) -> bool {
-        matches!(self.state, "finished" | "cancelled" | "deleting")
+        matches!(self.state, "finished" | "cancelled" | "deadline exceeded" | "deleting")
     }
 
     /// Why it does not go on, where something holds it up.
@@ -115,6 +117,7 @@ impl From<v1::RunSummary> for Run {
             segments: wire.segments,
             input_closed: wire.input_closed,
             sealed: wire.manifest.is_some(),
+            notice: Some(wire.notice).filter(|notice| !notice.is_empty()),
             created_at: rfc3339(wire.created_wall_ms),
             finished_at: rfc3339(wire.finished_wall_ms),
             created_wall_ms: wire.created_wall_ms,

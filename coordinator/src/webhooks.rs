@@ -1,0 +1,277 @@
+//! Tells whoever asked for it that a run has ended: an HTTP request that is signed and repeated
+//! until it is acknowledged.
+//!
+//! *Invariant:* only origins that the configuration lists are ever asked, redirections are not
+//! followed, and no proxy is used: a user's URL reaches nothing that an operator did not name. A
+//! notice is due in the ledger until its delivery is logged, so a new leader sends again what the
+//! old one may have sent: at least once, under the same id.
+//!
+//! Absent on purpose: what is told of before a run's end, and results. Whoever is told asks for them.
+
+mod message;
+
+use crate::config::WebhookSettings;
+use crate::forgetting::propose;
+use crate::leading::Leading;
+use crate::ledger_read::ReadLedger;
+use anyhow::{Context, Result, bail, ensure};
+use futures::StreamExt;
+use metrics::counter;
+use reqwest::redirect::Policy;
+use ring::hmac;
+use rollout_ledger::{DueNotice, OpKind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use url::{Origin, Url};
+
+/// How often it is looked whether something is to be told.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long an answer may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Between the first tries; twice as long each time, up to [`PAUSE_MAX`].
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(300);
+/// Ledger time after which a notice is given up.
+const GIVE_UP_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
+/// Requests at a time, and in one round.
+const AT_A_TIME: usize = 8;
+const IN_ONE_ROUND: usize = 16;
+/// Who has this is gone, and says so.
+const GONE: u16 = 410;
+
+/// Where to and as whom notices are sent.
+pub(crate) struct Webhooks {
+    http: reqwest::Client,
+    key: hmac::Key,
+    allow: BTreeSet<String>,
+}
+
+impl Webhooks {
+    /// Reads the secret; `None` where no origin is listed, and nothing is ever sent.
+    pub(crate) fn open(settings: &WebhookSettings) -> Result<Option<Self>> {
+        if settings.allow.is_empty() {
+            return Ok(None);
+        }
+        let Some(path) = &settings.secret_file else {
+            bail!("secret_file is missing: receivers could not tell who speaks");
+        };
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("secret_file {}", path.display()))?;
+        let key =
+            message::key(text.trim()).with_context(|| format!("secret_file {}", path.display()))?;
+        let allow =
+            settings.allow.iter().map(|origin| parse_origin(origin)).collect::<Result<_>>()?;
+        // What a run names is asked as it is: no redirection, no proxy of the environment.
+        let http = reqwest::Client::builder()
+            .redirect(Policy::none())
+            .no_proxy()
+            .timeout(ANSWER_WITHIN)
+            .build()
+            .context("cannot make an HTTP client")?;
+        Ok(Some(Self { http, key, allow }))
+    }
+
+    /// Refuses a URL whose origin is not listed.
+    pub(crate) fn admit(&self, url: &str) -> Result<Url, String> {
+        let parsed = Url::parse(url).map_err(|error| format!("notify url {url}: {error}"))?;
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err("a notify url with a user or a password is refused".into());
+        }
+        let origin = parsed.origin();
+        match origin.is_tuple() && self.allow.contains(&origin.ascii_serialization()) {
+            true => Ok(parsed),
+            false => Err(format!(
+                "{} is not among the origins that [webhooks] allow lists on the members",
+                origin.ascii_serialization()
+            )),
+        }
+    }
+
+    async fn send(&self, url: &str, id: &str, body: String) -> Outcome {
+        let url = match self.admit(url) {
+            Ok(url) => url,
+            Err(why) => return Outcome::Again(why),
+        };
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let timestamp = now.as_secs().to_string();
+        let signature = message::signature(&self.key, id, &timestamp, &body);
+        let request = self
+            .http
+            .post(url)
+            .header("content-type", "application/json")
+            .header("webhook-id", id)
+            .header("webhook-timestamp", timestamp)
+            .header("webhook-signature", signature)
+            .body(body);
+        match request.send().await {
+            Ok(answer) if answer.status().is_success() => Outcome::Acknowledged,
+            Ok(answer) if answer.status().as_u16() == GONE => {
+                Outcome::Never("the receiver is gone".into())
+            }
+            Ok(answer) => Outcome::Again(format!("it answered {}", answer.status())),
+            // Its own words have the URL, which may have a token in it.
+            Err(error) => Outcome::Again(error.without_url().to_string()),
+        }
+    }
+}
+
+/// An origin as the configuration lists it: scheme, host and port, nothing more.
+fn parse_origin(text: &str) -> Result<String> {
+    let url = Url::parse(text).with_context(|| format!("allow: {text:?}"))?;
+    ensure!(matches!(url.scheme(), "https" | "http"), "allow: {text:?} is neither https nor http");
+    let bare = matches!(url.path(), "" | "/") && url.query().is_none() && url.username().is_empty();
+    ensure!(bare, "allow: {text:?} is more than a scheme, a host and a port");
+    match url.origin() {
+        origin @ Origin::Tuple(..) => Ok(origin.ascii_serialization()),
+        Origin::Opaque(_) => bail!("allow: {text:?} names no host"),
+    }
+}
+
+enum Outcome {
+    Acknowledged,
+    Again(String),
+    Never(String),
+}
+
+struct Tries {
+    count: u32,
+    next: Instant,
+}
+
+/// Tells what is due, for as long as the epoch lasts.
+pub(crate) async fn deliver(leading: Arc<Leading>, hooks: Option<Arc<Webhooks>>) {
+    let mut tries: BTreeMap<DueNotice, Tries> = BTreeMap::new();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let due = leading.node.ledger(|l| l.notices_due());
+        tries.retain(|notice, _| due.contains(notice));
+        let now = Instant::now();
+        let mut ready = due;
+        ready.retain(|notice| tries.get(notice).is_none_or(|tries| tries.next <= now));
+        // Who does not answer holds up nobody who was not asked yet.
+        ready.sort_by_key(|notice| tries.get(notice).map_or(0, |tries| tries.count));
+        ready.truncate(IN_ONE_ROUND);
+        let round: Vec<(DueNotice, Outcome)> = futures::stream::iter(ready)
+            .map(|notice| {
+                let (leading, hooks) = (leading.clone(), hooks.clone());
+                async move { (notice, tell(&leading, hooks.as_deref(), notice).await) }
+            })
+            .buffer_unordered(AT_A_TIME)
+            .collect()
+            .await;
+        for (notice, outcome) in round {
+            settle(&leading, &mut tries, notice, outcome).await;
+        }
+    }
+}
+
+async fn tell(leading: &Leading, hooks: Option<&Webhooks>, notice: DueNotice) -> Outcome {
+    let Some(hooks) = hooks else {
+        return Outcome::Again("this member's configuration has no [webhooks] allow".into());
+    };
+    let Some(run) = leading.node.ledger(|l| l.run_view(notice.run)) else {
+        return Outcome::Again("the run is gone".into());
+    };
+    let id = message::id(&leading.cluster_id, notice);
+    hooks.send(&run.spec.notify_url, &id, message::body(&leading.cluster_id, &run)).await
+}
+
+async fn settle(
+    leading: &Leading,
+    tries: &mut BTreeMap<DueNotice, Tries>,
+    notice: DueNotice,
+    outcome: Outcome,
+) {
+    let overdue = leading.now().0.saturating_sub(notice.since.0) >= GIVE_UP_AFTER_MS;
+    let delivered = match outcome {
+        Outcome::Acknowledged => true,
+        Outcome::Never(why) => {
+            tracing::warn!(run = %notice.run, why, "the end of a run is told no more");
+            false
+        }
+        Outcome::Again(why) if overdue => {
+            tracing::warn!(run = %notice.run, why, "nobody took the end of a run for a day");
+            false
+        }
+        Outcome::Again(why) => {
+            let count = tries.get(&notice).map_or(0, |tries| tries.count);
+            let pause = pause_after(count);
+            tracing::warn!(run = %notice.run, tries = count + 1, why, pause_s = pause.as_secs(), "the end of a run was not taken");
+            counter!("rollout_webhooks_total", "outcome" => "failed").increment(1);
+            tries.insert(notice, Tries { count: count + 1, next: Instant::now() + pause });
+            return;
+        }
+    };
+    let outcome = if delivered { "delivered" } else { "given_up" };
+    counter!("rollout_webhooks_total", "outcome" => outcome).increment(1);
+    let DueNotice { run, index, .. } = notice;
+    match propose(leading, OpKind::Noticed { run, index, delivered }).await {
+        Ok(()) => tracing::info!(%run, outcome, "the end of a run was told"),
+        // It is told again, by whoever leads.
+        Err(error) => tracing::warn!(%run, %error, "that a notice was delivered was not logged"),
+    }
+}
+
+fn pause_after(count: u32) -> Duration {
+    PAUSE.saturating_mul(1 << count.min(16)).min(PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hooks(allow: &[&str]) -> Result<Option<Webhooks>> {
+        let dir = tempfile::tempdir()?;
+        let secret_file = Some(dir.path().join("secret"));
+        std::fs::write(dir.path().join("secret"), "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\n")?;
+        let allow = allow.iter().map(|origin| (*origin).to_owned()).collect();
+        Webhooks::open(&WebhookSettings { secret_file, allow })
+    }
+
+    #[test]
+    fn only_listed_origins_are_asked() {
+        let hooks = hooks(&["https://hooks.example.com", "http://127.0.0.1:9000/"]);
+        let hooks = hooks.expect("good").expect("some");
+        for good in [
+            "https://hooks.example.com/a?b=c",
+            "https://HOOKS.example.com:443/",
+            "http://127.0.0.1:9000/x",
+        ] {
+            assert!(hooks.admit(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "http://hooks.example.com/",
+            "https://hooks.example.com:8443/",
+            "https://hooks.example.com.evil.example/",
+            "https://hooks.example.com@evil.example/",
+            "https://user@hooks.example.com/",
+            "http://169.254.169.254/latest/meta-data",
+            "http://127.0.0.1/",
+            "http://localhost:9000/",
+            "file:///etc/passwd",
+            "hooks.example.com",
+            "",
+        ] {
+            assert!(hooks.admit(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn settings_that_could_not_work_are_refused_and_none_send_nothing() {
+        assert!(hooks(&[]).expect("good").is_none());
+        for bad in ["https://h.example/path", "ftp://h.example", "h.example", "https://u@h.example"]
+        {
+            assert!(hooks(&[bad]).is_err(), "{bad}");
+        }
+        let without =
+            WebhookSettings { secret_file: None, allow: vec!["https://h.example".into()] };
+        assert!(Webhooks::open(&without).is_err());
+    }
+
+    #[test]
+    fn pauses_grow_up_to_a_bound() {
+        let pauses: Vec<u64> = [0, 1, 2, 8, 9, 60].map(|n| pause_after(n).as_secs()).into();
+        assert_eq!(pauses, [1, 2, 4, 256, 300, 300]);
+    }
+}

@@ -1,0 +1,109 @@
+//! What is sent, and its signature, as <https://www.standardwebhooks.com> says.
+//!
+//! *Invariant:* one end of one run has one id, whoever sends it and however often. Numbers of 64
+//! bits are strings.
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::hmac;
+use rollout_ledger::DueNotice;
+use rollout_ledger::view::{RunState, RunView};
+use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// Shorter secrets are guessed.
+const SECRET_BYTES_MIN: usize = 24;
+
+/// The key that a secret stands for: `whsec_` and base64, or the text itself.
+pub(super) fn key(secret: &str) -> Result<hmac::Key> {
+    let bytes = match secret.strip_prefix("whsec_") {
+        Some(base64) => STANDARD.decode(base64).context("what follows whsec_ is no base64")?,
+        None => secret.as_bytes().to_vec(),
+    };
+    ensure!(bytes.len() >= SECRET_BYTES_MIN, "a secret has at least {SECRET_BYTES_MIN} bytes");
+    Ok(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
+}
+
+pub(super) fn signature(key: &hmac::Key, id: &str, timestamp: &str, body: &str) -> String {
+    let tag = hmac::sign(key, format!("{id}.{timestamp}.{body}").as_bytes());
+    format!("v1,{}", STANDARD.encode(tag))
+}
+
+/// The name of one end of one run.
+pub(super) fn id(cluster: &str, notice: DueNotice) -> String {
+    format!("run_{cluster}_{}_{}", notice.run, notice.index)
+}
+
+pub(super) fn body(cluster: &str, run: &RunView) -> String {
+    let state = match run.state {
+        RunState::Finished => "finished",
+        RunState::Cancelled => "cancelled",
+        RunState::DeadlineExceeded => "deadline_exceeded",
+        // A notice is due of a run that has ended alone; one that is deleted meanwhile has too.
+        RunState::Running | RunState::Paused | RunState::Deleting => "ended",
+    };
+    let counts = &run.counts;
+    let message = json!({
+        "type": "run.ended",
+        "timestamp": rfc3339(run.finished_wall_ms),
+        "data": {
+            "cluster": cluster,
+            "namespace": run.namespace,
+            "run": run.name,
+            "state": state,
+            "reason": run.reason,
+            "rows": run.rows.to_string(),
+            "done": counts.done.to_string(),
+            "failed": counts.failed.to_string(),
+            "tokensIn": counts.tokens_in.to_string(),
+            "tokensOut": counts.tokens_out.to_string(),
+            "createdAt": rfc3339(run.created_wall_ms),
+            "finishedAt": rfc3339(run.finished_wall_ms),
+        },
+    });
+    message.to_string()
+}
+
+fn rfc3339(wall_ms: u64) -> String {
+    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(wall_ms) * 1_000_000);
+    at.ok().and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Vectors of the libraries of others, so that their receivers take what we send.
+    #[test]
+    fn signatures_are_those_of_the_standard() {
+        for (secret, id, timestamp, body, expected) in [
+            (
+                "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD",
+                "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk",
+                "1649367553",
+                r#"{"email":"test@example.com","username":"test_user"}"#,
+                "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw=",
+            ),
+            (
+                "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+                "msg_p5jXN8AQM9LWM0D4loKWxJek",
+                "1614265330",
+                r#"{"test": 2432232314}"#,
+                "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+            ),
+        ] {
+            let key = key(secret).expect("a secret");
+            assert_eq!(signature(&key, id, timestamp, body), expected);
+        }
+    }
+
+    #[test]
+    fn a_short_or_broken_secret_is_refused() {
+        for bad in ["", "short", "whsec_", "whsec_AAAA", "whsec_!!!!not base64!!!!!!!!!!!!!!!!!"] {
+            assert!(key(bad).is_err(), "{bad}");
+        }
+        assert!(key("a text of at least twenty-four bytes").is_ok());
+    }
+}

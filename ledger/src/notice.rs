@@ -1,0 +1,93 @@
+//! Who wants to be told of a run's end was told, or is still to be.
+//!
+//! *Invariant:* from the command that ends a run whose spec names where to tell of it, until the
+//! one that says that it was told or was given up, the notice is due; so whoever leads tells it,
+//! at least once. Failed rows that are tried again take the end back, and its notice with it.
+//!
+//! Absent on purpose: sending, and what is sent. The leader does that.
+
+use crate::apply::Context;
+use crate::id::{LedgerMs, RunNo};
+use crate::ledger::Ledger;
+use crate::reply::Reply;
+use crate::run::{Run, RunState};
+use serde::{Deserialize, Serialize};
+
+/// Whether somebody was told of a run's end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Notice {
+    /// Nobody wants to be, or the run has not ended.
+    #[default]
+    None,
+    /// Not yet.
+    Due {
+        /// The log index of the end: the notice's name.
+        index: u64,
+    },
+    /// It was acknowledged.
+    Delivered {
+        /// Its name.
+        index: u64,
+    },
+    /// Nobody acknowledged it for too long, or it may not be sent.
+    GivenUp {
+        /// Its name.
+        index: u64,
+    },
+}
+
+/// A notice that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DueNotice {
+    /// The run.
+    pub run: RunNo,
+    /// The log index of its end.
+    pub index: u64,
+    /// Since when it is due.
+    pub since: LedgerMs,
+}
+
+impl Run {
+    /// It has ended: somebody may want to know.
+    pub(crate) fn notify(&mut self, ctx: &Context) {
+        if !self.head.spec.notify_url.is_empty() {
+            self.head.notice = Notice::Due { index: ctx.index() };
+        }
+    }
+}
+
+impl Ledger {
+    /// The notices that are to be sent, in the order of runs.
+    pub fn notices_due(&self) -> Vec<DueNotice> {
+        let runs = self.runs.values().filter(|run| run.head.state != RunState::Deleting);
+        let due = runs.filter_map(|run| match run.head.notice {
+            Notice::Due { index } => {
+                Some(DueNotice { run: run.no, index, since: run.head.ended_at })
+            }
+            _ => None,
+        });
+        due.collect()
+    }
+
+    /// A notice was acknowledged, or is given up. Of one that is no longer due, this says nothing.
+    pub(crate) fn noticed(
+        &mut self,
+        ctx: &Context,
+        no: RunNo,
+        index: u64,
+        delivered: bool,
+    ) -> Reply {
+        let Some(run) = self.runs.get_mut(&no) else { return Reply::Ok };
+        if run.head.notice != (Notice::Due { index }) {
+            return Reply::Ok;
+        }
+        let (notice, to) = match delivered {
+            true => (Notice::Delivered { index }, "notified"),
+            false => (Notice::GivenUp { index }, "notice_given_up"),
+        };
+        run.head.notice = notice;
+        self.dirty.runs.insert(no);
+        self.emit_run(ctx, no, to, "");
+        Reply::Ok
+    }
+}

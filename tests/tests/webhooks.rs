@@ -1,0 +1,131 @@
+//! Who asked to be told of a run's end is told, though the leader dies meanwhile, and nobody else is ever called.
+
+use anyhow::{Result, ensure};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+#[derive(Clone, Debug)]
+struct Got {
+    head: String,
+    body: String,
+}
+
+impl Got {
+    fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
+    }
+}
+
+/// A receiver that answers what it is told to.
+struct Receiver {
+    addr: String,
+    status: Arc<Mutex<u16>>,
+    got: Arc<Mutex<Vec<Got>>>,
+}
+
+impl Receiver {
+    fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let addr = listener.local_addr()?.to_string();
+        let (status, got) = (Arc::new(Mutex::new(503)), Arc::new(Mutex::new(Vec::new())));
+        let (answers, kept) = (status.clone(), got.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let status = *answers.lock().expect("no panic");
+                if let Some(request) = serve(stream, status) {
+                    kept.lock().expect("no panic").push(request);
+                }
+            }
+        });
+        Ok(Self { addr, status, got })
+    }
+
+    fn got(&self) -> Vec<Got> {
+        self.got.lock().expect("no panic").clone()
+    }
+}
+
+fn serve(stream: TcpStream, status: u16) -> Option<Got> {
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    let mut reader = BufReader::new(stream);
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        if line.trim().is_empty() {
+            break;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().ok()?;
+        }
+        head.push_str(&line);
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    reader.get_mut().write_all(answer.as_bytes()).ok()?;
+    Some(Got { head, body: String::from_utf8(body).ok()? })
+}
+
+#[test]
+fn the_end_of_a_run_is_told_again_by_the_next_leader_until_it_is_acknowledged() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let receiver = Receiver::start()?;
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\n")?;
+    let leak = |line: String| -> &'static str { Box::leak(line.into_boxed_str()) };
+    let member_lines = vec![
+        ("webhooks", leak(format!("secret_file = {secret:?}"))),
+        ("webhooks", leak(format!("allow = [\"http://{}\"]", receiver.addr))),
+    ];
+    let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
+
+    // Whom the operators do not list, no run may name.
+    let mut other =
+        Batch::submit(&fleet, "other", 5, "[notify]\nurl = \"http://127.0.0.1:1/x\"\n")?;
+    let status = other.process().wait(PATIENCE)?;
+    let said = std::fs::read_to_string(&other.process().log)?;
+    ensure!(!status.success() && said.contains("[webhooks] allow"), "{status:?}: {said}");
+
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    let lines = format!("[notify]\nurl = \"http://{}/ended\"\n", receiver.addr);
+    let mut batch = Batch::submit(&fleet, "eval", 20, &lines)?;
+    batch.finish(&fleet)?;
+    eventually("it was told of, and did not take it", PATIENCE, || {
+        (receiver.got().len() >= 2).then_some(())
+    });
+    let run = fleet.ctl_json(&["run", "describe", "eval"])?;
+    ensure!(run["run"]["notice"] == "due", "{run}");
+    let old = fleet.leader();
+    fleet.member_process(&old).kill();
+    fleet.leader_other_than(&old);
+    let before = receiver.got().len();
+    *receiver.status.lock().expect("no panic") = 204;
+    eventually("the next leader has told of it", PATIENCE, || {
+        let run = fleet.ctl_json(&["--timeout", "5s", "run", "describe", "eval"]).ok()?;
+        (run["run"]["notice"] == "delivered").then_some(())
+    });
+    let got = receiver.got();
+    ensure!(got.len() > before, "{got:?}");
+    let ids: Vec<_> = got.iter().map(|each| each.header("webhook-id")).collect();
+    ensure!(ids[0].is_some() && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    for each in &got {
+        ensure!(each.head.starts_with("POST /ended "), "{each:?}");
+        let signature = each.header("webhook-signature").unwrap_or_default();
+        ensure!(signature.starts_with("v1,") && signature.len() == 47, "{each:?}");
+        ensure!(each.header("webhook-timestamp").is_some(), "{each:?}");
+        let message: serde_json::Value = serde_json::from_str(&each.body)?;
+        ensure!(message["type"] == "run.ended" && message["data"]["run"] == "eval", "{message}");
+        ensure!(message["data"]["state"] == "finished", "{message}");
+        ensure!(message["data"]["done"] == "20", "{message}");
+    }
+    fleet.start_member(&old)?;
+    fleet.verify()?;
+    fleet.passed()
+}
