@@ -7,6 +7,7 @@
 use crate::grpc::{Shared, cert_expiry};
 use crate::ledger_read::ReadLedger;
 use metrics::{counter, gauge};
+use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
 use rollout_ledger::view::{Pool, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,24 @@ const OTHER: &str = "other";
 #[derive(Default)]
 pub(crate) struct Gauges {
     told: Mutex<BTreeSet<String>>,
+}
+
+/// Everything that the member counts, as one page.
+pub(crate) struct MetricsPage {
+    gauges: Gauges,
+    handle: PrometheusHandle,
+}
+
+impl MetricsPage {
+    pub(crate) fn new(handle: PrometheusHandle) -> Self {
+        Self { gauges: Gauges::default(), handle }
+    }
+
+    /// The page as of now.
+    pub(crate) fn render(&self, shared: &Shared) -> String {
+        self.gauges.set(shared);
+        self.handle.render()
+    }
 }
 
 impl Gauges {

@@ -4,41 +4,31 @@
 //! nobody for a partition. `/readyz` says whether this member serves: it leads with a valid lease,
 //! or knows who leads.
 
-use crate::gauges::Gauges;
 use crate::grpc::Shared;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
-use metrics_exporter_prometheus::PrometheusHandle;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-
-#[derive(Clone)]
-struct Http {
-    shared: Arc<Shared>,
-    gauges: Arc<Gauges>,
-    metrics: PrometheusHandle,
-}
 
 /// Serves until told to stop.
 pub(crate) async fn serve(
     listener: TcpListener,
     shared: Arc<Shared>,
-    metrics: PrometheusHandle,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
     let app = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(render))
-        .with_state(Http { shared, gauges: Arc::default(), metrics });
+        .with_state(shared);
     axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
-async fn ready(State(http): State<Http>) -> (StatusCode, String) {
-    let (serves, text) = standing(&http.shared);
+async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
+    let (serves, text) = standing(&shared);
     let status = if serves { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, text + "\n")
 }
@@ -57,7 +47,6 @@ pub(crate) fn standing(shared: &Shared) -> (bool, String) {
     }
 }
 
-async fn render(State(http): State<Http>) -> String {
-    http.gauges.set(&http.shared);
-    http.metrics.render()
+async fn render(State(shared): State<Arc<Shared>>) -> String {
+    shared.metrics.render(&shared)
 }

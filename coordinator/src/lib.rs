@@ -12,6 +12,7 @@
 mod audit;
 pub mod config;
 mod convert;
+mod diagnosis;
 mod dispatch;
 mod draining;
 mod epoch_gate;

@@ -7,6 +7,7 @@ use crate::audit::{AuditLayer, AuditLog};
 use crate::config::Config;
 use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
+use crate::gauges::MetricsPage;
 use crate::grpc::{
     BarrierService, CheckpointsService, ClusterService, DatasetsService, EventsService,
     ItemsService, MaintenanceService, MembersService, NamespacesService, RendezvousService,
@@ -62,6 +63,7 @@ pub async fn run(config: Config) -> Result<()> {
         current: current.clone(),
         started: Instant::now(),
         hooks: hooks.clone(),
+        metrics: MetricsPage::new(metrics),
         config,
     });
     // On consensus' own threads: a flood of work must not delay a heartbeat.
@@ -73,7 +75,7 @@ pub async fn run(config: Config) -> Result<()> {
         store.clone(),
         stop.clone(),
     ));
-    let probes = tokio::spawn(http::serve(http, shared.clone(), metrics, stop.clone()));
+    let probes = tokio::spawn(http::serve(http, shared.clone(), stop.clone()));
     let keeping = (store, shared.config.retention, hooks);
     let workers = shared.config.workers.clone();
     let following = tokio::spawn(leading::follow(node.clone(), workers, current, fence, keeping));

@@ -106,6 +106,7 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Events/WatchEvents", WATCH),
     // All of the ledger, whatever its namespace.
     ("/rollout.v1.Maintenance/SaveSnapshot", ADMIN),
+    ("/rollout.v1.Maintenance/Diagnose", ADMIN),
     ("/rollout.v1.Namespaces/ListNamespaces", RUNS),
     ("/rollout.v1.Namespaces/DescribeNamespace", RUNS),
     ("/rollout.v1.Namespaces/SetQuota", ADMIN),

@@ -35,8 +35,9 @@ const AUDITED: &[&str] = &[
     "Members/RemoveMember",
     "Members/UpdateMember",
     "Members/TransferLeader",
-    // It changes nothing, and takes everything along.
+    // They change nothing, and take much along.
     "Maintenance/SaveSnapshot",
+    "Maintenance/Diagnose",
 ];
 
 /// What only reads, or is the steady traffic of workers, of training processes and of members.

@@ -1,9 +1,10 @@
-//! `Maintenance`: the ledger as a file, from the leader, while the cluster goes on.
+//! `Maintenance`: the ledger as a file, from the leader, while the cluster goes on; and what a report of a defect needs.
 //!
 //! *Invariant:* what was acknowledged before the call is in the file. One file is written at a time, by a thread of
 //! its own; a reader that takes nothing for long is let go, and the files that it read from go with it.
 
 use super::Shared;
+use crate::diagnosis;
 use rollout_proto::{ErrorCode, Outcome, RpcError, v1};
 use rollout_raft::{Backup, BackupError};
 use std::io::{self, Write};
@@ -71,6 +72,20 @@ impl v1::maintenance_server::Maintenance for MaintenanceService {
         let runtime = Handle::current();
         tokio::task::spawn_blocking(move || write(&backup, out, runtime, permit));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn diagnose(
+        &self,
+        _: Request<v1::DiagnoseRequest>,
+    ) -> Result<Response<v1::DiagnoseResponse>, Status> {
+        let shared = &self.shared;
+        Ok(Response::new(v1::DiagnoseResponse {
+            header: Some(shared.header()),
+            member: shared.config.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            config_json: diagnosis::settings(&shared.config).to_string(),
+            metrics: shared.metrics.render(shared),
+        }))
     }
 }
 

@@ -42,6 +42,7 @@ pub(crate) use worker::WorkerService;
 
 use crate::audit;
 use crate::config::Config;
+use crate::gauges::MetricsPage;
 use crate::leading::{Current, Leading};
 use crate::ledger_read::ReadLedger;
 use crate::proposer::Applied;
@@ -66,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     /// Where the ends of runs may be told.
     pub(crate) hooks: Option<Arc<Webhooks>>,
+    pub(crate) metrics: MetricsPage,
 }
 
 impl Shared {

@@ -4,6 +4,7 @@
 //! a check that could not be made is a line too. Deliberately absent: changing anything, but for files of its own in the
 //! directory whose disk it measures.
 
+mod bundle;
 mod files;
 mod finding;
 mod machine;
@@ -48,6 +49,10 @@ pub(crate) struct DoctorArgs {
     /// A warning is a failure: exit code 1
     #[arg(long)]
     strict: bool,
+    /// Write an archive (tar.gz) for a report of a defect: status, alarms, findings, members, the newest events, and of each
+    /// member its settings without secrets and its metrics. It takes an admin's certificate
+    #[arg(long, value_name = "FILE", conflicts_with = "preflight")]
+    bundle: Option<PathBuf>,
 }
 
 /// Looks, and prints what was found. Exit code 1 where a check fails, 3 where no leader serves.
@@ -56,6 +61,9 @@ pub(crate) async fn run(
     format: Format,
     args: DoctorArgs,
 ) -> anyhow::Result<()> {
+    if let Some(file) = &args.bundle {
+        return bundle::write(connect, format, &args, file).await;
+    }
     let (findings, leaderless) = match args.preflight {
         true => (preflight::look(&args).await?, false),
         false => running::look(connect, &args).await?,

@@ -24,7 +24,7 @@ pub(crate) struct ListArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Alarms {
+pub(in crate::rolloutctl) struct Alarms {
     alarms: Vec<Alarm>,
 }
 
@@ -105,6 +105,11 @@ fn alarms(survey: &Survey) -> Vec<Alarm> {
         }
     }
     all
+}
+
+/// What is wrong by what the members say.
+pub(in crate::rolloutctl) fn of(survey: &Survey) -> Alarms {
+    Alarms { alarms: alarms(survey) }
 }
 
 /// Asks every member.

@@ -3,7 +3,7 @@
 //! Invariant: each event once and in order, whichever member it comes from; where events are gone the command says so
 //! and ends with status 9, or goes on and says what it left out. Whatever ends it, it says how to go on.
 
-mod line;
+pub(super) mod line;
 
 use clap::Args;
 use rollout_proto::v1;

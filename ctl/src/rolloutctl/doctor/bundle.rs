@@ -1,0 +1,211 @@
+//! `rolloutctl doctor --bundle FILE`: all that a report of a defect needs, in one archive.
+//!
+//! Invariant: what cannot be had is a file that says why, so that a bundle of a broken cluster is one too; the archive
+//! appears under its name when it is whole, readable by its owner alone, and replaces nothing. Deliberately absent: keys,
+//! secrets, rows and results. Names of runs and workers are in the events.
+
+mod tar;
+
+use std::collections::VecDeque;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rollout_proto::{Client, services, v1};
+use serde::Serialize;
+
+use self::tar::Archive;
+use super::finding::Findings;
+use super::{DoctorArgs, running};
+use crate::connect::ConnectArgs;
+use crate::event_stream::{EventStream, Heard, Place, Start};
+use crate::output::{Format, Report, render};
+use crate::rolloutctl::events::line::EventLine;
+use crate::rolloutctl::{Failure, alarm, member, status};
+
+/// The newest events that are taken along.
+const EVENTS_MAX: usize = 2_000;
+/// How long their reading may take.
+const EVENTS_WITHIN: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Serialize)]
+struct Bundle {
+    file: PathBuf,
+    files: Vec<String>,
+    /// What could not be had.
+    missing: Vec<String>,
+}
+
+impl Report for Bundle {
+    const KIND: &'static str = "Bundle";
+
+    fn table(&self) -> String {
+        let mut text = format!("{} files in {}\n", self.files.len(), self.file.display());
+        for missing in &self.missing {
+            text.push_str(&format!("  not in it: {missing}\n"));
+        }
+        text.push_str("look through it before you send it: it names hosts, runs and workers\n");
+        text
+    }
+}
+
+/// What goes into the archive, file by file.
+#[derive(Default)]
+struct Contents {
+    files: Vec<(String, Vec<u8>)>,
+    missing: Vec<String>,
+}
+
+impl Contents {
+    fn add(&mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) {
+        self.files.push((name.into(), bytes.into()));
+    }
+
+    /// A report, or why there is none.
+    fn report<R: Report>(&mut self, name: &str, report: anyhow::Result<R>) {
+        let text = report.and_then(|report| Ok(render(Format::Json, &report)?));
+        self.text(&format!("{name}.json"), text);
+    }
+
+    fn text(&mut self, name: &str, text: anyhow::Result<String>) {
+        match text {
+            Ok(text) => self.add(name, text),
+            Err(error) => {
+                self.missing.push(format!("{name}: {error:#}"));
+                self.add(format!("{name}.error.txt"), format!("{error:#}\n"));
+            }
+        }
+    }
+}
+
+/// Collects, writes, and says what is in it.
+pub(super) async fn write(
+    connect: &ConnectArgs,
+    format: Format,
+    args: &DoctorArgs,
+    file: &Path,
+) -> anyhow::Result<()> {
+    if file.exists() {
+        let text = format!("{} exists: name another file", file.display());
+        return Err(Failure::conflict(text).into());
+    }
+    let client = connect.client(None)?;
+    let mut contents = Contents::default();
+    contents.add("rolloutctl-version.txt", concat!(env!("CARGO_PKG_VERSION"), "\n"));
+    let survey = status::survey(&client).await;
+    contents.report("alarms", Ok(alarm::list::of(&survey)));
+    contents.report("status", Ok(survey));
+    let findings = running::look(connect, args).await.map(|(found, _)| Findings::new(found));
+    contents.report("doctor", findings);
+    contents.report("members", member::list::ask(&client).await);
+    of_each_member(&client, &mut contents).await;
+    contents.text("events.jsonl", events(&client).await);
+    save(file, &contents.files).with_context(|| format!("cannot write {}", file.display()))?;
+    let files = contents.files.into_iter().map(|(name, _)| name).collect();
+    let bundle = Bundle { file: file.to_owned(), files, missing: contents.missing };
+    crate::output::emit(format, &bundle)
+}
+
+/// What each member is told and counts.
+async fn of_each_member(client: &Client, contents: &mut Contents) {
+    let answers = client.each_member(|_, channel| async move {
+        services::maintenance(channel).diagnose(v1::DiagnoseRequest {}).await
+    });
+    for (asked, answer) in answers.await {
+        let name = if asked.name.is_empty() { asked.addr.clone() } else { asked.name.clone() };
+        let dir = format!("members/{}", name.replace(['/', ':'], "-"));
+        match answer {
+            Ok(answer) => {
+                contents.add(format!("{dir}/version.txt"), answer.version + "\n");
+                contents.add(format!("{dir}/config.json"), answer.config_json + "\n");
+                contents.add(format!("{dir}/metrics.txt"), answer.metrics);
+            }
+            Err(error) => contents.text(&dir, Err(error.into())),
+        }
+    }
+}
+
+/// The newest events that a member holds, a line each.
+async fn events(client: &Client) -> anyhow::Result<String> {
+    let mut stream = EventStream::new(client, v1::EventFilter::default(), false, Start::Oldest);
+    let mut newest: VecDeque<v1::Event> = VecDeque::new();
+    let reading = async {
+        loop {
+            match stream.next().await? {
+                Heard::Events(events) => {
+                    newest.extend(events);
+                    let surplus = newest.len().saturating_sub(EVENTS_MAX);
+                    newest.drain(..surplus);
+                }
+                Heard::Compacted { oldest } => {
+                    stream.go_on_at(Place { index: oldest, position: 0 });
+                }
+                Heard::End => return anyhow::Ok(()),
+            }
+        }
+    };
+    // What was read by then is better than nothing.
+    let read = tokio::time::timeout(EVENTS_WITHIN, reading).await;
+    if let Ok(Err(error)) = read
+        && newest.is_empty()
+    {
+        return Err(error);
+    }
+    let lines = newest.into_iter().map(|event| {
+        render(Format::Jsonl, &EventLine::from(event)).map(|line| line.trim_end().to_owned() + "\n")
+    });
+    Ok(lines.collect::<Result<String, _>>()?)
+}
+
+fn save(file: &Path, files: &[(String, Vec<u8>)]) -> std::io::Result<()> {
+    let mut partial = file.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut options = std::fs::OpenOptions::new();
+    let out = options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+    let mut archive = Archive::new(GzEncoder::new(out, Compression::default()), now.as_secs());
+    for (name, bytes) in files {
+        archive.add(&format!("rollout-bundle/{name}"), bytes)?;
+    }
+    let mut out = archive.finish()?.finish()?;
+    out.flush()?;
+    out.sync_all()?;
+    std::fs::rename(partial, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_bundle_is_its_owners_alone_and_has_every_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("b.tar.gz");
+        let files =
+            [("a.txt".to_owned(), b"first".to_vec()), ("m/c1.json".to_owned(), vec![7; 600])];
+        save(&file, &files).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let mut bytes = Vec::new();
+        let gz = std::fs::File::open(&file).unwrap();
+        flate2::read::GzDecoder::new(gz).read_to_end(&mut bytes).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains("rollout-bundle/a.txt") && text.contains("first"));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_a_file_that_says_why() {
+        let mut contents = Contents::default();
+        contents.text("events.jsonl", Err(anyhow::anyhow!("nobody answers")));
+        let names: Vec<&str> = contents.files.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["events.jsonl.error.txt"]);
+        assert_eq!(contents.missing, ["events.jsonl: nobody answers"]);
+    }
+}
