@@ -11,9 +11,12 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
 use rollout_ledger::view::{Pool, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Models that are told apart.
 const POOLS_MAX: usize = 64;
+/// Before its end a certificate is an alarm for so long.
+const CERT_EXPIRING_SECONDS: u64 = 14 * 86_400;
 /// What the models beyond that are told as.
 const OTHER: &str = "other";
 
@@ -120,8 +123,23 @@ fn consensus(shared: &Shared) {
     gauge!("rollout_raft_term").set(status.term as f64);
     gauge!("rollout_raft_applied_index").set(status.applied.unwrap_or(0) as f64);
     counter!("rollout_raft_snapshots_installed_total").absolute(status.snapshots_installed);
-    gauge!("rollout_tls_certificate_expiry_timestamp_seconds")
-        .set(cert_expiry(&shared.config.security) as f64);
+    let expires = cert_expiry(&shared.config.security);
+    gauge!("rollout_tls_certificate_expiry_timestamp_seconds").set(expires as f64);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    // One that waits to be made part of a cluster misses no leader.
+    let led = shared.node.leader().is_some() || shared.node.is_waiting();
+    for (kind, is) in alarms(led, expires, now) {
+        gauge!("rollout_alarm", "kind" => kind).set(yes(is));
+    }
+}
+
+/// What is wrong as far as a member sees it by itself, by the bounds of `rolloutctl alarm list`. A certificate that ends
+/// at 0 is none.
+fn alarms(led: bool, expires_unix: u64, now_unix: u64) -> [(&'static str, bool); 3] {
+    let dated = expires_unix > 0;
+    let expired = dated && expires_unix <= now_unix;
+    let expiring = dated && !expired && expires_unix - now_unix < CERT_EXPIRING_SECONDS;
+    [("no_leader", !led), ("cert_expiring", expiring), ("cert_expired", expired)]
 }
 
 fn storage(shared: &Shared) {
@@ -146,6 +164,20 @@ mod tests {
         assert_eq!(desired_slots(&pool(0, 1), 100), 1);
         assert_eq!(desired_slots(&pool(150, 50), 100), 2);
         assert_eq!(desired_slots(&pool(151, 50), 100), 3);
+    }
+
+    #[test]
+    fn alarms_are_raised_for_a_missing_leader_and_a_certificate_that_ends() {
+        let raised = |led, expires, now| {
+            let all = alarms(led, expires, now).into_iter();
+            all.filter(|alarm| alarm.1).map(|alarm| alarm.0).collect::<Vec<_>>()
+        };
+        let day = 86_400;
+        assert_eq!(raised(true, 0, 100 * day), Vec::<&str>::new());
+        assert_eq!(raised(false, 0, 100 * day), ["no_leader"]);
+        assert_eq!(raised(true, 114 * day, 100 * day), Vec::<&str>::new());
+        assert_eq!(raised(true, 113 * day, 100 * day), ["cert_expiring"]);
+        assert_eq!(raised(false, 100 * day, 100 * day), ["no_leader", "cert_expired"]);
     }
 
     #[test]
