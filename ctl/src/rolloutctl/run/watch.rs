@@ -106,6 +106,10 @@ pub(crate) async fn run(
                     "cancelled" => {
                         Err(Failure::failed(format!("run {} was cancelled", run.name)).into())
                     }
+                    "deadline exceeded" => {
+                        let text = format!("RO-2016: run {} was ended by its deadline", run.name);
+                        Err(Failure::conflict(text).into())
+                    }
                     _ => Ok(()),
                 };
             }
