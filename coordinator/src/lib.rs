@@ -38,8 +38,8 @@ mod stealing;
 mod store_probe;
 mod telemetry;
 mod traced;
-mod worker_stream;
 mod webhooks;
+mod worker_stream;
 
 pub use config::Config;
 pub use process::leave;

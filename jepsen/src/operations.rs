@@ -14,8 +14,21 @@ const MAX_OPERATIONS: usize = 1 << 27;
 
 /// What changes nothing.
 pub const READS: &[&str] = &[
-    "read", "get", "export", "progress", "wait", "reach", "look", "round", "alive", "pass", "over",
-    "peers", "kept", "described", "partial",
+    "read",
+    "get",
+    "export",
+    "progress",
+    "wait",
+    "reach",
+    "look",
+    "round",
+    "alive",
+    "pass",
+    "over",
+    "peers",
+    "kept",
+    "described",
+    "partial",
 ];
 
 /// What became of an operation.

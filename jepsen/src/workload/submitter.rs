@@ -122,11 +122,7 @@ impl Submitter {
         let digest = *blake3::hash(name.as_bytes()).as_bytes();
         let key = format!("runs/{NAMESPACE}/{folder}/segments/{}", hex(&digest));
         self.shared.add_run(run, Run { name: name.into(), folder, rows, duplicates });
-        let blob = v1::BlobRef {
-            key,
-            digest: digest.to_vec().into(),
-            bytes: 1000,
-        };
+        let blob = v1::BlobRef { key, digest: digest.to_vec().into(), bytes: 1000 };
         // Some inputs come in pieces, as those do that take long to read.
         let pieces = if self.rng.random_ratio(1, 4) { 2 } else { 1 };
         for number in 0..pieces {

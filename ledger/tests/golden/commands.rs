@@ -136,13 +136,12 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
     let session = slot().session;
     let request = RequestId { session: SessionId::at(4, 0), seq: 2, ack_upto: 1 };
     let namespace = OpKind::SetNamespace { name: "team".into(), running_rows_max: 5000 };
-    let create =
-        OpKind::CreateRun {
-            namespace: "team".into(),
-            name: "chat".into(),
-            spec: Box::new(spec()),
-            folder: "chat/0123456789abcdef-0000000000000001".into(),
-        };
+    let create = OpKind::CreateRun {
+        namespace: "team".into(),
+        name: "chat".into(),
+        spec: Box::new(spec()),
+        folder: "chat/0123456789abcdef-0000000000000001".into(),
+    };
     let decl = |number: u32, rows| SegmentDecl {
         number: SegmentNo(number),
         rows,

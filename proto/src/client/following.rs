@@ -117,7 +117,8 @@ impl Client {
         // All attempts are one trace: the caller's, or a new one.
         let traced = trace::current().unwrap_or_else(TraceContext::make);
         let span = tracing::info_span!("call", what, trace_id = traced.trace_id());
-        trace::within(traced, self.call_leader(what, options, f).instrument(span)).await
+        // On the heap: what callers hold of it would double with each layer around it.
+        Box::pin(trace::within(traced, self.call_leader(what, options, f).instrument(span))).await
     }
 
     async fn call_leader<T, F, Fut>(
