@@ -34,6 +34,8 @@ impl<S, B> Service<http::Request<B>> for Traced<S>
 where
     S: Service<http::Request<B>>,
     S::Future: Send + 'static,
+    S::Response: 'static,
+    S::Error: 'static,
 {
     type Response = S::Response;
     type Error = S::Error;

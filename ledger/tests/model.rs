@@ -21,6 +21,8 @@ mod job_acts;
 mod jobs;
 #[path = "model/naive.rs"]
 mod naive;
+#[path = "model/quotas.rs"]
+mod quotas;
 #[path = "model/runs.rs"]
 mod runs;
 #[path = "model/schedule.rs"]
@@ -301,6 +303,8 @@ fn random_stories_reach_what_matters() {
         ("canary passed", 5),
         ("canary failed", 2),
         ("run sealed", 2),
+        ("told of an end", 1),
+        ("OverQuota", 5),
         ("run forgotten", 1),
         ("RunActive", 20),
         ("rows carried", 50),

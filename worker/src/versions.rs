@@ -3,7 +3,7 @@
 //! Invariant: an environment that does not answer in time costs its versions and nothing else.
 //! Absent: what an engine has loaded; these are the versions that are installed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -40,12 +40,12 @@ pub(crate) async fn installed(engines: &[EngineConfig]) -> Installed {
         let mut own = host.clone();
         if let Some(python) = python {
             let key = (python, &engine.env);
-            if !asked.contains_key(&key) {
+            if let btree_map::Entry::Vacant(first) = asked.entry(key) {
                 let found = of_environment(python, &engine.env).await.unwrap_or_else(|reason| {
                     tracing::warn!(python = %python.display(), reason, "its versions are not known");
                     BTreeMap::new()
                 });
-                asked.insert(key, found);
+                first.insert(found);
             }
             own.extend(asked[&key].clone());
         }

@@ -68,7 +68,7 @@ fn log(fields: &Map<String, Value>) {
         code = text("code"),
         reason = text("message"),
         trace_id = text("traceId"),
-        duration_ms = fields.get("durationMs").and_then(Value::as_u64),
+        duration_ms = fields.get("durationMs").and_then(serde_json::Value::as_u64),
         "audit"
     );
 }

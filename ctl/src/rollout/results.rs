@@ -6,8 +6,6 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use rollout_proto::v1;
-
 use super::cli::ResultsArgs;
 use super::export::store_of;
 use super::on_wait;

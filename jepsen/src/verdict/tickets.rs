@@ -159,7 +159,8 @@ impl<'a> Story<'a> {
 
     /// A ticket is void once a later one of its name was given.
     fn void_tickets(&self) -> Vec<String> {
-        let mut latest: BTreeMap<(&str, &str), Vec<(u64, u64, &str)>> = BTreeMap::new();
+        type Times<'a> = Vec<(u64, u64, &'a str)>;
+        let mut latest: BTreeMap<(&str, &str), Times<'_>> = BTreeMap::new();
         for ((key, ticket), Joined { who, called_at, answered_at }) in &self.joined {
             let all = latest.entry((key, who)).or_default();
             all.push((*called_at, *answered_at, ticket));

@@ -6,13 +6,14 @@
 
 use crate::job_acts::{JobAct, job_act};
 use crate::naive::Model;
+use crate::runs::Run;
 use crate::trainings_acts::Train;
 use proptest::prelude::*;
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{
-    BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, Op, OpKind, PartDecl, Registration,
-    RequestId, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp,
+    BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, Notice, Op, OpKind, PartDecl, Quota,
+    Registration, RequestId, Rows, RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp,
 };
 
 const RUNS: u8 = 4;
@@ -52,6 +53,8 @@ pub(crate) enum Act {
     Delete { run: u8 },
     Forget { run: u8 },
     Namespace { cap: u8 },
+    Quota { cap: u8, rows: Option<u8>, runs: Option<u8> },
+    Noticed { run: u8, stale: bool, delivered: bool },
     Register { worker: u8, instance: u8, alive: bool, resume: bool, slots: u8, held: Vec<Pick> },
     Deregister { worker: u8 },
     Suspect { worker: u8, started: Vec<Pick>, grace_ms: u64 },
@@ -185,6 +188,10 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
             false => Act::Delete { run },
         }),
         1 => (0..30u8).prop_map(|cap| Act::Namespace { cap }),
+        1 => (0..30u8, prop::option::of(0..250u8), prop::option::of(0..6u8))
+            .prop_map(|(cap, rows, runs)| Act::Quota { cap, rows, runs }),
+        1 => (run(), prop::bool::weighted(0.2), any::<bool>())
+            .prop_map(|(run, stale, delivered)| Act::Noticed { run, stale, delivered }),
         4 => (worker(), 0..2u8, prop::bool::weighted(0.6), prop::bool::weighted(0.7), 1..3u8, picks(0..4))
             .prop_map(|(worker, instance, alive, resume, slots, held)| {
                 Act::Register { worker, instance, alive, resume, slots, held }
@@ -302,6 +309,7 @@ fn spec(run: u8, other: bool) -> RunSpec {
         canary_failures_max: [0, 0, 0, 1, 0][usize::from(run)],
         tail_duplicates: run < 2,
         deadline_ms: [0, 0, 40_000, 0, 0][usize::from(run)],
+        notify_url: ["", "https://hooks/1", "https://hooks/2", "", ""][usize::from(run)].into(),
         ..RunSpec::default()
     }
 }
@@ -376,6 +384,26 @@ impl Act {
                 name: if cap % 2 == 0 { "team".into() } else { "default".into() },
                 running_rows_max: u64::from(cap / 2 * 3),
             },
+            Act::Quota { cap, rows, runs } => OpKind::SetQuota(Quota {
+                namespace: if cap % 2 == 0 { "team".into() } else { "default".into() },
+                create: cap % 3 > 0,
+                // Most bounds are lifted soon: a story in which nothing may be done is none.
+                pending_rows_max: rows.map(|rows| if rows % 4 > 0 { 0 } else { rows.into() }),
+                running_rows_max: (cap % 5 == 0).then_some(u64::from(cap / 2 * 3)),
+                runs_max: runs.map(|runs| if runs % 2 > 0 { 0 } else { runs.into() }),
+            }),
+            Act::Noticed { run, stale, delivered } => {
+                // One that is due, where there is one.
+                let due = |r: &&Run| matches!(r.notice, Notice::Due { .. }) && !r.forgotten;
+                let at = model.runs.iter().position(|r| due(&r));
+                let run = at.map_or_else(|| run_no(model, run), |at| RunNo(at as u32 + 1));
+                let of = at.and_then(|at| model.runs.get(at)).map(|r| r.notice);
+                let index = match of {
+                    Some(Notice::Due { index }) if !stale => index,
+                    _ => 1,
+                };
+                OpKind::Noticed { run, index, delivered }
+            }
             Act::Register { worker, instance, alive, resume, slots, held } => {
                 register(model, (worker, instance, alive, resume, slots), &held)
             }

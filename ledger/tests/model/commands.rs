@@ -59,6 +59,7 @@ names!(op, OPS, OpKind, {
     OpKind::RetryRows { rows: Some(_), .. } => "retry rows",
     OpKind::Carry { .. } => "carry",
     OpKind::Seal { .. } => "seal",
+    OpKind::Swept { .. } => "swept",
     OpKind::DeleteRun { .. } => "delete run",
     OpKind::ForgetRun { .. } => "forget run",
     OpKind::Store { .. } => "store",
@@ -86,6 +87,8 @@ names!(op, OPS, OpKind, {
     OpKind::Checkpoint(CheckpointOp::Retain { .. }) => "retain checkpoints",
     OpKind::Checkpoint(CheckpointOp::Label { .. }) => "label checkpoint",
     OpKind::Checkpoint(CheckpointOp::Forget { .. }) => "forget checkpoint",
+    OpKind::SetQuota(_) => "set quota",
+    OpKind::Noticed { .. } => "noticed",
 });
 
 names!(store_op, STORE_OPS, StoreOp, {

@@ -1,6 +1,7 @@
 //! The model's state, and the commands as a whole.
 
 use crate::jobs::Job;
+use crate::quotas::Bounds;
 use crate::runs::{RowState, Run};
 use crate::stores::Store;
 use crate::trainings::Trainings;
@@ -23,6 +24,8 @@ pub(crate) struct Model {
     pub(crate) version: u32,
     /// Caps; 0 for none.
     pub(crate) namespaces: BTreeMap<String, u64>,
+    /// What else they may have.
+    pub(crate) bounds: BTreeMap<String, Bounds>,
     pub(crate) runs: Vec<Run>,
     pub(crate) workers: BTreeMap<SessionId, Worker>,
     pub(crate) clients: BTreeMap<SessionId, Client>,
@@ -52,6 +55,7 @@ impl Default for Model {
             epoch: 0,
             version: 1,
             namespaces: BTreeMap::from([("default".to_owned(), 0)]),
+            bounds: BTreeMap::new(),
             runs: Vec::new(),
             workers: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -91,6 +95,7 @@ impl Model {
             }
             Body::Tick => {
                 self.tick();
+                self.note_ends();
                 vec![Reply::Ok]
             }
             Body::Ops(ops) => {
@@ -131,14 +136,7 @@ impl Model {
     fn run(&mut self, kind: &OpKind) -> Reply {
         let reply = self.kind(kind).unwrap_or_else(Reply::Rejected);
         self.tidy();
-        let index = self.index;
-        for run in &mut self.runs {
-            run.ended_index = match run.ended() {
-                true if run.ended_index > 0 => run.ended_index,
-                true => index,
-                false => 0,
-            };
-        }
+        self.note_ends();
         reply
     }
 
@@ -219,8 +217,8 @@ impl Model {
             OpKind::Trainer(op) => self.trainer(op),
             OpKind::Shard(op) => self.shard(op),
             OpKind::Checkpoint(op) => self.checkpoint(op),
-            OpKind::SetQuota(_) => unreachable!("no act sets a quota: see quotas.txt"),
-            OpKind::Noticed { .. } => unreachable!("no run wants to be told of: see notices.txt"),
+            OpKind::SetQuota(quota) => self.set_quota(&quota),
+            OpKind::Noticed { run, index, delivered } => self.noticed(run, index, delivered),
         }
     }
 

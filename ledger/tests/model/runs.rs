@@ -6,8 +6,8 @@ use crate::trials::Shunned;
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotRef};
 use rollout_ledger::view::{Counts, RunState};
 use rollout_ledger::{
-    FailureClass, HeldRows, PartDecl, RefusedRows, Rejection, Reply, Rows, RunAction, RunSpec,
-    SegmentDecl,
+    FailureClass, HeldRows, Notice, PartDecl, RefusedRows, Rejection, Reply, Rows, RunAction,
+    RunSpec, SegmentDecl,
 };
 use std::collections::BTreeMap;
 
@@ -113,6 +113,7 @@ pub(crate) struct Run {
     pub(crate) spec: RunSpec,
     pub(crate) state: RunState,
     pub(crate) created_at: u64,
+    pub(crate) notice: Notice,
     pub(crate) resumed_index: u64,
     pub(crate) closed: bool,
     pub(crate) segments: Vec<SegmentDecl>,
@@ -344,6 +345,7 @@ impl Model {
                 false => Err(Rejection::SpecConflict),
             };
         }
+        self.room_for_a_run(&namespace)?;
         self.runs.push(Run {
             namespace,
             name,
@@ -353,6 +355,7 @@ impl Model {
             ended_index: 0,
             state: RunState::Running,
             created_at: self.clock,
+            notice: Notice::None,
             resumed_index: 0,
             closed: false,
             segments: Vec::new(),
@@ -400,7 +403,10 @@ impl Model {
         if all.len() > run.segments.len() && run.closed {
             return Err(Rejection::InputClosed);
         }
-        let rows = all.iter().map(|s| s.rows as usize).sum();
+        let rows: usize = all.iter().map(|s| s.rows as usize).sum();
+        let (namespace, more) = (run.namespace.clone(), rows - run.rows.len());
+        self.room_for_rows(&namespace, more as u64)?;
+        let run = self.run_of(no)?;
         run.segments = all;
         run.rows.resize(rows, Row::default());
         Ok(run.reply(no.0 as usize, false))

@@ -326,6 +326,18 @@ impl Model {
         if finished && run.spec.deadline_ms > 0 && deadline <= now {
             return Err(Rejection::DeadlineExceeded);
         }
+        let failed = |(number, row): &(u64, &Row)| {
+            row.state == RowState::Failed && rows.is_none_or(|rows| rows.contains(*number))
+        };
+        let asked = (0..).zip(&run.rows).filter(failed).count() as u64;
+        let namespace = run.namespace.clone();
+        if asked > 0 {
+            self.room_for_rows(&namespace, asked)?;
+        }
+        if asked > 0 && finished {
+            self.room_for_a_run(&namespace)?;
+        }
+        let run = self.run_of(no)?;
         let mut again = 0;
         for (number, row) in (0..).zip(&mut run.rows) {
             let named = rows.is_none_or(|rows| rows.contains(number));

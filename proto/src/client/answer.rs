@@ -43,6 +43,7 @@ with_header! {
     DeleteJobResponse, BeginCheckpointResponse, ReportCheckpointResponse, AbortCheckpointResponse,
     WaitCheckpointResponse, LatestCheckpointResponse, ListCheckpointsResponse,
     DescribeCheckpointResponse, PruneCheckpointsResponse, LabelCheckpointResponse, RecoverResponse,
+    ListNamespacesResponse, DescribeNamespaceResponse, SetQuotaResponse,
 }
 
 impl Answer for v1::CountersResponse {

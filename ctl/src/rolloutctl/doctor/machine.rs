@@ -156,6 +156,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let args = DoctorArgs {
             preflight: true,
+            bundle: None,
             file: None,
             data_dir: None,
             reach: Vec::new(),

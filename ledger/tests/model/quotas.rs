@@ -1,0 +1,89 @@
+//! What namespaces may use, and whether somebody was told of a run's end, in the model: both are counted anew each time.
+
+use crate::naive::{Model, Outcome};
+use crate::runs::{RowState, Run};
+use rollout_ledger::id::RunNo;
+use rollout_ledger::{Notice, Quota, Rejection, Reply};
+
+/// Beside rows at workers: rows that wait, and runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bounds {
+    pending_rows_max: u64,
+    runs_max: u32,
+}
+
+fn over(namespace: &str, what: &str, used: u64, max: u64) -> Outcome {
+    Err(Rejection::OverQuota { namespace: namespace.into(), what: what.into(), used, max })
+}
+
+impl Model {
+    pub(crate) fn set_quota(&mut self, quota: &Quota) -> Outcome {
+        if !self.namespaces.contains_key(&quota.namespace) && !quota.create {
+            return Err(Rejection::NamespaceUnknown(quota.namespace.clone()));
+        }
+        let running = self.namespaces.entry(quota.namespace.clone()).or_default();
+        *running = quota.running_rows_max.unwrap_or(*running);
+        let bounds = self.bounds.entry(quota.namespace.clone()).or_default();
+        bounds.pending_rows_max = quota.pending_rows_max.unwrap_or(bounds.pending_rows_max);
+        bounds.runs_max = quota.runs_max.unwrap_or(bounds.runs_max);
+        Ok(Reply::Ok)
+    }
+
+    fn live<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Run> {
+        self.runs.iter().filter(move |r| r.namespace == namespace && !r.forgotten && !r.ended())
+    }
+
+    /// Refused, where the namespace has all the runs that it may have.
+    pub(crate) fn room_for_a_run(&self, namespace: &str) -> Outcome {
+        let max = self.bounds.get(namespace).map_or(0, |bounds| bounds.runs_max.into());
+        let used = self.live(namespace).count() as u64;
+        match max > 0 && used >= max {
+            true => over(namespace, "runs that have not ended", used, max),
+            false => Ok(Reply::Ok),
+        }
+    }
+
+    /// Refused, where these would be more rows than may wait.
+    pub(crate) fn room_for_rows(&self, namespace: &str, more: u64) -> Outcome {
+        let max = self.bounds.get(namespace).map_or(0, |bounds| bounds.pending_rows_max);
+        let waits = |s: &RowState| matches!(s, RowState::Pending { .. } | RowState::Waiting { .. });
+        let rows = self.live(namespace).flat_map(|run| &run.rows);
+        let used = rows.filter(|row| waits(&row.state)).count() as u64;
+        match max > 0 && more > 0 && used + more > max {
+            true => over(namespace, "pending rows", used, max),
+            false => Ok(Reply::Ok),
+        }
+    }
+
+    /// Runs that have ended since this was called last, or have begun anew.
+    pub(crate) fn note_ends(&mut self) {
+        let index = self.index;
+        for run in &mut self.runs {
+            let before = run.ended_index;
+            run.ended_index = match run.ended() {
+                true if before > 0 => before,
+                true => index,
+                false => 0,
+            };
+            if run.spec.notify_url.is_empty() || run.ended_index == before {
+                continue;
+            }
+            run.notice = match run.ended() {
+                true => Notice::Due { index },
+                false => Notice::None,
+            };
+        }
+    }
+
+    pub(crate) fn noticed(&mut self, no: RunNo, index: u64, delivered: bool) -> Outcome {
+        let Ok(run) = self.run_of(no) else { return Ok(Reply::Ok) };
+        if run.notice == (Notice::Due { index }) {
+            run.notice = match delivered {
+                true => Notice::Delivered { index },
+                false => Notice::GivenUp { index },
+            };
+            self.note("told of an end");
+        }
+        Ok(Reply::Ok)
+    }
+}
