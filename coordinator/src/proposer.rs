@@ -279,7 +279,7 @@ fn weight(op: &Op) -> (u64, usize) {
             (held.iter().map(|h| h.rows.len()).sum(), 32 * held.len())
         }
         OpKind::CreateRun { spec, .. } => (0, 1024 + spec.sampling_json.len()),
-        OpKind::Register(r) => (0, 1024 + 32 * r.held.len()),
+        OpKind::Register(r) => (0, 1024 + 32 * (r.held.len() + r.started.len())),
         OpKind::Store { ops, .. } => (0, 64 + ops.iter().map(store_bytes).sum::<usize>()),
         OpKind::Join { participant: p, .. } | OpKind::Participate { participant: p, .. } => {
             (0, 128 + p.name.len() + p.host.len() + p.addr.len())
