@@ -106,6 +106,32 @@ def train(job, name, world, round, steps, pause, checkpoint="0"):
     say("ends")
 
 
+def alone(samples):
+    """A URL is all that it takes: workers by their names, each shard at one of them, all of the epoch."""
+    listed = ",".join(f"grpc://{each}" for each in rollout.Connection.find().endpoints)
+    job = rollout.TrainingOrchestrator(coordinator_url=listed)
+    assert job.job == "default", job.job
+    workers, given = ["worker-0", "worker-1"], []
+    shards = [job.get_shard_for_worker(DATASET, worker, 0) for worker in workers]
+    again = job.get_shard_for_worker(dataset_id=DATASET, worker_id="worker-0", epoch=0)
+    for worker, shard in [*zip(workers, shards), ("worker-0", again)]:
+        assert job.trainer(worker).name == worker
+        given.append((shard.first_sample, shard.end_sample))
+        shard.finish(1)
+    while (shard := job.get_shard_for_worker(DATASET, workers[len(given) % 2], 0)) is not None:
+        given.append((shard.first_sample, shard.end_sample))
+        shard.finish(1)
+    assert all(job.get_shard_for_worker(DATASET, worker, 0) is None for worker in workers)
+    read = sorted(sample for first, end in given for sample in range(first, end))
+    assert read == list(range(int(samples))), given
+    for worker in workers:
+        job.trainer(worker).leave()
+    try:
+        job.trainer("nobody")
+    except KeyError:
+        say(f"{len(given)} shards")
+
+
 def damaged(job, name, steps):
     """The last checkpoint is damaged: it is not begun from, but the first that is kept is."""
     orchestrated = orchestrator(job)

@@ -122,6 +122,19 @@ fn damage(path: &std::path::Path) -> Result<Vec<u8>> {
     Ok(good)
 }
 
+#[test]
+fn a_url_alone_makes_an_orchestrator_whose_workers_get_each_shard_once() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    ends(start(&fleet, "register", &["register", "80"])?, 0)?;
+    let said = ends(start(&fleet, "alone", &["alone", "80"])?, 0)?;
+    ensure!(said.contains("8 shards"), "{said}");
+    let seen =
+        fleet.ctl_json(&["shard", "describe", "default", "--dataset", "pile", "--epoch", "0"])?;
+    ensure!(seen["pass"]["finished"] == 8, "{seen}");
+    fleet.verify()?;
+    fleet.passed()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_checkpoint_is_not_begun_from_and_an_earlier_one_is() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;

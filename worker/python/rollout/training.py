@@ -1,11 +1,11 @@
 """`rollout.TrainingOrchestrator`: a process of a training job, as its cluster sees it. It needs no torch.
 
-    orchestrator = rollout.TrainingOrchestrator(coordinator_url="grpc://c1:7420", job="llama-sft")
+    orchestrator = rollout.TrainingOrchestrator(coordinator_url="grpc://c1:7420")
     orchestrator.register_dataset("pile", uri="s3://data/{shard:5}.tar", format="webdataset", samples=1_000_000, seed=42)
     with orchestrator.register_worker("worker-0"):
         orchestrator.barrier("warmed-up", count=4)
 
-Shards and checkpoints are a trainer's: `rollout.trainer`.
+Shards and checkpoints are a trainer's: `rollout.trainer`. `get_shard_for_worker` is for loops that have no trainer in hand.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 from rollout.connection import Connection
 from rollout.contract import HELD_MS, PATIENCE, call, held, milliseconds
-from rollout.trainer import Trainer
+from rollout.trainer import Shard, Trainer
 
 if TYPE_CHECKING:
     from rollout.store import Store
 
 BARRIER_TIMEOUT = timedelta(seconds=300)
+# The job of whoever names none.
+JOB = "default"
 
 
 class BarrierFailed(RuntimeError):
@@ -137,11 +140,16 @@ class Worker:
 
 
 class TrainingOrchestrator:
-    """A training job of a cluster. What `coordinator_url` and `connection` leave open is found as by every `rollout`
-    command (`rollout.Connection.find`); the URL may name several members, with commas between them."""
+    """A training job of a cluster, `default` if none is named. What `coordinator_url` and `connection` leave open is found
+    as by every `rollout` command (`rollout.Connection.find`); the URL may name several members, with commas between them."""
 
     def __init__(
-        self, coordinator_url: str | Sequence[str] | None = None, *, job: str, addr: str | None = None, **connection: Any
+        self,
+        coordinator_url: str | Sequence[str] | None = None,
+        *,
+        job: str = JOB,
+        addr: str | None = None,
+        **connection: Any,
     ) -> None:
         listed = coordinator_url if isinstance(coordinator_url, str | None) else list(coordinator_url)
         found = Connection.find(listed, **connection)
@@ -152,6 +160,8 @@ class TrainingOrchestrator:
         self.addr = addr or socket.gethostname()
         self.worker: Worker | None = None
         self._generations: dict[str, itertools.count[int]] = {}
+        self._trainers: dict[str, Trainer] = {}
+        self._joining = threading.Lock()
 
     def call(self, method: str, request: dict[str, Any], timeout: timedelta | None = None) -> dict[str, Any]:
         """Any call of the contract with one answer."""
@@ -256,7 +266,24 @@ class TrainingOrchestrator:
         native = self.cluster.trainer(
             self.namespace, self.job, name, socket.gethostname(), milliseconds(keep_alive), milliseconds(timeout), **lineage
         )
-        return Trainer(native, name)
+        trainer = self._trainers[name] = Trainer(native, name)
+        return trainer
+
+    def get_shard_for_worker(
+        self, dataset_id: str, worker_id: str, epoch: int, *, timeout: timedelta = PATIENCE
+    ) -> Shard | None:
+        """The next shard of a dataset for a worker, which no other has; None: the epoch is finished. It is asked for by the
+        trainer of that name that this orchestrator made last, and where it made none the worker joins the job: then
+        `trainer(worker_id).leave()` when it is done. TimeoutError: others have what is left."""
+        with self._joining:
+            trainer = self._trainers.get(worker_id)
+            if trainer is None:
+                trainer = self.join(worker_id, timeout=timeout)
+        return trainer.get_shard(dataset_id, epoch, timeout=timeout)
+
+    def trainer(self, name: str) -> Trainer:
+        """The trainer of that name that this orchestrator made last. KeyError: it made none."""
+        return self._trainers[name]
 
     def checkpoints(self) -> list[Checkpoint]:
         """The job's checkpoints, by number, without their ranks."""
