@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel of the Python package (one for every Python from 3.11 on), installs it in a fresh environment of each
-# version, imports it, and looks whether it uses no more of CPython than the stable ABI has: `check.sh WHEELS`. PYTHONS names the
-# versions that have to be there; 3.14 is tried where it is.
+# version, imports it, looks for its entry points, and whether it uses no more of CPython than the stable ABI has; mypy reads a
+# program that uses it: `check.sh WHEELS`. PYTHONS names the versions that have to be there; 3.14 is tried where it is.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 wheels="$1"
@@ -58,7 +58,27 @@ assert rollout._native.PROTOCOL_VERSION >= 2
 # Nobody started it: it says so and ends.
 ran = subprocess.run([sys.executable, "-m", "rollout.engine_host"], capture_output=True, text=True)
 assert ran.returncode == 2 and "no agent of rollout" in ran.stderr, ran
+# What torchrun and vLLM find is in the wheel, and needs neither until it is used.
+found = {each.group: each for each in importlib.metadata.distribution("rollout-ml").entry_points}
+assert {group: each.name for group, each in found.items()} == {
+    "torchrun.handlers": "rollout", "vllm.general_plugins": "rollout"}, found
+create = found["torchrun.handlers"].load()()
+assert callable(create) and "torch" not in sys.modules
+try:
+    create(None)
+except ImportError as error:
+    assert "need torch 2.13 or newer" in str(error), error
+else:
+    raise AssertionError("a handler without torch")
+assert callable(found["vllm.general_plugins"].load())
+files = {str(file) for file in importlib.metadata.files("rollout-ml")}
+assert {"rollout/py.typed", "rollout/_native.pyi"} <= files, files
 PYTHON
   "$python" -m unittest discover --quiet -s "$here/../../worker/python/tests"
   echo "wheel: $(basename "$wheel") works in Python $version"
 done
+
+# The package is typed: mypy reads a program against what the wheel has installed, and finds what is wrong in it.
+"$work/${versions%% *}/bin/python" -m pip install --quiet --require-hashes -r "$here/mypy.lock"
+(cd "$work" && "$work/${versions%% *}/bin/mypy" --strict --cache-dir "$work/mypy" "$here/typed.py")
+echo "wheel: mypy reads its types"
