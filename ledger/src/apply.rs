@@ -170,7 +170,7 @@ impl Ledger {
 
     fn run_kind(&mut self, ctx: &mut Context, kind: OpKind) -> Result<Reply, Rejection> {
         match kind {
-            OpKind::OpenClient { name } => self.open_client(ctx, name),
+            OpKind::OpenClient { name, holder } => self.open_client(ctx, name, holder),
             OpKind::CreateRun { namespace, name, spec, folder } => {
                 self.create_run(ctx, (namespace, name), *spec, folder)
             }
@@ -254,8 +254,13 @@ impl Ledger {
         }
     }
 
-    fn open_client(&mut self, ctx: &Context, name: String) -> Result<Reply, Rejection> {
-        if name.len() > limits::NAME_BYTES_MAX {
+    fn open_client(
+        &mut self,
+        ctx: &Context,
+        name: String,
+        holder: String,
+    ) -> Result<Reply, Rejection> {
+        if name.len() > limits::NAME_BYTES_MAX || holder.len() > limits::HOLDER_BYTES_MAX {
             return Err(Rejection::Invalid("the client's name is too long".into()));
         }
         if self.clients.len() >= limits::CLIENTS_MAX {
@@ -273,6 +278,7 @@ impl Ledger {
             used_at: self.meta.clock,
             ack_upto: 0,
             replies: Default::default(),
+            holder,
         };
         self.client_uses.insert((client.used_at, session));
         self.clients.insert(session, client);

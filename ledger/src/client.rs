@@ -20,6 +20,8 @@ pub(crate) struct Client {
     /// Answers up to here are forgotten: the client has them.
     pub(crate) ack_upto: u64,
     pub(crate) replies: BTreeMap<u64, Reply>,
+    /// Who opened it. What comes for it from somebody else never gets into the log.
+    pub(crate) holder: String,
 }
 
 impl Client {

@@ -81,6 +81,8 @@ pub enum OpKind {
     OpenClient {
         /// For people.
         name: String,
+        /// Whose it is, as `role/name` of the certificate: nobody else's requests are of this session.
+        holder: String,
     },
     /// Creates a run, or finds the same one.
     CreateRun {

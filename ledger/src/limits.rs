@@ -19,6 +19,8 @@ pub const OPS_PER_COMMAND_MAX: usize = 4096;
 pub const GRANTS_PER_COMMAND_MAX: u32 = 4096;
 /// Bytes of a run's, worker's or namespace's name, and of a label's key or value.
 pub const NAME_BYTES_MAX: usize = 128;
+/// Bytes of who opened a client session: a role, a slash and a name.
+pub const HOLDER_BYTES_MAX: usize = NAME_BYTES_MAX + 16;
 /// Bytes of a model name, URL or other short text.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// Bytes of the URL that is told of a run's end.

@@ -210,6 +210,11 @@ impl Ledger {
         (count(&[RunState::Running]), count(&[RunState::Paused]), ended)
     }
 
+    /// Who opened a client session, as `role/name`; none where there is no such session.
+    pub fn client_holder(&self, session: SessionId) -> Option<&str> {
+        self.clients.get(&session).map(|client| client.holder.as_str())
+    }
+
     /// Rows done over all runs.
     pub fn rows_done(&self) -> u64 {
         self.runs.values().map(|r| r.head.counts.done).sum()

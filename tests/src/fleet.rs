@@ -626,6 +626,11 @@ impl Fleet {
         &self.member(name).client
     }
 
+    /// The address at which a member listens for the others.
+    pub fn peer_addr(&self, name: &str) -> &str {
+        &self.member(name).peer
+    }
+
     /// The data directory of a member.
     pub fn data_dir(&self, name: &str) -> PathBuf {
         Path::new(self.dir.path()).join(name)

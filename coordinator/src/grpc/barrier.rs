@@ -44,7 +44,7 @@ impl v1::barrier_server::Barrier for BarrierService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let (job, barrier) = name_in(&identity, r.barrier)?;
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.shared.request_in(&identity, r.request.as_ref())?;
         let timeout_ms = if r.timeout_ms == 0 { TIMEOUT_MS } else { r.timeout_ms };
         let policy = match v1::BarrierPolicy::try_from(r.policy) {
             Ok(v1::BarrierPolicy::Fail) => Policy::Fail,
@@ -94,7 +94,7 @@ impl v1::barrier_server::Barrier for BarrierService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let (job, barrier) = name_in(&identity, r.barrier)?;
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.shared.request_in(&identity, r.request.as_ref())?;
         let (generation, reason) = (r.generation, r.reason);
         let kind = OpKind::AbortBarrier { job, barrier, generation, reason };
         self.shared.apply(Some(id), kind).await?;

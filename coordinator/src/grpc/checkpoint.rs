@@ -17,7 +17,7 @@ use rollout_ledger::{
     BlobRef, CheckpointOp, CheckpointState, Ledger, OpKind, RankReport, Reply, ShardProgress,
     TrainerOp, TrainingName, TrainingRefusal, limits,
 };
-use rollout_proto::{ErrorCode, Outcome, RpcError, v1};
+use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, v1};
 use rollout_storage::BlobStore;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
@@ -88,10 +88,11 @@ impl CheckpointsService {
 
     async fn apply(
         &self,
+        identity: &Identity,
         request: Option<&v1::RequestId>,
         op: CheckpointOp,
     ) -> Result<Reply, RpcError> {
-        let id = convert::request_in(request)?;
+        let id = self.shared.request_in(identity, request)?;
         self.shared.apply(Some(id), OpKind::Checkpoint(op)).await
     }
 }
@@ -120,7 +121,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         let by = by_in(&identity, r.by)?;
         let job = by.job.clone();
         let op = CheckpointOp::Begin { by, step: r.step, label: r.label };
-        match self.apply(r.request.as_ref(), op).await? {
+        match self.apply(&identity, r.request.as_ref(), op).await? {
             Reply::Checkpoint { number, rank } => {
                 let (header, checkpoint) = (Some(self.shared.header()), self.found(&job, number));
                 Ok(Response::new(v1::BeginCheckpointResponse { header, checkpoint, rank }))
@@ -151,7 +152,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         let job = by.job.clone();
         let report = Box::new(report);
         let op = CheckpointOp::Report { by, number: r.number, report, progress };
-        self.apply(r.request.as_ref(), op).await?;
+        self.apply(&identity, r.request.as_ref(), op).await?;
         let (header, checkpoint) = (Some(self.shared.header()), self.found(&job, r.number));
         Ok(Response::new(v1::ReportCheckpointResponse { header, checkpoint }))
     }
@@ -163,7 +164,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let op = CheckpointOp::Abort { job: job_in(&identity, r.job)?, number: r.number };
-        self.apply(r.request.as_ref(), op).await?;
+        self.apply(&identity, r.request.as_ref(), op).await?;
         Ok(Response::new(v1::AbortCheckpointResponse { header: Some(self.shared.header()) }))
     }
 
@@ -238,7 +239,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
             found.ok_or_else(unknown_job)?
         } else {
             let op = CheckpointOp::Retain { job, keep_last: r.keep_last, now: r.now };
-            match self.apply(r.request.as_ref(), op).await? {
+            match self.apply(&identity, r.request.as_ref(), op).await? {
                 Reply::Pruned { numbers } => numbers,
                 other => return Err(unexpected(&other)),
             }
@@ -255,7 +256,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         let r = request.into_inner();
         let job = job_in(&identity, r.job)?;
         let op = CheckpointOp::Label { job, number: r.number, label: r.label };
-        self.apply(r.request.as_ref(), op).await?;
+        self.apply(&identity, r.request.as_ref(), op).await?;
         Ok(Response::new(v1::LabelCheckpointResponse { header: Some(self.shared.header()) }))
     }
 
@@ -265,7 +266,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
     ) -> Result<Response<v1::RecoverResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.shared.request_in(&identity, r.request.as_ref())?;
         let job = job_in(&identity, r.job)?;
         let (trainer, on_loss) = (decl_in(r.trainer)?, on_loss_in(r.on_loss)?);
         let name = trainer.name.clone();

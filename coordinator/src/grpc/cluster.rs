@@ -1,6 +1,6 @@
 //! `Cluster`: what operators ask. Answers without a quorum wherever that makes sense.
 
-use super::{Shared, caller, check_namespace, namespace_or_default};
+use super::{Shared, caller, check_every_namespace, check_namespace, namespace_or_default};
 use crate::audit;
 use crate::draining::REASON_BYTES_MAX;
 use crate::leading::Leading;
@@ -282,6 +282,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         &self,
         request: Request<v1::BootstrapRequest>,
     ) -> Result<Response<v1::BootstrapResponse>, Status> {
+        check_every_namespace(&caller(&request)?)?;
         let r = request.into_inner();
         if !r.store_url.is_empty() && r.store_url != self.0.probe.url() {
             let (asked, have) = (r.store_url, self.0.probe.url());

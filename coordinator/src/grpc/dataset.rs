@@ -3,7 +3,6 @@
 use super::training_convert::{dataset_out, spec_in};
 use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::audit;
-use crate::convert;
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::{DatasetOp, OpKind, TrainingRefusal};
 use rollout_proto::{RpcError, v1};
@@ -32,7 +31,7 @@ impl v1::datasets_server::Datasets for DatasetsService {
         let namespace = namespace_or_default(&r.namespace);
         audit::about("dataset", &r.name);
         check_namespace(&identity, &namespace)?;
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.0.request_in(&identity, r.request.as_ref())?;
         let (name, spec) = (r.name.clone(), Box::new(spec_in(r.spec)?));
         let op = DatasetOp::Create { namespace: namespace.clone(), name, spec };
         self.0.apply(Some(id), OpKind::Dataset(op)).await?;
@@ -75,7 +74,7 @@ impl v1::datasets_server::Datasets for DatasetsService {
         let namespace = namespace_or_default(&r.namespace);
         audit::about("dataset", &r.name);
         check_namespace(&identity, &namespace)?;
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.0.request_in(&identity, r.request.as_ref())?;
         let op = DatasetOp::Delete { namespace, name: r.name };
         self.0.apply(Some(id), OpKind::Dataset(op)).await?;
         Ok(Response::new(v1::DeleteDatasetResponse { header: Some(self.0.header()) }))

@@ -85,7 +85,7 @@ impl v1::items_server::Items for ItemsService {
         let r = request.into_inner();
         let leading = self.0.reading().await?;
         let run = self.0.find_run(&identity, &r.namespace, &r.run)?;
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.0.request_in(&identity, r.request.as_ref())?;
         let rows = convert::rows_in(r.rows.as_ref())?;
         if r.all_failed != rows.is_empty() {
             return Err(convert::invalid("either all_failed or rows, and not both").into());

@@ -3,7 +3,7 @@
 //! *Invariant:* what was acknowledged before the call is in the file. One file is written at a time, by a thread of
 //! its own; a reader that takes nothing for long is let go, and the files that it read from go with it.
 
-use super::Shared;
+use super::{Shared, caller, check_every_namespace};
 use crate::diagnosis;
 use rollout_proto::{ErrorCode, Outcome, RpcError, v1};
 use rollout_raft::{Backup, BackupError};
@@ -44,8 +44,9 @@ impl v1::maintenance_server::Maintenance for MaintenanceService {
 
     async fn save_snapshot(
         &self,
-        _: Request<v1::SaveSnapshotRequest>,
+        request: Request<v1::SaveSnapshotRequest>,
     ) -> Result<Response<Self::SaveSnapshotStream>, Status> {
+        check_every_namespace(&caller(&request)?)?;
         let leading = self.shared.reading().await?;
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
             let message = "this member is writing a snapshot for somebody already";

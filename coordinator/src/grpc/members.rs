@@ -4,7 +4,7 @@
 //! Deliberately absent: how a member joins once it is listed; `rollout-raft` sees to that.
 
 use super::cluster::VERSIONS;
-use super::{Shared, caller, member_out};
+use super::{Shared, caller, check_every_namespace, member_out};
 use crate::audit;
 use crate::reject;
 use rollout_proto::{ErrorCode, RpcError, v1};
@@ -67,6 +67,7 @@ impl v1::members_server::Members for MembersService {
         request: Request<v1::AddMemberRequest>,
     ) -> Result<Response<v1::AddMemberResponse>, Status> {
         let identity = caller(&request)?;
+        check_every_namespace(&identity)?;
         let r = request.into_inner();
         audit::about("member", &r.name);
         self.check_leading()?;
@@ -97,6 +98,7 @@ impl v1::members_server::Members for MembersService {
         request: Request<v1::PromoteMemberRequest>,
     ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
         let identity = caller(&request)?;
+        check_every_namespace(&identity)?;
         let name = request.into_inner().name;
         audit::about("member", &name);
         self.check_leading()?;
@@ -110,6 +112,7 @@ impl v1::members_server::Members for MembersService {
         request: Request<v1::RemoveMemberRequest>,
     ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
         let identity = caller(&request)?;
+        check_every_namespace(&identity)?;
         let name = request.into_inner().name;
         audit::about("member", &name);
         self.check_leading()?;
@@ -123,6 +126,7 @@ impl v1::members_server::Members for MembersService {
         request: Request<v1::UpdateMemberRequest>,
     ) -> Result<Response<v1::UpdateMemberResponse>, Status> {
         let identity = caller(&request)?;
+        check_every_namespace(&identity)?;
         let r = request.into_inner();
         audit::about("member", &r.name);
         self.check_leading()?;
@@ -145,6 +149,7 @@ impl v1::members_server::Members for MembersService {
         request: Request<v1::TransferLeaderRequest>,
     ) -> Result<Response<v1::TransferLeaderResponse>, Status> {
         let identity = caller(&request)?;
+        check_every_namespace(&identity)?;
         let to = request.into_inner().to;
         audit::about("member", &to);
         self.check_leading()?;

@@ -42,6 +42,7 @@ pub(crate) use worker::WorkerService;
 
 use crate::audit;
 use crate::config::Config;
+use crate::convert;
 use crate::gauges::MetricsPage;
 use crate::leading::{Current, Leading};
 use crate::ledger_read::ReadLedger;
@@ -51,7 +52,7 @@ use crate::store_probe::StoreProbe;
 use crate::webhooks::Webhooks;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};
-use rollout_ledger::{Op, OpKind, Reply, RequestId};
+use rollout_ledger::{Op, OpKind, Rejection, Reply, RequestId};
 use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, v1};
 use rollout_raft::{ClusterId, MemberRecord, Node, ProposeError};
 use std::sync::Arc;
@@ -119,6 +120,29 @@ impl Shared {
             () = self.node.quorum_lost() => Err(reject::quorum_lost(Outcome::Unknown)),
         }
         .map_err(|e| e.with_members(self.members()))
+    }
+
+    /// The request's id, of a session that the caller opened.
+    ///
+    /// A session that is not known here is nobody's: every one that was told to a client before this epoch was
+    /// opened, and every one of this epoch, has been applied. One that is only guessed is refused so.
+    pub(crate) fn request_in(
+        &self,
+        identity: &Identity,
+        request: Option<&v1::RequestId>,
+    ) -> Result<RequestId, RpcError> {
+        let id = convert::request_in(request)?;
+        self.leading()?;
+        let caller = identity.to_string();
+        match self.node.ledger(|l| l.client_holder(id.session).map(|holder| holder == caller)) {
+            Some(true) => Ok(id),
+            Some(false) => {
+                tracing::warn!(%identity, session = %id.session, "refused a request of another's session");
+                let message = format!("{caller} did not open session {}", id.session);
+                Err(RpcError::new(ErrorCode::PermissionDenied, message))
+            }
+            None => Err(reject::rejected(&Rejection::SessionUnknown)),
+        }
     }
 
     /// Has a client's operation applied.
@@ -266,6 +290,18 @@ pub(crate) fn check_namespace(identity: &Identity, namespace: &str) -> Result<()
         ErrorCode::PermissionDenied,
         format!("the certificate of {who} does not name namespace {namespace}"),
     ))
+}
+
+/// Refuses a certificate that is for some namespaces only what concerns all of them.
+pub(crate) fn check_every_namespace(identity: &Identity) -> Result<(), RpcError> {
+    if identity.namespaces.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "the certificate of {identity} is for namespaces {} only, and this concerns all of them",
+        identity.namespaces.join(", ")
+    );
+    Err(RpcError::new(ErrorCode::PermissionDenied, message))
 }
 
 /// The namespace that was asked for, `default` when none was.

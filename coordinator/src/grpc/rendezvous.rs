@@ -43,10 +43,11 @@ impl RendezvousService {
 
     async fn participant(
         &self,
+        identity: &Identity,
         request: Option<&v1::RequestId>,
         kind: OpKind,
     ) -> Result<Response<v1::JoinResponse>, Status> {
-        let id = convert::request_in(request)?;
+        let id = self.shared.request_in(identity, request)?;
         match self.shared.apply(Some(id), kind).await? {
             Reply::Participant { ticket, keep_alive_ms } => {
                 self.shared.leading()?.participants.heard(ticket);
@@ -74,7 +75,8 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         };
         let job = job_in(&identity, r.job)?;
         let participant = Box::new(participant_in(r.participant)?);
-        self.participant(r.request.as_ref(), OpKind::Join { job, participant, terms }).await
+        self.participant(&identity, r.request.as_ref(), OpKind::Join { job, participant, terms })
+            .await
     }
 
     async fn participate(
@@ -85,7 +87,8 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let r = request.into_inner();
         let job = job_in(&identity, r.job)?;
         let participant = Box::new(participant_in(r.participant)?);
-        self.participant(r.request.as_ref(), OpKind::Participate { job, participant }).await
+        self.participant(&identity, r.request.as_ref(), OpKind::Participate { job, participant })
+            .await
     }
 
     async fn wait(
@@ -138,7 +141,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let (job, ticket) = (job_in(&identity, r.job)?, SessionId(r.ticket));
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.shared.request_in(&identity, r.request.as_ref())?;
         self.shared.reading().await?;
         // A ticket of another job is not the caller's to give back.
         if self.shared.node.ledger(|l| is_of(l, &job, ticket)) {
@@ -154,7 +157,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let job = job_in(&identity, r.job)?;
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.shared.request_in(&identity, r.request.as_ref())?;
         self.shared.apply(Some(id), OpKind::CloseRendezvous { job }).await?;
         Ok(Response::new(v1::RendezvousCloseResponse { header: Some(self.shared.header()) }))
     }

@@ -64,8 +64,9 @@ impl v1::runs_server::Runs for RunsService {
         &self,
         request: Request<v1::OpenSessionRequest>,
     ) -> Result<Response<v1::OpenSessionResponse>, Status> {
+        let holder = caller(&request)?.to_string();
         let name = request.into_inner().client_name;
-        let session = match self.0.apply(None, OpKind::OpenClient { name }).await? {
+        let session = match self.0.apply(None, OpKind::OpenClient { name, holder }).await? {
             Reply::ClientOpened { session } => session.0,
             other => return Err(unexpected(&other)),
         };
@@ -83,7 +84,7 @@ impl v1::runs_server::Runs for RunsService {
         let namespace = namespace_or_default(&r.namespace);
         audit::about("run", &r.name);
         check_namespace(&identity, &namespace)?;
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.0.request_in(&identity, r.request.as_ref())?;
         let spec = Box::new(convert::spec_in(r.spec)?);
         self.check_notify(&spec.notify_url)?;
         let folder = folder_of(&r.name, &self.0.cluster_id(), r.folder)?;
@@ -113,7 +114,7 @@ impl v1::runs_server::Runs for RunsService {
         self.check_run(&identity, RunNo(r.run))?;
         let (namespace, folder) =
             self.0.node.ledger(|l| l.run_folder(RunNo(r.run))).unwrap_or_default();
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.0.request_in(&identity, r.request.as_ref())?;
         if r.carried.len() > CARRIED_MAX {
             return Err(convert::invalid(format!("more than {CARRIED_MAX} carried parts")).into());
         }
@@ -145,7 +146,7 @@ impl v1::runs_server::Runs for RunsService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         self.check_run(&identity, RunNo(r.run))?;
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.0.request_in(&identity, r.request.as_ref())?;
         let digest = convert::digest_in(&r.digest)?;
         let kind = OpKind::CloseInput { run: RunNo(r.run), rows: r.rows, digest };
         self.0.apply(Some(id), kind).await?;
@@ -160,7 +161,7 @@ impl v1::runs_server::Runs for RunsService {
         let r = request.into_inner();
         let leading = self.0.reading().await?;
         let run = self.0.find_run(&identity, &r.namespace, &r.name)?;
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.0.request_in(&identity, r.request.as_ref())?;
         let action = match r.action() {
             v1::RunAction::Pause => RunAction::Pause,
             v1::RunAction::Resume => RunAction::Resume,
@@ -269,7 +270,7 @@ impl v1::runs_server::Runs for RunsService {
         let r = request.into_inner();
         self.0.reading().await?;
         let run = self.0.find_run(&identity, &r.namespace, &r.name)?;
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.0.request_in(&identity, r.request.as_ref())?;
         self.0.apply(Some(id), OpKind::DeleteRun { run }).await?;
         Ok(Response::new(v1::DeleteRunResponse { header: Some(self.0.header()) }))
     }

@@ -13,7 +13,7 @@ use rollout_ledger::{
     Ledger, OpKind, Reply, ShardOp, ShardRef, ShardView, TrainerOp, TrainerRef, TrainingName,
     TrainingRefusal, limits,
 };
-use rollout_proto::{RpcError, v1};
+use rollout_proto::{Identity, RpcError, v1};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
@@ -62,8 +62,13 @@ impl ShardsService {
         found.ok_or_else(|| crate::reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
     }
 
-    async fn end(&self, request: Option<&v1::RequestId>, op: ShardOp) -> Result<bool, Status> {
-        let id = convert::request_in(request)?;
+    async fn end(
+        &self,
+        identity: &Identity,
+        request: Option<&v1::RequestId>,
+        op: ShardOp,
+    ) -> Result<bool, Status> {
+        let id = self.shared.request_in(identity, request)?;
         match self.shared.apply(Some(id), OpKind::Shard(op)).await? {
             Reply::ShardEnded { epoch_finished } => Ok(epoch_finished),
             other => Err(unexpected(&other)),
@@ -116,7 +121,7 @@ impl v1::shards_server::Shards for ShardsService {
     ) -> Result<Response<v1::JoinJobResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.shared.request_in(&identity, r.request.as_ref())?;
         let job = job_in(&identity, r.job)?;
         let (trainer, on_loss) = (decl_in(r.trainer)?, on_loss_in(r.on_loss)?);
         let op = TrainerOp::Join { job: job.clone(), trainer, on_loss };
@@ -156,7 +161,7 @@ impl v1::shards_server::Shards for ShardsService {
     ) -> Result<Response<v1::LeaveJobResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.shared.request_in(&identity, r.request.as_ref())?;
         let op = TrainerOp::Leave(by_in(&identity, r.by)?);
         self.shared.apply(Some(id), OpKind::Trainer(op)).await?;
         Ok(Response::new(v1::LeaveJobResponse { header: Some(self.shared.header()) }))
@@ -168,7 +173,7 @@ impl v1::shards_server::Shards for ShardsService {
     ) -> Result<Response<v1::ClaimShardResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.shared.request_in(&identity, r.request.as_ref())?;
         let by = by_in(&identity, r.by)?;
         let (dataset, epoch) = (r.dataset.clone(), r.epoch);
         let op = ShardOp::Claim { by: by.clone(), dataset, epoch };
@@ -205,7 +210,7 @@ impl v1::shards_server::Shards for ShardsService {
         let token = Attempt(r.token);
         let shard = ShardRef { dataset: r.dataset, epoch: r.epoch, number: r.shard, token };
         let op = ShardOp::Finish { by, shard, step: r.step };
-        let epoch_finished = self.end(r.request.as_ref(), op).await?;
+        let epoch_finished = self.end(&identity, r.request.as_ref(), op).await?;
         let header = Some(self.shared.header());
         Ok(Response::new(v1::FinishShardResponse { header, epoch_finished }))
     }
@@ -223,7 +228,7 @@ impl v1::shards_server::Shards for ShardsService {
         let token = Attempt(r.token);
         let shard = ShardRef { dataset: r.dataset, epoch: r.epoch, number: r.shard, token };
         let op = ShardOp::Release { by, shard, samples, step: r.step };
-        self.end(r.request.as_ref(), op).await?;
+        self.end(&identity, r.request.as_ref(), op).await?;
         Ok(Response::new(v1::ReleaseShardResponse { header: Some(self.shared.header()) }))
     }
 
@@ -268,7 +273,7 @@ impl v1::shards_server::Shards for ShardsService {
     ) -> Result<Response<v1::DeleteJobResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.shared.request_in(&identity, r.request.as_ref())?;
         let op = TrainerOp::DeleteJob(job_in(&identity, r.job)?);
         self.shared.apply(Some(id), OpKind::Trainer(op)).await?;
         Ok(Response::new(v1::DeleteJobResponse { header: Some(self.shared.header()) }))

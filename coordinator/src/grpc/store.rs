@@ -51,7 +51,7 @@ impl v1::store_server::Store for StoreService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let store = name_in(&identity, r.store)?;
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.shared.request_in(&identity, r.request.as_ref())?;
         if r.ops.len() > limits::STORE_OPS_MAX {
             return Err(too_many("operations", limits::STORE_OPS_MAX).into());
         }
@@ -112,7 +112,7 @@ impl v1::store_server::Store for StoreService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         let store = name_in(&identity, r.store)?;
-        let id = convert::request_in(r.request.as_ref())?;
+        let id = self.shared.request_in(&identity, r.request.as_ref())?;
         self.shared.apply(Some(id), OpKind::DropStore { store }).await?;
         Ok(Response::new(v1::StoreDropResponse { header: Some(self.shared.header()) }))
     }

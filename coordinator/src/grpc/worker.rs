@@ -37,15 +37,17 @@ impl Shared {
         leading.liveness.silence(holder) < failure && (!resumes || connected())
     }
 
-    /// A worker may speak for the session of its own name alone.
+    /// A worker may speak for the session of its own name alone, in a namespace of its own.
     pub(super) fn check_session(
         &self,
         identity: &Identity,
         session: SessionId,
     ) -> Result<(), RpcError> {
         let known = self.node.ledger(|l| {
-            l.worker_name(session)
-                .map(|(_, name)| identity.role != Role::Worker || name == identity.name)
+            l.worker_name(session).map(|(namespace, name)| {
+                let named = identity.role != Role::Worker || name == identity.name;
+                named && identity.allows_namespace(&namespace)
+            })
         });
         match known {
             Some(true) => Ok(()),

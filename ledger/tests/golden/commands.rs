@@ -157,7 +157,10 @@ fn of_runs_and_stores() -> Vec<(&'static str, Command)> {
         ("open_epoch", command(Body::OpenEpoch)),
         ("tick", command(Body::Tick)),
         ("digest_at", command(Body::DigestAt)),
-        ("open_client", op(OpKind::OpenClient { name: "cli".into() })),
+        (
+            "open_client",
+            op(OpKind::OpenClient { name: "cli".into(), holder: "client/alice".into() }),
+        ),
         ("set_namespace", op(namespace)),
         (
             "create_run_by_request",

@@ -492,7 +492,7 @@ impl Act {
             Act::Store { store, ops } => OpKind::Store { store: store_name(store), ops },
             Act::Job(act) => act.kind(model),
             Act::DropStore { store } => OpKind::DropStore { store: store_name(store) },
-            Act::Client => OpKind::OpenClient { name: "c".into() },
+            Act::Client => OpKind::OpenClient { name: "c".into(), holder: "client/c".into() },
             Act::Request { act, .. } => act.kind(model),
         }
     }

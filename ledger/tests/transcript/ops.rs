@@ -51,7 +51,9 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             delivered: args.number("delivered", 0)? > 0,
         },
         // Example: client name=c1
-        "client" => OpKind::OpenClient { name: args.text("name")? },
+        "client" => {
+            OpKind::OpenClient { name: args.text("name")?, holder: args.text_or("holder", "") }
+        }
         "create" => create(args)?,
         "segments" => segments(world, args)?,
         "close" => close(world, args)?,

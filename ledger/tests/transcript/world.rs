@@ -186,7 +186,7 @@ impl World {
                 (Register(r), Reply::Registered { session, .. }) => {
                     self.workers.insert(r.name.clone(), *session);
                 }
-                (OpenClient { name }, Reply::ClientOpened { session }) => {
+                (OpenClient { name, .. }, Reply::ClientOpened { session }) => {
                     self.clients.insert(name.clone(), *session);
                 }
                 (

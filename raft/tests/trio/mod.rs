@@ -232,7 +232,8 @@ pub fn digest_at(epoch: u64) -> Vec<u8> {
 
 /// A command that opens client sessions with these names.
 pub fn open_clients(epoch: u64, names: &[String]) -> Vec<u8> {
-    let open = |name: &String| Op::from(OpKind::OpenClient { name: name.clone() });
+    let open =
+        |name: &String| Op::from(OpKind::OpenClient { name: name.clone(), holder: String::new() });
     command(epoch, Body::Ops(names.iter().map(open).collect()))
 }
 

@@ -1,0 +1,453 @@
+//! Nobody reaches a method that is not of the role in the certificate, a namespace that the certificate does not
+//! name, or a session that somebody else opened: every method of every service, asked of real members over TLS.
+//!
+//! `docs/authorization.md` has the table that the first test finds; `ROLLOUT_REWRITE=1` writes it anew.
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::{Buf, BufMut, Bytes};
+use prost_reflect::prost::Message as _;
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor,
+    Value,
+};
+use rollout_proto::pki::{self, IssueRequest};
+use rollout_proto::{
+    ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, Outcome, Role, RpcError, Security,
+    TlsFiles, authz, channel, v1,
+};
+use rollout_tests::{Fleet, FleetOptions};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+/// How long a member may take to say whether it lets somebody in.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// Messages in messages that a request of a test has.
+const DEPTH_MAX: usize = 5;
+
+/// Bytes as they are, for requests that are made from descriptors.
+#[derive(Clone, Copy, Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = Bytes;
+    type Encoder = Raw;
+    type Decoder = Raw;
+
+    fn encoder(&mut self) -> Raw {
+        Raw
+    }
+
+    fn decoder(&mut self) -> Raw {
+        Raw
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, item: Vec<u8>, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.put_slice(&item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}
+
+fn dial(security: &Security, member: &str, addr: &str) -> Result<Channel> {
+    let tls = ClientTls::load(security)?;
+    let endpoint = Endpoint::named(member, addr)?;
+    Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
+}
+
+/// Sends one message, and returns the member's first word. Works for methods of every kind.
+async fn call(channel: &Channel, path: &str, message: Vec<u8>) -> Result<Result<(), Status>> {
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    let asked = async {
+        if let Err(error) = grpc.ready().await {
+            return Err(Status::from_error(error.into()));
+        }
+        let path = path.parse().expect("a path");
+        let answer = grpc.server_streaming(Request::new(message), path, Raw).await?;
+        let mut stream = answer.into_inner();
+        // What a stream opens with is its answer, be it a refusal or none.
+        match tokio::time::timeout(Duration::from_millis(200), stream.message()).await {
+            Ok(Err(status)) => Err(status),
+            _ => Ok(()),
+        }
+    };
+    tokio::time::timeout(ANSWER_MAX, asked).await.with_context(|| format!("{path} does not answer"))
+}
+
+fn methods() -> Result<Vec<MethodDescriptor>> {
+    let pool = DescriptorPool::decode(v1::DESCRIPTORS)?;
+    let services = pool.services().filter(|s| s.package_name() == "rollout.v1");
+    let mut all: Vec<_> = services.flat_map(|s| s.methods().collect::<Vec<_>>()).collect();
+    all.sort_by_key(path);
+    Ok(all)
+}
+
+fn path(method: &MethodDescriptor) -> String {
+    format!("/{}/{}", method.parent_service().full_name(), method.name())
+}
+
+fn issue(fleet: &Fleet, role: Role, name: &str, namespaces: &[&str]) -> Result<TlsFiles> {
+    let request = IssueRequest {
+        role,
+        name: name.into(),
+        namespaces: namespaces.iter().map(|n| (*n).to_owned()).collect(),
+        dns_names: vec!["localhost".into()],
+        ip_addrs: vec![[127, 0, 0, 1].into()],
+        days: 2,
+    };
+    Ok(pki::issue(&fleet.path("ca"), &request, &fleet.path("tls"))?)
+}
+
+/// A certificate of another authority, which the members do not know.
+fn of_strangers(fleet: &Fleet) -> Result<Security> {
+    let dir = fleet.path("strangers");
+    pki::init_ca(&dir, "strangers")?;
+    let request = IssueRequest {
+        role: Role::Admin,
+        name: "operator".into(),
+        namespaces: Vec::new(),
+        dns_names: vec!["localhost".into()],
+        ip_addrs: vec![[127, 0, 0, 1].into()],
+        days: 2,
+    };
+    let own = pki::issue(&dir, &request, &dir)?;
+    Ok(Security::Mtls(TlsFiles { ca: fleet.path("tls").join("ca.pem"), ..own }))
+}
+
+/// The channels of one caller: to a member's port for clients, and to that for members.
+struct Caller {
+    who: &'static str,
+    client: Channel,
+    peer: Channel,
+}
+
+impl Caller {
+    fn new(fleet: &Fleet, member: &str, who: &'static str, security: &Security) -> Result<Self> {
+        let client = dial(security, member, fleet.client_addr(member))?;
+        let peer = dial(security, member, fleet.peer_addr(member))?;
+        Ok(Self { who, client, peer })
+    }
+
+    /// Whether an empty message reaches the method: what the method thinks of it does not count.
+    async fn reaches(&self, method: &MethodDescriptor) -> Result<bool> {
+        let path = path(method);
+        let channel = match method.parent_service().name() {
+            "Peer" => &self.peer,
+            _ => &self.client,
+        };
+        let Err(status) = call(channel, &path, Vec::new()).await? else { return Ok(true) };
+        let error = RpcError::from_status(&status);
+        // What this process made of a connection that was not to be had.
+        let local = std::error::Error::source(&status).is_some();
+        match error.code {
+            _ if local && self.who == "none" => Ok(false),
+            _ if local => bail!("{} {path}: {status}", self.who),
+            // A method has reasons of its own, too: another worker's name is one.
+            ErrorCode::PermissionDenied if status.message().contains("may not call") => {
+                ensure!(status.code() == Code::PermissionDenied, "{path}: {status}");
+                ensure!(error.outcome == Outcome::NotApplied && !error.retryable, "{error}");
+                Ok(false)
+            }
+            ErrorCode::Unauthenticated => Ok(false),
+            ErrorCode::UnsupportedVersion => bail!("{} {path}: not served: {status}", self.who),
+            _ => Ok(true),
+        }
+    }
+}
+
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/authorization.md")
+}
+
+const BEGIN: &str = "<!-- found by tests/tests/authorization.rs -->\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_method_is_reached_by_the_roles_that_the_documentation_names_and_by_nobody_else()
+-> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    issue(&fleet, Role::Worker, "w1", &[])?;
+    let leader = fleet.leader();
+    let callers = [
+        Caller::new(&fleet, &leader, "none", &of_strangers(&fleet)?)?,
+        Caller::new(&fleet, &leader, "member", &fleet.security("member", "c1"))?,
+        Caller::new(&fleet, &leader, "worker", &fleet.security("worker", "w1"))?,
+        Caller::new(&fleet, &leader, "client", &fleet.security("client", "user"))?,
+        Caller::new(&fleet, &leader, "admin", &fleet.security("admin", "operator"))?,
+    ];
+    let methods = methods()?;
+    ensure!(methods.len() > 80, "the descriptors are not read right: {}", methods.len());
+    let mut table = String::from("| method | none | member | worker | client | admin |\n");
+    table.push_str("| --- | --- | --- | --- | --- | --- |\n");
+    for method in &methods {
+        let name = format!("{}/{}", method.parent_service().name(), method.name());
+        write!(table, "| {name} |")?;
+        for caller in &callers {
+            let cell = if caller.reaches(method).await? { " yes |" } else { " |" };
+            table.push_str(cell);
+        }
+        table.push('\n');
+    }
+    let text = std::fs::read_to_string(page())?;
+    let (prose, kept) = text.split_once(BEGIN).context("the page has no table")?;
+    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
+        std::fs::write(page(), format!("{prose}{BEGIN}\n{table}"))?;
+        return fleet.passed();
+    }
+    for (was, is) in kept.trim().lines().zip(table.trim().lines()) {
+        assert_eq!(was, is, "docs/authorization.md is not what members do: ROLLOUT_REWRITE=1");
+    }
+    assert_eq!(kept.trim().lines().count(), table.trim().lines().count());
+    fleet.verify()?;
+    fleet.passed()
+}
+
+/// Whether a message, or one in it, names a namespace.
+fn names_a_namespace(message: &MessageDescriptor, depth: usize) -> bool {
+    depth < DEPTH_MAX
+        && message.fields().any(|field| match field.kind() {
+            Kind::String => field.name() == "namespace",
+            Kind::Message(inner) if !field.is_map() => names_a_namespace(&inner, depth + 1),
+            _ => false,
+        })
+}
+
+/// What a made-up request says.
+struct Filling<'a> {
+    /// In every place where a namespace belongs.
+    namespace: &'a str,
+    /// In every place for any other text. A worker registers under its own name only.
+    text: &'a str,
+    request: v1::RequestId,
+}
+
+/// A request with something in every field.
+fn filled(message: &MessageDescriptor, with: &Filling<'_>, depth: usize) -> DynamicMessage {
+    let mut out = DynamicMessage::new(message.clone());
+    for field in message.fields().filter(|field| !field.is_map()) {
+        if let Some(value) = value(&field, with, depth) {
+            let value = if field.is_list() { Value::List(vec![value]) } else { value };
+            out.set_field(&field, value);
+        }
+    }
+    out
+}
+
+fn value(field: &FieldDescriptor, with: &Filling<'_>, depth: usize) -> Option<Value> {
+    Some(match field.kind() {
+        Kind::String if field.name() == "namespace" => Value::String(with.namespace.into()),
+        Kind::String => Value::String(with.text.into()),
+        Kind::Bytes => Value::Bytes(vec![7; 32].into()),
+        Kind::Uint32 | Kind::Fixed32 => Value::U32(1),
+        Kind::Uint64 | Kind::Fixed64 => Value::U64(1),
+        Kind::Enum(_) => Value::EnumNumber(1),
+        Kind::Message(inner) if inner.full_name() == "rollout.v1.RequestId" => {
+            let mut id = DynamicMessage::new(inner);
+            id.transcode_from(&with.request).expect("a request id is one");
+            Value::Message(id)
+        }
+        Kind::Message(inner) if depth < DEPTH_MAX => {
+            Value::Message(filled(&inner, with, depth + 1))
+        }
+        _ => return None,
+    })
+}
+
+/// Somebody whose certificate is for namespace `a` alone, and a session of theirs.
+struct Bound {
+    role: Role,
+    channel: Channel,
+    name: String,
+    session: u64,
+    seq: u64,
+}
+
+impl Bound {
+    async fn new(fleet: &Fleet, leader: &str, role: Role) -> Result<Self> {
+        let name = format!("{role}-of-a");
+        issue(fleet, role, &name, &["a"])?;
+        let security = fleet.security(role.as_str(), &name);
+        let channel = dial(&security, leader, fleet.client_addr(leader))?;
+        let mut runs = v1::runs_client::RunsClient::new(channel.clone());
+        let open = v1::OpenSessionRequest { client_name: name.clone() };
+        let session = runs.open_session(open).await?.into_inner().session;
+        Ok(Self { role, channel, name, session, seq: 0 })
+    }
+
+    /// The next request, for this namespace.
+    fn filling<'a>(&'a mut self, namespace: &'a str) -> Filling<'a> {
+        self.seq += 1;
+        let request =
+            v1::RequestId { session: self.session, seq: self.seq, ack_upto: self.seq - 1 };
+        Filling { namespace, text: &self.name, request }
+    }
+
+    /// Whether it is refused for the namespace's sake.
+    async fn is_refused(&self, path: &str, message: Vec<u8>) -> Result<bool> {
+        let Err(status) = call(&self.channel, path, message).await? else { return Ok(false) };
+        let refused = RpcError::from_status(&status).code == ErrorCode::PermissionDenied;
+        ensure!(!refused || status.message().contains("namespace"), "{path}: {status}");
+        Ok(refused)
+    }
+}
+
+fn create(request: v1::RequestId, name: &str) -> v1::CreateRunRequest {
+    v1::CreateRunRequest {
+        request: Some(request),
+        namespace: "default".into(),
+        name: name.into(),
+        spec: Some(v1::RunSpec {
+            engine: Some(v1::EngineSpec { model: "m".into(), ..Default::default() }),
+            weight: 1,
+            attempts_max: 1,
+            ..Default::default()
+        }),
+    }
+}
+
+/// What there is in namespace `default`, as its owner sees it.
+async fn of_default(channel: &Channel) -> Result<String> {
+    let namespace = || "default".to_owned();
+    let mut runs = v1::runs_client::RunsClient::new(channel.clone());
+    let listed = runs.list_runs(v1::ListRunsRequest { namespace: namespace() }).await?;
+    let mut datasets = v1::datasets_client::DatasetsClient::new(channel.clone());
+    let sets = datasets.list_datasets(v1::ListDatasetsRequest { namespace: namespace() }).await?;
+    let mut shards = v1::shards_client::ShardsClient::new(channel.clone());
+    let asked = v1::ListJobsRequest { namespace: namespace(), ..Default::default() };
+    let jobs = shards.list_jobs(asked).await?;
+    let mut rendezvous = v1::rendezvous_client::RendezvousClient::new(channel.clone());
+    let asked = v1::RendezvousListRequest { namespace: namespace(), ..Default::default() };
+    let meetings = rendezvous.list(asked).await?;
+    Ok(format!(
+        "{:?} {:?} {:?} {:?}",
+        listed.into_inner().runs,
+        sets.into_inner().datasets,
+        jobs.into_inner().jobs,
+        meetings.into_inner().rendezvous
+    ))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_for_one_namespace_neither_reads_nor_changes_anything_of_another()
+-> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let leader = fleet.leader();
+    let owner = dial(&fleet.security("client", "user"), &leader, fleet.client_addr(&leader))?;
+    let mut runs = v1::runs_client::RunsClient::new(owner.clone());
+    let open = v1::OpenSessionRequest { client_name: "owner".into() };
+    let session = runs.open_session(open).await?.into_inner().session;
+    let request = v1::RequestId { session, seq: 1, ack_upto: 0 };
+    let run = runs.create_run(create(request, "theirs")).await?.into_inner().run;
+    let before = of_default(&owner).await?;
+
+    let mut client = Bound::new(&fleet, &leader, Role::Client).await?;
+    let mut worker = Bound::new(&fleet, &leader, Role::Worker).await?;
+    let mut admin = Bound::new(&fleet, &leader, Role::Admin).await?;
+    let (mut named, mut numbered) = (0, 0);
+    for method in methods()? {
+        let (path, input) = (path(&method), method.input());
+        let roles = authz::allowed(&path).context("a method of the table")?;
+        let all = [&mut client, &mut worker, &mut admin];
+        let Some(by) = all.into_iter().find(|by| roles.contains(&by.role)) else { continue };
+        if names_a_namespace(&input, 0) {
+            named += 1;
+            // None named is `default`, but where it means every one that the caller may see.
+            let others = match path.as_str() {
+                "/rollout.v1.Events/WatchEvents" => &["default", "b"][..],
+                _ => &["default", "b", ""][..],
+            };
+            for other in others {
+                let message = filled(&input, &by.filling(other), 0).encode_to_vec();
+                let refused = by.is_refused(&path, message).await?;
+                ensure!(refused, "{path} lets {} into namespace {other:?}", by.role);
+            }
+            let message = filled(&input, &by.filling("a"), 0).encode_to_vec();
+            ensure!(!by.is_refused(&path, message).await?, "{path} keeps its own out of a");
+        }
+        // Runs are named by their number too.
+        if let Some(field) = input.get_field_by_name("run").filter(|f| f.kind() == Kind::Uint32) {
+            numbered += 1;
+            let mut message = DynamicMessage::new(input.clone());
+            message.set_field(&field, Value::U32(run));
+            if let Some(field) = input.get_field_by_name("request") {
+                let id = value(&field, &by.filling(""), 0).expect("an id");
+                message.set_field(&field, id);
+            }
+            let refused = by.is_refused(&path, message.encode_to_vec()).await?;
+            ensure!(refused, "{path} lets {} at a run of namespace default", by.role);
+        }
+    }
+    ensure!(named > 40 && numbered >= 4, "{named} methods with a namespace, {numbered} by number");
+    for path in ["Maintenance/SaveSnapshot", "Members/RemoveMember", "Members/TransferLeader"] {
+        let path = format!("/rollout.v1.{path}");
+        ensure!(admin.is_refused(&path, Vec::new()).await?, "{path} is for all namespaces");
+    }
+    assert_eq!(of_default(&owner).await?, before, "nothing of it was changed");
+    let seen = events(&client.channel).await?;
+    ensure!(seen.iter().all(|namespace| namespace != "default"), "events of others: {seen:?}");
+    ensure!(events(&owner).await?.iter().any(|namespace| namespace == "default"));
+    fleet.verify()?;
+    fleet.passed()
+}
+
+/// The namespaces of all events that somebody is told of who asks for every one.
+async fn events(channel: &Channel) -> Result<Vec<String>> {
+    let mut client = v1::events_client::EventsClient::new(channel.clone());
+    let all = v1::WatchEventsRequest { start: v1::EventStart::Oldest.into(), ..Default::default() };
+    let mut stream = client.watch_events(all).await?.into_inner();
+    let mut namespaces = Vec::new();
+    while let Some(batch) = tokio::time::timeout(ANSWER_MAX, stream.message()).await?? {
+        namespaces.extend(batch.events.into_iter().map(|event| event.namespace));
+    }
+    Ok(namespaces)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_of_use_to_nobody_but_who_opened_it() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    issue(&fleet, Role::Client, "thief", &[])?;
+    // The same name in another role is somebody else too.
+    issue(&fleet, Role::Admin, "user", &[])?;
+    let leader = fleet.leader();
+    let client = |role: &str, name: &str| -> Result<_> {
+        let channel = dial(&fleet.security(role, name), &leader, fleet.client_addr(&leader))?;
+        Ok(v1::runs_client::RunsClient::new(channel))
+    };
+    let mut owner = client("client", "user")?;
+    let open = v1::OpenSessionRequest { client_name: "owner".into() };
+    let session = owner.open_session(open).await?.into_inner().session;
+    let request = v1::RequestId { session, seq: 1, ack_upto: 0 };
+    for (role, name) in [("client", "thief"), ("admin", "user")] {
+        let refused = client(role, name)?.create_run(create(request, "mine")).await;
+        let error = RpcError::from_status(&refused.expect_err("not their session"));
+        assert_eq!((error.code, error.outcome), (ErrorCode::PermissionDenied, Outcome::NotApplied));
+        // Nor does what they say they had an answer to make the owner's be forgotten.
+        let acked = v1::RequestId { session, seq: 1000, ack_upto: 999 };
+        assert!(client(role, name)?.create_run(create(acked, "mine")).await.is_err());
+    }
+    let guessed = v1::RequestId { session: u64::MAX, seq: 1, ack_upto: 0 };
+    let refused = client("client", "thief")?.create_run(create(guessed, "mine")).await;
+    let error = RpcError::from_status(&refused.expect_err("nobody's session"));
+    assert_eq!(error.code, ErrorCode::SessionUnknown);
+    let created = owner.create_run(create(request, "mine")).await?.into_inner();
+    assert!(created.created, "the owner's request is not spent");
+    let again = owner.create_run(create(request, "mine")).await?.into_inner();
+    assert_eq!((again.created, again.run), (true, created.run), "a repeat is answered");
+    fleet.passed()
+}
