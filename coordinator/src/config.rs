@@ -67,6 +67,8 @@ struct File {
     tls: Tls,
     store: Store,
     #[serde(default)]
+    storage: Storage,
+    #[serde(default)]
     raft: Raft,
     #[serde(default)]
     worker: Workers,
@@ -122,6 +124,14 @@ struct Tls {
 #[serde(deny_unknown_fields)]
 struct Store {
     url: String,
+}
+
+/// The marks of the disk that the data is on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Storage {
+    low_bytes: Option<u64>,
+    reserve_bytes: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -315,6 +325,9 @@ impl Config {
         let mut raft = raft_config(&file.raft, data_dir, &name, dial_map, &security, cluster_id)?;
         raft.events_bytes_max = file.events.bytes_max.unwrap_or(raft.events_bytes_max);
         raft.events_count_max = file.events.count_max.unwrap_or(raft.events_count_max);
+        raft.disk_low_bytes = file.storage.low_bytes.unwrap_or(raft.disk_low_bytes);
+        raft.disk_reserve_bytes = file.storage.reserve_bytes.unwrap_or(raft.disk_reserve_bytes);
+        raft.validate().with_context(|| format!("{path}: [storage]"))?;
         check_timings(&file.worker).with_context(|| path.clone())?;
         check_audit(&file.audit).with_context(|| path.clone())?;
         if file.autoscale.rows_per_slot == 0 {
@@ -480,6 +493,15 @@ mod tests {
         let text = format!("{GOOD}\n[worker]\nself_fence_ms = 5000\n");
         let error = format!("{:#}", load(&text).expect_err("too late"));
         assert!(error.contains("self_fence_ms = 5000"), "{error}");
+    }
+
+    #[test]
+    fn a_disk_that_is_full_before_it_has_little_room_is_refused() {
+        let marks = |text: &str| load(&format!("{GOOD}\n[storage]\n{text}\n"));
+        let good = marks("reserve_bytes = 1000\nlow_bytes = 2000").expect("good");
+        assert_eq!((good.raft.disk_reserve_bytes, good.raft.disk_low_bytes), (1000, 2000));
+        let error = format!("{:#}", marks("low_bytes = 1000").expect_err("below the reserve"));
+        assert!(error.contains("[storage]") && error.contains("reserve_bytes"), "{error}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use rollout_ledger::{
     GrantedRows, HeldRows, Op, OpKind, PartDecl, RefusedRows, Rejection, Reply, Rows,
 };
 use rollout_proto::{ErrorCode, RpcError, v1};
+use rollout_raft::DiskRoom;
 use std::sync::Arc;
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -145,7 +146,12 @@ async fn apply(
     results_in(slot, m, &mut ops, &mut sets)?;
     let thief = given_up(leading, slot, m, &mut ops, &mut sets)?;
     let has_results = !ops.is_empty() || m.r#yield != 0;
-    let pulls = m.credit_rows > 0 && leading.node.ledger(|l| l.answers_pull(slot, m.seq));
+    // What was granted already is found again; on a full disk nothing more is.
+    let full = leading.node.disk_room() == DiskRoom::Full;
+    let pulls = m.credit_rows > 0
+        && leading
+            .node
+            .ledger(|l| l.answers_pull(slot, m.seq) && (!full || l.has_answered(slot, m.seq)));
     if pulls {
         let (seq, rows_max) = (m.seq, m.credit_rows);
         ops.push(OpKind::Claim { slot, instance, seq, rows_max }.into());

@@ -11,6 +11,7 @@ use crate::fence::Fence;
 use crate::forgetting;
 use crate::forgetting_checkpoints;
 use crate::forgetting_orphans;
+use crate::full_disk;
 use crate::ledger_read::ReadLedger;
 use crate::liveness::Liveness;
 use crate::parked::Parked;
@@ -25,7 +26,7 @@ use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::view::WorkerState;
 use rollout_ledger::{Body, HeldRows, Op, OpKind, Reply, limits};
 use rollout_proto::v1;
-use rollout_raft::{Leadership, Node};
+use rollout_raft::{DiskRoom, Leadership, Node};
 use rollout_storage::BlobStore;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -259,6 +260,7 @@ impl Leading {
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut last_tick = Instant::now();
         let mut round = 0u32;
+        let mut handed_over = Instant::now();
         loop {
             interval.tick().await;
             round = round.wrapping_add(1);
@@ -278,6 +280,7 @@ impl Leading {
                 self.look_at_participants().await;
                 self.parked.sweep();
                 self.offer_duplicates();
+                full_disk::hand_over(&self, &mut handed_over).await;
             }
         }
     }
@@ -368,6 +371,9 @@ impl Leading {
     /// Gives slots that could start more what others run already, where a run's tail allows it and
     /// nobody has anything for them that was not started.
     fn offer_duplicates(self: &Arc<Self>) {
+        if self.node.disk_room() == DiskRoom::Full {
+            return;
+        }
         let waiting = self.parked.slots();
         let now = self.now();
         let idle = self.node.ledger(|l| {
@@ -388,8 +394,11 @@ impl Leading {
             if self.parked.is_empty() {
                 continue;
             }
+            let full = self.node.disk_room() == DiskRoom::Full;
             let ready = self.node.ledger(|l| {
-                self.parked.take_ready(|p| l.has_work_for(p.slot) || l.has_answered(p.slot, p.seq))
+                self.parked.take_ready(|p| {
+                    (!full && l.has_work_for(p.slot)) || l.has_answered(p.slot, p.seq)
+                })
             });
             for pull in ready {
                 tokio::spawn(dispatch::serve_parked(self.clone(), pull));

@@ -21,6 +21,7 @@ mod fence;
 mod forgetting;
 mod forgetting_checkpoints;
 mod forgetting_orphans;
+mod full_disk;
 mod gauges;
 mod grpc;
 mod http;
@@ -42,6 +43,6 @@ mod webhooks;
 mod worker_stream;
 
 pub use config::Config;
-pub use process::leave;
+pub use process::{exit_status, leave};
 pub use server::run;
 pub use telemetry::init as init_telemetry;

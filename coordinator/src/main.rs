@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "the coordinator stops");
             eprintln!("error: {error:#}");
-            1
+            rollout_coordinator::exit_status(&error)
         }
     };
     rollout_coordinator::leave(code)

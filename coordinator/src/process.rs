@@ -1,4 +1,6 @@
-//! What the operating system says of this process.
+//! What the operating system says of this process, and what this process says at its end.
+
+use rollout_raft::{NO_SPACE_EXIT, OpenError};
 
 /// User and system time so far, in microseconds.
 pub(crate) fn cpu_us() -> u64 {
@@ -21,20 +23,11 @@ pub(crate) fn resident_bytes() -> u64 {
     pages * 4096
 }
 
-/// Bytes free and in all of the file system of a directory, as far as an ordinary user may use it; zeroes where the system
-/// does not say.
-pub(crate) fn disk_bytes(dir: &std::path::Path) -> (u64, u64) {
-    use std::os::unix::ffi::OsStrExt as _;
-    let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else { return (0, 0) };
-    // SAFETY: statvfs is plain data for which zeroes are a valid value.
-    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends in NUL, and `stat` outlives the call.
-    match unsafe { libc::statvfs(path.as_ptr(), &raw mut stat) } {
-        0 => {
-            let block = stat.f_frsize;
-            (stat.f_bavail.saturating_mul(block), stat.f_blocks.saturating_mul(block))
-        }
-        _ => (0, 0),
+/// The status that a member ends with after this error: whoever starts it again learns from it whether that may help.
+pub fn exit_status(error: &anyhow::Error) -> i32 {
+    match error.downcast_ref::<OpenError>() {
+        Some(error) if error.is_no_space() => NO_SPACE_EXIT,
+        _ => 1,
     }
 }
 

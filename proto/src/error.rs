@@ -144,6 +144,7 @@ codes! {
     LimitExceeded, "RO-4002", false, NotApplied, ResourceExhausted, 1, "the request is over a limit";
     Overloaded, "RO-4003", true, NotApplied, ResourceExhausted, 3, "too much is in flight";
     Compacted, "RO-4004", false, NotApplied, OutOfRange, 9, "the events asked for are no longer kept";
+    DiskFull, "RO-4005", true, NotApplied, ResourceExhausted, 3, "the leader's disk is full";
     StoreRefused, "RO-5001", false, NotApplied, FailedPrecondition, 1, "the object store refused a write or read";
     StoreUnavailable, "RO-5002", true, NotApplied, Unavailable, 3, "the object store did not answer";
     SegmentUnreadable, "RO-5003", true, NotApplied, DataLoss, 1, "an input segment is missing or corrupt";

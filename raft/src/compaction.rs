@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
 
-use crate::fatal::stop_process;
+use crate::fatal::stop_after;
 use crate::running::Running;
 
 /// Runs until consensus ends.
@@ -28,7 +28,7 @@ pub(crate) async fn run(running: Arc<Running>) {
         }
         if let Err(error) = running.machine.flush().await {
             // What was drained from the ledger is in memory alone now; the log replays it after a restart.
-            stop_process(&format!("the image of the ledger cannot be written: {error}"));
+            stop_after("the image of the ledger cannot be written", &error);
         }
         measure(&running).await;
         history.step(&running).await;

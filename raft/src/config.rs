@@ -48,6 +48,10 @@ pub struct RaftConfig {
     pub events_bytes_max: usize,
     /// Events kept in memory.
     pub events_count_max: usize,
+    /// Bytes free on the disk of `data_dir` below which it has little room.
+    pub disk_low_bytes: u64,
+    /// Bytes free there below which a leader takes in nothing that grows: what is left is for finishing.
+    pub disk_reserve_bytes: u64,
     /// Threads of the runtime on which consensus runs, apart from everything else.
     pub threads: usize,
 }
@@ -86,6 +90,8 @@ impl RaftConfig {
             stall_exit_ms: 5000,
             events_bytes_max: 32 << 20,
             events_count_max: 200_000,
+            disk_low_bytes: 2 << 30,
+            disk_reserve_bytes: 512 << 20,
             threads: 2,
         }
     }
@@ -130,6 +136,12 @@ impl RaftConfig {
             return bad(format!(
                 "stall_exit_ms ({}) must exceed stall_transfer_ms ({})",
                 self.stall_exit_ms, self.stall_transfer_ms
+            ));
+        }
+        if self.disk_low_bytes < self.disk_reserve_bytes {
+            return bad(format!(
+                "low_bytes ({}) must not be below reserve_bytes ({}): little room comes before none",
+                self.disk_low_bytes, self.disk_reserve_bytes
             ));
         }
         let positive = [

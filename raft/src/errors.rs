@@ -75,6 +75,17 @@ pub enum OpenError {
     Start(String),
 }
 
+impl OpenError {
+    /// True where the disk is full: the same directory will do once there is room.
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            Self::Storage(error) => error.is_no_space(),
+            Self::Start(text) => text.contains("No space left on device"),
+            _ => false,
+        }
+    }
+}
+
 /// Why a cluster was not formed, or a member not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

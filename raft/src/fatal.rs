@@ -4,6 +4,16 @@
 //! a destructor may wait for the very disk that failed.
 //! Absent: recovery. The supervisor starts the process again, and it rejoins from its own disk.
 
+use rollout_storage::{StorageError, end_without_space};
+
+/// Ends the process where a write of this member's failed, and nothing of it is to be done again.
+pub(crate) fn stop_after(what: &str, error: &StorageError) -> ! {
+    if error.is_no_space() {
+        end_without_space(&format!("{what}: {error}"));
+    }
+    stop_process(&format!("{what}: {error}"))
+}
+
 /// Says why and ends the process at once.
 pub(crate) fn stop_process(reason: &str) -> ! {
     tracing::error!(reason, "this member cannot continue and stops");

@@ -16,7 +16,7 @@ use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
 use rollout_ledger::seeded::{Bug, seeded};
-use rollout_storage::RaftLog;
+use rollout_storage::{RaftLog, StorageError, end_without_space};
 use tokio::sync::oneshot;
 
 use crate::codec::{
@@ -51,6 +51,15 @@ pub(crate) struct LogStore {
 
 pub(crate) fn io_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::other(error)
+}
+
+/// A write of the log that failed. On a full disk the process ends here: consensus would end it later, with nothing
+/// that says why it was.
+fn write_error(error: StorageError) -> io::Error {
+    if error.is_no_space() {
+        end_without_space(&error);
+    }
+    io_error(error)
 }
 
 impl LogStore {
@@ -138,7 +147,7 @@ impl LogStore {
             marked |= meter.appended(index, record.len() as u64);
         }
         // Part of the same write-ahead log; a mark that is lost with its entries is no loss.
-        if marked { self.log.put_meta(SIZES, &meter.encode()).map_err(io_error) } else { Ok(()) }
+        if marked { self.log.put_meta(SIZES, &meter.encode()).map_err(write_error) } else { Ok(()) }
     }
 
     /// A range as its first index and the one after its last.
@@ -229,7 +238,7 @@ impl RaftLogStorage<Types> for LogStore {
         let (done, synced) = oneshot::channel();
         self.log
             .put_meta_durable(VOTE, &encode_vote(vote), Box::new(|result| drop(done.send(result))))
-            .map_err(io_error)?;
+            .map_err(write_error)?;
         synced.await.map_err(io_error)??;
         *self.vote.lock() = Some(*vote);
         Ok(())
@@ -239,7 +248,7 @@ impl RaftLogStorage<Types> for LogStore {
         match committed {
             Some(id) => {
                 self.cache.lock().settle(id.index());
-                self.log.put_meta(COMMITTED, &encode_log_id(&id)).map_err(io_error)
+                self.log.put_meta(COMMITTED, &encode_log_id(&id)).map_err(write_error)
             }
             None => Ok(()),
         }
@@ -265,7 +274,7 @@ impl RaftLogStorage<Types> for LogStore {
         }
         if let Some(first) = entries.first() {
             let records: Vec<Vec<u8>> = entries.iter().map(encode_entry).collect();
-            self.log.append(first.index(), &records).map_err(io_error)?;
+            self.log.append(first.index(), &records).map_err(write_error)?;
             self.measure(first.index(), &records)?;
             let mut cache = self.cache.lock();
             entries.into_iter().for_each(|entry| cache.push(entry));
@@ -281,12 +290,12 @@ impl RaftLogStorage<Types> for LogStore {
         let last_kept = last_kept.map(|id| id.index());
         self.cache.lock().truncate(last_kept.map_or(0, |index| index + 1));
         self.meter.lock().truncated(last_kept.map_or(0, |index| index + 1));
-        self.log.truncate_after(last_kept).map_err(io_error)
+        self.log.truncate_after(last_kept).map_err(write_error)
     }
 
     async fn purge(&mut self, up_to: LogId) -> Result<(), io::Error> {
         self.cache.lock().purge(up_to.index());
         self.meter.lock().purged(up_to.index());
-        self.log.purge(up_to.index(), &encode_log_id(&up_to)).map_err(io_error)
+        self.log.purge(up_to.index(), &encode_log_id(&up_to)).map_err(write_error)
     }
 }

@@ -17,12 +17,14 @@ use parking_lot::RwLock;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Ledger, Reply};
 use rollout_proto::v1::peer_server::PeerServer;
+use rollout_storage::Space;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::backup::{Backup, BackupError};
 use crate::config::RaftConfig;
 use crate::digest::Digests;
+use crate::disk_space::{DiskRoom, DiskSpace};
 use crate::errors::{ClusterError, NotLeader, OpenError, ProposeError};
 use crate::event_ring::{Compacted, EventPage, EventPosition};
 use crate::identity::{Identity, contradiction};
@@ -51,6 +53,7 @@ struct Inner {
     adopting: tokio::sync::Mutex<()>,
     leadership: watch::Sender<Leadership>,
     dialer: Arc<Dialer>,
+    disk: Arc<DiskSpace>,
     // Last: what runs on it is dropped before it.
     runtime: OwnRuntime,
 }
@@ -73,6 +76,8 @@ impl Node {
         config.validate()?;
         let dialer = Arc::new(Dialer::new(&config)?);
         let runtime = OwnRuntime::new(config.threads)?;
+        let (low, reserve) = (config.disk_low_bytes, config.disk_reserve_bytes);
+        let disk = DiskSpace::watch(&config.data_dir, low, reserve)?;
         let node = Self {
             inner: Arc::new(Inner {
                 config,
@@ -80,6 +85,7 @@ impl Node {
                 adopting: tokio::sync::Mutex::new(()),
                 leadership: watch::Sender::new(Leadership::Follower { leader: None, term: 0 }),
                 dialer,
+                disk,
                 runtime,
             }),
         };
@@ -136,6 +142,16 @@ impl Node {
     /// The runtime on which consensus lives. Serving the peer port on it keeps heartbeats apart from other load.
     pub fn runtime(&self) -> Handle {
         self.inner.runtime.handle().clone()
+    }
+
+    /// How this member's disk stood half a second ago at most.
+    pub fn disk_room(&self) -> DiskRoom {
+        self.inner.disk.room()
+    }
+
+    /// The room of the file system of its data, as of then.
+    pub fn disk_space(&self) -> Space {
+        self.inner.disk.space()
     }
 
     /// Who this member is; `None` while it waits to be adopted.

@@ -14,7 +14,7 @@ use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use rollout_storage::{Snapshot, Staged};
 
-use crate::fatal::stop_process;
+use crate::fatal::stop_after;
 use crate::log_store::io_error;
 use crate::machine::{Machine, blocking, meta_of};
 use crate::snapshot_files::stage_copy;
@@ -98,7 +98,7 @@ impl RaftStateMachine<Types> for StateMachine {
             if let Some(index) = digest
                 && let Err(error) = self.machine.digest_now(index).await
             {
-                stop_process(&format!("the image of the ledger cannot be written: {error}"));
+                stop_after("the image of the ledger cannot be written", &error);
             }
             turn += 1;
             if turn % APPLIED_PER_TURN == 0 {

@@ -87,6 +87,21 @@ impl StorageError {
         matches!(self, Self::Corrupt { .. })
     }
 
+    /// True where the disk, or the writer's share of it, is full.
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+            // RocksDB's kinds do not tell it from other errors of a disk; the system's words are in the text.
+            Self::Rocks { message, .. } => {
+                message.contains("No space left on device")
+                    || message.contains("Disk quota exceeded")
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn corrupt(path: &Path, what: impl Into<String>) -> Self {
         Self::Corrupt { path: path.to_owned(), what: what.into() }
     }

@@ -26,6 +26,7 @@ mod part;
 mod rocks;
 mod segment;
 mod snapshot_file;
+mod space;
 mod spool;
 mod table;
 
@@ -51,5 +52,6 @@ pub use snapshot_file::{
     SNAPSHOT_FILE_VERSION, SnapshotFileError, SnapshotFileReader, SnapshotFileWriter,
     SnapshotHeader, SnapshotMember, SnapshotProblem, SnapshotSummary,
 };
+pub use space::{NO_SPACE_EXIT, Space, end_without_space, space};
 pub use spool::{SPOOL_BYTES_MAX, Spool, SpoolSync, SpooledRow};
 pub use table::Full;

@@ -11,7 +11,7 @@ use rollout_ledger::id::SlotNo;
 use rollout_ledger::view::{WorkerState, WorkerView};
 use rollout_ledger::{Body, OpKind};
 use rollout_proto::{ErrorCode, RpcError, v1};
-use rollout_raft::{Joins, MemberRecord, NodeStatus, Role};
+use rollout_raft::{DiskRoom, Joins, MemberRecord, NodeStatus, Role};
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Request, Response, Status};
@@ -48,10 +48,18 @@ fn role_name(role: Role) -> &'static str {
     }
 }
 
+fn room_name(room: DiskRoom) -> &'static str {
+    match room {
+        DiskRoom::Enough => "enough",
+        DiskRoom::Low => "low",
+        DiskRoom::Full => "full",
+    }
+}
+
 impl ClusterService {
     fn member_status(&self, status: &NodeStatus) -> v1::MemberStatus {
         let shared = &self.0;
-        let (disk_free_bytes, disk_bytes) = process::disk_bytes(&shared.config.raft.data_dir);
+        let disk = shared.node.disk_space();
         v1::MemberStatus {
             name: shared.config.name.clone(),
             id: shared.node.identity().map_or(0, |i| i.member_id),
@@ -70,8 +78,9 @@ impl ClusterService {
             resident_bytes: process::resident_bytes(),
             purged_index: status.purged.unwrap_or(0),
             snapshots_installed: status.snapshots_installed,
-            disk_free_bytes,
-            disk_bytes,
+            disk_free_bytes: disk.free_bytes,
+            disk_bytes: disk.all_bytes,
+            disk_room: room_name(shared.node.disk_room()).into(),
         }
     }
 }

@@ -43,6 +43,7 @@ pub(crate) use worker::WorkerService;
 use crate::audit;
 use crate::config::Config;
 use crate::convert;
+use crate::full_disk;
 use crate::gauges::MetricsPage;
 use crate::leading::{Current, Leading};
 use crate::ledger_read::ReadLedger;
@@ -153,6 +154,7 @@ impl Shared {
     ) -> Result<Reply, RpcError> {
         audit::requested(request);
         let leading = self.leading()?;
+        full_disk::check(&self.node, &self.config.name, [&kind])?;
         let (at, reply) = self.proposed(leading.proposer.op_at(Op { request, kind })).await?;
         audit::applied_at(at.index);
         match reply {
@@ -166,6 +168,7 @@ impl Shared {
     pub(crate) async fn apply_all(&self, ops: Vec<Op>) -> Result<Reply, RpcError> {
         audit::requested(ops.iter().find_map(|op| op.request));
         let leading = self.leading()?;
+        full_disk::check(&self.node, &self.config.name, ops.iter().map(|op| &op.kind))?;
         let Applied { at, replies } = self.proposed(leading.proposer.ops(ops)).await?;
         audit::applied_at(at.index);
         if let Some(Reply::Rejected(why)) = replies.iter().find(|r| matches!(r, Reply::Rejected(_)))

@@ -108,6 +108,8 @@ pub struct MemberSays {
     pub version: String,
     /// Bytes free where its data is; `None` where it does not say.
     pub disk_free_bytes: Option<String>,
+    /// `enough`, `low` or `full`; empty where it does not say.
+    pub disk_room: String,
     /// Whether it reaches a majority, as far as it knows.
     pub has_quorum: bool,
 }
@@ -292,6 +294,7 @@ fn line(
         cert_seconds,
         version: own.version,
         disk_free_bytes: (own.disk_bytes > 0).then(|| own.disk_free_bytes.to_string()),
+        disk_room: own.disk_room,
         has_quorum: answer.has_quorum,
     };
     let name = if own.name.is_empty() { named } else { own.name };

@@ -28,6 +28,8 @@ pub enum Trouble {
     WriteFails,
     /// Each write fails with ENOSPC. Files can still be created, as on many a full disk.
     Full,
+    /// Writes succeed, and so many KiB are free to whoever asks how many there are.
+    Left(u32),
 }
 
 /// The disk below one directory.
@@ -71,6 +73,7 @@ impl Disk {
             Trouble::SyncFails => (2, 0),
             Trouble::WriteFails => (3, 0),
             Trouble::Full => (4, 0),
+            Trouble::Left(kib) => (5, kib),
         };
         self.delay_ms.store(delay_ms, Ordering::Release);
         self.met.store(0, Ordering::Release);
@@ -84,6 +87,7 @@ impl Disk {
             2 => Trouble::SyncFails,
             3 => Trouble::WriteFails,
             4 => Trouble::Full,
+            5 => Trouble::Left(self.delay_ms.load(Ordering::Acquire)),
             _ => Trouble::None,
         }
     }
@@ -91,6 +95,11 @@ impl Disk {
     /// Whether a file is on this disk.
     pub fn holds(&self, path: &[u8]) -> bool {
         path.strip_prefix(self.below.bytes()).is_some_and(|rest| rest.starts_with(b"/"))
+    }
+
+    /// Whether a name is of this disk: its directory, or something below it.
+    pub fn has(&self, path: &[u8]) -> bool {
+        path == self.below.bytes() || self.holds(path)
     }
 
     /// A call met the trouble.

@@ -5,13 +5,15 @@
 //!
 //! Invariant: without the variable nothing fails; with it, a file that cannot be used ends the process. A write
 //! fails as a whole; a sync that fails has synced nothing.
+//! How much room there is, is told by the trouble too.
 //! Absent: quotas, reads that fail, and the creation of files, which a full disk often still allows.
 
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::OnceLock;
 
 use rollout_powerloss::{DISK_ENV, Disk, Trouble};
 
+use crate::real::real;
 use crate::track::KeepErrno;
 
 const PATH_MAX: usize = 4096;
@@ -42,7 +44,7 @@ pub(crate) fn refuses_write(fd: c_int) -> bool {
     match disk.trouble() {
         Trouble::WriteFails => fails(disk, fd, libc::EIO),
         Trouble::Full => fails(disk, fd, libc::ENOSPC),
-        Trouble::None | Trouble::SlowSync(_) | Trouble::SyncFails => false,
+        Trouble::None | Trouble::SlowSync(_) | Trouble::SyncFails | Trouble::Left(_) => false,
     }
 }
 
@@ -60,6 +62,41 @@ pub(crate) fn refuses_sync(fd: c_int) -> bool {
         _ => false,
     }
 }
+
+/// The bytes that this file system is said to have left, where that is not for the real one to say.
+fn left(path: *const c_char) -> Option<u64> {
+    let disk = DISK.get()?;
+    let left = match disk.trouble() {
+        Trouble::Full => 0,
+        Trouble::Left(kib) => u64::from(kib) << 10,
+        _ => return None,
+    };
+    // SAFETY: the hook's caller gave a C string.
+    let found = !path.is_null() && disk.has(unsafe { CStr::from_ptr(path) }.to_bytes());
+    found.then(|| {
+        disk.count();
+        left
+    })
+}
+
+macro_rules! hook_statvfs {
+    ($name:ident, $real:literal, $kind:ty) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name(path: *const c_char, into: *mut $kind) -> c_int {
+            let result = real!($real, fn(*const c_char, *mut $kind) -> c_int, path, into);
+            if let Some(bytes) = left(path).filter(|_| result == 0) {
+                // SAFETY: the real call has just written to it.
+                let found = unsafe { &mut *into };
+                found.f_bavail = bytes / found.f_frsize.max(1);
+                found.f_bfree = found.f_bavail;
+            }
+            result
+        }
+    };
+}
+
+hook_statvfs!(statvfs, "statvfs", libc::statvfs);
+hook_statvfs!(statvfs64, "statvfs64", libc::statvfs64);
 
 fn fails(disk: &Disk, fd: c_int, errno: c_int) -> bool {
     let found = on(disk, fd);

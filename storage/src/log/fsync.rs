@@ -1,7 +1,8 @@
 //! Owns: the one thread that makes the log durable, and the order of its callbacks.
 //!
 //! Invariant: a callback runs with `Ok` after an fsync that began when its `push` had returned; callbacks run in
-//! the order of their pushes. A failed fsync aborts the process after the callbacks have heard of it.
+//! the order of their pushes. A failed fsync ends the process after the callbacks have heard of it: by
+//! an abort, or, where the disk is full, with a status that says so.
 //! Absent: lingering. What arrives while an fsync is in flight is the next batch, which is enough grouping.
 
 use std::io;
@@ -19,6 +20,7 @@ use super::janitor::Janitor;
 use super::stats::Counters;
 use super::{LogOptions, SyncCallback};
 use crate::error::StorageError;
+use crate::space::end_without_space;
 
 /// How far the durable copy of the `SYNCED` mark may lag behind after a power loss.
 const MARK_SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -146,6 +148,9 @@ fn fail(batch: Vec<SyncCallback>, error: &StorageError) -> ! {
     tracing::error!(%error, "fsync of the raft log failed, ending the process");
     for done in batch {
         call(done, Err(io::Error::other(error.to_string())));
+    }
+    if error.is_no_space() {
+        end_without_space(error);
     }
     std::process::abort();
 }

@@ -12,6 +12,8 @@ use crate::rolloutctl::status::{Survey, survey};
 
 /// Seconds before its end from which on a certificate is an alarm.
 const CERT_SECONDS: i64 = 14 * 86_400;
+/// What to do where a disk has little room.
+const DISK_FIX: &str = "free space there, or: rolloutctl errors explain RO-4005";
 /// Entries that a member may be behind.
 const BEHIND_MAX: u64 = 100_000;
 
@@ -99,6 +101,19 @@ fn alarms(survey: &Survey) -> Vec<Alarm> {
             let fix = format!("look at its disk and network: rolloutctl member describe {name}");
             alarm("MEMBER_BEHIND", what, fix);
         }
+        let free = says.disk_free_bytes.as_deref().unwrap_or("an unknown number of");
+        match says.disk_room.as_str() {
+            "full" => {
+                let what =
+                    format!("its disk has {free} bytes left: it takes in nothing that grows");
+                alarm("DISK_FULL", what, DISK_FIX.into());
+            }
+            "low" => {
+                let what = format!("its disk has {free} bytes left");
+                alarm("DISK_LOW", what, DISK_FIX.into());
+            }
+            _ => {}
+        }
         if versions.iter().any(|version| *version != says.version) {
             let what = format!("it runs version {}, another runs another one", says.version);
             alarm("VERSIONS_DIFFER", what, "finish the upgrade, one member at a time".into());
@@ -134,6 +149,10 @@ mod tests {
     use crate::rolloutctl::status::{MemberLine, MemberSays};
 
     fn says(name: &str, cert_days: i64, behind: u64) -> MemberLine {
+        with_room(name, cert_days, behind, "enough")
+    }
+
+    fn with_room(name: &str, cert_days: i64, behind: u64, room: &str) -> MemberLine {
         let says = MemberSays {
             zone: String::new(),
             role: "follower".into(),
@@ -148,6 +167,7 @@ mod tests {
             cert_seconds: Some(cert_days * 86_400),
             version: "0.1.0".into(),
             disk_free_bytes: None,
+            disk_room: room.into(),
             has_quorum: true,
         };
         MemberLine { name: name.into(), address: "h:1".into(), problem: None, says: Some(says) }
@@ -171,5 +191,11 @@ mod tests {
             ["NO_LEADER", "CERT_EXPIRING", "CERT_EXPIRED", "MEMBER_BEHIND", "MEMBER_UNREACHABLE"];
         assert_eq!(kinds, expected);
         assert!(alarms(&survey).iter().all(|alarm| !alarm.fix.is_empty()));
+        let rooms =
+            [with_room("c1", 90, 0, "low"), with_room("c2", 90, 0, "full"), says("c3", 90, 0)];
+        survey = Survey { leader: Some("c1".into()), members: rooms.into(), ..Survey::default() };
+        let seen: Vec<_> = alarms(&survey).into_iter().map(|a| (a.kind, a.member)).collect();
+        let of = |member: &str| Some(member.to_owned());
+        assert_eq!(seen, [("DISK_LOW", of("c1")), ("DISK_FULL", of("c2"))]);
     }
 }

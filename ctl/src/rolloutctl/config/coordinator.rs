@@ -38,6 +38,18 @@ pub(super) const KEYS: &[Key] = &[
     key("tls.insecure_plaintext", Kind::Bool, "false", "no TLS: everybody is an admin"),
     key("store.url", Text, "", "the cluster's object store").required(),
     key(
+        "storage.low_bytes",
+        Integer(0, MAX),
+        "2147483648",
+        "free bytes below which the disk of data_dir has little room",
+    ),
+    key(
+        "storage.reserve_bytes",
+        Integer(0, MAX),
+        "536870912",
+        "free bytes below which a leader takes in nothing that grows",
+    ),
+    key(
         "raft.profile",
         Choice(&["near", "far-zones"]),
         "\"near\"",

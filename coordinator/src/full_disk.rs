@@ -1,0 +1,97 @@
+//! What a leader does whose disk is full but for its reserve.
+//!
+//! *Invariant:* what was accepted can be finished, given back, cancelled and deleted on a full disk; what adds to the
+//! ledger is refused before it is proposed, so a repeat may succeed. Reads are not concerned.
+//! Absent: marks and looks, which are `rollout_raft`'s, and a follower's full disk, which refuses nothing.
+
+use crate::leading::Leading;
+use rollout_ledger::{CheckpointOp, DatasetOp, OpKind, ShardOp, StoreOp, TrainerOp};
+use rollout_proto::{ErrorCode, Outcome, RpcError};
+use rollout_raft::{DiskRoom, Node};
+use std::time::{Duration, Instant};
+
+/// A leader with a full disk lets another one try, and not more often than this: its disk may be full too.
+const HAND_OVER_EVERY: Duration = Duration::from_secs(60);
+
+/// Whether the ledger is larger for it, for longer than the request takes.
+pub(crate) fn grows(kind: &OpKind) -> bool {
+    match kind {
+        OpKind::CreateRun { .. }
+        | OpKind::AddSegments { .. }
+        | OpKind::Carry { .. }
+        | OpKind::RetryRows { .. }
+        | OpKind::SetNamespace { .. }
+        | OpKind::Claim { .. }
+        | OpKind::Duplicate { .. }
+        | OpKind::Join { .. }
+        | OpKind::Participate { .. }
+        | OpKind::Arrive { .. }
+        | OpKind::Dataset(DatasetOp::Create { .. })
+        | OpKind::Trainer(TrainerOp::Join { .. } | TrainerOp::Recover { .. })
+        | OpKind::Shard(ShardOp::Claim { .. })
+        | OpKind::Checkpoint(CheckpointOp::Begin { .. }) => true,
+        OpKind::Store { ops, .. } => {
+            ops.iter().any(|op| !matches!(op, StoreOp::Delete { .. } | StoreOp::Pop { .. }))
+        }
+        // Bounded in number: without a session nothing could be deleted, and a worker brings results.
+        OpKind::OpenClient { .. } | OpKind::Register(_) => false,
+        // These end something, or say what became of it.
+        _ => false,
+    }
+}
+
+/// Refuses what grows while the disk is full.
+pub(crate) fn check<'a>(
+    node: &Node,
+    member: &str,
+    kinds: impl IntoIterator<Item = &'a OpKind>,
+) -> Result<(), RpcError> {
+    if node.disk_room() < DiskRoom::Full || !kinds.into_iter().any(grows) {
+        return Ok(());
+    }
+    let free_mib = node.disk_space().free_bytes >> 20;
+    let message = format!(
+        "the disk of {member}, which leads, has {free_mib} MiB left: only what ends or deletes something is taken"
+    );
+    Err(RpcError::new(ErrorCode::DiskFull, message).with_outcome(Outcome::NotApplied))
+}
+
+/// Hands leadership over where this disk is full; whoever gets it may have room. `last` begins with the epoch: of members
+/// that are all full each leads for a while.
+pub(crate) async fn hand_over(leading: &Leading, last: &mut Instant) {
+    if leading.node.disk_room() < DiskRoom::Full || last.elapsed() < HAND_OVER_EVERY {
+        return;
+    }
+    *last = Instant::now();
+    match leading.node.transfer_leader(None).await {
+        Ok(()) => tracing::warn!("leadership was handed over: the disk is full"),
+        Err(error) => tracing::warn!(%error, "the disk is full, and leadership stays here"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_ledger::StoreName;
+    use rollout_ledger::id::{RunNo, SessionId};
+
+    #[test]
+    fn what_ends_or_deletes_something_is_taken_on_a_full_disk_and_what_adds_is_not() {
+        let store = |ops: Vec<StoreOp>| OpKind::Store { store: StoreName::default(), ops };
+        let delete = || StoreOp::Delete { key: b"k".to_vec() };
+        let set = StoreOp::Set { pairs: vec![(b"k".to_vec(), b"v".to_vec())] };
+        for taken in [
+            OpKind::DeleteRun { run: RunNo(1) },
+            OpKind::Deregister { session: SessionId(1) },
+            OpKind::OpenClient { name: "c".into(), holder: "admin/a".into() },
+            store(vec![delete()]),
+        ] {
+            assert!(!grows(&taken), "{taken:?}");
+        }
+        let run = RunNo(1);
+        let segments = Vec::new();
+        for refused in [OpKind::AddSegments { run, segments }, store(vec![delete(), set])] {
+            assert!(grows(&refused), "{refused:?}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A disk that fills up costs nothing that was acknowledged, kills no cluster, and is forgotten as soon as there is room.
+
+use anyhow::{Context, Result, ensure};
+use rollout_powerloss::{DISK_ENV, Disk, Trouble};
+use rollout_proto::{
+    ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, Outcome, RpcError, channel, v1,
+};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tonic::Status;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Below `low_bytes`, above `reserve_bytes`; and below both.
+const LITTLE: Trouble = Trouble::Left(1 << 20);
+const NONE: Trouble = Trouble::Left(100 << 10);
+
+type Runs = v1::runs_client::RunsClient<tonic::transport::Channel>;
+
+/// Every member's data directory is on a disk of its own, which is well.
+fn with_disks(fleet: &mut Fleet) -> Result<BTreeMap<String, &'static Disk>> {
+    let mut disks = BTreeMap::new();
+    for name in fleet.member_names() {
+        let path = fleet.path(&format!("{name}.disk"));
+        Disk::create(&path, &fleet.data_dir(&name))?;
+        disks.insert(name.clone(), Disk::open(&path)?);
+        fleet.preload(&name, DISK_ENV, path);
+        fleet.member_process(&name).terminate(PATIENCE)?;
+        fleet.start_member(&name)?;
+        fleet.leader();
+    }
+    Ok(disks)
+}
+
+/// The alarms now, as `KIND member`.
+fn alarms(fleet: &Fleet) -> Option<Vec<String>> {
+    let list = fleet.ctl_json(&["--timeout", "5s", "alarm", "list"]).ok()?;
+    let all = list["alarms"].as_array()?.iter();
+    Some(all.map(|a| format!("{} {}", a["kind"], a["member"]).replace('"', "")).collect())
+}
+
+fn until_alarm(fleet: &Fleet, wanted: &str) {
+    eventually(wanted, PATIENCE, || alarms(fleet)?.contains(&wanted.to_owned()).then_some(()));
+}
+
+/// The leader, asked once and not again: a refusal is seen here.
+async fn runs_at_leader(fleet: &Fleet) -> Result<Runs> {
+    let leader = fleet.leader();
+    let tls = ClientTls::load(&fleet.security("client", "user"))?;
+    let endpoint = Endpoint::named(&leader, fleet.client_addr(&leader))?;
+    let channel = channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?;
+    Ok(Runs::new(channel))
+}
+
+async fn session(runs: &mut Runs) -> Result<u64> {
+    let open = v1::OpenSessionRequest { client_name: "a test".into() };
+    Ok(runs.open_session(open).await?.into_inner().session)
+}
+
+fn create(request: v1::RequestId, name: &str) -> v1::CreateRunRequest {
+    v1::CreateRunRequest {
+        request: Some(request),
+        namespace: "default".into(),
+        name: name.into(),
+        spec: Some(v1::RunSpec {
+            engine: Some(v1::EngineSpec { model: "m".into(), ..Default::default() }),
+            weight: 1,
+            attempts_max: 1,
+            ..Default::default()
+        }),
+    }
+}
+
+fn is_full(status: &Status) -> bool {
+    let error = RpcError::from_status(status);
+    error.code == ErrorCode::DiskFull && error.outcome == Outcome::NotApplied && error.retryable
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_without_room_reads_and_deletes_and_takes_in_what_grows_when_there_is_some()
+-> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let disks = with_disks(&mut fleet)?;
+    let set_all = |trouble: Trouble| disks.values().for_each(|disk| disk.set(trouble));
+    let mut runs = runs_at_leader(&fleet).await?;
+    let id = session(&mut runs).await?;
+    let request = |seq| v1::RequestId { session: id, seq, ack_upto: seq - 1 };
+    runs.create_run(create(request(1), "before")).await?;
+    ensure!(alarms(&fleet).is_some_and(|a| a.is_empty()), "{:?}", alarms(&fleet));
+
+    set_all(LITTLE);
+    until_alarm(&fleet, "DISK_LOW c1");
+    runs.create_run(create(request(2), "little")).await?;
+
+    set_all(NONE);
+    for name in fleet.member_names() {
+        until_alarm(&fleet, &format!("DISK_FULL {name}"));
+    }
+    // Whoever leads is full, and has not led for a minute.
+    let refused = eventually("a write that grows is refused", PATIENCE, || {
+        let asked = async {
+            let mut runs = runs_at_leader(&fleet).await.ok()?;
+            runs.create_run(create(request(3), "full")).await.err()
+        };
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(asked))
+            .filter(is_full)
+    });
+    ensure!(refused.message().contains("MiB left"), "{refused}");
+    let listed = fleet.ctl_json(&["run", "list"])?.to_string();
+    ensure!(listed.contains("before") && !listed.contains("\"full\""), "{listed}");
+    for args in [&["run", "cancel", "before", "--yes"][..], &["run", "delete", "before", "--yes"]] {
+        let out = fleet.ctl(args)?;
+        ensure!(out.status.success(), "{args:?}: {out:?}");
+    }
+
+    set_all(Trouble::None);
+    eventually("the same request is taken", PATIENCE, || {
+        let asked = async {
+            let mut runs = runs_at_leader(&fleet).await.ok()?;
+            runs.create_run(create(request(3), "full")).await.ok()
+        };
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(asked))
+            .filter(|answer| answer.get_ref().created)
+    });
+    eventually("no alarm is left", PATIENCE, || alarms(&fleet)?.is_empty().then_some(()));
+    for (name, disk) in &disks {
+        ensure!(fleet.member_process(name).runs(), "{name} went: {}", fleet.logs());
+        ensure!(disk.trouble() == Trouble::None);
+    }
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn workers_finish_on_a_full_disk_what_they_have_and_get_no_more_until_there_is_room() -> Result<()>
+{
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let disks = with_disks(&mut fleet)?;
+    let engine =
+        "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 40\n";
+    fleet.start_worker("w1", &WorkerOptions { engine: engine.into(), ..Default::default() })?;
+    let mut batch = Batch::submit(&fleet, "filling", 3000, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done >= 100);
+    disks.values().for_each(|disk| disk.set(NONE));
+    until_alarm(&fleet, "DISK_FULL c1");
+    batch.until(&fleet, "nothing runs any more", |c| c.running == 0);
+    let stopped = batch.counts(&fleet).context("counts")?;
+    ensure!(stopped.done >= 100 && stopped.done < 3000, "{stopped:?}");
+    ensure!(stopped.failed == 0 && stopped.done + stopped.pending == 3000, "{stopped:?}");
+    disks.values().for_each(|disk| disk.set(Trouble::None));
+    batch.finish(&fleet)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+/// What ends a member whose writes find no room, be it the leader or a follower.
+fn ends_and_comes_back(of_leader: bool) -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let disks = with_disks(&mut fleet)?;
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    let mut batch = Batch::submit(&fleet, "through", 6000, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done >= 100);
+    let leader = fleet.leader();
+    let other = || fleet.member_names().into_iter().find(|name| *name != leader);
+    let victim = if of_leader { leader.clone() } else { other().context("a follower")? };
+    // It believes that there is room, until a write finds none.
+    disks[&victim].set(Trouble::Full);
+    let status = fleet.member_process(&victim).wait(PATIENCE)?;
+    ensure!(status.code() == Some(74), "{status}{}", fleet.logs());
+    ensure!(disks[&victim].met() > 0, "the disk had no trouble");
+    let log = std::fs::read_to_string(&fleet.member_process(&victim).log)?;
+    ensure!(log.contains("the disk is full") && log.contains("No space left"), "{log}");
+    until_alarm(&fleet, &format!("MEMBER_UNREACHABLE {victim}"));
+
+    // Without room it ends so again, and does no harm.
+    fleet.start_member(&victim)?;
+    let status = fleet.member_process(&victim).wait(PATIENCE)?;
+    ensure!(status.code() == Some(74), "{status}{}", fleet.logs());
+
+    disks[&victim].set(Trouble::None);
+    fleet.start_member(&victim)?;
+    batch.finish(&fleet)?;
+    eventually("it is a member again", PATIENCE, || {
+        alarms(&fleet).filter(|a| a.iter().all(|a| !a.starts_with("MEMBER_UNREACHABLE")))
+    });
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_follower_whose_log_finds_no_room_ends_with_status_74_and_goes_on_with_room() -> Result<()> {
+    ends_and_comes_back(false)
+}
+
+#[test]
+fn a_leader_whose_log_finds_no_room_ends_with_status_74_and_nothing_is_lost() -> Result<()> {
+    ends_and_comes_back(true)
+}
