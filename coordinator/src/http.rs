@@ -5,17 +5,17 @@
 //! or knows who leads.
 
 use crate::grpc::Shared;
+use crate::open_files::Bounded;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Serves until told to stop.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    listener: Bounded,
     shared: Arc<Shared>,
     stop: CancellationToken,
 ) -> std::io::Result<()> {

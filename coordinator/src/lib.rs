@@ -29,6 +29,7 @@ mod leading;
 mod ledger_read;
 mod liveness;
 pub mod offline;
+mod open_files;
 mod parked;
 mod participants;
 mod process;

@@ -15,12 +15,13 @@ use crate::grpc::{
 };
 use crate::http;
 use crate::leading;
+use crate::open_files::{self, Bounded, Shares};
 use crate::store_probe::StoreProbe;
 use crate::traced::TraceLayer;
 use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
 use rollout_ledger::Ledger;
-use rollout_proto::{AuthzLayer, MESSAGE_BYTES_MAX, ServerTls, Supervisor, v1};
+use rollout_proto::{AuthzLayer, Incoming, MESSAGE_BYTES_MAX, ServerTls, Supervisor, v1};
 use rollout_raft::Node;
 use rollout_storage::BlobStore;
 use std::sync::Arc;
@@ -41,6 +42,9 @@ pub async fn run(config: Config) -> Result<()> {
     let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
         .install_recorder()
         .context("cannot start metrics")?;
+    let files = open_files::raise_limit();
+    let shares = Shares::of(files);
+    tracing::info!(files, ?shares, "connections that are taken at a time");
     let client = bind("client", config.listen_client).await?;
     let peer = bind("peer", config.listen_peer).await?;
     let http = bind("http", config.listen_http).await?;
@@ -67,14 +71,12 @@ pub async fn run(config: Config) -> Result<()> {
         config,
     });
     // On consensus' own threads: a flood of work must not delay a heartbeat.
-    let peers = node.runtime().spawn(serve_peers(peer, peer_tls, node.clone(), stop.clone()));
-    let clients = tokio::spawn(serve_clients(
-        client,
-        client_tls,
-        (shared.clone(), Arc::new(audit)),
-        store.clone(),
-        stop.clone(),
-    ));
+    let peer = peer_tls.incoming(peer).at_most(shares.peers);
+    let peers = node.runtime().spawn(serve_peers(peer, node.clone(), stop.clone()));
+    let client = client_tls.incoming(client).at_most(shares.clients);
+    let audited = (shared.clone(), Arc::new(audit));
+    let clients = tokio::spawn(serve_clients(client, audited, store.clone(), stop.clone()));
+    let http = Bounded::new(http, shares.http);
     let probes = tokio::spawn(http::serve(http, shared.clone(), stop.clone()));
     let keeping = (store, shared.config.retention, hooks);
     let workers = shared.config.workers.clone();
@@ -128,8 +130,7 @@ async fn stop_gently(node: &Node, stop: &CancellationToken) {
 }
 
 async fn serve_clients(
-    listener: TcpListener,
-    tls: ServerTls,
+    incoming: Incoming,
     (shared, audit): (Arc<Shared>, Arc<AuditLog>),
     store: BlobStore,
     stop: CancellationToken,
@@ -199,21 +200,16 @@ async fn serve_clients(
         .add_service(events)
         .add_service(maintenance)
         .add_service(namespaces)
-        .serve_with_incoming_shutdown(tls.incoming(listener), stop.cancelled_owned())
+        .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await
         .context("the client port ended")
 }
 
-async fn serve_peers(
-    listener: TcpListener,
-    tls: ServerTls,
-    node: Node,
-    stop: CancellationToken,
-) -> Result<()> {
+async fn serve_peers(incoming: Incoming, node: Node, stop: CancellationToken) -> Result<()> {
     server()
         .layer(AuthzLayer)
         .add_service(node.peer_service())
-        .serve_with_incoming_shutdown(tls.incoming(listener), stop.cancelled_owned())
+        .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await
         .context("the peer port ended")
 }

@@ -44,6 +44,8 @@ pub struct FleetOptions {
     pub cuttable: bool,
     /// Each process has a wall clock of its own: see [`Fleet::set_clock`].
     pub clocks: bool,
+    /// The most files that each member may have open.
+    pub open_files: Option<u64>,
     /// The object store, with credentials for each process; none: a directory that all of them see.
     pub s3: Option<Arc<S3>>,
 }
@@ -354,6 +356,9 @@ impl Fleet {
         command.arg("--config").arg(&config);
         self.preload_into(&mut command, name)?;
         self.store_into(&mut command, name);
+        if let Some(files) = self.options.open_files {
+            process::limit_open_files(&mut command, files);
+        }
         let process = Process::start(command, &self.path(&format!("{name}.log")))?;
         let member = self.member_mut(name);
         (member.process, member.http) = (Some(process), http);
@@ -629,6 +634,11 @@ impl Fleet {
     /// The address at which a member listens for the others.
     pub fn peer_addr(&self, name: &str) -> &str {
         &self.member(name).peer
+    }
+
+    /// The address at which a member serves health and metrics.
+    pub fn http_addr(&self, name: &str) -> &str {
+        &self.member(name).http
     }
 
     /// The data directory of a member.

@@ -19,6 +19,20 @@ fn die_with_parent(command: &mut Command) {
     }
 }
 
+/// The process may have so many files open, and cannot ask for more.
+pub(crate) fn limit_open_files(command: &mut Command, files: u64) {
+    // SAFETY: setrlimit is async-signal-safe, and nothing else happens between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            let limit = libc::rlimit { rlim_cur: files, rlim_max: files };
+            match libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+}
+
 /// Runs a command to its end and returns what it printed.
 ///
 /// # Errors

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
@@ -18,6 +19,8 @@ use crate::identity::PeerInfo;
 pub struct ServerConn {
     stream: Stream,
     peer: PeerInfo,
+    // Given back when the connection is closed.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug)]
@@ -29,11 +32,17 @@ enum Stream {
 
 impl ServerConn {
     pub(super) fn plain(stream: TcpStream, peer: PeerInfo) -> Self {
-        ServerConn { stream: Stream::Plain(stream), peer }
+        ServerConn { stream: Stream::Plain(stream), peer, _place: None }
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>, peer: PeerInfo) -> Self {
-        ServerConn { stream: Stream::Tls(Box::new(stream)), peer }
+        ServerConn { stream: Stream::Tls(Box::new(stream)), peer, _place: None }
+    }
+
+    /// Takes this place among the connections of its listener, until it is dropped.
+    pub(super) fn at(mut self, place: OwnedSemaphorePermit) -> Self {
+        self._place = Some(place);
+        self
     }
 
     /// Who is at the other end.

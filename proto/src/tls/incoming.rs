@@ -1,17 +1,20 @@
 //! Accepting connections: handshakes run beside each other, and none holds up another.
 //!
-//! *Invariant:* at most [`HANDSHAKES_MAX`] handshakes are under way, each for at most
+//! *Invariant:* connections beyond [`Incoming::at_most`] are closed at once, handshakes counted, so that a crowd of
+//! callers is refused and the process does not run out of files. At most [`HANDSHAKES_MAX`] handshakes are under way, each for at most
 //! [`HANDSHAKE_TIMEOUT`]; beyond that callers wait in the kernel's backlog. The stream yields
 //! neither an error nor an end: one caller's failure is a log line and no reason to stop.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{FutureExt, Stream};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
@@ -20,6 +23,8 @@ use super::server::ServerTls;
 
 const HANDSHAKES_MAX: usize = 1024;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+// How often a crowd that is refused is worth a line.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 // How long accepting rests when the process is out of descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
@@ -31,11 +36,23 @@ pub struct Incoming {
     // Dropping it aborts what is unfinished.
     handshakes: JoinSet<Option<ServerConn>>,
     rest: Option<Pin<Box<Sleep>>>,
+    places: Arc<Semaphore>,
+    /// Refused since it was last said, and when that was.
+    refused: (u64, Option<Instant>),
 }
 
 impl Incoming {
     pub(super) fn new(tls: ServerTls, listener: TcpListener) -> Self {
-        Incoming { tls, listener, handshakes: JoinSet::new(), rest: None }
+        let places = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        let handshakes = JoinSet::new();
+        Incoming { tls, listener, handshakes, rest: None, places, refused: (0, None) }
+    }
+
+    /// Takes so many connections at a time and closes the others.
+    #[must_use]
+    pub fn at_most(mut self, connections_max: usize) -> Self {
+        self.places = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+        self
     }
 
     /// The address that is listened on.
@@ -44,6 +61,16 @@ impl Incoming {
     /// What the socket says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    fn refuse(&mut self, tcp: TcpStream, addr: SocketAddr) {
+        drop(tcp);
+        let (count, told) = &mut self.refused;
+        *count += 1;
+        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            tracing::warn!(refused = *count, last = %addr, "too many connections: refused");
+            (*count, *told) = (0, Some(Instant::now()));
+        }
     }
 
     // Takes what the kernel has, until there is nothing more or no room for it.
@@ -57,9 +84,13 @@ impl Incoming {
             }
             match self.listener.poll_accept(cx) {
                 Poll::Pending => return,
-                Poll::Ready(Ok((tcp, addr))) => {
-                    self.handshakes.spawn(handshake(self.tls.clone(), tcp, addr));
-                }
+                Poll::Ready(Ok((tcp, addr))) => match self.places.clone().try_acquire_owned() {
+                    Ok(place) => {
+                        let tls = self.tls.clone();
+                        self.handshakes.spawn(handshake(tls, tcp, addr, place));
+                    }
+                    Err(_) => self.refuse(tcp, addr),
+                },
                 Poll::Ready(Err(error)) if concerns_one_caller(&error) => {}
                 Poll::Ready(Err(error)) => {
                     tracing::warn!(%error, "cannot accept connections, trying again");
@@ -87,9 +118,14 @@ impl Stream for Incoming {
     }
 }
 
-async fn handshake(tls: ServerTls, tcp: TcpStream, addr: SocketAddr) -> Option<ServerConn> {
+async fn handshake(
+    tls: ServerTls,
+    tcp: TcpStream,
+    addr: SocketAddr,
+    place: OwnedSemaphorePermit,
+) -> Option<ServerConn> {
     match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.handshake(tcp)).await {
-        Ok(Ok(conn)) => return Some(conn),
+        Ok(Ok(conn)) => return Some(conn.at(place)),
         Ok(Err(error)) => tracing::info!(%addr, %error, "refused a connection"),
         Err(_) => tracing::info!(
             %addr,

@@ -1,0 +1,153 @@
+//! How many connections a member takes, by how many files it may have open.
+//!
+//! *Invariant:* all ports together leave half of the files to log, image and snapshots: a crowd of callers is refused and
+//! never makes the database run out, which would end the member.
+//! Absent: a bound per caller.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What is assumed where the system sets no limit.
+const UNLIMITED: u64 = 1 << 20;
+
+/// Connections that each port takes at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shares {
+    pub(crate) clients: usize,
+    pub(crate) peers: usize,
+    pub(crate) http: usize,
+}
+
+impl Shares {
+    /// Of so many files.
+    pub(crate) fn of(files: u64) -> Self {
+        let share = |part: u64, least: u64| usize::try_from(part.max(least)).unwrap_or(usize::MAX);
+        Self {
+            clients: share(files * 3 / 8, 16),
+            peers: share((files / 16).min(1024), 16),
+            http: share((files / 16).min(1024), 8),
+        }
+    }
+}
+
+/// Raises the limit of open files as far as the system lets this process, and tells it.
+pub(crate) fn raise_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call writes to the place that it is given.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return 1024;
+    }
+    if limit.rlim_cur < limit.rlim_max {
+        let wanted = libc::rlimit { rlim_cur: limit.rlim_max.min(UNLIMITED), ..limit };
+        // SAFETY: the call reads from the place that it is given.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) } == 0 {
+            limit = wanted;
+        }
+    }
+    limit.rlim_cur.min(UNLIMITED)
+}
+
+/// A listener for HTTP that closes at once what is over its share.
+pub(crate) struct Bounded {
+    listener: TcpListener,
+    room: Arc<Semaphore>,
+}
+
+impl Bounded {
+    pub(crate) fn new(listener: TcpListener, connections_max: usize) -> Self {
+        let room = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+        Self { listener, room }
+    }
+}
+
+impl axum::serve::Listener for Bounded {
+    type Io = Counted;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Counted, SocketAddr) {
+        loop {
+            let (stream, addr) = axum::serve::Listener::accept(&mut self.listener).await;
+            match self.room.clone().try_acquire_owned() {
+                Ok(permit) => return (Counted { stream, _permit: permit }, addr),
+                Err(_) => tracing::debug!(%addr, "too many connections for HTTP: refused"),
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that takes a place until it is closed.
+pub(crate) struct Counted {
+    stream: TcpStream,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::serve::Listener as _;
+    use tokio::io::AsyncReadExt as _;
+
+    #[test]
+    fn all_ports_together_leave_half_of_the_files_to_the_database() {
+        for files in [512, 1024, 65_536, UNLIMITED] {
+            let Shares { clients, peers, http } = Shares::of(files);
+            assert!((clients + peers + http) as u64 <= files / 2, "{files}");
+            assert!(clients > peers && peers >= 16, "{files}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_over_the_share_is_closed_and_a_place_that_is_left_is_given_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let addr = listener.local_addr().expect("an address");
+        let mut bounded = Bounded::new(listener, 1);
+        let _first = TcpStream::connect(addr).await.expect("connected");
+        let (held, _) = bounded.accept().await;
+        let accepting = tokio::spawn(async move { bounded.accept().await.1 });
+        let mut second = TcpStream::connect(addr).await.expect("connected");
+        let mut byte = [0];
+        assert!(matches!(second.read(&mut byte).await, Ok(0) | Err(_)), "refused");
+        drop(held);
+        let third = TcpStream::connect(addr).await.expect("connected");
+        let served = accepting.await.expect("accepted");
+        assert_eq!(served, third.local_addr().expect("an address"));
+    }
+}

@@ -1,0 +1,408 @@
+//! Clients that take what they can get, read nothing, or send what is no request: they are refused or waited for within
+//! bounds, no member dies of them, and who behaves is served.
+
+use anyhow::{Context, Result, ensure};
+use bytes::{Buf, BufMut, Bytes};
+use rollout_proto::pki::{self, IssueRequest};
+use rollout_proto::{
+    ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, Role, RpcError, channel, server_name,
+    v1,
+};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn dial(fleet: &Fleet, member: &str, role: &str, name: &str) -> Result<Channel> {
+    let tls = ClientTls::load(&fleet.security(role, name))?;
+    let endpoint = Endpoint::named(member, fleet.client_addr(member))?;
+    Ok(channel(&endpoint, &tls, &DialMap::default(), &ChannelOptions::default())?)
+}
+
+/// A connection past its TLS handshake, with the certificate of a user, on which nothing was said yet.
+async fn tls(
+    fleet: &Fleet,
+    addr: &str,
+) -> Result<impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static> {
+    let tls = ClientTls::load(&fleet.security("client", "user"))?;
+    let connector = tls.connector().context("a fleet has TLS")?;
+    Ok(connector.connect(server_name(addr)?, TcpStream::connect(addr).await?).await?)
+}
+
+/// As many open files as this process may have: it plays many clients.
+fn many_files() -> Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls are given a place of their own.
+    let set = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit)
+    };
+    ensure!(set == 0, "the limit of open files cannot be raised");
+    Ok(limit.rlim_cur)
+}
+
+/// Every member lives, and all have the same state.
+fn unharmed(fleet: &mut Fleet) -> Result<()> {
+    for name in fleet.member_names() {
+        ensure!(fleet.member_process(&name).runs(), "{name} died{}", fleet.logs());
+    }
+    fleet.verify()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_beyond_the_open_files_are_refused_and_the_member_lives() -> Result<()> {
+    many_files()?;
+    let options = FleetOptions { open_files: Some(512), ..FleetOptions::default() };
+    let mut fleet = Fleet::start(options)?;
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    let mut batch = Batch::submit(&fleet, "crowded", 4000, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done >= 100);
+    let leader = fleet.leader();
+    let addr = fleet.client_addr(&leader).to_owned();
+    // More callers than files, and not one of them says a word.
+    let mut silent = Vec::new();
+    for _ in 0..900 {
+        silent.extend(TcpStream::connect(&addr).await.ok());
+    }
+    let log = fleet.member_process(&leader).log.clone();
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    eventually("the crowd is refused", PATIENCE, || {
+        said().contains("too many connections").then_some(())
+    });
+    drop(silent);
+    // Callers with a good certificate are a crowd, too. Those that are taken stay.
+    let (mut held, mut refused) = (Vec::new(), 0);
+    for _ in 0..400 {
+        match tls(&fleet, &addr).await {
+            Ok(stream) => held.push(stream),
+            Err(_) => refused += 1,
+        }
+    }
+    ensure!(held.len() < 256 && refused > 100, "{} held, {refused} refused", held.len());
+    let taken = held.len();
+    drop(held);
+    eventually("there is room again", PATIENCE, || {
+        let again = async { tls(&fleet, &addr).await.ok() };
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(again))
+    });
+    ensure!(!said().contains("Too many open files"), "it ran out of files: {}", said());
+    println!("512 open files: {taken} connections taken, {refused} refused");
+    batch.finish(&fleet)?;
+    unharmed(&mut fleet)?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_never_read_cost_a_bounded_amount_and_hold_up_nobody() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    let mut first = Batch::submit(&fleet, "first", 3000, "")?;
+    first.finish(&fleet)?;
+    let leader = fleet.leader();
+    let before = resident(&fleet, &leader)?;
+    let mut channels = Vec::new();
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        let channel = dial(&fleet, &leader, "client", "user")?;
+        let mut runs = v1::runs_client::RunsClient::new(channel.clone());
+        let mut events = v1::events_client::EventsClient::new(channel.clone());
+        for _ in 0..8 {
+            let results = v1::ReadResultsRequest { run: 1, ..Default::default() };
+            unread.push(Unread::Results(runs.read_results(results).await?.into_inner()));
+            let name = "first".to_owned();
+            let watch = v1::WatchRunRequest { name, interval_ms: 50, ..Default::default() };
+            unread.push(Unread::Run(runs.watch_run(watch).await?.into_inner()));
+            let all = v1::WatchEventsRequest {
+                start: v1::EventStart::Oldest.into(),
+                follow: true,
+                ..Default::default()
+            };
+            // Readers of events have a bound of their own; over it is a refusal.
+            match events.watch_events(all).await {
+                Ok(stream) => unread.push(Unread::Events(stream.into_inner())),
+                Err(status) => ensure!(
+                    RpcError::from_status(&status).code == ErrorCode::Overloaded,
+                    "{status}"
+                ),
+            }
+        }
+        channels.push(channel);
+    }
+    ensure!(unread.len() >= 128, "{}", unread.len());
+    // Who reads and who works goes on as if they were not there.
+    let mut second = Batch::submit(&fleet, "second", 6000, "")?;
+    second.finish(&fleet)?;
+    let after = resident(&fleet, &leader)?;
+    let most = 256 << 20;
+    ensure!(after < before + most, "{before} bytes before, {after} with those who do not read");
+    println!("resident: {before} bytes before, {after} with {} streams unread", unread.len());
+    drop(unread);
+    drop(channels);
+    unharmed(&mut fleet)?;
+    fleet.passed()
+}
+
+/// A stream that is kept and not read.
+#[allow(dead_code)]
+enum Unread {
+    Results(tonic::Streaming<v1::ReadResultsResponse>),
+    Run(tonic::Streaming<v1::WatchRunResponse>),
+    Events(tonic::Streaming<v1::WatchEventsResponse>),
+}
+
+fn resident(fleet: &Fleet, member: &str) -> Result<u64> {
+    let status = fleet.ctl_json(&["status"])?;
+    let members = status["members"].as_array().context("members")?;
+    let member = members.iter().find(|m| m["name"] == member).context("the member")?;
+    Ok(member["says"]["residentBytes"].as_str().context("resident bytes")?.parse()?)
+}
+
+/// Bytes as they are.
+#[derive(Clone, Copy, Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Raw;
+    type Decoder = Raw;
+
+    fn encoder(&mut self) -> Raw {
+        Raw
+    }
+
+    fn decoder(&mut self) -> Raw {
+        Raw
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}
+
+async fn send(channel: &Channel, path: &'static str, body: Bytes) -> Result<Status> {
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    grpc.ready().await?;
+    let path = http_path(path);
+    let answer = tokio::time::timeout(PATIENCE, grpc.unary(Request::new(body), path, Raw)).await?;
+    answer.err().context("what is no request was taken")
+}
+
+fn http_path(path: &'static str) -> tonic::codegen::http::uri::PathAndQuery {
+    tonic::codegen::http::uri::PathAndQuery::from_static(path)
+}
+
+/// Bytes that no pattern explains, the same ones in every run.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let step = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    std::iter::repeat_with(step).take(len).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_and_a_hundred_megabytes_are_refused_on_every_port() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    let mut batch = Batch::submit(&fleet, "meanwhile", 4000, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done >= 100);
+    let leader = fleet.leader();
+    let ports = [
+        fleet.client_addr(&leader).to_owned(),
+        fleet.peer_addr(&leader).to_owned(),
+        fleet.http_addr(&leader).to_owned(),
+    ];
+    // Before any handshake: noise, the request of a browser, the beginning of HTTP/2 without TLS.
+    for (n, addr) in ports.iter().enumerate() {
+        for words in [
+            noise(n as u64 + 1, 1 << 16),
+            b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            vec![0x16, 0x03, 0x01, 0xff, 0xff, 1, 0xff, 0xff, 0xff],
+        ] {
+            let mut stream = TcpStream::connect(addr).await?;
+            // It may be closed while this is still sent.
+            let _ = stream.write_all(&words).await;
+            let _ = stream.shutdown().await;
+            let mut answer = Vec::new();
+            let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+            ensure!(read.is_ok(), "{addr} neither answers nor closes");
+        }
+    }
+    // Behind it: noise, a frame as long as frames can be, a stream of settings.
+    for addr in &ports[..2] {
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let endless = [&preface[..], &settings.repeat(20_000)].concat();
+        let long =
+            [&preface[..], &settings, &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1], &noise(7, 1 << 16)];
+        for words in [noise(9, 1 << 16), long.concat(), endless] {
+            let mut stream = tls(&fleet, addr).await?;
+            let _ = stream.write_all(&words).await;
+            let _ = stream.shutdown().await;
+            let mut answer = Vec::new();
+            let read = stream.read_to_end(&mut answer);
+            ensure!(tokio::time::timeout(PATIENCE, read).await.is_ok(), "{addr} holds on");
+        }
+    }
+    // As requests: noise, and far more than a message may have.
+    let channel = dial(&fleet, &leader, "client", "user")?;
+    for path in ["/rollout.v1.Runs/CreateRun", "/rollout.v1.Store/Apply", "/rollout.v1.Runs/X"] {
+        for seed in 1..20 {
+            let status = send(&channel, path, noise(seed, 300 * seed as usize).into()).await?;
+            let code = RpcError::from_status(&status).code;
+            ensure!(code != ErrorCode::ConnectFailed, "{path}: {status}");
+        }
+        let status = send(&channel, path, Bytes::from(vec![0x0a; 100 << 20])).await;
+        // The refusal may overtake what is still being sent, and the stream is reset then.
+        if let Ok(status) = status {
+            let code = RpcError::from_status(&status).code;
+            ensure!(code != ErrorCode::OutcomeUnknown, "{path}: {status}");
+        }
+    }
+    let mut cluster = v1::cluster_client::ClusterClient::new(channel);
+    cluster.status(v1::StatusRequest {}).await.context("the same caller is served afterwards")?;
+    ensure!(fleet.metrics(&leader)?.contains("rollout_raft_is_leader 1"), "the leader is another");
+    batch.finish(&fleet)?;
+    unharmed(&mut fleet)?;
+    fleet.passed()
+}
+
+const IDLE_WORKERS: usize = 1000;
+
+/// One session of one worker that has nothing to do: it pulls, and says that it lives.
+struct Idle {
+    channel: Channel,
+    session: u64,
+    epoch: u64,
+    heartbeat: Duration,
+}
+
+impl Idle {
+    async fn register(fleet: &Fleet, leader: &str, name: &str) -> Result<Self> {
+        let request = IssueRequest {
+            role: Role::Worker,
+            name: name.into(),
+            namespaces: Vec::new(),
+            dns_names: Vec::new(),
+            ip_addrs: vec![[127, 0, 0, 1].into()],
+            days: 1,
+        };
+        pki::issue(&fleet.path("ca"), &request, &fleet.path("tls"))?;
+        let channel = dial(fleet, leader, "worker", name)?;
+        let slot = v1::SlotOffer {
+            models: vec!["nobody/asks-for-it".into()],
+            tasks: vec!["generate".into()],
+            engine: "mock".into(),
+            ..Default::default()
+        };
+        let register = v1::RegisterRequest {
+            name: name.into(),
+            instance: 1,
+            slots: vec![slot],
+            address: "127.0.0.1:1".into(),
+            ..Default::default()
+        };
+        let mut worker = v1::worker_client::WorkerClient::new(channel.clone());
+        let answer = worker.register(register).await?.into_inner();
+        let epoch = answer.header.context("a header")?.coord_epoch;
+        let heartbeat = Duration::from_millis(answer.heartbeat_ms.max(50).into());
+        Ok(Self { channel, session: answer.session, epoch, heartbeat })
+    }
+
+    fn message(&self, kind: v1::worker_message::Kind) -> v1::WorkerMessage {
+        v1::WorkerMessage { session: self.session, coord_epoch: self.epoch, kind: Some(kind) }
+    }
+
+    /// Pulls once and beats until it is told to stop; counts the answers.
+    async fn idle(self, answered: Arc<AtomicU64>) -> Result<()> {
+        let (out, queue) = tokio::sync::mpsc::channel(4);
+        let mut worker = v1::worker_client::WorkerClient::new(self.channel.clone());
+        let queue = tokio_stream::wrappers::ReceiverStream::new(queue);
+        let pull = v1::Exchange { seq: 1, credit_rows: 8, ..Default::default() };
+        out.send(self.message(v1::worker_message::Kind::Exchange(pull))).await?;
+        let mut answers = worker.work(queue).await?.into_inner();
+        let mut beat = tokio::time::interval(self.heartbeat);
+        let mut seq = 0;
+        loop {
+            tokio::select! {
+                _ = beat.tick() => {
+                    seq += 1;
+                    let heartbeat = v1::Heartbeat { seq, ..Default::default() };
+                    out.send(self.message(v1::worker_message::Kind::Heartbeat(heartbeat))).await?;
+                }
+                answer = answers.message() => {
+                    answer?.context("the stream ended")?;
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_idle_workers_leave_a_cluster_that_serves_the_one_that_works() -> Result<()> {
+    let files = many_files()?;
+    ensure!(files > 4 * IDLE_WORKERS as u64, "{files} open files are too few for this test");
+    // A session that is late on a busy machine is no defect of the member's.
+    let lines = vec![("worker", "failure_ms = 30000"), ("worker", "self_fence_ms = 20000")];
+    let mut fleet = Fleet::start(FleetOptions { member_lines: lines, ..Default::default() })?;
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    let leader = fleet.leader();
+    let answered = Arc::new(AtomicU64::new(0));
+    let mut idle = tokio::task::JoinSet::new();
+    for n in 0..IDLE_WORKERS {
+        let one = Idle::register(&fleet, &leader, &format!("idle-{n}")).await?;
+        idle.spawn(one.idle(answered.clone()));
+    }
+    let resident_bytes = resident(&fleet, &leader)?;
+    // Two heartbeats of each are answered while the one that works gets its rows.
+    let mut batch = Batch::submit(&fleet, "among-many", 4000, "")?;
+    let begun = (Instant::now(), answered.load(Ordering::Relaxed));
+    batch.until(&fleet, "rows are done", |c| c.done >= 1000);
+    eventually("all of them are heard", PATIENCE, || {
+        (answered.load(Ordering::Relaxed) > begun.1 + 2 * IDLE_WORKERS as u64).then_some(())
+    });
+    batch.finish(&fleet)?;
+    let status = fleet.ctl_json(&["status"])?;
+    ensure!(status["workersReady"] == IDLE_WORKERS + 1, "{status}");
+    if let Some(ended) = idle.try_join_next() {
+        ended??;
+        anyhow::bail!("a session ended");
+    }
+    println!(
+        "{IDLE_WORKERS} idle workers: {resident_bytes} bytes resident at the leader, {} answers in {:?}",
+        answered.load(Ordering::Relaxed) - begun.1,
+        begun.0.elapsed()
+    );
+    idle.abort_all();
+    unharmed(&mut fleet)?;
+    fleet.passed()
+}
