@@ -393,6 +393,7 @@ fn raft_config(
         config = config.far_zones();
     }
     config.cluster_id = cluster_id;
+    config.versions = crate::grpc::VERSIONS;
     let overrides = [
         (&mut config.heartbeat_ms, file.heartbeat_ms),
         (&mut config.election_min_ms, file.election_min_ms),

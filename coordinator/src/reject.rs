@@ -40,6 +40,7 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::Training(why) => code_of_training(why),
         Rejection::DeadlineExceeded => ErrorCode::DeadlineExceeded,
         Rejection::OverQuota { .. } => ErrorCode::OverQuota,
+        Rejection::VersionLow { .. } => ErrorCode::VersionRefused,
     }
 }
 

@@ -9,6 +9,7 @@ use crate::codec;
 use crate::command::{Body, Command, Op, OpKind, RequestId};
 use crate::event::EventKind;
 use crate::fail::Failure;
+use crate::gate::check_version;
 use crate::id::{Attempt, CoordEpoch, RunNo, SessionId};
 use crate::ledger::{EntryId, Ledger, UnknownCommand};
 use crate::limits;
@@ -169,6 +170,7 @@ impl Ledger {
     }
 
     fn run_kind(&mut self, ctx: &mut Context, kind: OpKind) -> Result<Reply, Rejection> {
+        check_version(&kind, self.meta.version)?;
         match kind {
             OpKind::OpenClient { name, holder } => self.open_client(ctx, name, holder),
             OpKind::CreateRun { namespace, name, spec, folder } => {

@@ -357,4 +357,12 @@ pub enum Rejection {
         /// How many it may have.
         max: u64,
     },
+    /// The operation came with a later version than the cluster's.
+    #[error("this needs cluster version {needs}, the cluster's is {version}")]
+    VersionLow {
+        /// Since which version there is such an operation.
+        needs: u32,
+        /// The cluster's.
+        version: u32,
+    },
 }

@@ -97,6 +97,7 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Cluster/CordonWorker", ADMIN),
     ("/rollout.v1.Cluster/DrainWorker", ADMIN),
     ("/rollout.v1.Cluster/Bootstrap", ADMIN),
+    ("/rollout.v1.Cluster/UpgradeCluster", ADMIN),
     ("/rollout.v1.Members/ListMembers", OPERATE),
     ("/rollout.v1.Members/AddMember", ADMIN),
     ("/rollout.v1.Members/PromoteMember", ADMIN),

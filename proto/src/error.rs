@@ -116,6 +116,7 @@ codes! {
     ChangeUnsafe, "RO-1013", false, NotApplied, FailedPrecondition, 6, "the change would cost the cluster its majority";
     ClusterRestored, "RO-1014", false, NotApplied, FailedPrecondition, 5, "the cluster was restored, and knows nobody of before";
     Unconfirmed, "RO-1015", false, NotApplied, FailedPrecondition, 6, "the command may lose acknowledged work, and nobody confirmed it";
+    VersionRefused, "RO-1016", false, NotApplied, FailedPrecondition, 5, "the cluster's version does not allow this";
     RunNotFound, "RO-2001", false, NotApplied, NotFound, 4, "there is no such run";
     RunSpecConflict, "RO-2002", false, NotApplied, AlreadyExists, 5, "a run of this name has another spec";
     SegmentConflict, "RO-2003", false, NotApplied, FailedPrecondition, 5, "the segment differs from what the run has";

@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn answer(cluster: &str, id: u64, empty: bool) -> HelloResponse {
-        HelloResponse { cluster_id: cluster.into(), member_id: id, name: String::new(), empty }
+        HelloResponse { cluster_id: cluster.into(), member_id: id, empty, ..Default::default() }
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct RaftConfig {
     pub disk_low_bytes: u64,
     /// Bytes free there below which a leader takes in nothing that grows: what is left is for finishing.
     pub disk_reserve_bytes: u64,
+    /// The oldest and the newest cluster version that this build can run.
+    pub versions: (u32, u32),
     /// Threads of the runtime on which consensus runs, apart from everything else.
     pub threads: usize,
 }
@@ -92,6 +94,7 @@ impl RaftConfig {
             events_count_max: 200_000,
             disk_low_bytes: 2 << 30,
             disk_reserve_bytes: 512 << 20,
+            versions: (1, 1),
             threads: 2,
         }
     }

@@ -71,6 +71,16 @@ impl State {
     }
 }
 
+/// Refuses a cluster version that this build does not know: what comes next could not be read.
+fn known(version: u32, (min, max): (u32, u32)) -> Result<(), String> {
+    if (min..=max).contains(&version) {
+        return Ok(());
+    }
+    Err(format!(
+        "the cluster is of version {version}, and this build runs {min} to {max}: start another build"
+    ))
+}
+
 /// The replicated state of this member. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Machine {
@@ -92,6 +102,8 @@ struct Shared {
     /// Snapshots of others installed since the start.
     installed: AtomicU64,
     image_log_bytes: u64,
+    /// The cluster versions that this build can run.
+    versions: (u32, u32),
     flush_due: Notify,
     digests: DigestBook,
     applied_next: watch::Sender<u64>,
@@ -126,6 +138,7 @@ impl Machine {
                 image_written: AtomicU64::new(0),
                 installed: AtomicU64::new(0),
                 image_log_bytes: config.image_log_bytes,
+                versions: config.versions,
                 flush_due: Notify::new(),
                 digests: DigestBook::default(),
                 applied_next: watch::Sender::new(next_index(imaged)),
@@ -179,6 +192,11 @@ impl Machine {
         self.shared.flush_due.notified().await;
     }
 
+    /// Whether this build can run the cluster's version, as the image has it.
+    pub(crate) fn check_version(&self) -> Result<(), String> {
+        known(self.read(|state| state.ledger.version()), self.shared.versions)
+    }
+
     /// Applies one committed entry; `None` where it is part of the state already.
     pub(crate) fn apply(&self, entry: &Entry) -> Option<(Vec<Reply>, Option<u64>)> {
         let id = entry.log_id();
@@ -192,7 +210,11 @@ impl Machine {
             Err(error) => stop_process(&error.to_string()),
         };
         let happened = self.keep_events(&mut state.ledger, id.index());
+        let version = state.ledger.version();
         drop(state);
+        if let Err(why) = known(version, self.shared.versions) {
+            stop_process(&why);
+        }
         if let EntryPayload::Normal(command) = &entry.payload {
             self.count_bytes(command.0.len() as u64);
         }
@@ -310,6 +332,9 @@ impl Machine {
             shared.image.snapshot()?;
             let state = load_state(shared.cluster, &shared.image)?;
             let applied = state.applied;
+            if let Err(why) = known(state.ledger.version(), shared.versions) {
+                stop_process(&why);
+            }
             {
                 let mut current = shared.state.write();
                 *current = state;

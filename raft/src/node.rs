@@ -287,6 +287,21 @@ impl Node {
         membership::update_member(&*self.leading()?, member).await
     }
 
+    /// Which cluster versions each member supports, by its own word of just now.
+    pub async fn supported_versions(
+        &self,
+    ) -> Vec<(MemberRecord, Result<(u32, u32), ClusterError>)> {
+        let (own, dialer) = (&self.inner.config, &*self.inner.dialer);
+        let asked = self.members().into_iter().map(|(member, _)| async move {
+            if member.name == own.name {
+                return (member, Ok(own.versions));
+            }
+            let answer = cluster::hello(dialer, &member).await;
+            (member, answer.map(|answer| (answer.version_min, answer.version_max)))
+        });
+        futures::future::join_all(asked).await
+    }
+
     /// Takes a member out of the cluster. This member must lead; one that names itself hands leadership over, and says
     /// who is to be asked.
     pub async fn remove_member(&self, name: &str) -> Result<(), ClusterError> {

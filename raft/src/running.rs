@@ -115,6 +115,7 @@ impl Running {
         let store = LogStore::new(stores.log, stores.open, config.log_keep_bytes)
             .map_err(|error| failed(&error))?;
         check_reach(&store, &machine)?;
+        machine.check_version().map_err(OpenError::Start)?;
 
         let cluster_text = cluster.to_string();
         let openraft = config.openraft(&cluster_text).map_err(|error| failed(&error))?;

@@ -316,6 +316,14 @@ impl v1::cluster_server::Cluster for ClusterService {
         Ok(Response::new(v1::BootstrapResponse { header: Some(self.0.header()), created }))
     }
 
+    async fn upgrade_cluster(
+        &self,
+        request: Request<v1::UpgradeClusterRequest>,
+    ) -> Result<Response<v1::UpgradeClusterResponse>, Status> {
+        let identity = caller(&request)?;
+        Ok(Response::new(self.upgrade(&identity, request.into_inner()).await?))
+    }
+
     async fn counters(
         &self,
         _: Request<v1::CountersRequest>,

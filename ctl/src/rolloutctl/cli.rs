@@ -20,7 +20,7 @@ use super::checkpoint::{
     label::LabelArgs, list::ListArgs as CheckpointListArgs, prune::PruneArgs,
     verify::VerifyArgs as CheckpointVerifyArgs,
 };
-use super::cluster::{bootstrap::BootstrapArgs, verify::VerifyArgs};
+use super::cluster::{bootstrap::BootstrapArgs, upgrade::UpgradeArgs, verify::VerifyArgs};
 use super::completion::{CompletionArgs, ManArgs};
 use super::config::{schema::SchemaArgs, validate::ValidateArgs, view::ViewArgs};
 use super::context::{AddArgs as ContextAddArgs, NameArgs};
@@ -432,6 +432,8 @@ pub(crate) enum ClusterVerb {
     Verify(VerifyArgs),
     /// Form a new cluster of fresh members, once
     Bootstrap(BootstrapArgs),
+    /// Raise the version that gates commands and formats, where every member supports it
+    Upgrade(UpgradeArgs),
 }
 
 /// Verbs of `snapshot`.

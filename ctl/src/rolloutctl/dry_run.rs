@@ -14,6 +14,7 @@ use super::cli::{
     BarrierVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, ItemVerb, LeaderVerb,
     NamespaceVerb, RendezvousVerb, RunVerb, WorkerVerb,
 };
+use super::consent::Consent;
 use super::run::summary::Run;
 use crate::connect::ConnectSettings;
 use crate::output::{self, Report, count};
@@ -48,6 +49,10 @@ pub(super) async fn show(cli: Cli) -> anyhow::Result<()> {
         Command::Checkpoint { verb: CheckpointVerb::Prune(args) } => {
             // The leader itself says what would go.
             return super::checkpoint::prune::run(&cli.connect, cli.output, args, None, true).await;
+        }
+        Command::Cluster { verb: ClusterVerb::Upgrade(args) } => {
+            let (connect, format) = (&cli.connect, cli.output);
+            return super::cluster::upgrade::run(connect, format, args, Consent::Given, true).await;
         }
         Command::Cert { verb } => certificates(verb)?,
         command => {

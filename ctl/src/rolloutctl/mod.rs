@@ -182,6 +182,9 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Cluster { verb } => match verb {
             ClusterVerb::Verify(args) => cluster::verify::run(connect, format, args).await,
             ClusterVerb::Bootstrap(args) => cluster::bootstrap::run(connect, format, args).await,
+            ClusterVerb::Upgrade(args) => {
+                cluster::upgrade::run(connect, format, args, yes, false).await
+            }
         },
         Command::Member { verb } => match verb {
             MemberVerb::List => member::list::run(connect, format).await,

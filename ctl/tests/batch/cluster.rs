@@ -590,6 +590,13 @@ impl Cluster for Service {
         Ok(Response::new(v1::ListWorkersResponse { header: header(), workers: vec![worker] }))
     }
 
+    async fn upgrade_cluster(
+        &self,
+        _: Request<v1::UpgradeClusterRequest>,
+    ) -> Result<Response<v1::UpgradeClusterResponse>, Status> {
+        refuse(ErrorCode::Internal)
+    }
+
     async fn request_digest(
         &self,
         _: Request<v1::RequestDigestRequest>,

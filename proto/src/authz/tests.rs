@@ -65,7 +65,7 @@ fn every_role_reaches_its_own_methods_only() {
             ("Events", _) => [true, false, true, true],
             ("Cluster", "Status") => [true, true, true, true],
             ("Cluster", "ListWorkers") => [true, false, true, true],
-            ("Cluster", "Bootstrap" | "CordonWorker" | "DrainWorker") => {
+            ("Cluster", "Bootstrap" | "CordonWorker" | "DrainWorker" | "UpgradeCluster") => {
                 [false, false, false, true]
             }
             ("Members", "ListMembers") => [true, false, false, true],

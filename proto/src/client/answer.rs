@@ -29,7 +29,7 @@ with_header! {
     DeleteRunResponse, ListRunsResponse, DescribeRunResponse, WatchRunResponse,
     ReadResultsResponse, ProbeResponse, RegisterResponse, GetRunResponse, DeregisterResponse,
     LeaderMessage, StatusResponse, ListWorkersResponse, RequestDigestResponse, DigestsResponse,
-    BootstrapResponse, CordonWorkerResponse, DrainWorkerResponse, ListItemsResponse,
+    BootstrapResponse, UpgradeClusterResponse, CordonWorkerResponse, DrainWorkerResponse, ListItemsResponse,
     DescribeItemResponse, RetryItemsResponse, StoreApplyResponse, StoreReadResponse,
     StoreWaitResponse, StoreDropResponse, JoinResponse, RendezvousWaitResponse, KeepAliveResponse,
     LeaveResponse, RendezvousCloseResponse, RendezvousDescribeResponse, RendezvousListResponse,

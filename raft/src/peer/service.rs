@@ -253,6 +253,8 @@ impl Peer for PeerService {
             member_id: identity.map_or(0, |identity| identity.member_id),
             name: self.node.config().name.clone(),
             empty: self.node.running().is_none_or(|running| running.store.is_pristine()),
+            version_min: self.node.config().versions.0,
+            version_max: self.node.config().versions.1,
         }))
     }
 

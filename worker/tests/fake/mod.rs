@@ -652,6 +652,12 @@ impl Cluster for Member {
         unused()
     }
 
+    async fn upgrade_cluster(
+        &self,
+        _: Request<v1::UpgradeClusterRequest>,
+    ) -> Result<Response<v1::UpgradeClusterResponse>, Status> {
+        unused()
+    }
     async fn drain_worker(
         &self,
         _: Request<v1::DrainWorkerRequest>,

@@ -201,6 +201,13 @@ impl cluster_server::Cluster for Service {
         unused()
     }
 
+    async fn upgrade_cluster(
+        &self,
+        _: Request<v1::UpgradeClusterRequest>,
+    ) -> Result<Response<v1::UpgradeClusterResponse>, Status> {
+        unused()
+    }
+
     async fn drain_worker(
         &self,
         _: Request<v1::DrainWorkerRequest>,

@@ -1,0 +1,91 @@
+//! `rolloutctl cluster upgrade`: raises the version that gates commands and formats.
+//!
+//! Invariant: every member has said just now that it supports the version; otherwise nothing is changed. Deliberately absent:
+//! a way back. Builds that do not know the version cannot be started on the data any more.
+
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report, Table};
+use crate::rolloutctl::consent::{self, Consent};
+
+/// To which version.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UpgradeArgs {
+    /// The version; without, the highest that every member supports
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    to: Option<u32>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Upgraded {
+    /// The version before.
+    before: u32,
+    /// The version now, or, with `--dry-run`, what it would become.
+    version: u32,
+    /// Whether it was only asked for.
+    dry_run: bool,
+    members: Vec<MemberVersions>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MemberVersions {
+    name: String,
+    version_min: u32,
+    version_max: u32,
+}
+
+impl Report for Upgraded {
+    const KIND: &'static str = "ClusterUpgrade";
+
+    fn table(&self) -> String {
+        let mut table = Table::new(&["MEMBER", "SUPPORTS"]);
+        for member in &self.members {
+            let range = format!("{} to {}", member.version_min, member.version_max);
+            table.row([member.name.clone(), range]);
+        }
+        let Self { before, version, .. } = self;
+        let said = match (self.dry_run, before == version) {
+            (_, true) => format!("the cluster's version is {version}; there is nothing to raise"),
+            (true, false) => {
+                format!("would raise the cluster's version from {before} to {version}")
+            }
+            (false, false) => format!("the cluster's version is {version}, after {before}"),
+        };
+        format!("{table}{said}\n")
+    }
+}
+
+/// Asks first what would be, and raises it where that is anything and there is consent.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: UpgradeArgs,
+    yes: Consent,
+    dry_run: bool,
+) -> anyhow::Result<()> {
+    let client = connect.client(None)?;
+    let upgrade = async |dry_run: bool, version: u32| {
+        let request = v1::UpgradeClusterRequest { version, dry_run };
+        let asked = client.with_leader("upgrade the cluster", |channel| async move {
+            services::cluster(channel).upgrade_cluster(request).await
+        });
+        asked.await
+    };
+    let mut answer = upgrade(true, args.to.unwrap_or(0)).await?;
+    if !dry_run && answer.version > answer.before {
+        let version = answer.version.to_string();
+        consent::ask(&format!("raising the cluster's version to {version}"), &version, yes)?;
+        answer = upgrade(false, answer.version).await?;
+    }
+    let v1::UpgradeClusterResponse { before, version, members, .. } = answer;
+    let members = members.into_iter().map(|m| MemberVersions {
+        name: m.name,
+        version_min: m.version_min,
+        version_max: m.version_max,
+    });
+    output::emit(format, &Upgraded { before, version, dry_run, members: members.collect() })
+}
