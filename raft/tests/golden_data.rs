@@ -1,0 +1,118 @@
+//! A data directory that an earlier build wrote is opened by this one, and goes on.
+//!
+//! `testdata/data-1` is the directory of a member that was its whole cluster, as it was left: identity, log and image, without
+//! what RocksDB writes for people; its image is older than its log, as after a SIGKILL. `ROLLOUT_REWRITE=1` writes it anew; that is for a format that nobody has in use, and
+//! otherwise a directory for the new format is added and this one is kept.
+
+mod trio;
+
+use std::path::{Path, PathBuf};
+
+use rollout_raft::RaftConfig;
+use trio::{Member, chain_and_digest, eventually, logging, open_clients, open_epoch, waiting};
+
+/// Commands with one new session each: the image holds half of them, the log all.
+const COMMANDS: usize = 12;
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/data-1")
+}
+
+/// What the ledger was at the end: a line of hex. Commands and replies are chained in it, blank entries are not.
+fn chain_file() -> PathBuf {
+    golden().join("chain.hex")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// RocksDB's own log, its options as it read them, and its lock are no part of the format.
+fn is_data(name: &str) -> bool {
+    name != "LOCK"
+        && name != "chain.hex"
+        && !name.starts_with("LOG")
+        && !name.starts_with("OPTIONS")
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().into_string().expect("a name");
+        let (from, to) = (entry.path(), to.join(&name));
+        if from.is_dir() {
+            copy(&from, &to);
+        } else if is_data(&name) {
+            std::fs::copy(&from, &to).expect("copied");
+        }
+    }
+}
+
+async fn leads(member: &Member) -> u64 {
+    let node = member.node();
+    eventually("it leads, alone as it is", async || {
+        let term = node.barrier().await.ok()?;
+        node.propose(term, open_epoch(term)).await.ok()?;
+        Some(term)
+    })
+    .await
+}
+
+async fn add(member: &Member, clients: std::ops::Range<usize>) {
+    let epoch = leads(member).await;
+    for n in clients {
+        let command = open_clients(epoch, &[format!("client-{n}")]);
+        member.node().propose(epoch, command).await.expect("applied");
+    }
+}
+
+async fn rewrite() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // The image is written at the end alone.
+    let adjust = |config: &mut RaftConfig| config.image_interval_ms = 3_600_000;
+    let mut members = waiting(dir.path(), &["a"], adjust).await;
+    let mut member = members.pop().expect("one");
+    member.node().bootstrap(vec![member.record()]).await.expect("a cluster of one");
+    add(&member, 0..COMMANDS / 2).await;
+    member.stop().await;
+    member.restart().await;
+    add(&member, COMMANDS / 2..COMMANDS).await;
+    let (chain, _) = chain_and_digest(member.node());
+    if golden().exists() {
+        std::fs::remove_dir_all(golden()).expect("removed");
+    }
+    // As after a SIGKILL: nothing is under way, so the files are what is on disk.
+    copy(&member.config.data_dir, &golden());
+    std::fs::write(chain_file(), hex(&chain) + "\n").expect("written");
+    member.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_an_earlier_build_left_is_opened_and_goes_on() {
+    logging();
+    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
+        rewrite().await;
+    }
+    let kept = std::fs::read_to_string(chain_file()).expect("the golden directory");
+    let dir = tempfile::tempdir().expect("a directory");
+    copy(&golden(), &dir.path().join("data-a"));
+    // The member's certificate is no part of its data.
+    let mut members = waiting(dir.path(), &["a"], |_| {}).await;
+    let mut member = members.pop().expect("one");
+    assert!(!member.node().is_waiting(), "its identity was read");
+    // The image, and behind it what only the log has.
+    eventually("the ledger is what it was", async || {
+        (hex(&chain_and_digest(member.node()).0) == kept.trim()).then_some(())
+    })
+    .await;
+    let epoch = leads(&member).await;
+    let command = open_clients(epoch, &["later".to_owned()]);
+    let (index, replies) = member.node().propose(epoch, command).await.expect("it goes on");
+    assert_eq!(trio::opened(&replies), 1);
+    assert!(index > COMMANDS as u64);
+    member.stop().await;
+    // What it wrote beside the old is read together with it.
+    member.restart().await;
+    assert!(member.node().applied(index, trio::LIMIT).await);
+}
