@@ -338,7 +338,8 @@ impl Idle {
     }
 
     fn message(&self, kind: v1::worker_message::Kind) -> v1::WorkerMessage {
-        v1::WorkerMessage { session: self.session, coord_epoch: self.epoch, kind: Some(kind) }
+        let (session, coord_epoch) = (self.session, self.epoch);
+        v1::WorkerMessage { session, coord_epoch, kind: Some(kind), instance: 1 }
     }
 
     /// Pulls once and beats until it is told to stop; counts the answers.

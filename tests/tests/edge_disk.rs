@@ -68,6 +68,7 @@ fn create(request: v1::RequestId, name: &str) -> v1::CreateRunRequest {
             attempts_max: 1,
             ..Default::default()
         }),
+        folder: String::new(),
     }
 }
 

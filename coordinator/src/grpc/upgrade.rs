@@ -17,10 +17,13 @@ fn refused(why: impl Into<String>) -> RpcError {
     RpcError::new(ErrorCode::VersionRefused, why).with_outcome(Outcome::NotApplied)
 }
 
+/// The first and the last version that a member supports.
+type Range = (u32, u32);
+
 /// Who supports what, or why that is not known.
 fn supported(
-    answers: Vec<(MemberRecord, Result<(u32, u32), ClusterError>)>,
-) -> Result<Vec<(MemberRecord, (u32, u32))>, RpcError> {
+    answers: Vec<(MemberRecord, Result<Range, ClusterError>)>,
+) -> Result<Vec<(MemberRecord, Range)>, RpcError> {
     let all = answers.into_iter().map(|(member, answer)| match answer {
         Ok(range) => Ok((member, range)),
         Err(error) => Err(refused(format!("{}: {error}", member.name))),
@@ -29,7 +32,7 @@ fn supported(
 }
 
 /// The version to go to: what was asked for, or the highest that all support.
-fn target(members: &[(MemberRecord, (u32, u32))], asked: u32, now: u32) -> Result<u32, RpcError> {
+fn target(members: &[(MemberRecord, Range)], asked: u32, now: u32) -> Result<u32, RpcError> {
     let highest = members.iter().map(|(_, range)| range.1).min().unwrap_or(now);
     let target = if asked == 0 { highest.max(now) } else { asked };
     if target < now {

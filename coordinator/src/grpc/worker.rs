@@ -46,7 +46,7 @@ impl Shared {
         let known = self.node.ledger(|l| {
             l.worker_name(session).map(|(namespace, name)| {
                 let named = identity.role != Role::Worker || name == identity.name;
-                named && identity.allows_namespace(&namespace)
+                named && identity.allows_namespace(namespace)
             })
         });
         match known {
