@@ -110,6 +110,15 @@ impl BlobStore {
         Ok(bytes)
     }
 
+    /// How many bytes an object has; none of them is read.
+    pub async fn size(&self, key: &str) -> Result<u64, BlobError> {
+        key::check(key)?;
+        match &self.inner.backend {
+            Backend::File(store) => store.size(key).await,
+            Backend::Remote(store) => store.size(key).await,
+        }
+    }
+
     /// Removes an object; that it is gone already is no error.
     pub async fn delete(&self, key: &str) -> Result<(), BlobError> {
         key::check(key)?;

@@ -1,7 +1,7 @@
 //! What operators do with datasets, jobs and checkpoints by `rolloutctl`, and what a trainer of ours promises whoever
 //! calls it: it waits no longer than it is told to, and loses nothing that it was granted.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use rollout_proto::{Client, ClientConfig, ErrorCode, v1};
 use rollout_tests::{Fleet, FleetOptions, eventually_or_show};
@@ -145,6 +145,35 @@ async fn a_rank_that_never_comes_is_named_when_the_time_for_it_is_over() -> Resu
     );
     let waited = trainer.checkpoint_complete(checkpoint.number, Duration::from_secs(1)).await?;
     ensure!(waited.is_none(), "{waited:?}");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_of_objects_that_are_not_in_the_store_is_refused() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let trainer = recover(&fleet, "t0", &["t0"], 1).await?;
+    let checkpoint = trainer.begin_checkpoint(1, "", PATIENCE).await?;
+    let writer = CheckpointWriter::open(trainer.store_url())?;
+    let files = vec![("model".to_owned(), Bytes::from_static(b"weights"))];
+    let written = writer.begin(&checkpoint, trainer.name(), files).wait().await?;
+    let manifest: String = written.manifest.digest.iter().map(|b| format!("{b:02x}")).collect();
+    let objects = std::fs::read_dir(fleet.path("store").join(&checkpoint.prefix))?;
+    let mut paths = objects.filter_map(|object| Some(object.ok()?.path()));
+    let object = paths.find(|path| !path.ends_with(&manifest)).context("the weights")?;
+    let name = object.file_name().context("a name")?.to_string_lossy().into_owned();
+    for bytes in [None, Some(b"weight")] {
+        match bytes {
+            None => std::fs::remove_file(&object)?,
+            Some(bytes) => std::fs::write(&object, bytes)?,
+        }
+        let refused = trainer.report_checkpoint(checkpoint.number, &written, Vec::new()).await;
+        let error = refused.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(error.contains(&name), "with {bytes:?}: {error}");
+    }
+    ensure!(states(&fleet)? == [(1, "open".to_owned())], "{:?}", states(&fleet)?);
+    std::fs::write(&object, b"weights")?;
+    ensure!(trainer.report_checkpoint(checkpoint.number, &written, Vec::new()).await?, "complete");
     fleet.verify()?;
     fleet.passed()
 }

@@ -1,7 +1,6 @@
 //! `Checkpoints`: what ranks report, and what a job recovers from.
 //!
-//! *Invariant:* a rank's manifest was read back from the store, and is what its digest says, before the report that
-//! names it is proposed.
+//! *Invariant:* before a report is proposed, what it names was looked for in the store: `checkpoint_manifest`.
 
 use super::runs::unexpected;
 use super::shard::samples_of;
@@ -9,15 +8,14 @@ use super::training_convert::{
     by_in, checkpoint_out, decl_in, job_in, lineage_out, on_loss_in, pass_out, state_out, torn,
 };
 use super::training_wait::TrainingWaits;
-use super::{Shared, caller};
+use super::{Shared, caller, checkpoint_manifest};
 use crate::convert;
 use crate::ledger_read::ReadLedger;
-use prost::Message;
 use rollout_ledger::{
     BlobRef, CheckpointOp, CheckpointState, Ledger, OpKind, RankReport, Reply, ShardProgress,
-    TrainerOp, TrainingName, TrainingRefusal, limits,
+    TrainerOp, TrainerRef, TrainingName, TrainingRefusal, limits,
 };
-use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, v1};
+use rollout_proto::{Identity, RpcError, v1};
 use rollout_storage::BlobStore;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
@@ -50,39 +48,25 @@ impl CheckpointsService {
         Some(checkpoint_out(&view, self.store.url(), true))
     }
 
-    /// Refuses a manifest that is not durable, or that is another rank's or step's.
-    async fn check_manifest(
+    /// Refuses a report of what is not in the store. Of a checkpoint that is not open any more nothing may be there: then
+    /// the ledger says why it takes no report.
+    async fn check_report(
         &self,
-        job: &TrainingName,
+        by: &TrainerRef,
         number: u32,
-        trainer: &str,
         report: &RankReport,
     ) -> Result<(), RpcError> {
-        let digest = &report.manifest.digest;
-        let key = rollout_storage::checkpoint_key(&job.namespace, &job.job, number, digest);
-        let bytes = self.store.get(&key, digest).await.map_err(|error| {
-            let code = match error.retryable() {
-                true => ErrorCode::StoreUnavailable,
-                false => ErrorCode::StoreRefused,
-            };
-            RpcError::new(code, format!("the manifest {key} cannot be read: {error}"))
-                .with_outcome(Outcome::NotApplied)
-        })?;
-        let refused = |why: &str| Err(convert::invalid(format!("the manifest {key} {why}")));
-        if bytes.len() != report.manifest.bytes as usize {
-            return refused("has another length");
-        }
-        let Ok(manifest) = v1::CheckpointManifest::decode(bytes) else {
-            return refused("is none");
+        let open = |l: &Ledger| {
+            let state = l.training(&by.job)?.checkpoint(number)?.state();
+            (state == CheckpointState::Open).then_some(())
         };
-        let chunks = || manifest.files.iter().flat_map(|file| &file.chunks);
-        let sum: u64 = chunks().map(|chunk| u64::from(chunk.bytes)).sum();
-        if manifest.format != 1 || manifest.trainer != trainer {
-            return refused("is of another version or trainer");
+        if self.shared.node.ledger(open).is_none() {
+            return Ok(());
         }
-        match sum == report.bytes && chunks().count() == report.objects as usize {
-            true => Ok(()),
-            false => refused("names other objects than the report counts"),
+        let prefix = rollout_storage::checkpoint_prefix(&by.job.namespace, &by.job.job, number);
+        match checkpoint_manifest::check(&self.store, &prefix, &by.trainer, report).await {
+            Err(error) if self.shared.node.ledger(open).is_some() => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -142,7 +126,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
             return Err(convert::invalid("too many shards in one report").into());
         }
         self.shared.leading()?;
-        self.check_manifest(&by.job, r.number, &by.trainer, &report).await?;
+        self.check_report(&by, r.number, &report).await?;
         let mut progress = Vec::with_capacity(r.progress.len());
         for said in r.progress {
             let v1::ShardProgress { dataset, epoch, shard, end_sample } = said;

@@ -50,6 +50,10 @@ impl FileStore {
         read.await?.map_err(|len| BlobError::TooLarge { key: name, len, max: BLOB_BYTES_MAX })
     }
 
+    pub(super) async fn size(&self, key: &str) -> Result<u64, BlobError> {
+        self.blocking(key, |_, path| fs::metadata(path).map(|metadata| metadata.len())).await
+    }
+
     pub(super) async fn delete(&self, key: &str) -> Result<(), BlobError> {
         let removed = self.blocking(key, |_, path| fs::remove_file(path)).await;
         match removed {

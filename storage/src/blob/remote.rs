@@ -102,6 +102,11 @@ impl RemoteStore {
         found.bytes().await.map_err(failed)
     }
 
+    pub(super) async fn size(&self, key: &str) -> Result<u64, BlobError> {
+        let found = self.store.head(&self.path(key)).await;
+        found.map(|object| object.size).map_err(|error| BlobError::from_remote(key, error))
+    }
+
     pub(super) async fn delete(&self, key: &str) -> Result<(), BlobError> {
         match self.store.delete(&self.path(key)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),

@@ -13,6 +13,8 @@ use crate::writer::Written;
 
 /// Between two tries when another rank has not come, or too many checkpoints are open.
 const PAUSE: Duration = Duration::from_millis(100);
+/// One attempt of a report: the leader looks for every object that it names.
+const REPORT_ATTEMPT: Duration = Duration::from_secs(60);
 
 impl Trainer {
     /// Begins the checkpoint of a step, or finds it. Waits for ranks that have not joined yet, and while too many
@@ -75,10 +77,11 @@ impl Trainer {
             objects: written.objects,
             progress,
         };
+        let options = self.changing().attempt_timeout(REPORT_ATTEMPT);
         let answer = self
             .session
             .client()
-            .with_leader_opts("report a checkpoint", self.changing(), |channel| {
+            .with_leader_opts("report a checkpoint", options, |channel| {
                 let request = request.clone();
                 async move { services::checkpoints(channel).report_checkpoint(request).await }
             })

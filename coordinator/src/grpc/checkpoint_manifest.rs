@@ -1,0 +1,147 @@
+//! What a rank reports, as the store has it.
+//!
+//! *Invariant:* before a report is proposed its manifest was read back and is what its digest says, and every object that
+//! the manifest names is in the store and has its length.
+//!
+//! Deliberately absent: the bytes of those objects. Whoever restores compares them, and `rolloutctl checkpoint verify`.
+
+use crate::convert;
+use futures::{StreamExt, TryStreamExt};
+use prost::Message;
+use rollout_ledger::RankReport;
+use rollout_proto::{ErrorCode, Outcome, RpcError, v1};
+use rollout_storage::{BlobError, BlobStore};
+use std::collections::BTreeMap;
+
+/// Version of the manifest's message.
+const FORMAT: u32 = 1;
+/// Objects that are looked for at a time.
+const LOOKS: usize = 32;
+
+/// Refuses what is not durable, or another rank's, or less than is reported.
+pub(super) async fn check(
+    store: &BlobStore,
+    prefix: &str,
+    trainer: &str,
+    report: &RankReport,
+) -> Result<(), RpcError> {
+    let digest = &report.manifest.digest;
+    let key = key(prefix, digest);
+    let bytes = store.get(&key, digest).await;
+    let bytes =
+        bytes.map_err(|error| refused(&error, &format!("the manifest {key} cannot be read")))?;
+    let refused = |why: &str| Err(convert::invalid(format!("the manifest {key} {why}")));
+    if bytes.len() != report.manifest.bytes as usize {
+        return refused("has another length");
+    }
+    let Ok(manifest) = v1::CheckpointManifest::decode(bytes) else {
+        return refused("is none");
+    };
+    let chunks = || manifest.files.iter().flat_map(|file| &file.chunks);
+    let sum: u64 = chunks().map(|chunk| u64::from(chunk.bytes)).sum();
+    if manifest.format != FORMAT || manifest.trainer != trainer {
+        return refused("is of another version or trainer");
+    }
+    if sum != report.bytes || chunks().count() != report.objects as usize {
+        return refused("names other objects than the report counts");
+    }
+    let mut named = BTreeMap::new();
+    for chunk in chunks() {
+        let Ok(digest) = <[u8; 32]>::try_from(chunk.digest.as_ref()) else {
+            return refused("names an object by no digest");
+        };
+        if *named.entry(digest).or_insert(chunk.bytes) != chunk.bytes {
+            return refused("names one object with two lengths");
+        }
+    }
+    let looks = named.into_iter().map(|(digest, bytes)| look(store, prefix, digest, bytes));
+    futures::stream::iter(looks).buffer_unordered(LOOKS).try_collect().await
+}
+
+/// Refuses an object that is not there, or has another length.
+async fn look(
+    store: &BlobStore,
+    prefix: &str,
+    digest: [u8; 32],
+    bytes: u32,
+) -> Result<(), RpcError> {
+    let key = key(prefix, &digest);
+    let what = format!("{key}, which the report's manifest names, is not in the store");
+    let found = store.size(&key).await.map_err(|error| refused(&error, &what))?;
+    match found == u64::from(bytes) {
+        true => Ok(()),
+        false => {
+            Err(convert::invalid(format!("{key} has {found} bytes, the manifest says {bytes}")))
+        }
+    }
+}
+
+fn key(prefix: &str, digest: &[u8; 32]) -> String {
+    format!("{prefix}/{}", blake3::Hash::from_bytes(*digest).to_hex())
+}
+
+fn refused(error: &BlobError, what: &str) -> RpcError {
+    let code = match error.retryable() {
+        true => ErrorCode::StoreUnavailable,
+        false => ErrorCode::StoreRefused,
+    };
+    RpcError::new(code, format!("{what}: {error}")).with_outcome(Outcome::NotApplied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_ledger::BlobRef;
+
+    const PREFIX: &str = "training/default/sft/00000001";
+
+    /// A rank's two objects and its manifest, and what it reports of them.
+    async fn written(store: &BlobStore) -> (Vec<String>, RankReport) {
+        let (mut keys, mut chunks) = (Vec::new(), Vec::new());
+        for content in [&b"weights"[..], b"optimizer"] {
+            let digest = *blake3::hash(content).as_bytes();
+            store.put(&key(PREFIX, &digest), content.into()).await.unwrap();
+            keys.push(key(PREFIX, &digest));
+            chunks
+                .push(v1::BlobName { digest: digest.to_vec().into(), bytes: content.len() as u32 });
+        }
+        // The same bytes twice are one object.
+        chunks.push(chunks[0].clone());
+        let file = v1::CheckpointFile { chunks, ..v1::CheckpointFile::default() };
+        let manifest = v1::CheckpointManifest {
+            format: FORMAT,
+            trainer: "t0".into(),
+            step: 7,
+            files: vec![file],
+        };
+        let bytes = manifest.encode_to_vec();
+        let digest = *blake3::hash(&bytes).as_bytes();
+        let manifest = BlobRef { digest, bytes: bytes.len() as u32 };
+        store.put(&key(PREFIX, &digest), bytes.into()).await.unwrap();
+        (keys, RankReport { manifest, bytes: 23, objects: 3 })
+    }
+
+    #[tokio::test]
+    async fn a_report_of_what_is_not_in_the_store_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = format!("memory://reports-{}", std::process::id());
+        for url in [memory, format!("file://{}", dir.path().display())] {
+            let store = BlobStore::open(&url).unwrap();
+            let (keys, report) = written(&store).await;
+            check(&store, PREFIX, "t0", &report).await.unwrap();
+            for (gone, content) in keys.iter().zip([&b"weights"[..], b"optimizer"]) {
+                store.delete(gone).await.unwrap();
+                let error = check(&store, PREFIX, "t0", &report).await.unwrap_err();
+                assert_eq!(error.code, ErrorCode::StoreRefused, "{url}: {error:?}");
+                assert!(error.message.contains(gone), "{url}: {error:?}");
+                store.put(gone, content[1..].to_vec().into()).await.unwrap();
+                let error = check(&store, PREFIX, "t0", &report).await.unwrap_err();
+                assert!(error.message.contains("bytes, the manifest says"), "{url}: {error:?}");
+                store.delete(gone).await.unwrap();
+                store.put(gone, content.into()).await.unwrap();
+            }
+            check(&store, PREFIX, "t0", &report).await.unwrap();
+            assert!(check(&store, PREFIX, "t1", &report).await.is_err(), "{url}: another's");
+        }
+    }
+}
