@@ -184,6 +184,14 @@ fn waiting_holds_no_lock_and_ends_with_ctrl_c_or_when_it_was_said() -> Result<()
     fleet.passed()
 }
 
+#[test]
+fn a_wait_for_several_keys_that_is_too_long_names_those_that_were_not_seen() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    ends(python(&fleet, "told", "stores.py", &["told"])?, 0)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
 fn barriers(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Process> {
     let context = fleet.path("user.toml").display().to_string();
     python(fleet, name, "barriers.py", &[&[args[0], &context], &args[1..]].concat())

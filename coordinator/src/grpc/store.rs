@@ -9,16 +9,22 @@ use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::audit;
 use crate::convert;
 use crate::ledger_read::ReadLedger;
+use parking_lot::Mutex;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Ledger, OpKind, Reply, StoreAnswer, StoreName, StoreOp, limits};
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
 use tonic::{Request, Response, Status};
 
 /// Keys, queues or awaited things in one request.
 const ASKED_MAX: usize = 4096;
 /// Bytes of values in one answer: below what a message may have.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
+/// Somebody who waits for several things is told which were seen no later than this.
+const SEEN_TOLD_WITHIN: Duration = Duration::from_millis(200);
 
 /// The service.
 #[derive(Clone)]
@@ -39,6 +45,42 @@ fn is_there(ledger: &Ledger, name: &StoreName, awaited: &v1::StoreAwaited) -> bo
     match awaited.at_least {
         None => store.has(&awaited.key),
         Some(least) => store.number(&awaited.key).is_some_and(|n| n >= least),
+    }
+}
+
+/// Which of several awaited things were there since a wait began. As in TCPStore each counts once it was seen, whatever
+/// becomes of it then.
+#[derive(Default)]
+struct Sighted {
+    at: Mutex<BTreeSet<u32>>,
+    first: Notify,
+}
+
+impl Sighted {
+    /// Looks at those that were not seen yet; whether that were all.
+    fn look(
+        &self,
+        awaited: &[v1::StoreAwaited],
+        there: impl Fn(&v1::StoreAwaited) -> bool,
+    ) -> bool {
+        let mut at = self.at.lock();
+        for (position, one) in (0..).zip(awaited) {
+            if !at.contains(&position) && there(one) {
+                at.insert(position);
+                self.first.notify_one();
+            }
+        }
+        at.len() == awaited.len()
+    }
+
+    /// Returns a little after the first was seen: whoever waits has to know of it when this leader dies.
+    async fn to_tell(&self) {
+        self.first.notified().await;
+        tokio::time::sleep(SEEN_TOLD_WITHIN).await;
+    }
+
+    fn seen(&self) -> Vec<u32> {
+        self.at.lock().iter().copied().collect()
     }
 }
 
@@ -96,13 +138,18 @@ impl v1::store_server::Store for StoreService {
             return Err(too_many("keys", ASKED_MAX).into());
         }
         let name = name_in(&identity, r.store)?;
-        let there = |l: &Ledger| {
-            let all = r.awaited.iter().all(|one| is_there(l, &name, one));
+        let sighted = Sighted::default();
+        let look = |l: &Ledger| {
+            let all = sighted.look(&r.awaited, |one| is_there(l, &name, one));
             (all || seeded(Bug::WaitWakesEarly)).then_some(())
         };
-        let ready = self.waits.until(r.wait_ms, there).await?.is_some();
-        let header = Some(self.shared.header());
-        Ok(Response::new(v1::StoreWaitResponse { header, ready }))
+        let ready = tokio::select! {
+            biased;
+            found = self.waits.until(r.wait_ms, look) => found?.is_some(),
+            () = sighted.to_tell() => false,
+        };
+        let (header, seen) = (Some(self.shared.header()), sighted.seen());
+        Ok(Response::new(v1::StoreWaitResponse { header, ready, seen }))
     }
 
     async fn drop(

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::job_store::{JobStore, present};
+use super::waiting::Waiting;
 use super::wire::{self, Query, bad};
 
 const STOP_WAITING: u8 = 0;
@@ -251,7 +252,8 @@ impl Connection {
 
     /// Waits, unless the client takes it back.
     async fn until_there(&mut self, awaited: Vec<v1::StoreAwaited>) -> Result<Waited, Ended> {
-        let wait = self.store.wait(awaited);
+        let waiting = Waiting::new(awaited);
+        let wait = self.store.wait(&waiting);
         tokio::pin!(wait);
         tokio::select! {
             biased;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, RpcError, services, v1};
 
 use super::sessions::Sessions;
+use super::waiting::Waiting;
 
 /// How long the leader holds a wait before it says that nothing has come.
 const WAIT_MS: u64 = 10_000;
@@ -160,16 +161,26 @@ impl JobStore {
 
     /// Whether all of these are there now.
     pub async fn there(&self, keys: Vec<Bytes>) -> Result<bool, ClientError> {
-        self.ask(keys.into_iter().map(present).collect(), 0).await
+        Ok(self.ask(keys.into_iter().map(present).collect(), 0).await?.ready)
     }
 
-    /// Returns once all of these are there.
-    pub async fn wait(&self, awaited: Vec<v1::StoreAwaited>) -> Result<(), ClientError> {
-        while !self.ask(awaited.clone(), WAIT_MS).await? {}
-        Ok(())
+    /// Returns once each of these was there, though not all at one time: as in TCPStore.
+    pub async fn wait(&self, waiting: &Waiting) -> Result<(), ClientError> {
+        loop {
+            let left = waiting.left();
+            let answer = self.ask(left, WAIT_MS).await?;
+            if answer.ready {
+                return Ok(());
+            }
+            waiting.saw(&answer.seen);
+        }
     }
 
-    async fn ask(&self, awaited: Vec<v1::StoreAwaited>, wait_ms: u64) -> Result<bool, ClientError> {
+    async fn ask(
+        &self,
+        awaited: Vec<v1::StoreAwaited>,
+        wait_ms: u64,
+    ) -> Result<v1::StoreWaitResponse, ClientError> {
         let request = v1::StoreWaitRequest { store: Some(self.name.clone()), awaited, wait_ms };
         let options = CallOptions::read().attempt_timeout(WAIT_ATTEMPT);
         loop {
@@ -181,9 +192,8 @@ impl JobStore {
                 })
                 .await;
             match answer {
-                Ok(answer) => return Ok(answer.ready),
                 Err(error) if error.may_pass() => tokio::time::sleep(PAUSE).await,
-                Err(error) => return Err(error),
+                answer => return answer,
             }
         }
     }

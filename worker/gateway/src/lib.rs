@@ -8,6 +8,7 @@
 mod connection;
 mod job_store;
 mod sessions;
+mod waiting;
 mod wire;
 
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ use tokio::task::JoinSet;
 use self::connection::Connection;
 pub use self::job_store::{JobStore, PAUSE, present};
 pub use self::sessions::{Lent, Sessions};
+pub use self::waiting::Waiting;
 
 /// Where a gateway listens when nothing says otherwise: torchrun's own port.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:29400";

@@ -10,14 +10,14 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
-use rollout_gateway::{JobStore as Store, present};
+use rollout_gateway::{JobStore as Store, Waiting, present};
 use rollout_proto::{Client, ClientError, v1};
 use tokio::task::JoinHandle;
 use v1::store_answer::Kind as Answer;
 use v1::store_op::Kind as Op;
 
 use crate::error::{RolloutError, raised};
-use crate::wait::{runtime, wait_or_raise};
+use crate::wait::{runtime, too_long, wait, wait_or_raise};
 
 /// A job's store.
 #[pyclass(frozen)]
@@ -52,6 +52,20 @@ impl JobStore {
         work: impl Future<Output = Result<T, ClientError>> + Send,
     ) -> PyResult<T> {
         wait_or_raise(py, Duration::from_millis(timeout_ms), what, work)?.map_err(raised)
+    }
+
+    /// As [`Self::ask`]; TimeoutError names what was not seen.
+    fn await_<T: Send>(
+        &self,
+        py: Python<'_>,
+        timeout_ms: u64,
+        waiting: &Waiting,
+        work: impl Future<Output = Result<T, ClientError>> + Send,
+    ) -> PyResult<T> {
+        match wait(py, Duration::from_millis(timeout_ms), work)? {
+            Some(done) => done.map_err(raised),
+            None => Err(too_long(Duration::from_millis(timeout_ms), &unseen(waiting))),
+        }
     }
 
     fn change(&self, py: Python<'_>, timeout_ms: u64, what: &str, op: Op) -> PyResult<Answer> {
@@ -99,9 +113,9 @@ impl JobStore {
         keys: Vec<String>,
         timeout_ms: u64,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let what = waited_for(&keys);
         let keys: Vec<Bytes> = keys.into_iter().map(Bytes::from).collect();
-        let values = self.ask(py, timeout_ms, &what, fetch(&self.store, keys))?;
+        let waiting = waiting_for(&keys);
+        let values = self.await_(py, timeout_ms, &waiting, fetch(&self.store, keys, &waiting))?;
         Ok(values.iter().map(|value| PyBytes::new(py, value)).collect())
     }
 
@@ -158,9 +172,9 @@ impl JobStore {
 
     /// Returns once all are there.
     fn wait(&self, py: Python<'_>, keys: Vec<String>, timeout_ms: u64) -> PyResult<()> {
-        let what = waited_for(&keys);
-        let awaited = keys.into_iter().map(|key| present(key.into())).collect();
-        self.ask(py, timeout_ms, &what, self.store.wait(awaited))
+        let keys: Vec<Bytes> = keys.into_iter().map(Bytes::from).collect();
+        let waiting = waiting_for(&keys);
+        self.await_(py, timeout_ms, &waiting, self.store.wait(&waiting))
     }
 
     /// One more has arrived at the key; returns once `size` have.
@@ -173,7 +187,7 @@ impl JobStore {
                 return Ok(Err(why));
             }
             let all = v1::StoreAwaited { key: key.clone(), at_least: Some(size) };
-            self.store.wait(vec![all]).await.map(Ok)
+            self.store.wait(&Waiting::new(vec![all])).await.map(Ok)
         };
         let arrived = self.ask(py, timeout_ms, &what, arrive)?;
         arrived.map_err(|why| RolloutError::new_err(format!("the store refuses: {why}")))
@@ -213,7 +227,7 @@ impl JobStore {
         block: bool,
         timeout_ms: u64,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let what = waited_for(std::slice::from_ref(&queue));
+        let what = format!("keys: {queue}");
         let popped = self.ask(py, timeout_ms, &what, pop(&self.store, queue.into(), block))?;
         match popped {
             Answer::Value(value) => Ok(Some(PyBytes::new(py, &value))),
@@ -234,17 +248,32 @@ fn pair(key: String, value: &[u8]) -> v1::StorePair {
     v1::StorePair { key: key.into(), value: Bytes::copy_from_slice(value) }
 }
 
-fn waited_for(keys: &[String]) -> String {
+fn waiting_for(keys: &[Bytes]) -> Waiting {
+    Waiting::new(keys.iter().cloned().map(present).collect())
+}
+
+/// What a wait that was too long did not see.
+fn unseen(waiting: &Waiting) -> String {
     const NAMED: usize = 8;
-    let more = keys.len().saturating_sub(NAMED);
-    let named = keys[..keys.len().min(NAMED)].join(", ");
-    match more {
-        0 => format!("keys: {named}"),
-        more => format!("keys: {named} and {more} more"),
+    let missing = waiting.missing();
+    let named = missing.iter().take(NAMED).map(|key| String::from_utf8_lossy(key).into_owned());
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = match missing.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (all, seen) = (waiting.asked(), waiting.asked() - missing.len());
+    match all {
+        1 => format!("keys: {named}"),
+        _ => format!("keys: {named}{more} ({seen} of {all} were seen)"),
     }
 }
 
-async fn fetch(store: &Store, keys: Vec<Bytes>) -> Result<Vec<Bytes>, ClientError> {
+async fn fetch(
+    store: &Store,
+    keys: Vec<Bytes>,
+    waiting: &Waiting,
+) -> Result<Vec<Bytes>, ClientError> {
     loop {
         let values = store.values(keys.clone()).await?;
         let without = keys.iter().zip(&values).filter(|(_, value)| value.is_none());
@@ -257,7 +286,9 @@ async fn fetch(store: &Store, keys: Vec<Bytes>) -> Result<Vec<Bytes>, ClientErro
         if there {
             return Ok(values.into_iter().map(Option::unwrap_or_default).collect());
         }
-        store.wait(keys.iter().cloned().map(present).collect()).await?;
+        // What has gone since it was seen is waited for again: there is nothing to get.
+        waiting.again();
+        store.wait(waiting).await?;
     }
 }
 
@@ -270,6 +301,6 @@ async fn pop(store: &Store, queue: Bytes, block: bool) -> Result<Answer, ClientE
         {
             return Ok(popped);
         }
-        store.wait(vec![present(queue.clone())]).await?;
+        store.wait(&Waiting::new(vec![present(queue.clone())])).await?;
     }
 }

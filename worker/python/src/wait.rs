@@ -78,8 +78,10 @@ pub(crate) fn wait_or_raise<T: Send>(
     what: &str,
     work: impl Future<Output = T> + Send,
 ) -> PyResult<T> {
-    wait(py, within, work)?.ok_or_else(|| {
-        let ms = within.as_millis();
-        PyTimeoutError::new_err(format!("wait timeout after {ms}ms: {what}"))
-    })
+    wait(py, within, work)?.ok_or_else(|| too_long(within, what))
+}
+
+/// What a wait that was too long raises.
+pub(crate) fn too_long(within: Duration, what: &str) -> PyErr {
+    PyTimeoutError::new_err(format!("wait timeout after {}ms: {what}", within.as_millis()))
 }

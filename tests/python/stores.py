@@ -1,0 +1,48 @@
+"""A job's store in Python, without torch: `stores.py SCENARIO ...`. What it prints, the test waits for."""
+
+import sys
+import threading
+
+import rollout
+
+LONG_MS = 240_000
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def store(job="train"):
+    connection = rollout.Connection.find()
+    return connection.cluster().store(connection.namespace, job, 0)
+
+
+def timeout_of(act):
+    try:
+        act()
+    except TimeoutError as error:
+        return str(error)
+    raise AssertionError("it did not time out")
+
+
+def told():
+    """A wait, or a get, that is too long says what was not seen."""
+    ours = store()
+    ours.set([("here", b"1"), ("too", b"2")], LONG_MS)
+    for act in (ours.wait, ours.get):
+        said = timeout_of(lambda: act(["here", "never", "too", "nowhere"], 6000))
+        assert "keys: never, nowhere (2 of 4 were seen)" in said, said
+        assert "here," not in said, said
+    said = timeout_of(lambda: ours.wait(["never"], 300))
+    assert said == "wait timeout after 300ms: keys: never", said
+    # What comes after one is seen is seen, too.
+    late = threading.Timer(0, lambda: store().set([("never", b"3")], LONG_MS))
+    late.start()
+    ours.wait(["here", "never"], LONG_MS)
+    late.join()
+    assert ours.get(["never", "too"], LONG_MS) == [b"3", b"2"]
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
+    say("done")

@@ -1,0 +1,67 @@
+//! Owns: what somebody waits for in a store, and what of it has been seen.
+//!
+//! Invariant: what was seen once is not waited for again, whatever becomes of it: TCPStore counts keys so.
+//! Absent: the waiting.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rollout_proto::v1;
+
+/// Several things that somebody waits for.
+pub struct Waiting {
+    asked: Vec<v1::StoreAwaited>,
+    left: Mutex<Vec<v1::StoreAwaited>>,
+}
+
+impl Waiting {
+    /// All of these; none is seen yet.
+    pub fn new(asked: Vec<v1::StoreAwaited>) -> Self {
+        Self { left: Mutex::new(asked.clone()), asked }
+    }
+
+    /// All of them anew.
+    pub fn again(&self) {
+        self.left.lock().clone_from(&self.asked);
+    }
+
+    /// How many there are in all.
+    pub fn asked(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// The keys that were not seen, as far as is known.
+    pub fn missing(&self) -> Vec<Bytes> {
+        self.left.lock().iter().map(|awaited| awaited.key.clone()).collect()
+    }
+
+    pub(crate) fn left(&self) -> Vec<v1::StoreAwaited> {
+        self.left.lock().clone()
+    }
+
+    /// Those at these positions of what was left were seen.
+    pub(crate) fn saw(&self, seen: &[u32]) {
+        let mut at = 0..;
+        let not_seen = |_: &v1::StoreAwaited| at.next().is_some_and(|at| !seen.contains(&at));
+        self.left.lock().retain(not_seen);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::present;
+
+    #[test]
+    fn what_was_seen_is_not_waited_for_again() {
+        let keys = ["a", "b", "c", "b"].map(|key| present(Bytes::from_static(key.as_bytes())));
+        let waiting = Waiting::new(keys.to_vec());
+        waiting.saw(&[]);
+        assert_eq!(waiting.missing(), ["a", "b", "c", "b"]);
+        waiting.saw(&[0, 2]);
+        assert_eq!((waiting.missing(), waiting.asked()), (vec!["b".into(), "b".into()], 4));
+        waiting.saw(&[1, 7]);
+        assert_eq!(waiting.missing(), ["b"]);
+        waiting.again();
+        assert_eq!(waiting.missing().len(), 4);
+    }
+}
