@@ -6,6 +6,7 @@ import threading
 import rollout
 
 LONG_MS = 240_000
+END = b"end"
 
 
 def say(text):
@@ -41,6 +42,43 @@ def told():
     ours.wait(["here", "never"], LONG_MS)
     late.join()
     assert ours.get(["never", "too"], LONG_MS) == [b"3", b"2"]
+
+
+def gets(key):
+    """Blocks until somebody else sets the key."""
+    ours = store()
+    say("waits")
+    say(f"got {ours.get([key], LONG_MS)[0].decode()}")
+
+
+def puts(key, value):
+    store().set([(key, value.encode())], LONG_MS)
+
+
+def meets(name, size):
+    """Waits for the others at a barrier of the store."""
+    ours = store()
+    say("waits")
+    ours.barrier("all", int(size), LONG_MS)
+    say(f"passed {name}")
+
+
+def pops(queue):
+    """Pops until somebody pushed the end."""
+    ours = store()
+    say("waits")
+    while (element := ours.queue_pop(queue, True, LONG_MS)) != END:
+        say(f"popped {element.decode()}")
+
+
+def pushes(queue, count, poppers):
+    """Different elements, one after the other, and an end for each who pops."""
+    ours = store()
+    for n in range(int(count)):
+        ours.queue_push(queue, str(n).encode(), LONG_MS)
+        say(f"pushed {n}")
+    for _ in range(int(poppers)):
+        ours.queue_push(queue, END, LONG_MS)
 
 
 if __name__ == "__main__":
