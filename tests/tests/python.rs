@@ -192,6 +192,36 @@ fn a_wait_for_several_keys_that_is_too_long_names_those_that_were_not_seen() -> 
     fleet.passed()
 }
 
+#[test]
+fn an_orphan_that_tries_for_ever_never_reaches_the_store_of_the_next_round() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let stop = fleet.path("stop");
+    let stops = stop.display().to_string();
+    let rounds = python(&fleet, "rounds", "orphan.py", &["rounds", "0", &stops])?;
+    until_it_says(&rounds, "closed");
+    let said = rounds.log_tail();
+    let first =
+        said.lines().find_map(|line| line.strip_prefix("first at ")).context("the first")?;
+    let (host, port) = first.split_once(' ').context("host and port")?;
+    let orphan = python(&fleet, "orphan", "orphan.py", &["retries", host, port, &stops])?;
+    until_it_says(&rounds, "second at");
+    // The next round serves at the same port while it tries.
+    let tries = || {
+        let said = orphan.log_tail();
+        said.lines().filter_map(|line| line.strip_prefix("tried ")?.parse::<u64>().ok()).max()
+    };
+    let enough = tries().unwrap_or(0) + 50;
+    eventually_or_show("it tries on", PATIENCE, |seen| {
+        *seen = orphan.log_tail();
+        tries().filter(|tries| *tries >= enough)
+    });
+    std::fs::write(&stop, "")?;
+    ends(orphan, 0)?;
+    ends(rounds, 0)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
 fn barriers(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Process> {
     let context = fleet.path("user.toml").display().to_string();
     python(fleet, name, "barriers.py", &[&[args[0], &context], &args[1..]].concat())

@@ -87,7 +87,7 @@ def native() -> dist.Store:
 
 def through_a_gateway() -> dist.Store:
     job = f"borrowed-{uuid.uuid4().hex}"
-    gateway = cluster.gateway(connection.namespace, job, 0, "127.0.0.1:0", 240_000)
+    gateway = cluster.gateway(connection.namespace, job, 0, 0, 240_000)
     gateways.append(gateway)
     return dist.TCPStore(gateway.host, gateway.port, is_master=False, timeout=LONG, wait_for_workers=False)
 

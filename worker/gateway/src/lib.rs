@@ -7,6 +7,7 @@
 
 mod connection;
 mod job_store;
+mod round_address;
 mod sessions;
 mod waiting;
 mod wire;
@@ -22,6 +23,7 @@ use tokio::task::JoinSet;
 
 use self::connection::Connection;
 pub use self::job_store::{JobStore, PAUSE, present};
+pub use self::round_address::round_address;
 pub use self::sessions::{Lent, Sessions};
 pub use self::waiting::Waiting;
 

@@ -62,7 +62,7 @@ class RolloutRendezvousHandler(RendezvousHandler):
         keep_alive_interval: timedelta = timedelta(seconds=5),
         keep_alive_max_attempt: int = 3,
         store_timeout: timedelta = timedelta(seconds=300),
-        gateway: str = "127.0.0.1:0",
+        gateway_port: int = 0,
     ) -> None:
         self._cluster = cluster
         self._namespace = namespace
@@ -72,7 +72,7 @@ class RolloutRendezvousHandler(RendezvousHandler):
         self._last_call_ms = max(1, _ms(last_call_timeout))
         self._close_ms = _ms(close_timeout)
         self._store_timeout = store_timeout
-        self._listen = gateway
+        self._port = gateway_port
         self._node = node or _node_name(local_addr)
         self._native = cluster.rendezvous(
             namespace,
@@ -113,7 +113,7 @@ class RolloutRendezvousHandler(RendezvousHandler):
         name = {"job": self._run_id, "round": round.round, "namespace": self._namespace}
         store = _translated(Store, cluster=self._cluster, timeout=self._store_timeout, **name)
         gateway = _translated(
-            self._cluster.gateway, self._namespace, self._run_id, round.round, self._listen, self._join_ms
+            self._cluster.gateway, self._namespace, self._run_id, round.round, self._port, self._join_ms
         )
         self._round = (store, gateway)
         bootstrap = RendezvousStoreInfo(gateway.host, gateway.port)
@@ -150,7 +150,7 @@ class RolloutRendezvousHandler(RendezvousHandler):
 
 def create_handler(params: RendezvousParameters) -> RolloutRendezvousHandler:
     """What `torchrun` says, as a handler. `--rdzv-conf` takes context, ca_file, cert_file, key_file,
-    insecure_plaintext, namespace, node and gateway, and torch's own join_timeout, last_call_timeout, close_timeout,
+    insecure_plaintext, namespace, node and gateway_port, and torch's own join_timeout, last_call_timeout, close_timeout,
     keep_alive_interval (seconds) and keep_alive_max_attempt."""
     text = {key: params.get(key) for key in ("context", "ca_file", "cert_file", "key_file", "namespace")}
     connection = Connection.find(
@@ -174,7 +174,7 @@ def create_handler(params: RendezvousParameters) -> RolloutRendezvousHandler:
         keep_alive_interval=seconds("keep_alive_interval", 5),
         keep_alive_max_attempt=params.get_as_int("keep_alive_max_attempt", 3),
         store_timeout=seconds("store_timeout", 300),
-        gateway=params.get("gateway", "127.0.0.1:0"),
+        gateway_port=params.get_as_int("gateway_port", 0),
     )
 
 

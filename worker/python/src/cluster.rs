@@ -85,18 +85,19 @@ impl Cluster {
         JobStore::start(self.client.clone(), v1::StoreName { namespace, job, round })
     }
 
-    /// A port of this host that speaks TCPStore's protocol for a job's store, until it is closed.
+    /// A port of this host that speaks TCPStore's protocol for a round's store, until it is closed; 0: any that is free. It
+    /// is at an address of 127.0.0.0/8 that no other round of the job has.
     fn gateway(
         &self,
         py: Python<'_>,
         namespace: String,
         job: String,
         round: u64,
-        listen: &str,
+        port: u16,
         timeout_ms: u64,
     ) -> PyResult<Gateway> {
         let within = Duration::from_millis(timeout_ms);
-        Gateway::start(py, self.client.clone(), (namespace, job, round), listen, within)
+        Gateway::start(py, self.client.clone(), (namespace, job, round), port, within)
     }
 
     /// A participant of a job's rendezvous; it joins when it is told to.

@@ -1,4 +1,4 @@
-//! Owns: a gateway within a Python process: TCPStore's port for the processes that it starts.
+//! Owns: a gateway within a Python process: TCPStore's port for the processes that it starts, at its round's own address.
 //!
 //! *Invariant:* once it is closed, or dropped, nobody reaches the store through it, those who were connected included.
 //! Absent: the protocol; that is crate `rollout-gateway`'s.
@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyConnectionError, PyOSError, PyValueError};
 use pyo3::prelude::*;
-use rollout_gateway::{GatewayError, GatewayOptions, serve};
+use rollout_gateway::{GatewayError, GatewayOptions, round_address, serve};
 use rollout_proto::Client;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -66,12 +66,10 @@ impl Gateway {
         py: Python<'_>,
         client: Client,
         (namespace, job, round): (String, String, u64),
-        listen: &str,
+        port: u16,
         within: Duration,
     ) -> PyResult<Self> {
-        let listen = listen
-            .parse()
-            .map_err(|error| PyValueError::new_err(format!("listen={listen}: {error}")))?;
+        let listen = SocketAddr::from((round_address(&namespace, &job, round), port));
         let options = GatewayOptions { namespace, job, round, listen, insecure: false };
         let (listens, listening) = oneshot::channel();
         let error = Arc::new(Mutex::new(None));
