@@ -1,8 +1,8 @@
 //! torchrun's agents and their trainers, on gloo. `make test-torch` runs this, and fails where torch cannot be had.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use rollout_tests::torch::{Running, SLOW, gateway, python, script};
-use rollout_tests::{Fleet, FleetOptions, eventually};
+use rollout_tests::{Fleet, FleetOptions, eventually, output};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -56,6 +56,16 @@ fn stock_agents_meet_through_gateways_though_the_leader_is_killed() -> Result<()
     fleet.start_member(&killed)?;
     fleet.verify()?;
     fleet.passed()
+}
+
+#[test]
+fn torchrun_finds_the_plug_in_and_its_options_mean_what_they_say() -> Result<()> {
+    let mut command = python();
+    command.arg(script("handler.py"));
+    let ran = output(command, SLOW)?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    ensure!(ran.status.success() && said.contains("test_defaults_are_torchs"), "{said}");
+    Ok(())
 }
 
 /// Agents of the plug-in, each with two trainers that all-reduce until [`Job::stop`].

@@ -6,6 +6,7 @@ gateway in their agent. No process of the job hosts a TCPStore. It needs torch.
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 import re
@@ -13,6 +14,10 @@ import socket
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
+
+from rollout import torch_version
+
+torch_version.check()
 
 from torch.distributed import DistError
 from torch.distributed.elastic.rendezvous import (
@@ -38,6 +43,25 @@ BACKEND = "rollout"
 # A participant that is gone for one of these may come back under the same name.
 _AGAIN = ("lost", "unknown")
 _joined = 0
+# What `--rdzv-conf` may say.
+_KEYS = {
+    "context",
+    "ca_file",
+    "cert_file",
+    "key_file",
+    "insecure_plaintext",
+    "namespace",
+    "node",
+    "gateway_port",
+    "store_timeout",
+    "join_timeout",
+    "last_call_timeout",
+    "close_timeout",
+    "keep_alive_interval",
+    "keep_alive_max_attempt",
+}
+# torchrun adds the first by itself. The other bounds one keep-alive of torch's backends; ours are the extension's.
+_UNUSED = {"timeout", "heartbeat_timeout"}
 
 log = logging.getLogger(__name__)
 
@@ -150,16 +174,21 @@ class RolloutRendezvousHandler(RendezvousHandler):
 
 def create_handler(params: RendezvousParameters) -> RolloutRendezvousHandler:
     """What `torchrun` says, as a handler. `--rdzv-conf` takes context, ca_file, cert_file, key_file,
-    insecure_plaintext, namespace, node and gateway_port, and torch's own join_timeout, last_call_timeout, close_timeout,
-    keep_alive_interval (seconds) and keep_alive_max_attempt."""
+    insecure_plaintext, namespace, node, gateway_port and store_timeout (seconds), and torch's own join_timeout,
+    last_call_timeout, close_timeout, keep_alive_interval (seconds) and keep_alive_max_attempt. ValueError: it takes no such
+    option, or no such value."""
+    _check_keys(params)
     text = {key: params.get(key) for key in ("context", "ca_file", "cert_file", "key_file", "namespace")}
     connection = Connection.find(
         params.endpoint or None, insecure_plaintext=params.get_as_bool("insecure_plaintext"), **text
     )
 
     def seconds(key: str, default: int) -> timedelta:
-        return timedelta(seconds=params.get_as_int(key, default))
+        return timedelta(seconds=_positive(params, key, default))
 
+    port = params.get_as_int("gateway_port", 0)
+    if port is None or not 0 <= port < 1 << 16:
+        raise ValueError(f"--rdzv-conf gateway_port={port} is no port")
     return RolloutRendezvousHandler(
         connection.cluster(),
         namespace=connection.namespace,
@@ -172,10 +201,25 @@ def create_handler(params: RendezvousParameters) -> RolloutRendezvousHandler:
         last_call_timeout=seconds("last_call_timeout", 30),
         close_timeout=seconds("close_timeout", 30),
         keep_alive_interval=seconds("keep_alive_interval", 5),
-        keep_alive_max_attempt=params.get_as_int("keep_alive_max_attempt", 3),
+        keep_alive_max_attempt=_positive(params, "keep_alive_max_attempt", 3),
         store_timeout=seconds("store_timeout", 300),
-        gateway_port=params.get_as_int("gateway_port", 0),
+        gateway_port=port,
     )
+
+
+def _check_keys(params: RendezvousParameters) -> None:
+    unknown = sorted(set(params.config) - _KEYS - _UNUSED)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], _KEYS, n=1)
+        hint = f": did you mean {near[0]}?" if near else f": it takes {', '.join(sorted(_KEYS))}"
+        raise ValueError(f"--rdzv-conf has no option {unknown[0]}{hint}")
+
+
+def _positive(params: RendezvousParameters, key: str, default: int) -> int:
+    value = params.get_as_int(key, default)
+    if value is None or value <= 0:
+        raise ValueError(f"--rdzv-conf {key}={value} has to be positive")
+    return int(value)
 
 
 def _node_name(local_addr: str | None) -> str:

@@ -10,10 +10,14 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import torch.distributed as dist
+from rollout import torch_version
 
-from rollout._native import Cluster, JobStore
-from rollout.connection import Connection
+torch_version.check()
+
+import torch.distributed as dist  # noqa: E402
+
+from rollout._native import Cluster, JobStore  # noqa: E402
+from rollout.connection import Connection  # noqa: E402
 
 T = TypeVar("T")
 

@@ -19,6 +19,9 @@ def get_handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
 
 
 def _create(params: RendezvousParameters) -> RendezvousHandler:
+    from rollout import torch_version
+
+    torch_version.check()
     from rollout.rendezvous import create_handler
 
     return create_handler(params)

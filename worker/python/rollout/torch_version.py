@@ -1,0 +1,30 @@
+"""Whether this environment's torch is one that the store and the rendezvous can be used with.
+
+An older one lacks names that they import and calls that they answer, and would say so where nobody looks for it.
+"""
+
+from __future__ import annotations
+
+import re
+
+OLDEST = (2, 13)
+_NEEDED = ".".join(map(str, OLDEST))
+
+
+class TorchTooOld(ImportError):
+    """torch is not here, or older than what `rollout.Store` and torchrun's backend need."""
+
+
+def check() -> None:
+    """Raises TorchTooOld, which says what there is and what is needed."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise TorchTooOld(f"rollout's store and rendezvous need torch {_NEEDED} or newer: {error}") from error
+    found = str(torch.__version__)
+    parts = re.match(r"(\d+)\.(\d+)", found)
+    if parts is not None and (int(parts[1]), int(parts[2])) < OLDEST:
+        raise TorchTooOld(
+            f"rollout's store and rendezvous need torch {_NEEDED} or newer, this is {found}: "
+            f"pip install 'torch>={_NEEDED}'"
+        )
