@@ -68,14 +68,17 @@ async fn remove(
     propose(leading, OpKind::Checkpoint(op)).await
 }
 
-/// Removes objects of checkpoints that are forgotten: of a trainer that did not know yet.
+/// Removes objects of checkpoints that are forgotten: of a trainer that did not know yet. And what killed writers have
+/// left beside objects.
 async fn sweep(leading: &Leading, store: &BlobStore) -> Result<(), ForgetError> {
     let jobs: Vec<TrainingName> =
         leading.node.ledger(|l| l.trainings().map(|training| training.name().clone()).collect());
     for job in jobs {
+        let prefix = rollout_storage::training_prefix(&job.namespace, &job.job);
+        let abandoned = store.remove_abandoned(&prefix).await?;
+        metrics::counter!("rollout_checkpoint_objects_swept_total").increment(abandoned);
         // Listed before the ledger is looked at, and that by the leader of then: whatever was begun by then is in it.
-        let listed =
-            store.list(&rollout_storage::training_prefix(&job.namespace, &job.job)).await?;
+        let listed = store.list(&prefix).await?;
         let read = leading.node.read_index().await;
         read.map_err(|error| ForgetError::Deposed(error.to_string()))?;
         let known: BTreeSet<String> = leading.node.ledger(|l| {

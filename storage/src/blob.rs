@@ -160,6 +160,16 @@ impl BlobStore {
         }
     }
 
+    /// Removes what killed writers have left below a folder, never what one still writes, and answers how many files that
+    /// were. An object store has no such files.
+    pub async fn remove_abandoned(&self, prefix: &str) -> Result<u64, BlobError> {
+        key::check(prefix.trim_end_matches('/'))?;
+        match &self.inner.backend {
+            Backend::File(store) => store.remove_abandoned(prefix.trim_end_matches('/')).await,
+            Backend::Remote(_) => Ok(0),
+        }
+    }
+
     /// Writes a probe object with a fresh token, which another host proves to see by reading it back.
     pub async fn probe_write(&self, name: &str) -> Result<String, BlobError> {
         let token = blake3::Hash::from_bytes(file::unique_bytes()).to_hex().to_string();

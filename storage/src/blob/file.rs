@@ -2,7 +2,8 @@
 //!
 //! Invariant: an object appears under its name only when its bytes are fsynced, and a put returns only when the
 //! name is durable too. The `object_store` crate's own file system does neither, hence this one.
-//! Absent: locks; objects are immutable and names differ where contents do.
+//! Whoever writes holds its temporary file locked until that has its name, so what a killed writer left is known.
+//! Absent: locks of objects; they are immutable and names differ where contents do.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -11,7 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -19,6 +20,8 @@ use parking_lot::Mutex;
 use super::{BLOB_BYTES_MAX, BlobError};
 
 const TEMPORARY: &str = ".tmp-";
+/// A temporary file that was changed since is not looked at: its writer may not have locked it yet.
+const ABANDONED_AFTER: Duration = Duration::from_secs(600);
 /// Directories remembered as durable.
 const KNOWN_MAX: usize = 4096;
 
@@ -94,6 +97,15 @@ impl FileStore {
         }
     }
 
+    /// Removes temporary files below a folder that no writer holds any more, and answers how many there were.
+    pub(super) async fn remove_abandoned(&self, prefix: &str) -> Result<u64, BlobError> {
+        let before = SystemTime::now() - ABANDONED_AFTER;
+        match self.blocking(prefix, move |_, path| remove_abandoned(path, before)).await {
+            Err(BlobError::Missing { .. }) => Ok(0),
+            other => other,
+        }
+    }
+
     pub(super) async fn prune(&self, prefix: &str) -> Result<(), BlobError> {
         let pruned = self.blocking(prefix, |_, path| {
             prune(path);
@@ -127,12 +139,15 @@ impl FileStore {
         }
         let temporary =
             dir.join(format!("{TEMPORARY}{}", blake3::Hash::from_bytes(unique_bytes())));
-        let written = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&temporary)
-            .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&temporary, path));
+        let written = OpenOptions::new().write(true).create_new(true).open(&temporary).and_then(
+            |mut file| {
+                // Where the file system has no locks nobody takes the file for abandoned.
+                let _ = file.try_lock();
+                file.write_all(bytes)?;
+                file.sync_all()?;
+                fs::rename(&temporary, path)
+            },
+        );
         if let Err(error) = written {
             // Best effort: a name that begins with a dot is no object, whatever becomes of it.
             let _ = fs::remove_file(&temporary);
@@ -199,6 +214,44 @@ fn collect(root: &Path, dir: &Path, keys: &mut Vec<String>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn remove_abandoned(dir: &Path, before: SystemTime) -> io::Result<u64> {
+    let mut removed = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let path = entry.path();
+        let outcome = if entry.file_type()?.is_dir() {
+            remove_abandoned(&path, before)
+        } else if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
+            remove_if_abandoned(&path, before)
+        } else {
+            Ok(0)
+        };
+        match outcome {
+            // It has its name by now, or somebody else removes it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            outcome => removed += outcome?,
+        }
+    }
+    Ok(removed)
+}
+
+fn remove_if_abandoned(path: &Path, before: SystemTime) -> io::Result<u64> {
+    if fs::metadata(path)?.modified()? > before {
+        return Ok(0);
+    }
+    let file = match OpenOptions::new().write(true).open(path) {
+        // Another user's: the next writer of that user removes it.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(0),
+        opened => opened?,
+    };
+    // A live writer holds it. Where there are no locks this fails too, and the file stays.
+    if file.try_lock().is_err() {
+        return Ok(0);
+    }
+    fs::remove_file(path)?;
+    Ok(1)
 }
 
 /// Bytes that differ for every call, on every host.

@@ -4,6 +4,7 @@
 //! told of it. Everything is named by its blake3; a file store writes under a temporary name, syncs and renames.
 //! At most [`IN_FLIGHT`] chunks are on their way at a time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
@@ -41,6 +42,8 @@ pub struct Written {
 pub struct CheckpointWriter {
     store: BlobStore,
     chunk_bytes: usize,
+    /// Whether this writer has looked for what killed ones have left.
+    tidied: Arc<AtomicBool>,
 }
 
 /// A rank's part on its way. Dropped, it goes on, and nobody hears of it.
@@ -67,7 +70,22 @@ impl CheckpointWriter {
     /// # Errors
     /// The URL names no store.
     pub fn open(store_url: &str) -> Result<Self, TrainError> {
-        Ok(Self { store: BlobStore::open(store_url)?, chunk_bytes: CHUNK_BYTES })
+        Ok(Self::of(BlobStore::open(store_url)?, CHUNK_BYTES))
+    }
+
+    fn of(store: BlobStore, chunk_bytes: usize) -> Self {
+        Self { store, chunk_bytes, tidied: Arc::default() }
+    }
+
+    /// Removes what killed writers of this job have left, once.
+    async fn tidy(&self, prefix: &str) {
+        if self.tidied.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let job = prefix.rsplit_once('/').map_or(prefix, |(job, _)| job);
+        if let Err(error) = self.store.remove_abandoned(job).await {
+            tracing::warn!(%error, "what killed writers have left stays for now");
+        }
     }
 
     /// Begins to write a rank's files below a checkpoint's prefix, and returns at once.
@@ -75,7 +93,10 @@ impl CheckpointWriter {
         let writer = self.clone();
         let (prefix, step) = (checkpoint.prefix.clone(), checkpoint.step);
         let trainer = trainer.to_owned();
-        Writing(tokio::spawn(async move { writer.write(&prefix, step, &trainer, files).await }))
+        Writing(tokio::spawn(async move {
+            writer.tidy(&prefix).await;
+            writer.write(&prefix, step, &trainer, files).await
+        }))
     }
 
     async fn write(
@@ -173,7 +194,7 @@ mod tests {
 
     async fn written(url: &str) -> (v1::Checkpoint, Files) {
         let store = BlobStore::open(url).unwrap();
-        let writer = CheckpointWriter { store, chunk_bytes: 1000 };
+        let writer = CheckpointWriter::of(store, 1000);
         let long: Vec<u8> = (0..4321u32).map(|n| (n / 7) as u8).collect();
         let files: Files = vec![
             ("model/a.bin".into(), long.into()),
@@ -195,6 +216,36 @@ mod tests {
         let restored = restore_rank(&checkpoint, 0).await.unwrap();
         assert_eq!((restored.step, restored.files), (7, files));
         assert_eq!(verify(&checkpoint).await.unwrap(), 4326);
+    }
+
+    #[tokio::test]
+    async fn the_first_checkpoint_removes_what_killed_writers_left_and_nothing_of_live_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("training/default/sft/00000000");
+        std::fs::create_dir_all(&folder).unwrap();
+        let temporary = |name: &str, hours: u64| {
+            let file = std::fs::File::create(folder.join(name)).unwrap();
+            let changed =
+                std::time::SystemTime::now() - std::time::Duration::from_secs(hours * 3600);
+            file.set_modified(changed).unwrap();
+            file
+        };
+        drop(temporary(".tmp-dead", 2));
+        drop(temporary(".tmp-new", 0));
+        drop(temporary("object", 2));
+        // A stopped process is a live one.
+        let live = temporary(".tmp-live", 2);
+        live.try_lock().unwrap();
+        let url = format!("file://{}", dir.path().display());
+        let (checkpoint, _) = written(&url).await;
+        verify(&checkpoint).await.unwrap();
+        let mut left: Vec<_> =
+            std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [".tmp-live", ".tmp-new", "object"]);
+        drop(live);
+        written(&url).await;
+        assert!(!folder.join(".tmp-live").exists());
     }
 
     #[tokio::test]
