@@ -132,6 +132,68 @@ def alone(samples):
         say(f"{len(given)} shards")
 
 
+class RoundStore:
+    """The store of a rendezvous' round, as `next_round` takes it."""
+
+    def __init__(self, rendezvous, round):
+        connection = rollout.Connection.find()
+        self.native = connection.cluster().store(connection.namespace, rendezvous, round)
+
+    def compare_set(self, key, expected, desired):
+        return self.native.compare_set(key, expected.encode(), desired.encode(), 240_000)
+
+
+def restarted(job, samples):
+    """Two rendezvous ids, one after the other: the second's rounds count from 1 again, the lineage's do not."""
+    orchestrated = orchestrator(job)
+
+    def read(trainer, state, shards, finish):
+        for _ in range(shards):
+            shard = trainer.get_shard(DATASET, 0, timeout=LONG)
+            if shard is None:
+                return False
+            state["samples"] += range(shard.first_sample, shard.end_sample)
+            state["step"] += 1
+            if finish:
+                shard.finish(state["step"])
+        return True
+
+    def save(trainer, state):
+        assert trainer.save(state["step"], {"state": json.dumps(state).encode()}, timeout=LONG).wait(LONG)
+
+    rounds = []
+    for rendezvous, round in (("first-id", 1), ("first-id", 2), ("second-id", 1)):
+        store = RoundStore(rendezvous, round)
+        asked = orchestrated.next_round(store)
+        assert asked == orchestrated.next_round(RoundStore(rendezvous, round)), "all of a round agree"
+        rounds.append(asked)
+        trainer = orchestrated.recover("t0", world=["t0"], round=asked)
+        state = state_of(trainer)
+        say(f"{rendezvous} {round} begins at step {state['step']}")
+        if rendezvous == "second-id":
+            break
+        read(trainer, state, 2, True)
+        save(trainer, state)
+        # Finished and not in any checkpoint, and begun: the process ends here.
+        read(trainer, state, 1, True)
+        read(trainer, state, 1, False)
+        trainer._native.abandon()
+    assert rounds == [1, 2, 3], rounds
+    # What the new id counts is over for the job, and so refused; the lineage goes on as it was.
+    for stale in (1, 2):
+        try:
+            orchestrated.recover("t0", world=["t0"], round=stale)
+        except rollout.RolloutError as error:
+            assert "RO-6102" in str(error), error
+        else:
+            raise AssertionError("a round that is over")
+    while read(trainer, state, 1, True):
+        pass
+    save(trainer, state)
+    assert sorted(state["samples"]) == list(range(int(samples))), state
+    trainer.leave()
+
+
 def damaged(job, name, steps):
     """The last checkpoint is damaged: it is not begun from, but the first that is kept is."""
     orchestrated = orchestrator(job)

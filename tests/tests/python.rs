@@ -122,6 +122,19 @@ fn damage(path: &std::path::Path) -> Result<Vec<u8>> {
     Ok(good)
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_under_a_new_rendezvous_id_goes_on_with_its_lineage_and_reads_each_sample_once()
+-> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    ends(start(&fleet, "register", &["register", "100"])?, 0)?;
+    let said = ends(start(&fleet, "restarted", &["restarted", "sft", "100"])?, 0)?;
+    ensure!(said.contains("second-id 1 begins at step 4"), "{said}");
+    let all = samples(&fleet, "sft").await?;
+    ensure!(all == (0..100).collect::<Vec<u64>>(), "{all:?}");
+    fleet.verify()?;
+    fleet.passed()
+}
+
 #[test]
 fn a_url_alone_makes_an_orchestrator_whose_workers_get_each_shard_once() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;

@@ -49,6 +49,15 @@ def checkpoint(orchestrator: rollout.TrainingOrchestrator) -> int:
     return 0 if latest is None else latest.step
 
 
+class Store:
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        return desired.encode()
+
+
+def agreed(orchestrator: rollout.TrainingOrchestrator) -> int:
+    return orchestrator.next_round(Store())
+
+
 def wrong(orchestrator: rollout.TrainingOrchestrator) -> None:
     # Each of these has to be an error: `--warn-unused-ignores` says so where one is not.
     orchestrator.register_dataset("pile")  # type: ignore[call-arg]

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rollout.connection import Connection
 from rollout.contract import HELD_MS, PATIENCE, call, held, milliseconds
@@ -88,6 +88,13 @@ class Checkpoint:
         ranks = [rank["trainer"] for rank in checkpoint["ranks"]]
         same = {key: checkpoint[key] for key in ("number", "step", "label", "lineage", "bytes")}
         return cls(state=state, ranks=ranks, **same)
+
+
+class Agreeing(Protocol):
+    """What several processes agree by: a `torch.distributed.Store`, say."""
+
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
+        """Sets a key that is not there, where nothing is expected; answers the value that it has then."""
 
 
 class Worker:
@@ -260,6 +267,16 @@ class TrainingOrchestrator:
             checkpoint=checkpoint,
             continue_on_loss=continue_on_loss,
         )
+
+    def next_round(self, store: Agreeing, attempt: int = 0) -> int:
+        """A `round` for `recover` that is above the present lineage's, the same for everybody who asks with the same store:
+        that of a rendezvous' round, say. Rounds of a rendezvous count anew under another `--rdzv-id`, those of a job's
+        lineages do not. To recover once more within one round, all ask for the next `attempt`."""
+        asked = {"namespace": self.namespace, "job": self.job}
+        present = [each["lineage"]["round"] for each in self.call("Shards/ListJobs", asked)["jobs"]]
+        wanted = str(max(present, default=0) + 1)
+        key = f"rollout/{self.namespace}/{self.job}/lineage/{attempt}"
+        return int(store.compare_set(key, "", wanted))
 
     def _trainer(self, name: str | None, keep_alive: timedelta, timeout: timedelta, **lineage: Any) -> Trainer:
         name = name or f"{self.addr}_{os.getpid()}"
