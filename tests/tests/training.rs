@@ -6,7 +6,7 @@ use rollout_proto::{
     ChannelOptions, Client, ClientConfig, ClientTls, DialMap, Endpoint, RpcError, Stamp, channel,
     services, v1,
 };
-use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show};
+use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show, not_once, sample_ids};
 use rollout_training::mock::MockModel;
 use rollout_training::restore_rank;
 use serde_json::Value;
@@ -33,6 +33,7 @@ struct Plan {
     steps: u64,
     every: u64,
     step_ms: u64,
+    epochs: u64,
 }
 
 impl<'a> Round<'a> {
@@ -59,6 +60,7 @@ impl<'a> Round<'a> {
                 .arg(format!("batch={}", plan.batch))
                 .arg(format!("steps={}", plan.steps))
                 .arg(format!("every={}", plan.every))
+                .arg(format!("epochs={}", plan.epochs))
                 .arg(format!("seed={SEED}"))
                 .arg(format!("step_ms={}", plan.step_ms))
                 .arg(format!("out={}", fleet.path(&format!("{job}-{name}.weights")).display()));
@@ -78,10 +80,23 @@ impl<'a> Round<'a> {
         })
     }
 
-    fn kill(&mut self, name: &str) {
-        if let Some(mut trainer) = self.trainers.remove(name) {
-            trainer.kill();
-        }
+    /// The last step that a trainer has said.
+    fn at_step(&self, name: &str) -> Option<u64> {
+        last_step(self.trainers.get(name)?)
+    }
+
+    /// Kills a trainer in the middle between two checkpoints, after a complete one, and answers the step that it died at.
+    fn kill_between(&mut self, name: &str, every: u64) -> Result<u64> {
+        eventually_or_show(&format!("{name} is between checkpoints"), PATIENCE, |seen| {
+            let at = self.at_step(name)?;
+            *seen = format!("at step {at}");
+            (at % every == 2 && latest(self.fleet, self.job)? < at).then_some(())
+        });
+        let mut trainer = self.trainers.remove(name).context("a trainer")?;
+        trainer.kill();
+        let died_at = last_step(&trainer).context("a step")?;
+        ensure!(!died_at.is_multiple_of(every), "{name} died at step {died_at}, at a checkpoint");
+        Ok(died_at)
     }
 
     /// All of them end with this status.
@@ -96,6 +111,13 @@ impl<'a> Round<'a> {
         }
         Ok(())
     }
+}
+
+/// The last step that a trainer said it was at: not where it begins or ends.
+fn last_step(trainer: &Process) -> Option<u64> {
+    let said = std::fs::read_to_string(&trainer.log).ok()?;
+    let steps = said.lines().filter(|line| !line.contains("begins") && !line.contains("ends"));
+    steps.filter_map(|line| line.split_once(" at step ")?.1.parse().ok()).next_back()
 }
 
 /// The step of the last complete checkpoint.
@@ -166,43 +188,72 @@ async fn folded(fleet: &Fleet, job: &str) -> Result<MockModel> {
     all.context("a rank")
 }
 
-/// The model after so many steps, with every sample folded in once.
-fn expected(samples: u64, steps: u64) -> MockModel {
+/// The model after so many steps, with these samples folded in.
+fn expected(ids: &[u64], steps: u64) -> MockModel {
     let mut model = MockModel::new(SEED);
     for step in 0..steps {
-        let all: Vec<u64> = if step == 0 { (0..samples).collect() } else { Vec::new() };
-        let (_, grad) = model.forward_with_loss(&all);
+        let (_, grad) = model.forward_with_loss(if step == 0 { ids } else { &[] });
         model.optimizer_step(grad);
     }
     model
+}
+
+/// The ids of the samples that all ranks of a job's last checkpoint have in: what its weights have folded in, too.
+async fn ids_in(fleet: &Fleet, job: &str) -> Result<Vec<u64>> {
+    let checkpoint = latest_checkpoint(fleet, job).await?;
+    let mut ids = Vec::new();
+    for rank in 0..checkpoint.ranks.len() {
+        ids.extend(sample_ids(&restore_rank(&checkpoint, rank).await?.files[1].1));
+    }
+    let (model, wanted) = (folded(fleet, job).await?, expected(&ids, checkpoint.step));
+    ensure!(model.folded() == wanted.folded(), "{:?} is not {:?}", model.folded(), wanted.folded());
+    ensure!(model.save_weights() == wanted.save_weights(), "{model:?} is not {wanted:?}");
+    Ok(ids)
+}
+
+/// Of each epoch every sample is in the surviving lineage's weights, and once.
+async fn each_is_in_once(fleet: &Fleet, job: &str, epochs: u64, samples: u64) -> Result<()> {
+    let ids = ids_in(fleet, job).await?;
+    let wrong = not_once(&ids, epochs, samples);
+    ensure!(wrong.is_none(), "{}", wrong.unwrap_or_default());
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_steps_are_five_a_checkpoint_a_kill_and_five_more() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     create_dataset(&fleet, 100).await?;
-    let plan = Plan { batch: 7, steps: 10, every: 5, step_ms: 0 };
+    let plan = Plan { batch: 7, steps: 10, every: 5, step_ms: 0, epochs: 1 };
     Round::start(&fleet, "straight", 1, &["t0"], plan)?.end(0)?;
     // So slow that it is seen in the middle.
     let slow = Plan { step_ms: 2000, ..plan };
     let mut broken = Round::start(&fleet, "broken", 1, &["t0"], slow)?;
     ensure!(broken.until_step(5) == 5, "the trainer was too fast for this test");
-    broken.kill("t0");
+    let died_at = broken.kill_between("t0", 5)?;
+    ensure!((6..10).contains(&died_at), "it died at step {died_at}");
     Round::start(&fleet, "broken", 2, &["t0"], plan)?.end(0)?;
     let weights = |job: &str| std::fs::read(fleet.path(&format!("{job}-t0.weights")));
     ensure!(weights("straight")? == weights("broken")?, "the weights differ");
     let model = MockModel::load_weights(&weights("straight")?).context("weights")?;
     ensure!((model.steps(), model.folded().0) == (10, 70), "{model:?}");
+    // Not only as many: the same samples, each of them once.
+    let (mut straight, mut broken) =
+        (ids_in(&fleet, "straight").await?, ids_in(&fleet, "broken").await?);
+    straight.sort_unstable();
+    broken.sort_unstable();
+    ensure!(straight == broken, "{straight:?} are not {broken:?}");
+    straight.dedup();
+    ensure!(straight.len() == 70 && straight.iter().all(|id| *id < 100), "{straight:?}");
     fleet.verify()?;
     fleet.passed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_sample_is_in_once_though_trainers_and_members_die_between_checkpoints() -> Result<()>
-{
+async fn every_sample_of_each_epoch_is_in_once_though_trainers_and_members_die_between_checkpoints()
+-> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
-    create_dataset(&fleet, 600).await?;
-    let plan = Plan { batch: 4, steps: 200, every: 5, step_ms: 150 };
+    create_dataset(&fleet, 300).await?;
+    let plan = Plan { batch: 4, steps: 200, every: 5, step_ms: 150, epochs: 2 };
     let first = Round::start(&fleet, "sft", 1, &["t0", "t1", "t2"], plan)?;
     let step = first.until_step(5);
     let trainers = first.trainers;
@@ -211,25 +262,37 @@ async fn every_sample_is_in_once_though_trainers_and_members_die_between_checkpo
     fleet.member_process(&leader).kill();
     let goes_on = Round { fleet: &fleet, job: "sft", trainers };
     let step = goes_on.until_step(step + 5);
-    let mut trainers = goes_on.trainers;
+    let trainers = goes_on.trainers;
     fleet.start_member(&leader)?;
-    // A trainer dies: the others begin a smaller round. Those of the round before are not heard any more.
-    if let Some(mut t1) = trainers.remove("t1") {
-        t1.kill();
-    }
-    let before = Round { fleet: &fleet, job: "sft", trainers };
+    // A trainer dies with what it has read since the last checkpoint: the others begin a smaller round. Those of the round
+    // before are not heard any more.
+    let mut before = Round { fleet: &fleet, job: "sft", trainers };
+    let died_at = before.kill_between("t1", plan.every)?;
+    ensure!(died_at > step, "it died at step {died_at}, before step {step}");
     let second = Round::start(&fleet, "sft", 2, &["t0", "t2"], plan)?;
     before.end(HAS_TO_RECOVER)?;
     let step = second.until_step(step + 5);
     // Three of them again, and one more, while the two still train.
-    let third = Round::start(&fleet, "sft", 3, &["t2", "t0", "t3", "t1"], plan)?;
+    let mut third = Round::start(&fleet, "sft", 3, &["t2", "t0", "t3", "t1"], plan)?;
     second.end(HAS_TO_RECOVER)?;
-    third.until_step(step + 5);
-    third.end(0)?;
-    let model = folded(&fleet, "sft").await?;
-    let wanted = expected(600, 200);
-    ensure!(model.folded() == wanted.folded(), "{:?} is not {:?}", model.folded(), wanted.folded());
-    ensure!(model.save_weights() == wanted.save_weights(), "{model:?} is not {wanted:?}");
+    let step = third.until_step(step + 5);
+    // Two die at once, one of them rank 0, and a member that does not lead: a job of one is left, then there are three.
+    third.kill_between("t2", plan.every)?;
+    third.kill_between("t3", plan.every)?;
+    let leader = third.fleet.leader();
+    let follower = third.fleet.member_names().into_iter().find(|name| *name != leader);
+    let follower = follower.context("a member that does not lead")?;
+    let trainers = third.trainers;
+    fleet.member_process(&follower).kill();
+    let fourth = Round::start(&fleet, "sft", 4, &["t0"], plan)?;
+    Round { fleet: &fleet, job: "sft", trainers }.end(HAS_TO_RECOVER)?;
+    fourth.until_step(step + 5);
+    let trainers = fourth.trainers;
+    fleet.start_member(&follower)?;
+    let fifth = Round::start(&fleet, "sft", 5, &["t1", "t0", "t4"], plan)?;
+    Round { fleet: &fleet, job: "sft", trainers }.end(HAS_TO_RECOVER)?;
+    fifth.end(0)?;
+    each_is_in_once(&fleet, "sft", 2, 300).await?;
     told(&fleet)?;
     fleet.verify()?;
     fleet.passed()
@@ -246,9 +309,11 @@ fn told(fleet: &Fleet) -> Result<()> {
     let described = fleet.ctl_json(&["checkpoint", "describe", "sft"])?;
     ensure!(described["checkpoint"]["step"] == "200", "{described}");
     ensure!(fleet.ctl(&["checkpoint", "verify", "sft"])?.status.success(), "its bytes are whole");
-    let shards =
-        fleet.ctl_json(&["shard", "describe", "sft", "--dataset", "pile", "--epoch", "0"])?;
-    ensure!(shards["pass"]["sealed"] == 60, "{shards}");
+    for epoch in ["0", "1"] {
+        let shards =
+            fleet.ctl_json(&["shard", "describe", "sft", "--dataset", "pile", "--epoch", epoch])?;
+        ensure!(shards["pass"]["sealed"] == 30, "{shards}");
+    }
     let kept: Vec<String> = numbers().map(|number| format!("{number:08}")).collect();
     eventually_or_show("what is pruned goes from the store", PATIENCE, |seen| {
         let folders = std::fs::read_dir(fleet.path("store/training/default/sft")).ok()?;
@@ -269,10 +334,10 @@ fn told(fleet: &Fleet) -> Result<()> {
 async fn a_lineage_that_lost_a_trainer_in_silence_is_torn_until_it_recovers() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     create_dataset(&fleet, 400).await?;
-    let plan = Plan { batch: 2, steps: 400, every: 10, step_ms: 50 };
+    let plan = Plan { batch: 2, steps: 400, every: 10, step_ms: 50, epochs: 1 };
     let mut round = Round::start(&fleet, "torn", 1, &["t0", "t1"], plan)?;
     round.until_step(10);
-    round.kill("t1");
+    round.kill_between("t1", plan.every)?;
     // Nobody tells t0: the ledger's clock notices.
     round.end(HAS_TO_RECOVER)?;
     let jobs = fleet.ctl_json(&["shard", "list", "torn"])?;
@@ -282,8 +347,7 @@ async fn a_lineage_that_lost_a_trainer_in_silence_is_torn_until_it_recovers() ->
     let steps = latest(&fleet, "torn").context("a checkpoint")?;
     let plan = Plan { steps: steps.next_multiple_of(10) + 100, ..plan };
     Round::start(&fleet, "torn", 2, &["t0"], plan)?.end(0)?;
-    let model = folded(&fleet, "torn").await?;
-    ensure!(model.folded() == expected(400, 1).folded(), "{model:?}");
+    each_is_in_once(&fleet, "torn", 1, 400).await?;
     fleet.verify()?;
     fleet.passed()
 }

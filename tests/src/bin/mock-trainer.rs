@@ -1,5 +1,7 @@
-//! A trainer of a job, for tests: it reads an epoch of a dataset, folds the samples into a mock model, writes
+//! A trainer of a job, for tests: it reads epochs of a dataset, folds the samples into a mock model, writes
 //! checkpoints while it goes on, and begins where the last complete one ended. Several of them are one job.
+//!
+//! A checkpoint has the model, and the ids of the samples that are in it.
 //!
 //! `mock-trainer key=value ...`; what the keys mean stands at [`Wish`]. It ends with status 17 when it has to
 //! recover: whoever started it begins the next round.
@@ -7,6 +9,7 @@
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use rollout_proto::{Client, ClientConfig, ErrorCode, Security, TlsFiles};
+use rollout_tests::{sample_id, sample_ids};
 use rollout_training::mock::MockModel;
 use rollout_training::{
     CheckpointWriter, Recovered, Recovery, ShardReader, TrainError, Trainer, TrainerOptions,
@@ -36,6 +39,8 @@ struct Wish {
     world: Vec<String>,
     round: u64,
     dataset: String,
+    /// How many epochs it reads; 1 where it is not said.
+    epochs: u64,
     /// Samples of a step, steps in all, and every how many of them there is a checkpoint.
     batch: usize,
     steps: u64,
@@ -70,6 +75,7 @@ impl Wish {
             world: list("world")?,
             round: number("round")?,
             dataset: text("dataset")?,
+            epochs: args.get("epochs").map_or(Ok(1), |epochs| epochs.parse())?,
             batch: number("batch")? as usize,
             steps: number("steps")?,
             every: number("every")?,
@@ -115,29 +121,33 @@ async fn train(wish: &Wish) -> Result<()> {
     };
     let recovery = Recovery { round: wish.round, world: wish.world.clone(), ..Recovery::default() };
     let (trainer, recovered) = Trainer::recover(session, &options, &recovery).await?;
-    let mut model = model_of(wish, &recovered).await?;
+    let (mut model, mut ids) = state_of(wish, &recovered).await?;
     println!("{} begins at step {}", wish.name, model.steps());
     let trainer = Arc::new(trainer);
     let writer = CheckpointWriter::open(trainer.store_url())?;
-    let mut reader = ShardReader::new(trainer.clone(), &wish.dataset, 0);
+    let mut epochs = Epochs::new(wish, trainer.clone());
     let (mut reports, mut last) = (JoinSet::new(), 0);
     while model.steps() < wish.steps {
-        let samples = reader.take(wish.batch).await?;
+        let samples = epochs.take(wish.batch).await?;
         let (_, grad) = model.forward_with_loss(&samples);
         model.optimizer_step(grad);
-        reader.stepped(model.steps()).await?;
+        ids.extend(samples);
+        epochs.reader.stepped(model.steps()).await?;
+        println!("{} at step {}", wish.name, model.steps());
         tokio::time::sleep(Duration::from_millis(wish.step_ms)).await;
         if !model.steps().is_multiple_of(wish.every) {
             continue;
         }
         let checkpoint = trainer.begin_checkpoint(model.steps(), "", PATIENCE).await?;
         last = checkpoint.number;
-        let mut files = vec![("model".to_owned(), model.save_weights())];
+        let told = ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>();
+        let mut files =
+            vec![("model".to_owned(), model.save_weights()), ("samples".to_owned(), told.into())];
         if wish.ballast_mib > 0 {
             files.push(("ballast".to_owned(), ballast(wish.ballast_mib, model.steps())));
         }
         let writing = writer.begin(&checkpoint, &wish.name, files);
-        let (trainer, progress) = (trainer.clone(), reader.progress());
+        let (trainer, progress) = (trainer.clone(), epochs.reader.progress());
         // The loop goes on.
         reports.spawn(async move {
             let written = writing.wait().await?;
@@ -172,19 +182,58 @@ fn ballast(mib: usize, step: u64) -> Bytes {
     words.take(mib << 17).flatten().collect::<Vec<u8>>().into()
 }
 
-/// Of a world of n, rank r takes over what ranks r, r + n, ... of the world before had folded in.
-async fn model_of(wish: &Wish, recovered: &Recovered) -> Result<MockModel> {
-    let Some(checkpoint) = &recovered.checkpoint else { return Ok(MockModel::new(wish.seed)) };
+/// The epochs of a dataset, one after the other.
+struct Epochs {
+    trainer: Arc<Trainer>,
+    dataset: String,
+    reader: ShardReader,
+    epoch: u64,
+    epochs: u64,
+}
+
+impl Epochs {
+    fn new(wish: &Wish, trainer: Arc<Trainer>) -> Self {
+        let dataset = wish.dataset.clone();
+        let reader = ShardReader::new(trainer.clone(), &dataset, 0);
+        Self { trainer, dataset, reader, epoch: 0, epochs: wish.epochs }
+    }
+
+    /// Ids of the samples of one step; none once all epochs are over.
+    async fn take(&mut self, count: usize) -> Result<Vec<u64>> {
+        loop {
+            let samples = self.reader.take(count).await?;
+            if !samples.is_empty() || !self.reader.is_finished() || self.epoch + 1 >= self.epochs {
+                return Ok(samples
+                    .into_iter()
+                    .map(|sample| sample_id(self.epoch, sample))
+                    .collect());
+            }
+            self.epoch += 1;
+            self.reader = ShardReader::new(self.trainer.clone(), &self.dataset, self.epoch);
+        }
+    }
+}
+
+/// Of a world of n, rank r takes over what ranks r, r + n, ... of the world before had folded in: the model, and the
+/// samples that are in it.
+async fn state_of(wish: &Wish, recovered: &Recovered) -> Result<(MockModel, Vec<u64>)> {
+    let Some(checkpoint) = &recovered.checkpoint else {
+        return Ok((MockModel::new(wish.seed), Vec::new()));
+    };
     let mine = wish.world.iter().position(|name| *name == wish.name).context("of the world")?;
-    let mut models = Vec::new();
+    let mut ranks = Vec::new();
     for rank in 0..checkpoint.ranks.len() {
         let restored = restore_rank(checkpoint, rank).await?;
-        let (_, bytes) = restored.files.first().context("a rank has its model")?;
-        models.push(MockModel::load_weights(bytes).context("a model's weights")?);
+        let file = |at: usize| restored.files.get(at).context("a rank has its model and samples");
+        let model = MockModel::load_weights(&file(0)?.1).context("a model's weights")?;
+        ranks.push((model, sample_ids(&file(1)?.1)));
     }
-    let mut model = models.first().cloned().context("a rank")?.without_samples();
+    let mut model = ranks.first().context("a rank")?.0.clone().without_samples();
     anyhow::ensure!(model.steps() == checkpoint.step, "weights of another step");
-    let theirs = models.iter().skip(mine).step_by(wish.world.len());
-    theirs.for_each(|other| model.absorb(other));
-    Ok(model)
+    let mut ids = Vec::new();
+    for (other, theirs) in ranks.iter().skip(mine).step_by(wish.world.len()) {
+        model.absorb(other);
+        ids.extend(theirs);
+    }
+    Ok((model, ids))
 }

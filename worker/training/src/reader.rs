@@ -65,6 +65,11 @@ impl ShardReader {
         Ok(samples)
     }
 
+    /// Whether all of the epoch is finished: there is nothing to take any more, and nothing to give back.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
     /// What was taken so far is in the trainer's state after this step.
     ///
     /// # Errors
