@@ -196,6 +196,15 @@ impl Fleet {
         Ok(pki::issue(&self.path("ca"), &request, &self.path("tls"))?)
     }
 
+    /// A worker's certificate, for a test that speaks as a worker of that name.
+    ///
+    /// # Errors
+    /// When it cannot be issued.
+    pub fn certify_worker(&self, name: &str) -> Result<Security> {
+        self.issue(Role::Worker, name)?;
+        Ok(self.security("worker", name))
+    }
+
     /// What a program of the test's own shows as its certificate: of one of the fleet's processes,
     /// by its role and name.
     pub fn security(&self, role: &str, name: &str) -> Security {
