@@ -181,6 +181,10 @@ fn a_drain_whose_deadline_passes_ends_the_session_of_a_worker_that_hangs() -> Re
     fleet.leader_other_than(&leader);
     fleet.start_member(&leader)?;
     until_gone(&fleet, "w1");
+    // Every row is pending or done, though nobody heard of the worker.
+    let left = batch.counts(&fleet).context("counts")?;
+    ensure!((left.running, left.waiting, left.failed) == (0, 0, 0), "{left:?}");
+    ensure!(left.pending + left.done == 20, "{left:?}");
     fleet.start_worker("w2", &steady(&fleet, "w2", 5))?;
     batch.finish(&fleet)?;
     // Back, it finds its rows done by another, and goes: it is to be gone since long.
