@@ -288,6 +288,55 @@ fn restart_resumes_with_zero_duplicates() -> Result<()> {
     fleet.passed()
 }
 
+#[test]
+fn after_everything_was_killed_an_edited_input_gets_what_was_done_and_runs_the_rest() -> Result<()>
+{
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let workers = ["w1", "w2"];
+    for name in workers {
+        let options = worker(&fleet, name, (40, 120));
+        fleet.start_worker(name, &options)?;
+    }
+    let job = Job::new(&fleet, "killed", &workers, rows(6000));
+    let mut first = job.start(&[])?;
+    let before =
+        eventually("some is done", PATIENCE, || counts(&fleet, "killed").filter(|c| c.0 >= 1500));
+    assert!(before.0 < 5000, "it is far from its end: {before:?}");
+    first.kill();
+    let mut rows = job.rows.clone();
+    drop(job);
+    for name in workers {
+        fleet.worker_process(name).kill();
+    }
+    for name in fleet.member_names() {
+        fleet.member_process(&name).kill();
+    }
+    for name in fleet.member_names() {
+        fleet.start_member(&name)?;
+    }
+    for name in workers {
+        let options = worker(&fleet, name, (40, 120));
+        fleet.start_worker(name, &options)?;
+    }
+    // Edited, added, removed, and all in another order.
+    rows[7] = r#"{"id":"r7","prompt":"say seven"}"#.into();
+    rows.insert(20, r#"{"prompt":"in the middle"}"#.into());
+    rows.drain(100..110);
+    rows.reverse();
+    let mut job = Job::new(&fleet, "killed", &workers, rows);
+    let refused = job.start(&[])?.wait(PATIENCE)?;
+    assert_eq!(refused.code(), Some(5), "the one of before goes on: {}", job.said());
+    // Every completion is that of its own prompt: the job checks it row by row.
+    job.run(&["--replace"])?;
+    let (done, carried, running) = counts(&fleet, &job.run_id()?).context("the revision")?;
+    assert_eq!((done, running), (job.rows.len() as u64, 0));
+    // Of what was done before, at most the removed and the edited rows are of no use.
+    assert!(carried + 11 >= before.0, "{carried} carried of {} that were done", before.0);
+    assert_eq!(job.run(&[])?, 0, "and nothing is left to do");
+    fleet.verify()?;
+    fleet.passed()
+}
+
 /// Executions that were started and not finished.
 fn open_executions(sides: &[PathBuf]) -> Result<u64> {
     let mut open = 0i64;
