@@ -1,0 +1,134 @@
+//! Bounds of training jobs: who takes part, rendezvous, barriers.
+
+use crate::bench::{Bench, job, participant};
+use rollout_ledger::{
+    Among, BarrierSpec, OpKind, ParticipantDecl, Policy, Rejection, Reply, Terms, limits,
+};
+
+fn participate(of: &str, decl: ParticipantDecl) -> OpKind {
+    OpKind::Participate { job: job(of), participant: Box::new(decl) }
+}
+
+fn arrive(barrier: &str, generation: u64, name: &str, spec: BarrierSpec) -> OpKind {
+    OpKind::Arrive {
+        job: job("j"),
+        barrier: barrier.into(),
+        generation,
+        ticket: None,
+        participant: Box::new(participant(name)),
+        spec,
+    }
+}
+
+fn among(among: Among, timeout_ms: u64) -> BarrierSpec {
+    BarrierSpec { among, policy: Policy::Fail, timeout_ms }
+}
+
+pub fn jobs() {
+    let mut bench = Bench::new();
+    let one = |n: usize| participate(&format!("j{n}"), participant("a"));
+    bench.all_granted((0..limits::JOBS_MAX).map(one));
+    bench.over(limits::JOBS_MAX as u64, participate("more", participant("a")));
+    bench.granted(participate("j0", participant("b")));
+}
+
+pub fn participants() {
+    let mut bench = Bench::new();
+    let one = |n: usize| participate("j", participant(&format!("p{n}")));
+    bench.all_granted((0..limits::PARTICIPANTS_MAX).map(one));
+    bench.over(limits::PARTICIPANTS_MAX as u64, participate("j", participant("more")));
+    // One that is there is replaced.
+    bench.granted(participate("j", participant("p0")));
+    let terms = |max| Terms { min: 1, max, join_timeout_ms: 1, last_call_ms: 1 };
+    let join = |max: usize| OpKind::Join {
+        job: job("terms"),
+        participant: Box::new(participant("a")),
+        terms: terms(max as u32),
+    };
+    bench.invalid(join(limits::PARTICIPANTS_MAX + 1));
+    bench.granted(join(limits::PARTICIPANTS_MAX));
+    let count = |n: usize| among(Among::Count(n as u32), 1);
+    bench.invalid(arrive("b", 1, "p1", count(limits::PARTICIPANTS_MAX + 1)));
+    bench.granted(arrive("b", 1, "p1", count(limits::PARTICIPANTS_MAX)));
+}
+
+pub fn departures() {
+    let mut bench = Bench::new();
+    let most = limits::DEPARTURES_MAX;
+    for n in 0..=most {
+        let decl = participant(&format!("p{n}"));
+        let Reply::Participant { ticket, .. } = bench.granted(participate("j", decl)) else {
+            panic!("no ticket")
+        };
+        bench.granted(OpKind::Leave { ticket });
+        let view = bench.ledger.job(&job("j")).expect("a job");
+        assert_eq!(view.departures().count(), (n + 1).min(most));
+    }
+    let view = bench.ledger.job(&job("j")).expect("a job");
+    assert_eq!(view.departures().next().map(|d| d.name.as_str()), Some("p1"), "the oldest went");
+}
+
+pub fn keep_alive() {
+    let mut bench = Bench::new();
+    let of = |keep_alive_ms| ParticipantDecl { keep_alive_ms, ..participant("a") };
+    let (least, most) = (*limits::KEEP_ALIVE_MS.start(), *limits::KEEP_ALIVE_MS.end());
+    for outside in [least - 1, most + 1] {
+        bench.invalid(participate("j", of(outside)));
+    }
+    for inside in [least, most] {
+        bench.granted(participate("j", of(inside)));
+    }
+}
+
+pub fn timeouts() {
+    let mut bench = Bench::new();
+    let join = |join_timeout_ms, last_call_ms| OpKind::Join {
+        job: job("j"),
+        participant: Box::new(participant("a")),
+        terms: Terms { min: 2, max: 2, join_timeout_ms, last_call_ms },
+    };
+    let most = limits::JOB_TIMEOUT_MS_MAX;
+    bench.invalid(join(most + 1, 1));
+    bench.invalid(join(1, most + 1));
+    bench.granted(join(most, most));
+    let two = |timeout_ms| among(Among::Count(2), timeout_ms);
+    bench.invalid(arrive("b", 1, "a", two(most + 1)));
+    bench.granted(arrive("b", 1, "a", two(most)));
+}
+
+pub fn barriers() {
+    let mut bench = Bench::new();
+    let waits = |n: usize| arrive(&format!("b{n}"), 1, "a", among(Among::Count(2), 1000));
+    bench.all_granted((0..limits::BARRIERS_MAX).map(waits));
+    bench.over(limits::BARRIERS_MAX as u64, waits(limits::BARRIERS_MAX));
+    // One that waits for nobody makes room.
+    bench.granted(arrive("b3", 1, "b", among(Among::Count(2), 1000)));
+    bench.granted(waits(limits::BARRIERS_MAX));
+    let view = bench.ledger.job(&job("j")).expect("a job");
+    assert_eq!(view.generations("b3").count(), 0, "it is the one");
+}
+
+pub fn generations() {
+    let mut bench = Bench::new();
+    let most = limits::GENERATIONS_MAX as u64;
+    let alone = || among(Among::Count(1), 1000);
+    for number in 1..=most + 1 {
+        bench.granted(arrive("b", number, "a", alone()));
+        let view = bench.ledger.job(&job("j")).expect("a job");
+        assert_eq!(view.generations("b").count() as u64, number.min(most));
+    }
+    let why = bench.refused(arrive("b", 1, "b", alone()));
+    assert!(matches!(why, Rejection::BarrierGeneration { .. }), "{why:?}");
+}
+
+pub fn ttl() {
+    let mut bench = Bench::new();
+    let Reply::Participant { ticket, .. } = bench.granted(participate("j", participant("a"))) else {
+        panic!("no ticket")
+    };
+    bench.granted(OpKind::Leave { ticket });
+    bench.tick_to(limits::JOB_TTL_MS - 1);
+    assert!(bench.ledger.job(&job("j")).is_some());
+    bench.tick_to(limits::JOB_TTL_MS);
+    assert!(bench.ledger.job(&job("j")).is_none());
+}

@@ -1,0 +1,111 @@
+//! Every bound of `ledger/src/limits.rs` is tried: what is at it is granted, what is one over it is refused, or does not
+//! happen, and leaves no trace.
+//!
+//! *Invariant:* the table has every constant of that file; one that is added there fails the first test until it is here.
+
+mod bench;
+mod jobs;
+mod runs;
+mod stores;
+mod trainings;
+mod workers;
+
+use std::collections::BTreeSet;
+
+/// Those that the ledger only names: who applies them is tried where they are applied.
+const ELSEWHERE: &[&str] = &[
+    // What the coordinator's answers show of who is missing: `coordinator/src/grpc/barrier.rs`.
+    "MISSING_MAX",
+    // What the coordinator puts into a dataset's spec that says nothing: `coordinator/src/grpc/training_convert.rs`.
+    "SHARD_SAMPLES_DEFAULT",
+];
+
+const TRIED: &[(&str, fn())] = &[
+    ("SEGMENT_ROWS_MAX", runs::segment_rows),
+    ("RUN_ROWS_MAX", runs::run_rows),
+    ("SEGMENTS_PER_OP_MAX", runs::segments_per_op),
+    ("CLAIM_ROWS_MAX", runs::claim_rows),
+    ("SLOT_ROWS_MAX", runs::slot_rows),
+    ("PART_ROWS_MAX", runs::part_rows),
+    ("OPS_PER_COMMAND_MAX", runs::ops_per_command),
+    ("GRANTS_PER_COMMAND_MAX", runs::grants_per_command),
+    ("NAME_BYTES_MAX", runs::names),
+    ("TEXT_BYTES_MAX", runs::texts),
+    ("JSON_BYTES_MAX", runs::json),
+    ("LABELS_MAX", runs::labels),
+    ("SLOTS_MAX", workers::slots),
+    ("WORKERS_MAX", workers::workers),
+    ("RUNS_MAX", runs::runs),
+    ("CLIENTS_MAX", runs::clients),
+    ("CLIENT_REPLIES_MAX", runs::client_replies),
+    ("CLIENT_TTL_MS", runs::client_ttl),
+    ("SEALED_BYTES_MAX", runs::sealed_bytes),
+    ("HISTORY_MAX", runs::history),
+    ("OUT_OF_MEMORY_STRIKES_MAX", workers::out_of_memory_strikes),
+    ("ENGINE_DIED_STRIKES_MAX", workers::engine_died_strikes),
+    ("SHUN_MS", workers::shun),
+    ("DEATHS_IN_ROW_MAX", workers::deaths_in_row),
+    ("DEATHS_HELD_MAX", workers::deaths_held),
+    ("CORDONS_MAX", workers::cordons),
+    ("MESSAGE_BYTES_MAX", workers::message_bytes),
+    ("DUPLICATE_AFTER_MS", runs::duplicate_after),
+    ("CLOCK_STEP_MAX_MS", runs::clock_step),
+    ("PRIORITY_MAX", runs::priority),
+    ("WEIGHT_MAX", runs::weight),
+    ("QUANTUM_ROWS", runs::quantum),
+    ("STORE_KEY_BYTES_MAX", stores::key_bytes),
+    ("STORE_VALUE_BYTES_MAX", stores::value_bytes),
+    ("STORE_ENTRIES_MAX", stores::entries),
+    ("STORE_BYTES_MAX", stores::bytes),
+    ("STORES_BYTES_MAX", stores::bytes_of_all),
+    ("STORES_MAX", stores::stores),
+    ("STORE_OPS_MAX", stores::ops),
+    ("STORE_PAIRS_MAX", stores::pairs),
+    ("STORE_TTL_MS", stores::ttl),
+    ("JOBS_MAX", jobs::jobs),
+    ("JOB_TTL_MS", jobs::ttl),
+    ("PARTICIPANTS_MAX", jobs::participants),
+    ("DEPARTURES_MAX", jobs::departures),
+    ("KEEP_ALIVE_MS", jobs::keep_alive),
+    ("JOB_TIMEOUT_MS_MAX", jobs::timeouts),
+    ("BARRIERS_MAX", jobs::barriers),
+    ("GENERATIONS_MAX", jobs::generations),
+    ("DATASETS_MAX", trainings::datasets),
+    ("SHARDS_MAX", trainings::shards),
+    ("EPOCHS_MAX", trainings::epochs),
+    ("TRAININGS_MAX", trainings::trainings),
+    ("TRAINERS_MAX", trainings::trainers),
+    ("TRAINER_SHARDS_MAX", trainings::trainer_shards),
+    ("PASSES_MAX", trainings::passes),
+    ("SHARDS_OPEN_MAX", trainings::shards_open),
+    ("KEEP_ALIVE_MIN_MS", trainings::keep_alive),
+    ("KEEP_ALIVE_MAX_MS", trainings::keep_alive),
+    ("CHECKPOINTS_OPEN_MAX", trainings::checkpoints_open),
+    ("CHECKPOINTS_MAX", trainings::checkpoints),
+    ("KEEP_LAST_DEFAULT", trainings::keep_last),
+];
+
+#[test]
+fn every_bound_is_in_the_table() {
+    let source = include_str!("../../src/limits.rs");
+    let constant = |line: &'static str| line.strip_prefix("pub const ")?.split(':').next();
+    let there: BTreeSet<&str> = source.lines().filter_map(constant).collect();
+    assert!(there.len() > 60, "the file was read");
+    let tried = TRIED.iter().map(|tried| tried.0);
+    let listed: Vec<&str> = tried.chain(ELSEWHERE.iter().copied()).collect();
+    let names: BTreeSet<&str> = listed.iter().copied().collect();
+    assert_eq!(names.len(), listed.len(), "each once");
+    assert_eq!(names, there);
+}
+
+#[test]
+fn what_is_at_a_bound_is_granted_and_what_is_over_it_is_not() {
+    let mut broken = Vec::new();
+    for (name, tried) in TRIED {
+        // The panic's own message is printed before.
+        if std::panic::catch_unwind(tried).is_err() {
+            broken.push(*name);
+        }
+    }
+    assert!(broken.is_empty(), "{broken:?}");
+}

@@ -1,0 +1,134 @@
+//! Bounds of shared stores.
+
+use crate::bench::Bench;
+use rollout_ledger::{OpKind, Rejection, Reply, StoreAnswer, StoreName, StoreOp, limits};
+
+fn store(job: &str) -> StoreName {
+    StoreName { namespace: "default".into(), job: job.into(), round: 0 }
+}
+
+fn set(pairs: Vec<(Vec<u8>, Vec<u8>)>) -> StoreOp {
+    StoreOp::Set { pairs }
+}
+
+/// What one operation is answered.
+fn answer(bench: &mut Bench, job: &str, op: StoreOp) -> StoreAnswer {
+    match bench.granted(OpKind::Store { store: store(job), ops: vec![op] }) {
+        Reply::Store(mut answers) => answers.pop().expect("an answer"),
+        reply => panic!("{reply:?}"),
+    }
+}
+
+fn done(bench: &mut Bench, job: &str, op: StoreOp) {
+    assert_eq!(answer(bench, job, op), StoreAnswer::Done);
+}
+
+fn over(bench: &mut Bench, job: &str, bound: u64, op: StoreOp) {
+    let answer = answer(bench, job, op);
+    let StoreAnswer::Refused(Rejection::Limit { max, .. }) = answer else { panic!("{answer:?}") };
+    assert_eq!(max, bound);
+}
+
+pub fn key_bytes() {
+    let mut bench = Bench::new();
+    let of = |bytes| set(vec![(vec![b'k'; bytes], Vec::new())]);
+    over(&mut bench, "j", limits::STORE_KEY_BYTES_MAX as u64, of(limits::STORE_KEY_BYTES_MAX + 1));
+    done(&mut bench, "j", of(limits::STORE_KEY_BYTES_MAX));
+}
+
+pub fn value_bytes() {
+    let mut bench = Bench::new();
+    let of = |bytes| set(vec![(b"k".to_vec(), vec![0; bytes])]);
+    let most = limits::STORE_VALUE_BYTES_MAX;
+    over(&mut bench, "j", most as u64, of(most + 1));
+    done(&mut bench, "j", of(most));
+    // Nor does a value grow beyond it.
+    let append = StoreOp::Append { key: b"k".to_vec(), value: vec![0] };
+    over(&mut bench, "j", most as u64, append);
+}
+
+pub fn entries() {
+    let mut bench = Bench::new();
+    let key = |n: u64| n.to_string().into_bytes();
+    let all: Vec<u64> = (0..limits::STORE_ENTRIES_MAX).collect();
+    for some in all.chunks(limits::STORE_PAIRS_MAX) {
+        let pairs = some.iter().map(|n| (key(*n), Vec::new())).collect();
+        done(&mut bench, "j", set(pairs));
+    }
+    let more = || set(vec![(b"more".to_vec(), Vec::new())]);
+    over(&mut bench, "j", limits::STORE_ENTRIES_MAX, more());
+    let push = StoreOp::Push { queue: b"q".to_vec(), value: Vec::new() };
+    over(&mut bench, "j", limits::STORE_ENTRIES_MAX, push);
+    answer(&mut bench, "j", StoreOp::Delete { key: key(7) });
+    done(&mut bench, "j", more());
+}
+
+/// Fills a store to its last byte.
+fn fill(bench: &mut Bench, job: &str) {
+    let values = limits::STORE_BYTES_MAX / limits::STORE_VALUE_BYTES_MAX as u64;
+    for n in 0..values {
+        // A key of four bytes, and a value that makes a value's bound with it.
+        let key = format!("{n:04}").into_bytes();
+        done(bench, job, set(vec![(key, vec![0; limits::STORE_VALUE_BYTES_MAX - 4])]));
+    }
+}
+
+pub fn bytes() {
+    let mut bench = Bench::new();
+    fill(&mut bench, "j");
+    over(&mut bench, "j", limits::STORE_BYTES_MAX, set(vec![(b"x".to_vec(), Vec::new())]));
+    // What makes no more of it is still taken.
+    done(&mut bench, "j", set(vec![(b"0001".to_vec(), b"less".to_vec())]));
+    done(&mut bench, "j", set(vec![(b"x".to_vec(), Vec::new())]));
+}
+
+pub fn bytes_of_all() {
+    let mut bench = Bench::new();
+    for n in 0..limits::STORES_BYTES_MAX / limits::STORE_BYTES_MAX {
+        fill(&mut bench, &format!("j{n}"));
+    }
+    let byte = || set(vec![(b"x".to_vec(), Vec::new())]);
+    over(&mut bench, "more", limits::STORES_BYTES_MAX, byte());
+    bench.granted(OpKind::DropStore { store: store("j0") });
+    done(&mut bench, "more", byte());
+}
+
+pub fn stores() {
+    let mut bench = Bench::new();
+    let open = |job: String| OpKind::Store { store: store(&job), ops: Vec::new() };
+    bench.all_granted((0..limits::STORES_MAX).map(|n| open(format!("j{n}"))));
+    bench.over(limits::STORES_MAX as u64, open("more".into()));
+    bench.granted(open("j0".into()));
+}
+
+pub fn ops() {
+    let mut bench = Bench::new();
+    let of = |count| {
+        let ops = vec![StoreOp::Add { key: b"n".to_vec(), delta: 1 }; count];
+        OpKind::Store { store: store("j"), ops }
+    };
+    bench.over(limits::STORE_OPS_MAX as u64, of(limits::STORE_OPS_MAX + 1));
+    let Reply::Store(answers) = bench.granted(of(limits::STORE_OPS_MAX)) else { panic!("none") };
+    let sum = limits::STORE_OPS_MAX as i64;
+    assert_eq!(answers.last(), Some(&StoreAnswer::Number(sum)), "of what was refused, nothing");
+}
+
+pub fn pairs() {
+    let mut bench = Bench::new();
+    let of = |count: usize| {
+        let pair = |n: usize| (n.to_string().into_bytes(), Vec::new());
+        set((0..count).map(pair).collect())
+    };
+    over(&mut bench, "j", limits::STORE_PAIRS_MAX as u64, of(limits::STORE_PAIRS_MAX + 1));
+    assert!(bench.ledger.store(&store("j")).expect("used").is_empty(), "all of them or none");
+    done(&mut bench, "j", of(limits::STORE_PAIRS_MAX));
+}
+
+pub fn ttl() {
+    let mut bench = Bench::new();
+    done(&mut bench, "j", set(vec![(b"k".to_vec(), Vec::new())]));
+    bench.tick_to(limits::STORE_TTL_MS - 1);
+    assert!(bench.ledger.store(&store("j")).is_some());
+    bench.tick_to(limits::STORE_TTL_MS);
+    assert!(bench.ledger.store(&store("j")).is_none());
+}
