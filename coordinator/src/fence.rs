@@ -105,3 +105,88 @@ fn die(last_words: &str) -> ! {
     unsafe { libc::write(libc::STDERR_FILENO, last_words.as_ptr().cast(), last_words.len()) };
     abort()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, ExitStatus};
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    /// Names how the fencing goes in a process of its own.
+    const ARM: &str = "ROLLOUT_TEST_FENCE_ARM";
+    /// Stands before the time at which it begins.
+    const BEGUN: &str = "begun at ";
+    /// Longer than the watchdog waits, with its steps.
+    const BEYOND: Duration = Duration::from_millis(5500);
+
+    /// Starts this very program again, for the one test that plays this arm; how it ends, and how long after its beginning.
+    fn played(arm: &str) -> (ExitStatus, Duration) {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args([
+            "--ignored",
+            "--exact",
+            "--nocapture",
+            "fence::tests::in_a_process_of_its_own",
+        ]);
+        let out = command.env(ARM, arm).output().expect("it starts");
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        let begun = said.split(BEGUN).nth(1).and_then(|rest| rest.split_whitespace().next());
+        let begun: u64 = begun.and_then(|ms| ms.parse().ok()).unwrap_or_else(|| panic!("{said}"));
+        (out.status, Duration::from_millis(wall_ms().saturating_sub(begun)))
+    }
+
+    fn wall_ms() -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+        since.as_millis() as u64
+    }
+
+    #[test]
+    #[ignore = "the other tests start it, each in a process of its own"]
+    fn in_a_process_of_its_own() {
+        let arm = std::env::var(ARM).expect("another test says which arm");
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let fence = Fence::start().expect("a watchdog");
+            fence.leads();
+            println!("{BEGUN}{}", wall_ms());
+            match arm.as_str() {
+                // The runtime runs, and the closing never ends.
+                "hangs" => {
+                    fence.begin();
+                    std::future::pending::<()>().await;
+                }
+                // Just in time, and again at the next epoch.
+                "in time" => {
+                    for _ in 0..2 {
+                        fence.leads();
+                        fence.begin();
+                        tokio::time::sleep(FENCE_WITHIN - Duration::from_millis(700)).await;
+                        fence.done();
+                    }
+                    tokio::time::sleep(BEYOND).await;
+                }
+                // Nobody deposed it.
+                "leads on" => tokio::time::sleep(BEYOND).await,
+                other => panic!("no arm {other}"),
+            }
+        });
+    }
+
+    #[test]
+    fn a_leader_whose_closing_hangs_is_aborted_within_5_s() {
+        let (status, took) = played("hangs");
+        assert_eq!(status.signal(), Some(libc::SIGABRT), "{status}");
+        assert!((FENCE_WITHIN..Duration::from_secs(5)).contains(&took), "{took:?}");
+    }
+
+    #[test]
+    fn a_leader_that_closes_everything_in_time_lives_on_and_so_does_one_that_still_leads() {
+        let played = ["in time", "leads on"].map(|arm| std::thread::spawn(move || played(arm)));
+        for arm in played {
+            let (status, took) = arm.join().expect("played");
+            assert!(status.success(), "{status}");
+            assert!(took > BEYOND, "{took:?}");
+        }
+    }
+}
