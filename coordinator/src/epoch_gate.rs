@@ -92,18 +92,7 @@ fn judge<B>(shared: &Shared, request: &http::Request<B>) -> Result<(), Refused> 
     let Some((cluster, claimed)) = sender_knows(request.headers()).map_err(Refused::Now)? else {
         return Ok(());
     };
-    let ours = shared.cluster_id();
-    if !ours.is_empty() && cluster != ours {
-        if restored_from(&shared.node).iter().any(|old| old == cluster) {
-            let message = format!(
-                "the sender knows cluster {cluster}; this is a member of {ours}, which was restored from a snapshot of \
-                 it: sessions, leases and requests of {cluster} are void"
-            );
-            return Err(Refused::Now(RpcError::new(ErrorCode::ClusterRestored, message)));
-        }
-        let message = format!("the sender knows cluster {cluster}, this is a member of {ours}");
-        return Err(Refused::Now(RpcError::new(ErrorCode::OtherCluster, message)));
-    }
+    same_cluster(shared, cluster).map_err(Refused::Now)?;
     if request.uri().path() == EVENTS {
         return Ok(());
     }
@@ -119,6 +108,40 @@ fn judge<B>(shared: &Shared, request: &http::Request<B>) -> Result<(), Refused> 
     }
 }
 
+/// Refuses a sender that knows another cluster.
+fn same_cluster(shared: &Shared, cluster: &str) -> Result<(), RpcError> {
+    let ours = shared.cluster_id();
+    if ours.is_empty() || cluster == ours {
+        return Ok(());
+    }
+    if restored_from(&shared.node).iter().any(|old| old == cluster) {
+        let message = format!(
+            "the sender knows cluster {cluster}; this is a member of {ours}, which was restored from a snapshot of \
+             it: sessions, leases and requests of {cluster} are void"
+        );
+        return Err(RpcError::new(ErrorCode::ClusterRestored, message));
+    }
+    let message = format!("the sender knows cluster {cluster}, this is a member of {ours}");
+    Err(RpcError::new(ErrorCode::OtherCluster, message))
+}
+
+/// Judges what a worker says in its registration of what it has seen; nothing where it has seen nothing. An epoch that is
+/// over is no reproach there: what is in a message stays in it when the message is repeated to a later leader.
+pub(crate) async fn seen(
+    shared: &Shared,
+    leading: &Leading,
+    (cluster, epoch): (&str, u64),
+) -> Result<(), RpcError> {
+    if cluster.is_empty() {
+        return Ok(());
+    }
+    same_cluster(shared, cluster)?;
+    match epoch > leading.epoch && !seeded(Bug::EpochUnchecked) {
+        true => Err(ahead(shared, leading, epoch).await),
+        false => Ok(()),
+    }
+}
+
 /// What a sender is told whose epoch is over.
 pub(crate) fn behind(leading: &Leading, claimed: u64) -> RpcError {
     let message = format!("epoch {claimed} is over, {} is open", leading.epoch);
@@ -128,7 +151,12 @@ pub(crate) fn behind(leading: &Leading, claimed: u64) -> RpcError {
 /// What a sender is told whose epoch this leader has not seen: that it leads no more, or, if a
 /// quorum says that it does, that nobody has opened such an epoch.
 pub(crate) async fn ahead(shared: &Shared, leading: &Leading, claimed: u64) -> RpcError {
-    match shared.node.barrier().await {
+    let confirmed = tokio::select! {
+        confirmed = shared.node.barrier() => confirmed,
+        // Without a quorum nobody confirms or denies it, and whoever knows of a later leader waits here for nothing.
+        () = shared.node.quorum_lost() => return crate::reject::quorum_lost(Outcome::NotApplied),
+    };
+    match confirmed {
         Ok(term) if term == leading.epoch => {
             tracing::warn!(claimed, open = leading.epoch, "a sender claims an epoch of nobody");
             let message = format!(

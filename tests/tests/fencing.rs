@@ -106,6 +106,37 @@ async fn an_old_a_forged_and_another_clusters_epoch_change_nothing_and_say_why()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_cut_off_and_shown_a_higher_epoch_confirms_nothing_and_says_so()
+-> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions { cuttable: true, ..FleetOptions::default() })?;
+    let old = fleet.leader();
+    let channel = dial(&fleet, &old, "client", "user")?;
+    let known = header(&channel).await?;
+    // Standing still while it is cut off, it believes for a moment yet that it leads.
+    fleet.member_process(&old).signal(libc::SIGSTOP)?;
+    for other in fleet.member_names().iter().filter(|name| **name != old) {
+        fleet.set_cut(&old, other, true);
+    }
+    let new = fleet.leader_other_than(&old);
+    let epoch = header(&dial(&fleet, &new, "client", "user")?).await?.coord_epoch;
+    assert!(epoch > known.coord_epoch);
+    let mut runs = v1::runs_client::RunsClient::new(channel);
+    let open = claiming(v1::OpenSessionRequest::default(), &known.cluster_id, epoch);
+    let asked = tokio::spawn(async move { runs.open_session(open).await });
+    fleet.member_process(&old).signal(libc::SIGCONT)?;
+    let answer = tokio::time::timeout(Duration::from_secs(10), asked).await;
+    let refused = answer.context("it says nothing at all")??.unwrap_err();
+    let wanted = [ErrorCode::NotLeader, ErrorCode::NoQuorum, ErrorCode::NoLeader];
+    assert!(wanted.contains(&code(&refused)), "{refused}");
+    assert_eq!(RpcError::from_status(&refused).outcome, rollout_proto::Outcome::NotApplied);
+    for other in fleet.member_names().iter().filter(|name| **name != old) {
+        fleet.set_cut(&old, other, false);
+    }
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_workers_stream_of_another_epoch_is_refused() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     depose(&mut fleet)?;
@@ -169,6 +200,42 @@ fn split_brain_old_coord_self_fences() -> Result<()> {
 
 /// Longer than the watchdog waits: who is alive after it was not aborted.
 const WATCHDOG: Duration = Duration::from_secs(6);
+
+#[test]
+fn a_leader_that_is_deposed_twice_fences_itself_once_an_epoch_and_lives_on() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let engine = "kind = \"mock\"\nconcurrency = 16\nlatency_ms_min = 5\nlatency_ms_max = 20\n";
+    fleet.start_worker("w1", &WorkerOptions { engine: engine.into(), ..Default::default() })?;
+    let mut batch = Batch::submit(&fleet, "twice", 12_000, "")?;
+    batch.until(&fleet, "rows run", |c| c.done >= 300);
+    let old = fleet.leader();
+    let pid = fleet.member_process(&old).pid();
+    for time in 1..=2 {
+        if fleet.leader() != old {
+            fleet.ctl_json(&["leader", "transfer", &old])?;
+        }
+        let (deposed, _) = depose(&mut fleet)?;
+        assert_eq!(deposed, old, "it led again");
+        eventually("it fences itself", PATIENCE, || {
+            Some(fencings(&mut fleet, &old)).filter(|f| f.len() == time)
+        });
+    }
+    // The watchdog has had its time, and every loss of an epoch was told once.
+    let begun = Instant::now();
+    while begun.elapsed() < WATCHDOG {
+        assert!(fleet.member_process(&old).runs(), "aborted{}", fleet.logs());
+        std::thread::sleep(Duration::from_millis(100)); // The poll; that it goes on living is the condition.
+    }
+    let fenced = fencings(&mut fleet, &old);
+    assert_eq!(fenced.len(), 2, "once a lost epoch: {fenced:?}");
+    assert!(fenced[0].0 < fenced[1].0, "of two epochs: {fenced:?}");
+    assert!(fenced.iter().all(|(stale, observed)| observed > stale), "{fenced:?}");
+    assert_eq!(fleet.counted(&old, "rollout_coordinator_fenced_total"), Some(2));
+    assert_eq!(fleet.member_process(&old).pid(), pid, "the same process");
+    batch.finish(&fleet)?;
+    fleet.verify()?;
+    fleet.passed()
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_reads_nothing_does_not_take_a_deposed_leader_down() -> Result<()> {

@@ -4,6 +4,7 @@ use super::runs::unexpected;
 use super::{Shared, caller, check_namespace, namespace_or_default, work_stream};
 use crate::audit;
 use crate::convert;
+use crate::epoch_gate;
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::{RunNo, SessionId};
@@ -88,6 +89,7 @@ impl v1::worker_server::Worker for WorkerService {
             return Err(RpcError::new(ErrorCode::PermissionDenied, text).into());
         }
         let leading = self.0.leading()?;
+        epoch_gate::seen(&self.0, &leading, (r.cluster_id.as_str(), r.coord_epoch_seen)).await?;
         let holder = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
         let address = r.address.clone();
         let resumes = holder.is_some_and(|SessionId(holder)| holder == r.resume_session);

@@ -1,0 +1,221 @@
+//! Who claims an epoch that is over, one that nobody opened, or another cluster's, is refused by every method, with the
+//! reason, and changes nothing; and the same request is heard when its sender knows better.
+//!
+//! *Invariant:* the methods are those of the contract. One that it gains fails these tests until the table has it.
+
+mod fixture;
+mod member;
+mod table;
+
+use fixture::Fixture;
+use member::{Answer, Claim, Member, Moment};
+use prost::Message;
+use prost_types::FileDescriptorSet;
+use rollout_proto::{ErrorCode, Outcome, RpcError, v1};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use table::{Case, Does, cases};
+use v1::worker_message::Kind as Up;
+
+const OTHERS: &str = "00000000000000000000000000000000";
+
+fn contract() -> FileDescriptorSet {
+    FileDescriptorSet::decode(v1::DESCRIPTORS).expect("descriptors")
+}
+
+/// A false claim, and how it is refused.
+struct False<'a> {
+    claim: Claim<'a>,
+    code: ErrorCode,
+    says: String,
+}
+
+fn false_claims(now: &Moment) -> [False<'_>; 3] {
+    let claim = |cluster, epoch| Claim { cluster, epoch };
+    let (cluster, epoch) = (now.cluster.as_str(), now.epoch);
+    [
+        False {
+            claim: claim(cluster, epoch - 1),
+            code: ErrorCode::StaleEpoch,
+            says: format!("epoch {} is over, {epoch} is open", epoch - 1),
+        },
+        False {
+            claim: claim(cluster, epoch + 1000),
+            code: ErrorCode::EpochUnknown,
+            says: format!("a quorum has just confirmed that {epoch} is the newest"),
+        },
+        False { claim: claim(OTHERS, epoch), code: ErrorCode::OtherCluster, says: cluster.into() },
+    ]
+}
+
+fn check_refusal(place: &str, error: &RpcError, wanted: &False<'_>) {
+    assert_eq!(error.code, wanted.code, "{place}: {error}");
+    assert!(error.message.contains(&wanted.says), "{place}: {error}");
+    assert_eq!(error.outcome, Outcome::NotApplied, "{place}: {error}");
+}
+
+fn path(case: &Case) -> String {
+    format!("/rollout.v1.{}", case.method)
+}
+
+/// The three claims that are refused at the gate of the client port.
+fn of_the_gate(error: &RpcError) -> bool {
+    use ErrorCode::{EpochUnknown, OtherCluster, StaleEpoch};
+    [EpochUnknown, OtherCluster, StaleEpoch].contains(&error.code)
+}
+
+#[test]
+fn the_table_has_every_method_of_the_contract() {
+    let mut methods = BTreeSet::new();
+    for file in contract().file.iter().filter(|file| file.package() == "rollout.v1") {
+        for service in &file.service {
+            let of =
+                |m: &prost_types::MethodDescriptorProto| format!("{}/{}", service.name(), m.name());
+            methods.extend(service.method.iter().map(of));
+        }
+    }
+    assert!(methods.len() > 60, "the descriptors were read");
+    let listed = cases(&Fixture::of_nothing(), 1);
+    let names: BTreeSet<String> = listed.iter().map(|case| case.method.to_owned()).collect();
+    assert_eq!(names.len(), listed.len(), "one case a method");
+    assert_eq!(names, methods);
+}
+
+/// Where a request names an epoch in itself, somebody has to look at it.
+#[test]
+fn the_messages_that_carry_an_epoch_are_those_that_are_tried() {
+    let mut carry = BTreeSet::new();
+    let mut spoken = BTreeSet::new();
+    for file in contract().file.iter().filter(|file| file.package() == "rollout.v1") {
+        let inputs = file.service.iter().flat_map(|s| &s.method).map(|m| m.input_type());
+        let inputs: BTreeSet<&str> = inputs.filter_map(|m| m.rsplit('.').next()).collect();
+        for message in file.message_type.iter().filter(|m| inputs.contains(m.name())) {
+            for field in &message.field {
+                if field.name().contains("coord_epoch") {
+                    carry.insert(format!("{}.{}", message.name(), field.name()));
+                }
+                if message.name() == "WorkerMessage" && field.oneof_index.is_some() {
+                    spoken.insert(field.name().to_owned());
+                }
+            }
+        }
+    }
+    let expected = ["RegisterRequest.coord_epoch_seen", "WorkerMessage.coord_epoch"];
+    assert_eq!(carry, expected.map(String::from).into());
+    assert_eq!(spoken, ["exchange", "heartbeat"].map(String::from).into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
+    let member = Member::leading().await;
+    let fixture = Fixture::make(&member).await;
+    let before = member.moment().await;
+    let state = member.state().await;
+    let cases = cases(&fixture, before.epoch);
+    for wanted in &false_claims(&before) {
+        for case in &cases {
+            let answer = member.call(&path(case), case.body.clone(), wanted.claim).await;
+            let place = format!("{} in {:?}", case.method, wanted.code);
+            let other_cluster = wanted.code == ErrorCode::OtherCluster;
+            match (case.does, answer) {
+                (Does::TellEpoch, Answer::Message) => {}
+                (Does::TellHistory, Answer::Message) if !other_cluster => {}
+                (Does::TellEpoch, answer) => panic!("{place}: {answer:?}"),
+                (_, Answer::Refused(error)) => check_refusal(&place, &error, wanted),
+                (_, answer) => panic!("{place}: {answer:?}"),
+            }
+            assert_eq!(member.moment().await, before, "{place} changed something");
+        }
+    }
+    assert_eq!(member.state().await, state, "not a record of the state is another");
+
+    let mut failures = Vec::new();
+    // What is changed has consequences of its own later, which are in the log too: first come those who only read.
+    let (readers, others): (Vec<&Case>, Vec<&Case>) =
+        cases.iter().partition(|case| case.does == Does::Read);
+    for case in readers.into_iter().chain(others) {
+        let now = member.moment().await;
+        let claim = Claim { cluster: &now.cluster, epoch: now.epoch };
+        let answer = member.call(&path(case), case.body.clone(), claim).await;
+        let grew = match case.does {
+            Does::Change => member.grows_beyond(&now).await,
+            _ => member.moment().await.last_log > now.last_log,
+        };
+        let heard = match (case.does, &answer) {
+            (Does::Change, Answer::Message) => grew,
+            (Does::Read, Answer::Message) => !grew,
+            (Does::TellEpoch | Does::TellHistory, Answer::Message) => true,
+            (Does::Refuse | Does::ServePeers, Answer::Refused(error)) => !of_the_gate(error),
+            _ => false,
+        };
+        if !heard {
+            failures
+                .push(format!("{} ({:?}), log grew: {grew}: {answer:?}", case.method, case.does));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert_ne!(member.state().await, state, "what is believed changes something");
+}
+
+/// In a worker's stream each message says its epoch itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_false_claim_in_a_workers_stream_is_refused_for_each_kind_of_message() {
+    let member = Member::leading().await;
+    let fixture = Fixture::make(&member).await;
+    let before = member.moment().await;
+    let kinds = [
+        Up::Heartbeat(v1::Heartbeat { seq: 1, ..Default::default() }),
+        Up::Exchange(v1::Exchange { seq: 3, credit_rows: 4, ..Default::default() }),
+    ];
+    for wanted in &false_claims(&before)[..2] {
+        for kind in &kinds {
+            let message = v1::WorkerMessage {
+                session: fixture.worker,
+                coord_epoch: wanted.claim.epoch,
+                kind: Some(kind.clone()),
+            };
+            let mut client = v1::worker_client::WorkerClient::new(member.channel());
+            // The worker goes on listening: its side stays open.
+            let (out, outbound) = tokio::sync::mpsc::channel(1);
+            out.send(message).await.expect("sent");
+            let outbound = tokio_stream::wrappers::ReceiverStream::new(outbound);
+            let mut answers = client.work(outbound).await.expect("a stream").into_inner();
+            let welcome = answers.message().await.expect("a welcome").expect("a welcome");
+            assert_eq!(welcome.header.map(|h| h.coord_epoch), Some(before.epoch));
+            let refused = tokio::time::timeout(Duration::from_secs(10), answers.message()).await;
+            let refused = refused.expect("in time").expect_err("refused");
+            check_refusal(&format!("{kind:?}"), &RpcError::from_status(&refused), wanted);
+            assert_eq!(member.moment().await, before, "{kind:?} changed something");
+        }
+    }
+}
+
+/// What a worker says of itself at its registration is judged too, whatever its headers say.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registration_that_names_a_future_epoch_or_another_cluster_is_refused() {
+    let member = Member::leading().await;
+    let before = member.moment().await;
+    let truth = Claim { cluster: &before.cluster, epoch: before.epoch };
+    for wanted in &false_claims(&before)[1..] {
+        let request = v1::RegisterRequest {
+            coord_epoch_seen: wanted.claim.epoch,
+            cluster_id: wanted.claim.cluster.into(),
+            ..fixture::registration("w1")
+        };
+        let body = request.encode_to_vec().into();
+        match member.call("/rollout.v1.Worker/Register", body, truth).await {
+            Answer::Refused(error) => check_refusal("Register", &error, wanted),
+            answer => panic!("{answer:?}"),
+        }
+        assert_eq!(member.moment().await, before, "a registration changed something");
+    }
+    // An older one is what a worker had seen before its first answer told it more.
+    let request = v1::RegisterRequest {
+        coord_epoch_seen: before.epoch - 1,
+        cluster_id: before.cluster.clone(),
+        ..fixture::registration("w1")
+    };
+    let body = request.encode_to_vec().into();
+    let answer = member.call("/rollout.v1.Worker/Register", body, truth).await;
+    assert!(matches!(answer, Answer::Message), "{answer:?}");
+}

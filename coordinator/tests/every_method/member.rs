@@ -1,0 +1,259 @@
+//! One member that leads alone, as a process, and calls of any of its methods by their names.
+//!
+//! Absent: generated clients for what is called. A method that the contract gains is called by its name alone.
+
+use bytes::{Buf, BufMut, Bytes};
+use http::uri::PathAndQuery;
+use rollout_proto::{CLUSTER_HEADER, EPOCH_HEADER, RpcError, v1};
+use rollout_storage::SnapshotFileReader;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+
+/// How long a member may take for anything, on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long what was asked for may take to be in the log. A worker's stream answers before it has done anything.
+const GROWS_WITHIN: Duration = Duration::from_secs(10);
+
+/// A member's process.
+pub struct Member {
+    dir: TempDir,
+    child: Child,
+    addr: String,
+}
+
+/// What one call came to.
+#[derive(Debug)]
+pub enum Answer {
+    /// The first message.
+    Message,
+    /// A stream that ended without any, or said nothing for a second.
+    Silence,
+    Refused(RpcError),
+}
+
+/// What the sender of a call says that it knows.
+#[derive(Clone, Copy)]
+pub struct Claim<'a> {
+    pub cluster: &'a str,
+    pub epoch: u64,
+}
+
+/// Where a member is: while this stays as it was, nothing was applied, and nothing was proposed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Moment {
+    pub cluster: String,
+    pub epoch: u64,
+    term: u64,
+    pub last_log: u64,
+    applied: u64,
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn start(config: &std::path::Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rollout-coordinator"));
+    command.arg("--config").arg(config).stdin(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("it starts")
+}
+
+impl Member {
+    /// A cluster of one member that has led before: the epoch of the first leader is over.
+    pub async fn leading() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| dir.path().join(name);
+        let (addr, peer) =
+            (format!("127.0.0.1:{}", free_port()), format!("127.0.0.1:{}", free_port()));
+        // Nobody is lost meanwhile for having been silent: that would be in the log.
+        let config = format!(
+            "name = \"c1\"\ndata_dir = {:?}\n[listen]\nclient = {addr:?}\npeer = {peer:?}\nhttp = \"127.0.0.1:0\"\n\
+             [tls]\ninsecure_plaintext = true\n[store]\nurl = \"file://{}\"\n[raft]\nprofile = \"far-zones\"\n\
+             [worker]\nfailure_ms = 3600000\nstarted_grace_ms = 3600000\n",
+            path("data"),
+            path("store").display()
+        );
+        std::fs::create_dir(path("store")).expect("a store");
+        std::fs::write(path("c.toml"), config).expect("a configuration");
+        let child = start(&path("c.toml"));
+        let mut member = Self { dir, child, addr };
+        let info = v1::MemberInfo {
+            name: "c1".into(),
+            peer_addr: peer,
+            client_addr: member.addr.clone(),
+            ..Default::default()
+        };
+        let begun = Instant::now();
+        loop {
+            let request =
+                v1::BootstrapRequest { members: vec![info.clone()], ..Default::default() };
+            if member.cluster().bootstrap(request).await.is_ok() {
+                break;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it forms no cluster");
+            tokio::time::sleep(Duration::from_millis(50)).await; // The poll; the condition decides.
+        }
+        let first = member.moment().await;
+        member.stop();
+        member.child = start(&member.dir.path().join("c.toml"));
+        let second = member.moment().await;
+        assert!(second.epoch > first.epoch, "{second:?} after {first:?}");
+        member
+    }
+
+    /// Below the store's directory.
+    pub fn store_url(&self) -> String {
+        format!("file://{}", self.dir.path().join("store").display())
+    }
+
+    pub fn channel(&self) -> Channel {
+        let endpoint = Channel::from_shared(format!("http://{}", self.addr)).expect("an address");
+        endpoint.connect_lazy()
+    }
+
+    fn cluster(&self) -> v1::cluster_client::ClusterClient<Channel> {
+        v1::cluster_client::ClusterClient::new(self.channel())
+    }
+
+    /// Where it is, once it leads and has applied what is in its log.
+    pub async fn moment(&self) -> Moment {
+        let begun = Instant::now();
+        loop {
+            if let Ok(status) = self.cluster().status(v1::StatusRequest {}).await {
+                let status = status.into_inner();
+                let (header, own) =
+                    (status.header.unwrap_or_default(), status.self_.unwrap_or_default());
+                let settled = own.last_log_index == own.applied_index && own.role == "leader";
+                // Its epoch is open, and not only that of the leader before it.
+                if settled && header.coord_epoch == own.term {
+                    return Moment {
+                        cluster: header.cluster_id,
+                        epoch: header.coord_epoch,
+                        term: own.term,
+                        last_log: own.last_log_index,
+                        applied: own.applied_index,
+                    };
+                }
+            }
+            assert!(begun.elapsed() < PATIENCE, "it does not lead");
+            tokio::time::sleep(Duration::from_millis(20)).await; // The poll; the condition decides.
+        }
+    }
+
+    /// Whether its log becomes longer than it was.
+    pub async fn grows_beyond(&self, then: &Moment) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < GROWS_WITHIN {
+            if self.moment().await.last_log > then.last_log {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await; // The poll; the condition decides.
+        }
+        false
+    }
+
+    /// A digest of every record of the ledger's state.
+    pub async fn state(&self) -> blake3::Hash {
+        let client = v1::maintenance_client::MaintenanceClient::new(self.channel());
+        let mut stream = client
+            .max_decoding_message_size(rollout_proto::MESSAGE_BYTES_MAX)
+            .save_snapshot(v1::SaveSnapshotRequest {})
+            .await
+            .expect("a snapshot")
+            .into_inner();
+        let mut bytes = Vec::new();
+        while let Some(message) = stream.message().await.expect("a whole snapshot") {
+            bytes.extend_from_slice(&message.data);
+        }
+        let file = self.dir.path().join("state");
+        std::fs::write(&file, bytes).expect("a file");
+        let mut hasher = blake3::Hasher::new();
+        let mut records = 0;
+        for record in SnapshotFileReader::open(&file).expect("its header") {
+            let (key, value) = record.expect("a record");
+            for part in [key, value] {
+                hasher.update(&(part.len() as u64).to_le_bytes()).update(&part);
+            }
+            records += 1;
+        }
+        assert!(records > 0, "the ledger has records");
+        hasher.finalize()
+    }
+
+    /// Calls a method (`/rollout.v1.Runs/CreateRun`) with the bytes of one request.
+    pub async fn call(&self, path: &str, body: Bytes, claim: Claim<'_>) -> Answer {
+        let mut grpc = tonic::client::Grpc::new(self.channel())
+            .max_decoding_message_size(rollout_proto::MESSAGE_BYTES_MAX);
+        if let Err(error) = grpc.ready().await {
+            panic!("{path}: {error}");
+        }
+        let mut request = Request::new(tokio_stream::once(body));
+        request.metadata_mut().insert(EPOCH_HEADER, claim.epoch.into());
+        request.metadata_mut().insert(CLUSTER_HEADER, claim.cluster.parse().expect("ascii"));
+        let path = PathAndQuery::try_from(path).expect("a path");
+        let mut stream = match grpc.streaming(request, path, Raw).await {
+            Ok(response) => response.into_inner(),
+            Err(status) => return Answer::Refused(RpcError::from_status(&status)),
+        };
+        // Streams that follow something have nothing to say at times.
+        match tokio::time::timeout(Duration::from_secs(1), stream.message()).await {
+            Ok(Ok(Some(_))) => Answer::Message,
+            Ok(Ok(None)) | Err(_) => Answer::Silence,
+            Ok(Err(status)) => Answer::Refused(RpcError::from_status(&status)),
+        }
+    }
+
+    fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Messages as the bytes that they are.
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Raw;
+    type Decoder = Raw;
+
+    fn encoder(&mut self) -> Raw {
+        Raw
+    }
+
+    fn decoder(&mut self) -> Raw {
+        Raw
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}
