@@ -11,35 +11,35 @@ use tokio_stream::wrappers::ReceiverStream;
 use v1::leader_message::Kind as Down;
 use v1::worker_message::Kind as Up;
 
-pub const DIGEST: [u8; 32] = [7; 32];
+pub(crate) const DIGEST: [u8; 32] = [7; 32];
 
-pub struct Fixture {
+pub(crate) struct Fixture {
     /// Of the client.
-    pub session: u64,
+    pub(crate) session: u64,
     seq: Cell<u64>,
     /// A run without rows, whose input is open.
-    pub open_run: u32,
+    pub(crate) open_run: u32,
     /// A run with ten rows, whose input is open.
-    pub rows_run: u32,
+    pub(crate) rows_run: u32,
     /// A worker's session, which holds rows of that run, the first of which has failed.
-    pub worker: u64,
+    pub(crate) worker: u64,
     /// Of job `train`.
-    pub trainer: v1::TrainerRef,
+    pub(crate) trainer: v1::TrainerRef,
     /// Of job `leaves`.
-    pub leaves: v1::TrainerRef,
+    pub(crate) leaves: v1::TrainerRef,
     /// Two shards that the trainer has claimed.
-    pub claims: Vec<v1::ShardAssignment>,
+    pub(crate) claims: Vec<v1::ShardAssignment>,
     /// Of job `meet`, for the rendezvous.
-    pub ticket: u64,
+    pub(crate) ticket: u64,
     /// Of the manifest that the trainer's rank has in the store for checkpoint 2.
-    pub manifest: v1::BlobName,
+    pub(crate) manifest: v1::BlobName,
 }
 
-pub fn job(name: &str) -> Option<v1::JobName> {
+pub(crate) fn job(name: &str) -> Option<v1::JobName> {
     Some(v1::JobName { namespace: "default".into(), job: name.into() })
 }
 
-pub fn participant(name: &str) -> Option<v1::Participant> {
+pub(crate) fn participant(name: &str) -> Option<v1::Participant> {
     Some(v1::Participant {
         name: name.into(),
         host: "h".into(),
@@ -50,7 +50,7 @@ pub fn participant(name: &str) -> Option<v1::Participant> {
     })
 }
 
-pub fn trainer(name: &str) -> Option<v1::TrainerDecl> {
+pub(crate) fn trainer(name: &str) -> Option<v1::TrainerDecl> {
     Some(v1::TrainerDecl {
         name: name.into(),
         host: "h".into(),
@@ -59,7 +59,7 @@ pub fn trainer(name: &str) -> Option<v1::TrainerDecl> {
     })
 }
 
-pub fn spec() -> Option<v1::RunSpec> {
+pub(crate) fn spec() -> Option<v1::RunSpec> {
     Some(v1::RunSpec {
         engine: Some(v1::EngineSpec { model: "m".into(), ..Default::default() }),
         sampling_json: "{}".into(),
@@ -70,12 +70,12 @@ pub fn spec() -> Option<v1::RunSpec> {
     })
 }
 
-pub fn segment(number: u32, rows: u32) -> v1::SegmentDecl {
+pub(crate) fn segment(number: u32, rows: u32) -> v1::SegmentDecl {
     let blob = v1::BlobRef { digest: DIGEST.to_vec().into(), bytes: 100, ..Default::default() };
     v1::SegmentDecl { number, rows, blob: Some(blob) }
 }
 
-pub fn registration(name: &str) -> v1::RegisterRequest {
+pub(crate) fn registration(name: &str) -> v1::RegisterRequest {
     v1::RegisterRequest {
         namespace: "default".into(),
         name: name.into(),
@@ -93,7 +93,7 @@ pub fn registration(name: &str) -> v1::RegisterRequest {
 
 impl Fixture {
     /// Names and numbers of nothing that there is.
-    pub fn of_nothing() -> Self {
+    pub(crate) fn of_nothing() -> Self {
         Self {
             session: 0,
             seq: Cell::new(0),
@@ -109,12 +109,12 @@ impl Fixture {
     }
 
     /// The next request's id.
-    pub fn id(&self) -> Option<v1::RequestId> {
+    pub(crate) fn id(&self) -> Option<v1::RequestId> {
         self.seq.set(self.seq.get() + 1);
         Some(v1::RequestId { session: self.session, seq: self.seq.get(), ack_upto: 0 })
     }
 
-    pub async fn make(member: &Member) -> Self {
+    pub(crate) async fn make(member: &Member) -> Self {
         let mut runs = v1::runs_client::RunsClient::new(member.channel());
         let open = v1::OpenSessionRequest { client_name: "table".into() };
         let session = runs.open_session(open).await.expect("a session").into_inner().session;
@@ -133,6 +133,7 @@ impl Fixture {
                 namespace: "default".into(),
                 name: name.into(),
                 spec: spec(),
+                folder: String::new(),
             };
             let run = runs.create_run(create).await.expect("a run").into_inner().run;
             match name {
@@ -181,7 +182,8 @@ impl Fixture {
                 ..Default::default()
             };
             let kind = Some(Up::Exchange(exchange));
-            let message = v1::WorkerMessage { session: self.worker, coord_epoch: epoch, kind };
+            let message =
+                v1::WorkerMessage { session: self.worker, coord_epoch: epoch, kind, instance: 1 };
             out.send(message).await.expect("sent");
             let answer = loop {
                 let message = answers.message().await.expect("an answer").expect("an answer");
@@ -308,7 +310,7 @@ impl Fixture {
         }
     }
 
-    pub fn claim(&self) -> v1::ClaimShardRequest {
+    pub(crate) fn claim(&self) -> v1::ClaimShardRequest {
         v1::ClaimShardRequest {
             request: self.id(),
             by: Some(self.trainer.clone()),
@@ -317,7 +319,7 @@ impl Fixture {
         }
     }
 
-    pub fn begin(&self, step: u64) -> v1::BeginCheckpointRequest {
+    pub(crate) fn begin(&self, step: u64) -> v1::BeginCheckpointRequest {
         v1::BeginCheckpointRequest {
             request: self.id(),
             by: Some(self.trainer.clone()),
@@ -326,7 +328,7 @@ impl Fixture {
         }
     }
 
-    pub fn report(&self, number: u32) -> v1::ReportCheckpointRequest {
+    pub(crate) fn report(&self, number: u32) -> v1::ReportCheckpointRequest {
         let progress = self.claims.iter().map(|shard| v1::ShardProgress {
             dataset: "corpus".into(),
             epoch: 0,
@@ -345,11 +347,11 @@ impl Fixture {
     }
 }
 
-pub fn store_name() -> Option<v1::StoreName> {
+pub(crate) fn store_name() -> Option<v1::StoreName> {
     Some(v1::StoreName { namespace: "default".into(), job: "keys".into(), round: 0 })
 }
 
-pub fn dataset() -> Option<v1::DatasetSpec> {
+pub(crate) fn dataset() -> Option<v1::DatasetSpec> {
     Some(v1::DatasetSpec {
         uri: "file:///{shard}".into(),
         format: "raw".into(),

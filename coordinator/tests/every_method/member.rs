@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const GROWS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A member's process.
-pub struct Member {
+pub(crate) struct Member {
     dir: TempDir,
     child: Child,
     addr: String,
@@ -28,7 +28,7 @@ pub struct Member {
 
 /// What one call came to.
 #[derive(Debug)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// The first message.
     Message,
     /// A stream that ended without any, or said nothing for a second.
@@ -38,18 +38,18 @@ pub enum Answer {
 
 /// What the sender of a call says that it knows.
 #[derive(Clone, Copy)]
-pub struct Claim<'a> {
-    pub cluster: &'a str,
-    pub epoch: u64,
+pub(crate) struct Claim<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) epoch: u64,
 }
 
 /// Where a member is: while this stays as it was, nothing was applied, and nothing was proposed.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Moment {
-    pub cluster: String,
-    pub epoch: u64,
+pub(crate) struct Moment {
+    pub(crate) cluster: String,
+    pub(crate) epoch: u64,
     term: u64,
-    pub last_log: u64,
+    pub(crate) last_log: u64,
     applied: u64,
 }
 
@@ -66,7 +66,7 @@ fn start(config: &std::path::Path) -> Child {
 
 impl Member {
     /// A cluster of one member that has led before: the epoch of the first leader is over.
-    pub async fn leading() -> Self {
+    pub(crate) async fn leading() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = |name: &str| dir.path().join(name);
         let (addr, peer) =
@@ -108,11 +108,11 @@ impl Member {
     }
 
     /// Below the store's directory.
-    pub fn store_url(&self) -> String {
+    pub(crate) fn store_url(&self) -> String {
         format!("file://{}", self.dir.path().join("store").display())
     }
 
-    pub fn channel(&self) -> Channel {
+    pub(crate) fn channel(&self) -> Channel {
         let endpoint = Channel::from_shared(format!("http://{}", self.addr)).expect("an address");
         endpoint.connect_lazy()
     }
@@ -122,7 +122,7 @@ impl Member {
     }
 
     /// Where it is, once it leads and has applied what is in its log.
-    pub async fn moment(&self) -> Moment {
+    pub(crate) async fn moment(&self) -> Moment {
         let begun = Instant::now();
         loop {
             if let Ok(status) = self.cluster().status(v1::StatusRequest {}).await {
@@ -147,7 +147,7 @@ impl Member {
     }
 
     /// Whether its log becomes longer than it was.
-    pub async fn grows_beyond(&self, then: &Moment) -> bool {
+    pub(crate) async fn grows_beyond(&self, then: &Moment) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < GROWS_WITHIN {
             if self.moment().await.last_log > then.last_log {
@@ -159,7 +159,7 @@ impl Member {
     }
 
     /// A digest of every record of the ledger's state.
-    pub async fn state(&self) -> blake3::Hash {
+    pub(crate) async fn state(&self) -> blake3::Hash {
         let client = v1::maintenance_client::MaintenanceClient::new(self.channel());
         let mut stream = client
             .max_decoding_message_size(rollout_proto::MESSAGE_BYTES_MAX)
@@ -187,7 +187,7 @@ impl Member {
     }
 
     /// Calls a method (`/rollout.v1.Runs/CreateRun`) with the bytes of one request.
-    pub async fn call(&self, path: &str, body: Bytes, claim: Claim<'_>) -> Answer {
+    pub(crate) async fn call(&self, path: &str, body: Bytes, claim: Claim<'_>) -> Answer {
         let mut grpc = tonic::client::Grpc::new(self.channel())
             .max_decoding_message_size(rollout_proto::MESSAGE_BYTES_MAX);
         if let Err(error) = grpc.ready().await {

@@ -7,7 +7,7 @@ use rollout_proto::v1;
 
 /// What a method does when its sender is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Does {
+pub(crate) enum Does {
     /// It is granted, and the log grows.
     Change,
     /// It is answered, and the log does not grow.
@@ -22,11 +22,11 @@ pub enum Does {
     ServePeers,
 }
 
-pub struct Case {
+pub(crate) struct Case {
     /// `Runs/CreateRun`.
-    pub method: &'static str,
-    pub does: Does,
-    pub body: Bytes,
+    pub(crate) method: &'static str,
+    pub(crate) does: Does,
+    pub(crate) body: Bytes,
 }
 
 fn case(method: &'static str, does: Does, message: &impl Message) -> Case {
@@ -38,7 +38,7 @@ fn default() -> String {
 }
 
 /// All of them; what comes later counts on what came before.
-pub fn cases(f: &Fixture, epoch: u64) -> Vec<Case> {
+pub(crate) fn cases(f: &Fixture, epoch: u64) -> Vec<Case> {
     let mut cases = runs(f);
     cases.extend(items(f));
     cases.extend(store(f));
@@ -69,6 +69,7 @@ fn runs(f: &Fixture) -> Vec<Case> {
                 namespace: default(),
                 name: "made".into(),
                 spec: spec(),
+                folder: String::new(),
             },
         ),
         case(
@@ -457,6 +458,7 @@ fn worker(f: &Fixture, epoch: u64) -> Vec<Case> {
         session: f.worker,
         coord_epoch: epoch,
         kind: Some(v1::worker_message::Kind::Exchange(pull)),
+        instance: 1,
     };
     vec![
         case("Worker/Probe", Read, &v1::ProbeRequest {}),
@@ -487,7 +489,7 @@ fn worker(f: &Fixture, epoch: u64) -> Vec<Case> {
         case(
             "Worker/Deregister",
             Change,
-            &v1::DeregisterRequest { session: f.worker, nacks: Vec::new() },
+            &v1::DeregisterRequest { session: f.worker, nacks: Vec::new(), instance: 1 },
         ),
     ]
 }

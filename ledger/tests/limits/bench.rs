@@ -10,13 +10,13 @@ use rollout_ledger::{
 /// Operations that are tried at a time, where many are.
 const AT_ONCE: usize = 1000;
 
-pub struct Bench {
-    pub ledger: Ledger,
+pub(crate) struct Bench {
+    pub(crate) ledger: Ledger,
     index: u64,
     clock: u64,
 }
 
-pub fn spec() -> RunSpec {
+pub(crate) fn spec() -> RunSpec {
     RunSpec {
         engine: EngineSpec { model: "m".into(), ..EngineSpec::default() },
         weight: 1,
@@ -26,16 +26,25 @@ pub fn spec() -> RunSpec {
     }
 }
 
-pub fn create(name: &str, spec: RunSpec) -> OpKind {
-    OpKind::CreateRun { namespace: "default".into(), name: name.into(), spec: Box::new(spec) }
+pub(crate) fn create(name: &str, spec: RunSpec) -> OpKind {
+    create_in("default", name, spec)
 }
 
-pub fn segment(number: u32, rows: u32) -> SegmentDecl {
+pub(crate) fn create_in(namespace: &str, name: &str, spec: RunSpec) -> OpKind {
+    let (folder, spec) = (String::new(), Box::new(spec));
+    OpKind::CreateRun { namespace: namespace.into(), name: name.into(), spec, folder }
+}
+
+pub(crate) fn open_client(name: &str) -> OpKind {
+    OpKind::OpenClient { name: name.into(), holder: String::new() }
+}
+
+pub(crate) fn segment(number: u32, rows: u32) -> SegmentDecl {
     let blob = BlobRef { digest: [1; 32], bytes: 9 };
     SegmentDecl { number: SegmentNo(number), rows, blob }
 }
 
-pub fn registration(name: &str, slots: usize) -> Registration {
+pub(crate) fn registration(name: &str, slots: usize) -> Registration {
     let offer = SlotOffer { models: vec!["*".into()], ..SlotOffer::default() };
     Registration {
         namespace: "default".into(),
@@ -46,43 +55,43 @@ pub fn registration(name: &str, slots: usize) -> Registration {
     }
 }
 
-pub fn register(registration: Registration) -> OpKind {
+pub(crate) fn register(registration: Registration) -> OpKind {
     OpKind::Register(Box::new(registration))
 }
 
-pub fn at(session: SessionId) -> SlotRef {
+pub(crate) fn at(session: SessionId) -> SlotRef {
     SlotRef { session, slot: SlotNo(0) }
 }
 
-pub fn claim(slot: SlotRef, seq: u64, rows_max: u32) -> OpKind {
+pub(crate) fn claim(slot: SlotRef, seq: u64, rows_max: u32) -> OpKind {
     OpKind::Claim { slot, instance: 1, seq, rows_max }
 }
 
-pub fn complete(slot: SlotRef, run: RunNo, sets: Vec<HeldRows>) -> OpKind {
+pub(crate) fn complete(slot: SlotRef, run: RunNo, sets: Vec<HeldRows>) -> OpKind {
     let part = PartDecl { blob: BlobRef::default(), tokens_in: 0, tokens_out: 0 };
     OpKind::Complete { slot, run, part, sets }
 }
 
-pub fn job(name: &str) -> JobName {
+pub(crate) fn job(name: &str) -> JobName {
     JobName { namespace: "default".into(), job: name.into() }
 }
 
-pub fn participant(name: &str) -> ParticipantDecl {
+pub(crate) fn participant(name: &str) -> ParticipantDecl {
     ParticipantDecl { name: name.into(), keep_alive_ms: 1000, ..ParticipantDecl::default() }
 }
 
-pub fn text(bytes: usize) -> String {
+pub(crate) fn text(bytes: usize) -> String {
     "x".repeat(bytes)
 }
 
 impl Bench {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut bench = Self { ledger: Ledger::new([1; 16]), index: 0, clock: 0 };
         bench.command(Body::OpenEpoch);
         bench
     }
 
-    pub fn command_at(&mut self, at: u64, body: Body) -> Vec<Reply> {
+    pub(crate) fn command_at(&mut self, at: u64, body: Body) -> Vec<Reply> {
         self.index += 1;
         let command = Command { epoch: CoordEpoch(1), at: LedgerMs(at), wall_ms: at, body };
         let entry = EntryId { index: self.index, term: 1 };
@@ -91,17 +100,17 @@ impl Bench {
         replies
     }
 
-    pub fn command(&mut self, body: Body) -> Vec<Reply> {
+    pub(crate) fn command(&mut self, body: Body) -> Vec<Reply> {
         self.command_at(self.clock, body)
     }
 
-    pub fn op(&mut self, op: impl Into<Op>) -> Reply {
+    pub(crate) fn op(&mut self, op: impl Into<Op>) -> Reply {
         let mut replies = self.command(Body::Ops(vec![op.into()]));
         replies.pop().expect("a reply")
     }
 
     /// What is granted.
-    pub fn granted(&mut self, op: impl Into<Op>) -> Reply {
+    pub(crate) fn granted(&mut self, op: impl Into<Op>) -> Reply {
         match self.op(op) {
             Reply::Rejected(why) => panic!("refused: {why}"),
             reply => reply,
@@ -109,7 +118,7 @@ impl Bench {
     }
 
     /// Many, each granted, in the order of their answers.
-    pub fn all_granted(&mut self, kinds: impl IntoIterator<Item = OpKind>) -> Vec<Reply> {
+    pub(crate) fn all_granted(&mut self, kinds: impl IntoIterator<Item = OpKind>) -> Vec<Reply> {
         let kinds: Vec<Op> = kinds.into_iter().map(Op::from).collect();
         let mut replies = Vec::new();
         for some in kinds.chunks(AT_ONCE) {
@@ -121,24 +130,24 @@ impl Bench {
     }
 
     /// What is refused, and leaves no trace.
-    pub fn refused(&mut self, op: impl Into<Op>) -> Rejection {
+    pub(crate) fn refused(&mut self, op: impl Into<Op>) -> Rejection {
         let Reply::Rejected(why) = self.op(op) else { panic!("granted") };
         why
     }
 
-    pub fn invalid(&mut self, op: impl Into<Op>) {
+    pub(crate) fn invalid(&mut self, op: impl Into<Op>) {
         let why = self.refused(op);
         assert!(matches!(why, Rejection::Invalid(_)), "{why:?}");
     }
 
     /// Refused for this bound.
-    pub fn over(&mut self, bound: u64, op: impl Into<Op>) {
+    pub(crate) fn over(&mut self, bound: u64, op: impl Into<Op>) {
         let why = self.refused(op);
         assert!(matches!(why, Rejection::Limit { max, .. } if max == bound), "{why:?}");
     }
 
     /// Time passes up to there, in steps that a leader may make.
-    pub fn tick_to(&mut self, at: u64) {
+    pub(crate) fn tick_to(&mut self, at: u64) {
         while self.clock < at {
             self.clock = at.min(self.clock + limits::CLOCK_STEP_MAX_MS);
             let replies = self.command(Body::Tick);
@@ -146,11 +155,11 @@ impl Bench {
         }
     }
 
-    pub fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.clock
     }
 
-    pub fn worker(&mut self, name: &str, slots: usize) -> SlotRef {
+    pub(crate) fn worker(&mut self, name: &str, slots: usize) -> SlotRef {
         match self.granted(register(registration(name, slots))) {
             Reply::Registered { session, .. } => at(session),
             reply => panic!("{reply:?}"),
@@ -158,7 +167,7 @@ impl Bench {
     }
 
     /// A run with so many rows, whose input is open.
-    pub fn run(&mut self, name: &str, spec: RunSpec, rows: u32) -> RunNo {
+    pub(crate) fn run(&mut self, name: &str, spec: RunSpec, rows: u32) -> RunNo {
         let Reply::Run { run, .. } = self.granted(create(name, spec)) else { panic!("no run") };
         let whole =
             (0..rows / limits::SEGMENT_ROWS_MAX).map(|n| segment(n, limits::SEGMENT_ROWS_MAX));
@@ -172,7 +181,7 @@ impl Bench {
     }
 
     /// What a pull gets.
-    pub fn pull(&mut self, slot: SlotRef, seq: u64, rows_max: u32) -> Vec<HeldRows> {
+    pub(crate) fn pull(&mut self, slot: SlotRef, seq: u64, rows_max: u32) -> Vec<HeldRows> {
         match self.granted(claim(slot, seq, rows_max)) {
             Reply::Granted(grants) => grants.into_iter().map(|grant| grant.held).collect(),
             reply => panic!("{reply:?}"),
@@ -181,7 +190,7 @@ impl Bench {
 }
 
 /// Rows of some grants.
-pub fn rows(held: &[HeldRows]) -> u64 {
+pub(crate) fn rows(held: &[HeldRows]) -> u64 {
     held.iter().map(|held| held.rows.len()).sum()
 }
 
@@ -194,7 +203,7 @@ impl Drop for Bench {
 }
 
 /// A row fails in that way.
-pub fn fail(bench: &mut Bench, slot: SlotRef, held: HeldRows, class: FailureClass) {
+pub(crate) fn fail(bench: &mut Bench, slot: SlotRef, held: HeldRows, class: FailureClass) {
     let (code, message) = ("e".to_owned(), String::new());
     let evidence = Evidence::default();
     let reply = bench.granted(OpKind::Fail { slot, held, class, code, message, evidence });

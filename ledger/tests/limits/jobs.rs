@@ -24,7 +24,7 @@ fn among(among: Among, timeout_ms: u64) -> BarrierSpec {
     BarrierSpec { among, policy: Policy::Fail, timeout_ms }
 }
 
-pub fn jobs() {
+pub(crate) fn jobs() {
     let mut bench = Bench::new();
     let one = |n: usize| participate(&format!("j{n}"), participant("a"));
     bench.all_granted((0..limits::JOBS_MAX).map(one));
@@ -32,7 +32,7 @@ pub fn jobs() {
     bench.granted(participate("j0", participant("b")));
 }
 
-pub fn participants() {
+pub(crate) fn participants() {
     let mut bench = Bench::new();
     let one = |n: usize| participate("j", participant(&format!("p{n}")));
     bench.all_granted((0..limits::PARTICIPANTS_MAX).map(one));
@@ -52,7 +52,7 @@ pub fn participants() {
     bench.granted(arrive("b", 1, "p1", count(limits::PARTICIPANTS_MAX)));
 }
 
-pub fn departures() {
+pub(crate) fn departures() {
     let mut bench = Bench::new();
     let most = limits::DEPARTURES_MAX;
     for n in 0..=most {
@@ -68,7 +68,7 @@ pub fn departures() {
     assert_eq!(view.departures().next().map(|d| d.name.as_str()), Some("p1"), "the oldest went");
 }
 
-pub fn keep_alive() {
+pub(crate) fn keep_alive() {
     let mut bench = Bench::new();
     let of = |keep_alive_ms| ParticipantDecl { keep_alive_ms, ..participant("a") };
     let (least, most) = (*limits::KEEP_ALIVE_MS.start(), *limits::KEEP_ALIVE_MS.end());
@@ -80,7 +80,7 @@ pub fn keep_alive() {
     }
 }
 
-pub fn timeouts() {
+pub(crate) fn timeouts() {
     let mut bench = Bench::new();
     let join = |join_timeout_ms, last_call_ms| OpKind::Join {
         job: job("j"),
@@ -96,7 +96,7 @@ pub fn timeouts() {
     bench.granted(arrive("b", 1, "a", two(most)));
 }
 
-pub fn barriers() {
+pub(crate) fn barriers() {
     let mut bench = Bench::new();
     let waits = |n: usize| arrive(&format!("b{n}"), 1, "a", among(Among::Count(2), 1000));
     bench.all_granted((0..limits::BARRIERS_MAX).map(waits));
@@ -108,7 +108,7 @@ pub fn barriers() {
     assert_eq!(view.generations("b3").count(), 0, "it is the one");
 }
 
-pub fn generations() {
+pub(crate) fn generations() {
     let mut bench = Bench::new();
     let most = limits::GENERATIONS_MAX as u64;
     let alone = || among(Among::Count(1), 1000);
@@ -121,9 +121,10 @@ pub fn generations() {
     assert!(matches!(why, Rejection::BarrierGeneration { .. }), "{why:?}");
 }
 
-pub fn ttl() {
+pub(crate) fn ttl() {
     let mut bench = Bench::new();
-    let Reply::Participant { ticket, .. } = bench.granted(participate("j", participant("a"))) else {
+    let Reply::Participant { ticket, .. } = bench.granted(participate("j", participant("a")))
+    else {
         panic!("no ticket")
     };
     bench.granted(OpKind::Leave { ticket });

@@ -1,10 +1,12 @@
 //! Bounds of runs, their input, their grants and their results.
 
-use crate::bench::{self, Bench, claim, complete, create, rows, segment, spec, text};
-use rollout_ledger::{Body, EngineSpec, HeldRows, Op, OpKind, Rejection, Reply, RunSpec, limits};
+use crate::bench::{self, Bench, claim, complete, create, open_client, rows, segment, spec, text};
+use rollout_ledger::{
+    Body, EngineSpec, HeldRows, Op, OpKind, Quota, Rejection, Reply, RunSpec, limits,
+};
 use std::collections::BTreeMap;
 
-pub fn segment_rows() {
+pub(crate) fn segment_rows() {
     let mut bench = Bench::new();
     let run = bench.run("r", spec(), 0);
     let add = |rows| OpKind::AddSegments { run, segments: vec![segment(0, rows)] };
@@ -12,7 +14,7 @@ pub fn segment_rows() {
     bench.granted(add(limits::SEGMENT_ROWS_MAX));
 }
 
-pub fn segments_per_op() {
+pub(crate) fn segments_per_op() {
     let mut bench = Bench::new();
     let run = bench.run("r", spec(), 0);
     let add = |count: usize| {
@@ -23,7 +25,7 @@ pub fn segments_per_op() {
     bench.granted(add(limits::SEGMENTS_PER_OP_MAX));
 }
 
-pub fn run_rows() {
+pub(crate) fn run_rows() {
     let mut bench = Bench::new();
     let run = bench.run("r", spec(), 0);
     let whole = limits::RUN_ROWS_MAX / u64::from(limits::SEGMENT_ROWS_MAX);
@@ -41,7 +43,7 @@ pub fn run_rows() {
     bench.over(limits::RUN_ROWS_MAX, OpKind::AddSegments { run, segments: more });
 }
 
-pub fn claim_rows() {
+pub(crate) fn claim_rows() {
     let mut bench = Bench::new();
     bench.run("r", spec(), limits::CLAIM_ROWS_MAX + 1);
     let slot = bench.worker("w", 1);
@@ -49,7 +51,7 @@ pub fn claim_rows() {
     assert_eq!(rows(&bench.pull(slot, 2, u32::MAX)), 1);
 }
 
-pub fn slot_rows() {
+pub(crate) fn slot_rows() {
     let mut bench = Bench::new();
     bench.run("r", spec(), limits::SLOT_ROWS_MAX + 1);
     let slot = bench.worker("w", 1);
@@ -64,7 +66,7 @@ pub fn slot_rows() {
     assert_eq!(rows(&bench.pull(slot, 10, 1)), 1);
 }
 
-pub fn part_rows() {
+pub(crate) fn part_rows() {
     let mut bench = Bench::new();
     let most = limits::PART_ROWS_MAX as u32;
     let run = bench.run("r", spec(), most + 1);
@@ -78,10 +80,10 @@ pub fn part_rows() {
     assert_eq!(bench.ledger.run_view(run).expect("a run").counts.done, limits::PART_ROWS_MAX);
 }
 
-pub fn ops_per_command() {
+pub(crate) fn ops_per_command() {
     let mut bench = Bench::new();
     let ops = |count: usize| -> Vec<Op> {
-        (0..count).map(|n| OpKind::OpenClient { name: format!("c{n}") }.into()).collect()
+        (0..count).map(|n| open_client(&format!("c{n}")).into()).collect()
     };
     let opened = bench.command(Body::Ops(ops(limits::OPS_PER_COMMAND_MAX)));
     assert!(opened.iter().all(|reply| matches!(reply, Reply::ClientOpened { .. })));
@@ -92,7 +94,7 @@ pub fn ops_per_command() {
 }
 
 /// A grant of each of so many runs is one attempt each.
-pub fn grants_per_command() {
+pub(crate) fn grants_per_command() {
     let mut bench = Bench::new();
     let most = limits::GRANTS_PER_COMMAND_MAX;
     let made = bench.all_granted((0..most + 5).map(|n| create(&format!("r{n}"), spec())));
@@ -118,12 +120,12 @@ pub fn grants_per_command() {
     assert_eq!(bench.pull(other, 1, 10).len(), 5, "the next one has");
 }
 
-pub fn names() {
+pub(crate) fn names() {
     let mut bench = Bench::new();
     bench.invalid(create(&text(limits::NAME_BYTES_MAX + 1), spec()));
     bench.granted(create(&text(limits::NAME_BYTES_MAX), spec()));
-    bench.invalid(OpKind::OpenClient { name: text(limits::NAME_BYTES_MAX + 1) });
-    bench.granted(OpKind::OpenClient { name: text(limits::NAME_BYTES_MAX) });
+    bench.invalid(open_client(&text(limits::NAME_BYTES_MAX + 1)));
+    bench.granted(open_client(&text(limits::NAME_BYTES_MAX)));
     let label = |bytes| {
         let selector = BTreeMap::from([("k".to_owned(), text(bytes))]);
         RunSpec { selector, ..spec() }
@@ -132,7 +134,7 @@ pub fn names() {
     bench.granted(create("l", label(limits::NAME_BYTES_MAX)));
 }
 
-pub fn texts() {
+pub(crate) fn texts() {
     let mut bench = Bench::new();
     let model = |bytes| RunSpec {
         engine: EngineSpec { model: text(bytes), ..EngineSpec::default() },
@@ -142,14 +144,14 @@ pub fn texts() {
     bench.granted(create("r", model(limits::TEXT_BYTES_MAX)));
 }
 
-pub fn json() {
+pub(crate) fn json() {
     let mut bench = Bench::new();
     let sampling = |bytes| RunSpec { sampling_json: text(bytes), ..spec() };
     bench.invalid(create("r", sampling(limits::JSON_BYTES_MAX + 1)));
     bench.granted(create("r", sampling(limits::JSON_BYTES_MAX)));
 }
 
-pub fn labels() {
+pub(crate) fn labels() {
     let mut bench = Bench::new();
     let selector = |count: usize| RunSpec {
         selector: (0..count).map(|n| (format!("k{n}"), "v".to_owned())).collect(),
@@ -159,21 +161,21 @@ pub fn labels() {
     bench.granted(create("r", selector(limits::LABELS_MAX)));
 }
 
-pub fn priority() {
+pub(crate) fn priority() {
     let mut bench = Bench::new();
     let of = |priority| RunSpec { priority, ..spec() };
     bench.invalid(create("r", of(limits::PRIORITY_MAX + 1)));
     bench.granted(create("r", of(limits::PRIORITY_MAX)));
 }
 
-pub fn weight() {
+pub(crate) fn weight() {
     let mut bench = Bench::new();
     let of = |weight| RunSpec { weight, ..spec() };
     bench.invalid(create("r", of(limits::WEIGHT_MAX + 1)));
     bench.granted(create("r", of(limits::WEIGHT_MAX)));
 }
 
-pub fn runs() {
+pub(crate) fn runs() {
     let mut bench = Bench::new();
     bench.all_granted((0..limits::RUNS_MAX).map(|n| create(&format!("r{n}"), spec())));
     bench.over(limits::RUNS_MAX as u64, create("more", spec()));
@@ -182,14 +184,15 @@ pub fn runs() {
 }
 
 /// What a sealed run keeps does not depend on how much its user said of it.
-pub fn sealed_bytes() {
+pub(crate) fn sealed_bytes() {
     let record = |json: usize| -> usize {
         let mut bench = Bench::new();
         let run = bench.run("r", RunSpec { sampling_json: text(json), ..spec() }, 3);
         let (action, reason) = (rollout_ledger::RunAction::Cancel, String::new());
         bench.granted(OpKind::ControlRun { run, action, reason });
         bench.ledger.drain_dirty();
-        bench.granted(OpKind::Seal { run, manifest: Default::default() });
+        let ended_index = bench.ledger.run_view(run).expect("a run").ended_index;
+        bench.granted(OpKind::Seal { run, manifest: Default::default(), ended_index });
         let delta = bench.ledger.drain_dirty();
         delta.puts.iter().map(|(_, value)| value.len()).max().unwrap_or_default()
     };
@@ -199,7 +202,7 @@ pub fn sealed_bytes() {
     assert!(large < small, "what does not fit is dropped");
 }
 
-pub fn quantum() {
+pub(crate) fn quantum() {
     let mut bench = Bench::new();
     for name in ["a", "b"] {
         bench.run(name, spec(), 100);
@@ -212,11 +215,9 @@ pub fn quantum() {
     assert_eq!(both, [u64::from(turn), 1], "one more is the other's");
 }
 
-pub fn clients() {
+pub(crate) fn clients() {
     let mut bench = Bench::new();
-    let opened = bench.all_granted(
-        (0..limits::CLIENTS_MAX).map(|n| OpKind::OpenClient { name: format!("c{n}") }),
-    );
+    let opened = bench.all_granted((0..limits::CLIENTS_MAX).map(|n| open_client(&format!("c{n}"))));
     let sessions: Vec<_> = opened
         .into_iter()
         .map(|reply| match reply {
@@ -226,7 +227,7 @@ pub fn clients() {
         .collect();
     bench.granted(request(sessions[0], 1, 0));
     bench.granted(request(sessions[1], 1, 0));
-    bench.granted(OpKind::OpenClient { name: "more".into() });
+    bench.granted(open_client("more"));
     // One made room: of those that were used at the same time, the oldest.
     let known: Vec<bool> = (0..3)
         .map(|n| !matches!(bench.op(request(sessions[n], 2, 0)), Reply::Rejected(_)))
@@ -239,10 +240,9 @@ fn request(session: rollout_ledger::id::SessionId, seq: u64, ack_upto: u64) -> O
     Op { request, kind: OpKind::DropStore { store: rollout_ledger::StoreName::default() } }
 }
 
-pub fn client_replies() {
+pub(crate) fn client_replies() {
     let mut bench = Bench::new();
-    let Reply::ClientOpened { session } = bench.granted(OpKind::OpenClient { name: "c".into() })
-    else {
+    let Reply::ClientOpened { session } = bench.granted(open_client("c")) else {
         panic!("no session")
     };
     let most = limits::CLIENT_REPLIES_MAX as u64;
@@ -253,9 +253,9 @@ pub fn client_replies() {
     bench.granted(request(session, most + 1, 1));
 }
 
-pub fn client_ttl() {
+pub(crate) fn client_ttl() {
     let mut bench = Bench::new();
-    let open = |name: &str| OpKind::OpenClient { name: name.into() };
+    let open = open_client;
     let Reply::ClientOpened { session } = bench.granted(open("c")) else { panic!("no session") };
     let Reply::ClientOpened { session: used } = bench.granted(open("u")) else {
         panic!("no session")
@@ -267,7 +267,7 @@ pub fn client_ttl() {
     bench.granted(request(used, 2, 0));
 }
 
-pub fn clock_step() {
+pub(crate) fn clock_step() {
     let mut bench = Bench::new();
     let wild = bench.command_at(limits::CLOCK_STEP_MAX_MS + 1, Body::Tick);
     let step_ms = limits::CLOCK_STEP_MAX_MS + 1;
@@ -278,7 +278,7 @@ pub fn clock_step() {
     bench.tick_to(limits::CLOCK_STEP_MAX_MS);
 }
 
-pub fn duplicate_after() {
+pub(crate) fn duplicate_after() {
     let mut bench = Bench::new();
     let run = bench.run("r", RunSpec { tail_duplicates: true, ..spec() }, 3);
     let digest = *blake3::hash(&[1; 32]).as_bytes();
@@ -294,7 +294,7 @@ pub fn duplicate_after() {
 }
 
 /// Attempts that a run may ask for, and those that are remembered of a row.
-pub fn history() {
+pub(crate) fn history() {
     let mut bench = Bench::new();
     let of = |attempts_max| RunSpec { attempts_max, ..spec() };
     bench.invalid(create("r", of(limits::HISTORY_MAX as u32 + 1)));
@@ -313,4 +313,62 @@ pub fn history() {
         let wait = bench.now() + 60_000;
         bench.tick_to(wait);
     }
+}
+
+pub(crate) fn holders() {
+    let mut bench = Bench::new();
+    let open = |bytes| OpKind::OpenClient { name: "c".into(), holder: text(bytes) };
+    bench.invalid(open(limits::HOLDER_BYTES_MAX + 1));
+    bench.granted(open(limits::HOLDER_BYTES_MAX));
+}
+
+pub(crate) fn notify_urls() {
+    let mut bench = Bench::new();
+    let told = |bytes| RunSpec { notify_url: text(bytes), ..spec() };
+    bench.invalid(create("r", told(limits::NOTIFY_URL_BYTES_MAX + 1)));
+    bench.granted(create("r", told(limits::NOTIFY_URL_BYTES_MAX)));
+}
+
+pub(crate) fn namespaces() {
+    let mut bench = Bench::new();
+    let make = |name: &str| {
+        let quota = Quota { namespace: name.into(), create: true, ..Quota::default() };
+        OpKind::SetQuota(quota)
+    };
+    // `default` is there from the start.
+    bench.all_granted((1..limits::NAMESPACES_MAX).map(|n| make(&format!("n{n}"))));
+    bench.over(limits::NAMESPACES_MAX as u64, make("more"));
+    bench.granted(make("n1"));
+}
+
+/// Of so many rows that failed and are done, each is told how; of one more nothing is kept.
+pub(crate) fn done_histories() {
+    let mut bench = Bench::new();
+    let all = limits::DONE_HISTORIES_MAX as u32 + 1;
+    let run = bench.run("r", spec(), all);
+    let slot = bench.worker("w", 1);
+    let mut seq = 0;
+    let mut pull = |bench: &mut Bench| {
+        seq += 1;
+        bench.pull(slot, seq, limits::CLAIM_ROWS_MAX)
+    };
+    loop {
+        let held = pull(&mut bench);
+        if held.is_empty() {
+            break;
+        }
+        held.into_iter().for_each(|held| {
+            bench::fail(&mut bench, slot, held, rollout_ledger::FailureClass::Transient);
+        });
+    }
+    let wait = bench.now() + 60_000;
+    bench.tick_to(wait);
+    while bench.ledger.run_view(run).expect("a run").counts.done < u64::from(all) {
+        let held = pull(&mut bench);
+        assert!(!held.is_empty(), "rows are left");
+        bench.granted(complete(slot, run, held));
+    }
+    let told = |row: u64| !bench.ledger.item(run, row).expect("a row").trouble.history.is_empty();
+    let kept = (0..u64::from(all)).filter(|row| told(*row)).count() as u64;
+    assert_eq!(kept, limits::DONE_HISTORIES_MAX);
 }

@@ -29,14 +29,14 @@ fn over(bench: &mut Bench, job: &str, bound: u64, op: StoreOp) {
     assert_eq!(max, bound);
 }
 
-pub fn key_bytes() {
+pub(crate) fn key_bytes() {
     let mut bench = Bench::new();
     let of = |bytes| set(vec![(vec![b'k'; bytes], Vec::new())]);
     over(&mut bench, "j", limits::STORE_KEY_BYTES_MAX as u64, of(limits::STORE_KEY_BYTES_MAX + 1));
     done(&mut bench, "j", of(limits::STORE_KEY_BYTES_MAX));
 }
 
-pub fn value_bytes() {
+pub(crate) fn value_bytes() {
     let mut bench = Bench::new();
     let of = |bytes| set(vec![(b"k".to_vec(), vec![0; bytes])]);
     let most = limits::STORE_VALUE_BYTES_MAX;
@@ -47,7 +47,7 @@ pub fn value_bytes() {
     over(&mut bench, "j", most as u64, append);
 }
 
-pub fn entries() {
+pub(crate) fn entries() {
     let mut bench = Bench::new();
     let key = |n: u64| n.to_string().into_bytes();
     let all: Vec<u64> = (0..limits::STORE_ENTRIES_MAX).collect();
@@ -73,7 +73,7 @@ fn fill(bench: &mut Bench, job: &str) {
     }
 }
 
-pub fn bytes() {
+pub(crate) fn bytes() {
     let mut bench = Bench::new();
     fill(&mut bench, "j");
     over(&mut bench, "j", limits::STORE_BYTES_MAX, set(vec![(b"x".to_vec(), Vec::new())]));
@@ -82,7 +82,7 @@ pub fn bytes() {
     done(&mut bench, "j", set(vec![(b"x".to_vec(), Vec::new())]));
 }
 
-pub fn bytes_of_all() {
+pub(crate) fn bytes_of_all() {
     let mut bench = Bench::new();
     for n in 0..limits::STORES_BYTES_MAX / limits::STORE_BYTES_MAX {
         fill(&mut bench, &format!("j{n}"));
@@ -93,7 +93,7 @@ pub fn bytes_of_all() {
     done(&mut bench, "more", byte());
 }
 
-pub fn stores() {
+pub(crate) fn stores() {
     let mut bench = Bench::new();
     let open = |job: String| OpKind::Store { store: store(&job), ops: Vec::new() };
     bench.all_granted((0..limits::STORES_MAX).map(|n| open(format!("j{n}"))));
@@ -101,7 +101,7 @@ pub fn stores() {
     bench.granted(open("j0".into()));
 }
 
-pub fn ops() {
+pub(crate) fn ops() {
     let mut bench = Bench::new();
     let of = |count| {
         let ops = vec![StoreOp::Add { key: b"n".to_vec(), delta: 1 }; count];
@@ -113,7 +113,7 @@ pub fn ops() {
     assert_eq!(answers.last(), Some(&StoreAnswer::Number(sum)), "of what was refused, nothing");
 }
 
-pub fn pairs() {
+pub(crate) fn pairs() {
     let mut bench = Bench::new();
     let of = |count: usize| {
         let pair = |n: usize| (n.to_string().into_bytes(), Vec::new());
@@ -124,7 +124,7 @@ pub fn pairs() {
     done(&mut bench, "j", of(limits::STORE_PAIRS_MAX));
 }
 
-pub fn ttl() {
+pub(crate) fn ttl() {
     let mut bench = Bench::new();
     done(&mut bench, "j", set(vec![(b"k".to_vec(), Vec::new())]));
     bench.tick_to(limits::STORE_TTL_MS - 1);

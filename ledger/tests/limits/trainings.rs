@@ -46,21 +46,21 @@ fn claim(by: &TrainerRef, dataset: &str, epoch: u64) -> OpKind {
     OpKind::Shard(ShardOp::Claim { by: by.clone(), dataset: dataset.into(), epoch })
 }
 
-pub fn datasets() {
+pub(crate) fn datasets() {
     let mut bench = Bench::new();
     bench.all_granted((0..limits::DATASETS_MAX).map(|n| dataset(&format!("d{n}"), 1)));
     bench.over(limits::DATASETS_MAX as u64, dataset("more", 1));
     bench.granted(dataset("d0", 1));
 }
 
-pub fn shards() {
+pub(crate) fn shards() {
     let mut bench = Bench::new();
     let most = u64::from(limits::SHARDS_MAX);
     bench.over(most, dataset("d", most + 1));
     bench.granted(dataset("d", most));
 }
 
-pub fn epochs() {
+pub(crate) fn epochs() {
     let mut bench = Bench::new();
     bench.granted(dataset("d", 1));
     let by = joined(&mut bench, "j", "t");
@@ -68,14 +68,14 @@ pub fn epochs() {
     bench.granted(claim(&by, "d", limits::EPOCHS_MAX - 1));
 }
 
-pub fn trainings() {
+pub(crate) fn trainings() {
     let mut bench = Bench::new();
     bench.all_granted((0..limits::TRAININGS_MAX).map(|n| join(&format!("j{n}"), decl("t"))));
     bench.over(limits::TRAININGS_MAX as u64, join("more", decl("t")));
     bench.granted(join("j0", decl("u")));
 }
 
-pub fn trainers() {
+pub(crate) fn trainers() {
     let mut bench = Bench::new();
     bench.all_granted((0..limits::TRAINERS_MAX).map(|n| join("j", decl(&format!("t{n}")))));
     bench.over(limits::TRAINERS_MAX as u64, join("j", decl("more")));
@@ -88,7 +88,7 @@ pub fn trainers() {
     bench.granted(keep(limits::TRAINERS_MAX));
 }
 
-pub fn keep_alive() {
+pub(crate) fn keep_alive() {
     let mut bench = Bench::new();
     let of = |keep_alive_ms| join("j", TrainerDecl { keep_alive_ms, ..decl("t") });
     bench.invalid(of(limits::KEEP_ALIVE_MIN_MS - 1));
@@ -97,7 +97,7 @@ pub fn keep_alive() {
     bench.granted(of(limits::KEEP_ALIVE_MAX_MS));
 }
 
-pub fn trainer_shards() {
+pub(crate) fn trainer_shards() {
     let mut bench = Bench::new();
     let most = limits::TRAINER_SHARDS_MAX as u64;
     bench.granted(dataset("d", most + 1));
@@ -109,7 +109,7 @@ pub fn trainer_shards() {
     bench.over(most, claim(&by, "d", 0));
 }
 
-pub fn passes() {
+pub(crate) fn passes() {
     let mut bench = Bench::new();
     bench.granted(dataset("d", 1));
     let by = joined(&mut bench, "j", "t");
@@ -119,7 +119,7 @@ pub fn passes() {
 }
 
 /// Two jobs share the room for shards.
-pub fn shards_open() {
+pub(crate) fn shards_open() {
     let mut bench = Bench::new();
     bench.granted(dataset("large", u64::from(limits::SHARDS_MAX)));
     bench.granted(dataset("small", 1));
@@ -142,7 +142,7 @@ fn report(by: &TrainerRef, number: u32) -> OpKind {
     OpKind::Checkpoint(CheckpointOp::Report { by: by.clone(), number, report, progress })
 }
 
-pub fn checkpoints_open() {
+pub(crate) fn checkpoints_open() {
     let mut bench = Bench::new();
     let by = joined(&mut bench, "j", "t");
     let most = limits::CHECKPOINTS_OPEN_MAX as u64;
@@ -157,7 +157,7 @@ fn retain(keep_last: u32) -> OpKind {
     OpKind::Checkpoint(CheckpointOp::Retain { job: name("j"), keep_last, now: false })
 }
 
-pub fn checkpoints() {
+pub(crate) fn checkpoints() {
     let mut bench = Bench::new();
     let by = joined(&mut bench, "j", "t");
     bench.granted(retain(0));
@@ -170,7 +170,7 @@ pub fn checkpoints() {
 }
 
 /// Of a job that says nothing else.
-pub fn keep_last() {
+pub(crate) fn keep_last() {
     let mut bench = Bench::new();
     let by = joined(&mut bench, "j", "t");
     let most = limits::KEEP_LAST_DEFAULT;

@@ -2,9 +2,9 @@
 
 use crate::bench::{self, Bench, register, registration, rows, spec, text};
 use rollout_ledger::id::SlotRef;
-use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, Reply, Rows, limits};
+use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, Registration, Reply, Rows, limits};
 
-pub fn slots() {
+pub(crate) fn slots() {
     let mut bench = Bench::new();
     bench.invalid(register(registration("w", limits::SLOTS_MAX + 1)));
     bench.granted(register(registration("w", limits::SLOTS_MAX)));
@@ -14,7 +14,7 @@ fn many() -> impl Iterator<Item = OpKind> {
     (0..limits::WORKERS_MAX).map(|n| register(registration(&format!("w{n}"), 1)))
 }
 
-pub fn workers() {
+pub(crate) fn workers() {
     let mut bench = Bench::new();
     bench.all_granted(many());
     bench.over(limits::WORKERS_MAX as u64, register(registration("more", 1)));
@@ -26,7 +26,7 @@ fn cordon(slot: SlotRef, reason: String) -> OpKind {
     OpKind::Cordon { session: slot.session, slot: None, cordoned: true, reason }
 }
 
-pub fn cordons() {
+pub(crate) fn cordons() {
     let mut bench = Bench::new();
     let replies = bench.all_granted(many());
     let sessions: Vec<_> = replies
@@ -46,7 +46,7 @@ pub fn cordons() {
     bench.granted(cordon(more, String::new()));
 }
 
-pub fn message_bytes() {
+pub(crate) fn message_bytes() {
     let mut bench = Bench::new();
     let slot = bench.worker("w", 1);
     bench.invalid(cordon(slot, text(limits::MESSAGE_BYTES_MAX + 1)));
@@ -77,7 +77,7 @@ fn died(slot: SlotRef, number: u64, started: Vec<HeldRows>, class: FailureClass)
 }
 
 /// Deaths without a row: nothing but the engine is to blame.
-pub fn deaths_in_row() {
+pub(crate) fn deaths_in_row() {
     let mut bench = Bench::new();
     let slot = bench.worker("w", 1);
     for number in 1..=limits::DEATHS_IN_ROW_MAX as u64 {
@@ -91,7 +91,7 @@ pub fn deaths_in_row() {
 }
 
 /// What is remembered of deaths stays small, however many there are.
-pub fn deaths_held() {
+pub(crate) fn deaths_held() {
     let bytes = |deaths: u64| {
         let mut bench = Bench::new();
         let slot = bench.worker("w", 1);
@@ -126,16 +126,16 @@ fn strikes(class: FailureClass) -> u32 {
     0
 }
 
-pub fn out_of_memory_strikes() {
+pub(crate) fn out_of_memory_strikes() {
     assert_eq!(strikes(FailureClass::OutOfMemory), limits::OUT_OF_MEMORY_STRIKES_MAX);
 }
 
-pub fn engine_died_strikes() {
+pub(crate) fn engine_died_strikes() {
     assert_eq!(strikes(FailureClass::EngineDied), limits::ENGINE_DIED_STRIKES_MAX);
 }
 
 /// The slot whose engine died of a row gets it again, but later than others could.
-pub fn shun() {
+pub(crate) fn shun() {
     let mut bench = Bench::new();
     bench.run("r", spec(), 1);
     let (first, _other) = (bench.worker("w1", 1), bench.worker("w2", 1));
@@ -147,4 +147,26 @@ pub fn shun() {
     assert_eq!(rows(&bench.pull(first, 2, 1)), 0, "the other comes first");
     bench.tick_to(then + limits::SHUN_MS);
     assert_eq!(rows(&bench.pull(first, 3, 1)), 1, "it never asked");
+}
+
+/// Two rows are granted together until their worker's process has ended under them that often; then one of them is tried
+/// alone.
+pub(crate) fn abrupt_ends() {
+    let mut bench = Bench::new();
+    bench.run("r", spec(), 2);
+    let slot = bench.worker("w", 1);
+    let mut held = bench.pull(slot, 1, 2);
+    for end in 1..=limits::ABRUPT_ENDS_MAX {
+        assert_eq!(rows(&held), 2, "after {} ends", end - 1);
+        let instance = 1 + u64::from(end);
+        let next = Registration { instance, ..registration("w", 1) };
+        let next = Registration { resume: Some(slot.session), started: held, ..next };
+        bench.granted(register(next));
+        let claim = OpKind::Claim { slot, instance, seq: 1, rows_max: 2 };
+        held = match bench.granted(claim) {
+            Reply::Granted(grants) => grants.into_iter().map(|grant| grant.held).collect(),
+            reply => panic!("{reply:?}"),
+        };
+    }
+    assert_eq!(rows(&held), 1, "a trial of one");
 }
