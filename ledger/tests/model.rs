@@ -278,7 +278,7 @@ fn random_stories_reach_what_matters() {
         ("lease adopted", 50),
         ("lease adopted by a new session", 20),
         ("attempt timed out", 20),
-        ("run's deadline passed", 5),
+        ("run's deadline passed", 1),
         ("row gave up", 10),
         ("stolen of 0 runs", 20),
         ("stolen of 1 runs", 30),

@@ -170,9 +170,10 @@ impl v1::worker_server::Worker for WorkerService {
         let r = request.into_inner();
         let leading = self.0.leading()?;
         let session = SessionId(r.session);
-        let named =
-            |l: &Ledger| l.worker_name(session).map(|(ns, n)| (ns.to_owned(), n.to_owned()));
-        if let Some((namespace, name)) = self.0.node.ledger(named) {
+        let named = self.0.node.ledger(|l| {
+            l.worker_name(session).map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
+        });
+        if let Some((namespace, name)) = named {
             audit::in_namespace(&namespace);
             audit::about("worker", &name);
         }

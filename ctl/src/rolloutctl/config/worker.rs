@@ -153,6 +153,8 @@ pub(super) const KEYS: &[Key] = &[
     key("engine[].revision", Text, "\"\"", "the model's revision").of(VLLM),
     key("engine[].engine_args", Map, "", "by vLLM's own names").of(VLLM),
     key("engine[].env", Map, "", "variables of its process").of(VLLM),
+    key("engine[].gpus_per_slot", Integer(0, MAX), "0", "devices of a slot; 0: vLLM's choice")
+        .of(VLLM),
     key("engine[].devices", Devices, "[]", "the devices of these slots").of(VLLM),
     key(
         "engine[].tensor_parallel_size",
@@ -161,8 +163,6 @@ pub(super) const KEYS: &[Key] = &[
         "devices that an engine is spread over",
     )
     .of(VLLM),
-    key("engine[].gpus_per_slot", Integer(0, MAX), "0", "devices of a slot; 0: vLLM's choice")
-        .of(VLLM),
     key(
         "engine[].stall_timeout_ms",
         Integer(100, 86_400_000),
