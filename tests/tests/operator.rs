@@ -67,6 +67,20 @@ fn every_format_says_the_same_and_nothing_is_changed_without_consent() -> Result
     let now = fleet.ctl_json(&["run", "describe", "eval"])?;
     ensure!(now["run"]["state"] == "running", "the repeated request took effect again: {now}");
     batch.finish(&fleet)?;
+
+    // Also where the name is gone with what was done.
+    let id = number(&fleet)?;
+    for time in ["first", "second"] {
+        let delete = ["run", "delete", "eval", "--yes", "--request-id", &id];
+        let deleted = fleet.ctl(&delete)?;
+        ensure!(deleted.status.success(), "{time}: {deleted:?}");
+        eventually("it is gone", Duration::from_secs(60), || {
+            let there = fleet.ctl(&["run", "describe", "eval"]).ok()?;
+            (there.status.code() == Some(4)).then_some(())
+        });
+    }
+    let other = fleet.ctl(&["run", "delete", "eval", "--yes"])?;
+    ensure!(other.status.code() == Some(4), "{other:?}");
     fleet.passed()
 }
 

@@ -269,9 +269,17 @@ impl v1::runs_server::Runs for RunsService {
         let identity = caller(&request)?;
         let r = request.into_inner();
         self.0.reading().await?;
-        let run = self.0.find_run(&identity, &r.namespace, &r.name)?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
-        self.0.apply(Some(id), OpKind::DeleteRun { run }).await?;
+        // Asked again after it was done the name is gone with the run, but not what was answered: the ledger
+        // decides, which knows the request, and no run of number 0.
+        let (run, missing) = match self.0.find_run(&identity, &r.namespace, &r.name) {
+            Err(missing) if missing.code == ErrorCode::RunNotFound => (RunNo(0), Some(missing)),
+            found => (found?, None),
+        };
+        match (self.0.apply(Some(id), OpKind::DeleteRun { run }).await, missing) {
+            (Err(why), Some(missing)) if why.code == ErrorCode::RunNotFound => Err(missing)?,
+            (applied, _) => applied?,
+        };
         Ok(Response::new(v1::DeleteRunResponse { header: Some(self.0.header()) }))
     }
 

@@ -8,7 +8,7 @@ use crate::epoch_gate;
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::{RunNo, SessionId};
-use rollout_ledger::{Ledger, OpKind, Reply};
+use rollout_ledger::{OpKind, Reply};
 use rollout_proto::{ErrorCode, Identity, Role, RpcError, v1};
 use std::sync::Arc;
 use tokio_stream::wrappers::ReceiverStream;

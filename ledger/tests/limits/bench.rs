@@ -31,7 +31,7 @@ pub(crate) fn create(name: &str, spec: RunSpec) -> OpKind {
 }
 
 pub(crate) fn create_in(namespace: &str, name: &str, spec: RunSpec) -> OpKind {
-    let (folder, spec) = (String::new(), Box::new(spec));
+    let (folder, spec) = (format!("{name}/own"), Box::new(spec));
     OpKind::CreateRun { namespace: namespace.into(), name: name.into(), spec, folder }
 }
 

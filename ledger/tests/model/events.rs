@@ -49,6 +49,8 @@ impl Told {
             }
             // Its canary passed: it goes on as it is.
             EventKind::RunChanged { to: "canary_passed", .. } => {}
+            // Somebody was told of its end, or nobody will be.
+            EventKind::RunChanged { to: "notified" | "notice_given_up", .. } => {}
             EventKind::RunChanged { run, to, .. } => {
                 self.runs.insert(run.0, to);
                 if matches!(*to, "sealed" | "deleted") {

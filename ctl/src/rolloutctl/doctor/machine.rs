@@ -164,7 +164,6 @@ mod tests {
             cert_days: 14,
             free_gib: 0,
             strict: false,
-            bundle: None,
         };
         let findings = data_dir(&dir.path().join("data"), &args);
         assert_eq!(findings[0].level, Level::Fail);
