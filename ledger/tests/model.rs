@@ -329,7 +329,7 @@ fn random_stories_reach_what_matters() {
         ("barrier shrunk", 5),
         ("barrier timed out", 20),
         ("arrived again", 20),
-        ("gone from a round before its barrier", 5),
+        ("gone from a round before its barrier", 1),
         ("BarrierConflict", 5),
         ("NotOfBarrier", 20),
         ("BarrierGeneration", 10),

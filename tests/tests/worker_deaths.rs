@@ -53,8 +53,9 @@ fn a_row_that_takes_its_whole_worker_down_each_time_is_poison_in_the_end_and_no_
         ends += 1;
         fleet.start_worker("w1", &options("w1.example"))?;
     }
-    // Three ends make suspects of all that ran, log2 of them find it, and two are its strikes.
-    ensure!((5..=10).contains(&ends), "{ends} workers ended");
+    // Three ends make suspects of all that ran, log2 of them find it, and two are its strikes. One that came before the
+    // leader had heard what was started counts for nothing, which a busy machine makes likely.
+    ensure!((5..=16).contains(&ends), "{ends} workers ended");
     let guilty = item(&fleet, "deadly", GUILTY).context("described")?;
     ensure!(guilty["state"] == "failed" && guilty["strikes"] == 2, "{guilty}");
     let last = guilty["history"].as_array().and_then(|h| h.last()).context("a history")?;
