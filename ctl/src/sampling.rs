@@ -128,7 +128,19 @@ impl Sampling {
                     serde_json::from_str(&run).map_err(wrong)?;
                 all.extend(fields.iter().map(|(key, value)| (&**key, *value)));
                 let all = serde_json::to_string(&all).map_err(wrong)?;
-                Ok((canonical_text(&all).map_err(told)?, Some(wrong(error))))
+                // The parser names no field of a value that it does not take.
+                let guilty = fields.iter().find(|(key, value)| {
+                    let one = BTreeMap::from([(&**key, *value)]);
+                    let one = serde_json::to_string(&one).unwrap_or_default();
+                    serde_json::from_str::<Self>(&one).is_err()
+                });
+                let doubt = match (guilty, wrong(error)) {
+                    (Some((key, _)), doubt) if !doubt.contains(&**key) => {
+                        format!("{key}: {doubt}")
+                    }
+                    (_, doubt) => doubt,
+                };
+                Ok((canonical_text(&all).map_err(told)?, Some(doubt)))
             }
         }
     }

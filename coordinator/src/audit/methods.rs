@@ -37,6 +37,7 @@ const AUDITED: &[&str] = &[
     "Members/TransferLeader",
     // They change nothing, and take much along.
     "Maintenance/SaveSnapshot",
+    "Cluster/UpgradeCluster",
     "Maintenance/Diagnose",
 ];
 

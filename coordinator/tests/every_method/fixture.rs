@@ -18,6 +18,7 @@ pub(crate) struct Fixture {
     pub(crate) session: u64,
     seq: Cell<u64>,
     /// A run without rows, whose input is open.
+    pub(crate) open_folder: String,
     pub(crate) open_run: u32,
     /// A run with ten rows, whose input is open.
     pub(crate) rows_run: u32,
@@ -70,8 +71,9 @@ pub(crate) fn spec() -> Option<v1::RunSpec> {
     })
 }
 
-pub(crate) fn segment(number: u32, rows: u32) -> v1::SegmentDecl {
-    let blob = v1::BlobRef { digest: DIGEST.to_vec().into(), bytes: 100, ..Default::default() };
+pub(crate) fn segment(folder: &str, number: u32, rows: u32) -> v1::SegmentDecl {
+    let key = format!("runs/default/{folder}/segments/{}", "07".repeat(DIGEST.len()));
+    let blob = v1::BlobRef { key, digest: DIGEST.to_vec().into(), bytes: 100 };
     v1::SegmentDecl { number, rows, blob: Some(blob) }
 }
 
@@ -98,6 +100,7 @@ impl Fixture {
             session: 0,
             seq: Cell::new(0),
             open_run: 0,
+            open_folder: String::new(),
             rows_run: 0,
             worker: 0,
             trainer: v1::TrainerRef::default(),
@@ -135,12 +138,13 @@ impl Fixture {
                 spec: spec(),
                 folder: String::new(),
             };
-            let run = runs.create_run(create).await.expect("a run").into_inner().run;
+            let created = runs.create_run(create).await.expect("a run").into_inner();
+            let run = created.run;
             match name {
-                "open" => self.open_run = run,
+                "open" => (self.open_run, self.open_folder) = (run, created.folder),
                 "rows" => {
                     self.rows_run = run;
-                    let segments = vec![segment(0, 10)];
+                    let segments = vec![segment(&created.folder, 0, 10)];
                     let add = v1::AddSegmentsRequest {
                         request: self.id(),
                         run,

@@ -78,7 +78,7 @@ fn runs(f: &Fixture) -> Vec<Case> {
             &v1::AddSegmentsRequest {
                 request: id(),
                 run: f.open_run,
-                segments: vec![segment(0, 10)],
+                segments: vec![segment(&f.open_folder, 0, 10)],
                 carried: Vec::new(),
             },
         ),
@@ -505,6 +505,9 @@ fn cluster() -> Vec<Case> {
         members: vec![v1::MemberInfo { name: "other".into(), ..Default::default() }],
         store_url: String::new(),
     };
+    let quota =
+        v1::SetQuotaRequest { namespace: default(), runs_max: Some(1000), ..Default::default() };
+    let described = v1::DescribeNamespaceRequest { namespace: default() };
     vec![
         case("Cluster/Status", Does::TellEpoch, &v1::StatusRequest {}),
         case("Cluster/ListWorkers", Read, &v1::ListWorkersRequest { namespace: default() }),
@@ -513,7 +516,12 @@ fn cluster() -> Vec<Case> {
         case("Cluster/Bootstrap", Does::Refuse, &again),
         case("Cluster/Counters", Read, &v1::CountersRequest {}),
         case("Events/WatchEvents", Does::TellHistory, &events),
+        case("Cluster/UpgradeCluster", Read, &v1::UpgradeClusterRequest::default()),
         case("Maintenance/SaveSnapshot", Read, &v1::SaveSnapshotRequest {}),
+        case("Maintenance/Diagnose", Read, &v1::DiagnoseRequest {}),
+        case("Namespaces/SetQuota", Change, &quota),
+        case("Namespaces/DescribeNamespace", Read, &described),
+        case("Namespaces/ListNamespaces", Read, &v1::ListNamespacesRequest {}),
     ]
 }
 

@@ -47,7 +47,11 @@ fn what_an_engine_will_refuse_of_a_row_is_known_and_goes_to_it_as_it_was_written
             r#"{"max_tokens":16,"temperature":-1.0}"#,
         ),
         (r#"{"top_p": 7}"#, "top_p: 7 is not 0 to 1", r#"{"max_tokens":16,"top_p":7.0}"#),
-        (r#"{"max_tokens": -1}"#, "max_tokens", r#"{"max_tokens":-1}"#),
+        (
+            r#"{"max_tokens": -1}"#,
+            "max_tokens: invalid value: integer `-1`",
+            r#"{"max_tokens":-1}"#,
+        ),
         (
             r#"{"temprature": 1}"#,
             "unknown key \"temprature\", did you mean \"temperature\"?",

@@ -100,7 +100,7 @@ fn a_request_without_an_identity_is_refused_and_plaintext_may_do_everything() {
 #[derive(Clone)]
 struct WhoCalls<const SERVICE: usize>;
 
-const SERVICES: [&str; 14] = [
+const SERVICES: [&str; 15] = [
     "rollout.v1.Runs",
     "rollout.v1.Worker",
     "rollout.v1.Cluster",
@@ -115,6 +115,7 @@ const SERVICES: [&str; 14] = [
     "rollout.v1.Rendezvous",
     "rollout.v1.Barrier",
     "rollout.v1.Maintenance",
+    "rollout.v1.Namespaces",
 ];
 
 impl<const SERVICE: usize> NamedService for WhoCalls<SERVICE> {
@@ -158,7 +159,8 @@ async fn serve(tls: ServerTls) -> SocketAddr {
         .add_service(WhoCalls::<10>)
         .add_service(WhoCalls::<11>)
         .add_service(WhoCalls::<12>)
-        .add_service(WhoCalls::<13>);
+        .add_service(WhoCalls::<13>)
+        .add_service(WhoCalls::<14>);
     tokio::spawn(server.serve_with_incoming(incoming));
     addr
 }
