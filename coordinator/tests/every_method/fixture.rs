@@ -11,6 +11,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use v1::leader_message::Kind as Down;
 use v1::worker_message::Kind as Up;
 
+/// For an answer of a member that has nothing else to do.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 pub(crate) const DIGEST: [u8; 32] = [7; 32];
 
 pub(crate) struct Fixture {
@@ -62,7 +64,11 @@ pub(crate) fn trainer(name: &str) -> Option<v1::TrainerDecl> {
 
 pub(crate) fn spec() -> Option<v1::RunSpec> {
     Some(v1::RunSpec {
-        engine: Some(v1::EngineSpec { model: "m".into(), ..Default::default() }),
+        engine: Some(v1::EngineSpec {
+            model: "m".into(),
+            task: "generate".into(),
+            ..Default::default()
+        }),
         sampling_json: "{}".into(),
         weight: 1,
         attempts_max: 1,
@@ -187,10 +193,11 @@ impl Fixture {
             };
             let kind = Some(Up::Exchange(exchange));
             let message =
-                v1::WorkerMessage { session: self.worker, coord_epoch: epoch, kind, instance: 1 };
+                v1::WorkerMessage { session: self.worker, coord_epoch: epoch, kind, instance: 5 };
             out.send(message).await.expect("sent");
             let answer = loop {
-                let message = answers.message().await.expect("an answer").expect("an answer");
+                let next = tokio::time::timeout(PATIENCE, answers.message()).await;
+                let message = next.expect("in time").expect("an answer").expect("an answer");
                 if let Some(Down::Exchange(answer)) = message.kind {
                     break answer;
                 }

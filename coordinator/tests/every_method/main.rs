@@ -173,7 +173,7 @@ async fn a_false_claim_in_a_workers_stream_is_refused_for_each_kind_of_message()
                 session: fixture.worker,
                 coord_epoch: wanted.claim.epoch,
                 kind: Some(kind.clone()),
-                instance: 1,
+                instance: 5,
             };
             let mut client = v1::worker_client::WorkerClient::new(member.channel());
             // The worker goes on listening: its side stays open.

@@ -458,7 +458,7 @@ fn worker(f: &Fixture, epoch: u64) -> Vec<Case> {
         session: f.worker,
         coord_epoch: epoch,
         kind: Some(v1::worker_message::Kind::Exchange(pull)),
-        instance: 1,
+        instance: 5,
     };
     vec![
         case("Worker/Probe", Read, &v1::ProbeRequest {}),
@@ -489,7 +489,7 @@ fn worker(f: &Fixture, epoch: u64) -> Vec<Case> {
         case(
             "Worker/Deregister",
             Change,
-            &v1::DeregisterRequest { session: f.worker, nacks: Vec::new(), instance: 1 },
+            &v1::DeregisterRequest { session: f.worker, nacks: Vec::new(), instance: 5 },
         ),
     ]
 }
