@@ -93,7 +93,7 @@ impl Bench {
         let mut shares = Vec::new();
         for round in 0..var("ROUNDS", 3)? {
             // Every second round begins with the other arm, so that a machine that gets slower favours neither.
-            let (own, (ours, spent)) = if round % 2 == 0 {
+            let (own, (ours, spent)) = if round.is_multiple_of(2) {
                 let own = self.by_itself(&input)?;
                 (own, self.through_rollout(fleet, round, &input)?)
             } else {
@@ -122,7 +122,7 @@ impl Bench {
         let equal = own.texts.iter().zip(&ours.texts).filter(|(a, b)| a == b).count();
         let overhead = ours.seconds / own.seconds - 1.0;
         let figures = json!({
-            "bench": "vllm", "round": round, "first": if round % 2 == 0 { "llm" } else { "rollout" },
+            "bench": "vllm", "round": round, "first": if round.is_multiple_of(2) { "llm" } else { "rollout" },
             "device": if self.cuda { "cuda" } else { "cpu" },
             "rows": self.rows, "completion_tokens": own.completion_tokens,
             "llm_generate_s": own.seconds, "rollout_s": ours.seconds, "overhead": overhead,
