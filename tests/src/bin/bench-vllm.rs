@@ -91,7 +91,7 @@ impl Bench {
         let input = fleet.path("bench.jsonl");
         std::fs::write(&input, self.input())?;
         let mut shares = Vec::new();
-        for round in 0..var("ROUNDS", 3)? {
+        for round in 0..var::<u32>("ROUNDS", 3)? {
             // Every second round begins with the other arm, so that a machine that gets slower favours neither.
             let (own, (ours, spent)) = if round.is_multiple_of(2) {
                 let own = self.by_itself(&input)?;
