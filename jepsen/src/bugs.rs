@@ -29,7 +29,8 @@ const CLEAN: &str = "(clean build)";
 /// Measure the suite: which seeded bugs it finds, and that it finds nothing without one.
 ///
 /// Exit status: 0 every bug was found and the clean build raised no alarm, 1 the clean build did,
-/// 2 a bug was not found or not tried, 64 wrong usage, 70 it could not be measured.
+/// 2 a bug that was asked for was not found, or the clean build's runs were no passes, 64 wrong usage, 70 it could not be
+/// measured.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Seeds that a bug has to be found in
@@ -41,8 +42,8 @@ pub struct Args {
     /// What clients do, one after another with each seed; without it all there is
     #[arg(long, value_enum, value_delimiter = ',')]
     pub workload: Vec<WorkloadName>,
-    /// What breaks, mixed; without it all there is
-    #[arg(long, value_enum, value_delimiter = ',')]
+    /// What breaks, mixed
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
     pub nemesis: Vec<Family>,
     /// These bugs alone
     #[arg(long, value_delimiter = ',')]
@@ -100,7 +101,7 @@ fn measured(args: &Args) -> Result<Matrix> {
     if let Some(unknown) = args.only.iter().find(|name| !bugs.contains(name) && *name != CLEAN) {
         bail!("there is no bug {unknown}; there are: {}", bugs.join(", "));
     }
-    let nemesis = names(&args.nemesis).join(",");
+    let nemesis = names(&Family::expanded(&args.nemesis)).join(",");
     let plan = |workload| Plan { workload, nemesis: nemesis.clone() };
     let plans: Vec<Plan> = names(&args.workload).into_iter().map(plan).collect();
     let mut matrix = Matrix::open(&args.out)?;

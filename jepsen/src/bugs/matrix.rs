@@ -220,7 +220,11 @@ impl Matrix {
         if self.rows.iter().filter(clean).any(|row| row.found.is_some()) {
             return 1;
         }
-        let missed = |row: &Row| row.bug != super::CLEAN && row.found.is_none() || row.cut;
+        let missed = |row: &Row| match row.bug == super::CLEAN {
+            // A run that is no pass says nothing for the clean build either.
+            true => row.unknown > 0 || row.broken > 0 || row.cut,
+            false => row.found.is_none() || row.cut,
+        };
         if self.rows.iter().any(missed) { 2 } else { 0 }
     }
 }
@@ -245,6 +249,8 @@ mod tests {
         let again = Matrix::open(dir.path()).expect("what was written");
         assert!(again.knows("a"));
         assert!(again.table().contains("digests"), "{}", again.table());
+        matrix.add(Row { unknown: 1, ..Row::new(super::super::CLEAN) }).expect("a row");
+        assert_eq!(matrix.status(), 2, "a run that is no pass clears nobody");
         matrix.add(Row::new(super::super::CLEAN)).expect("a row");
         assert_eq!(matrix.status(), 0);
         let alarms = vec!["c1 panicked".to_owned()];
