@@ -12,6 +12,7 @@ pub mod v1 {
 }
 
 pub mod authz;
+mod bytes_codec;
 mod channel;
 pub mod client;
 mod endpoint;
@@ -26,6 +27,7 @@ mod tls;
 pub mod trace;
 
 pub use authz::AuthzLayer;
+pub use bytes_codec::BytesCodec;
 pub use channel::{
     CONNECTION_WINDOW_BYTES, ChannelOptions, ConnectError, MESSAGE_BYTES_MAX, Phase,
     STREAM_WINDOW_BYTES, channel, presented,

@@ -2,11 +2,11 @@
 //! bounds, no member dies of them, and who behaves is served.
 
 use anyhow::{Context, Result, ensure};
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use rollout_proto::pki::{self, IssueRequest};
 use rollout_proto::{
-    ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, Role, RpcError, channel, server_name,
-    v1,
+    BytesCodec, ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, Role, RpcError, channel,
+    server_name, v1,
 };
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
 use std::sync::Arc;
@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
@@ -165,49 +164,12 @@ fn resident(fleet: &Fleet, member: &str) -> Result<u64> {
     Ok(member["says"]["residentBytes"].as_str().context("resident bytes")?.parse()?)
 }
 
-/// Bytes as they are.
-#[derive(Clone, Copy, Default)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Raw;
-    type Decoder = Raw;
-
-    fn encoder(&mut self) -> Raw {
-        Raw
-    }
-
-    fn decoder(&mut self) -> Raw {
-        Raw
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining())))
-    }
-}
-
 async fn send(channel: &Channel, path: &'static str, body: Bytes) -> Result<Status> {
     let mut grpc = tonic::client::Grpc::new(channel.clone());
     grpc.ready().await?;
     let path = http_path(path);
-    let answer = tokio::time::timeout(PATIENCE, grpc.unary(Request::new(body), path, Raw)).await?;
+    let answer =
+        tokio::time::timeout(PATIENCE, grpc.unary(Request::new(body), path, BytesCodec)).await?;
     answer.err().context("what is no request was taken")
 }
 

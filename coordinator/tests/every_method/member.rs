@@ -2,16 +2,15 @@
 //!
 //! Absent: generated clients for what is called. A method that the contract gains is called by its name alone.
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use http::uri::PathAndQuery;
-use rollout_proto::{CLUSTER_HEADER, EPOCH_HEADER, RpcError, v1};
+use rollout_proto::{BytesCodec, CLUSTER_HEADER, EPOCH_HEADER, RpcError, v1};
 use rollout_storage::SnapshotFileReader;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::Request;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
 
 /// How long a member may take for anything, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -197,7 +196,7 @@ impl Member {
         request.metadata_mut().insert(EPOCH_HEADER, claim.epoch.into());
         request.metadata_mut().insert(CLUSTER_HEADER, claim.cluster.parse().expect("ascii"));
         let path = PathAndQuery::try_from(path).expect("a path");
-        let mut stream = match grpc.streaming(request, path, Raw).await {
+        let mut stream = match grpc.streaming(request, path, BytesCodec).await {
             Ok(response) => response.into_inner(),
             Err(status) => return Answer::Refused(RpcError::from_status(&status)),
         };
@@ -218,42 +217,5 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-/// Messages as the bytes that they are.
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Raw;
-    type Decoder = Raw;
-
-    fn encoder(&mut self) -> Raw {
-        Raw
-    }
-
-    fn decoder(&mut self) -> Raw {
-        Raw
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        into.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining())))
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use prost::Message;
 use prost_reflect::{
     DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor,
@@ -16,10 +16,9 @@ use prost_reflect::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rollout_gateway::{PAUSE, Sessions};
-use rollout_proto::{Answer, CallOptions, Client, ClientError, MESSAGE_BYTES_MAX, v1};
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use rollout_proto::{Answer, BytesCodec, CallOptions, Client, ClientError, MESSAGE_BYTES_MAX, v1};
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 /// What an attempt may take beyond the time for which the leader holds the question.
 const ATTEMPT: Duration = Duration::from_secs(5);
@@ -84,7 +83,8 @@ impl Call {
                         .max_encoding_message_size(MESSAGE_BYTES_MAX);
                     let ready = grpc.ready().await;
                     ready.map_err(|error| Status::from_error(error.into()))?;
-                    grpc.unary(Request::new(bytes), path, Raw).await
+                    let answer = grpc.unary(Request::new(bytes), path, BytesCodec).await?;
+                    Told::read(answer)
                 }
             });
             match asked.await {
@@ -143,6 +143,15 @@ struct Told {
     bytes: Bytes,
 }
 
+impl Told {
+    fn read(answer: Response<Bytes>) -> Result<Response<Self>, Status> {
+        let (metadata, bytes, extensions) = answer.into_parts();
+        let headed = Headed::decode(bytes.clone());
+        let header = headed.map_err(|error| Status::internal(error.to_string()))?.header;
+        Ok(Response::from_parts(metadata, Self { header, bytes }, extensions))
+    }
+}
+
 impl Answer for Told {
     fn header(&self) -> Option<&v1::ClusterHeader> {
         self.header.as_ref()
@@ -154,44 +163,4 @@ impl Answer for Told {
 struct Headed {
     #[prost(message, optional, tag = "1")]
     header: Option<v1::ClusterHeader>,
-}
-
-/// Messages that are encoded already, and stay encoded.
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Told;
-    type Encoder = Raw;
-    type Decoder = Raw;
-
-    fn encoder(&mut self) -> Raw {
-        Raw
-    }
-
-    fn decoder(&mut self) -> Raw {
-        Raw
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        dst.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Told;
-    type Error = Status;
-
-    fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<Told>, Status> {
-        let bytes = src.copy_to_bytes(src.remaining());
-        let headed = Headed::decode(bytes.clone());
-        let header = headed.map_err(|error| Status::internal(error.to_string()))?.header;
-        Ok(Some(Told { header, bytes }))
-    }
 }
