@@ -4,7 +4,6 @@
 //! `docs/authorization.md` has the table that the first test finds; `ROLLOUT_REWRITE=1` writes it anew.
 
 use anyhow::{Context, Result, bail, ensure};
-use bytes::{Buf, BufMut, Bytes};
 use prost_reflect::prost::Message as _;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor,
@@ -12,14 +11,13 @@ use prost_reflect::{
 };
 use rollout_proto::pki::{self, IssueRequest};
 use rollout_proto::{
-    ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, Outcome, Role, RpcError, Security,
-    TlsFiles, authz, channel, v1,
+    BytesCodec, ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, Outcome, Role, RpcError,
+    Security, TlsFiles, authz, channel, v1,
 };
-use rollout_tests::{Fleet, FleetOptions};
+use rollout_tests::{Fleet, FleetOptions, create_run};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
@@ -27,44 +25,6 @@ use tonic::{Code, Request, Status};
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Messages in messages that a request of a test has.
 const DEPTH_MAX: usize = 5;
-
-/// Bytes as they are, for requests that are made from descriptors.
-#[derive(Clone, Copy, Default)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Vec<u8>;
-    type Decode = Bytes;
-    type Encoder = Raw;
-    type Decoder = Raw;
-
-    fn encoder(&mut self) -> Raw {
-        Raw
-    }
-
-    fn decoder(&mut self) -> Raw {
-        Raw
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, item: Vec<u8>, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.put_slice(&item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining())))
-    }
-}
 
 fn dial(security: &Security, member: &str, addr: &str) -> Result<Channel> {
     let tls = ClientTls::load(security)?;
@@ -80,7 +40,7 @@ async fn call(channel: &Channel, path: &str, message: Vec<u8>) -> Result<Result<
             return Err(Status::from_error(error.into()));
         }
         let path = path.parse().expect("a path");
-        let answer = grpc.server_streaming(Request::new(message), path, Raw).await?;
+        let answer = grpc.server_streaming(Request::new(message.into()), path, BytesCodec).await?;
         let mut stream = answer.into_inner();
         // What a stream opens with is its answer, be it a refusal or none.
         match tokio::time::timeout(Duration::from_millis(200), stream.message()).await {
@@ -307,21 +267,6 @@ impl Bound {
     }
 }
 
-fn create(request: v1::RequestId, name: &str) -> v1::CreateRunRequest {
-    v1::CreateRunRequest {
-        request: Some(request),
-        namespace: "default".into(),
-        name: name.into(),
-        spec: Some(v1::RunSpec {
-            engine: Some(v1::EngineSpec { model: "m".into(), ..Default::default() }),
-            weight: 1,
-            attempts_max: 1,
-            ..Default::default()
-        }),
-        folder: String::new(),
-    }
-}
-
 /// What there is in namespace `default`, as its owner sees it.
 async fn of_default(channel: &Channel) -> Result<String> {
     let namespace = || "default".to_owned();
@@ -354,7 +299,7 @@ async fn a_certificate_for_one_namespace_neither_reads_nor_changes_anything_of_a
     let open = v1::OpenSessionRequest { client_name: "owner".into() };
     let session = runs.open_session(open).await?.into_inner().session;
     let request = v1::RequestId { session, seq: 1, ack_upto: 0 };
-    let run = runs.create_run(create(request, "theirs")).await?.into_inner().run;
+    let run = runs.create_run(create_run(request, "theirs")).await?.into_inner().run;
     let before = of_default(&owner).await?;
 
     let mut client = Bound::new(&fleet, &leader, Role::Client).await?;
@@ -435,20 +380,20 @@ async fn a_session_is_of_use_to_nobody_but_who_opened_it() -> Result<()> {
     let session = owner.open_session(open).await?.into_inner().session;
     let request = v1::RequestId { session, seq: 1, ack_upto: 0 };
     for (role, name) in [("client", "thief"), ("admin", "user")] {
-        let refused = client(role, name)?.create_run(create(request, "mine")).await;
+        let refused = client(role, name)?.create_run(create_run(request, "mine")).await;
         let error = RpcError::from_status(&refused.expect_err("not their session"));
         assert_eq!((error.code, error.outcome), (ErrorCode::PermissionDenied, Outcome::NotApplied));
         // Nor does what they say they had an answer to make the owner's be forgotten.
         let acked = v1::RequestId { session, seq: 1000, ack_upto: 999 };
-        assert!(client(role, name)?.create_run(create(acked, "mine")).await.is_err());
+        assert!(client(role, name)?.create_run(create_run(acked, "mine")).await.is_err());
     }
     let guessed = v1::RequestId { session: u64::MAX, seq: 1, ack_upto: 0 };
-    let refused = client("client", "thief")?.create_run(create(guessed, "mine")).await;
+    let refused = client("client", "thief")?.create_run(create_run(guessed, "mine")).await;
     let error = RpcError::from_status(&refused.expect_err("nobody's session"));
     assert_eq!(error.code, ErrorCode::SessionUnknown);
-    let created = owner.create_run(create(request, "mine")).await?.into_inner();
+    let created = owner.create_run(create_run(request, "mine")).await?.into_inner();
     assert!(created.created, "the owner's request is not spent");
-    let again = owner.create_run(create(request, "mine")).await?.into_inner();
+    let again = owner.create_run(create_run(request, "mine")).await?.into_inner();
     assert_eq!((again.created, again.run), (true, created.run), "a repeat is answered");
     fleet.passed()
 }

@@ -5,7 +5,7 @@ use rollout_powerloss::{DISK_ENV, Disk, Trouble};
 use rollout_proto::{
     ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, Outcome, RpcError, channel, v1,
 };
-use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, create_run, eventually};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tonic::Status;
@@ -61,21 +61,6 @@ async fn session(runs: &mut Runs) -> Result<u64> {
     Ok(runs.open_session(open).await?.into_inner().session)
 }
 
-fn create(request: v1::RequestId, name: &str) -> v1::CreateRunRequest {
-    v1::CreateRunRequest {
-        request: Some(request),
-        namespace: "default".into(),
-        name: name.into(),
-        spec: Some(v1::RunSpec {
-            engine: Some(v1::EngineSpec { model: "m".into(), ..Default::default() }),
-            weight: 1,
-            attempts_max: 1,
-            ..Default::default()
-        }),
-        folder: String::new(),
-    }
-}
-
 fn is_full(status: &Status) -> bool {
     let error = RpcError::from_status(status);
     error.code == ErrorCode::DiskFull && error.outcome == Outcome::NotApplied && error.retryable
@@ -90,12 +75,12 @@ async fn a_cluster_without_room_reads_and_deletes_and_takes_in_what_grows_when_t
     let mut runs = runs_at_leader(&fleet).await?;
     let id = session(&mut runs).await?;
     let request = |seq| v1::RequestId { session: id, seq, ack_upto: seq - 1 };
-    runs.create_run(create(request(1), "before")).await?;
+    runs.create_run(create_run(request(1), "before")).await?;
     ensure!(alarms(&fleet).is_some_and(|a| a.is_empty()), "{:?}", alarms(&fleet));
 
     set_all(LITTLE);
     until_alarm(&fleet, "DISK_LOW c1");
-    runs.create_run(create(request(2), "little")).await?;
+    runs.create_run(create_run(request(2), "little")).await?;
 
     set_all(NONE);
     for name in fleet.member_names() {
@@ -105,7 +90,7 @@ async fn a_cluster_without_room_reads_and_deletes_and_takes_in_what_grows_when_t
     let refused = eventually("a write that grows is refused", PATIENCE, || {
         let asked = async {
             let mut runs = runs_at_leader(&fleet).await.ok()?;
-            runs.create_run(create(request(3), "full")).await.err()
+            runs.create_run(create_run(request(3), "full")).await.err()
         };
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(asked))
             .filter(is_full)
@@ -122,7 +107,7 @@ async fn a_cluster_without_room_reads_and_deletes_and_takes_in_what_grows_when_t
     eventually("the same request is taken", PATIENCE, || {
         let asked = async {
             let mut runs = runs_at_leader(&fleet).await.ok()?;
-            runs.create_run(create(request(3), "full")).await.ok()
+            runs.create_run(create_run(request(3), "full")).await.ok()
         };
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(asked))
             .filter(|answer| answer.get_ref().created)

@@ -6,7 +6,7 @@ use rollout_proto::{
     CLUSTER_HEADER, ChannelOptions, ClientTls, DialMap, EPOCH_HEADER, Endpoint, ErrorCode,
     RpcError, channel, v1,
 };
-use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, create_run, eventually};
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
@@ -72,18 +72,7 @@ async fn an_old_a_forged_and_another_clusters_epoch_change_nothing_and_say_why()
 
     let open = v1::OpenSessionRequest { client_name: "forger".into() };
     let session = runs.open_session(claiming(open, cluster, epoch)).await?.into_inner().session;
-    let create = |seq| v1::CreateRunRequest {
-        request: Some(v1::RequestId { session, seq, ack_upto: 0 }),
-        namespace: "default".into(),
-        name: "forged".into(),
-        spec: Some(v1::RunSpec {
-            engine: Some(v1::EngineSpec { model: "m".into(), ..Default::default() }),
-            weight: 1,
-            attempts_max: 1,
-            ..Default::default()
-        }),
-        ..Default::default()
-    };
+    let create = |seq| create_run(v1::RequestId { session, seq, ack_upto: 0 }, "forged");
     let others = "00000000000000000000000000000000";
     let cases = [
         (cluster, epoch - 1, ErrorCode::StaleEpoch, "is over"),
