@@ -5,7 +5,8 @@ use rollout_tests::{Batch, Fleet, FleetOptions, eventually, is_alive};
 use serde_json::json;
 
 use super::setup::{
-    Engine, LOADING, completions, core_of, descendants, engine_of, reference, rows, tiny_model,
+    Engine, LOADING, completions, core_of, descendants, engine_of, is_named, reference, rows,
+    tiny_model,
 };
 
 const MAX_TOKENS: u32 = 24;
@@ -122,6 +123,40 @@ fn a_core_in_a_process_of_its_own_dies_of_what_it_died_of() -> Result<()> {
     let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
     ensure!(status.success(), "{status}{}", fleet.logs());
     ensure!(completions(&batch)?.len() == 1500, "rows are missing");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn an_engine_over_two_processes_that_loses_one_costs_no_row() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let model = tiny_model(&fleet)?;
+    let input = fleet.path("halves.jsonl");
+    std::fs::write(&input, rows(600))?;
+    let lines = "tensor_parallel_size = 2".to_owned();
+    let engine = Engine { lines, core_apart: true, ..Engine::new(&model, 8) };
+    fleet.start_worker("w1", &engine.worker(""))?;
+    let lines = "[model]\nuri = \"tiny\"\n[sampling]\nignore_eos = true\nmax_tokens = 24\n";
+    let mut batch = Batch::submit_file(&fleet, "halves", input, 600, lines)?;
+    let counted = eventually("rows end", LOADING, || batch.counts(&fleet).filter(|c| c.done >= 20));
+    ensure!(counted.done < 500, "the run is nearly over: {counted:?}");
+    let host = engine_of(&mut fleet, "w1").context("w1 has no engine")?;
+    let all = descendants(host);
+    let halves: Vec<i32> = all.into_iter().filter(|pid| is_named(*pid, "Worker_TP")).collect();
+    ensure!(halves.len() == 2, "the model is in {} processes", halves.len());
+    // SAFETY: a signal to a process that this test's worker started.
+    unsafe { libc::kill(halves[1], libc::SIGKILL) };
+    let log = fleet.path("worker-w1.log");
+    eventually("the worker says what the engine died of", LOADING, || {
+        std::fs::read_to_string(&log).ok().filter(|text| text.contains("was ended by signal 9"))
+    });
+    // The half that lives is of an engine that is dead.
+    eventually("no half outlives the other", LOADING, || {
+        halves.iter().all(|pid| !is_alive(*pid as u32)).then_some(())
+    });
+    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
+    ensure!(status.success(), "{status}{}", fleet.logs());
+    ensure!(completions(&batch)?.len() == 600, "rows are missing");
     fleet.verify()?;
     fleet.passed()
 }

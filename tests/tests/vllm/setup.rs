@@ -127,11 +127,13 @@ pub(crate) fn engine_of(fleet: &mut Fleet, worker: &str) -> Option<i32> {
 
 /// The process of vLLM's core, where it is a child of the engine's.
 pub(crate) fn core_of(engine: i32) -> Option<i32> {
-    let named = |pid: &i32| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains("EngineCore")
-    };
-    children(engine).into_iter().find(named)
+    children(engine).into_iter().find(|pid| is_named(*pid, "EngineCore"))
+}
+
+/// Whether a process of vLLM's has given itself such a name.
+pub(crate) fn is_named(pid: i32, name: &str) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).contains(name)
 }
 
 /// The processes that a process has started, and those that these have.

@@ -15,11 +15,11 @@ from rollout import failures
 
 
 def install() -> None:
-    """Watches the steps of a core, and what workers answer it."""
+    """Watches the steps of a core, what its workers answer, and how they end."""
     if not os.environ.get(failures.CRASH_FILE_ENV):
         return
     from vllm.v1.engine.core import EngineCore
-    from vllm.v1.executor.multiproc_executor import WorkerProc
+    from vllm.v1.executor.multiproc_executor import MultiprocExecutor, WorkerProc
 
     if getattr(EngineCore, "_rollout_watched", False):
         return
@@ -34,6 +34,22 @@ def install() -> None:
         return handle_output(self, output)
 
     WorkerProc.handle_output = handled
+    MultiprocExecutor.shutdown = noting_worker(MultiprocExecutor.shutdown)
+
+
+def noting_worker(shutdown: Any) -> Any:
+    """The same end of an executor; where it is one of a worker that died, how that ended is left for the agent. By then no other
+    worker has been ended."""
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    def noted(self: Any) -> Any:
+        if getattr(self, "is_failed", False):
+            ends = [worker.proc.exitcode for worker in getattr(self, "workers", None) or ()]
+            if died := next((code for code in ends if code), None):
+                failures.leave_crash_file(EngineDeadError(), died)
+        return shutdown(self)
+
+    return noted
 
 
 def noting(step: Any) -> Any:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 import traceback
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
 
 from rollout import failures
 
@@ -20,6 +22,8 @@ from rollout import failures
 ROWS_PER_STEP = 1024
 # How often the agent hears of progress while rows run.
 PROGRESS_EVERY_S = 0.05
+# Whoever ends this process has it.
+ENDING = threading.Lock()
 
 
 class Engine(Protocol):
@@ -31,6 +35,7 @@ class Engine(Protocol):
     def stop(self, ticket: int) -> None: ...
     def running(self) -> bool: ...
     def child_exit(self) -> int | None: ...
+    def watch_children(self, ended: Callable[[BaseException, int | None], NoReturn]) -> None: ...
     def step(self) -> tuple[list[Any], list[Any]]: ...
 
 
@@ -69,6 +74,16 @@ def take(
         agent.fail(ticket, *failures.classify(error))
 
 
+def end(error: BaseException, child: int | None) -> NoReturn:
+    """Leaves word of what this process dies of, and ends it; `child` is how a process of the engine's ended. Of two threads the
+    first is heard."""
+    ENDING.acquire()
+    failures.leave_crash_file(error, child)
+    sys.stderr.flush()
+    # Threads of the engine may not end by themselves, and its children go with this process's group.
+    os._exit(1)
+
+
 def main() -> int:
     """Runs the engine that the agent's configuration names."""
     try:
@@ -86,15 +101,13 @@ def main() -> int:
         engine = VllmEngine(options)
         agent.loaded(engine.versions(), engine.revisions(), engine.room_tokens())
         agent.ready()
+        engine.watch_children(end)
         serve(agent, engine)
     except EOFError:
         return 0
     except BaseException as error:
         traceback.print_exc()
-        failures.leave_crash_file(error, engine.child_exit() if engine is not None else None)
-        sys.stderr.flush()
-        # Threads of the engine may not end by themselves, and its children go with this process's group.
-        os._exit(1)
+        end(error, engine.child_exit() if engine is not None else None)
     return 0
 
 

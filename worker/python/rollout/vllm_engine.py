@@ -10,8 +10,12 @@ Absent: which rows, and their results' ways.
 from __future__ import annotations
 
 import os
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from multiprocessing import connection
+from typing import Any, NoReturn
 
 from rollout import failures
 from rollout.adapters import Adapters
@@ -27,6 +31,8 @@ ENVIRONMENT = {
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 # How long the end of a core that is given up is waited for.
 CHILD_END_S = 1.0
+# How long what a core has said before its end may take to be taken up, and what vLLM says of the end to be raised.
+LAST_WORDS_S = 3.0
 Failed = tuple[int, str, str, str]
 
 
@@ -131,10 +137,26 @@ class VllmEngine:
         if self._calls is None or not self._calls.stop(ticket):
             self._abort(str(ticket))
 
+    def _cores(self) -> list[Any]:
+        manager = getattr(getattr(self._engine.engine_core, "resources", None), "engine_manager", None)
+        return list(getattr(manager, "processes", None) or ())
+
+    def watch_children(self, ended: Callable[[BaseException, int | None], NoReturn]) -> None:
+        """Has it told when a core that is a process of its own ends. Of one that is killed vLLM's own client says nothing to a
+        step that waits for it, which would wait for ever."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        def watch(cores: list[Any]) -> None:
+            connection.wait([core.sentinel for core in cores])
+            time.sleep(LAST_WORDS_S)
+            ended(EngineDeadError(), self.child_exit())
+
+        if cores := self._cores():
+            threading.Thread(target=watch, args=(cores,), name="cores", daemon=True).start()
+
     def child_exit(self) -> int | None:
         """How vLLM's core ended, where it is a process of its own and has."""
-        manager = getattr(getattr(self._engine.engine_core, "resources", None), "engine_manager", None)
-        for process in getattr(manager, "processes", None) or ():
+        for process in self._cores():
             process.join(timeout=CHILD_END_S)
             if process.exitcode:
                 return process.exitcode
