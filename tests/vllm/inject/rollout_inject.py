@@ -1,6 +1,7 @@
-"""Harm to a vLLM engine from inside, at its next step: a file of that name in ROLLOUT_INJECT_DIR asks for it once.
+"""Harm to a vLLM engine from inside a step, its next one: a file of that name in ROLLOUT_INJECT_DIR asks for it once.
 
-vLLM loads this as a plug-in of the engine's own process. For tests alone.
+vLLM loads this as a plug-in of the engine's own process, in no certain order with others, so what is harmed is what a step
+does: whoever watches steps sees it. For tests alone.
 """
 
 import os
@@ -12,7 +13,7 @@ def install() -> None:
     if not directory:
         return
     import torch
-    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.core.sched.scheduler import Scheduler
 
     def taken(what: str) -> bool:
         try:
@@ -21,15 +22,15 @@ def install() -> None:
             return False
         return True
 
-    step = EngineCore.step
+    schedule = Scheduler.schedule
 
-    def harmed(self):
+    def harmed(self, *args, **kwargs):
         if taken("oom"):
             raise torch.OutOfMemoryError("injected: CUDA out of memory")
         if taken("abort"):
             os.abort()
         if taken("hang"):
             time.sleep(3600)
-        return step(self)
+        return schedule(self, *args, **kwargs)
 
-    EngineCore.step = harmed
+    Scheduler.schedule = harmed
