@@ -5,6 +5,8 @@
 //! that no run has it, and it has been so, with the same objects in it, for [`Retention::sweep_age_ms`] of this leader's
 //! time: a client has so long from the upload of its input to the creation of its run. No clock of a store or of another
 //! host is asked. A round looks at a bounded number of names and lists a bounded number of folders; the next one goes on.
+//! No folder hides others for ever: one is listed when it is new, and when its time is over, whoever waits longest first.
+//! What is remembered is of folders that are there.
 //!
 //! Absent on purpose: other clusters' folders, those of the cluster that this one was restored from, and stores that
 //! only runs name.
@@ -32,8 +34,20 @@ struct Folder {
     folder: String,
 }
 
+/// The namespace and the name of a run.
+type At = (String, String);
+
+/// What a round has looked at.
+struct Looked {
+    /// The cluster's folders there.
+    found: Vec<Folder>,
+    /// It looked at what is behind the first, up to and including the second; `None`: from the beginning, to the end.
+    range: (Option<At>, Option<At>),
+}
+
 /// A folder that has no run.
 struct Seen {
+    /// When it was first listed as it is.
     since: Instant,
     /// Over the names of its objects.
     objects: [u8; 32],
@@ -51,8 +65,8 @@ struct Orphans {
     /// What folders of this cluster begin with.
     mark: String,
     age: Duration,
-    /// The namespace and name that the last round ended with.
-    after: Option<(String, String)>,
+    /// What the last round ended with.
+    after: Option<At>,
     seen: BTreeMap<Folder, Seen>,
 }
 
@@ -72,9 +86,9 @@ pub(crate) async fn sweep_orphans(leading: Arc<Leading>, store: BlobStore, reten
 }
 
 async fn round(leading: &Leading, orphans: &mut Orphans) -> Result<(), ForgetError> {
-    let found = orphans.look().await?;
-    let without = without_run(leading, found.clone()).await?;
-    let due = orphans.judge(&found, without, Instant::now()).await?;
+    let looked = orphans.look().await?;
+    let without = without_run(leading, looked.found.clone()).await?;
+    let due = orphans.judge(&looked, without, Instant::now()).await?;
     if due.is_empty() {
         return Ok(());
     }
@@ -98,6 +112,20 @@ impl Folder {
     fn prefix(&self) -> String {
         rollout_storage::run_prefix(&self.namespace, &self.folder)
     }
+
+    fn at(&self) -> At {
+        let name = self.folder.split_once('/').map_or(&*self.folder, |(name, _)| name);
+        (self.namespace.clone(), name.to_owned())
+    }
+}
+
+impl Looked {
+    /// Whether this folder, where it is there, is among what was found.
+    fn covers(&self, folder: &Folder) -> bool {
+        let (at, (after, upto)) = (folder.at(), &self.range);
+        after.as_ref().is_none_or(|after| at > *after)
+            && upto.as_ref().is_none_or(|upto| at <= *upto)
+    }
 }
 
 impl Orphans {
@@ -107,7 +135,7 @@ impl Orphans {
     }
 
     /// The cluster's folders below the next names.
-    async fn look(&mut self) -> Result<Vec<Folder>, BlobError> {
+    async fn look(&mut self) -> Result<Looked, BlobError> {
         let (after, mut found, mut names) = (self.after.take(), Vec::new(), 0);
         for namespace in self.store.folders("runs").await? {
             for name in self.store.folders(&format!("runs/{namespace}")).await? {
@@ -123,27 +151,26 @@ impl Orphans {
                 }));
                 names += 1;
                 if names == NAMES_PER_ROUND {
-                    self.after = Some(at);
-                    return Ok(found);
+                    self.after = Some(at.clone());
+                    return Ok(Looked { found, range: (after, Some(at)) });
                 }
             }
         }
-        Ok(found)
+        Ok(Looked { found, range: (after, None) })
     }
 
     /// Of those that were found, the ones that had no run for long enough and did not change.
     async fn judge(
         &mut self,
-        found: &[Folder],
+        looked: &Looked,
         without: Vec<Folder>,
         now: Instant,
     ) -> Result<Vec<Due>, BlobError> {
         let orphans: BTreeSet<&Folder> = without.iter().collect();
-        found.iter().filter(|folder| !orphans.contains(folder)).for_each(|folder| {
-            self.seen.remove(folder); // Its run was created meanwhile.
-        });
+        // Of the others the run was created meanwhile, or they are gone.
+        self.seen.retain(|folder, _| orphans.contains(folder) || !looked.covers(folder));
         let mut due = Vec::new();
-        for folder in without.into_iter().take(FOLDERS_PER_ROUND) {
+        for folder in self.to_list(without, now) {
             let keys = self.store.list(&folder.prefix()).await?;
             let mut hasher = blake3::Hasher::new();
             keys.iter().for_each(|key| {
@@ -152,7 +179,6 @@ impl Orphans {
             let objects = *hasher.finalize().as_bytes();
             let since = match self.seen.get(&folder) {
                 Some(seen) if seen.objects == objects => seen.since,
-                None if self.seen.len() >= SEEN_MAX => continue,
                 _ => now,
             };
             self.seen.insert(folder.clone(), Seen { since, objects });
@@ -161,6 +187,25 @@ impl Orphans {
             }
         }
         Ok(due)
+    }
+
+    /// Those that are to be listed now: the ones whose time is over, the oldest first, and as many new ones as can be
+    /// remembered. Whatever a listing shows, the next round lists others.
+    fn to_list(&self, without: Vec<Folder>, now: Instant) -> Vec<Folder> {
+        let (mut over, mut new) = (Vec::new(), Vec::new());
+        for folder in without {
+            match self.seen.get(&folder) {
+                Some(seen) if now.duration_since(seen.since) >= self.age => {
+                    over.push((seen.since, folder));
+                }
+                Some(_) => {}
+                None => new.push(folder),
+            }
+        }
+        over.sort();
+        let room = SEEN_MAX.saturating_sub(self.seen.len());
+        let over = over.into_iter().map(|(_, folder)| folder);
+        over.chain(new.into_iter().take(room)).take(FOLDERS_PER_ROUND).collect()
     }
 
     /// Removes those that `still` have no run.
@@ -196,10 +241,10 @@ mod tests {
 
     /// One round, of a ledger that has the runs with these folders.
     async fn round(orphans: &mut Orphans, runs: &[&str], now: Instant) -> usize {
-        let found = orphans.look().await.expect("listed");
-        let without: Vec<Folder> =
-            found.iter().filter(|f| !runs.contains(&f.folder.as_str())).cloned().collect();
-        let due = orphans.judge(&found, without, now).await.expect("judged");
+        let looked = orphans.look().await.expect("listed");
+        let without = looked.found.iter().filter(|f| !runs.contains(&f.folder.as_str()));
+        let without: Vec<Folder> = without.cloned().collect();
+        let due = orphans.judge(&looked, without, now).await.expect("judged");
         let still = due.iter().map(|due| due.folder.clone()).collect();
         let count = due.len();
         orphans.remove(due, &still).await.expect("removed");
@@ -245,11 +290,63 @@ mod tests {
         let folder = rollout_storage::run_folder("a", OURS, 1);
         let key = put(&store, &folder, 1).await;
         let mut orphans = Orphans::new(store.clone(), OURS, Duration::ZERO);
-        let found = orphans.look().await.expect("listed");
-        assert_eq!(found.len(), 1);
-        let due = orphans.judge(&found, found.clone(), Instant::now()).await.expect("judged");
+        let looked = orphans.look().await.expect("listed");
+        assert_eq!(looked.found.len(), 1);
+        let without = looked.found.clone();
+        let due = orphans.judge(&looked, without, Instant::now()).await.expect("judged");
         assert_eq!(due.len(), 1);
         orphans.remove(due, &BTreeSet::new()).await.expect("removed");
         assert_eq!(store.list("runs").await.expect("listed"), [key]);
+    }
+
+    #[tokio::test]
+    async fn folders_that_go_on_changing_hide_none_that_does_not() {
+        let store = BlobStore::open("memory://crowd").expect("open");
+        let folder = |name: String| rollout_storage::run_folder(&name, OURS, 1);
+        let crowd: Vec<String> = (0..FOLDERS_PER_ROUND).map(|i| folder(format!("a{i}"))).collect();
+        let last = folder("z".to_owned());
+        let hidden = put(&store, &last, 1).await;
+        let mut orphans = Orphans::new(store.clone(), OURS, AGE);
+        let (begun, second) = (Instant::now(), Duration::from_secs(1));
+        // Something is uploaded to each of the crowd before each round.
+        for (digest, passed) in
+            (0..).zip([Duration::ZERO, second, second + AGE, 2 * second + AGE, 3 * second + AGE])
+        {
+            for folder in &crowd {
+                put(&store, folder, digest).await;
+            }
+            round(&mut orphans, &[], begun + passed).await;
+        }
+        let left = store.list("runs").await.expect("listed");
+        assert!(!left.contains(&hidden), "it was never looked at");
+        assert_eq!(left.len(), 5 * crowd.len(), "what changes stays");
+    }
+
+    #[tokio::test]
+    async fn what_is_gone_is_remembered_no_longer() {
+        let store = BlobStore::open("memory://gone").expect("open");
+        let folder = |name: &str| rollout_storage::run_folder(name, OURS, 1);
+        let mut orphans = Orphans::new(store.clone(), OURS, AGE);
+        let now = Instant::now();
+        put(&store, &folder("stays"), 1).await;
+        let key = put(&store, &folder("goes"), 1).await;
+        round(&mut orphans, &[], now).await;
+        assert_eq!(orphans.seen.len(), 2);
+        remove_all(&store, vec![key]).await.expect("removed");
+        round(&mut orphans, &[], now).await;
+        let seen: Vec<&str> = orphans.seen.keys().map(|f| f.folder.as_str()).collect();
+        assert_eq!(seen, [folder("stays")]);
+    }
+
+    #[test]
+    fn a_round_speaks_of_the_names_that_it_has_looked_at_alone() {
+        let at = |name: &str| Some(("default".to_owned(), name.to_owned()));
+        let looked = Looked { found: Vec::new(), range: (at("b"), at("d")) };
+        for (name, covered) in [("b", false), ("b-", true), ("c", true), ("d", true), ("d-", false)]
+        {
+            let folder = rollout_storage::run_folder(name, OURS, 1);
+            let folder = Folder { namespace: "default".to_owned(), folder };
+            assert_eq!(looked.covers(&folder), covered, "{name}");
+        }
     }
 }
