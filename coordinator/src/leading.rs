@@ -268,9 +268,8 @@ impl Leading {
             let now = self.clock.now();
             if due.is_some_and(|at| at <= now) || last_tick.elapsed() > TICK_AT_LEAST {
                 last_tick = Instant::now();
-                let lost = self.node.ledger(|l| l.timed_out(now));
                 match self.proposer.command(Body::Tick).await {
-                    Ok(_) => self.revoke(lost, "their time is over"),
+                    Ok((index, _)) => self.revoke_taken(index, "their time is over"),
                     Err(error) => tracing::debug!(%error, "the tick was not applied"),
                 }
                 self.wake();

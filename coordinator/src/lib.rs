@@ -35,6 +35,7 @@ mod participants;
 mod process;
 mod proposer;
 mod reject;
+mod revocation;
 mod server;
 mod stealing;
 mod store_probe;

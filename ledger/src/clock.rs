@@ -5,7 +5,6 @@
 //! [`Ledger::next_deadline`] has come. No member expires anything on its own.
 
 use crate::apply::Context;
-use crate::command::HeldRows;
 use crate::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -138,22 +137,6 @@ impl Ledger {
                 self.lapse(ctx, no, attempt, "timed_out");
             }
         }
-    }
-
-    /// What a `Tick` at this time takes from sessions that go on: whoever holds it has to be told.
-    pub fn timed_out(&self, now: LedgerMs) -> Vec<(SessionId, HeldRows)> {
-        let (overdue, others): (Vec<&Run>, Vec<&Run>) =
-            self.runs.values().partition(|run| run.is_overdue(now));
-        let ended = overdue.into_iter().flat_map(Run::all_held);
-        let timed = others.into_iter().filter(|run| run.head.spec.attempt_timeout_ms > 0);
-        let lapsed = timed.flat_map(|run| {
-            let timeout_ms = run.head.spec.attempt_timeout_ms;
-            let grants = run.flight.grants.iter().chain(&run.flight.shadows);
-            grants.filter(move |(_, g)| lease_ends(g.granted_at, timeout_ms) <= now).map(
-                |(&attempt, g)| (g.slot, HeldRows { run: run.no, attempt, rows: g.rows.clone() }),
-            )
-        });
-        ended.chain(lapsed).map(|(slot, held)| (slot.session, held)).collect()
     }
 
     fn forget_clients(&mut self) {

@@ -195,12 +195,6 @@ impl Ledger {
         run.is_some_and(|run| run.head.folder == folder)
     }
 
-    /// The sessions that hold rows of a run, and what they hold.
-    pub fn run_holders(&self, no: RunNo) -> Vec<(SessionId, HeldRows)> {
-        let held = self.runs.get(&no).into_iter().flat_map(|run| run.all_held());
-        held.map(|(slot, held)| (slot.session, held)).collect()
-    }
-
     /// How many runs are running, paused, and ended.
     pub fn run_states(&self) -> (u32, u32, u32) {
         let count = |states: &[RunState]| {

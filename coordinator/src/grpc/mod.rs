@@ -164,6 +164,15 @@ impl Shared {
         request: Option<RequestId>,
         kind: OpKind,
     ) -> Result<Reply, RpcError> {
+        Ok(self.apply_at(request, kind).await?.1)
+    }
+
+    /// The same, and the log index of the command that it was part of.
+    pub(crate) async fn apply_at(
+        &self,
+        request: Option<RequestId>,
+        kind: OpKind,
+    ) -> Result<(u64, Reply), RpcError> {
         audit::requested(request);
         let leading = self.leading()?;
         self.check_version([&kind])?;
@@ -172,7 +181,7 @@ impl Shared {
         audit::applied_at(at.index);
         match reply {
             Reply::Rejected(why) => Err(reject::rejected(&why)),
-            reply => Ok(reply),
+            reply => Ok((at.index, reply)),
         }
     }
 

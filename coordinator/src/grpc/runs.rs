@@ -168,13 +168,11 @@ impl v1::runs_server::Runs for RunsService {
             v1::RunAction::Cancel => RunAction::Cancel,
             v1::RunAction::Unspecified => return Err(convert::invalid("unknown action").into()),
         };
-        let holders = match action {
-            RunAction::Cancel => self.0.node.ledger(|l| l.run_holders(run)),
-            _ => Vec::new(),
-        };
         let kind = OpKind::ControlRun { run, action, reason: r.reason };
-        self.0.apply(Some(id), kind).await?;
-        leading.revoke(holders, "the run was cancelled");
+        let (index, _) = self.0.apply_at(Some(id), kind).await?;
+        if action == RunAction::Cancel {
+            leading.revoke_taken(index, "the run was cancelled");
+        }
         leading.wake();
         let (view, blocked) = self.view(run)?;
         let run = Some(convert::run_out(&view, blocked));

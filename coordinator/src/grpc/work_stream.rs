@@ -15,7 +15,6 @@ use rollout_ledger::id::SessionId;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -198,21 +197,5 @@ impl Serving {
             lost.map(|held| (session, held)).collect::<Vec<_>>()
         });
         self.leading.revoke(lost, "they were lost meanwhile");
-    }
-}
-
-impl Leading {
-    /// Tells workers at once what is no longer theirs.
-    pub(crate) fn revoke(&self, held: Vec<(SessionId, HeldRows)>, reason: &str) {
-        let mut by_session: BTreeMap<SessionId, Vec<HeldRows>> = BTreeMap::new();
-        for (session, rows) in held {
-            by_session.entry(session).or_default().push(rows);
-        }
-        let streams = self.streams.lock();
-        for (session, rows) in by_session {
-            if let Some(stream) = streams.get(&session) {
-                stream.revoke(self.header(), &rows, reason, &self.ended);
-            }
-        }
     }
 }

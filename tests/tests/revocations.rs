@@ -1,0 +1,158 @@
+//! Whoever has lost rows is told, whatever happened between it and its leader at that moment.
+//!
+//! The worker is the test itself, so that it is known when it says what.
+
+use anyhow::{Result, ensure};
+use rollout_proto::v1;
+use rollout_tests::{Fleet, FleetOptions, PlayedWorker, dial};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tonic::transport::Channel;
+use v1::leader_message::Kind as Down;
+use v1::runs_client::RunsClient;
+
+const ROWS: u32 = 8;
+/// Runs that are cancelled while their rows are granted.
+const ROUNDS: u32 = 40;
+const DIGEST: [u8; 32] = [7; 32];
+
+/// Nobody loses rows for having been silent.
+fn patient() -> FleetOptions {
+    let member_lines = vec![("worker", "failure_ms = 600000")];
+    FleetOptions { member_lines, ..FleetOptions::default() }
+}
+
+/// A user, whose runs have an input that is in no store: nobody reads it.
+struct User {
+    runs: RunsClient<Channel>,
+    session: u64,
+    seq: u64,
+}
+
+impl User {
+    async fn come(fleet: &Fleet) -> Result<Self> {
+        let mut runs = RunsClient::new(dial(fleet, &fleet.leader(), "client", "user")?);
+        let open = v1::OpenSessionRequest { client_name: "revocations".into() };
+        let session = runs.open_session(open).await?.into_inner().session;
+        Ok(Self { runs, session, seq: 0 })
+    }
+
+    fn request(&mut self) -> Option<v1::RequestId> {
+        self.seq += 1;
+        Some(v1::RequestId { session: self.session, seq: self.seq, ack_upto: 0 })
+    }
+
+    async fn submit(&mut self, name: &str) -> Result<()> {
+        let engine = v1::EngineSpec {
+            model: "m".into(),
+            task: "generate".into(),
+            ..v1::EngineSpec::default()
+        };
+        let spec = v1::RunSpec {
+            engine: Some(engine),
+            sampling_json: "{}".into(),
+            weight: 1,
+            attempts_max: 1,
+            failures_max: 100,
+            ..v1::RunSpec::default()
+        };
+        let create = v1::CreateRunRequest {
+            request: self.request(),
+            namespace: "default".into(),
+            name: name.into(),
+            spec: Some(spec),
+            folder: String::new(),
+        };
+        let created = self.runs.create_run(create).await?.into_inner();
+        let key = format!("runs/default/{}/segments/{}", created.folder, "07".repeat(DIGEST.len()));
+        let blob = v1::BlobRef { key, digest: DIGEST.to_vec().into(), bytes: 100 };
+        let segment = v1::SegmentDecl { number: 0, rows: ROWS, blob: Some(blob) };
+        let add = v1::AddSegmentsRequest {
+            request: self.request(),
+            run: created.run,
+            segments: vec![segment],
+            ..v1::AddSegmentsRequest::default()
+        };
+        self.runs.add_segments(add).await?;
+        Ok(())
+    }
+
+    async fn cancel(&mut self, name: &str) -> Result<()> {
+        let cancel = v1::ControlRunRequest {
+            request: self.request(),
+            namespace: "default".into(),
+            name: name.into(),
+            action: v1::RunAction::Cancel.into(),
+            reason: "changed my mind".into(),
+        };
+        self.runs.control_run(cancel).await?;
+        Ok(())
+    }
+}
+
+/// Each row with its run and attempt.
+type Held = BTreeSet<(u32, u64, u64)>;
+
+fn each(held: &v1::HeldRows) -> Held {
+    let rows = held.rows.iter().flat_map(|rows| rows.starts.iter().zip(&rows.lens));
+    let rows = rows.flat_map(|(start, len)| *start..start + u64::from(*len));
+    rows.map(|row| (held.run, held.attempt, row)).collect()
+}
+
+fn held(grant: &v1::Grant) -> v1::HeldRows {
+    v1::HeldRows { run: grant.run, attempt: grant.attempt, rows: grant.rows.clone() }
+}
+
+/// What is revoked before a heartbeat that is sent now is answered.
+async fn revoked(worker: &mut PlayedWorker) -> Result<Held> {
+    let mut revoked = Held::new();
+    let seq = worker.beat().await?;
+    worker
+        .until("that it is heard", |kind| match kind {
+            Down::Revoke(revoke) => {
+                revoked.extend(revoke.rows.iter().flat_map(each));
+                None
+            }
+            Down::Heartbeat(answer) if answer.seq >= seq => Some(()),
+            _ => None,
+        })
+        .await?;
+    Ok(revoked)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_granted_while_their_run_is_cancelled_are_revoked() -> Result<()> {
+    let fleet = Fleet::start(patient())?;
+    let mut worker = PlayedWorker::come(&fleet, "w").await?;
+    let mut user = User::come(&fleet).await?;
+    // It never says what waits there: only the cancellation itself can tell whose rows it took.
+    worker.beat().await?;
+    let (mut granted, mut told) = (Held::new(), Held::new());
+    let mut take = |kind: Down| match kind {
+        Down::Revoke(revoke) => {
+            told.extend(revoke.rows.iter().flat_map(each));
+            None
+        }
+        Down::Exchange(answer) => {
+            granted.extend(answer.grants.iter().map(held).flat_map(|held| each(&held)));
+            Some(answer.seq)
+        }
+        _ => None,
+    };
+    for round in 0..ROUNDS {
+        let run = format!("r{round}");
+        user.submit(&run).await?;
+        worker.send(v1::Exchange { credit_rows: ROWS, ..Default::default() }).await?;
+        // Not a wait for anything: the cancellation meets the grant at another moment each time.
+        tokio::time::sleep(Duration::from_micros(u64::from(round) * 100)).await;
+        user.cancel(&run).await?;
+    }
+    let last = worker.send(v1::Exchange::default()).await?;
+    worker.until("the last answer", |kind| take(kind).filter(|seq| *seq == last)).await?;
+    told.extend(revoked(&mut worker).await?);
+    ensure!(!granted.is_empty(), "no pull was in time");
+    let untold: Vec<_> = granted.difference(&told).collect();
+    ensure!(untold.is_empty(), "nobody revoked {untold:?} of {granted:?}");
+    fleet.verify()?;
+    fleet.passed()
+}
