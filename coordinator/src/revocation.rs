@@ -1,12 +1,17 @@
 //! Who is told which rows are no longer its own.
 //!
-//! *Invariant:* whoever loses rows that it may be running hears of them, as long as it has a stream, as soon as what took
-//! them is applied.
+//! *Invariant:* whoever loses rows that it may be running hears of them: down its stream as soon as what took them is
+//! applied, and else, because there was no stream, because the leader died before it could, or because the word overtook
+//! the grant, with the next heartbeat that names them. It is never told of rows that it still holds.
+//!
+//! Absent on purpose: rows that the ledger takes for a worker's and that the worker does not name. They are on their way to
+//! it: the pull that was answered with them is repeated until its answer has come, and who registers anew says all that it
+//! has.
 
 use crate::leading::Leading;
-use rollout_ledger::EventKind;
-use rollout_ledger::HeldRows;
+use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::SessionId;
+use rollout_ledger::{EventKind, HeldRows};
 use rollout_raft::{Compacted, EventPage, EventPosition};
 use std::collections::BTreeMap;
 
@@ -34,10 +39,24 @@ impl Leading {
     pub(crate) fn revoke_taken(&self, index: u64, reason: &str) {
         self.revoke(taken_by(index, |from| self.node.events(from, PAGE_EVENTS)), reason);
     }
+
+    /// Tells a worker which of the rows that it names are no longer its own.
+    pub(crate) fn revoke_lost<'a>(
+        &self,
+        session: SessionId,
+        named: impl Iterator<Item = &'a HeldRows>,
+    ) {
+        let lost: Vec<_> = self.node.ledger(|l| {
+            named.filter_map(|held| l.lost_of(held)).map(|held| (session, held)).collect()
+        });
+        if !lost.is_empty() {
+            self.revoke(lost, "they were lost meanwhile");
+        }
+    }
 }
 
 /// What a command has taken from whom, by its events: who has what when it is applied, nobody knows before. Where they are
-/// held no longer, there is nothing to say.
+/// held no longer, there is nothing to say, and the heartbeats bring it.
 fn taken_by(
     index: u64,
     read: impl Fn(EventPosition) -> Result<EventPage, Compacted>,

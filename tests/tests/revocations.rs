@@ -2,7 +2,7 @@
 //!
 //! The worker is the test itself, so that it is known when it says what.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rollout_proto::v1;
 use rollout_tests::{Fleet, FleetOptions, PlayedWorker, dial};
 use std::collections::BTreeSet;
@@ -103,6 +103,16 @@ fn held(grant: &v1::Grant) -> v1::HeldRows {
     v1::HeldRows { run: grant.run, attempt: grant.attempt, rows: grant.rows.clone() }
 }
 
+/// All rows of a run that is new, and the worker's.
+async fn hold(user: &mut User, worker: &mut PlayedWorker, run: &str) -> Result<v1::HeldRows> {
+    user.submit(run).await?;
+    let pull = v1::Exchange { credit_rows: ROWS, ..Default::default() };
+    let answer = worker.exchange(pull).await?;
+    let [grant] = &answer.grants[..] else { anyhow::bail!("{answer:?}") };
+    ensure!(each(&held(grant)).len() == ROWS as usize, "{answer:?}");
+    Ok(held(grant))
+}
+
 /// What is revoked before a heartbeat that is sent now is answered.
 async fn revoked(worker: &mut PlayedWorker) -> Result<Held> {
     let mut revoked = Held::new();
@@ -118,6 +128,45 @@ async fn revoked(worker: &mut PlayedWorker) -> Result<Held> {
         })
         .await?;
     Ok(revoked)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_wait_and_were_taken_while_nobody_could_say_so_are_revoked_on_the_next_stream()
+-> Result<()> {
+    let mut fleet = Fleet::start(patient())?;
+    let mut worker = PlayedWorker::come(&fleet, "w").await?;
+    let mut old = None;
+    for (run, leader_dies) in [("stream-breaks", false), ("leader-dies", true)] {
+        let mut user = User::come(&fleet).await?;
+        let mine = hold(&mut user, &mut worker, run).await?;
+        worker.heartbeat.unfinished = vec![mine.clone()];
+        ensure!(revoked(&mut worker).await?.is_empty(), "{run}: they are its own");
+        worker.hang_up();
+        user.cancel(run).await?;
+        if leader_dies {
+            let leader = fleet.leader();
+            fleet.member_process(&leader).kill();
+            fleet.leader_other_than(&leader);
+            old = Some(leader);
+        }
+        worker.reconnect(&fleet).await?;
+        let lost = revoked(&mut worker).await?;
+        ensure!(lost == each(&mine), "{run}: told of {lost:?}, and had {mine:?}");
+        worker.heartbeat.unfinished = Vec::new();
+    }
+
+    // A worker that does not say what waits there loses nothing by that.
+    let mut user = User::come(&fleet).await?;
+    let mine = hold(&mut user, &mut worker, "silent").await?;
+    worker.hang_up();
+    worker.reconnect(&fleet).await?;
+    ensure!(revoked(&mut worker).await?.is_empty(), "it has lost nothing");
+    let back = v1::Exchange { nacks: vec![mine], ..Default::default() };
+    let answer = worker.exchange(back).await?;
+    ensure!(answer.refused.is_empty(), "they were its own: {answer:?}");
+    fleet.start_member(&old.context("a leader died")?)?;
+    fleet.verify()?;
+    fleet.passed()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -105,6 +105,19 @@ pub(crate) fn ranges(rows: impl Iterator<Item = u64>) -> v1::Rows {
     ranges
 }
 
+/// The first of them, in at most so many ranges.
+pub(crate) fn first_ranges(mut held: Vec<v1::HeldRows>, max: usize) -> Vec<v1::HeldRows> {
+    let mut room = max;
+    held.retain_mut(|set| {
+        let Some(rows) = &mut set.rows else { return false };
+        rows.starts.truncate(room);
+        rows.lens.truncate(room);
+        room -= rows.starts.len();
+        !rows.starts.is_empty()
+    });
+    held
+}
+
 /// The rows of a message, each under the attempt that they are named with, without listing them.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
@@ -159,6 +172,20 @@ mod tests {
         assert!(
             !named.contains((4, 5), 8) && !named.contains((4, 6), 1) && !named.contains((4, 5), 0)
         );
+    }
+
+    #[test]
+    fn what_is_in_too_many_ranges_for_a_message_is_named_from_the_first_on() {
+        let rows = [((4, 5), 1), ((4, 5), 3), ((4, 5), 4), ((4, 6), 8), ((4, 6), 10)];
+        let held: Held = rows.into_iter().collect();
+        let named = |max| -> Vec<(Lease, u64)> {
+            let named = Named::new(first_ranges(held.to_wire(), max));
+            held.iter().filter(|(lease, row)| named.contains(*lease, *row)).collect()
+        };
+        for (max, expected) in [(0, 0), (1, 1), (2, 3), (3, 4), (4, 5), (9, 5)] {
+            assert_eq!(named(max), rows[..expected], "{max}");
+        }
+        assert_eq!(first_ranges(held.to_wire(), 2).len(), 1, "no empty set");
     }
 
     #[test]

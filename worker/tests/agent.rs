@@ -241,6 +241,50 @@ async fn revoked_rows_are_stopped_and_their_results_dropped() {
 }
 
 #[tokio::test]
+async fn heartbeats_name_what_waits_from_the_first_of_a_stream_on_and_what_is_revoked_never_starts()
+{
+    let dir = tempfile::tempdir().unwrap();
+    let bodies = ["MOCK_HANG", "b", "c", "d"].map(|text| format!(r#"{{"prompt":"{text}"}}"#));
+    let mut fake = Fake::start(3, dir.path(), &bodies).await;
+    let mut config = config(dir.path(), &fake, |mock| mock.concurrency = 1);
+    config.credit.rows = Some(4);
+    let agent = Agent::start(config);
+    let rows = |held: &[v1::HeldRows]| -> Vec<u64> {
+        held.iter().flat_map(|held| list(held.rows.as_ref())).collect()
+    };
+    fake.until("one row runs and the others wait", |state| {
+        let said = |h: &v1::Heartbeat| (rows(&h.started), rows(&h.unfinished));
+        state.heartbeats.iter().any(|h| said(h) == (vec![0], vec![0, 1, 2, 3]))
+    })
+    .await;
+    fake.kill(0);
+    {
+        let mut state = fake.state.lock();
+        state.heartbeats.clear();
+        state.out = None;
+    }
+    fake.elect(1);
+    let speaks = |state: &fake::State| state.out.is_some() && !state.heartbeats.is_empty();
+    fake.until("it has another stream", speaks).await;
+    {
+        // What such a leader does that finds two of them to be nobody's any more.
+        let mut state = fake.state.lock();
+        assert_eq!(rows(&state.heartbeats[0].unfinished), [0, 1, 2, 3]);
+        state.hold_grants = true;
+        let attempt = state.rows[0].attempt;
+        for row in [0, 2] {
+            (state.rows[row].attempt, state.rows[row].running) = (0, false);
+        }
+        let rows = Some(v1::Rows { starts: vec![0, 2], lens: vec![1, 1] });
+        let rows = vec![v1::HeldRows { run: 1, attempt, rows }];
+        state.post(Kind::Revoke(v1::Revoke { rows, reason: "test".into() }));
+    }
+    fake.until("the others are done", |state| state.done() == 2).await;
+    assert_eq!(side(dir.path(), "started"), [0, 1, 3]);
+    drop(agent);
+}
+
+#[tokio::test]
 async fn without_answered_heartbeats_no_row_starts() {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(1, dir.path(), &prompts(400)).await;

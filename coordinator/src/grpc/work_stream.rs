@@ -10,7 +10,6 @@ use crate::epoch_gate;
 use crate::leading::{Leading, Outbox};
 use crate::ledger_read::ReadLedger;
 use crate::worker_stream::WorkerStream;
-use rollout_ledger::HeldRows;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
@@ -57,7 +56,7 @@ struct Serving {
     /// The session that this stream speaks for, once it has said so, and the process that had
     /// registered it then.
     session: Option<(SessionId, u64)>,
-    /// Whether what the worker has started was compared with the ledger.
+    /// Whether what has ended at the worker was compared with the ledger.
     compared: bool,
     slots: Arc<Semaphore>,
 }
@@ -167,9 +166,15 @@ impl Serving {
         heartbeat: v1::Heartbeat,
     ) -> Result<(), RpcError> {
         self.shared.check_session(&self.identity, session)?;
-        let started =
-            heartbeat.started.iter().map(convert::held_in).collect::<Result<Vec<_>, _>>()?;
-        self.take_back_once(session, &started);
+        let held_in = |held: &[v1::HeldRows]| -> Result<Vec<_>, RpcError> {
+            held.iter().map(convert::held_in).collect()
+        };
+        let (started, unfinished) = (held_in(&heartbeat.started)?, held_in(&heartbeat.unfinished)?);
+        // What has ended there, too, is among what was started. It is asked for once a stream: later on, what decided it
+        // may be the worker's own result, whose answer is on its way.
+        let ended_too = !std::mem::replace(&mut self.compared, true);
+        let started_too = started.iter().filter(|_| ended_too);
+        self.leading.revoke_lost(session, unfinished.iter().chain(started_too));
         let index = self.shared.node.ledger(|l| l.applied().index);
         self.leading.liveness.heartbeat(session, started, index);
         let idle = self.leading.stealing.heard(session, &heartbeat.slots);
@@ -184,18 +189,5 @@ impl Serving {
         // After the answer: a drain that has to wait for a quorum must not look like silence.
         self.leading.heard_of_drain(session, heartbeat.drain).await;
         Ok(())
-    }
-
-    /// With the first heartbeat, tells the worker which of the rows that it runs are no longer its. That may have
-    /// been to be said down an earlier stream, or by a leader that died before it could.
-    fn take_back_once(&mut self, session: SessionId, started: &[HeldRows]) {
-        if std::mem::replace(&mut self.compared, true) {
-            return;
-        }
-        let lost = self.shared.node.ledger(|l| {
-            let lost = started.iter().filter_map(|held| l.lost_of(held));
-            lost.map(|held| (session, held)).collect::<Vec<_>>()
-        });
-        self.leading.revoke(lost, "they were lost meanwhile");
     }
 }

@@ -21,7 +21,7 @@ use tonic::Streaming;
 use super::{Observed, Session};
 use crate::agent::AgentError;
 use crate::drain::DrainOrder;
-use crate::held::Named;
+use crate::held::{Named, first_ranges};
 use crate::slot::{SlotCommand, Uplink, to_wire};
 
 /// Messages that may wait for the network.
@@ -29,6 +29,8 @@ const OUTBOX: usize = 512;
 /// Heartbeats without an answer after which the stream is given up, whoever leads.
 const UNANSWERED_MAX: usize = 32;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Ranges of rows that a heartbeat asks about, at most: a megabyte.
+const UNFINISHED_RANGES_MAX: usize = 65_536;
 /// A slot that has run out of rows is told of at once, but not more often than this.
 const DRY_EVERY: Duration = Duration::from_millis(50);
 /// With so many heartbeats unanswered no extra one is sent.
@@ -258,6 +260,7 @@ impl Session {
 
     fn heartbeat(&self, live: &mut Live) {
         let mut started = Vec::with_capacity(self.slots.len());
+        let mut unfinished = Vec::with_capacity(self.slots.len());
         let mut loads = Vec::with_capacity(self.slots.len());
         let (mut busy, mut unsettled, mut concurrency) = (0, 0, 0);
         for (index, slot) in (0..).zip(&self.slots) {
@@ -274,6 +277,7 @@ impl Session {
             let held = book.started();
             unsettled += held.len();
             started.push(held);
+            unfinished.push(book.unfinished());
         }
         metrics::gauge!("rollout_worker_rows_busy").set(busy as f64);
         metrics::gauge!("rollout_worker_concurrency").set(concurrency as f64);
@@ -287,7 +291,8 @@ impl Session {
             reason: order.reason,
         });
         let started = to_wire(&started);
-        let heartbeat = v1::Heartbeat { seq, started, slots: loads, drain };
+        let unfinished = first_ranges(to_wire(&unfinished), UNFINISHED_RANGES_MAX);
+        let heartbeat = v1::Heartbeat { seq, started, slots: loads, drain, unfinished };
         // Also where it does not fit into the stream: that, too, is a heartbeat without an answer.
         live.uplink.post(v1::worker_message::Kind::Heartbeat(heartbeat));
         live.unanswered.push_back((seq, Instant::now()));

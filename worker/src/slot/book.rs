@@ -112,6 +112,13 @@ impl Book {
         all
     }
 
+    /// Rows that wait or run: to which a revocation still makes a difference.
+    pub(crate) fn unfinished(&self) -> Held {
+        let mut all = self.running.clone();
+        all.extend(&self.queued);
+        all
+    }
+
     /// Every row that this process holds.
     pub(crate) fn held(&self) -> Held {
         let mut all = self.started();
