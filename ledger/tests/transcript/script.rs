@@ -4,10 +4,11 @@
 //! *Invariant:* replaying a file writes the same file but for its answers.
 
 use crate::world::World;
+use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Plays a story and returns it with the answers that were given.
-pub(crate) fn play(told: &str, name: &str) -> String {
+/// Plays a story and returns it with the answers that were given, and the names of the refusals among them.
+pub(crate) fn play(told: &str, name: &str) -> (String, BTreeSet<&'static str>) {
     let mut world = World::new();
     let mut out = String::new();
     let mut input: Vec<&str> = Vec::new();
@@ -39,7 +40,7 @@ pub(crate) fn play(told: &str, name: &str) -> String {
     assert!(input.is_empty(), "{name}: the last input has no ----");
     out.truncate(out.trim_end().len());
     out.push('\n');
-    out
+    (out, world.refused)
 }
 
 /// The first line at which two versions part, for a failing test.

@@ -2,10 +2,10 @@
 //! by which a story calls things.
 
 use crate::args::{self, Args, Parsed};
-use crate::{ops, show};
+use crate::{ops, rejections, show};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, SessionId};
 use rollout_ledger::{Body, Command, EntryId, Ledger, Op, Reply, digest_records};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) struct World {
     pub(crate) ledger: Ledger,
@@ -18,6 +18,8 @@ pub(crate) struct World {
     workers: BTreeMap<String, SessionId>,
     clients: BTreeMap<String, SessionId>,
     tickets: BTreeMap<String, SessionId>,
+    /// The names of the refusals that were answers.
+    pub(crate) refused: BTreeSet<&'static str>,
 }
 
 impl World {
@@ -33,6 +35,7 @@ impl World {
             workers: BTreeMap::new(),
             clients: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            refused: BTreeSet::new(),
         }
     }
 
@@ -158,6 +161,7 @@ impl World {
         let again = self.twin.apply(entry, &bytes).expect("known");
         assert_eq!(replies, again, "the twin answers the same");
         self.check();
+        self.refused.extend(replies.iter().flat_map(rejections::of));
         self.remember(&command.body, &replies);
         let events = self.ledger.take_events();
         assert_eq!(events, self.twin.take_events(), "the twin makes other events");

@@ -1,0 +1,51 @@
+//! Which refusals the stories tell of.
+//!
+//! *Invariant:* [`ALL`] are all that the ledger knows: one that it gains does not compile here until it is listed, and is
+//! then looked for in the stories.
+
+use rollout_ledger::{RefusedRows, Rejection, Reply, StoreAnswer, TrainingRefusal};
+use std::collections::BTreeSet;
+
+macro_rules! refusals {
+    ($($plain:ident)* ; $($training:ident)*) => {
+        /// Every refusal by its name.
+        pub(crate) const ALL: &[&str] = &[$(stringify!($plain),)* $(stringify!($training),)*];
+
+        fn name(why: &Rejection) -> &'static str {
+            match why {
+                $(Rejection::$plain { .. } => stringify!($plain),)*
+                Rejection::Training(why) => match why {
+                    $(TrainingRefusal::$training { .. } => stringify!($training),)*
+                },
+            }
+        }
+    };
+}
+
+refusals! {
+    EpochStale ClockStep Invalid Limit NamespaceUnknown RunUnknown SpecConflict SegmentConflict InputClosed InputMismatch
+    RunEnded SessionUnknown RequestForgotten WorkerNameTaken WorkerNotReady SlotUnknown PullStale AttemptStale AlreadyDecided
+    RunActive RunDeleting RendezvousClosed RendezvousConflict ParticipantUnknown BarrierUnknown BarrierConflict NotOfBarrier
+    BarrierGeneration DatasetConflict DatasetInUse ManifestStale DeadlineExceeded OverQuota VersionLow ;
+    JobUnknown JobDeleting JobActive TicketVoid Torn RoundConflict DatasetUnknown ClaimStale StepStale Progress ProgressTwice
+    TrainerMissing NotOfWorld CheckpointUnknown CheckpointClosed ReportConflict
+}
+
+/// The refusals in a reply, by their names.
+pub(crate) fn of(reply: &Reply) -> BTreeSet<&'static str> {
+    let rows = |refused: &[RefusedRows]| refused.iter().map(|r| name(&r.why)).collect();
+    match reply {
+        Reply::Rejected(why) => [name(why)].into(),
+        Reply::Taken { refused } | Reply::Won { refused, .. } | Reply::Stolen { refused, .. } => {
+            rows(refused)
+        }
+        Reply::Store(answers) => {
+            let refused = |answer: &StoreAnswer| match answer {
+                StoreAnswer::Refused(why) => Some(name(why)),
+                _ => None,
+            };
+            answers.iter().filter_map(refused).collect()
+        }
+        _ => BTreeSet::new(),
+    }
+}
