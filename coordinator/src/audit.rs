@@ -11,6 +11,7 @@
 mod methods;
 mod sink;
 
+use crate::placed;
 use crate::traced::method_of;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -39,7 +40,6 @@ struct Noted {
     /// `run/nightly`, `worker/gpu-7`.
     subject: String,
     request: Option<RequestId>,
-    index: Option<u64>,
 }
 
 fn note(add: impl FnOnce(&mut Noted)) {
@@ -60,11 +60,6 @@ pub(crate) fn about(kind: &str, name: &str) {
 /// The request has this id.
 pub(crate) fn requested(id: Option<RequestId>) {
     note(|noted| noted.request = id);
-}
-
-/// The request took this place in the log.
-pub(crate) fn applied_at(index: u64) {
-    note(|noted| noted.index = Some(index));
 }
 
 /// The layer, for the services of one member.
@@ -187,7 +182,7 @@ impl Open {
             "namespace": named(&noted.namespace),
             "subject": named(&noted.subject),
             "request": request,
-            "index": noted.index.map(|index| index.to_string()),
+            "index": placed::index_of_operation().map(|index| index.to_string()),
             "outcome": outcome,
             "code": error.map(|error| error.code.code()),
             "message": error.map(|error| error.message.as_str()),

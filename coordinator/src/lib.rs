@@ -32,6 +32,7 @@ pub mod offline;
 mod open_files;
 mod parked;
 mod participants;
+mod placed;
 mod process;
 mod proposer;
 mod reject;

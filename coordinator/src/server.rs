@@ -16,6 +16,7 @@ use crate::grpc::{
 use crate::http;
 use crate::leading;
 use crate::open_files::{self, Bounded, Shares};
+use crate::placed::PlacedLayer;
 use crate::store_probe::StoreProbe;
 use crate::traced::TraceLayer;
 use crate::webhooks::Webhooks;
@@ -183,6 +184,7 @@ async fn serve_clients(
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
     server()
         .layer(TraceLayer)
+        .layer(PlacedLayer)
         .layer(AuditLayer(audit))
         .layer(AuthzLayer)
         .layer(EpochGate(shared))

@@ -1,4 +1,4 @@
-//! What breaks things: faults drawn from a seed, one or two at a time, a quarter of the time none.
+//! What breaks things: faults drawn from a seed, one or two at a time; one turn of four is quiet.
 //!
 //! *Invariant:* the seed decides kinds and durations; who leads by then decides on whom. Each fault
 //! is probed, and whatever a probe did not see counts for nothing. At the end everything is healed

@@ -10,16 +10,17 @@
 //!
 //! Absent: answers without a place. They are the search's alone.
 
+mod frontier;
 mod order;
 
 use crate::formats::ReadError;
 use crate::history::LogPosition;
 use crate::models::Model;
-use crate::operations::{Operation, Outcome};
-use std::collections::{BTreeMap, HashSet};
-use std::hash::Hash;
+use crate::operations::{Operation, Outcome, READS};
+use frontier::{Frontier, Open};
+use std::collections::BTreeMap;
 
-/// States of one object that are followed at once.
+/// States of one object that are followed at once, each as often as there are ways to it.
 const STATES_MAX: usize = 20_000;
 /// Violations that are told; one is enough for the verdict.
 const TOLD_MAX: usize = 10;
@@ -40,6 +41,8 @@ struct Floating<O> {
     op: O,
     /// It stands behind this, which was answered before it was called.
     after: Option<LogPosition>,
+    /// By its answer's place it has taken effect; else nobody knows whether it ever does.
+    answered: bool,
 }
 
 enum Step<O> {
@@ -66,16 +69,29 @@ impl<O> Default for Object<'_, O> {
     }
 }
 
-/// A state, and which floating operations have taken effect in it.
-type Possible<S> = (S, Vec<usize>);
+/// What of the order of the log does not agree with that of time and epochs, and how many answers have places.
+pub fn out_of_order(operations: &[Operation]) -> (Vec<String>, u64) {
+    let broken = order::broken(operations, &order::floors(operations));
+    (told_of(broken, "places that are out of order"), order::placed(operations))
+}
 
-/// Replays every object, and compares the order of the log with that of time and epochs.
+/// The first of what was found, and how many more there are.
+fn told_of(mut found: Vec<String>, of: &str) -> Vec<String> {
+    let more = found.len().saturating_sub(TOLD_MAX);
+    found.truncate(TOLD_MAX);
+    if more > 0 {
+        found.push(format!("and {more} more {of}"));
+    }
+    found
+}
+
+/// Replays every object.
 ///
 /// # Errors
 /// An operation that the model cannot understand, with its line.
 pub fn replay<M: Model>(model: &M, operations: &[Operation]) -> Result<Replayed, ReadError> {
     let floors = order::floors(operations);
-    let mut found = Replayed { violations: order::broken(operations, &floors), ..<_>::default() };
+    let mut found = Replayed::default();
     let mut objects: BTreeMap<Option<&str>, Object<'_, M::Op>> = BTreeMap::new();
     for (operation, after) in operations.iter().zip(floors) {
         let object = objects.entry(operation.key.as_deref()).or_default();
@@ -94,11 +110,7 @@ pub fn replay<M: Model>(model: &M, operations: &[Operation]) -> Result<Replayed,
             }
         }
     }
-    let more = found.violations.len().saturating_sub(TOLD_MAX);
-    found.violations.truncate(TOLD_MAX);
-    if more > 0 {
-        found.violations.push(format!("and {more} more answers that the log does not explain"));
-    }
+    found.violations = told_of(found.violations, "answers that the log does not explain");
     Ok(found)
 }
 
@@ -125,29 +137,37 @@ fn put<'a, M: Model>(
         }
         Some(place) => {
             let step = Step::By(object.floating.len());
-            object.floating.push(Floating { op, after });
+            object.floating.push(Floating { op, after, answered: true });
             object.events.push(Event { at: place.at, step, operation });
         }
-        None if answered && &*operation.f == "read" => {}
-        None => object.floating.push(Floating { op, after }),
+        None if answered && READS.contains(&&*operation.f) => {}
+        None => object.floating.push(Floating { op, after, answered: false }),
     }
     Ok(place.is_some())
 }
 
 /// Follows every state that an object may have had. `Err(None)`: there were too many.
 fn run<M: Model>(model: &M, object: &Object<'_, M::Op>) -> Result<(), Option<String>> {
-    let mut possible: HashSet<Possible<M::State>> = HashSet::from([(model.initial(), Vec::new())]);
+    let mut possible = Frontier::of(model.initial());
     let mut last: Option<&Event<'_, M::Op>> = None;
+    let mut later: Vec<usize> = (0..object.floating.len()).collect();
+    later.sort_by_key(|which| std::cmp::Reverse(object.floating[*which].after));
+    let mut open: Vec<Open<'_, M::Op>> = Vec::new();
     for event in &object.events {
-        possible = closure(model, possible, &object.floating, event.at).ok_or(None)?;
-        let next: HashSet<_> = match &event.step {
+        while let Some(number) = later.pop_if(|next| object.floating[*next].after < Some(event.at))
+        {
+            let Floating { op, answered, .. } = &object.floating[number];
+            open.push(Open { number, op, answered: *answered });
+        }
+        if !possible.close(model, &open, STATES_MAX) {
+            return Err(None);
+        }
+        let next = match &event.step {
             Step::By(one) => {
-                possible.iter().filter(|(_, used)| used.contains(one)).cloned().collect()
+                open.retain(|open| open.number != *one);
+                possible.having(*one)
             }
-            Step::Here(op) => possible
-                .iter()
-                .filter_map(|(state, used)| Some((model.step(state, op)?, used.clone())))
-                .collect(),
+            Step::Here(op) => possible.step(model, op),
         };
         if next.is_empty() {
             return Err(Some(wrong(model, event, &possible, last)));
@@ -158,41 +178,13 @@ fn run<M: Model>(model: &M, object: &Object<'_, M::Op>) -> Result<(), Option<Str
     Ok(())
 }
 
-/// Every state that floating operations lead to, if they take effect before `at`.
-fn closure<S: Clone + Eq + Hash, M: Model<State = S>>(
-    model: &M,
-    mut all: HashSet<Possible<S>>,
-    floating: &[Floating<M::Op>],
-    at: LogPosition,
-) -> Option<HashSet<Possible<S>>> {
-    let mut left: Vec<Possible<S>> = all.iter().cloned().collect();
-    while let Some((state, used)) = left.pop() {
-        for (which, one) in floating.iter().enumerate() {
-            if used.contains(&which) || one.after.is_some_and(|after| after >= at) {
-                continue;
-            }
-            let Some(next) = model.step(&state, &one.op) else { continue };
-            let mut with = used.clone();
-            with.push(which);
-            with.sort_unstable();
-            if all.insert((next.clone(), with.clone())) {
-                left.push((next, with));
-            }
-            if all.len() > STATES_MAX {
-                return None;
-            }
-        }
-    }
-    Some(all)
-}
-
 fn wrong<M: Model>(
     model: &M,
     event: &Event<'_, M::Op>,
-    possible: &HashSet<Possible<M::State>>,
+    possible: &Frontier<M::State>,
     last: Option<&Event<'_, M::Op>>,
 ) -> String {
-    let mut states: Vec<String> = possible.iter().map(|(state, _)| model.show(state)).collect();
+    let mut states: Vec<String> = possible.states().map(|state| model.show(state)).collect();
     states.sort_unstable();
     states.dedup();
     let last = last.map_or("nothing".to_owned(), |last| {

@@ -122,7 +122,8 @@ pub fn judged(run: &Recorded) -> Result<Judged> {
     violations.extend(leases::broken(&run.events));
     violations.extend(found.violations);
     let mut doubts = found.doubts;
-    let coverage = Coverage { replayed: found.replayed, ..Coverage::of(run) };
+    let (replayed, ordered) = (found.replayed, found.ordered);
+    let coverage = Coverage { replayed, ordered, ..Coverage::of(run) };
     doubts.extend(coverage.missing(run));
     let verdict = match (violations.is_empty(), doubts.is_empty()) {
         (false, _) => Verdict::Violation,

@@ -6,6 +6,7 @@
 pub mod barrier;
 pub mod batches;
 pub mod item;
+mod placed;
 pub mod rendezvous;
 mod requester;
 pub mod session;

@@ -11,6 +11,7 @@ pub mod v1 {
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 }
 
+mod answer_place;
 pub mod authz;
 mod bytes_codec;
 mod channel;
@@ -26,6 +27,7 @@ mod supervisor;
 mod tls;
 pub mod trace;
 
+pub use answer_place::{AnswerPlace, LOG_POSITION_HEADER};
 pub use authz::AuthzLayer;
 pub use bytes_codec::BytesCodec;
 pub use channel::{

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::config::Audit;
+use crate::placed::PlacedLayer;
+use crate::proposer::Place;
 use rollout_proto::{Identity, Role};
 use std::convert::Infallible;
 use std::path::Path;
@@ -36,11 +38,11 @@ async fn said(method: &str, error: Option<RpcError>) -> Vec<Value> {
         async move {
             in_namespace("team-a");
             about("run", "eval");
-            applied_at(17);
+            placed::applied(3, Place { index: 17, position: 0 });
             Ok::<_, Infallible>(answer(error))
         }
     });
-    let mut service = AuditLayer(log(dir.path())).layer(inner);
+    let mut service = PlacedLayer.layer(AuditLayer(log(dir.path())).layer(inner));
     service.call(request(method)).await.expect("an answer");
     lines(dir.path())
 }

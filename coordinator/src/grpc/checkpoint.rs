@@ -35,7 +35,7 @@ impl CheckpointsService {
 
     /// A checkpoint; 0: the last complete one.
     fn found(&self, job: &TrainingName, number: u32) -> Option<v1::Checkpoint> {
-        self.shared.node.ledger(|l| self.shown(l, job, number))
+        self.shared.seen(|l| self.shown(l, job, number))
     }
 
     fn shown(&self, ledger: &Ledger, job: &TrainingName, number: u32) -> Option<v1::Checkpoint> {
@@ -185,7 +185,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         let identity = caller(&request)?;
         let job = job_in(&identity, request.into_inner().job)?;
         self.shared.reading().await?;
-        let checkpoints = self.shared.node.ledger(|l| {
+        let checkpoints = self.shared.seen(|l| {
             let theirs = l.trainings().filter(|t| t.name().namespace == job.namespace);
             let asked = theirs.filter(|t| job.job.is_empty() || t.name().job == job.job);
             let all = asked.flat_map(|t| t.checkpoints().collect::<Vec<_>>());
@@ -219,7 +219,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         let job = job_in(&identity, r.job)?;
         let pruned = if r.dry_run {
             self.shared.reading().await?;
-            let found = self.shared.node.ledger(|l| Some(l.training(&job)?.prunable(r.keep_last)));
+            let found = self.shared.seen(|l| Some(l.training(&job)?.prunable(r.keep_last)));
             found.ok_or_else(unknown_job)?
         } else {
             let op = CheckpointOp::Retain { job, keep_last: r.keep_last, now: r.now };

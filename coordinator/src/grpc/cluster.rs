@@ -5,7 +5,9 @@ use crate::audit;
 use crate::draining::REASON_BYTES_MAX;
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
+use crate::placed;
 use crate::process;
+use crate::proposer::Place;
 use crate::reject;
 use rollout_ledger::id::SlotNo;
 use rollout_ledger::view::{WorkerState, WorkerView};
@@ -178,7 +180,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let namespace = namespace_or_default(&request.get_ref().namespace);
         check_namespace(&identity, &namespace)?;
         let leading = self.0.reading().await?;
-        let views = self.0.node.ledger(|l| {
+        let views = self.0.seen(|l| {
             let sessions = l.worker_sessions().into_iter();
             sessions.filter_map(|id| l.worker_view(id)).collect::<Vec<_>>()
         });
@@ -258,7 +260,7 @@ impl v1::cluster_server::Cluster for ClusterService {
     ) -> Result<Response<v1::RequestDigestResponse>, Status> {
         let leading = self.0.leading()?;
         let (index, _) = self.0.proposed(leading.proposer.command(Body::DigestAt)).await?;
-        audit::applied_at(index);
+        placed::applied(leading.epoch, Place { index, position: 0 });
         Ok(Response::new(v1::RequestDigestResponse { header: Some(self.0.header()), index }))
     }
 

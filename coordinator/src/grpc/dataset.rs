@@ -3,7 +3,6 @@
 use super::training_convert::{dataset_out, spec_in};
 use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::audit;
-use crate::ledger_read::ReadLedger;
 use rollout_ledger::{DatasetOp, OpKind, TrainingRefusal};
 use rollout_proto::{RpcError, v1};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ pub(crate) struct DatasetsService(pub(crate) Arc<Shared>);
 
 impl DatasetsService {
     fn found(&self, namespace: &str, name: &str) -> Result<v1::Dataset, RpcError> {
-        let found = self.0.node.ledger(|l| l.dataset(namespace, name).map(|d| dataset_out(&d)));
+        let found = self.0.seen(|l| l.dataset(namespace, name).map(|d| dataset_out(&d)));
         found.ok_or_else(|| crate::reject::rejected(&TrainingRefusal::DatasetUnknown.into()))
     }
 }
@@ -61,7 +60,7 @@ impl v1::datasets_server::Datasets for DatasetsService {
         check_namespace(&identity, &namespace)?;
         self.0.reading().await?;
         let datasets =
-            self.0.node.ledger(|l| l.datasets_of(&namespace).map(|d| dataset_out(&d)).collect());
+            self.0.seen(|l| l.datasets_of(&namespace).map(|d| dataset_out(&d)).collect());
         Ok(Response::new(v1::ListDatasetsResponse { header: Some(self.0.header()), datasets }))
     }
 

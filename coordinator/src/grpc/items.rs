@@ -58,7 +58,7 @@ impl v1::items_server::Items for ItemsService {
         let r = request.into_inner();
         let leading = self.0.reading().await?;
         let no = self.0.find_run(&identity, &r.namespace, &r.run)?;
-        let found = self.0.node.ledger(|l| {
+        let found = self.0.seen(|l| {
             let item = l.item(no, r.row)?;
             let (namespace, folder) = l.run_folder(no)?;
             let segment = l.segment_ref(no, item.segment)?;

@@ -49,13 +49,14 @@ use crate::full_disk;
 use crate::gauges::MetricsPage;
 use crate::leading::{Current, Leading};
 use crate::ledger_read::ReadLedger;
+use crate::placed;
 use crate::proposer::Applied;
 use crate::reject;
 use crate::store_probe::StoreProbe;
 use crate::webhooks::Webhooks;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};
-use rollout_ledger::{Op, OpKind, Rejection, Reply, RequestId, check_version};
+use rollout_ledger::{Ledger, Op, OpKind, Rejection, Reply, RequestId, check_version};
 use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, v1};
 use rollout_raft::{ClusterId, MemberRecord, Node, ProposeError};
 use std::sync::Arc;
@@ -111,6 +112,14 @@ impl Shared {
         }
     }
 
+    /// Reads what is answered, all of it: the answer names the index that it is as of.
+    pub(crate) fn seen<R: Default>(&self, read: impl FnOnce(&Ledger) -> R) -> R {
+        self.node.ledger(|l| {
+            placed::as_of(l);
+            read(l)
+        })
+    }
+
     /// Waits for a proposal that a client made, and no longer than there is hope: without a quorum nothing comes
     /// back, not even a refusal, and the client may find another leader meanwhile.
     pub(crate) async fn proposed<T>(
@@ -153,7 +162,7 @@ impl Shared {
         &self,
         kinds: impl IntoIterator<Item = &'a OpKind>,
     ) -> Result<(), RpcError> {
-        let version = self.node.ledger(rollout_ledger::Ledger::version);
+        let version = self.node.ledger(Ledger::version);
         let mut checked = kinds.into_iter().map(|kind| check_version(kind, version));
         checked.try_for_each(|checked| checked.map_err(|why| reject::rejected(&why)))
     }
@@ -178,7 +187,7 @@ impl Shared {
         self.check_version([&kind])?;
         full_disk::check(&self.node, &self.config.name, [&kind])?;
         let (at, reply) = self.proposed(leading.proposer.op_at(Op { request, kind })).await?;
-        audit::applied_at(at.index);
+        placed::applied(leading.epoch, at);
         match reply {
             Reply::Rejected(why) => Err(reject::rejected(&why)),
             reply => Ok((at.index, reply)),
@@ -193,7 +202,7 @@ impl Shared {
         self.check_version(ops.iter().map(|op| &op.kind))?;
         full_disk::check(&self.node, &self.config.name, ops.iter().map(|op| &op.kind))?;
         let Applied { at, replies } = self.proposed(leading.proposer.ops(ops)).await?;
-        audit::applied_at(at.index);
+        placed::applied(leading.epoch, at);
         if let Some(Reply::Rejected(why)) = replies.iter().find(|r| matches!(r, Reply::Rejected(_)))
         {
             return Err(reject::rejected(why));

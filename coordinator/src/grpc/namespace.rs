@@ -4,7 +4,6 @@
 
 use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::audit;
-use crate::ledger_read::ReadLedger;
 use rollout_ledger::{NamespaceView, OpKind, Quota};
 use rollout_proto::{ErrorCode, RpcError, v1};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ pub(crate) struct NamespacesService(pub(crate) Arc<Shared>);
 
 impl NamespacesService {
     fn found(&self, name: &str) -> Result<v1::NamespaceInfo, RpcError> {
-        self.0.node.ledger(|l| l.namespace_view(name)).map(out).ok_or_else(|| {
+        self.0.seen(|l| l.namespace_view(name)).map(out).ok_or_else(|| {
             RpcError::new(ErrorCode::NamespaceUnknown, format!("no namespace {name}"))
         })
     }
@@ -30,7 +29,7 @@ impl v1::namespaces_server::Namespaces for NamespacesService {
     ) -> Result<Response<v1::ListNamespacesResponse>, Status> {
         let identity = caller(&request)?;
         self.0.reading().await?;
-        let all = self.0.node.ledger(|l| l.namespace_views());
+        let all = self.0.seen(|l| l.namespace_views());
         let named = all.into_iter().filter(|n| identity.allows_namespace(&n.name)).map(out);
         let namespaces = named.collect();
         Ok(Response::new(v1::ListNamespacesResponse { header: Some(self.0.header()), namespaces }))

@@ -103,7 +103,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
             leading.participants.heard(ticket);
         }
         let found = self.waits.until(r.wait_ms, |l| outcome(l, &job, ticket)).await?;
-        let outcome = found.or_else(|| self.shared.node.ledger(|l| pending(l, &job, ticket)));
+        let outcome = found.or_else(|| self.shared.seen(|l| pending(l, &job, ticket)));
         let header = Some(self.shared.header());
         Ok(Response::new(v1::RendezvousWaitResponse { header, outcome }))
     }
@@ -177,7 +177,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
             }
         }
         let leading = self.shared.leading()?;
-        let described = self.shared.node.ledger(|l| l.job(&job).map(|j| describe(j, &leading)));
+        let described = self.shared.seen(|l| l.job(&job).map(|j| describe(j, &leading)));
         let mut answer = described.ok_or_else(|| no_job(&job))?;
         answer.header = Some(self.shared.header());
         Ok(Response::new(answer))
@@ -193,7 +193,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         check_namespace(&identity, &namespace)?;
         let leading = self.shared.reading().await?;
         let limit = page(r.limit);
-        let mut rendezvous: Vec<v1::RendezvousInfo> = self.shared.node.ledger(|l| {
+        let mut rendezvous: Vec<v1::RendezvousInfo> = self.shared.seen(|l| {
             let jobs = l.jobs_after(&namespace, &r.after).take(limit + 1);
             jobs.map(|job| info(job, &leading)).collect()
         });

@@ -33,7 +33,7 @@ type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl RunsService {
     fn view(&self, no: RunNo) -> Result<(RunView, String), RpcError> {
         let found = self.0.node.ledger(|l| l.run_view(no).map(|v| (v, l.blocked(no))));
-        found.ok_or_else(|| RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}")))
+        found.ok_or_else(|| unknown(no))
     }
 
     /// A run may name only whom the operators list.
@@ -48,10 +48,7 @@ impl RunsService {
     }
 
     fn check_run(&self, identity: &Identity, no: RunNo) -> Result<(String, String), RpcError> {
-        let name =
-            self.0.node.ledger(|l| l.run_name(no)).ok_or_else(|| {
-                RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}"))
-            })?;
+        let name = self.0.node.ledger(|l| l.run_name(no)).ok_or_else(|| unknown(no))?;
         audit::about("run", &name.1);
         check_namespace(identity, &name.0)?;
         Ok(name)
@@ -187,7 +184,7 @@ impl v1::runs_server::Runs for RunsService {
         let namespace = namespace_or_default(&request.get_ref().namespace);
         check_namespace(&identity, &namespace)?;
         self.0.reading().await?;
-        let runs = self.0.node.ledger(|l| {
+        let runs = self.0.seen(|l| {
             let views = l.run_views(&namespace).into_iter();
             views.map(|v| convert::run_out(&v, l.blocked(v.run))).collect()
         });
@@ -206,8 +203,10 @@ impl v1::runs_server::Runs for RunsService {
             false => self.0.find_run(&identity, &r.namespace, &r.name)?,
         };
         self.check_run(&identity, no)?;
-        let (view, blocked) = self.view(no)?;
-        let failures = self.0.node.ledger(|l| l.failures(no, FAILURES_SHOWN));
+        let found = self.0.seen(|l| {
+            l.run_view(no).map(|view| (view, l.blocked(no), l.failures(no, FAILURES_SHOWN)))
+        });
+        let (view, blocked, failures) = found.ok_or_else(|| unknown(no))?;
         let failed = |(row, trouble): &(u64, Trouble)| {
             convert::failed_row_out(&view.namespace, &view.folder, *row, trouble)
         };
@@ -336,6 +335,10 @@ impl RunsService {
         let run = Some(convert::run_out(&view, blocked));
         Ok((v1::WatchRunResponse { header: Some(self.0.header()), run }, ended))
     }
+}
+
+fn unknown(no: RunNo) -> RpcError {
+    RpcError::new(ErrorCode::RunNotFound, format!("no run number {no}"))
 }
 
 /// Where a new run's objects are to be: where its client wants them, or where this leader draws it.

@@ -241,7 +241,7 @@ impl v1::shards_server::Shards for ShardsService {
         let job = job_in(&identity, r.job.clone())?;
         self.shared.reading().await?;
         let (known, found) =
-            self.shared.node.ledger(|l| (l.training(&job).is_some(), described(l, &job, &r)));
+            self.shared.seen(|l| (l.training(&job).is_some(), described(l, &job, &r)));
         if !known {
             return Err(crate::reject::rejected(&TrainingRefusal::JobUnknown.into()).into());
         }
@@ -259,7 +259,7 @@ impl v1::shards_server::Shards for ShardsService {
         let namespace = namespace_or_default(&r.namespace);
         check_namespace(&identity, &namespace)?;
         self.shared.reading().await?;
-        let jobs = self.shared.node.ledger(|l| {
+        let jobs = self.shared.seen(|l| {
             let theirs = l.trainings().filter(|t| t.name().namespace == namespace);
             let asked = theirs.filter(|t| r.job.is_empty() || t.name().job == r.job);
             asked.map(|t| training_out(&t)).collect()

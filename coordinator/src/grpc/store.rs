@@ -8,7 +8,7 @@ use super::waits::Waits;
 use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::audit;
 use crate::convert;
-use crate::ledger_read::ReadLedger;
+use crate::placed;
 use parking_lot::Mutex;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Ledger, OpKind, Reply, StoreAnswer, StoreName, StoreOp, limits};
@@ -119,7 +119,7 @@ impl v1::store_server::Store for StoreService {
         }
         let name = name_in(&identity, r.store.clone())?;
         self.shared.reading().await?;
-        let mut answer = self.shared.node.ledger(|l| read(l, &name, &r));
+        let mut answer = self.shared.seen(|l| read(l, &name, &r));
         if answer.present.iter().map(bytes::Bytes::len).sum::<usize>() > ANSWER_BYTES_MAX {
             let message = format!("the store's keys take more than {ANSWER_BYTES_MAX} bytes");
             return Err(RpcError::new(ErrorCode::LimitExceeded, message).into());
@@ -148,6 +148,9 @@ impl v1::store_server::Store for StoreService {
             found = self.waits.until(r.wait_ms, look) => found?.is_some(),
             () = sighted.to_tell() => false,
         };
+        if r.awaited.len() > 1 {
+            placed::of_several_looks();
+        }
         let (header, seen) = (Some(self.shared.header()), sighted.seen());
         Ok(Response::new(v1::StoreWaitResponse { header, ready, seen }))
     }

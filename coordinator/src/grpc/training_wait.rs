@@ -51,7 +51,7 @@ impl TrainingWaits {
         loop {
             // Before the ledger is looked at: what comes after is told.
             changes.mark_unchanged();
-            let found = shared.node.ledger(&find);
+            let found = shared.seen(&find);
             if enough(&found) {
                 return Ok(found);
             }

@@ -8,6 +8,8 @@
 use super::check_every_namespace;
 use super::cluster::ClusterService;
 use crate::ledger_read::ReadLedger;
+use crate::placed;
+use crate::proposer::Place;
 use crate::reject;
 use rollout_ledger::Body;
 use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, v1};
@@ -77,7 +79,8 @@ impl ClusterService {
                 changed.map_err(|error| reject::membership(&error))?;
             }
             let raised = leading.proposer.command(Body::SetVersion(target));
-            shared.proposed(raised).await?;
+            let (index, _) = shared.proposed(raised).await?;
+            placed::applied(leading.epoch, Place { index, position: 0 });
         }
         let version = if r.dry_run { target } else { now() };
         let members = members.into_iter().map(|(member, (version_min, version_max))| {

@@ -37,7 +37,8 @@ impl Waits {
         Self { shared, changes, room: Arc::new(Semaphore::new(WAITS_MAX)) }
     }
 
-    /// What `look` finds, once it finds something; `None` after `wait_ms`, or when this epoch has ended.
+    /// What `look` finds, once it finds something; `None` after `wait_ms`, or when this epoch has ended. Either is as of the
+    /// last look.
     ///
     /// # Errors
     /// This member does not lead, or holds too many waits already.
@@ -56,7 +57,7 @@ impl Waits {
         loop {
             // Before the ledger is looked at: what comes after is told.
             changes.mark_unchanged();
-            if let Some(found) = self.shared.node.ledger(&look) {
+            if let Some(found) = self.shared.seen(&look) {
                 return Ok(Some(found));
             }
             tokio::select! {

@@ -42,6 +42,7 @@ const CHECKERS: &[(&str, &str)] = &[
     ("lineage", "lineages"),
     (" (line", "replay"),
     ("that the log does not explain", "replay"),
+    ("places that are out of order", "replay"),
 ];
 
 /// How one run ended.

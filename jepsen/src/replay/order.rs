@@ -28,6 +28,11 @@ pub(super) fn floors(operations: &[Operation]) -> Vec<Option<LogPosition>> {
     floors
 }
 
+/// How many answers have a place.
+pub(super) fn placed(operations: &[Operation]) -> u64 {
+    operations.iter().filter(|operation| place(operation).is_some()).count() as u64
+}
+
 /// What does not agree, for a person.
 pub(super) fn broken(operations: &[Operation], floors: &[Option<LogPosition>]) -> Vec<String> {
     let mut found = Vec::new();

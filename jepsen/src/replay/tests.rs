@@ -60,7 +60,9 @@ impl Forged {
     }
 
     fn violations(&self) -> Vec<String> {
-        replay(&Item, &self.0).unwrap().violations
+        let (mut found, _) = out_of_order(&self.0);
+        found.extend(replay(&Item, &self.0).unwrap().violations);
+        found
     }
 
     fn is_right(&self) {

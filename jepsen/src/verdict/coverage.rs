@@ -40,6 +40,8 @@ pub struct Coverage {
     pub snapshots: u64,
     /// Answers that were replayed by their places in the log.
     pub replayed: u64,
+    /// Answers whose places in the log were compared with time.
+    pub ordered: u64,
     /// Digests that were compared while the run went on.
     pub compared: u64,
     /// Rows of batches of which it was seen under a fault that they had ended.
@@ -197,8 +199,11 @@ impl Coverage {
             );
             want("requests sent twice", self.repeated, 1);
         }
-        if let "item" | "steal" = workload {
+        if let "item" | "steal" | "session" | "store" = workload {
             want("answers replayed by their places in the log", self.replayed, 1);
+        }
+        if let "run" | "rendezvous" | "barrier" | "shards" = workload {
+            want("answers whose places were compared with time", self.ordered, 1);
         }
         if workload == "steal" {
             want("rows stolen", self.stolen, 1 + secs / 30);

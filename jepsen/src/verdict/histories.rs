@@ -5,8 +5,8 @@
 use super::{duels, endings, lineages, onward, passages, rounds, rows, tickets};
 use crate::judge::{Budget, Judgement, Verdict, judge};
 use crate::models::{Cell, Item, Kv, Model, Shelf};
-use crate::operations::Operation;
-use crate::replay::replay;
+use crate::operations::{Operation, Outcome};
+use crate::replay::{out_of_order, replay};
 use crate::workload::shards::ONWARD_PREFIX;
 use anyhow::Result;
 use std::time::Duration;
@@ -24,7 +24,10 @@ pub(super) struct Found {
     pub(super) keys: usize,
     pub(super) configurations: u64,
     pub(super) violated_key: Option<String>,
+    /// Answers that were replayed by their places.
     pub(super) replayed: u64,
+    /// Answers whose places were compared with time.
+    pub(super) ordered: u64,
 }
 
 /// Judges the history of a workload.
@@ -36,18 +39,14 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
     match workload {
         "item" | "steal" => {
             found.search(&Item, operations)?;
-            let replayed = replay(&Item, operations)?;
-            found.violations.extend(replayed.violations);
-            if replayed.unfinished > 0 {
-                let left = replayed.unfinished;
-                found.doubts.push(format!("the replay followed {left} items not to the end"));
-            }
-            found.replayed = replayed.placed;
+            found.replay(&Item, operations)?;
         }
         "session" => {
             let registers = |operation: &&Operation| matches!(&*operation.f, "put" | "get");
             let registers: Vec<Operation> = operations.iter().filter(registers).cloned().collect();
             found.search(&Kv, &registers)?;
+            found.replay(&Kv, &registers)?;
+            found.without_places(&registers);
             found.operations = operations.len();
             found.violations.extend(duels::broken(operations));
         }
@@ -77,6 +76,9 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
         "shards" => found.shards(operations),
         other => found.doubts.push(format!("nobody judges a workload {other:?}")),
     }
+    let (broken, ordered) = out_of_order(operations);
+    found.violations.extend(broken);
+    found.ordered = ordered;
     Ok(found)
 }
 
@@ -100,11 +102,14 @@ impl Found {
 
     /// Keys by themselves, and small stores as a whole.
     fn stores(&mut self, operations: &[Operation]) -> Result<()> {
-        let (whole, keys) = split(operations, "shelf-");
-        self.search(&Cell, &keys)?;
+        let (whole, single) = split(operations, "shelf-");
+        self.search(&Cell, &single)?;
         let keys = self.keys;
         self.search(&Shelf, &whole)?;
         self.least("stores that were used as a whole", self.keys - keys, 3);
+        self.replay(&Cell, &single)?;
+        self.replay(&Shelf, &whole)?;
+        self.without_places(operations);
         Ok(())
     }
 
@@ -129,6 +134,26 @@ impl Found {
         let search = judge(model, operations, BUDGET, true)?;
         self.take(search);
         Ok(())
+    }
+
+    fn replay<M: Model>(&mut self, model: &M, operations: &[Operation]) -> Result<()> {
+        let replayed = replay(model, operations)?;
+        self.violations.extend(replayed.violations);
+        if replayed.unfinished > 0 {
+            let left = replayed.unfinished;
+            self.doubts.push(format!("the replay followed {left} items not to the end"));
+        }
+        self.replayed += replayed.placed;
+        Ok(())
+    }
+
+    /// Every one of these answers is to name its place: one that does not escapes the replay.
+    fn without_places(&mut self, operations: &[Operation]) {
+        let nowhere = |o: &&Operation| matches!(o.outcome, Outcome::Answered { place: None, .. });
+        let count = operations.iter().filter(nowhere).count();
+        if count > 0 {
+            self.doubts.push(format!("answers that name no place in the log: {count}"));
+        }
     }
 
     fn take(&mut self, search: Judgement) {

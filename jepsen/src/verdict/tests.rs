@@ -120,6 +120,27 @@ fn what_was_asked_for_and_did_not_happen_keeps_a_run_from_passing() {
     assert!(!missing(late).contains("proven snapshot-cut"), "the proof may come later");
 }
 
+#[test]
+fn a_run_none_of_whose_answers_has_a_place_does_not_pass() {
+    let missing = |workload: &str, counted: Coverage| {
+        let (workload, nemesis) = (workload.to_owned(), vec!["kill".to_owned()]);
+        let events = vec![seen(What::Plan { workload, nemesis, seed: 1, secs: 60 })];
+        counted.missing(&Recorded { operations: Vec::new(), events }).join("\n")
+    };
+    let replayed = || Coverage { replayed: 1, ..Coverage::default() };
+    for workload in ["item", "steal", "session", "store"] {
+        let says = "answers replayed by their places in the log: 0";
+        assert!(missing(workload, Coverage::default()).contains(says), "{workload}");
+        assert!(!missing(workload, replayed()).contains(says), "{workload}");
+    }
+    let ordered = || Coverage { ordered: 1, ..Coverage::default() };
+    for workload in ["run", "rendezvous", "barrier", "shards"] {
+        let says = "answers whose places were compared with time: 0";
+        assert!(missing(workload, Coverage::default()).contains(says), "{workload}");
+        assert!(!missing(workload, ordered()).contains(says), "{workload}");
+    }
+}
+
 /// What members say of themselves, each once wrong.
 fn members() -> [Vec<Event>; 4] {
     let status = |member: &str, life, term, epoch| {

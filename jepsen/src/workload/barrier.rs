@@ -4,6 +4,7 @@
 //! *Invariant:* an arrival is recorded before its request leaves; whoever passes records whom it was told it passed with,
 //! or why nobody does, and every sign of life that was answered.
 
+use super::placed::Placed;
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS, job, participant};
 use crate::events::What;
 use crate::fleet::Fleet;
@@ -168,9 +169,9 @@ impl Walker {
         };
         let told = |answer: &v1::JoinResponse| answer.ticket.to_string();
         match self.trainer.change(&session, "participate", send, told).await {
-            Sent::Answered(answer) => {
+            Sent::Answered(answer, by) => {
                 self.ticket = answer.ticket;
-                recorder.ok(&op, json!(answer.ticket.to_string()), By::default());
+                recorder.ok(&op, json!(answer.ticket.to_string()), by);
             }
             Sent::Refused(_, why) => recorder.fail(&op, why),
             Sent::Lost(why) => recorder.info(&op, why),
@@ -210,9 +211,8 @@ impl Walker {
         };
         let told = |answer: &v1::ArriveResponse| answer.ticket.to_string();
         match self.trainer.change(&session, "arrive", send, told).await {
-            Sent::Answered(answer) => {
-                let epoch = answer.header.map(|header| header.coord_epoch);
-                recorder.ok(&op, Value::Null, By { epoch, ..By::default() });
+            Sent::Answered(_, by) => {
+                recorder.ok(&op, Value::Null, by);
                 true
             }
             Sent::Refused(code, why) => {
@@ -244,29 +244,32 @@ impl Walker {
             let options = CallOptions::read().timeout(LIMIT * 2);
             let asked = self.trainer.client.with_leader_opts("wait", options, |channel| {
                 let request = request.clone();
-                async move { services::barrier(channel).wait(request).await }
+                async move { services::barrier(channel).wait(request).await.map(Placed::of) }
             });
             let list = |names: Vec<String>| Value::from(names);
-            match asked.await.map(|answer| answer.outcome) {
-                Ok(Some(Outcome::Open(open))) => {
-                    let told = json!(["open", list(open.members), list(open.without)]);
-                    recorder.ok(&op, told, By::default());
-                    return true;
-                }
-                Ok(Some(Outcome::Failed(failed))) => {
-                    let heard = failed.heard_wall_ms.to_string();
-                    let missing = list(failed.missing);
-                    let (why, who, host) = (failed.why, failed.participant, failed.host);
-                    let told = json!(["failed", why, who, host, missing, heard]);
-                    recorder.ok(&op, told, By::default());
-                    return true;
-                }
-                Ok(_) => recorder.ok(&op, json!("pending"), By::default()),
+            let (asked, by) = match asked.await.map(Placed::told) {
+                Ok((answer, by)) => (answer, by),
                 Err(error) => {
                     // Others may be so far ahead that nobody remembers it.
                     recorder.fail(&op, error.to_string());
                     return false;
                 }
+            };
+            match asked.outcome {
+                Some(Outcome::Open(open)) => {
+                    let told = json!(["open", list(open.members), list(open.without)]);
+                    recorder.ok(&op, told, by);
+                    return true;
+                }
+                Some(Outcome::Failed(failed)) => {
+                    let heard = failed.heard_wall_ms.to_string();
+                    let missing = list(failed.missing);
+                    let (why, who, host) = (failed.why, failed.participant, failed.host);
+                    let told = json!(["failed", why, who, host, missing, heard]);
+                    recorder.ok(&op, told, by);
+                    return true;
+                }
+                _ => recorder.ok(&op, json!("pending"), by),
             }
             self.live().await;
         }

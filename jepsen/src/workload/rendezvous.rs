@@ -4,6 +4,7 @@
 //! *Invariant:* each joining is recorded with its ticket, and what a participant was told of its round, and of its
 //! standing, with it; into a round's store nobody writes but its members, each under its rank.
 
+use super::placed::Placed;
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS, job, participant};
 use crate::events::What;
 use crate::fleet::Fleet;
@@ -140,9 +141,7 @@ impl Member {
         };
         let told = |answer: &v1::JoinResponse| answer.ticket.to_string();
         match self.trainer.change(&session, "join", send, told).await {
-            Sent::Answered(answer) => {
-                let epoch = answer.header.map(|header| header.coord_epoch);
-                let by = By { epoch, ..By::default() };
+            Sent::Answered(answer, by) => {
                 recorder.ok(&op, json!(answer.ticket.to_string()), by);
                 Joined::Ticket(answer.ticket)
             }
@@ -173,28 +172,34 @@ impl Member {
             let options = CallOptions::read().timeout(LIMIT * 2);
             let asked = self.trainer.client.with_leader_opts("wait", options, |channel| {
                 let request = request.clone();
-                async move { services::rendezvous(channel).wait(request).await }
+                async move { services::rendezvous(channel).wait(request).await.map(Placed::of) }
             });
-            match asked.await.map(|answer| answer.outcome) {
-                Ok(Some(Outcome::Completed(round))) => {
+            let (asked, by) = match asked.await.map(Placed::told) {
+                Ok((answer, by)) => (answer, by),
+                Err(error) => {
+                    recorder.fail(&op, error.to_string());
+                    continue;
+                }
+            };
+            match asked.outcome {
+                Some(Outcome::Completed(round)) => {
                     let size = round.members.len();
                     let mut told = vec![json!(round.round), json!(round.rank)];
                     told.extend(round.members.into_iter().map(|m| json!(m.name)));
-                    recorder.ok(&op, Value::Array(told), By::default());
+                    recorder.ok(&op, Value::Array(told), by);
                     return Some(Met { round: round.round, rank: round.rank, size });
                 }
-                Ok(Some(Outcome::Pending(_)) | None) => {
-                    recorder.ok(&op, json!(["pending"]), By::default());
+                Some(Outcome::Pending(_)) | None => {
+                    recorder.ok(&op, json!(["pending"]), by);
                 }
-                Ok(Some(Outcome::Gone(gone))) => {
-                    recorder.ok(&op, json!(["gone", gone.why]), By::default());
+                Some(Outcome::Gone(gone)) => {
+                    recorder.ok(&op, json!(["gone", gone.why]), by);
                     return None;
                 }
-                Ok(Some(Outcome::Closed(_) | Outcome::TimedOut(_))) => {
-                    recorder.ok(&op, json!(["over"]), By::default());
+                Some(Outcome::Closed(_) | Outcome::TimedOut(_)) => {
+                    recorder.ok(&op, json!(["over"]), by);
                     return None;
                 }
-                Err(error) => recorder.fail(&op, error.to_string()),
             }
         }
         None
@@ -245,7 +250,7 @@ impl Member {
         };
         let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
         match self.trainer.change(&session, "introduce", send, told).await {
-            Sent::Answered(_) => recorder.ok(&op, Value::Null, By::default()),
+            Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
             Sent::Refused(_, why) => recorder.fail(&op, why),
             Sent::Lost(why) => recorder.info(&op, why),
         }
@@ -265,10 +270,11 @@ impl Member {
         let options = CallOptions::read().timeout(LIMIT * 2);
         let read = self.trainer.client.with_leader_opts("read the store", options, |channel| {
             let request = request.clone();
-            async move { services::store(channel).read(request).await }
+            async move { services::store(channel).read(request).await.map(Placed::of) }
         });
         match read.await {
-            Ok(answer) => {
+            Ok(placed) => {
+                let (answer, by) = placed.told();
                 let names = answer.values.into_iter().map(|value| match value.kind {
                     Some(Told::Value(value)) => {
                         let text = String::from_utf8_lossy(&value).into_owned();
@@ -276,7 +282,7 @@ impl Member {
                     }
                     _ => Value::Null,
                 });
-                recorder.ok(&op, names.collect(), By::default());
+                recorder.ok(&op, names.collect(), by);
             }
             Err(error) => recorder.fail(&op, error.to_string()),
         }
@@ -297,7 +303,7 @@ impl Member {
                     async move { services::rendezvous(channel).leave(request).await }
                 };
                 match self.trainer.change(&session, "leave", send, |_| String::new()).await {
-                    Sent::Answered(_) => recorder.ok(&op, Value::Null, By::default()),
+                    Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
                     Sent::Refused(_, why) => recorder.fail(&op, why),
                     Sent::Lost(why) => recorder.info(&op, why),
                 }
@@ -318,7 +324,7 @@ impl Member {
             async move { services::rendezvous(channel).close(request).await }
         };
         match self.trainer.change(&session, "close", send, |_| String::new()).await {
-            Sent::Answered(_) => recorder.ok(&op, Value::Null, By::default()),
+            Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
             Sent::Refused(_, why) => return recorder.fail(&op, why),
             Sent::Lost(why) => return recorder.info(&op, why),
         }

@@ -4,6 +4,7 @@
 //! *Invariant:* a repeat is no operation of its own: if it takes effect again, later reads show
 //! what no history explains. Only its answer is compared with the first.
 
+use super::placed::Placed;
 use super::session::{REGISTERS, Shared};
 use super::submitter::{NAMESPACE, spec};
 use crate::events::What;
@@ -18,6 +19,7 @@ use rollout_proto::{
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tonic::service::interceptor::InterceptedService;
 
@@ -132,7 +134,9 @@ impl Requester {
         let pending = session.request();
         let id = pending.id();
         let op = self.invoke(&request, id);
+        let mut copied = false;
         if self.rng.random_ratio(1, 3) {
+            copied = true;
             // A copy whose answer nobody waits for.
             let patience = Duration::from_millis(self.rng.random_range(0..30));
             if let Ok(Ok((_, channel))) =
@@ -143,16 +147,17 @@ impl Requester {
         }
         if self.rng.random_ratio(1, 4) {
             // A copy to anybody; only a leader answers it.
+            copied = true;
             self.ask_anybody(id, &request).await;
         }
         let recorder = self.shared.recorder.clone();
         match self.until_answered(id, &request).await {
-            Ok(told) => {
+            Ok((told, by)) => {
                 let value = match &request {
                     Request::Create(_) => Value::Bool(told.ends_with("created")),
                     _ => Value::Null,
                 };
-                recorder.ok(&op, value, By::default());
+                recorder.ok(&op, value, By { repeated: copied || by.repeated, ..by });
                 self.answered.push_back(Answered { pending, request, told });
                 while self.answered.len() > KEPT_MAX {
                     self.again().await;
@@ -198,7 +203,7 @@ impl Requester {
         let id = old.pending.id();
         let second = match self.ask_anybody(id, &old.request).await {
             Some(Ok(told)) => Ok(told),
-            _ => self.until_answered(id, &old.request).await,
+            _ => self.until_answered(id, &old.request).await.map(|(told, _)| told),
         };
         let second = match second {
             Ok(told) => told,
@@ -217,15 +222,25 @@ impl Requester {
         }
     }
 
-    async fn until_answered(&self, id: v1::RequestId, request: &Request) -> Result<String, Lost> {
+    async fn until_answered(
+        &self,
+        id: v1::RequestId,
+        request: &Request,
+    ) -> Result<(String, By), Lost> {
         let options = CallOptions::default().attempt_timeout(LIMIT);
+        let copies = AtomicU32::new(0);
         loop {
             let sent = self.client.with_leader_opts("request", options, |channel| {
+                copies.fetch_add(1, Ordering::Relaxed);
                 let request = request.clone();
-                async move { sent(channel, id, &request).await }
+                async move { sent(channel, id, &request).await.map(Placed::of) }
             });
             match sent.await {
-                Ok(told) => return Ok(told.0),
+                Ok(placed) => {
+                    let (Told(told, _), by) = placed.told();
+                    let repeated = copies.load(Ordering::Relaxed) > 1;
+                    return Ok((told, By { repeated, ..by }));
+                }
                 Err(ClientError::Rpc(error)) if !error.code.retryable() => {
                     return Err(match error.code {
                         ErrorCode::SessionUnknown | ErrorCode::RequestForgotten => Lost::Forgotten,
@@ -282,15 +297,15 @@ impl Requester {
         let options = CallOptions::read().timeout(LIMIT * 2);
         let read = self.client.with_leader_opts("describe run", options, |channel| {
             let request = request.clone();
-            async move { services::runs(channel).describe_run(request).await }
+            async move { services::runs(channel).describe_run(request).await.map(Placed::of) }
         });
         match read.await {
-            Ok(answer) => {
-                let epoch = answer.header.map(|header| header.coord_epoch);
+            Ok(placed) => {
+                let (answer, by) = placed.told();
                 let run = answer.run.unwrap_or_default();
                 let paused = run.state() == v1::RunState::Paused;
                 let seen = if paused { run.reason } else { String::new() };
-                recorder.ok(&op, json!(seen), By { epoch, ..By::default() });
+                recorder.ok(&op, json!(seen), by);
                 true
             }
             // A read changes nothing, whatever became of it.
@@ -333,14 +348,15 @@ async fn sent(
             let spec = Some(spec(false));
             let folder = String::new();
             let create = v1::CreateRunRequest { request: id, namespace, name, spec, folder };
-            let answer = runs.create_run(create).await?.into_inner();
-            let made = if answer.created { "created" } else { "found" };
-            let told = format!("run {} {made}", answer.run);
-            return Ok(tonic::Response::new(Told(told, answer.header)));
+            let answer = runs.create_run(create).await?;
+            return Ok(answer.map(|answer| {
+                let made = if answer.created { "created" } else { "found" };
+                Told(format!("run {} {made}", answer.run), answer.header)
+            }));
         }
     };
     let action = action.into();
     let control = v1::ControlRunRequest { request: id, namespace, name, action, reason };
-    let answer = runs.control_run(control).await?.into_inner();
-    Ok(tonic::Response::new(Told("done".to_owned(), answer.header)))
+    let answer = runs.control_run(control).await?;
+    Ok(answer.map(|answer| Told("done".to_owned(), answer.header)))
 }

@@ -7,10 +7,11 @@
 mod checkpoints;
 mod claims;
 
+use super::placed::Placed;
 use super::shards::Launch;
 use super::trainers::{LIMIT, Sent, Trainer, job};
 use crate::events::What;
-use crate::recorder::{By, Op};
+use crate::recorder::Op;
 use anyhow::Result;
 use rand::Rng;
 use rollout_proto::{CallOptions, ErrorCode, services, v1};
@@ -176,8 +177,8 @@ impl ShardTrainer {
         sent: Sent<(u64, Option<v1::Lineage>, Option<v1::Checkpoint>)>,
     ) -> Option<Place> {
         let recorder = self.trainer.shared.recorder.clone();
-        let (ticket, lineage, checkpoint) = match sent {
-            Sent::Answered(answer) => answer,
+        let ((ticket, lineage, checkpoint), by) = match sent {
+            Sent::Answered(answer, by) => (answer, by),
             Sent::Refused(code, why) => {
                 // A round that others are past, or in which there is no place for it any more, needs the next.
                 let next = self.trainer.rng.random_ratio(1, 3);
@@ -200,11 +201,7 @@ impl ShardTrainer {
             let ranks: Vec<Value> = found.ranks.iter().map(|rank| json!(rank.trainer)).collect();
             json!([found.number, found.step, found.lineage, ranks])
         });
-        recorder.ok(
-            op,
-            json!([ticket.to_string(), lineage.number, lineage.step, base]),
-            By::default(),
-        );
+        recorder.ok(op, json!([ticket.to_string(), lineage.number, lineage.step, base]), by);
         if !lineage.torn.is_empty() {
             self.has_to_recover(lineage.round, &lineage.torn);
             return None;
@@ -265,16 +262,16 @@ impl ShardTrainer {
         let options = CallOptions::read().timeout(LIMIT);
         let sent = self.trainer.client.with_leader_opts("keep", options, |channel| {
             let request = request.clone();
-            async move { services::shards(channel).keep_trainers(request).await }
+            async move { services::shards(channel).keep_trainers(request).await.map(Placed::of) }
         });
-        let answer = match sent.await {
-            Ok(answer) => answer,
+        let (answer, by) = match sent.await {
+            Ok(placed) => placed.told(),
             Err(error) => {
                 recorder.fail(&op, error.to_string());
                 return Ok(());
             }
         };
-        recorder.ok(&op, json!(answer.lost.is_empty()), By::default());
+        recorder.ok(&op, json!(answer.lost.is_empty()), by);
         place.kept = Instant::now();
         if let Some(lineage) = answer.lineage.filter(|lineage| !lineage.torn.is_empty()) {
             self.has_to_recover(place.round, &lineage.torn);

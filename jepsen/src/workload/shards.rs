@@ -166,7 +166,7 @@ async fn begin(mut trainer: ShardTrainer) -> Result<()> {
             async move { services::datasets(channel).create_dataset(request).await }
         };
         let told = |answer: &v1::CreateDatasetResponse| format!("{:?}", answer.dataset);
-        if let Sent::Answered(_) =
+        if let Sent::Answered(..) =
             trainer.trainer.change(&session, "create a dataset", send, told).await
         {
             break;

@@ -4,10 +4,10 @@
 //! *Invariant:* a store is an object of a history by itself, so it is used for a few dozen requests; elements of queues
 //! and values are unique.
 
+use super::placed::Placed;
 use super::store::text;
 use super::trainers::{LIMIT, Sent, Trainer, WAIT_MS};
 use crate::events::What;
-use crate::recorder::By;
 use rand::Rng;
 use rollout_proto::{CallOptions, services, v1};
 use serde_json::{Value, json};
@@ -83,8 +83,7 @@ async fn apply(trainer: &mut Trainer) {
     };
     let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
     match trainer.change(&session, "apply", send, told).await {
-        Sent::Answered(answer) => {
-            let epoch = answer.header.map(|header| header.coord_epoch);
+        Sent::Answered(answer, by) => {
             let mut told = Vec::new();
             for answer in answer.answers {
                 told.push(match answer.kind {
@@ -98,7 +97,7 @@ async fn apply(trainer: &mut Trainer) {
                     Some(Told::Done(_) | Told::Nothing(_)) | None => Value::Null,
                 });
             }
-            recorder.ok(&op, Value::Array(told), By { epoch, ..By::default() });
+            recorder.ok(&op, Value::Array(told), by);
         }
         Sent::Refused(_, why) => recorder.fail(&op, why),
         Sent::Lost(why) => recorder.info(&op, why),
@@ -122,11 +121,11 @@ async fn look(trainer: &mut Trainer) {
     let options = CallOptions::read().timeout(LIMIT * 2);
     let read = trainer.client.with_leader_opts("read the store", options, |channel| {
         let request = request.clone();
-        async move { services::store(channel).read(request).await }
+        async move { services::store(channel).read(request).await.map(Placed::of) }
     });
     match read.await {
-        Ok(answer) => {
-            let epoch = answer.header.map(|header| header.coord_epoch);
+        Ok(placed) => {
+            let (answer, by) = placed.told();
             let values: Vec<Value> = answer
                 .values
                 .into_iter()
@@ -137,7 +136,7 @@ async fn look(trainer: &mut Trainer) {
                 .collect();
             let names: Vec<String> = answer.present.iter().map(|name| text(name)).collect();
             let seen = json!([values, answer.keys, answer.lengths.first(), names]);
-            recorder.ok(&op, seen, By { epoch, ..By::default() });
+            recorder.ok(&op, seen, by);
         }
         Err(error) => recorder.fail(&op, error.to_string()),
     }
@@ -154,10 +153,13 @@ async fn wait(trainer: &mut Trainer) {
     let options = CallOptions::read().timeout(LIMIT * 2);
     let waited = trainer.client.with_leader_opts("wait", options, |channel| {
         let request = request.clone();
-        async move { services::store(channel).wait(request).await }
+        async move { services::store(channel).wait(request).await.map(Placed::of) }
     });
     match waited.await {
-        Ok(answer) => recorder.ok(&op, json!(answer.ready), By::default()),
+        Ok(placed) => {
+            let (answer, by) = placed.told();
+            recorder.ok(&op, json!(answer.ready), by);
+        }
         Err(error) => recorder.fail(&op, error.to_string()),
     }
 }
@@ -173,7 +175,7 @@ async fn drop_all(trainer: &mut Trainer) {
         async move { services::store(channel).drop(request).await }
     };
     match trainer.change(&session, "drop", send, |_| String::new()).await {
-        Sent::Answered(_) => recorder.ok(&op, Value::Null, By::default()),
+        Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
         Sent::Refused(_, why) => recorder.fail(&op, why),
         Sent::Lost(why) => recorder.info(&op, why),
     }

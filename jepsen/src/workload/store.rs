@@ -4,11 +4,12 @@
 //! *Invariant:* values are unique but for those of counters, so that a read names the write that it saw. A gate is
 //! waited for before it is set.
 
+use super::placed::Placed;
 use super::shelf;
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS};
 use crate::events::What;
 use crate::fleet::Fleet;
-use crate::recorder::{By, Recorder};
+use crate::recorder::Recorder;
 use anyhow::Result;
 use rand::Rng;
 use rollout_proto::{CallOptions, services, v1};
@@ -177,8 +178,7 @@ impl User {
         };
         let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
         match self.trainer.change(&session, f, send, told).await {
-            Sent::Answered(answer) => {
-                let epoch = answer.header.map(|header| header.coord_epoch);
+            Sent::Answered(answer, by) => {
                 let answer = answer.answers.into_iter().next().and_then(|answer| answer.kind);
                 let value = match answer {
                     Some(Told::Number(sum)) => json!(sum),
@@ -190,7 +190,7 @@ impl User {
                     }
                     _ => Value::Null,
                 };
-                recorder.ok(&op, value, By { epoch, ..By::default() });
+                recorder.ok(&op, value, by);
             }
             Sent::Refused(_, why) => recorder.fail(&op, why),
             Sent::Lost(why) => recorder.info(&op, why),
@@ -209,11 +209,11 @@ impl User {
         let options = CallOptions::read().timeout(LIMIT * 2);
         let read = self.trainer.client.with_leader_opts("read the store", options, |channel| {
             let request = request.clone();
-            async move { services::store(channel).read(request).await }
+            async move { services::store(channel).read(request).await.map(Placed::of) }
         });
         match read.await {
-            Ok(answer) => {
-                let epoch = answer.header.map(|header| header.coord_epoch);
+            Ok(placed) => {
+                let (answer, by) = placed.told();
                 let value = answer.values.into_iter().next().and_then(|value| value.kind);
                 let seen = match value {
                     Some(Told::Value(value)) => Some(text(&value)),
@@ -223,7 +223,7 @@ impl User {
                     Some(seen) => drop(self.seen.insert(key, seen.clone())),
                     None => drop(self.seen.remove(key)),
                 }
-                recorder.ok(&op, json!(seen), By { epoch, ..By::default() });
+                recorder.ok(&op, json!(seen), by);
                 true
             }
             Err(error) => {
@@ -256,10 +256,13 @@ impl User {
         let options = CallOptions::read().timeout(LIMIT * 2);
         let waited = self.trainer.client.with_leader_opts("wait", options, |channel| {
             let request = request.clone();
-            async move { services::store(channel).wait(request).await }
+            async move { services::store(channel).wait(request).await.map(Placed::of) }
         });
         match waited.await {
-            Ok(answer) => recorder.ok(&op, json!(answer.ready), By::default()),
+            Ok(placed) => {
+                let (answer, by) = placed.told();
+                recorder.ok(&op, json!(answer.ready), by);
+            }
             Err(error) => recorder.fail(&op, error.to_string()),
         }
     }

@@ -4,9 +4,10 @@
 //! *Invariant:* whatever of a request may still take effect is recorded as unknown; a second copy of one that was
 //! answered has to be answered the same.
 
+use super::placed::Placed;
 use crate::events::What;
 use crate::fleet::Fleet;
-use crate::recorder::Recorder;
+use crate::recorder::{By, Recorder};
 use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -14,7 +15,7 @@ use rollout_proto::{
     Answer, CallOptions, Channel, Client, ClientError, ErrorCode, Outcome, Session, services, v1,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tonic::{Response, Status};
@@ -89,8 +90,8 @@ pub(super) struct Trainer {
 
 /// What became of a request that changes something.
 pub(super) enum Sent<T> {
-    /// It was answered.
-    Answered(T),
+    /// It was answered, so.
+    Answered(T, By),
     /// It was refused for good, and did not happen.
     Refused(ErrorCode, String),
     /// Nobody knows.
@@ -101,7 +102,7 @@ impl<T> Sent<T> {
     /// The same of a part of the answer.
     pub(super) fn map<U>(self, part: impl FnOnce(T) -> U) -> Sent<U> {
         match self {
-            Self::Answered(answer) => Sent::Answered(part(answer)),
+            Self::Answered(answer, by) => Sent::Answered(part(answer), by),
             Self::Refused(code, why) => Sent::Refused(code, why),
             Self::Lost(why) => Sent::Lost(why),
         }
@@ -158,10 +159,19 @@ impl Trainer {
         let pending = session.request();
         let id = pending.id();
         let options = CallOptions::default().attempt_timeout(LIMIT);
-        let first = loop {
-            let sent = self.client.with_leader_opts(what, options, |channel| send(channel, id));
-            match sent.await {
-                Ok(answer) => break answer,
+        let copies = AtomicU32::new(0);
+        let send = |channel| {
+            copies.fetch_add(1, Ordering::Relaxed);
+            let sent = send(channel, id);
+            async move { sent.await.map(Placed::of) }
+        };
+        let (first, by) = loop {
+            match self.client.with_leader_opts(what, options, &send).await {
+                Ok(placed) => {
+                    let repeated = copies.load(Ordering::Relaxed) > 1;
+                    let (answer, by) = placed.told();
+                    break (answer, By { repeated, ..by });
+                }
                 Err(ClientError::Rpc(error)) if !error.code.retryable() => {
                     return match (error.code, error.outcome) {
                         (ErrorCode::SessionUnknown | ErrorCode::RequestForgotten, _) => {
@@ -177,9 +187,9 @@ impl Trainer {
             }
         };
         if self.rng.random_ratio(1, 5) {
-            let again = self.client.with_leader_opts(what, options, |channel| send(channel, id));
+            let again = self.client.with_leader_opts(what, options, &send);
             if let Ok(second) = again.await {
-                let (one, two) = (told(&first), told(&second));
+                let (one, two) = (told(&first), told(&second.answer));
                 self.shared.recorder.event(What::Repeated {
                     what: what.to_owned(),
                     request_id: format!("{}/{}", id.session, id.seq),
@@ -189,7 +199,7 @@ impl Trainer {
             }
         }
         pending.ack();
-        Sent::Answered(first)
+        Sent::Answered(first, by)
     }
 
     /// Says that a participant lives; what is answered, once somebody answers.

@@ -1,10 +1,11 @@
 //! Histories of a workload as its judges get them: what is right passes, and each kind of lie is told.
 
 use super::*;
-use crate::operations::Outcome;
+use crate::formats::Place;
+use crate::history::LogPosition;
 use crate::value::Value;
 
-/// One operation after another of the workload `store`.
+/// One operation after another.
 #[derive(Default)]
 struct Told(Vec<Operation>);
 
@@ -19,7 +20,49 @@ impl Told {
     }
 
     fn violations(&self) -> Vec<String> {
-        judged("store", &self.0).unwrap().violations
+        self.violations_of("store")
+    }
+
+    fn violations_of(&self, workload: &str) -> Vec<String> {
+        judged(workload, &self.0).unwrap().violations
+    }
+
+    fn last(&mut self) -> &mut Operation {
+        self.0.last_mut().unwrap()
+    }
+
+    /// The last one was called before all others.
+    fn early(mut self) -> Self {
+        self.last().called_at = 0;
+        self
+    }
+
+    fn placed(mut self, at: LogPosition, repeated: bool) -> Self {
+        if let Outcome::Answered { place, .. } = &mut self.last().outcome {
+            *place = Some(Place { at, epoch: Some(1), repeated });
+        }
+        self
+    }
+
+    /// The last one is an operation at this index.
+    fn at(self, index: u64) -> Self {
+        self.placed(LogPosition { index, position: 0 }, false)
+    }
+
+    /// The last one was sent twice, and is answered at this index.
+    fn again_at(self, index: u64) -> Self {
+        self.placed(LogPosition { index, position: 0 }, true)
+    }
+
+    /// The last one is a read as of this index.
+    fn as_of(self, index: u64) -> Self {
+        self.placed(LogPosition::behind(index), false)
+    }
+
+    /// Nobody knows what became of the last one.
+    fn unknown(mut self) -> Self {
+        self.last().outcome = Outcome::Unknown;
+        self
     }
 }
 
@@ -83,4 +126,101 @@ fn an_element_that_is_given_twice_or_lost_is_found() {
     wrong(&popped(popped(pushed())), "shelf-1");
     wrong(&apply(pushed(), &["pop", "q"], Value::Nil), "shelf-1");
     wrong(&look(pushed(), None, 0), "shelf-1");
+}
+
+fn one_wrong(workload: &str, told: &Told, says: &str) {
+    let found = told.violations_of(workload);
+    assert!(found.len() == 1 && found[0].contains(says), "{found:?} without {says:?}");
+}
+
+fn set(told: Told, value: &str) -> Told {
+    told.add("set", "a", Value::text(value), Value::Nil)
+}
+
+fn get(told: Told, seen: &str) -> Told {
+    told.add("get", "a", Value::Nil, Value::text(seen))
+}
+
+#[test]
+fn a_key_of_a_store_is_replayed_by_places() {
+    let two = || set(set(Told::default(), "1").at(5), "2").at(6).early();
+    assert_eq!(get(two(), "2").as_of(6).violations(), Vec::<String>::new());
+    // The two overlap, so that an order by time alone explains it.
+    assert_eq!(get(two(), "1").violations(), Vec::<String>::new());
+    one_wrong("store", &get(two(), "1").as_of(6), "but there it was \"2\"");
+    assert_eq!(get(two(), "1").as_of(5).early().violations(), Vec::<String>::new());
+    let waits = |told: Told, found| told.add("wait", "a", Value::Nil, Value::Bool(found)).early();
+    assert!(waits(two(), false).as_of(4).violations().is_empty(), "it looked before");
+    one_wrong("store", &waits(two(), false).as_of(5), "but there it was");
+    let found = judged("store", &get(two(), "2").as_of(6).0).unwrap();
+    assert_eq!((found.replayed, found.ordered), (3, 3));
+}
+
+#[test]
+fn a_whole_store_is_replayed_by_places() {
+    let push = |told, value, length| apply(told, &["push", "q", value], Value::Int(length));
+    let right = push(push(Told::default(), "x", 1).at(5), "y", 2).at(6).early();
+    assert_eq!(right.violations(), Vec::<String>::new());
+    let swapped = push(push(Told::default(), "x", 1).at(6), "y", 2).at(5).early();
+    one_wrong("store", &swapped, "but there it was");
+}
+
+#[test]
+fn what_is_read_of_a_run_is_replayed_by_places() {
+    let put = |told: Told, why: &str| told.add("put", "register-1", Value::text(why), Value::Nil);
+    let seen =
+        |told: Told, why: &str| told.add("get", "register-1", Value::Nil, Value::text(why)).early();
+    let two = || put(put(Told::default(), "s1-1").at(5), "s2-1").at(6).early();
+    assert!(seen(two(), "s2-1").as_of(6).violations_of("session").is_empty());
+    assert!(seen(two(), "s1-1").as_of(5).violations_of("session").is_empty());
+    assert!(seen(two(), "").as_of(4).violations_of("session").is_empty());
+    one_wrong("session", &seen(two(), "s1-1").as_of(6), "but there it was \"s2-1\"");
+    one_wrong("session", &seen(two(), "").as_of(5), "but there it was \"s1-1\"");
+}
+
+#[test]
+fn what_was_sent_twice_or_has_no_answer_may_stand_before_its_place() {
+    // It took effect by its first copy, which a read saw that is as of an earlier index than its answer.
+    let twice = || set(Told::default(), "1").again_at(9);
+    assert!(get(twice(), "1").as_of(7).early().violations().is_empty());
+    one_wrong("store", &get(set(Told::default(), "1").at(9), "1").as_of(7).early(), "there it was");
+    // By its place it has happened.
+    let after = get(set(twice(), "2").at(12), "1").as_of(12);
+    one_wrong("store", &after.early(), "there it was \"2\"");
+    let lost = || set(set(Told::default(), "1").at(5), "2").unknown();
+    assert!(get(lost(), "2").as_of(8).violations().is_empty());
+    assert!(get(lost(), "1").as_of(8).violations().is_empty());
+    one_wrong("store", &get(get(lost(), "2").as_of(8), "1").as_of(9).early(), "there it was");
+}
+
+#[test]
+fn answers_without_places_are_a_doubt_where_all_have_to_have_them() {
+    let nowhere = |workload, told: &Told| {
+        let doubts = judged(workload, &told.0).unwrap().doubts;
+        doubts.into_iter().any(|doubt| doubt == "answers that name no place in the log: 1")
+    };
+    assert!(nowhere("store", &get(set(Told::default(), "1").at(5), "1")));
+    assert!(!nowhere("store", &get(set(Told::default(), "1").at(5), "1").as_of(5)));
+    let put = || Told::default().add("put", "register-1", Value::text("s1-1"), Value::Nil);
+    assert!(nowhere("session", &put()));
+    assert!(!nowhere("session", &put().at(4)));
+}
+
+#[test]
+fn whatever_a_workload_does_its_answers_keep_the_order_of_time_and_of_epochs() {
+    let join = |told: Told, by: &str| told.add("join", "x", Value::text(by), Value::Bool(false));
+    for workload in ["run", "rendezvous", "barrier", "shards"] {
+        let two = || join(join(Told::default(), "a").at(9), "b");
+        assert_eq!(two().at(10).violations_of(workload), Vec::<String>::new(), "{workload}");
+        assert!(two().at(7).early().violations_of(workload).is_empty(), "{workload}: they overlap");
+        one_wrong(workload, &two().at(7), "when it was called, 9.0 was answered");
+        one_wrong(workload, &two().as_of(8), "when it was called, 9.0 was answered");
+        assert!(two().as_of(9).violations_of(workload).is_empty(), "{workload}");
+        let mut fallen = two().at(10);
+        if let Outcome::Answered { place: Some(place), .. } = &mut fallen.last().outcome {
+            place.epoch = Some(0);
+        }
+        one_wrong(workload, &fallen, "index 10 is of epoch 0");
+        assert_eq!(judged(workload, &fallen.0).unwrap().ordered, 2);
+    }
 }

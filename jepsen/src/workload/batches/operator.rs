@@ -4,6 +4,7 @@
 //! *Invariant:* each request is repeated under its id until it is answered or nobody waits any longer; what was asked for
 //! without an answer is asked for anew, for it may be asked for twice.
 
+use super::super::placed::Placed;
 use super::super::submitter::NAMESPACE;
 use super::super::trainers::Sent;
 use super::LOOK;
@@ -20,17 +21,16 @@ fn told(counts: &v1::RunCounts) -> Value {
 }
 
 impl User {
-    /// Where the rows of a run are, and in which epoch that was told.
-    pub(super) async fn counts(&self, batch: &Batch) -> Option<(v1::RunCounts, Option<u64>)> {
-        let answer = self.described(batch).await.ok()?;
-        let counts = answer.run.unwrap_or_default().counts.unwrap_or_default();
-        Some((counts, answer.header.map(|header| header.coord_epoch)))
+    /// Where the rows of a run are, and how that is recorded.
+    pub(super) async fn counts(&self, batch: &Batch) -> Option<(v1::RunCounts, By)> {
+        let (answer, by) = self.described(batch).await.ok()?.told();
+        Some((answer.run.unwrap_or_default().counts.unwrap_or_default(), by))
     }
 
     async fn described(
         &self,
         batch: &Batch,
-    ) -> Result<v1::DescribeRunResponse, rollout_proto::ClientError> {
+    ) -> Result<Placed<v1::DescribeRunResponse>, rollout_proto::ClientError> {
         let request = v1::DescribeRunRequest {
             namespace: NAMESPACE.into(),
             name: batch.name.clone(),
@@ -39,7 +39,7 @@ impl User {
         let options = CallOptions::read().timeout(LOOK);
         let read = self.client.client.with_leader_opts("describe run", options, |channel| {
             let request = request.clone();
-            async move { services::runs(channel).describe_run(request).await }
+            async move { services::runs(channel).describe_run(request).await.map(Placed::of) }
         });
         read.await
     }
@@ -48,14 +48,14 @@ impl User {
     pub(super) async fn progress(&self, batch: &Batch, told_before: &mut u64) {
         let recorder = &self.shared.recorder;
         let called = recorder.now_ns();
-        let Some((counts, epoch)) = self.counts(batch).await else { return };
+        let Some((counts, by)) = self.counts(batch).await else { return };
         let ended = counts.done + counts.failed;
         if ended <= *told_before {
             return;
         }
         *told_before = ended;
         let op = recorder.invoke_at(called, "progress", batch.key.clone(), Value::Null, None);
-        let by = By { member: Some(self.client.name.clone()), epoch, ..By::default() };
+        let by = By { member: Some(self.client.name.clone()), ..by };
         recorder.ok(&op, told(&counts), by);
     }
 
@@ -64,9 +64,7 @@ impl User {
         let recorder = &self.shared.recorder;
         let op = recorder.invoke(f, batch.key.clone(), Value::Null, None);
         match self.counts(batch).await {
-            Some((counts, epoch)) => {
-                recorder.ok(&op, told(&counts), By { epoch, ..By::default() });
-            }
+            Some((counts, by)) => recorder.ok(&op, told(&counts), by),
             None => recorder.fail(&op, "no answer".into()),
         }
     }
@@ -101,9 +99,9 @@ impl User {
         while !self.shared.is_over() {
             let op = recorder.invoke("cancel", batch.key.clone(), Value::Null, None);
             match self.control(batch, v1::RunAction::Cancel, "cancel").await {
-                Some(Sent::Answered(counts)) => {
+                Some(Sent::Answered(counts, by)) => {
                     let told = counts.as_ref().map_or(Value::Null, told);
-                    recorder.ok(&op, told, By::default());
+                    recorder.ok(&op, told, by);
                     return true;
                 }
                 Some(Sent::Refused(_, why)) => {
@@ -123,7 +121,7 @@ impl User {
         let recorder = self.shared.recorder.clone();
         let op = recorder.invoke("resume", batch.key.clone(), Value::Null, None);
         match self.control(batch, v1::RunAction::Resume, "resume").await {
-            Some(Sent::Answered(_)) => recorder.ok(&op, Value::Null, By::default()),
+            Some(Sent::Answered(_, by)) => recorder.ok(&op, Value::Null, by),
             Some(Sent::Refused(_, why)) => recorder.fail(&op, why),
             Some(Sent::Lost(why)) => recorder.info(&op, why),
             None => recorder.fail(&op, "no session".into()),
@@ -149,8 +147,8 @@ impl User {
         };
         let answered = |answer: &v1::RetryItemsResponse| answer.rows.to_string();
         match self.client.change(&session, "retry", send, answered).await {
-            Sent::Answered(answer) => {
-                recorder.ok(&op, json!(answer.rows), By::default());
+            Sent::Answered(answer, by) => {
+                recorder.ok(&op, json!(answer.rows), by);
                 return true;
             }
             Sent::Refused(_, why) => recorder.fail(&op, why),
@@ -171,8 +169,9 @@ impl User {
             async move { services::runs(channel).delete_run(request).await }
         };
         match self.client.change(&session, "delete", send, |_| String::new()).await {
+            Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
             // It is gone: an earlier copy of the request may have seen to that.
-            Sent::Answered(_) | Sent::Refused(ErrorCode::RunNotFound, _) => {
+            Sent::Refused(ErrorCode::RunNotFound, _) => {
                 recorder.ok(&op, Value::Null, By::default());
             }
             Sent::Refused(_, why) => {
@@ -193,15 +192,20 @@ impl User {
     async fn is_gone(&self, batch: &Batch) -> bool {
         let recorder = &self.shared.recorder;
         let op = recorder.invoke("described", batch.key.clone(), Value::Null, None);
-        let state = match self.described(batch).await {
-            Ok(answer) => answer.run.unwrap_or_default().state().as_str_name().to_owned(),
-            Err(error) if error.code() == Some(ErrorCode::RunNotFound) => "none".to_owned(),
+        let (state, by) = match self.described(batch).await.map(Placed::told) {
+            Ok((answer, by)) => {
+                (answer.run.unwrap_or_default().state().as_str_name().to_owned(), by)
+            }
+            Err(error) if error.code() == Some(ErrorCode::RunNotFound) => {
+                ("none".to_owned(), By::default())
+            }
             Err(error) => {
                 recorder.fail(&op, error.to_string());
                 return false;
             }
         };
-        recorder.ok(&op, json!(state), By::default());
-        state == "none"
+        let gone = state == "none";
+        recorder.ok(&op, json!(state), by);
+        gone
     }
 }

@@ -5,7 +5,6 @@
 use super::super::shards::DATASET;
 use super::super::trainers::Sent;
 use super::{Gone, Place, ShardTrainer};
-use crate::recorder::By;
 use anyhow::{Context, Result};
 use prost::Message;
 use rollout_proto::{ErrorCode, services, v1};
@@ -29,7 +28,7 @@ impl ShardTrainer {
         };
         let told = |answer: &v1::BeginCheckpointResponse| answer.rank.to_string();
         let checkpoint = match self.trainer.change(&session, "begin", send, told).await {
-            Sent::Answered(answer) => answer.checkpoint.unwrap_or_default(),
+            Sent::Answered(answer, _) => answer.checkpoint.unwrap_or_default(),
             Sent::Refused(code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind), why) => {
                 return Err(self.refused(place, None, code, why));
             }
@@ -62,11 +61,11 @@ impl ShardTrainer {
             async move { services::checkpoints(channel).report_checkpoint(request).await }
         };
         match self.trainer.change(&session, "report", send, |_| String::new()).await {
-            Sent::Answered(answer) => {
+            Sent::Answered(answer, by) => {
                 let state = answer.checkpoint.unwrap_or_default().state();
                 let complete = state == v1::CheckpointState::Complete;
                 let told = if complete { "complete" } else { "open" };
-                recorder.ok(&op, json!(told), By::default());
+                recorder.ok(&op, json!(told), by);
                 Ok(())
             }
             Sent::Refused(

@@ -5,7 +5,6 @@
 use super::super::shards::DATASET;
 use super::super::trainers::Sent;
 use super::{Gone, Held, Place, ShardTrainer};
-use crate::recorder::By;
 use rand::Rng;
 use rollout_proto::{ErrorCode, services, v1};
 use serde_json::json;
@@ -31,8 +30,8 @@ impl ShardTrainer {
             let shard = answer.shard.as_ref().map(|shard| (shard.shard, shard.token));
             format!("{shard:?}, finished: {}", answer.finished)
         };
-        let answer = match self.trainer.change(&session, "claim", send, told).await {
-            Sent::Answered(answer) => answer,
+        let (answer, by) = match self.trainer.change(&session, "claim", send, told).await {
+            Sent::Answered(answer, by) => (answer, by),
             // Too many epochs are under way: a checkpoint has to come.
             Sent::Refused(ErrorCode::LimitExceeded, _) => return Ok(false),
             Sent::Refused(code, why) => return Err(self.refused(place, None, code, why)),
@@ -44,7 +43,7 @@ impl ShardTrainer {
                 let key = self.key(&format!("{epoch}/{}", shard.shard));
                 let from = shard.first_sample - shard.shard_first_sample;
                 let op = recorder.invoke_at(called, "claim", key, input, None);
-                recorder.ok(&op, json!([shard.token, from]), By::default());
+                recorder.ok(&op, json!([shard.token, from]), by);
                 let (first, end, read) =
                     (shard.shard_first_sample, shard.end_sample, shard.first_sample);
                 let (shard, token) = (shard.shard, shard.token);
@@ -53,7 +52,7 @@ impl ShardTrainer {
             None if answer.finished => {
                 let op =
                     recorder.invoke_at(called, "over", self.key(&epoch.to_string()), input, None);
-                recorder.ok(&op, json!(true), By::default());
+                recorder.ok(&op, json!(true), by);
                 place.epoch += 1;
                 return Ok(true);
             }
@@ -90,7 +89,7 @@ impl ShardTrainer {
         };
         let told = |answer: &v1::FinishShardResponse| answer.epoch_finished.to_string();
         match self.trainer.change(&session, "finish", send, told).await {
-            Sent::Answered(_) => recorder.ok(&op, json!("finished"), By::default()),
+            Sent::Answered(_, by) => recorder.ok(&op, json!("finished"), by),
             Sent::Refused(code, why) => return Err(self.refused(place, Some(&op), code, why)),
             Sent::Lost(why) => return Err(self.lost(Some(&op), why)),
         }
@@ -121,7 +120,7 @@ impl ShardTrainer {
             async move { services::shards(channel).release_shard(request).await }
         };
         match self.trainer.change(&session, "release", send, |_| String::new()).await {
-            Sent::Answered(_) => recorder.ok(&op, json!("released"), By::default()),
+            Sent::Answered(_, by) => recorder.ok(&op, json!("released"), by),
             Sent::Refused(code, why) => return Err(self.refused(place, Some(&op), code, why)),
             Sent::Lost(why) => return Err(self.lost(Some(&op), why)),
         }

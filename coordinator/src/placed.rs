@@ -1,0 +1,173 @@
+//! Each answer says where in the log it stands: its request's operation, or what a read is as of.
+//!
+//! *Invariant:* a place is noted where it is certain: of an operation, from what the proposer says of it; of a read, under the
+//! lock of the ledger under which all of the answer is found. An operation's place is not overwritten by what is read after it.
+//! Refusals have places too, where the ledger decided on them.
+//!
+//! Deliberately absent: answers of streams, whose messages say themselves what they are as of; how a place is written
+//! (`rollout_proto::AnswerPlace`).
+
+use crate::proposer::Place;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use rollout_ledger::Ledger;
+use rollout_proto::AnswerPlace;
+use std::cell::Cell;
+use std::task::{Context, Poll};
+use tower::{Layer, Service};
+
+tokio::task_local! {
+    static NOTED: Cell<Option<AnswerPlace>>;
+}
+
+/// What is answered is what became of the operation at this place, in this epoch.
+pub(crate) fn applied(coord_epoch: u64, at: Place) {
+    let place = AnswerPlace { coord_epoch, index: at.index, position: Some(at.position) };
+    // Work of no request notes nothing.
+    let _ = NOTED.try_with(|noted| noted.set(Some(place)));
+}
+
+/// What is answered is found in the ledger as it is now: call it under the lock under which it is read.
+pub(crate) fn as_of(ledger: &Ledger) {
+    let (coord_epoch, index) = (ledger.epoch().0, ledger.applied().index);
+    let place = AnswerPlace { coord_epoch, index, position: None };
+    let _ = NOTED.try_with(|noted| {
+        if noted.get().is_none_or(|before| before.position.is_none()) {
+            noted.set(Some(place));
+        }
+    });
+}
+
+/// What is answered was not found in one look: it has no place.
+pub(crate) fn of_several_looks() {
+    let _ = NOTED.try_with(|noted| noted.set(None));
+}
+
+/// Where the request's operation stands, if it had one applied.
+pub(crate) fn index_of_operation() -> Option<u64> {
+    let noted = NOTED.try_with(Cell::get).ok().flatten()?;
+    noted.position.map(|_| noted.index)
+}
+
+/// The layer.
+#[derive(Clone, Copy)]
+pub(crate) struct PlacedLayer;
+
+impl<S> Layer<S> for PlacedLayer {
+    type Service = Placed<S>;
+
+    fn layer(&self, inner: S) -> Placed<S> {
+        Placed { inner }
+    }
+}
+
+/// A service whose answers say where they stand.
+#[derive(Clone)]
+pub(crate) struct Placed<S> {
+    inner: S,
+}
+
+impl<S, B, R> Service<http::Request<B>> for Placed<S>
+where
+    S: Service<http::Request<B>, Response = http::Response<R>>,
+    S::Future: Send + 'static,
+{
+    type Response = http::Response<R>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let answer = self.inner.call(request);
+        let placed = async move {
+            let mut response = answer.await?;
+            if let Some(place) = NOTED.with(Cell::get) {
+                place.write(response.headers_mut());
+            }
+            Ok(response)
+        };
+        NOTED.scope(Cell::new(None), placed).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_ledger::EntryId;
+    use rollout_proto::{ErrorCode, RpcError};
+    use std::convert::Infallible;
+    use tonic::Status;
+    use tonic::metadata::MetadataMap;
+
+    /// The place that an answer says, whose handler did this.
+    async fn said(handle: fn() -> http::Response<()>) -> Option<AnswerPlace> {
+        let inner = tower::service_fn(move |_: http::Request<()>| async move {
+            tokio::task::yield_now().await;
+            Ok::<_, Infallible>(handle())
+        });
+        let answer = PlacedLayer.layer(inner).call(http::Request::new(())).await;
+        let headers = answer.expect("an answer").headers().clone();
+        AnswerPlace::of(&MetadataMap::from_headers(headers))
+    }
+
+    fn ok() -> http::Response<()> {
+        http::Response::new(())
+    }
+
+    fn ledger(index: u64) -> Ledger {
+        let mut ledger = Ledger::new([7; 16]);
+        ledger.note(EntryId { index, term: 1 });
+        ledger
+    }
+
+    const AT: Place = Place { index: 17, position: 2 };
+    const APPLIED: AnswerPlace = AnswerPlace { coord_epoch: 3, index: 17, position: Some(2) };
+
+    #[tokio::test]
+    async fn an_answer_of_an_operation_says_where_it_stands_and_so_does_its_refusal() {
+        let applied = said(|| {
+            applied(3, AT);
+            ok()
+        });
+        assert_eq!(applied.await, Some(APPLIED));
+        let refused = said(|| {
+            super::applied(3, AT);
+            Status::from(RpcError::new(ErrorCode::RunSpecConflict, "another spec")).into_http()
+        });
+        assert_eq!(refused.await, Some(APPLIED));
+    }
+
+    #[tokio::test]
+    async fn a_read_is_as_of_its_last_look_and_an_operation_stays_where_it_is() {
+        let read = said(|| {
+            as_of(&ledger(4));
+            as_of(&ledger(6));
+            ok()
+        });
+        assert_eq!(read.await, Some(AnswerPlace { coord_epoch: 0, index: 6, position: None }));
+        let read_before_and_after = said(|| {
+            as_of(&ledger(4));
+            applied(3, AT);
+            as_of(&ledger(20));
+            ok()
+        });
+        assert_eq!(read_before_and_after.await, Some(APPLIED));
+    }
+
+    #[tokio::test]
+    async fn what_is_certain_of_no_place_says_none() {
+        assert_eq!(said(ok).await, None);
+        let several = said(|| {
+            as_of(&ledger(4));
+            of_several_looks();
+            ok()
+        });
+        assert_eq!(several.await, None);
+        // Work of no request has nowhere to note it.
+        applied(3, AT);
+        assert_eq!(index_of_operation(), None);
+    }
+}

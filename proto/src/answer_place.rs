@@ -1,0 +1,85 @@
+//! Where in the log an answer stands: what its headers say of it.
+//!
+//! *Invariant:* a place is exact, or there is none. An operation stands at the index and position at which the ledger
+//! decided on it, one that is repeated under its request id where the repeat stands; a read is as of an index,
+//! under which all of its answer was found.
+//!
+//! Deliberately absent: who gives places to answers (the coordinator).
+
+use http::{HeaderMap, HeaderValue};
+use tonic::metadata::MetadataMap;
+
+use crate::stamp::EPOCH_HEADER;
+
+/// The header of an answer with its place: `INDEX.POSITION` of an operation, `INDEX` of a read, in decimal. Beside it
+/// the epoch header says which epoch was open there.
+pub const LOG_POSITION_HEADER: &str = "rollout-log-position";
+
+/// The place of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerPlace {
+    /// The epoch that was open there; not always that of the answer's header, which may be later.
+    pub coord_epoch: u64,
+    /// Index of the log entry.
+    pub index: u64,
+    /// Of an operation: its position within the entry's command, from 0. None of a read, which is as of the whole entry.
+    pub position: Option<u32>,
+}
+
+impl AnswerPlace {
+    /// Writes the headers.
+    pub fn write(&self, headers: &mut HeaderMap) {
+        let text = match self.position {
+            Some(position) => format!("{}.{position}", self.index),
+            None => self.index.to_string(),
+        };
+        // A number and a dot are always a header's value.
+        let Ok(value) = HeaderValue::try_from(text) else { return };
+        headers.insert(LOG_POSITION_HEADER, value);
+        headers.insert(EPOCH_HEADER, self.coord_epoch.into());
+    }
+
+    /// What an answer, or a refusal, says of its place. None where it says nothing, or nothing that can be understood.
+    pub fn of(metadata: &MetadataMap) -> Option<Self> {
+        let text = |name| metadata.get(name).and_then(|value| value.to_str().ok());
+        let coord_epoch = text(EPOCH_HEADER)?.parse().ok()?;
+        let (index, position) = match text(LOG_POSITION_HEADER)?.split_once('.') {
+            Some((index, position)) => (index, Some(position.parse().ok()?)),
+            None => (text(LOG_POSITION_HEADER)?, None),
+        };
+        Some(Self { coord_epoch, index: index.parse().ok()?, position })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(headers: HeaderMap) -> Option<AnswerPlace> {
+        AnswerPlace::of(&MetadataMap::from_headers(headers))
+    }
+
+    #[test]
+    fn a_place_reads_back_as_it_was_written() {
+        for position in [Some(0), Some(7), None] {
+            let place = AnswerPlace { coord_epoch: 3, index: 4711, position };
+            let mut headers = HeaderMap::new();
+            place.write(&mut headers);
+            assert_eq!(of(headers), Some(place));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_no_place() {
+        assert_eq!(of(HeaderMap::new()), None);
+        for (position, epoch) in [("5.", "1"), (".5", "1"), ("5.x", "1"), ("", "1"), ("5.0", "")] {
+            let mut headers = HeaderMap::new();
+            headers.insert(LOG_POSITION_HEADER, position.parse().unwrap());
+            headers.insert(EPOCH_HEADER, epoch.parse().unwrap());
+            assert_eq!(of(headers), None, "{position:?} of {epoch:?}");
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(LOG_POSITION_HEADER, "5.0".parse().unwrap());
+        assert_eq!(of(headers), None, "without its epoch");
+    }
+}
