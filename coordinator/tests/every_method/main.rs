@@ -1,5 +1,6 @@
 //! Who claims an epoch that is over, one that nobody opened, or another cluster's, is refused by every method, with the
-//! reason, and changes nothing; and the same request is heard when its sender knows better.
+//! reason, and changes nothing; and the same request is heard when its sender knows better, and answered with its place
+//! in the log.
 //!
 //! *Invariant:* the methods are those of the contract. One that it gains fails these tests until the table has it.
 
@@ -11,7 +12,7 @@ use fixture::Fixture;
 use member::{Answer, Claim, Member, Moment};
 use prost::Message;
 use prost_types::FileDescriptorSet;
-use rollout_proto::{ErrorCode, Outcome, RpcError, v1};
+use rollout_proto::{AnswerPlace, ErrorCode, Outcome, RpcError, v1};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use table::{Case, Does, cases};
@@ -62,6 +63,38 @@ fn path(case: &Case) -> String {
 fn of_the_gate(error: &RpcError) -> bool {
     use ErrorCode::{EpochUnknown, OtherCluster, StaleEpoch};
     [EpochUnknown, OtherCluster, StaleEpoch].contains(&error.code)
+}
+
+/// What is answered otherwise than by one operation of the ledger, or by one look at it: streams, what is no part of the
+/// ledger, and what needs no quorum.
+const WITHOUT_PLACE: &[&str] = &[
+    "Runs/WatchRun",
+    "Runs/ReadResults",
+    "Items/ListItems",
+    "Rendezvous/KeepAlive",
+    "Worker/Probe",
+    "Worker/GetRun",
+    "Worker/Work",
+    "Cluster/Status",
+    "Cluster/Counters",
+    "Cluster/UpgradeCluster",
+    "Events/WatchEvents",
+    "Maintenance/SaveSnapshot",
+    "Maintenance/Diagnose",
+    "Members/ListMembers",
+    "Members/UpdateMember",
+    "Members/TransferLeader",
+];
+
+/// An operation stands behind what was in the log when it was asked for; a read is as of that, or of more.
+fn is_placed(case: &Case, place: Option<AnswerPlace>, asked: &Moment) -> bool {
+    let Some(place) = place else { return WITHOUT_PLACE.contains(&case.method) };
+    let operation = place.position.is_some();
+    let behind = match case.does {
+        Does::Change => operation && place.index > asked.last_log,
+        _ => !operation && place.index >= asked.last_log,
+    };
+    behind && place.coord_epoch == asked.epoch && !WITHOUT_PLACE.contains(&case.method)
 }
 
 #[test]
@@ -118,8 +151,8 @@ async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
             let place = format!("{} in {:?}", case.method, wanted.code);
             let other_cluster = wanted.code == ErrorCode::OtherCluster;
             match (case.does, answer) {
-                (Does::TellEpoch, Answer::Message) => {}
-                (Does::TellHistory, Answer::Message) if !other_cluster => {}
+                (Does::TellEpoch, Answer::Message(_)) => {}
+                (Does::TellHistory, Answer::Message(_)) if !other_cluster => {}
                 (Does::TellEpoch, answer) => panic!("{place}: {answer:?}"),
                 (_, Answer::Refused(error)) => check_refusal(&place, &error, wanted),
                 (_, answer) => panic!("{place}: {answer:?}"),
@@ -142,12 +175,17 @@ async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
             _ => member.moment().await.last_log > now.last_log,
         };
         let heard = match (case.does, &answer) {
-            (Does::Change, Answer::Message) => grew,
-            (Does::Read, Answer::Message) => !grew,
-            (Does::TellEpoch | Does::TellHistory, Answer::Message) => true,
+            (Does::Change, Answer::Message(_)) => grew,
+            (Does::Read, Answer::Message(_)) => !grew,
+            (Does::TellEpoch | Does::TellHistory, Answer::Message(_)) => true,
             (Does::Refuse | Does::ServePeers, Answer::Refused(error)) => !of_the_gate(error),
             _ => false,
         };
+        if let Answer::Message(place) = &answer
+            && !is_placed(case, *place, &now)
+        {
+            failures.push(format!("{} stands at {place:?}, asked in {now:?}", case.method));
+        }
         if !heard {
             failures
                 .push(format!("{} ({:?}), log grew: {grew}: {answer:?}", case.method, case.does));
@@ -218,5 +256,5 @@ async fn a_registration_that_names_a_future_epoch_or_another_cluster_is_refused(
     };
     let body = request.encode_to_vec().into();
     let answer = member.call("/rollout.v1.Worker/Register", body, truth).await;
-    assert!(matches!(answer, Answer::Message), "{answer:?}");
+    assert!(matches!(answer, Answer::Message(_)), "{answer:?}");
 }

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use rollout_proto::{BytesCodec, CLUSTER_HEADER, EPOCH_HEADER, RpcError, v1};
+use rollout_proto::{AnswerPlace, BytesCodec, CLUSTER_HEADER, EPOCH_HEADER, RpcError, v1};
 use rollout_storage::SnapshotFileReader;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,8 +28,8 @@ pub(crate) struct Member {
 /// What one call came to.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The first message.
-    Message,
+    /// The first message, and where in the log its headers say that it stands.
+    Message(Option<AnswerPlace>),
     /// A stream that ended without any, or said nothing for a second.
     Silence,
     Refused(RpcError),
@@ -196,13 +196,13 @@ impl Member {
         request.metadata_mut().insert(EPOCH_HEADER, claim.epoch.into());
         request.metadata_mut().insert(CLUSTER_HEADER, claim.cluster.parse().expect("ascii"));
         let path = PathAndQuery::try_from(path).expect("a path");
-        let mut stream = match grpc.streaming(request, path, BytesCodec).await {
-            Ok(response) => response.into_inner(),
+        let (place, mut stream) = match grpc.streaming(request, path, BytesCodec).await {
+            Ok(response) => (AnswerPlace::of(response.metadata()), response.into_inner()),
             Err(status) => return Answer::Refused(RpcError::from_status(&status)),
         };
         // Streams that follow something have nothing to say at times.
         match tokio::time::timeout(Duration::from_secs(1), stream.message()).await {
-            Ok(Ok(Some(_))) => Answer::Message,
+            Ok(Ok(Some(_))) => Answer::Message(place),
             Ok(Ok(None)) | Err(_) => Answer::Silence,
             Ok(Err(status)) => Answer::Refused(RpcError::from_status(&status)),
         }

@@ -55,7 +55,7 @@ impl Told {
     }
 
     /// The last one is a read as of this index.
-    fn as_of(self, index: u64) -> Self {
+    fn read_at(self, index: u64) -> Self {
         self.placed(LogPosition::behind(index), false)
     }
 
@@ -144,15 +144,15 @@ fn get(told: Told, seen: &str) -> Told {
 #[test]
 fn a_key_of_a_store_is_replayed_by_places() {
     let two = || set(set(Told::default(), "1").at(5), "2").at(6).early();
-    assert_eq!(get(two(), "2").as_of(6).violations(), Vec::<String>::new());
+    assert_eq!(get(two(), "2").read_at(6).violations(), Vec::<String>::new());
     // The two overlap, so that an order by time alone explains it.
     assert_eq!(get(two(), "1").violations(), Vec::<String>::new());
-    one_wrong("store", &get(two(), "1").as_of(6), "but there it was \"2\"");
-    assert_eq!(get(two(), "1").as_of(5).early().violations(), Vec::<String>::new());
+    one_wrong("store", &get(two(), "1").read_at(6), "but there it was \"2\"");
+    assert_eq!(get(two(), "1").read_at(5).early().violations(), Vec::<String>::new());
     let waits = |told: Told, found| told.add("wait", "a", Value::Nil, Value::Bool(found)).early();
-    assert!(waits(two(), false).as_of(4).violations().is_empty(), "it looked before");
-    one_wrong("store", &waits(two(), false).as_of(5), "but there it was");
-    let found = judged("store", &get(two(), "2").as_of(6).0).unwrap();
+    assert!(waits(two(), false).read_at(4).violations().is_empty(), "it looked before");
+    one_wrong("store", &waits(two(), false).read_at(5), "but there it was");
+    let found = judged("store", &get(two(), "2").read_at(6).0).unwrap();
     assert_eq!((found.replayed, found.ordered), (3, 3));
 }
 
@@ -171,26 +171,30 @@ fn what_is_read_of_a_run_is_replayed_by_places() {
     let seen =
         |told: Told, why: &str| told.add("get", "register-1", Value::Nil, Value::text(why)).early();
     let two = || put(put(Told::default(), "s1-1").at(5), "s2-1").at(6).early();
-    assert!(seen(two(), "s2-1").as_of(6).violations_of("session").is_empty());
-    assert!(seen(two(), "s1-1").as_of(5).violations_of("session").is_empty());
-    assert!(seen(two(), "").as_of(4).violations_of("session").is_empty());
-    one_wrong("session", &seen(two(), "s1-1").as_of(6), "but there it was \"s2-1\"");
-    one_wrong("session", &seen(two(), "").as_of(5), "but there it was \"s1-1\"");
+    assert!(seen(two(), "s2-1").read_at(6).violations_of("session").is_empty());
+    assert!(seen(two(), "s1-1").read_at(5).violations_of("session").is_empty());
+    assert!(seen(two(), "").read_at(4).violations_of("session").is_empty());
+    one_wrong("session", &seen(two(), "s1-1").read_at(6), "but there it was \"s2-1\"");
+    one_wrong("session", &seen(two(), "").read_at(5), "but there it was \"s1-1\"");
 }
 
 #[test]
 fn what_was_sent_twice_or_has_no_answer_may_stand_before_its_place() {
     // It took effect by its first copy, which a read saw that is as of an earlier index than its answer.
     let twice = || set(Told::default(), "1").again_at(9);
-    assert!(get(twice(), "1").as_of(7).early().violations().is_empty());
-    one_wrong("store", &get(set(Told::default(), "1").at(9), "1").as_of(7).early(), "there it was");
+    assert!(get(twice(), "1").read_at(7).early().violations().is_empty());
+    one_wrong(
+        "store",
+        &get(set(Told::default(), "1").at(9), "1").read_at(7).early(),
+        "there it was",
+    );
     // By its place it has happened.
-    let after = get(set(twice(), "2").at(12), "1").as_of(12);
+    let after = get(set(twice(), "2").at(12), "1").read_at(12);
     one_wrong("store", &after.early(), "there it was \"2\"");
     let lost = || set(set(Told::default(), "1").at(5), "2").unknown();
-    assert!(get(lost(), "2").as_of(8).violations().is_empty());
-    assert!(get(lost(), "1").as_of(8).violations().is_empty());
-    one_wrong("store", &get(get(lost(), "2").as_of(8), "1").as_of(9).early(), "there it was");
+    assert!(get(lost(), "2").read_at(8).violations().is_empty());
+    assert!(get(lost(), "1").read_at(8).violations().is_empty());
+    one_wrong("store", &get(get(lost(), "2").read_at(8), "1").read_at(9).early(), "there it was");
 }
 
 #[test]
@@ -200,7 +204,7 @@ fn answers_without_places_are_a_doubt_where_all_have_to_have_them() {
         doubts.into_iter().any(|doubt| doubt == "answers that name no place in the log: 1")
     };
     assert!(nowhere("store", &get(set(Told::default(), "1").at(5), "1")));
-    assert!(!nowhere("store", &get(set(Told::default(), "1").at(5), "1").as_of(5)));
+    assert!(!nowhere("store", &get(set(Told::default(), "1").at(5), "1").read_at(5)));
     let put = || Told::default().add("put", "register-1", Value::text("s1-1"), Value::Nil);
     assert!(nowhere("session", &put()));
     assert!(!nowhere("session", &put().at(4)));
@@ -214,8 +218,8 @@ fn whatever_a_workload_does_its_answers_keep_the_order_of_time_and_of_epochs() {
         assert_eq!(two().at(10).violations_of(workload), Vec::<String>::new(), "{workload}");
         assert!(two().at(7).early().violations_of(workload).is_empty(), "{workload}: they overlap");
         one_wrong(workload, &two().at(7), "when it was called, 9.0 was answered");
-        one_wrong(workload, &two().as_of(8), "when it was called, 9.0 was answered");
-        assert!(two().as_of(9).violations_of(workload).is_empty(), "{workload}");
+        one_wrong(workload, &two().read_at(8), "when it was called, 9.0 was answered");
+        assert!(two().read_at(9).violations_of(workload).is_empty(), "{workload}");
         let mut fallen = two().at(10);
         if let Outcome::Answered { place: Some(place), .. } = &mut fallen.last().outcome {
             place.epoch = Some(0);
