@@ -1,5 +1,7 @@
 //! Forged histories: each kind of wrong answer is seen, and none in what is right.
 
+mod random;
+
 use super::*;
 use crate::formats::Place;
 use crate::models::Item;
