@@ -1,7 +1,8 @@
 //! Trainers come, stay, go and are lost; and the others recover.
 //!
 //! *Invariant:* a trainer that is lost with work that no checkpoint holds tears its lineage, unless the job goes on
-//! without. A recovery is known by its round: all who ask for the same get the same lineage.
+//! without; so does the last trainer that goes, in whatever way, while there is such work of anybody's: it is in nobody's
+//! state then. A recovery is known by its round: all who ask for the same get the same lineage.
 
 use crate::apply::Context;
 use crate::id::{LedgerMs, SessionId, TrainingNo};
@@ -35,7 +36,8 @@ pub enum TrainerOp {
         /// Names and tickets, at most [`limits::TRAINERS_MAX`].
         trainers: Vec<(String, SessionId)>,
     },
-    /// Leaves. What it contributed stays; with a shard claimed, it is lost.
+    /// Leaves. What it contributed stays, for the others have it, or a checkpoint does; with a shard claimed, it is
+    /// lost.
     Leave(TrainerRef),
     /// Begins the lineage of a round, or joins it.
     Recover {
@@ -291,6 +293,20 @@ impl Ledger {
         self.dirty.trainings.insert(no);
         self.prefer_anew(no);
         self.give_up_checkpoints(ctx, no, |c| c.waits_for(name), "a trainer of its world is gone");
+        self.tear_if_deserted(ctx, no, (name, &trainer.host));
+    }
+
+    /// Nobody is there who has in its state what no checkpoint holds: it is not to be sealed by whoever comes.
+    fn tear_if_deserted(&mut self, ctx: &Context, no: TrainingNo, (name, host): (&str, &str)) {
+        let Some(training) = self.trainings.get_mut(&no) else { return };
+        let head = &training.head;
+        if head.on_loss != LossPolicy::Recover || head.torn.is_some() || !training.is_deserted() {
+            return;
+        }
+        training.head.torn = Some((name.to_owned(), host.to_owned()));
+        let why =
+            format!("{name} on {host} was the last to go, with work that no checkpoint holds");
+        self.emit_training(ctx, no, "torn", why);
     }
 
     fn prefer_anew(&mut self, no: TrainingNo) {

@@ -1,8 +1,8 @@
 //! A job's training: its lineage, its trainers, and the passes and checkpoints of both.
 //!
 //! *Invariant:* what is heard is of the present lineage and of a ticket that holds: recovering makes the next lineage
-//! and voids every ticket. A lineage that is torn, for it lost a trainer with work that no checkpoint holds, does
-//! nothing but recover. A rank is a trainer's position in the world.
+//! and voids every ticket. A lineage that is torn, for it lost a trainer, or all of them, with work that no checkpoint
+//! holds, does nothing but recover. A rank is a trainer's position in the world.
 //!
 //! Deliberately absent: how trainers find each other (rendezvous), and their bytes.
 
@@ -131,6 +131,13 @@ impl Training {
     pub(crate) fn has_unsealed(&self, name: &str) -> bool {
         let contributed = self.trainers.get(name).and_then(|trainer| trainer.contributed);
         contributed.is_some_and(|step| !self.is_sealed(step)) || self.held_by(name).next().is_some()
+    }
+
+    /// Whether nobody is there, though something was done that no complete checkpoint holds.
+    pub(crate) fn is_deserted(&self) -> bool {
+        let shards = || self.passes.values().flat_map(|pass| &pass.shards);
+        self.trainers.values().all(|trainer| trainer.ticket.is_none())
+            && shards().any(|shard| !shard.marks.is_empty())
     }
 
     /// The shards under way.

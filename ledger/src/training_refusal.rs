@@ -24,7 +24,7 @@ pub enum TrainingRefusal {
     TicketVoid,
     /// The lineage lost work.
     #[error(
-        "trainer {trainer} on {host} was lost with work that no checkpoint holds: recover first"
+        "trainer {trainer} on {host} is gone with work that no checkpoint holds: recover first"
     )]
     Torn {
         /// Who.

@@ -345,6 +345,7 @@ fn random_stories_reach_what_matters() {
         ("recovered from a checkpoint", 5),
         ("recovered with work undone", 2),
         ("lineage torn", 10),
+        ("lineage deserted", 3),
         ("trainer lost", 10),
         ("trainer lost and gone on without", 2),
         ("dataset refused", 2),

@@ -70,7 +70,7 @@ pub(super) fn torn(reply: Reply) -> Result<Reply, RpcError> {
 
 pub(super) fn lineage_out(lineage: &LineageView<'_>) -> v1::Lineage {
     let torn = lineage.torn.map(|(trainer, host)| {
-        format!("trainer {trainer} on {host} was lost with work that no checkpoint holds")
+        format!("trainer {trainer} on {host} is gone with work that no checkpoint holds")
     });
     v1::Lineage {
         number: lineage.number,

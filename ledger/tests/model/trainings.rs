@@ -343,7 +343,7 @@ impl Model {
                 }
                 match holds {
                     true => self.lose(&by.job, &by.trainer),
-                    false => self.job_mut(&by.job)?.remove(&by.trainer),
+                    false => self.remove_trainer(&by.job, &by.trainer),
                 }
                 Ok(Reply::Ok)
             }
@@ -437,11 +437,24 @@ impl Model {
                     .for_each(|c| c.step = Some(step));
             }
         }
-        job.remove(trainer);
+        self.remove_trainer(name, trainer);
         if tears {
             self.note("lineage torn");
         } else if matters {
             self.note("trainer lost and gone on without");
+        }
+    }
+
+    /// What is in and not sealed is in nobody's state once nobody is there.
+    fn remove_trainer(&mut self, name: &TrainingName, trainer: &str) {
+        let Some(job) = self.trainings.jobs.get_mut(name) else { return };
+        job.remove(trainer);
+        let open = job.cells.values().flatten().flatten().any(|c| c.is_in() && !c.sealed);
+        let nobody = job.trainers.values().all(|t| t.ticket.is_none());
+        let recovers = job.on_loss == LossPolicy::Recover;
+        if open && nobody && recovers && job.torn.is_none() {
+            job.torn = Some((trainer.to_owned(), "h".to_owned()));
+            self.note("lineage deserted");
         }
     }
 

@@ -195,7 +195,9 @@ class Trainer:
         return dict(self._native.restore(self.rank if rank is None else rank))
 
     def leave(self) -> None:
-        """Waits for what it writes, and goes. What it contributed stays; a shard that it still holds tears the lineage."""
+        """Waits for what it writes, and goes. What it contributed stays: the others have it, or a checkpoint that was
+        saved before. So a trainer whose state is its own is in a complete checkpoint first. A shard that it still holds
+        tears the lineage; so does the last trainer that leaves, while anything was done that no checkpoint holds."""
         with self._lock:
             saving, self._saving = self._saving, []
         for each in saving:

@@ -203,7 +203,9 @@ impl Trainer {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Leaves the job: what it did stays. It is kept alive no more, whatever the cluster answers.
+    /// Leaves the job: what it did stays, so it is in the others' state too, or in a complete checkpoint. The last one
+    /// that leaves tears the lineage while anything was done that no checkpoint holds. It is kept alive no more,
+    /// whatever the cluster answers.
     ///
     /// # Errors
     /// The cluster cannot be reached.
