@@ -10,6 +10,7 @@ use crate::limits;
 use crate::reply::{Rejection, Reply, StoreAnswer};
 use crate::seeded::{Bug, seeded};
 use crate::store::weight;
+use std::collections::BTreeMap;
 
 /// The number at the beginning of a value, as C++ reads it: white space, a sign, digits, and
 /// whatever follows is not looked at.
@@ -124,7 +125,7 @@ impl Ledger {
         self.stores.get(&no)?.values.get(key).map(Vec::as_slice)
     }
 
-    /// All of the pairs or none.
+    /// All of the pairs or none; of a key that is there twice, the last.
     fn store_set(
         &mut self,
         no: StoreNo,
@@ -133,9 +134,13 @@ impl Ledger {
         if pairs.len() > limits::STORE_PAIRS_MAX {
             return Err(limit("pairs set at once", limits::STORE_PAIRS_MAX as u64));
         }
+        let mut last = BTreeMap::new();
+        for (key, value) in pairs {
+            check_pair(&key, &value)?;
+            last.insert(key, value);
+        }
         let (mut entries, mut more, mut less) = (0, 0, 0);
-        for (key, value) in &pairs {
-            check_pair(key, value)?;
+        for (key, value) in &last {
             more += weight(key, value);
             match self.value(no, key) {
                 Some(old) => less += weight(key, old),
@@ -143,8 +148,8 @@ impl Ledger {
             }
         }
         self.check_room(no, entries, more.saturating_sub(less))?;
-        for (key, value) in pairs {
-            self.put(no, key, value)?;
+        for (key, value) in last {
+            self.insert(no, key, value);
         }
         Ok(StoreAnswer::Done)
     }
@@ -170,13 +175,20 @@ impl Ledger {
         let old = self.value(no, &key).map(|old| weight(&key, old));
         let new = weight(&key, &value);
         self.check_room(no, u64::from(old.is_none()), new.saturating_sub(old.unwrap_or(0)))?;
-        let Some(store) = self.stores.get_mut(&no) else { return Ok(()) };
+        self.insert(no, key, value);
+        Ok(())
+    }
+
+    /// Gives a key its value: for those that [`Ledger::check_room`] had room for.
+    fn insert(&mut self, no: StoreNo, key: Vec<u8>, value: Vec<u8>) {
+        let Some(store) = self.stores.get_mut(&no) else { return };
+        let new = weight(&key, &value);
+        self.dirty.store_values.insert((no, key.clone()));
+        let old = store.values.get(&key).map(|old| weight(&key, old));
         store.entries += u64::from(old.is_none());
         store.bytes = store.bytes + new - old.unwrap_or(0);
         self.store_bytes = self.store_bytes + new - old.unwrap_or(0);
-        self.dirty.store_values.insert((no, key.clone()));
         store.values.insert(key, value);
-        Ok(())
     }
 
     fn store_delete(&mut self, no: StoreNo, key: Vec<u8>) -> StoreAnswer {
@@ -254,18 +266,26 @@ mod tests {
         }
     }
 
+    fn pair(key: &str, value: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        (key.as_bytes().to_vec(), value.to_vec())
+    }
+
+    /// Sets keys to this value until there is no room for another; how many, and the refusal.
+    fn fill(ledger: &mut Ledger, no: StoreNo, value: &[u8]) -> (u64, Rejection) {
+        let mut set = 0u64;
+        loop {
+            match ledger.store_set(no, vec![pair(&set.to_string(), value)]) {
+                Ok(_) => set += 1,
+                Err(why) => return (set, why),
+            }
+        }
+    }
+
     #[test]
     fn over_a_bound_nothing_changes() {
         let (mut ledger, no) = ledger();
         let big = vec![0; limits::STORE_VALUE_BYTES_MAX];
-        let mut set = 0u64;
-        let refused = loop {
-            let key = set.to_string().into_bytes();
-            match ledger.store_set(no, vec![(key, big.clone())]) {
-                Ok(_) => set += 1,
-                Err(why) => break why,
-            }
-        };
+        let (set, refused) = fill(&mut ledger, no, &big);
         assert!(matches!(refused, Rejection::Limit { .. }), "{refused}");
         assert_eq!(set, limits::STORE_BYTES_MAX / limits::STORE_VALUE_BYTES_MAX as u64 - 1);
         ledger.check_stores().unwrap();
@@ -275,6 +295,24 @@ mod tests {
         let two = vec![(b"x".to_vec(), big.clone()), (b"y".to_vec(), big)];
         ledger.store_set(no, two).unwrap_err();
         assert_eq!(ledger.value(no, b"x"), None, "all of the pairs or none");
+        ledger.check_stores().unwrap();
+    }
+
+    #[test]
+    fn at_a_full_store_pairs_are_set_all_or_none_though_a_key_is_there_twice() {
+        let (mut ledger, no) = ledger();
+        let big = vec![0; limits::STORE_VALUE_BYTES_MAX];
+        fill(&mut ledger, no, &big);
+        let before = ledger.stores[&no].clone();
+        // What a key had counts once, however often it is set: there is room for one of the two others.
+        let repeated = vec![pair("0", b""), pair("0", b""), pair("x", &big), pair("y", &big)];
+        ledger.store_set(no, repeated).unwrap_err();
+        assert_eq!(ledger.stores[&no].values, before.values, "all of the pairs or none");
+        // The last one counts, and whether all have room does not depend on their order.
+        let swapped = vec![pair("a", b"1"), pair("x", &big), pair("0", &big), pair("0", b"")];
+        ledger.store_set(no, swapped).unwrap();
+        assert_eq!(ledger.value(no, b"0"), Some(&b""[..]));
+        assert_eq!(ledger.value(no, b"a"), Some(&b"1"[..]));
         ledger.check_stores().unwrap();
     }
 }
