@@ -129,7 +129,7 @@ pub(crate) struct JobHead {
     /// Counts changes.
     pub(crate) version: u64,
     pub(crate) participants: BTreeMap<String, Participant>,
-    /// The latest, oldest first.
+    /// Oldest first; at most [`limits::DEPARTURES_MAX`].
     pub(crate) departures: VecDeque<Departure>,
     pub(crate) rendezvous: Rendezvous,
 }
@@ -175,9 +175,6 @@ impl Job {
     ) -> Option<Participant> {
         let gone = self.head.participants.remove(name)?;
         told.went.push(gone.ticket);
-        if self.head.departures.len() >= limits::DEPARTURES_MAX {
-            self.head.departures.pop_front();
-        }
         let (ticket, host) = (gone.ticket, gone.decl.host.clone());
         let name = name.to_owned();
         let departure = Departure { ticket, name, host, why, at_wall_ms, heard_wall_ms };
@@ -185,8 +182,27 @@ impl Job {
         if let Ok(at) = roster.binary_search_by(|m| m.decl.name.cmp(&departure.name)) {
             roster[at].gone = Some(departure.clone());
         }
-        self.head.departures.push_back(departure);
+        self.remember(departure);
         Some(gone)
+    }
+
+    /// Where there is no room, first those go that no barrier asks about any more: of a name that somebody has, or has
+    /// had since.
+    fn remember(&mut self, departure: Departure) {
+        let JobHead { departures, participants, .. } = &mut self.head;
+        let idle = |other: &Departure| {
+            other.why == Departed::Replaced
+                || other.name == departure.name
+                || participants.contains_key(&other.name)
+        };
+        if departures.len() >= limits::DEPARTURES_MAX {
+            match departures.iter().position(idle) {
+                Some(at) => drop(departures.remove(at)),
+                None if departure.why == Departed::Replaced => return,
+                None => drop(departures.pop_front()),
+            }
+        }
+        departures.push_back(departure);
     }
 
     fn check(&self) -> Result<(), String> {

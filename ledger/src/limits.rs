@@ -100,7 +100,7 @@ pub const JOBS_MAX: usize = 1024;
 pub const JOB_TTL_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 /// Participants of one job.
 pub const PARTICIPANTS_MAX: usize = 4096;
-/// Departures that are remembered of one job.
+/// Departures that are remembered of one job. One of a name that was taken again makes room, else the oldest.
 pub const DEPARTURES_MAX: usize = 256;
 /// The least and most silence after which a participant is lost.
 pub const KEEP_ALIVE_MS: std::ops::RangeInclusive<u64> = 100..=60 * 60 * 1000;

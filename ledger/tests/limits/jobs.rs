@@ -2,7 +2,8 @@
 
 use crate::bench::{Bench, job, participant};
 use rollout_ledger::{
-    Among, BarrierSpec, OpKind, ParticipantDecl, Policy, Rejection, Reply, Terms, limits,
+    Among, BarrierEnd, BarrierFailure, BarrierSpec, Departed, OpKind, ParticipantDecl, Policy,
+    Rejection, Reply, Terms, limits,
 };
 
 fn participate(of: &str, decl: ParticipantDecl) -> OpKind {
@@ -66,6 +67,39 @@ pub(crate) fn departures() {
     }
     let view = bench.ledger.job(&job("j")).expect("a job");
     assert_eq!(view.departures().next().map(|d| d.name.as_str()), Some("p1"), "the oldest went");
+    departures_of_names_taken_again();
+}
+
+fn departures_of_names_taken_again() {
+    let mut bench = Bench::new();
+    let most = limits::DEPARTURES_MAX;
+    let came = |bench: &mut Bench, n: usize| {
+        let reply = bench.granted(participate("j", participant(&format!("p{n}"))));
+        let Reply::Participant { ticket, .. } = reply else { panic!("no ticket") };
+        ticket
+    };
+    let lost = came(&mut bench, 0);
+    bench.granted(OpKind::LoseParticipant { ticket: lost, silent_ms: Some(7) });
+    // Others are replaced, and come back after they had left, more often than there is room for.
+    for n in 1..=most {
+        came(&mut bench, n);
+        came(&mut bench, n);
+    }
+    for n in 1..=most {
+        let ticket = came(&mut bench, n);
+        bench.granted(OpKind::Leave { ticket });
+        came(&mut bench, n);
+    }
+    let view = bench.ledger.job(&job("j")).expect("a job");
+    assert_eq!(view.departures().count(), most);
+    let first = view.departures().next().expect("departures");
+    assert_eq!((first.name.as_str(), first.why), ("p0", Departed::Lost), "nobody has come since");
+    let both = among(Among::Members(vec!["p0".into(), "p1".into()]), 1000);
+    bench.granted(arrive("b", 1, "p1", both));
+    let view = bench.ledger.job(&job("j")).expect("a job");
+    let end = view.generations("b").next().and_then(|g| g.end.clone());
+    let Some(BarrierEnd::Failed(BarrierFailure::Gone(gone))) = end else { panic!("{end:?}") };
+    assert_eq!(gone.name, "p0");
 }
 
 pub(crate) fn keep_alive() {
