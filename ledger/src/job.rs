@@ -3,7 +3,7 @@
 //! *Invariant:* a name within a job is at most one participant's, whose ticket is the log position
 //! that made it; whoever comes later under the name takes its place, and the earlier ticket is void
 //! for ever. A job exists from its first use until nobody has taken part in it for
-//! [`limits::JOB_TTL_MS`].
+//! [`limits::JOB_TTL_MS`], or until another needs its room and none was unused for longer.
 //!
 //! Deliberately absent: keep-alives. The leader counts silence in memory (`coordinator`) and says
 //! here only who was silent for too long.
@@ -226,7 +226,7 @@ impl Job {
 }
 
 impl Ledger {
-    /// The job of that name, or none where it can be made.
+    /// The job of that name, or none where it can be made: there is room, or one can go for it.
     pub(crate) fn job_or_room(&self, name: &JobName) -> Result<Option<JobNo>, Rejection> {
         if let Some(&no) = self.job_names.get(name) {
             return Ok(Some(no));
@@ -235,20 +235,37 @@ impl Ledger {
         if !self.namespaces.contains_key(&name.namespace) {
             return Err(Rejection::NamespaceUnknown(name.namespace.clone()));
         }
-        let theirs = self.job_names.keys().filter(|n| n.namespace == name.namespace).count();
-        match theirs < limits::JOBS_MAX {
-            true => Ok(None),
-            false => {
-                let what = "jobs of one namespace".into();
-                Err(Rejection::Limit { what, max: limits::JOBS_MAX as u64 })
-            }
+        self.job_to_forget(&name.namespace)?;
+        Ok(None)
+    }
+
+    /// Makes room for another job of the namespace: the one goes that nobody takes part in and that was unused for
+    /// longest, even a closed one.
+    fn job_to_forget(&self, namespace: &str) -> Result<Option<JobNo>, Rejection> {
+        let theirs = || self.job_names.iter().filter(|(name, _)| name.namespace == namespace);
+        if theirs().count() < limits::JOBS_MAX {
+            return Ok(None);
         }
+        let found = theirs().filter_map(|(_, no)| Some((*no, &self.jobs.get(no)?.head)));
+        let unused = found.filter(|(_, head)| head.participants.is_empty());
+        let oldest = unused.min_by_key(|(no, head)| (head.used_at, *no)).map(|(no, _)| no);
+        let limit = || Rejection::Limit {
+            what: "jobs of one namespace in which somebody takes part".into(),
+            max: limits::JOBS_MAX as u64,
+        };
+        oldest.map(Some).ok_or_else(limit)
     }
 
     /// The job, made if need be: for those that [`Ledger::job_or_room`] had room for.
     pub(crate) fn make_job(&mut self, name: JobName) -> JobNo {
         if let Some(&no) = self.job_names.get(&name) {
             return no;
+        }
+        if let Ok(Some(unused)) = self.job_to_forget(&name.namespace) {
+            let gone = self.jobs.get(&unused).map(|job| job.head.name.clone());
+            self.remove_job(unused);
+            // The next of its name counts rounds from 1: it is not to find their stores.
+            gone.into_iter().for_each(|gone| self.drop_stores_before(&gone, u64::MAX));
         }
         self.meta.jobs_made += 1;
         let no = JobNo(self.meta.jobs_made);

@@ -116,7 +116,7 @@ impl Ledger {
     }
 
     /// The stores of a job's earlier rounds go: nobody who lives uses them.
-    fn drop_stores_before(&mut self, job: &JobName, round: u64) {
+    pub(crate) fn drop_stores_before(&mut self, job: &JobName, round: u64) {
         let of =
             |round| StoreName { namespace: job.namespace.clone(), job: job.job.clone(), round };
         let old: Vec<_> = self.store_names.range(of(1)..of(round)).map(|s| *s.1).collect();

@@ -94,7 +94,7 @@ pub const STORE_OPS_MAX: usize = 1024;
 pub const STORE_PAIRS_MAX: usize = 4096;
 /// Ledger time after which a store that nobody has used is forgotten.
 pub const STORE_TTL_MS: u64 = 24 * 60 * 60 * 1000;
-/// Training jobs of one namespace.
+/// Jobs of one namespace; of those that nobody takes part in, the one that was unused for longest makes room.
 pub const JOBS_MAX: usize = 1024;
 /// Ledger time after which a job without participants is forgotten, even a closed one.
 pub const JOB_TTL_MS: u64 = 7 * 24 * 60 * 60 * 1000;

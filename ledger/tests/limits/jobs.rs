@@ -3,7 +3,7 @@
 use crate::bench::{Bench, job, participant};
 use rollout_ledger::{
     Among, BarrierEnd, BarrierFailure, BarrierSpec, Departed, OpKind, ParticipantDecl, Policy,
-    Rejection, Reply, Terms, limits,
+    Rejection, Reply, StoreName, Terms, limits,
 };
 
 fn participate(of: &str, decl: ParticipantDecl) -> OpKind {
@@ -31,6 +31,36 @@ pub(crate) fn jobs() {
     bench.all_granted((0..limits::JOBS_MAX).map(one));
     bench.over(limits::JOBS_MAX as u64, participate("more", participant("a")));
     bench.granted(participate("j0", participant("b")));
+    room_for_jobs();
+}
+
+fn room_for_jobs() {
+    let mut bench = Bench::new();
+    let close = |n: usize| OpKind::CloseRendezvous { job: job(&format!("j{n}")) };
+    let there = |bench: &Bench, n: usize| bench.ledger.job(&job(&format!("j{n}"))).is_some();
+    let store = |round| StoreName { namespace: "default".into(), job: "j0".into(), round };
+    let open = |round| OpKind::Store { store: store(round), ops: Vec::new() };
+    bench.granted(close(0));
+    bench.all_granted((0..3).map(open));
+    bench.tick_to(1);
+    bench.all_granted((1..limits::JOBS_MAX).map(close));
+    bench.granted(participate("j1", participant("a")));
+    bench.tick_to(2);
+    // What is refused makes no room.
+    let nobody = ParticipantDecl { keep_alive_ms: 0, ..participant("a") };
+    bench.invalid(participate("more", nobody));
+    assert!(there(&bench, 0));
+    // Unused for longest: it goes, with the stores of its rounds, which the next of its name would find.
+    bench.granted(participate("more", participant("a")));
+    assert!(!there(&bench, 0) && there(&bench, 1) && there(&bench, 2));
+    let stores: Vec<bool> = (0..3).map(|n| bench.ledger.store(&store(n)).is_some()).collect();
+    assert_eq!(stores, [true, false, false], "that of round 0 outlives rounds");
+    // Where somebody takes part, a job stays, and no use of one that is there costs another.
+    bench.granted(close(0));
+    assert!(there(&bench, 1) && !there(&bench, 2));
+    bench.granted(close(0));
+    assert!(there(&bench, 3));
+    bench.ledger.check_invariants().unwrap();
 }
 
 pub(crate) fn participants() {
