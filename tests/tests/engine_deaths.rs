@@ -24,6 +24,16 @@ fn worker(fleet: &Fleet, name: &str, slots: u32, lines: &str) -> WorkerOptions {
 
 /// Prompts of which these rows ask for a death.
 fn submit(fleet: &Fleet, name: &str, rows: u64, bad: &[(u64, &str)]) -> Result<Batch> {
+    submit_with(fleet, name, rows, bad, "")
+}
+
+fn submit_with(
+    fleet: &Fleet,
+    name: &str,
+    rows: u64,
+    bad: &[(u64, &str)],
+    lines: &str,
+) -> Result<Batch> {
     let mut text = String::new();
     for row in 0..rows {
         let ask = bad.iter().find(|b| b.0 == row).map_or("", |b| b.1);
@@ -31,7 +41,7 @@ fn submit(fleet: &Fleet, name: &str, rows: u64, bad: &[(u64, &str)]) -> Result<B
     }
     let input = fleet.path(&format!("{name}.jsonl"));
     std::fs::write(&input, text)?;
-    Batch::submit_file(fleet, name, input, rows, "")
+    Batch::submit_file(fleet, name, input, rows, lines)
 }
 
 fn items(fleet: &Fleet, run: &str, state: &str) -> Result<Vec<Value>> {
@@ -292,5 +302,30 @@ fn an_engine_that_hangs_is_killed_and_the_row_that_does_it_is_poison() -> Result
     ensure!(codes.iter().any(|h| h["code"] == "ENGINE_STALLED"), "{codes:?}");
     let said = last_words(&fleet, "hang", 9)?;
     ensure!(said.contains("row 9 hangs"), "{said}");
+    fleet.passed()
+}
+
+#[test]
+fn an_engine_that_hangs_with_rows_that_nobody_waits_for_is_killed_and_costs_the_next_run_nothing()
+-> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &worker(&fleet, "w1", 1, "stall_timeout_ms = 6000\n"))?;
+    // Its time is over long before the engine's.
+    let lines = "[run]\nattempt_timeout_ms = 500\nattempts_max = 1\n";
+    let mut batch = submit_with(&fleet, "frozen", 1, &[(0, "MOCK_FREEZE")], lines)?;
+    let status = batch.process().wait(PATIENCE).with_context(|| fleet.logs())?;
+    ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
+    let item = fleet.ctl_json(&["item", "describe", "frozen", "0"])?;
+    let codes: Vec<&Value> =
+        item["history"].as_array().context("history")?.iter().map(|h| &h["code"]).collect();
+    ensure!(codes == ["ATTEMPT_TIMEOUT"], "{item}");
+    // These come while it hangs, and wait for the next engine.
+    let mut next = submit(&fleet, "next", 40, &[])?;
+    ends_with(&fleet, &mut next, &[], "")?;
+    let log = std::fs::read_to_string(fleet.path("worker-w1.log"))?;
+    let killed = "made no progress for 6000 ms with 0 rows started and 1 that it was to stop";
+    ensure!(log.contains(killed), "{log}");
+    let executions = Executions::read(&[fleet.path("w1.side")])?;
+    ensure!(executions.started == 41, "{} executions", executions.started);
     fleet.passed()
 }

@@ -239,6 +239,11 @@ impl Rows {
         self.waiting.values().filter(|waiting| waiting.started).count()
     }
 
+    /// Whether the process has rows to run, wanted or not.
+    fn runs(&self) -> bool {
+        self.started() > 0 || !self.stopping.is_empty()
+    }
+
     /// The next row for the process; it counts as started from here on.
     fn next(&mut self) -> Option<(u64, EngineRow)> {
         let (ticket, row) = self.queue.pop_front()?;

@@ -1,7 +1,9 @@
 //! Owns: an engine's lives, one after the other: start, hello, rows, death, a wait, and again.
 //!
 //! Invariant: what the process said before it died is taken up before its death is told; a death is told once, with
-//! the rows that it took. A process that breaks the protocol, hangs, or is wanted no more is killed with its group.
+//! the rows that it took. A process that breaks the protocol, hangs, or is wanted no more is killed with its group. It
+//! hangs also where nobody wants its rows any more; until it has answered for all of these it gets no others, which would be
+//! suspects of a hang that began before them.
 //! Absent: what a death means for the rows.
 
 use std::io;
@@ -178,7 +180,7 @@ impl Supervisor {
             if let Err(why) = self.feed(life) {
                 return why;
             }
-            let runs = self.shared.rows.lock().started() > 0;
+            let runs = self.shared.rows.lock().runs();
             let stalled = life.progress + self.config.stall_timeout;
             let full = outgoing.capacity() == 0;
             tokio::select! {
@@ -207,10 +209,10 @@ impl Supervisor {
             let message = if let Some(ticket) = rows.cancelled.pop() {
                 ToEngine::Cancel { ticket }
             } else {
-                if rows.queue.is_empty() {
+                if rows.queue.is_empty() || !rows.stopping.is_empty() {
                     break;
                 }
-                if rows.started() == 0 {
+                if !rows.runs() {
                     life.progress = Instant::now();
                 }
                 let Some((ticket, row)) = rows.next() else { break };
@@ -249,6 +251,7 @@ impl Supervisor {
             }
             FromEngine::Stopped { ticket } => {
                 rows.stopping.remove(&ticket);
+                life.progress = Instant::now();
             }
             FromEngine::Progress(counters) => {
                 let before = std::mem::replace(&mut life.counters, counters);
@@ -399,3 +402,6 @@ fn to_wire(ticket: u64, row: EngineRow) -> frame::Row {
         body: row.body.to_vec(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,8 @@ pub(super) enum Deadly {
     Exit(i32),
     /// `MOCK_OOM_DIE`: leaves the class of an exception, then ends.
     OutOfMemory,
+    /// `MOCK_FREEZE`: does nothing more, until it is killed.
+    Freeze,
 }
 
 impl Deadly {
@@ -35,6 +37,9 @@ impl Deadly {
         }
         if prompt.contains("MOCK_OOM_DIE") {
             return Some(Self::OutOfMemory);
+        }
+        if prompt.contains("MOCK_FREEZE") {
+            return Some(Self::Freeze);
         }
         let (_, rest) = prompt.split_once("MOCK_EXIT_")?;
         let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -50,7 +55,7 @@ impl Deadly {
         Some(EngineFailure::new(class, code, "the prompt would have killed the engine's process"))
     }
 
-    /// Ends this process.
+    /// Ends this process, or its use.
     pub(super) fn die(self) -> ! {
         eprintln!("mock engine: this end was asked for: {self:?}");
         match self {
@@ -67,6 +72,10 @@ impl Deadly {
                 }
                 std::process::exit(1)
             }
+            // Of the one thread that serves all rows and the agent.
+            Self::Freeze => loop {
+                std::thread::park();
+            },
         }
     }
 }
@@ -81,6 +90,7 @@ mod tests {
         assert_eq!(Deadly::of("MOCK_KILL it"), Some(Deadly::Kill));
         assert_eq!(Deadly::of("MOCK_EXIT_7, please"), Some(Deadly::Exit(7)));
         assert_eq!(Deadly::of("MOCK_OOM_DIE"), Some(Deadly::OutOfMemory));
+        assert_eq!(Deadly::of("MOCK_FREEZE"), Some(Deadly::Freeze));
         assert_eq!(Deadly::of("MOCK_EXIT_256"), None);
         assert_eq!(Deadly::of("MOCK_EXIT_"), None);
         assert_eq!(Deadly::of("hello"), None);

@@ -1,0 +1,142 @@
+//! A process whose part the test plays, over a socket of its own.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::super::{Forget, Program, Rows};
+use super::*;
+use crate::engine::test_row;
+use crate::run::RunInfo;
+
+const STALL: Duration = Duration::from_millis(400);
+
+/// What the engine's side says and hears.
+struct Played {
+    socket: UnixStream,
+}
+
+impl Played {
+    async fn say(&mut self, message: &FromEngine) {
+        frame::write(&mut self.socket, message).await.unwrap();
+    }
+
+    async fn hear(&mut self) -> ToEngine {
+        let heard = timeout(Duration::from_secs(10), frame::read(&mut self.socket)).await;
+        heard.expect("the agent says something").unwrap()
+    }
+
+    /// The ticket of the row that it is given next.
+    async fn started(&mut self) -> u64 {
+        match self.hear().await {
+            ToEngine::Start(row) => row.ticket,
+            other => panic!("no row: {other:?}"),
+        }
+    }
+}
+
+struct Agent {
+    shared: Arc<Shared>,
+    /// Ends with the life; why it ended, and when it last saw progress.
+    lives: tokio::task::JoinHandle<Why>,
+    _news: mpsc::Receiver<News>,
+    _state: watch::Receiver<State>,
+}
+
+impl Agent {
+    /// One life of an engine that is ready for rows.
+    async fn start(dir: &std::path::Path) -> (Self, Played) {
+        let program = Program {
+            path: "/bin/sleep".into(),
+            args: vec!["60".into()],
+            env: Vec::new(),
+            slot: 0,
+            crash_file: dir.join("crash.json"),
+        };
+        let mut process = program.start().await.unwrap();
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        process.socket = ours;
+        let config = HostConfig {
+            program,
+            options: "{}".to_owned(),
+            gpus: None,
+            stall_timeout: STALL,
+            start_timeout: Duration::from_secs(10),
+        };
+        let shared = Arc::new(Shared::default());
+        let (news, _news) = mpsc::channel(16);
+        let (state, _state) = watch::channel(State::Starting);
+        let stop = CancellationToken::new();
+        let supervisor = Supervisor { config, shared: shared.clone(), news, state, stop };
+        let mut life = Life::begin(process);
+        let lives = tokio::spawn(async move { supervisor.live(&mut life).await });
+        let mut played = Played { socket: UnixStream::from_std(theirs).unwrap() };
+        assert!(matches!(played.hear().await, ToEngine::Hello { .. }));
+        played.say(&FromEngine::Hello { version: frame::VERSION }).await;
+        played.say(&FromEngine::Ready).await;
+        (Self { shared, lives, _news, _state }, played)
+    }
+
+    fn rows(&self) -> &Mutex<Rows> {
+        &self.shared.rows
+    }
+
+    /// Somebody wants a row.
+    fn want(&self) -> (u64, oneshot::Receiver<Result<Completion, crate::engine::EngineFailure>>) {
+        let (reply, outcome) = oneshot::channel();
+        let ticket = self.rows().lock().add(test_row(RunInfo::for_test(1), 0, "{}"), reply);
+        self.shared.changed.notify_one();
+        (ticket, outcome)
+    }
+
+    /// Nobody wants it any more.
+    fn forget(&self, ticket: u64) {
+        drop(Forget { shared: &self.shared, ticket });
+    }
+
+    async fn ends(self) -> Why {
+        let ended = timeout(10 * STALL, self.lives).await;
+        ended.expect("the life ends").unwrap()
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_stop_what_nobody_wants_hangs_and_gets_no_other_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let (agent, mut engine) = Agent::start(dir.path()).await;
+    let (ticket, _outcome) = agent.want();
+    assert_eq!(engine.started().await, ticket);
+    agent.forget(ticket);
+    assert_eq!(engine.hear().await, ToEngine::Cancel { ticket });
+    let (next, mut outcome) = agent.want();
+    let shared = agent.shared.clone();
+    assert_eq!(agent.ends().await, Why::Stalled);
+    let mut rows = shared.rows.lock();
+    assert!(!rows.waiting[&next].started && outcome.try_recv().is_err(), "it waits");
+    assert_eq!(rows.bury(), (Vec::new(), 1), "and is no suspect");
+}
+
+#[tokio::test]
+async fn an_engine_that_answers_for_what_nobody_wants_lives_and_gets_the_next_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let (agent, mut engine) = Agent::start(dir.path()).await;
+    let (mut last, _outcome) = agent.want();
+    assert_eq!(engine.started().await, last);
+    // Longer than a hang, by and by.
+    for _ in 0..4 {
+        tokio::time::sleep(STALL / 2).await;
+        agent.forget(last);
+        let (next, _) = agent.want();
+        assert_eq!(engine.hear().await, ToEngine::Cancel { ticket: last });
+        engine.say(&FromEngine::Stopped { ticket: last }).await;
+        assert_eq!(engine.started().await, next);
+        last = next;
+    }
+    agent.forget(last);
+    assert_eq!(engine.hear().await, ToEngine::Cancel { ticket: last });
+    engine.say(&FromEngine::Stopped { ticket: last }).await;
+    tokio::time::sleep(2 * STALL).await;
+    assert!(!agent.lives.is_finished(), "an engine that has nothing to do does not hang");
+}
