@@ -41,6 +41,9 @@ fn every_change_and_every_forbidden_request_is_in_the_audit_with_the_trace_that_
 
     let drained = ctl(&fleet, "operator.toml", &["worker", "cordon", "w1", "--reason", "a test"])?;
     ensure!(drained.status.success(), "{drained:?}");
+    let quota = ["namespace", "set-quota", "default", "--runs-max", "7"];
+    let bounded = ctl(&fleet, "operator.toml", &quota)?;
+    ensure!(bounded.status.success(), "{bounded:?}");
     let forbidden = ctl(&fleet, "user.toml", &["worker", "cordon", "w1"])?;
     ensure!(forbidden.status.code() == Some(7), "{forbidden:?}");
     let unknown = ctl(&fleet, "operator.toml", &["run", "delete", "nobody", "--yes"])?;
@@ -54,6 +57,11 @@ fn every_change_and_every_forbidden_request_is_in_the_audit_with_the_trace_that_
     ensure!(created["request"].is_string() && created["index"].is_string(), "{created}");
     ensure!(of(&all, "Cluster/Bootstrap").iter().any(|l| l["identity"] == "admin/operator"));
     ensure!(of(&all, "Runs/DescribeRun").is_empty() && of(&all, "Worker/Work").is_empty());
+
+    let quotas = of(&all, "Namespaces/SetQuota");
+    let quota = quotas.first().context("no line of the quota")?;
+    ensure!(quota["subject"] == "namespace/default" && quota["outcome"] == "applied", "{quota}");
+    ensure!(quota["request"].is_string() && quota["index"].is_string(), "{quota}");
 
     let cordons = of(&all, "Cluster/CordonWorker");
     let by = |who: &str| cordons.iter().find(|line| line["identity"] == who).copied();

@@ -81,7 +81,23 @@ fn every_format_says_the_same_and_nothing_is_changed_without_consent() -> Result
     }
     let other = fleet.ctl(&["run", "delete", "eval", "--yes"])?;
     ensure!(other.status.code() == Some(4), "{other:?}");
+    a_quota_that_was_changed_since_stays_as_it_is(&fleet)?;
     fleet.passed()
+}
+
+fn a_quota_that_was_changed_since_stays_as_it_is(fleet: &Fleet) -> Result<()> {
+    let id = number(fleet)?;
+    let bounded = |to: &str, with: &[&str]| {
+        let set = ["namespace", "set-quota", "default", "--runs-max", to];
+        let set = fleet.ctl_json(&[&set, with].concat())?;
+        Ok::<_, anyhow::Error>(set["namespace"]["runs"]["max"].clone())
+    };
+    let numbered = ["--request-id", id.as_str()];
+    ensure!(bounded("7", &numbered)? == "7");
+    ensure!(bounded("9", &[])? == "9");
+    let now = bounded("7", &numbered)?;
+    ensure!(now == "9", "the repeated request took effect again: {now}");
+    Ok(())
 }
 
 #[test]

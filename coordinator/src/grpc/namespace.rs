@@ -58,6 +58,8 @@ impl v1::namespaces_server::Namespaces for NamespacesService {
         audit::about("namespace", &name);
         check_namespace(&identity, &name)?;
         let leading = self.0.leading()?;
+        // Clients of before there was a number send none.
+        let id = r.request.map(|id| self.0.request_in(&identity, Some(&id))).transpose()?;
         let quota = Quota {
             namespace: name.clone(),
             create: r.create,
@@ -65,8 +67,7 @@ impl v1::namespaces_server::Namespaces for NamespacesService {
             running_rows_max: r.running_rows_max,
             runs_max: r.runs_max,
         };
-        // The same again changes nothing, so it has no number.
-        self.0.apply(None, OpKind::SetQuota(quota)).await?;
+        self.0.apply(id, OpKind::SetQuota(quota)).await?;
         tracing::info!(by = %identity, namespace = name, "the quota is set");
         leading.wake();
         let namespace = Some(self.found(&name)?);

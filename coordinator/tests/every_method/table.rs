@@ -48,7 +48,7 @@ pub(crate) fn cases(f: &Fixture, epoch: u64) -> Vec<Case> {
     cases.extend(shards(f));
     cases.extend(checkpoints(f));
     cases.extend(worker(f, epoch));
-    cases.extend(cluster());
+    cases.extend(cluster(f));
     cases.extend(members());
     cases.extend(peers());
     cases
@@ -494,7 +494,7 @@ fn worker(f: &Fixture, epoch: u64) -> Vec<Case> {
     ]
 }
 
-fn cluster() -> Vec<Case> {
+fn cluster(f: &Fixture) -> Vec<Case> {
     use Does::{Change, Read};
     let events = v1::WatchEventsRequest {
         start: v1::EventStart::Oldest.into(),
@@ -505,8 +505,12 @@ fn cluster() -> Vec<Case> {
         members: vec![v1::MemberInfo { name: "other".into(), ..Default::default() }],
         store_url: String::new(),
     };
-    let quota =
-        v1::SetQuotaRequest { namespace: default(), runs_max: Some(1000), ..Default::default() };
+    let quota = v1::SetQuotaRequest {
+        request: f.id(),
+        namespace: default(),
+        runs_max: Some(1000),
+        ..Default::default()
+    };
     let described = v1::DescribeNamespaceRequest { namespace: default() };
     vec![
         case("Cluster/Status", Does::TellEpoch, &v1::StatusRequest {}),

@@ -131,7 +131,9 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Namespace { verb } => match verb {
             NamespaceVerb::List => namespace::list::run(connect, format).await,
             NamespaceVerb::Describe(args) => namespace::describe::run(connect, format, args).await,
-            NamespaceVerb::SetQuota(args) => namespace::set_quota::run(connect, format, args).await,
+            NamespaceVerb::SetQuota(args) => {
+                namespace::set_quota::run(connect, format, args, again).await
+            }
         },
         Command::Rendezvous { verb } => match verb {
             RendezvousVerb::List => rendezvous::list::run(connect, format).await,

@@ -9,7 +9,8 @@ use std::str::FromStr;
 use rollout_proto::{Client, ClientError, PendingRequest, v1};
 
 use super::cli::{
-    BarrierVerb, CheckpointVerb, Command, DatasetVerb, ItemVerb, JobVerb, RendezvousVerb, RunVerb,
+    BarrierVerb, CheckpointVerb, Command, DatasetVerb, ItemVerb, JobVerb, NamespaceVerb,
+    RendezvousVerb, RunVerb,
 };
 
 /// A request as people write it: the client's session, and the request's number in it.
@@ -87,6 +88,7 @@ pub(super) fn has_number(command: &Command) -> bool {
             matches!(verb, DatasetVerb::Create(_) | DatasetVerb::Delete(_))
         }
         Command::Job { verb } => matches!(verb, JobVerb::Delete(_)),
+        Command::Namespace { verb } => matches!(verb, NamespaceVerb::SetQuota(_)),
         _ => false,
     }
 }

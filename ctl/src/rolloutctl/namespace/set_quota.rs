@@ -1,4 +1,6 @@
 //! `rolloutctl namespace set-quota NAME`: what its runs together may use.
+//!
+//! Invariant: a repeat of the request takes no bound back that somebody has set since.
 
 use rollout_proto::{services, v1};
 
@@ -6,6 +8,7 @@ use super::describe::Described;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which namespace, and what it may have. What is not named stays as it is; 0 lifts a bound.
 #[derive(Debug, clap::Args)]
@@ -26,11 +29,12 @@ pub(crate) struct SetQuotaArgs {
     pub(in crate::rolloutctl) create: bool,
 }
 
-/// Sets it, and prints what holds now. May be repeated.
+/// Sets it, and prints what holds now.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: SetQuotaArgs,
+    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let bounds = [args.runs_max.map(u64::from), args.pending_rows_max, args.running_rows_max];
     if bounds.iter().all(Option::is_none) && !args.create {
@@ -38,19 +42,22 @@ pub(crate) async fn run(
         return Err(Failure::usage(text).into());
     }
     let client = connect.settings()?.client(None)?;
+    let number = Numbered::new(&client, again).await?;
     let request = v1::SetQuotaRequest {
         namespace: args.name,
         create: args.create,
         pending_rows_max: args.pending_rows_max,
         running_rows_max: args.running_rows_max,
         runs_max: args.runs_max,
+        request: Some(number.id()),
     };
     let answer = client
         .with_leader("set the quota", |channel| {
             let request = request.clone();
             async move { services::namespaces(channel).set_quota(request).await }
         })
-        .await?;
+        .await
+        .map_err(|error| number.failed(error))?;
     let namespace = answer.namespace.unwrap_or_default().into();
     output::emit(format, &Described { namespace })
 }
