@@ -10,6 +10,7 @@ use metrics::{counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
 use rollout_ledger::view::{Pool, WorkerState};
+use rollout_raft::{DiskRoom, Space};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -128,18 +129,29 @@ fn consensus(shared: &Shared) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     // One that waits to be made part of a cluster misses no leader.
     let led = shared.node.leader().is_some() || shared.node.is_waiting();
-    for (kind, is) in alarms(led, expires, now) {
+    for (kind, is) in alarms(led, expires, now, shared.node.disk_room()) {
         gauge!("rollout_alarm", "kind" => kind).set(yes(is));
     }
 }
 
 /// What is wrong as far as a member sees it by itself, by the bounds of `rolloutctl alarm list`. A certificate that ends
 /// at 0 is none.
-fn alarms(led: bool, expires_unix: u64, now_unix: u64) -> [(&'static str, bool); 3] {
+fn alarms(
+    led: bool,
+    expires_unix: u64,
+    now_unix: u64,
+    room: DiskRoom,
+) -> [(&'static str, bool); 5] {
     let dated = expires_unix > 0;
     let expired = dated && expires_unix <= now_unix;
     let expiring = dated && !expired && expires_unix - now_unix < CERT_EXPIRING_SECONDS;
-    [("no_leader", !led), ("cert_expiring", expiring), ("cert_expired", expired)]
+    [
+        ("no_leader", !led),
+        ("cert_expiring", expiring),
+        ("cert_expired", expired),
+        ("disk_low", room == DiskRoom::Low),
+        ("disk_full", room == DiskRoom::Full),
+    ]
 }
 
 fn storage(shared: &Shared) {
@@ -151,11 +163,25 @@ fn storage(shared: &Shared) {
     for (quantile, us) in [("0.5", status.fsync_p50_us), ("0.99", status.fsync_p99_us)] {
         gauge!("rollout_storage_fsync_seconds", "quantile" => quantile).set(us as f64 / 1e6);
     }
+    let raft = &shared.config.raft;
+    disk(shared.node.disk_space(), raft.disk_low_bytes, raft.disk_reserve_bytes);
+}
+
+/// The file system of the data, and the marks that its room is judged by.
+fn disk(space: Space, low_bytes: u64, reserve_bytes: u64) {
+    gauge!("rollout_storage_disk_low_bytes").set(low_bytes as f64);
+    gauge!("rollout_storage_disk_reserve_bytes").set(reserve_bytes as f64);
+    // Where the system has not said, zero bytes would be told as a full disk.
+    if space.all_bytes > 0 {
+        gauge!("rollout_storage_disk_free_bytes").set(space.free_bytes as f64);
+        gauge!("rollout_storage_disk_bytes").set(space.all_bytes as f64);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use metrics_exporter_prometheus::PrometheusBuilder;
 
     #[test]
     fn a_pool_wants_a_slot_for_so_many_rows_and_one_for_what_is_left_over() {
@@ -166,12 +192,37 @@ mod tests {
         assert_eq!(desired_slots(&pool(151, 50), 100), 3);
     }
 
+    fn raised(all: [(&'static str, bool); 5]) -> Vec<&'static str> {
+        all.into_iter().filter(|alarm| alarm.1).map(|alarm| alarm.0).collect()
+    }
+
+    #[test]
+    fn one_alarm_is_raised_for_a_disk_with_little_room_and_another_for_a_full_one() {
+        let of = |room| raised(alarms(true, 0, 0, room));
+        assert_eq!(of(DiskRoom::Enough), Vec::<&str>::new());
+        assert_eq!(of(DiskRoom::Low), ["disk_low"]);
+        assert_eq!(of(DiskRoom::Full), ["disk_full"]);
+    }
+
+    #[test]
+    fn a_disk_of_which_the_system_says_nothing_is_not_told_as_a_full_one() {
+        let told = |space| {
+            let recorder = PrometheusBuilder::new().build_recorder();
+            metrics::with_local_recorder(&recorder, || disk(space, 2000, 1000));
+            recorder.handle().render()
+        };
+        let unknown = told(Space { free_bytes: 0, all_bytes: 0 });
+        assert!(!unknown.contains("rollout_storage_disk_free_bytes"), "{unknown}");
+        assert!(unknown.contains("rollout_storage_disk_low_bytes 2000\n"), "{unknown}");
+        assert!(unknown.contains("rollout_storage_disk_reserve_bytes 1000\n"), "{unknown}");
+        let full = told(Space { free_bytes: 0, all_bytes: 4096 });
+        assert!(full.contains("rollout_storage_disk_free_bytes 0\n"), "{full}");
+        assert!(full.contains("rollout_storage_disk_bytes 4096\n"), "{full}");
+    }
+
     #[test]
     fn alarms_are_raised_for_a_missing_leader_and_a_certificate_that_ends() {
-        let raised = |led, expires, now| {
-            let all = alarms(led, expires, now).into_iter();
-            all.filter(|alarm| alarm.1).map(|alarm| alarm.0).collect::<Vec<_>>()
-        };
+        let raised = |led, expires, now| raised(alarms(led, expires, now, DiskRoom::Enough));
         let day = 86_400;
         assert_eq!(raised(true, 0, 100 * day), Vec::<&str>::new());
         assert_eq!(raised(false, 0, 100 * day), ["no_leader"]);

@@ -85,6 +85,10 @@ async fn a_cluster_without_room_reads_and_deletes_and_takes_in_what_grows_when_t
     set_all(NONE);
     for name in fleet.member_names() {
         until_alarm(&fleet, &format!("DISK_FULL {name}"));
+        let told = |metric: &str| fleet.counted(&name, metric);
+        ensure!(told("rollout_alarm{kind=\"disk_full\"}") == Some(1), "of {name}");
+        let free = told("rollout_storage_disk_free_bytes").context("the page")?;
+        ensure!(free < told("rollout_storage_disk_reserve_bytes").context("the page")?, "{free}");
     }
     // Whoever leads is full, and has not led for a minute.
     let refused = eventually("a write that grows is refused", PATIENCE, || {
