@@ -3,6 +3,7 @@
     check_helm.py DIRECTORY-OF-BINARIES
 """
 
+import json
 import os
 import pathlib
 import shutil
@@ -19,6 +20,18 @@ import running
 
 BIN = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "target/debug").resolve()
 PODS = ("StatefulSet", "Job", "Pod")
+
+# Keys of a member's configuration that differ between members, and the variable of the pod that says each.
+BY_THE_POD = {
+    "name": "ROLLOUT_MEMBER_NAME",
+    "zone": "ROLLOUT_ZONE",
+    "tls.cert_file": "ROLLOUT_CERT_FILE",
+    "tls.key_file": "ROLLOUT_KEY_FILE",
+}
+# Those that the chart does not offer, and why.
+NOT_OFFERED = {
+    "tls.insecure_plaintext": "the chart has certificates, and pods of others share the network",
+}
 
 
 def pod_of(thing):
@@ -204,6 +217,10 @@ class Rendered(unittest.TestCase):
             {"tls": {"mode": "existing"}},
             {"pools": [{"name": "x"}]},
             {"monitoring": {"interval": "often"}},
+            {"members": {"audit": {"filesMax": 0}}},
+            {"members": {"webhooks": {"allow": ["https://hooks.example.com"]}}},
+            {"members": {"webhooks": {"allow": ["https://hooks.example.com/path"], "existingSecret": "x"}}},
+            {"members": {"config": "[raft]\n\n [ audit ]\nfile = 'x'\n"}},
         ):
             defaults = rendered.values("defaults")
             with self.assertRaises(jsonschema.ValidationError, msg=wrong):
@@ -238,6 +255,7 @@ class Started(unittest.TestCase):
     def here(self, text):
         """A text of the chart with this machine's places."""
         text = text.replace("/etc/rollout/tls", str(self.at / "tls"))
+        text = text.replace("/etc/rollout/webhooks", str(self.at / "webhooks"))
         text = text.replace("/var/lib/rollout", str(self.at / "var"))
         for url in ("s3://my-bucket/rollout", "gs://bucket/prefix"):
             text = text.replace(url, f"file://{self.at}/store")
@@ -277,6 +295,71 @@ class Started(unittest.TestCase):
                 with self.subTest(case=case, name=name):
                     self.assertEqual(ended.returncode, 0, ended.stderr)
                     self.assertIn(f"{name}-0", ended.stdout)
+
+    def schema_of_a_member(self):
+        asked = [BIN / "rolloutctl", "config", "schema", "--of", "coordinator"]
+        return json.loads(subprocess.run(asked, check=True, capture_output=True, timeout=60).stdout)["properties"]
+
+    def section_of(self, name, schema):
+        """The section with every key that it may have, each as it is by default."""
+        lines = [f"[{name}]"]
+        for key, known in schema.get("properties", {}).items():
+            lines.append(f"{key} = {json.dumps(known.get('default', 'host:1'))}")
+        return "\n".join(lines) + "\n"
+
+    def test_every_key_of_a_member_is_written_by_a_value_or_by_the_pod_or_is_not_offered_for_a_reason(self):
+        objects = rendered.objects(rendered.render("everything", over={"members": {"config": ""}}))
+        written = running.toml(objects["ConfigMap", "prod-members"]["data"]["coordinator.toml"])
+        variables = environment(objects["StatefulSet", "prod"], "prod-0")
+        found = set()
+        for name, schema in self.schema_of_a_member().items():
+            inner = schema.get("properties") if name in written else None
+            keys = {name: name in written}
+            if inner is not None:
+                keys = {f"{name}.{key}": key in written[name] for key in inner}
+            for key, there in keys.items():
+                with self.subTest(key):
+                    if key in BY_THE_POD:
+                        self.assertFalse(there)
+                        self.assertIn(BY_THE_POD[key], variables)
+                        found.add(key)
+                    elif key in NOT_OFFERED:
+                        self.assertFalse(there)
+                        found.add(key)
+                    elif not there:
+                        self.assertEqual(schema["type"], "object", "members.config has sections alone")
+                        self.takes_section(name, schema)
+        self.assertEqual(found, BY_THE_POD.keys() | NOT_OFFERED.keys(), "and nothing that there is not")
+
+    def takes_section(self, name, schema):
+        """The member takes the section where `members.config` has it."""
+        over = {"members": {"config": self.section_of(name, schema)}}
+        objects = rendered.objects(rendered.render("everything", over=over))
+        thing = objects["StatefulSet", "prod"]
+        path = self.file(objects, thing, "coordinator.toml")
+        self.assertIn(name, running.toml(path.read_text()))
+        env = self.env(thing, "prod-0")
+        ended = self.ran(thing, ["--config", str(path), "--check-config"], env)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+
+    def test_a_member_starts_with_its_audit_in_a_file_and_the_secret_of_its_notices(self):
+        objects = rendered.objects(rendered.render("everything", over={"members": {"config": ""}}))
+        thing = objects["StatefulSet", "prod"]
+        path = self.file(objects, thing, "coordinator.toml")
+        port = running.free_port()
+        path.write_text(path.read_text().replace('http = "[::1]:0"', f'http = "127.0.0.1:{port}"'))
+        (source,) = [v["secret"] for v in pod_of(thing)["volumes"] if v["name"] == "webhooks"]
+        (mount,) = [m for m in container(thing)["volumeMounts"] if m["name"] == "webhooks"]
+        (item,) = source["items"]
+        self.assertEqual((source["secretName"], item["key"]), ("hooks", "webhooks-secret"))
+        secret = pathlib.Path(self.here(mount["mountPath"])) / item["path"]
+        secret.parent.mkdir(exist_ok=True)
+        secret.write_text("whsec_" + "A" * 43 + "=")
+        for there in ("store", "var"):
+            (self.at / there).mkdir(exist_ok=True)
+        with running.Member(BIN, path, self.env(thing, "prod-0"), self.at / "audited.log") as member:
+            member.answers(port, "/healthz", 200)
+        self.assertTrue((self.at / "var" / "audit.log").exists())
 
     def test_the_ports_of_the_containers_are_those_of_the_configuration(self):
         for case in rendered.CASES:

@@ -85,6 +85,11 @@ CASES = {
             "clusterId": "0123456789abcdef0123456789abcdef",
             "listen": "[::]",
             "config": '[raft]\nprofile = "far-zones"\n\n[retention]\nrun_ttl_ms = 60000\n',
+            "audit": {"file": True, "filesMax": 3},
+            "webhooks": {
+                "allow": ["https://hooks.example.com", "http://hooks.batch.svc:8080"],
+                "existingSecret": "hooks",
+            },
             "storage": {"className": "fast"},
             "nodeSelector": {"disk": "nvme"},
             "tolerations": [{"operator": "Exists"}],
@@ -113,13 +118,14 @@ def values(case):
     return merged(defaults, CASES[case])
 
 
-def render(case, install=True):
-    """Path to text, of every template that makes objects."""
+def render(case, install=True, over=None):
+    """Path to text, of every template that makes objects. `over`: values that are laid over the case's."""
     chart_yaml = yaml.load((CHART / "Chart.yaml").read_text(), Strict)
-    jsonschema.validate(values(case), schema())
+    given = merged(values(case), over or {})
+    jsonschema.validate(given, schema())
     release = {"Name": "rollout", "Namespace": "batch", "Service": "Helm", "IsInstall": install}
     chart = {"Name": chart_yaml["name"], "AppVersion": chart_yaml["appVersion"]}
-    templates = template.Chart(files(), values(case), release, chart)
+    templates = template.Chart(files(), given, release, chart)
     paths = [p for p in templates.templates if p.endswith(".yaml")]
     templates.render("templates/NOTES.txt")
     return {path: templates.render(path) for path in paths}

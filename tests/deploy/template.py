@@ -193,6 +193,7 @@ class Chart:
     do_quote = staticmethod(lambda value: json.dumps(text_of(value)))
     do_nindent = staticmethod(lambda width, text: "\n" + indent(width, text))
     do_toYaml = staticmethod(to_yaml)
+    do_toJson = staticmethod(lambda value: json.dumps(value, separators=(",", ":")))
     do_int = staticmethod(int)
     do_until = staticmethod(lambda n: list(range(n)))
     do_len = staticmethod(len)

@@ -106,6 +106,19 @@ ca_file = "/etc/rollout/tls/ca.pem"
 
 [store]
 url = {{ .Values.store.url | quote }}
+{{- if .Values.members.audit.file }}
+
+[audit]
+file = "/var/lib/rollout/audit.log"
+bytes_max = {{ int .Values.members.audit.bytesMax }}
+files_max = {{ int .Values.members.audit.filesMax }}
+{{- end }}
+{{- if .Values.members.webhooks.allow }}
+
+[webhooks]
+allow = {{ toJson .Values.members.webhooks.allow }}
+secret_file = "/etc/rollout/webhooks/secret"
+{{- end }}
 {{- if .Values.members.config }}
 
 {{ .Values.members.config }}
