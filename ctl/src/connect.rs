@@ -17,6 +17,8 @@ use rollout_proto::{
     Client, ClientConfig, ClientError, DialMap, EndpointError, Security, TlsFiles,
 };
 
+use crate::completer::{self, Names};
+
 pub use self::context::{Context, ContextError};
 pub use self::contexts::Contexts;
 pub use self::duration::parse_duration;
@@ -44,7 +46,13 @@ pub struct ConnectArgs {
     pub endpoints: Vec<String>,
     /// A context of `rolloutctl context`, or a file with endpoints, ca_file, cert_file and key_file, as `rollout dev`
     /// writes one [default: the current context]
-    #[arg(long, value_name = "NAME|FILE", env = "ROLLOUT_CONTEXT", global = true)]
+    #[arg(
+        long,
+        value_name = "NAME|FILE",
+        env = "ROLLOUT_CONTEXT",
+        global = true,
+        add = completer::of_contexts_and_files()
+    )]
     pub context: Option<PathBuf>,
     /// The certificate authority that members must prove
     #[arg(
@@ -77,7 +85,14 @@ pub struct ConnectArgs {
     #[arg(long, value_name = "TIME", env = "ROLLOUT_TIMEOUT", value_parser = parse_duration, global = true)]
     pub timeout: Option<Duration>,
     /// The namespace of names [default: default]
-    #[arg(short = 'n', long, value_name = "NAME", env = "ROLLOUT_NAMESPACE", global = true)]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "NAME",
+        env = "ROLLOUT_NAMESPACE",
+        global = true,
+        add = completer::of(Names::Namespaces)
+    )]
     pub namespace: Option<String>,
 }
 

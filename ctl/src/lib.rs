@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod bench;
 pub mod carry;
+mod completer;
 pub mod connect;
 pub mod dev;
 mod event_stream;

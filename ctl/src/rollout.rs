@@ -27,6 +27,7 @@ use rollout_proto::{ClientError, OnWait};
 
 use self::cli::{Cli, Command, InferCommand, RunCommand};
 use crate::batch::error::BatchError;
+use crate::completer;
 use crate::connect::ConnectError;
 use crate::progress::Progress;
 use crate::say::to_stderr;
@@ -38,6 +39,9 @@ pub(crate) fn command() -> clap::Command {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
+    if completer::answered(command) {
+        return ExitCode::SUCCESS;
+    }
     let cli = Cli::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("ROLLOUT_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));

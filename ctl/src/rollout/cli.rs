@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::dev::DevArgs;
 use crate::export::follow::Wanted;
@@ -85,7 +86,12 @@ pub(super) struct BatchArgs {
     #[arg(long, value_name = "MODEL", requires = "dry_run")]
     pub(super) tokenizer: Option<String>,
     /// Come back to a run: submit what is missing, wait for its end, write its output
-    #[arg(long, value_name = "RUN", conflicts_with = "dry_run")]
+    #[arg(
+        long,
+        value_name = "RUN",
+        conflicts_with = "dry_run",
+        add = completer::of(Names::Runs)
+    )]
     pub(super) resume: Option<String>,
     /// Where another revision of the run still goes on: cancel it, and carry over what it has finished
     #[arg(long, conflicts_with_all = ["dry_run", "resume"])]
@@ -120,7 +126,7 @@ pub(super) enum RunCommand {
 #[derive(Debug, Args)]
 pub(super) struct AppendArgs {
     /// The run's name
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
     pub(super) run: String,
     /// JSONL files, or globs of them; - is standard input
     #[arg(value_name = "FILE", required = true)]
@@ -133,7 +139,7 @@ pub(super) struct AppendArgs {
 #[derive(Debug, Args)]
 pub(super) struct CloseArgs {
     /// The run's name
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
     pub(super) run: String,
     /// Do not say what is waited for
     #[arg(short, long)]
@@ -143,7 +149,7 @@ pub(super) struct CloseArgs {
 #[derive(Debug, Args)]
 pub(super) struct ResultsArgs {
     /// The run's name
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
     pub(super) run: String,
     /// Go on with rows as they are committed, until the run ends
     #[arg(short, long)]
@@ -162,7 +168,7 @@ pub(super) struct ResultsArgs {
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
     /// The run's name
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
     pub(super) run: String,
     /// The directory of the files
     #[arg(long, value_name = "DIR", value_parser = local_dir)]
@@ -184,7 +190,7 @@ pub(super) struct ExportArgs {
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
     /// The run's name
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", add = completer::of(Names::Runs))]
     pub(super) run: String,
     /// Compare this directory's files with the run, byte for byte
     #[arg(long, value_name = "DIR")]

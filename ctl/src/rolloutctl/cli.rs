@@ -59,6 +59,7 @@ use super::worker::{
 use crate::bench::{
     failover::FailoverArgs, ledger::LedgerArgs, rendezvous::RendezvousArgs, submit::SubmitArgs,
 };
+use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::Format;
 
@@ -506,6 +507,7 @@ pub(crate) enum ContextVerb {
     /// One context, or the current one
     Show {
         /// Its name
+        #[arg(add = completer::of(Names::Contexts))]
         name: Option<String>,
     },
     /// Make a context the current one: commands use it where nothing else says which cluster

@@ -1,7 +1,7 @@
 //! `rolloutctl completion SHELL` and `rolloutctl man`: made from the command tree itself, for both programs.
 //!
-//! Invariant: what they say of a command is what its `--help` says. Deliberately absent: completion of names, which would
-//! ask a cluster at each key.
+//! Invariant: what they say of a command is what its `--help` says. Deliberately absent: what a shell is answered;
+//! [`completer`](crate::completer) has that.
 
 use std::path::PathBuf;
 
@@ -10,6 +10,7 @@ use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 
 use super::cli::Cli;
+use crate::completer;
 use crate::output::write_stdout;
 
 /// Which program.
@@ -54,15 +55,13 @@ pub(crate) struct ManArgs {
 
 /// Prints the script.
 pub(crate) fn completion(args: &CompletionArgs) -> anyhow::Result<()> {
-    write_stdout(&script(args.shell, args.program))
+    write_stdout(&script(args.shell, args.program)?)
 }
 
-fn script(shell: Shell, program: Program) -> String {
-    let mut command = program.command();
-    let name = command.get_name().to_owned();
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, name, &mut script);
-    String::from_utf8_lossy(&script).into_owned()
+fn script(shell: Shell, program: Program) -> anyhow::Result<String> {
+    let command = program.command();
+    completer::registration(&shell.to_string(), command.get_name())
+        .with_context(|| format!("{shell} cannot be completed"))
 }
 
 /// Prints the program's page, or writes all pages.
@@ -83,16 +82,64 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+    use clap_complete::engine::{self, ArgValueCompleter};
+
     use super::*;
 
     #[test]
-    fn every_shell_gets_a_script_that_knows_the_verbs() {
-        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
-            let text = script(shell, Program::Rolloutctl);
-            for word in ["bootstrap", "uncordon", "dry-run"] {
-                assert!(text.contains(word), "{shell}: no {word}");
+    fn every_shell_gets_a_script_that_asks_the_program() {
+        for shell in Shell::value_variants() {
+            for program in Program::value_variants() {
+                let text = script(*shell, *program).unwrap();
+                let name = program.command().get_name().to_owned();
+                assert!(text.contains(&name) && text.contains("_ROLLOUT_COMPLETE"), "{text}");
             }
-            assert!(script(shell, Program::Rollout).contains("infer"), "{shell}");
+        }
+    }
+
+    /// What a line is completed to, where nobody is asked for names.
+    fn completed(words: &[&str]) -> Vec<String> {
+        let words: Vec<_> = words.iter().map(Into::into).collect();
+        let last = words.len() - 1;
+        let found = engine::complete(&mut Cli::command(), words, last, None).unwrap();
+        found.iter().map(|each| each.get_value().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn verbs_and_flags_are_completed() {
+        assert_eq!(completed(&["rolloutctl", "clus"]), ["cluster"]);
+        assert_eq!(completed(&["rolloutctl", "workers", "unc"]), ["uncordon"]);
+        assert_eq!(completed(&["rolloutctl", "run", "pause", "--dry"]), ["--dry-run"]);
+    }
+
+    /// Every argument of these commands by its command's words.
+    fn names(command: &Command, path: &str, found: &mut Vec<(String, bool)>) {
+        for arg in command.get_positionals() {
+            let completed = arg.get::<ArgValueCompleter>().is_some();
+            found.push((format!("{path} {}", arg.get_id()), completed));
+        }
+        for inner in command.get_subcommands() {
+            names(inner, &format!("{path} {}", inner.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn every_argument_that_names_what_there_is_gets_its_names() {
+        // Of what is new, or is a row's number or a file.
+        let new = ["context add name", "member add name", "member replace new_name"];
+        let others = ["item describe row", "item retry rows", "run append files"];
+        for program in Program::value_variants() {
+            let command = program.command();
+            for noun in ["run", "item", "worker", "member", "namespace", "context", "leader"] {
+                let Some(noun) = command.find_subcommand(noun) else { continue };
+                let mut found = Vec::new();
+                names(noun, noun.get_name(), &mut found);
+                for (name, completed) in found {
+                    let none = new.contains(&name.as_str()) || others.contains(&name.as_str());
+                    assert_eq!(completed, !none, "{name}");
+                }
+            }
         }
     }
 

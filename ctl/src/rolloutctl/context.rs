@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::Failure;
+use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, Context, Contexts};
 use crate::output::{self, Format, Report, Table};
 
@@ -15,6 +16,7 @@ use crate::output::{self, Format, Report, Table};
 #[derive(Debug, clap::Args)]
 pub(crate) struct NameArgs {
     /// Its name
+    #[arg(add = completer::of(Names::Contexts))]
     name: String,
 }
 

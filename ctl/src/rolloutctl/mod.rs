@@ -41,7 +41,7 @@ mod worker;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use rollout_proto::trace::{self, TraceContext};
 
 use self::cli::{
@@ -52,9 +52,13 @@ use self::cli::{
 use self::consent::Consent;
 pub use self::exit::Failure;
 use crate::bench;
+use crate::completer;
 
 /// Parses the command line, runs it, and says how it went.
 pub fn main() -> ExitCode {
+    if completer::answered(Cli::command) {
+        return ExitCode::SUCCESS;
+    }
     let cli = Cli::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("ROLLOUT_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));

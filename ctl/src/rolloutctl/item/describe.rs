@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::find::RowName;
 use super::run_objects::RunObjects;
 use super::show::Item;
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, Table};
 
@@ -13,6 +14,7 @@ use crate::output::{self, Format, Report, Table};
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
     /// The run's name
+    #[arg(add = completer::of(Names::Runs))]
     run: String,
     /// The row's number, from 0 in the order of the input; or its id: the item's, in 64 hexadecimal
     /// digits, or the one that it has in the input, for which the run's segments are read

@@ -4,6 +4,7 @@ use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
 use super::show::Item;
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table};
 
@@ -36,6 +37,7 @@ impl State {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     /// The run's name
+    #[arg(add = completer::of(Names::Runs))]
     run: String,
     /// The state that they are in
     #[arg(long, value_enum, default_value = "failed")]

@@ -4,6 +4,7 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::super::exit::Failure;
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count, u64_string};
 use crate::rolloutctl::request::{Numbered, RequestName};
@@ -15,6 +16,7 @@ const ROWS_MAX: usize = 10_000;
 #[derive(Debug, clap::Args)]
 pub(crate) struct RetryArgs {
     /// The run's name
+    #[arg(add = completer::of(Names::Runs))]
     pub(in crate::rolloutctl) run: String,
     /// The rows' numbers, from 0 in the order of the input; those that did not fail are left alone
     #[arg(required = true, num_args = 1.., value_name = "ROW")]

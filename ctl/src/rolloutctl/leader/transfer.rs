@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rollout_proto::{Client, services, v1};
 use serde::Serialize;
 
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::{Failure, status};
@@ -18,6 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug, clap::Args)]
 pub(crate) struct TransferArgs {
     /// The member that shall lead; without, the one whose log is longest
+    #[arg(add = completer::of(Names::Members))]
     pub(in crate::rolloutctl) name: Option<String>,
 }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::list::{self, MemberLine};
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
@@ -11,6 +12,7 @@ use crate::rolloutctl::Failure;
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
     /// The member's name
+    #[arg(add = completer::of(Names::Members))]
     name: String,
 }
 

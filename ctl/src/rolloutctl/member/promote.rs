@@ -3,6 +3,7 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 
@@ -10,6 +11,7 @@ use crate::output::{self, Format, Report};
 #[derive(Debug, clap::Args)]
 pub(crate) struct PromoteArgs {
     /// The learner's name
+    #[arg(add = completer::of(Names::Members))]
     pub(in crate::rolloutctl) name: String,
 }
 

@@ -3,6 +3,7 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
@@ -11,6 +12,7 @@ use crate::rolloutctl::consent::{self, Consent};
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
     /// The member's name. Stop its process afterwards; its data directory is of no more use
+    #[arg(add = completer::of(Names::Members))]
     pub(in crate::rolloutctl) name: String,
 }
 

@@ -1,6 +1,7 @@
 //! `rolloutctl member replace OLD [NEW]`: a new member gets the old one's vote in the step in which that one leaves.
 
 use super::add::{NewMember, add};
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::Format;
 
@@ -8,6 +9,7 @@ use crate::output::Format;
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplaceArgs {
     /// The member that leaves; it may be dead
+    #[arg(add = completer::of(Names::Members))]
     pub(in crate::rolloutctl) old: String,
     /// The new one's name; without, the same name on an empty disk
     pub(in crate::rolloutctl) new_name: Option<String>,

@@ -3,6 +3,7 @@
 use rollout_proto::{HostPort, services, v1};
 use serde::Serialize;
 
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 
@@ -10,6 +11,7 @@ use crate::output::{self, Format, Report};
 #[derive(Debug, clap::Args)]
 pub(crate) struct UpdateArgs {
     /// The member's name
+    #[arg(add = completer::of(Names::Members))]
     pub(in crate::rolloutctl) name: String,
     /// Where the other members reach it; it must answer there already
     #[arg(long, value_name = "HOST:PORT")]

@@ -4,6 +4,7 @@ use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;
 
 use super::shown::Namespace;
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 
@@ -11,6 +12,7 @@ use crate::output::{self, Format, Report};
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
     /// The namespace's name
+    #[arg(add = completer::of(Names::Namespaces))]
     name: String,
 }
 

@@ -5,6 +5,7 @@
 use rollout_proto::{services, v1};
 
 use super::describe::Described;
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format};
 use crate::rolloutctl::Failure;
@@ -14,6 +15,7 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 #[derive(Debug, clap::Args)]
 pub(crate) struct SetQuotaArgs {
     /// The namespace's name
+    #[arg(add = completer::of(Names::Namespaces))]
     pub(in crate::rolloutctl) name: String,
     /// Runs that have not ended; 0 for any number
     #[arg(long, value_name = "N")]

@@ -4,6 +4,7 @@ use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::summary::Run;
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count};
 use crate::rolloutctl::request::{Numbered, RequestName};
@@ -12,6 +13,7 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 #[derive(Debug, clap::Args)]
 pub(crate) struct ControlArgs {
     /// The run's name
+    #[arg(add = completer::of(Names::Runs))]
     pub(in crate::rolloutctl) name: String,
     /// Why, for whoever looks at the run later
     #[arg(long, value_name = "TEXT", default_value = "")]

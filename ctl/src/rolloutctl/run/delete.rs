@@ -7,6 +7,7 @@ use std::time::Duration;
 use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, services, v1};
 use serde::Serialize;
 
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::consent::{self, Consent};
@@ -16,6 +17,7 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
     /// The run's name
+    #[arg(add = completer::of(Names::Runs))]
     pub(in crate::rolloutctl) name: String,
     /// Return when all its objects are gone and its name is free
     #[arg(long)]

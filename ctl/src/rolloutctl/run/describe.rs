@@ -4,6 +4,7 @@ use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
 use super::summary::Run;
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, Table, count, hex, u64_string};
 
@@ -11,6 +12,7 @@ use crate::output::{self, Format, Report, Table, count, hex, u64_string};
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
     /// The run's name
+    #[arg(add = completer::of(Names::Runs))]
     name: String,
 }
 

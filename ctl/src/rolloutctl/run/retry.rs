@@ -1,6 +1,7 @@
 //! `rolloutctl run retry NAME --failed`: all failed rows of a run are tried again.
 
 use super::super::item;
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::Format;
 use crate::rolloutctl::request::RequestName;
@@ -9,6 +10,7 @@ use crate::rolloutctl::request::RequestName;
 #[derive(Debug, clap::Args)]
 pub(crate) struct RetryArgs {
     /// The run's name
+    #[arg(add = completer::of(Names::Runs))]
     pub(in crate::rolloutctl) name: String,
     /// The rows that failed: done rows stay done, whatever is retried
     #[arg(long, required = true)]

@@ -10,6 +10,7 @@ use rollout_proto::{CallOptions, Client, ClientError, RpcError, services, v1};
 use serde::Serialize;
 
 use super::summary::Run;
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count, duration, write_stdout};
 use crate::rolloutctl::Failure;
@@ -18,6 +19,7 @@ use crate::rolloutctl::Failure;
 #[derive(Debug, clap::Args)]
 pub(crate) struct WatchArgs {
     /// The run's name
+    #[arg(add = completer::of(Names::Runs))]
     name: String,
     /// The least time between two lines
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::connect::parse_duration)]

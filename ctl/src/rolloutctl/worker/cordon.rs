@@ -3,6 +3,7 @@
 use rollout_proto::{services, v1};
 use serde::Serialize;
 
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 
@@ -10,6 +11,7 @@ use crate::output::{self, Format, Report};
 #[derive(Debug, clap::Args)]
 pub(crate) struct CordonArgs {
     /// The worker's name
+    #[arg(add = completer::of(Names::Workers))]
     pub(in crate::rolloutctl) name: String,
     /// One slot of it; without, all of it, and whatever slots it will have
     #[arg(long, value_name = "N")]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rollout_proto::{CallOptions, Client, services, v1};
 use serde::Serialize;
 
+use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format, Report, count, duration};
 
@@ -17,6 +18,7 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
     /// The worker's name
+    #[arg(add = completer::of(Names::Workers))]
     pub(in crate::rolloutctl) name: String,
     /// By then it is gone, and what it still holds is pending again; without, its rows may run
     /// as long as its own `[timing] drain_ms` says. Asked again, the end can only come nearer

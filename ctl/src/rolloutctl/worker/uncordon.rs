@@ -1,6 +1,7 @@
 //! `rolloutctl worker uncordon NAME`: work again for what was cordoned.
 
 use super::cordon::cordon;
+use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::Format;
 
@@ -8,6 +9,7 @@ use crate::output::Format;
 #[derive(Debug, clap::Args)]
 pub(crate) struct UncordonArgs {
     /// The worker's name
+    #[arg(add = completer::of(Names::Workers))]
     pub(in crate::rolloutctl) name: String,
     /// One slot of it; without, all that is cordoned of it
     #[arg(long, value_name = "N")]

@@ -1,0 +1,256 @@
+//! Answers a shell that completes a command line: commands and flags as they are, and names as they are now: runs,
+//! workers, members and namespaces of the cluster that the line speaks of, and contexts of the user's own file.
+//!
+//! Invariant: a key that was pressed waits for the cluster for [`PATIENCE`] at most, gets no names where anything goes
+//! wrong, and nothing is said of it; the cluster is read, and not changed. Deliberately absent: names that are kept for
+//! the next time, which would be old; names that a command is about to give.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use clap::{Command, FromArgMatches as _};
+use clap_complete::engine::{
+    ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _,
+};
+use clap_complete::env::{CompleteEnv, Shells};
+use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+
+use crate::connect::{ConnectArgs, Contexts};
+
+/// How long the cluster may take.
+const PATIENCE: Duration = Duration::from_millis(800);
+/// Names that a shell is given.
+const NAMES_MAX: usize = 1000;
+/// Says that a shell asks, and which one.
+const VARIABLE: &str = "_ROLLOUT_COMPLETE";
+
+/// What the line that is completed says of the cluster.
+static LINE: OnceLock<ConnectArgs> = OnceLock::new();
+
+/// Whose names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// Of the line's namespace.
+    Runs,
+    /// Of the line's namespace.
+    Workers,
+    Members,
+    Namespaces,
+    /// Of the user's file.
+    Contexts,
+}
+
+/// Completes an argument with such names.
+pub(crate) fn of(names: Names) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |typed: &OsStr| candidates(names, typed))
+}
+
+/// Completes an argument with the names of contexts, and with files.
+pub(crate) fn of_contexts_and_files() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| {
+        let mut found = candidates(Names::Contexts, typed);
+        found.extend(PathCompleter::any().complete(typed));
+        found
+    })
+}
+
+/// Answers, where it is a shell that has started this program, and says whether it was one.
+pub(crate) fn answered(tree: fn() -> Command) -> bool {
+    if std::env::var_os(VARIABLE).is_none() {
+        return false;
+    }
+    let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
+    let _ = LINE.set(connection(tree(), words));
+    let here = std::env::current_dir().ok();
+    let answer = CompleteEnv::with_factory(tree).var(VARIABLE);
+    // Whoever typed cannot mend what went wrong.
+    answer.try_complete(std::env::args_os(), here.as_deref()).unwrap_or(true)
+}
+
+/// What a shell has to run once, so that it asks this program; `None` for one that is not known here.
+pub(crate) fn registration(shell: &str, program: &str) -> Option<String> {
+    let shells = Shells::builtins();
+    let mut script = Vec::new();
+    let shell = shells.completer(shell)?;
+    shell.write_registration(VARIABLE, program, program, program, &mut script).ok()?;
+    Some(String::from_utf8_lossy(&script).into_owned())
+}
+
+/// What an unfinished line says of the cluster, as far as it can be read.
+fn connection(tree: Command, words: impl Iterator<Item = OsString>) -> ConnectArgs {
+    let Ok(mut said) = tree.ignore_errors(true).try_get_matches_from(words) else {
+        return ConnectArgs::default();
+    };
+    // The innermost command has the flags of all, wherever they stand.
+    while let Some((_, inner)) = said.remove_subcommand() {
+        said = inner;
+    }
+    ConnectArgs::from_arg_matches(&said).unwrap_or_default()
+}
+
+fn candidates(names: Names, typed: &OsStr) -> Vec<CompletionCandidate> {
+    // A name begins with no dash, so what does is a flag, and nobody has to be asked.
+    let Some(typed) = typed.to_str().filter(|typed| !typed.starts_with('-')) else {
+        return Vec::new();
+    };
+    let known = match names {
+        Names::Contexts => Contexts::path().map(|path| contexts(&path)).unwrap_or_default(),
+        names => ask(names, LINE.get().cloned().unwrap_or_default()),
+    };
+    fitting(known, typed).into_iter().map(CompletionCandidate::new).collect()
+}
+
+fn fitting(mut known: Vec<String>, typed: &str) -> Vec<String> {
+    known.retain(|name| name.starts_with(typed));
+    known.sort_unstable();
+    known.dedup();
+    known.truncate(NAMES_MAX);
+    known
+}
+
+fn contexts(file: &Path) -> Vec<String> {
+    Contexts::read(file).map(|known| known.context.into_keys().collect()).unwrap_or_default()
+}
+
+/// The names that the cluster tells in time.
+fn ask(names: Names, line: ConnectArgs) -> Vec<String> {
+    let Ok(mut settings) = line.settings() else { return Vec::new() };
+    settings.timeout = PATIENCE;
+    let namespace = settings.namespace.clone();
+    let Ok(client) = settings.client(Some(Arc::new(|_| ()))) else { return Vec::new() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return Vec::new() };
+    let told = runtime.block_on(async {
+        tokio::time::timeout(PATIENCE, listed(names, &client, &namespace)).await
+    });
+    // A name server that does not answer holds up a thread, which nobody waits for.
+    runtime.shutdown_background();
+    told.ok().and_then(Result::ok).unwrap_or_default()
+}
+
+async fn listed(
+    names: Names,
+    client: &Client,
+    namespace: &str,
+) -> Result<Vec<String>, ClientError> {
+    let (what, read) = ("complete a name", CallOptions::read());
+    let namespace = || namespace.to_owned();
+    Ok(match names {
+        Names::Runs => {
+            let runs = client.with_leader_opts(what, read, |channel| {
+                let request = v1::ListRunsRequest { namespace: namespace() };
+                async move { services::runs(channel).list_runs(request).await }
+            });
+            runs.await?.runs.into_iter().map(|run| run.name).collect()
+        }
+        Names::Workers => {
+            let workers = client.with_leader_opts(what, read, |channel| {
+                let request = v1::ListWorkersRequest { namespace: namespace() };
+                async move { services::cluster(channel).list_workers(request).await }
+            });
+            workers.await?.workers.into_iter().map(|worker| worker.name).collect()
+        }
+        Names::Members => {
+            let members = client.with_leader_opts(what, read, |channel| async move {
+                services::members(channel).list_members(v1::ListMembersRequest {}).await
+            });
+            let members = members.await?.members.into_iter();
+            members.filter_map(|member| Some(member.member?.name)).collect()
+        }
+        Names::Namespaces => {
+            let spaces = client.with_leader_opts(what, read, |channel| async move {
+                services::namespaces(channel).list_namespaces(v1::ListNamespacesRequest {}).await
+            });
+            spaces.await?.namespaces.into_iter().map(|space| space.name).collect()
+        }
+        Names::Contexts => Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Tree {
+        #[command(flatten)]
+        connect: ConnectArgs,
+        #[command(subcommand)]
+        noun: Noun,
+    }
+
+    #[derive(clap::Subcommand)]
+    enum Noun {
+        Run {
+            name: String,
+            #[arg(long)]
+            wanted: String,
+        },
+    }
+
+    fn said(line: &str) -> ConnectArgs {
+        connection(Tree::command(), line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn an_unfinished_line_says_which_cluster_it_is_about_wherever_its_flags_stand() {
+        for line in [
+            "ctl run --context prod -n team ni",
+            "ctl --context prod -n team run ni",
+            "ctl --context prod run ni -n team --wanted",
+            "ctl --context prod -n team run ni --nobody-knows-this",
+            "ctl -n other --context prod run -n team",
+        ] {
+            let said = said(line);
+            assert_eq!(said.context.as_deref(), Some(Path::new("prod")), "{line}");
+            assert_eq!(said.namespace.as_deref(), Some("team"), "{line}");
+        }
+        assert_eq!(said("ctl run --help").context, None);
+    }
+
+    #[test]
+    fn names_that_begin_so_are_told_once_in_order_and_not_without_end() {
+        let known = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(fitting(known(&["nb", "x", "na", "nb"]), "n"), ["na", "nb"]);
+        assert!(fitting(known(&["na"]), "m").is_empty());
+        let many = (0..NAMES_MAX + 5).map(|n| format!("n{n:05}")).collect();
+        assert_eq!(fitting(many, "").len(), NAMES_MAX);
+        assert!(candidates(Names::Runs, OsStr::new("--out")).is_empty());
+    }
+
+    #[test]
+    fn contexts_are_those_of_the_file_and_a_file_that_is_none_has_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("contexts.toml");
+        assert!(contexts(&file).is_empty());
+        std::fs::write(&file, "[context.prod]\n[context.dev]\n").unwrap();
+        assert_eq!(contexts(&file), ["dev", "prod"]);
+        std::fs::write(&file, "[context").unwrap();
+        assert!(contexts(&file).is_empty());
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_answer_is_not_waited_for() {
+        // Connections are taken in, and nothing is said.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let line = ConnectArgs {
+            endpoints: vec![silent.local_addr().unwrap().to_string()],
+            insecure_plaintext: true,
+            ..ConnectArgs::default()
+        };
+        for names in [Names::Runs, Names::Workers, Names::Members, Names::Namespaces] {
+            let begun = Instant::now();
+            assert!(ask(names, line.clone()).is_empty());
+            // Half a second for a machine that is busy.
+            assert!(begun.elapsed() < PATIENCE + Duration::from_millis(500), "{names:?}");
+        }
+        let wrong = ConnectArgs { cert: Some("/nowhere".into()), ..line };
+        assert!(ask(Names::Runs, wrong).is_empty());
+    }
+}
