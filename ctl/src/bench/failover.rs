@@ -2,7 +2,8 @@
 //!
 //! Invariant: the clock starts before the signal is sent and stops at the first claim that any worker
 //! receives from a leader of a later epoch; the load never pauses. Before the next kill the member is
-//! back and has caught up. Deliberately absent: a planned handover, which is another thing.
+//! back and has caught up. Deliberately absent: a planned handover, which is
+//! [`handover`](super::handover).
 
 use std::time::{Duration, Instant};
 
@@ -123,7 +124,7 @@ async fn one(target: &mut Target, driver: &mut Driver, number: u32) -> anyhow::R
     let epoch_before = survey.coord_epoch;
     driver.load().watch(epoch_before);
     let start = Instant::now();
-    target.kill_member(&killed)?;
+    target.signal_member(&killed, libc::SIGKILL)?;
     driver
         .go_on(async |load| {
             if start.elapsed() > CLAIM_PATIENCE {
@@ -143,7 +144,7 @@ async fn one(target: &mut Target, driver: &mut Driver, number: u32) -> anyhow::R
 }
 
 /// A survey, while the load goes on.
-async fn survey(target: &Target, driver: &mut Driver) -> anyhow::Result<Survey> {
+pub(super) async fn survey(target: &Target, driver: &mut Driver) -> anyhow::Result<Survey> {
     let mut found = None;
     driver
         .go_on(async |_| {
@@ -155,7 +156,11 @@ async fn survey(target: &Target, driver: &mut Driver) -> anyhow::Result<Survey> 
 }
 
 /// Starts the member again and waits until it has applied what the leader had when it answered.
-async fn come_back(target: &mut Target, driver: &mut Driver, name: &str) -> anyhow::Result<()> {
+pub(super) async fn come_back(
+    target: &mut Target,
+    driver: &mut Driver,
+    name: &str,
+) -> anyhow::Result<()> {
     let start = Instant::now();
     let mut revived = false;
     let mut goal = None;
@@ -178,7 +183,7 @@ async fn come_back(target: &mut Target, driver: &mut Driver, name: &str) -> anyh
 }
 
 /// The value below which a share of the sorted values lies, the nearest rank.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }

@@ -12,6 +12,7 @@ use rollout_proto::v1;
 
 use super::coverage::Coverage;
 use super::meter::Times;
+use super::pauses::Pauses;
 
 /// The namespace of all that the benchmark makes.
 pub(super) const NAMESPACE: &str = "default";
@@ -38,6 +39,7 @@ pub(super) struct Book {
     pub(super) add_segments: Times,
     pub(super) close_input: Times,
     pub(super) watch: Option<Watch>,
+    pub(super) pauses: Option<Pauses>,
     stop: bool,
 }
 
@@ -53,8 +55,8 @@ impl Book {
         self.runs.insert(run, LoadRun { folder, name, coverage });
     }
 
-    /// Rows were granted by the leader of `epoch`.
-    pub(super) fn granted(&mut self, grants: &[v1::Grant], epoch: u64) {
+    /// Rows were granted to a worker by the leader of `epoch`.
+    pub(super) fn granted(&mut self, worker: u64, grants: &[v1::Grant], epoch: u64) {
         for grant in grants {
             let Some(rows) = &grant.rows else { continue };
             self.granted_rows += rows.count();
@@ -64,7 +66,12 @@ impl Book {
         }
         if grants.is_empty() {
             self.empty_answers += 1;
-        } else if let Some(watch) = &mut self.watch
+            return;
+        }
+        if let Some(pauses) = &mut self.pauses {
+            pauses.claimed(worker, epoch, Instant::now());
+        }
+        if let Some(watch) = &mut self.watch
             && watch.seen.is_none()
             && epoch > watch.after_epoch
         {
@@ -151,6 +158,7 @@ impl Load {
             add_segments: Times::new(),
             close_input: Times::new(),
             watch: None,
+            pauses: None,
             stop: false,
         };
         Self { book: Rc::new(RefCell::new(book)), label }
@@ -201,7 +209,7 @@ mod tests {
         load.with(|book| {
             book.add_run(1, ("r".into(), "r/1".into()), Coverage::new(100));
             let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 10), ..Default::default() };
-            book.granted(&[grant], 1);
+            book.granted(1, &[grant], 1);
             let set = v1::HeldRows { run: 1, attempt: 7, rows: rows(0, 10) };
             let part = v1::PartResult { run: 1, sets: vec![set], ..v1::PartResult::default() };
             let refused =
@@ -217,11 +225,11 @@ mod tests {
         let load = Load::new(None);
         load.watch(4);
         let grant = v1::Grant { run: 1, attempt: 7, rows: rows(0, 1), ..Default::default() };
-        load.with(|book| book.granted(std::slice::from_ref(&grant), 4));
+        load.with(|book| book.granted(1, std::slice::from_ref(&grant), 4));
         assert!(load.watched().is_none());
-        load.with(|book| book.granted(&[], 5));
+        load.with(|book| book.granted(1, &[], 5));
         assert!(load.watched().is_none());
-        load.with(|book| book.granted(&[grant], 5));
+        load.with(|book| book.granted(1, &[grant], 5));
         assert_eq!(load.watched().map(|(_, epoch)| epoch), Some(5));
     }
 }

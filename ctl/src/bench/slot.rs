@@ -135,7 +135,7 @@ impl Slot {
         load.with(|book| {
             book.exchange.record_us(sent.elapsed().as_micros() as u64);
             book.completed(&exchange.parts, &answer.refused);
-            book.granted(&answer.grants, epoch);
+            book.granted(self.worker, &answer.grants, epoch);
         });
         self.grants = answer.grants;
         true

@@ -98,24 +98,24 @@ impl Target {
         Ok(Client::new(ClientConfig::new(self.endpoints.clone(), Security::Mtls(files)))?)
     }
 
-    /// Kills a member. In a running cluster `rollout dev` starts it again.
-    pub(super) fn kill_member(&self, name: &str) -> anyhow::Result<()> {
+    /// Sends a member a signal that ends it. In a running cluster `rollout dev` starts it again.
+    pub(super) fn signal_member(&self, name: &str, signal: libc::c_int) -> anyhow::Result<()> {
         if let Some(cluster) = &self.own {
-            let killed = cluster.signal(name, libc::SIGKILL);
-            return killed.map(drop).with_context(|| format!("member {name} does not run"));
+            let sent = cluster.signal(name, signal);
+            return sent.map(drop).with_context(|| format!("member {name} does not run"));
         }
         let pids = Pids::load(&self.layout)?.unwrap_or_default();
         let Some(pid) = pids.members.get(name).filter(|pid| **pid > 1) else {
             bail!("{} names no process of member {name}", self.layout.pids().display());
         };
         // SAFETY: kill has no memory effects; the pid is from the file of the cluster that answers.
-        match unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) } {
+        match unsafe { libc::kill(pid.cast_signed(), signal) } {
             0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()).context(format!("cannot kill pid {pid}")),
+            _ => Err(std::io::Error::last_os_error()).context(format!("cannot signal pid {pid}")),
         }
     }
 
-    /// Starts a killed member again, once it is gone. Does nothing for a cluster that is not ours.
+    /// Starts a member that was ended again, once it is gone. Does nothing for a cluster that is not ours.
     pub(super) fn revive_member(&mut self, name: &str) -> anyhow::Result<bool> {
         let Some(cluster) = &mut self.own else { return Ok(true) };
         cluster.reap()?;

@@ -57,7 +57,8 @@ use super::worker::{
     cordon::CordonArgs, drain::DrainArgs, list::ListArgs as WorkerListArgs, uncordon::UncordonArgs,
 };
 use crate::bench::{
-    failover::FailoverArgs, ledger::LedgerArgs, rendezvous::RendezvousArgs, submit::SubmitArgs,
+    failover::FailoverArgs, handover::HandoverArgs, ledger::LedgerArgs, rendezvous::RendezvousArgs,
+    submit::SubmitArgs,
 };
 use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
@@ -482,6 +483,8 @@ pub(crate) enum BenchVerb {
     Ledger(LedgerArgs),
     /// From the leader's SIGKILL to the next claim
     Failover(FailoverArgs),
+    /// How long each worker pauses when the leader is stopped in good order, or hands over
+    Handover(HandoverArgs),
     /// Rows a second from a JSONL file to durable segments
     Submit(SubmitArgs),
     /// From the first join of a training job's nodes to the last rank

@@ -225,6 +225,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Bench { verb } => match verb {
             BenchVerb::Ledger(args) => bench::ledger::run(connect, args).await,
             BenchVerb::Failover(args) => bench::failover::run(connect, args).await,
+            BenchVerb::Handover(args) => bench::handover::run(connect, args).await,
             BenchVerb::Submit(args) => bench::submit::run(connect, args).await,
             BenchVerb::Rendezvous(args) => bench::rendezvous::run(connect, args).await,
         },

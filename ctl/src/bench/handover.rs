@@ -1,0 +1,266 @@
+//! `rolloutctl bench handover`: what workers notice when a leader goes in good order, again and again.
+//!
+//! Invariant: the load never pauses by itself, and every worker has claimed from the leader before that is told to go; a
+//! pause is one worker's, so the figures are of all workers in all handovers. Before the next one a member that was
+//! stopped is back and has caught up. Deliberately absent: a death, which is [`failover`](super::failover).
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use super::driver::{Driver, LoadArgs};
+use super::failover::{come_back, quantile, survey};
+use super::ledger::yardstick;
+use super::meter;
+use super::pauses::Pauses;
+use super::settle::{self, Settled};
+use super::target::{Target, TargetArgs};
+use crate::connect::{ConnectArgs, parse_duration};
+use crate::output::{self, Report, u64_string};
+use crate::rolloutctl::status::MemberLine;
+
+const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
+/// Load between two handovers, at least: every worker has exchanged with the new leader often.
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// How the leader is told to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum By {
+    /// It is stopped with SIGTERM, as in a rolling restart, and started again
+    Sigterm,
+    /// It is asked to hand over, and goes on as a follower
+    Transfer,
+}
+
+/// How to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HandoverArgs {
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Rows that a slot asks for at a time
+    #[arg(long, value_name = "B", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    batch: u32,
+    /// How the leader is told to go
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = By::Sigterm)]
+    by: By,
+    /// How often it is
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    times: u32,
+    /// How long to go on before the first time
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    warmup: Duration,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// One handover.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Handover {
+    number: u32,
+    by: By,
+    from: String,
+    #[serde(serialize_with = "u64_string")]
+    epoch_before: u64,
+    #[serde(serialize_with = "u64_string")]
+    epoch_after: u64,
+    /// Of the workers' pauses.
+    median_seconds: f64,
+    worst_seconds: f64,
+    /// From the order until every worker has claimed from the new leader.
+    all_seconds: f64,
+    #[serde(skip)]
+    pauses: Vec<f64>,
+}
+
+impl Report for Handover {
+    const KIND: &'static str = "BenchHandover";
+
+    fn table(&self) -> String {
+        format!(
+            "{} median {:.3} s, worst {:.3} s\n",
+            self.from, self.median_seconds, self.worst_seconds
+        )
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HandoverSummary {
+    times: u32,
+    by: By,
+    workers: u32,
+    batch: u32,
+    /// One for each worker in each handover.
+    pauses: usize,
+    median_seconds: f64,
+    p99_seconds: f64,
+    worst_seconds: f64,
+    disk_fsyncs_per_second: f64,
+    disk_fsync_p99_us: u64,
+    /// Of the member whose last fsyncs took longest.
+    member_fsync_p99_us: u64,
+    settled: Settled,
+}
+
+impl Report for HandoverSummary {
+    const KIND: &'static str = "BenchHandoverSummary";
+
+    fn table(&self) -> String {
+        format!(
+            "median {:.3} s, p99 {:.3} s, worst {:.3} s\n",
+            self.median_seconds, self.p99_seconds, self.worst_seconds
+        )
+    }
+}
+
+/// Hands over and measures; prints a JSON line for each time, and one for all.
+pub(crate) async fn run(connect: &ConnectArgs, args: HandoverArgs) -> anyhow::Result<()> {
+    let mut target = Target::open(connect, &args.target).await?;
+    let disk = yardstick(&target)?;
+    let mut driver = Driver::start(&target, &args.load, args.batch).await?;
+    eprintln!("warming up for {:?}", args.warmup);
+    driver.go_on_for(args.warmup).await?;
+    let mut pauses = Vec::new();
+    for number in 1..=args.times {
+        let handover = one(&mut target, &mut driver, &args, number).await?;
+        eprintln!(
+            "{number}: {} went, workers paused for {:.3} s, one for {:.3} s",
+            handover.from, handover.median_seconds, handover.worst_seconds
+        );
+        output::emit_line(&handover)?;
+        pauses.extend(handover.pauses);
+    }
+    let members = meter::counters(target.admin()).await;
+    driver.stop().await?;
+    eprintln!("checking conservation and digests");
+    let settled = settle::settle(target.admin(), driver.load()).await?;
+    pauses.sort_by(f64::total_cmp);
+    output::emit_line(&HandoverSummary {
+        times: args.times,
+        by: args.by,
+        workers: args.load.workers,
+        batch: args.batch,
+        pauses: pauses.len(),
+        median_seconds: quantile(&pauses, 0.5),
+        p99_seconds: quantile(&pauses, 0.99),
+        worst_seconds: quantile(&pauses, 1.0),
+        disk_fsyncs_per_second: disk.fsyncs_per_second.round(),
+        disk_fsync_p99_us: disk.p99_us,
+        member_fsync_p99_us: members.values().map(|m| m.fsync_us_p99).max().unwrap_or(0),
+        settled,
+    })?;
+    settle::cancel_runs(driver.feed().session(), driver.load()).await?;
+    target.close().await
+}
+
+async fn one(
+    target: &mut Target,
+    driver: &mut Driver,
+    args: &HandoverArgs,
+    number: u32,
+) -> anyhow::Result<Handover> {
+    let survey = survey(target, driver).await?;
+    let from = survey.leader.context("nobody leads before the handover")?;
+    let to = follower(&survey.members, number).context("nobody else can lead")?;
+    let epoch_before = survey.coord_epoch;
+    let workers = args.load.workers as usize;
+    driver.load().with(|book| book.pauses = Some(Pauses::after(epoch_before)));
+    until(driver, "every worker has claimed from the leader", |p| p.begun() == workers).await?;
+    let already = driver.load().with(|book| book.pauses.as_ref().map_or(0, |p| p.ended().len()));
+    ensure!(already == 0, "leadership passed on by itself");
+    let start = Instant::now();
+    match args.by {
+        By::Sigterm => target.signal_member(&from, libc::SIGTERM)?,
+        By::Transfer => transfer(target, driver, &to).await?,
+    }
+    until(driver, "every worker claims from another leader", |p| p.ended().len() == workers)
+        .await?;
+    let all_seconds = start.elapsed().as_secs_f64();
+    let ended = driver.load().with(|book| book.pauses.take());
+    let ended = ended.context("nobody looked for pauses")?;
+    let mut pauses: Vec<f64> = ended.ended().map(|pause| pause.as_secs_f64()).collect();
+    pauses.sort_by(f64::total_cmp);
+    if args.by == By::Sigterm {
+        come_back(target, driver, &from).await?;
+    }
+    driver.go_on_for(BETWEEN).await?;
+    let epoch_after = self::survey(target, driver).await?.coord_epoch;
+    Ok(Handover {
+        number,
+        by: args.by,
+        from,
+        epoch_before,
+        epoch_after,
+        median_seconds: quantile(&pauses, 0.5),
+        worst_seconds: quantile(&pauses, 1.0),
+        all_seconds,
+        pauses,
+    })
+}
+
+/// Goes on until the pauses are so.
+async fn until(
+    driver: &mut Driver,
+    what: &str,
+    so: impl Fn(&Pauses) -> bool,
+) -> anyhow::Result<()> {
+    let start = Instant::now();
+    driver
+        .go_on(async |load| {
+            if start.elapsed() > CLAIM_PATIENCE {
+                bail!("not within {CLAIM_PATIENCE:?}: {what}");
+            }
+            Ok(load.with(|book| book.pauses.as_ref().is_some_and(&so)))
+        })
+        .await
+}
+
+/// Who is next to lead, in turns.
+fn follower(members: &[MemberLine], number: u32) -> Option<String> {
+    let follows =
+        |member: &&MemberLine| member.says.as_ref().is_some_and(|says| says.role == "follower");
+    let followers: Vec<&MemberLine> = members.iter().filter(follows).collect();
+    let at = (number as usize).checked_rem(followers.len())?;
+    Some(followers[at].name.clone())
+}
+
+/// Asks the leader to hand over, while the load goes on. The successor has a name, so a repeat of the request passes
+/// leadership on no further.
+async fn transfer(target: &Target, driver: &mut Driver, to: &str) -> anyhow::Result<()> {
+    let client = target.admin();
+    driver
+        .go_on(async |_| {
+            client
+                .with_leader("transfer leader", |channel| {
+                    let request = v1::TransferLeaderRequest { to: to.to_owned() };
+                    async move { services::members(channel).transfer_leader(request).await }
+                })
+                .await?;
+            Ok(true)
+        })
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rolloutctl::status::MemberSays;
+
+    fn member(name: &str, role: &str) -> MemberLine {
+        let says = MemberSays { role: role.into(), ..MemberSays::default() };
+        MemberLine { name: name.into(), address: String::new(), problem: None, says: Some(says) }
+    }
+
+    #[test]
+    fn followers_take_turns_and_nobody_else_is_asked_to_lead() {
+        let roles = [("a", "leader"), ("b", "follower"), ("c", "learner"), ("d", "follower")];
+        let members: Vec<_> = roles.iter().map(|(name, role)| member(name, role)).collect();
+        let turns: Vec<_> = (1..=3).filter_map(|number| follower(&members, number)).collect();
+        assert_eq!(turns, ["d", "b", "d"]);
+        assert_eq!(follower(&members[..1], 1), None);
+    }
+}
