@@ -163,6 +163,8 @@ fn results_are_streamed_once_each_while_the_run_goes_on() -> Result<()> {
     let mut all = Process::start(results(&["--follow"]), &fleet.path("results.out"))?;
     let failed = ["--follow", "--state", "failed"];
     let mut failed = Process::start(results(&failed), &fleet.path("failed.out"))?;
+    let some = ["--follow", "--sample", "30"];
+    let mut some = Process::start(results(&some), &fleet.path("some.out"))?;
     let read =
         |fleet: &Fleet, name: &str| std::fs::read_to_string(fleet.path(name)).unwrap_or_default();
     eventually("rows are printed", PATIENCE, || {
@@ -173,7 +175,9 @@ fn results_are_streamed_once_each_while_the_run_goes_on() -> Result<()> {
     let leader = fleet.leader();
     fleet.member_process(&leader).kill();
     batch.process().wait(PATIENCE)?;
-    ensure!(all.wait(PATIENCE)?.success() && failed.wait(PATIENCE)?.success(), "{}", fleet.logs());
+    for stream in [&mut all, &mut failed, &mut some] {
+        ensure!(stream.wait(PATIENCE)?.success(), "{}", fleet.logs());
+    }
     let printed = ids(&read(&fleet, "results.out"));
     let once: BTreeSet<&String> = printed.iter().collect();
     assert_eq!((printed.len(), once.len()), (3000, 3000), "every row once");
@@ -188,8 +192,13 @@ fn results_are_streamed_once_each_while_the_run_goes_on() -> Result<()> {
     let lines: BTreeSet<&str> = streamed_text.lines().collect();
     assert_eq!(lines, written.lines().collect());
     let mut sample = fleet.rollout(&["run", "results", "streamed", "--sample", "30"]);
-    let sample = sample.output()?;
-    assert_eq!(ids(&String::from_utf8_lossy(&sample.stdout)).len(), 30);
+    let mut sample = ids(&String::from_utf8_lossy(&sample.output()?.stdout));
+    assert_eq!(sample.len(), 30);
+    // A sample that is followed is the same one, though it comes as the rows end.
+    let mut followed = ids(&read(&fleet, "some.out"));
+    sample.sort();
+    followed.sort();
+    assert_eq!(followed, sample);
     fleet.passed()
 }
 
