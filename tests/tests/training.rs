@@ -6,11 +6,16 @@ use rollout_proto::{
     ChannelOptions, Client, ClientConfig, ClientTls, DialMap, Endpoint, RpcError, Stamp, channel,
     services, v1,
 };
-use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show, not_once, sample_ids};
+use rollout_tests::{
+    Fleet, FleetOptions, Process, eventually_or_show, not_once, sample_id, sample_ids,
+};
 use rollout_training::mock::MockModel;
-use rollout_training::restore_rank;
+use rollout_training::{
+    CheckpointWriter, Recovery, ShardReader, Trainer, TrainerOptions, restore_rank,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tonic::service::interceptor::InterceptedService;
 
@@ -328,6 +333,147 @@ fn told(fleet: &Fleet) -> Result<()> {
         (names == kept).then_some(())
     });
     Ok(())
+}
+
+/// A trainer of the test's own process, with what its rank has in its state.
+struct Rank {
+    trainer: Arc<Trainer>,
+    reader: ShardReader,
+    model: MockModel,
+    ids: Vec<u64>,
+}
+
+impl Rank {
+    fn options(name: &str) -> TrainerOptions {
+        let keep_alive = Duration::from_secs(60);
+        let (job, name) = ("leaves".into(), name.into());
+        TrainerOptions { job, name, keep_alive, ..TrainerOptions::default() }
+    }
+
+    fn new(trainer: Trainer, model: MockModel, ids: Vec<u64>) -> Self {
+        let trainer = Arc::new(trainer);
+        let reader = ShardReader::new(trainer.clone(), "pile", 0);
+        Self { trainer, reader, model, ids }
+    }
+
+    /// One that begins the job, with others.
+    async fn first(fleet: &Fleet, name: &str, world: &[&str]) -> Result<Self> {
+        let session = client(fleet)?.open_session(name).await?;
+        let world = world.iter().map(|name| (*name).to_owned()).collect();
+        let recovery = Recovery { round: 1, world, ..Recovery::default() };
+        let (trainer, _) = Trainer::recover(session, &Self::options(name), &recovery).await?;
+        Ok(Self::new(trainer, MockModel::new(SEED), Vec::new()))
+    }
+
+    /// One that joins the lineage, and takes over what `left` had in the last complete checkpoint.
+    async fn joins(fleet: &Fleet, name: &str, left: &str) -> Result<Self> {
+        let session = client(fleet)?.open_session(name).await?;
+        let trainer = Trainer::join(session, &Self::options(name)).await?;
+        let checkpoint = latest_checkpoint(fleet, "leaves").await?;
+        let rank = checkpoint.ranks.iter().position(|rank| rank.trainer == left);
+        let restored = restore_rank(&checkpoint, rank.context("a rank of it")?).await?;
+        let model = MockModel::load_weights(&restored.files[0].1).context("weights")?;
+        Ok(Self::new(trainer, model, sample_ids(&restored.files[1].1)))
+    }
+
+    /// A step with so many samples, or with a few more, so that a shard in hand is read in part after it.
+    async fn step(&mut self, batch: usize, in_part: bool) -> Result<()> {
+        let mut samples = self.reader.take(batch).await?;
+        while in_part && self.reader.progress().is_empty() {
+            samples.extend(self.reader.take(1).await?);
+        }
+        let samples: Vec<u64> = samples.into_iter().map(|sample| sample_id(0, sample)).collect();
+        let (_, grad) = self.model.forward_with_loss(&samples);
+        self.model.optimizer_step(grad);
+        self.ids.extend(samples);
+        Ok(self.reader.stepped(self.model.steps()).await?)
+    }
+
+    async fn to_the_end(&mut self) -> Result<()> {
+        while !self.reader.is_finished() {
+            self.step(4, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Steps without samples, up to this one.
+    fn until_step(&mut self, step: u64) {
+        while self.model.steps() < step {
+            let (_, grad) = self.model.forward_with_loss(&[]);
+            self.model.optimizer_step(grad);
+        }
+    }
+
+    /// Its part of its step's checkpoint, reported; whether the checkpoint is complete by that.
+    async fn reports(&self) -> Result<bool> {
+        let checkpoint = self.trainer.begin_checkpoint(self.model.steps(), "", PATIENCE).await?;
+        let writer = CheckpointWriter::open(self.trainer.store_url())?;
+        let ids: Vec<u8> = self.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        let files =
+            vec![("model".to_owned(), self.model.save_weights()), ("ids".to_owned(), ids.into())];
+        let written = writer.begin(&checkpoint, self.trainer.name(), files).wait().await?;
+        let progress = self.reader.progress();
+        Ok(self.trainer.report_checkpoint(checkpoint.number, &written, progress).await?)
+    }
+
+    /// Gives its shard back, of which a part is read, and leaves.
+    async fn leaves(mut self, step: u64) -> Result<String> {
+        ensure!(!self.reader.progress().is_empty(), "no shard that is read in part");
+        self.reader.give_back(step).await?;
+        self.trainer.leave().await?;
+        Ok(self.trainer.name().to_owned())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_sample_is_in_once_though_trainers_leave_between_checkpoints_and_others_join()
+-> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    create_dataset(&fleet, 200).await?;
+    let world = ["t0", "t1"];
+    let mut ranks =
+        vec![Rank::first(&fleet, "t0", &world).await?, Rank::first(&fleet, "t1", &world).await?];
+    let lineage = ranks[0].trainer.lineage().number;
+    for (number, name) in ["t2", "t3", "t4"].into_iter().enumerate() {
+        for rank in &mut ranks {
+            for _ in 0..3 {
+                rank.step(4, true).await?;
+            }
+        }
+        let leaving = ranks.remove(0);
+        let step = leaving.model.steps();
+        ensure!(!leaving.reports().await?, "the other has not reported");
+        let left = if number == 1 {
+            // It has reported, and is gone before the other has. What it gives back is of a later step, for the
+            // checkpoint counts on what it said of its own; the leader dies meanwhile.
+            let leader = fleet.leader();
+            fleet.member_process(&leader).kill();
+            let left = leaving.leaves(step + 1).await?;
+            ensure!(ranks[0].reports().await?, "complete without it");
+            fleet.start_member(&leader)?;
+            left
+        } else {
+            ensure!(ranks[0].reports().await?, "all have reported");
+            leaving.leaves(step).await?
+        };
+        ranks.push(Rank::joins(&fleet, name, &left).await?);
+        ensure!(ranks.iter().all(|rank| rank.trainer.lineage().number == lineage), "one lineage");
+    }
+    let [one, other] = &mut ranks[..] else { anyhow::bail!("two of them") };
+    tokio::try_join!(one.to_the_end(), other.to_the_end())?;
+    let last = one.model.steps().max(other.model.steps());
+    one.until_step(last);
+    other.until_step(last);
+    ensure!(!one.reports().await? && other.reports().await?, "the last checkpoint");
+    each_is_in_once(&fleet, "leaves", 1, 200).await?;
+    // All is in a checkpoint: nothing is torn when the last one goes.
+    for rank in &ranks {
+        rank.trainer.leave().await?;
+    }
+    let late = Rank::joins(&fleet, "t5", "t4").await?;
+    ensure!(late.trainer.lineage().number == lineage, "the lineage goes on");
+    fleet.verify()?;
+    fleet.passed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
