@@ -16,6 +16,7 @@ const GET: u8 = 3;
 const ADD: u8 = 4;
 const WAIT: u8 = 6;
 const DELETE: u8 = 8;
+const BARRIER: u8 = 18;
 const STOP_WAITING: u8 = 0;
 
 /// One connection, as a process of the job has it: it never connects again.
@@ -68,6 +69,11 @@ impl Tcp {
             self.0.write_all(key.as_bytes())?;
         }
         Ok(())
+    }
+
+    fn begin_barrier(&mut self, key: &str, size: i64) -> Result<()> {
+        self.ask(BARRIER, &[key.as_bytes()])?;
+        Ok(self.0.write_all(&size.to_le_bytes())?)
     }
 
     fn delete(&mut self, key: &str) -> Result<bool> {
@@ -123,6 +129,48 @@ fn what_is_under_way_in_a_gateway_counts_once_though_the_leader_is_killed() -> R
     // The wait was asked of a leader that is dead.
     here.set("go", "now")?;
     ensure!(waiter.released()?, "a wake-up was lost");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn nobody_passes_a_barrier_before_all_are_there_though_the_leader_is_killed() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let (_one, first) = gateway(&fleet, "gateway-1", &["--listen", "127.0.0.1:0"])?;
+    let (_two, second) = gateway(&fleet, "gateway-2", &["--listen", "127.0.0.1:0"])?;
+    let mut looks = Tcp::connect(&second)?;
+    let mut waiting = Vec::new();
+    for addr in [&first, &second] {
+        let mut tcp = Tcp::connect(addr)?;
+        tcp.begin_barrier("all", 3)?;
+        waiting.push(tcp);
+    }
+    eventually_or_show("two have arrived", PATIENCE, |seen| {
+        let arrived = looks.add("all", 0).ok()?;
+        *seen = format!("{arrived} have");
+        (arrived == 2).then_some(())
+    });
+    let leader = fleet.leader();
+    fleet.member_process(&leader).kill();
+    ensure!(looks.add("all", 0)? == 2, "the next leader has both");
+    for tcp in &waiting {
+        tcp.0.set_nonblocking(true)?;
+        let early = tcp.0.peek(&mut [0]).is_ok();
+        ensure!(!early, "one passed before the third came");
+        tcp.0.set_nonblocking(false)?;
+    }
+    fleet.start_member(&leader)?;
+    // And as the third arrives: whoever was asked first may not answer any more.
+    let leader = fleet.leader();
+    fleet.member_process(&leader).kill();
+    let mut third = Tcp::connect(&first)?;
+    third.begin_barrier("all", 3)?;
+    waiting.push(third);
+    for tcp in &mut waiting {
+        ensure!(tcp.released()?, "all are there");
+    }
+    ensure!(looks.add("all", 0)? == 3, "each arrival counts once");
+    fleet.start_member(&leader)?;
     fleet.verify()?;
     fleet.passed()
 }

@@ -127,3 +127,37 @@ fn a_wait_goes_on_at_the_next_leader_and_loses_no_wake_up() -> Result<()> {
     fleet.verify()?;
     fleet.passed()
 }
+
+#[test]
+fn a_barrier_of_the_store_goes_on_at_the_next_leader_and_counts_each_arrival_once() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let (_one, first) = gateway(&fleet, "gateway-1")?;
+    let (_two, second) = gateway(&fleet, "gateway-2")?;
+    let context = context(&fleet);
+    let mut arrived = vec![
+        scenario(&fleet, "stock", &["arrive", &first, "all"])?,
+        scenario(&fleet, "package", &["arrive", &context, "all"])?,
+    ];
+    scenario(&fleet, "two", &["until", &second, "all", "2"])?.finish()?;
+    let leader = fleet.leader();
+    fleet.member_process(&leader).kill();
+    fleet.leader_other_than(&leader);
+    for waiter in &arrived {
+        ensure!(waiter.says("passed").is_none(), "one passed before the third came");
+    }
+    fleet.start_member(&leader)?;
+    // And again, as the third arrives: whoever was asked first may not answer any more.
+    let leader = fleet.leader();
+    fleet.member_process(&leader).kill();
+    arrived.push(scenario(&fleet, "third", &["arrive", &second, "all"])?);
+    for waiter in &mut arrived {
+        waiter.until_it_says("passed");
+        waiter.finish()?;
+    }
+    let mut show = scenario(&fleet, "show", &["show", &first, "all"])?;
+    show.finish()?;
+    ensure!(show.says("value ").as_deref() == Some("value 3"), "{:?}", show.says("value "));
+    fleet.start_member(&leader)?;
+    fleet.verify()?;
+    fleet.passed()
+}

@@ -7,6 +7,7 @@ same store through `rollout.Store`. What it prints, the test waits for.
 import datetime
 import sys
 import threading
+import time
 
 import torch.distributed as dist
 
@@ -143,6 +144,19 @@ def waits(one, other):
         thread.join()
     assert len(passed) == 3
     say("barrier")
+
+
+def arrive(addr, key):
+    """One of three at a barrier."""
+    connect(addr).barrier(key, 3, LONG)
+    say("passed")
+
+
+def until(addr, key, value):
+    """Until a key has this value."""
+    store = connect(addr)
+    while not store.check([key]) or store.get(key) != value.encode():
+        time.sleep(0.05)
 
 
 def adds(addr, key, count):
