@@ -94,10 +94,14 @@ impl Job {
     }
 
     fn agent(&self, fleet: &Fleet, name: &str) -> Result<Running> {
+        Running::start(fleet, name, self.command(name))
+    }
+
+    fn command(&self, name: &str) -> Command {
         let options: Vec<_> = self.options.iter().map(String::as_str).collect();
         let mut command = agent(name, &options, 1_000_000);
         command.env("TEST_STOP", &self.stop);
-        Running::start(fleet, name, command)
+        command
     }
 
     /// The trainers see it, and all end with the same step.
@@ -116,6 +120,11 @@ fn trainers(agent: &Running) -> Vec<i32> {
     let lines = agent.lines("joined");
     let pid = |line: &String| line.split(" pid ").nth(1)?.split(' ').next()?.parse().ok();
     lines.iter().filter_map(pid).collect()
+}
+
+/// Those of them that run.
+fn living(agent: &Running) -> Vec<i32> {
+    trainers(agent).into_iter().filter(|pid| runs(*pid)).collect()
 }
 
 fn runs(pid: i32) -> bool {
@@ -199,12 +208,25 @@ fn a_lost_host_is_done_without_and_taken_in_again() -> Result<()> {
 fn orphaned_trainers_of_an_agent_that_was_killed_do_not_join_the_next_round() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let job = Job::new(&fleet, "1:2");
-    let mut agents = vec![job.agent(&fleet, "agent-1")?, job.agent(&fleet, "agent-2")?];
+    // The trainers of the second do not end when an all-reduce fails: they try to join again.
+    let enough = fleet.path("enough");
+    let mut second = job.command("agent-2");
+    second.env("TEST_TRIES", &enough);
+    let second = Running::start(&fleet, "agent-2", second)?;
+    let mut agents = vec![job.agent(&fleet, "agent-1")?, second];
     agents.iter().for_each(|agent| drop(agent.until_it_says("step 20 of world 4")));
-    let orphans = trainers(&agents[1]);
+    let orphans = living(&agents[1]);
+    assert_eq!(orphans.len(), 2, "{orphans:?}");
     let (smaller, said) = (agents[0].lines(SMALLER).len(), agents[1].lines("").len());
     agents[1].process.kill();
     until_again(&agents[0], SMALLER, smaller);
+    // The others are in the next round. Of those that are under way now one more comes to an end, and then others.
+    for pid in &orphans {
+        let begin = format!("tried pid {pid}:");
+        let before = agents[1].lines(&begin).len();
+        until_again(&agents[1], &begin, before + 1);
+    }
+    std::fs::write(&enough, "")?;
     eventually("the orphans end", SLOW, || (!orphans.iter().any(|pid| runs(*pid))).then_some(()));
     let later = agents[1].lines("").split_off(said);
     assert!(!later.iter().any(|line| line.starts_with("joined")), "{later:?}");

@@ -1,5 +1,6 @@
 """A trainer that torchrun starts: `train.py STEPS` all-reduces so often, or until the file TEST_STOP is there and all have
-seen that. What it prints, the test waits for."""
+seen that. With TEST_TRIES, one whose all-reduce failed tries to join again where it was, until that file is there. What it
+prints, the test waits for."""
 
 import datetime
 import os
@@ -15,18 +16,43 @@ def say(line):
     os.write(1, f"{line}\n".encode())
 
 
+def join(seconds):
+    """Joins at MASTER_ADDR and MASTER_PORT: at the store of the round for which it was started."""
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
+    rank, world = dist.get_rank(), dist.get_world_size()
+    name = f"{os.environ['TEST_AGENT']} rank {rank} of {world} pid {os.getpid()}"
+    say(f"joined {name} of store {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")
+    return rank, world, name
+
+
+def try_again():
+    """An orphan that does not give up. If it joins, it says so and ends."""
+    dist.destroy_process_group()
+    while os.path.exists(test) and not os.path.exists(tries):
+        try:
+            join(3)
+        except RuntimeError as error:
+            say(f"tried pid {os.getpid()}: {type(error).__name__}")
+            time.sleep(0.2)
+        else:
+            break
+    sys.exit("it is an orphan")
+
+
 steps, stop = int(sys.argv[1]), os.environ.get("TEST_STOP", "")
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=240))
-rank, world = dist.get_rank(), dist.get_world_size()
-name = f"{os.environ['TEST_AGENT']} rank {rank} of {world} pid {os.getpid()}"
-say(f"joined {name} of store {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")
-test = f"/proc/{os.environ['TEST_PID']}"
+test, tries = f"/proc/{os.environ['TEST_PID']}", os.environ.get("TEST_TRIES", "")
+rank, world, name = join(240)
 for step in range(1, steps + 1):
     if not os.path.exists(test):
         sys.exit("the test is gone")
     stops = float(bool(stop) and os.path.exists(stop))
     total = torch.tensor([1.0, rank, step, stops])
-    dist.all_reduce(total)
+    try:
+        dist.all_reduce(total)
+    except RuntimeError:
+        if tries:
+            try_again()
+        raise
     assert total.tolist()[:3] == [world, world * (world - 1) / 2, step * world], total
     if step % 10 == 0:
         say(f"step {step} of world {world} {name}")
