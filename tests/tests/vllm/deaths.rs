@@ -162,6 +162,35 @@ fn an_engine_over_two_processes_that_loses_one_costs_no_row() -> Result<()> {
 }
 
 #[test]
+fn memory_that_runs_out_in_the_half_that_vllm_does_not_listen_to_is_named() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let model = tiny_model(&fleet)?;
+    let input = fleet.path("half.jsonl");
+    std::fs::write(&input, rows(600))?;
+    let inject = fleet.path("inject");
+    std::fs::create_dir(&inject)?;
+    let lines = "tensor_parallel_size = 2".to_owned();
+    let engine = Engine { lines, core_apart: true, inject: Some(&inject), ..Engine::new(&model, 8) };
+    fleet.start_worker("w1", &engine.worker(""))?;
+    let lines = "[model]\nuri = \"tiny\"\n[sampling]\nignore_eos = true\nmax_tokens = 24\n";
+    let mut batch = Batch::submit_file(&fleet, "half", input, 600, lines)?;
+    let counted = eventually("rows end", LOADING, || batch.counts(&fleet).filter(|c| c.done >= 20));
+    ensure!(counted.done < 500, "the run is nearly over: {counted:?}");
+    std::fs::write(inject.join("oom-1"), "")?;
+    let log = fleet.path("worker-w1.log");
+    let text = eventually("the worker says that memory ran out", LOADING, || {
+        let text = std::fs::read_to_string(&log).ok()?;
+        text.contains("memory ran out, fewer rows at once").then_some(text)
+    });
+    ensure!(!text.contains("made no progress"), "it took a hang to see it");
+    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
+    ensure!(status.success(), "{status}{}", fleet.logs());
+    ensure!(completions(&batch)?.len() == 600, "rows are missing");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
 fn no_process_of_vllms_outlives_the_agent() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let model = tiny_model(&fleet)?;

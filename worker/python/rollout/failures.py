@@ -5,8 +5,10 @@ Absent: what the agent makes of it (`worker/src/engine/evidence.rs`).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import threading
 
 MESSAGE_BYTES_MAX = 12_288
 CRASH_VERSION = 1
@@ -22,11 +24,10 @@ INVALID = {
     "TypeError",
     "NotImplementedError",
 }
+# Memory ran out.
+OUT_OF_MEMORY = {"MemoryError", "torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError"}
 # The engine's state is not to be trusted after these, wherever they were raised.
-FATAL = {
-    "MemoryError",
-    "torch.OutOfMemoryError",
-    "torch.cuda.OutOfMemoryError",
+FATAL = OUT_OF_MEMORY | {
     "torch.AcceleratorError",
     "vllm.v1.engine.exceptions.EngineDeadError",
 }
@@ -73,22 +74,51 @@ def shortened(text: str) -> str:
 
 
 def leave_crash_file(error: BaseException, child: int | None = None) -> None:
-    """Tells the agent what this process dies of. The first to say so is believed. `child` is how a process of vLLM's own,
-    without which this one is of no use, ended: its exit status, or a signal's number below zero."""
+    """Tells the agent what this process dies of. `child` is how a process of vLLM's own, without which this one is of no use,
+    ended: its exit status, or a signal's number below zero. The first to say so is believed; but where a child was killed,
+    what others met came of that, unless memory had run out."""
     path = os.environ.get(CRASH_FILE_ENV)
-    if not path or os.path.exists(path):
+    if not path:
         return
+    killed = child is not None and child < 0
     crash = {
         "version": CRASH_VERSION,
         "exception": name_of(type(error)),
         "message": shortened(str(error)),
         "child_exit_code": child if child is not None and child >= 0 else None,
-        "child_signal": -child if child is not None and child < 0 else None,
+        "child_signal": -child if child is not None and killed else None,
     }
+    mine = f"{path}.{os.getpid()}.{threading.get_ident()}"
     try:
-        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
+        with open(mine, "w", encoding="utf-8") as file:
             json.dump(crash, file)
-        os.rename(f"{path}.{os.getpid()}", path)
+        place(mine, path, killed)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(mine)
     except OSError:
         # Nobody can be told: the exit status remains.
         pass
+
+
+def place(mine: str, path: str, killed: bool) -> None:
+    """Makes a file the crash file, unless there is one that is to be believed. Of several processes that do so at once one is
+    the first."""
+    try:
+        os.link(mine, path)
+    except FileExistsError:
+        if killed and not is_last_word(path):
+            os.replace(mine, path)
+    except OSError:
+        # A file system without links.
+        if not os.path.exists(path):
+            os.replace(mine, path)
+
+
+def is_last_word(path: str) -> bool:
+    """Whether a crash file says more than what came of another process's end."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            crash = json.load(file)
+    except (OSError, ValueError):
+        return False
+    return crash.get("child_signal") is not None or crash.get("exception") in OUT_OF_MEMORY

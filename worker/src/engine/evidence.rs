@@ -30,7 +30,8 @@ const CORE_IS_DEAD: &str = "vllm.v1.engine.exceptions.EngineDeadError";
 
 /// The crash file, a JSON object: `{"version": 1, "exception": "torch.OutOfMemoryError", "message": "..."}`.
 /// Whoever meets a fatal exception first writes it under another name and renames it to
-/// [`CRASH_FILE_ENV`](rollout_engine_protocol::CRASH_FILE_ENV)'s, unless it is there. Fields that are not known are ignored.
+/// [`CRASH_FILE_ENV`](rollout_engine_protocol::CRASH_FILE_ENV)'s, unless it is there. One that names a child's signal goes over
+/// another, unless memory had run out: whoever exchanges with a process that is killed meets an exception of its own. Fields that are not known are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Crash {
     pub(crate) version: u32,
