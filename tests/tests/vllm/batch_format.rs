@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions};
 use serde_json::{Value, json};
 
-use super::setup::{Engine, LOADING, MODEL_LEN, near, python, script_of, tiny_model};
+use super::setup::{Engine, LOADING, MODEL_LEN, near, python, reference, script_of, tiny_model};
 
 /// Requests to a model that chats, and to one that makes vectors and scores.
 fn requests() -> [(&'static str, Vec<Value>); 2] {
@@ -111,5 +111,69 @@ fn a_file_for_vllms_batch_runner_gives_equal_rows_through_both() -> Result<()> {
         ensure!(got.len() == expected.len(), "{} rows", got.len());
         fleet.worker_process(&worker).kill();
     }
+    fleet.passed()
+}
+
+/// Prompts of `/v1/completions`, with what is asked beside them.
+fn completions() -> Vec<Value> {
+    let ask = |prompt: Value, more: Value| {
+        let mut body = json!({"model": "tiny", "prompt": prompt, "temperature": 0, "max_tokens": 9});
+        if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
+            body.extend(more);
+        }
+        ("/v1/completions", body)
+    };
+    numbered(vec![
+        ask("hello".into(), json!({})),
+        ask(json!(["one", "two"]), json!({})),
+        ask("numbers".into(), json!({"logprobs": 2})),
+        ask("said again".into(), json!({"echo": true})),
+        ask("a choice".into(), json!({"structured_outputs": {"choice": ["yes", "no"]}})),
+        ask("refused".into(), json!({"top_p": 7})),
+        ask("x".repeat(700).into(), json!({})),
+        ask("in pieces".into(), json!({"stream": true})),
+    ])
+}
+
+#[test]
+fn a_file_for_completions_is_answered_by_vllms_own_handler() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let model = tiny_model(&fleet)?;
+    let input = fleet.path("plain.jsonl");
+    let prompts = ["hello", "one", "two", "numbers", "said again"];
+    let plain = prompts.map(|prompt| json!({ "prompt": prompt }).to_string() + "\n").concat();
+    std::fs::write(&input, plain)?;
+    let options = json!({ "sampling": {"temperature": 0, "max_tokens": 9, "logprobs": 2} });
+    let expected = reference("generate", &model, &input, &options)?;
+    let input = fleet.path("completions.jsonl");
+    let lines = completions().iter().fold(String::new(), |text, row| text + &row.to_string() + "\n");
+    std::fs::write(&input, lines)?;
+    fleet.start_worker("w1", &Engine::new(&model, 4).worker(""))?;
+    let lines = "[model]\nuri = \"tiny\"\n[sampling]\n";
+    let mut batch = Batch::submit_file(&fleet, "completions", input, 8, lines)?;
+    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
+    ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
+    let read = |file: &str| std::fs::read_to_string(batch.output.join(file));
+    let mut got = answers(&read("output.jsonl")?)?;
+    ensure!(got.len() == 5, "{got:?}");
+    got.extend(answers(&read("errors.jsonl")?)?);
+    let text = |id: &str, choice: usize| got[id].1["choices"][choice]["text"].clone();
+    for (id, choice, of) in [("c0", 0, 0), ("c1", 0, 1), ("c1", 1, 2), ("c2", 0, 3)] {
+        let (said, wanted) = (text(id, choice), &expected[of]["texts"][0]);
+        ensure!(said == *wanted, "{id}: {said} for {wanted}");
+    }
+    let wanted = format!("said again{}", expected[4]["texts"][0].as_str().context("no text")?);
+    ensure!(text("c3", 0) == wanted.as_str(), "{} for {wanted}", text("c3", 0));
+    ensure!(["yes", "no"].contains(&text("c4", 0).as_str().unwrap_or_default()), "{got:?}");
+    let chosen = &got["c2"].1["choices"][0]["logprobs"]["token_logprobs"];
+    ensure!(near(chosen, &expected[3]["logprobs"]), "{chosen} for {}", expected[3]);
+    for (id, answer) in &got {
+        let refused = ["c5", "c6", "c7"].contains(&&**id);
+        ensure!(answer.0 == if refused { 400 } else { 200 }, "{id}: {answer:?}");
+        ensure!(refused || answer.1["object"] == "text_completion", "{id}: {answer:?}");
+    }
+    let tokens = [1, 2].map(|row| expected[row]["tokens"].as_u64().unwrap_or(0)).iter().sum::<u64>();
+    ensure!(got["c1"].1["usage"]["completion_tokens"] == tokens, "{tokens}: {:?}", got["c1"]);
+    ensure!(got.len() == 8, "{} rows", got.len());
     fleet.passed()
 }

@@ -14,6 +14,9 @@ use super::setup::{
 fn rows_that_vllm_refuses_are_error_rows_and_the_others_finish() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let model = tiny_model(&fleet)?;
+    // What a model says of its tokens bounds nothing.
+    let own = json!({"bos_token_id": 0, "eos_token_id": 1, "max_new_tokens": 9});
+    std::fs::write(format!("{model}/generation_config.json"), own.to_string())?;
     let mut text = rows(40);
     let long = "x".repeat(700);
     let _ = writeln!(text, "{{\"id\":\"long\",\"prompt\":\"{long}\"}}");

@@ -1,4 +1,4 @@
-"""Owns: a row's sampling parameters: the model's own, over them the run's, over them the row's.
+"""Owns: a row's sampling parameters: the model's own but for its bound of tokens, over them the run's, over them the row's.
 
 Invariant: what reaches vLLM has vLLM's types, so that a wrong one is the row's failure and not the engine's death.
 Absent: bounds, which vLLM checks itself, but for those that it does not.
@@ -28,7 +28,8 @@ class ParamsOf:
     """Makes parameters for rows of one model."""
 
     def __init__(self, defaults: dict[str, Any], room: int, vocabulary: int) -> None:
-        self._defaults = defaults
+        # A model's `max_new_tokens`; what is meant is its room.
+        self._defaults = {name: value for name, value in defaults.items() if name != "max_tokens"}
         self._room = room
         self._vocabulary = vocabulary
         hints = typing.get_type_hints(SamplingParams)
@@ -40,7 +41,7 @@ class ParamsOf:
         merged = {**self._defaults, **sampling, **own}
         merged.pop(KEY, None)
         fields = {name: self._typed(name, value) for name, value in merged.items() if value is not None}
-        # vLLM would stop after 16; what is meant is the model's room.
+        # vLLM would stop after 16.
         fields.setdefault("max_tokens", max(1, self._room - prompt_tokens))
         return SamplingParams(**fields, output_kind=RequestOutputKind.FINAL_ONLY)
 

@@ -1,4 +1,5 @@
-"""Owns: requests of the OpenAI format: vLLM's own handlers answer them, as they do for `vllm run-batch`.
+"""Owns: requests of the OpenAI format: vLLM's own handlers answer them, as they do for `vllm run-batch`, and those for
+`/v1/completions`, which vLLM's batch runner does not know, as they do for vLLM's server.
 
 Invariant: a response is what the handler gave, and nothing of it is made here. A request for another model than the run's
 is the row's failure.
@@ -8,13 +9,22 @@ Absent: which thread it happens on (`vllm_engine` lets the handlers run between 
 from __future__ import annotations
 
 import json
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
+from starlette.datastructures import State
 from vllm.entrypoints.launchers import run_batch
+from vllm.entrypoints.launchers.api_server.entry import init_app_state
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest, CompletionResponse
+from vllm.entrypoints.serve import create_error_response
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+from vllm.utils import random_uuid
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from rollout.client import HostClient
 from rollout.failures import RowError
+
+COMPLETIONS = "/v1/completions"
 
 
 class Response(NamedTuple):
@@ -40,6 +50,7 @@ class Serving:
         self._adapters = adapters
         self._args = namespace(arguments, names, adapters)
         self._registry: dict[str, Any] | None = None
+        self._state: State | None = None
 
     async def answer(self, model: str, row: dict[str, Any]) -> Response:
         """The response to a row. Raises where there is none to give."""
@@ -49,6 +60,8 @@ class Serving:
         named = body.get("model")
         if named is not None and named != model and named not in self._adapters:
             raise RowError("MODEL_MISMATCH", f"the body's model is not the run's, {model!r}")
+        if row.get("url") == COMPLETIONS:
+            return await self._completion(CompletionRequest.model_validate(body))
         request = run_batch.BatchRequestInput.model_validate(row)
         if self._registry is None:
             self._registry = await run_batch.build_endpoint_registry(self._client, self._args)
@@ -65,6 +78,28 @@ class Serving:
         else:
             body = output.error.model_dump_json()
         return Response(response.status_code, response.request_id, body)
+
+    async def _completion(self, request: CompletionRequest) -> Response:
+        """What vLLM's server answers; an exception and a stream are what its batch runner makes of them elsewhere."""
+        if self._state is None:
+            state = State()
+            await init_app_state(self._client, state, self._args, await self._client.get_supported_tasks())
+            self._state = state
+        handler = self._state.openai_serving_completion
+        request_id = f"vllm-batch-{random_uuid()}"
+        refused = None
+        if handler is None:
+            refused = f"Model does not support endpoint: {COMPLETIONS}"
+        elif request.stream:
+            refused = "Request must not be sent in stream mode"
+        if refused is not None:
+            return Response(HTTPStatus.BAD_REQUEST.value, request_id, json.dumps({"error": {"message": refused}}))
+        try:
+            answer: CompletionResponse | ErrorResponse = await handler.create_completion(request)
+        except Exception as error:
+            answer = create_error_response(error)
+        status = answer.error.code if isinstance(answer, ErrorResponse) else HTTPStatus.OK.value
+        return Response(status, request_id, answer.model_dump_json())
 
 
 class Silent:
