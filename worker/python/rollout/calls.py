@@ -1,6 +1,7 @@
 """Owns: rows that vLLM's handlers answer, as tasks of an event loop that runs between two steps.
 
-Invariant: a row's task ends before the row is answered for. The loop never waits for long while the engine has rows to
+Invariant: a row's task ends before the row is answered for. What the engine cannot live on after is raised, whatever a handler
+made of it. The loop never waits for long while the engine has rows to
 run; rows that handlers have not yet brought to the engine are given a few milliseconds a step.
 Absent: what a handler does (`serving`).
 """
@@ -52,6 +53,9 @@ class Calls:
             return False
         task.cancel()
         self._loop.run_until_complete(asyncio.wait([task], timeout=CANCEL_S))
+        if task.done() and not task.cancelled():
+            # Nobody wants to know.
+            task.exception()
         return True
 
     def run(self, engine_is_idle: bool) -> tuple[list[Outcome], list[Failed]]:
@@ -63,6 +67,8 @@ class Calls:
         if engine_is_idle and self._tasks and not self._ended() and not self._client.waiting():
             some = asyncio.wait(self._tasks.values(), timeout=IDLE_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
             self._loop.run_until_complete(some)
+        if self._client.fatal is not None:
+            raise self._client.fatal
         done: list[Outcome] = []
         failed: list[Failed] = []
         for ticket in self._ended():

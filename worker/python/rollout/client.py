@@ -1,7 +1,8 @@
 """Owns: vLLM's engine, as vLLM's own serving handlers want to see it: asynchronous, one stream of outputs a request.
 
-Invariant: a request that nobody waits for any more is aborted. All of it happens on the host's one thread, between two
-steps: whoever steps the engine passes its outputs on by `deliver`.
+Invariant: a request that nobody waits for any more, or that was refused half-way, is aborted. What the engine cannot live on
+after is kept in `fatal`, for handlers make a response of every exception. All of it happens on the host's one thread, between
+two steps: whoever steps the engine passes its outputs on by `deliver`.
 Absent: handlers (`serving`). What they do not need of an engine is refused.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 from vllm.engine.protocol import EngineClient
 from vllm.v1.engine import EngineCoreRequest
 
+from rollout import failures
 from rollout.adapters import Adapters
 
 
@@ -25,6 +27,7 @@ class HostClient(EngineClient):
         self._adapters = adapters
         self._abort = abort
         self._streams: dict[str, asyncio.Queue[Any]] = {}
+        self.fatal: BaseException | None = None
         self.vllm_config = engine.vllm_config
         self.model_config = engine.model_config
         self.renderer = engine.renderer
@@ -77,10 +80,16 @@ class HostClient(EngineClient):
             raise ValueError(f"request {request_id} runs already")
         adapter = self._adapters.of(lora.lora_name) if lora is not None else None
         stream = self._streams[request_id] = asyncio.Queue()
-        finished = True
+        finished = False
         try:
-            self._engine.add_request(request_id, prompt, params, lora_request=adapter, **options)
-            finished = False
+            try:
+                self._engine.add_request(request_id, prompt, params, lora_request=adapter, **options)
+            except BaseException as error:
+                if failures.is_fatal(error):
+                    self.fatal = error
+                    # There is no engine left to abort it in.
+                    finished = True
+                raise
             while not finished:
                 output = await stream.get()
                 finished = output.finished
@@ -125,11 +134,11 @@ class HostClient(EngineClient):
 
     @property
     def errored(self) -> bool:
-        return False
+        return self.fatal is not None
 
     @property
     def dead_error(self) -> BaseException:
-        return RuntimeError("a dead engine ends its process")
+        return self.fatal or RuntimeError("a dead engine ends its process")
 
     async def is_tracing_enabled(self) -> bool:
         return False
