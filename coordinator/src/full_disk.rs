@@ -5,7 +5,7 @@
 //! Absent: marks and looks, which are `rollout_raft`'s, and a follower's full disk, which refuses nothing.
 
 use crate::leading::Leading;
-use rollout_ledger::{CheckpointOp, DatasetOp, OpKind, ShardOp, StoreOp, TrainerOp};
+use rollout_ledger::{CheckpointOp, DatasetOp, OpKind, ShardOp, StoreOp, TokenOp, TrainerOp};
 use rollout_proto::{ErrorCode, Outcome, RpcError};
 use rollout_raft::{DiskRoom, Node};
 use std::time::{Duration, Instant};
@@ -29,7 +29,8 @@ pub(crate) fn grows(kind: &OpKind) -> bool {
         | OpKind::Dataset(DatasetOp::Create { .. })
         | OpKind::Trainer(TrainerOp::Join { .. } | TrainerOp::Recover { .. })
         | OpKind::Shard(ShardOp::Claim { .. })
-        | OpKind::Checkpoint(CheckpointOp::Begin { .. }) => true,
+        | OpKind::Checkpoint(CheckpointOp::Begin { .. })
+        | OpKind::Token(TokenOp::Create { .. } | TokenOp::Spend(_)) => true,
         OpKind::Store { ops, .. } => {
             ops.iter().any(|op| !matches!(op, StoreOp::Delete { .. } | StoreOp::Pop { .. }))
         }

@@ -41,6 +41,9 @@ pub(crate) fn code_of(rejection: &Rejection) -> ErrorCode {
         Rejection::DeadlineExceeded => ErrorCode::DeadlineExceeded,
         Rejection::OverQuota { .. } => ErrorCode::OverQuota,
         Rejection::VersionLow { .. } => ErrorCode::VersionRefused,
+        Rejection::TokenUnknown(_) => ErrorCode::TokenNotFound,
+        Rejection::TokenConflict(_) => ErrorCode::TokenConflict,
+        Rejection::TokenRefused(_) => ErrorCode::TokenRefused,
     }
 }
 

@@ -253,6 +253,7 @@ impl Ledger {
             OpKind::Noticed { run, index, delivered } => {
                 Ok(self.noticed(ctx, run, index, delivered))
             }
+            OpKind::Token(op) => self.token_op(op),
         }
     }
 

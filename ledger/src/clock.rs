@@ -46,6 +46,7 @@ impl Ledger {
         let stores = self.store_uses.first().map(|u| store::store_ends(u.0));
         let jobs = self.job_times.first().map(|due| due.0);
         let trainers = self.trainer_ends.first().map(|t| t.0);
+        let tokens = self.tokens.values().map(|token| token.ends_at);
         rows.into_iter()
             .chain(workers)
             .chain(attempts)
@@ -55,6 +56,7 @@ impl Ledger {
             .chain(jobs)
             .chain(trainers)
             .chain(deadlines)
+            .chain(tokens)
             .min()
     }
 
@@ -69,6 +71,7 @@ impl Ledger {
         self.forget_stores();
         self.tick_jobs(ctx);
         self.end_trainers(ctx);
+        self.forget_tokens();
     }
 
     fn end_waits(&mut self) {

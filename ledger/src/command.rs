@@ -16,6 +16,7 @@ use crate::rendezvous::Terms;
 use crate::rows::Rows;
 use crate::shard::ShardOp;
 use crate::spec::{RunSpec, SlotOffer};
+use crate::token::TokenOp;
 use crate::trainer::TrainerOp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -391,6 +392,8 @@ pub enum OpKind {
         /// Whether it was acknowledged; else it is given up.
         delivered: bool,
     },
+    /// Something is done with a join token.
+    Token(TokenOp),
 }
 
 /// The name of a shared store.

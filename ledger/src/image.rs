@@ -45,6 +45,7 @@ pub(crate) struct Dirty {
     /// Epochs whose shards all went at once; those of `passes` may have come after.
     pub(crate) emptied_passes: BTreeSet<(TrainingNo, DatasetNo, u64)>,
     pub(crate) checkpoints: BTreeSet<(TrainingNo, u32)>,
+    pub(crate) tokens: BTreeSet<String>,
 }
 
 /// What to write so that the image on disk is the ledger's state. One atomic batch.
@@ -169,6 +170,10 @@ impl Ledger {
             let job = self.jobs.get(&no).map(|j| codec::encode(&j.head));
             delta.set(job_key(b'G', no, &[]), job);
         }
+        for name in dirty.tokens {
+            let token = self.tokens.get(&name).map(codec::encode);
+            delta.set(key(b'E', &[name.as_bytes()]), token);
+        }
         delta
     }
 
@@ -183,6 +188,9 @@ impl Ledger {
             each(&session_key(b'C', *id), &client_record(client));
         }
         self.each_dataset(&mut each);
+        for (name, token) in &self.tokens {
+            each(&key(b'E', &[name.as_bytes()]), &codec::encode(token));
+        }
         for (no, run) in &self.runs {
             each(&run_key(b'F', *no, &[]), &codec::encode(&run.flight));
         }

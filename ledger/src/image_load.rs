@@ -82,6 +82,10 @@ impl Ledger {
                 let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;
                 self.namespaces.insert(name.into(), read(key, value)?);
             }
+            Some(b'E') => {
+                let name = std::str::from_utf8(&key[1..]).map_err(|_| bad(key))?;
+                self.tokens.insert(name.into(), read(key, value)?);
+            }
             Some(b'R') => self.loading_run(key)?.head = read(key, value)?,
             Some(b'F') => self.loading_run(key)?.flight = read(key, value)?,
             Some(b'S') => {

@@ -37,6 +37,7 @@ impl Ledger {
         self.check_stores()?;
         self.check_jobs()?;
         self.check_trainings()?;
+        self.check_tokens()?;
         self.check_namespaces()
     }
 

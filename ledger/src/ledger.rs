@@ -14,6 +14,7 @@ use crate::job::{Job, JobName};
 use crate::namespace::{self, Namespace};
 use crate::run::{Run, RunState};
 use crate::store::Store;
+use crate::token::Token;
 use crate::training::{Training, TrainingName};
 use crate::worker::Worker;
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,7 @@ pub struct Ledger {
     pub(crate) jobs: BTreeMap<JobNo, Job>,
     pub(crate) datasets: BTreeMap<DatasetNo, Dataset>,
     pub(crate) trainings: BTreeMap<TrainingNo, Training>,
+    pub(crate) tokens: BTreeMap<String, Token>,
     // Derived.
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
@@ -146,6 +148,7 @@ impl Ledger {
             job_changes: 0,
             datasets: BTreeMap::new(),
             trainings: BTreeMap::new(),
+            tokens: BTreeMap::new(),
             dataset_names: BTreeMap::new(),
             training_names: BTreeMap::new(),
             trainer_ends: BTreeSet::new(),

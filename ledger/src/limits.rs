@@ -139,5 +139,13 @@ pub const CHECKPOINTS_OPEN_MAX: usize = 8;
 pub const CHECKPOINTS_MAX: usize = 1024;
 /// Complete checkpoints that are kept of a job that says nothing else.
 pub const KEEP_LAST_DEFAULT: u32 = 5;
+/// Join tokens that have neither expired nor been revoked.
+pub const TOKENS_MAX: usize = 1024;
+/// Uses of one join token: each is remembered, so that its repeat is none.
+pub const TOKEN_USES_MAX: u32 = 1024;
+/// Ledger time for which a join token may be good.
+pub const TOKEN_TTL_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
+/// Namespaces of a join token: as many as a certificate may name.
+pub const TOKEN_NAMESPACES_MAX: usize = 64;
 /// Samples of a shard of a dataset that says nothing else.
 pub const SHARD_SAMPLES_DEFAULT: u32 = 10_000;

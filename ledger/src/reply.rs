@@ -365,4 +365,13 @@ pub enum Rejection {
         /// The cluster's.
         version: u32,
     },
+    /// No such join token.
+    #[error("no join token {0}: it was revoked, has expired or never was")]
+    TokenUnknown(String),
+    /// A join token of that name is another one.
+    #[error("a join token {0} exists, with another secret or for something else")]
+    TokenConflict(String),
+    /// A join token lets nobody in.
+    #[error("{0}")]
+    TokenRefused(String),
 }

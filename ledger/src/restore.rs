@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* it depends on the old state and the new id alone, so that every member of the new
 //! cluster makes the same state by itself. Nobody's right outlives the old cluster: no session, no
-//! lease, no ticket, no late result. Rows that ran are pending; what was decided stays so, and so do
+//! lease, no ticket, no join token, no late result. Rows that ran are pending; what was decided stays so, and so do
 //! runs, stores, datasets and checkpoints.
 //!
 //! Absent on purpose: a command for it. The new cluster's log begins behind its state, and its
@@ -29,6 +29,7 @@ impl Ledger {
         for run in self.runs.values_mut() {
             run.flight.lapsed.clear();
         }
+        self.tokens.clear();
         self.clients.clear();
         self.client_uses.clear();
         let tickets: Vec<SessionId> = self.tickets.keys().copied().collect();

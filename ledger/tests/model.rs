@@ -31,6 +31,8 @@ mod schedule;
 mod stealing;
 #[path = "model/stores.rs"]
 mod stores;
+#[path = "model/tokens.rs"]
+mod tokens;
 #[path = "model/trainings.rs"]
 mod trainings;
 #[path = "model/trainings_acts.rs"]
@@ -177,6 +179,7 @@ impl Pair {
             prop_assert_eq!((before.pending + old.running, 0), (after.pending, new.running));
         }
         prop_assert!(restored.worker_sessions().is_empty());
+        prop_assert!(tokens::restored_has_none(&restored));
         Ok(())
     }
 
@@ -305,6 +308,10 @@ fn random_stories_reach_what_matters() {
         ("run sealed", 2),
         ("told of an end", 1),
         ("OverQuota", 5),
+        ("token used", 20),
+        ("token used again", 5),
+        ("TokenRefused", 20),
+        ("VersionLow", 20),
         ("run forgotten", 1),
         ("RunActive", 20),
         ("rows carried", 50),

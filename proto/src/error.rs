@@ -141,6 +141,10 @@ codes! {
     WorkerNotEligible, "RO-3006", false, NotApplied, FailedPrecondition, 5, "the worker may take no work";
     UnsupportedVersion, "RO-3007", false, NotApplied, Unimplemented, 5, "the other side does not speak this version";
     WorkerNotFound, "RO-3008", false, NotApplied, NotFound, 4, "no worker of this name is registered";
+    TokenRefused, "RO-3009", false, NotApplied, PermissionDenied, 7, "the join token lets nobody in";
+    EnrolmentOff, "RO-3010", false, NotApplied, FailedPrecondition, 5, "this member issues no certificates";
+    TokenNotFound, "RO-3011", false, NotApplied, NotFound, 4, "there is no such join token";
+    TokenConflict, "RO-3012", false, NotApplied, AlreadyExists, 5, "a join token of this name is another one";
     InvalidArgument, "RO-4001", false, NotApplied, InvalidArgument, 1, "the request is malformed";
     LimitExceeded, "RO-4002", false, NotApplied, ResourceExhausted, 1, "the request is over a limit";
     Overloaded, "RO-4003", true, NotApplied, ResourceExhausted, 3, "too much is in flight";

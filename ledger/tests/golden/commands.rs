@@ -7,7 +7,8 @@ use rollout_ledger::id::{
 use rollout_ledger::{
     Among, BarrierSpec, BlobRef, Body, Command, EngineSpec, Evidence, FailureClass, HeldRows,
     JobName, Op, OpKind, PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId, Rows,
-    RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp, Terms,
+    RunAction, RunSpec, SegmentDecl, SlotOffer, StoreName, StoreOp, Terms, TokenOp, TokenRole,
+    TokenSpec, TokenUse,
 };
 use std::collections::BTreeMap;
 
@@ -112,6 +113,33 @@ fn quota() -> OpKind {
     })
 }
 
+fn tokens() -> [OpKind; 3] {
+    let create = |name: &str, role, holder: Option<&str>| TokenOp::Create {
+        name: name.into(),
+        secret_hash: [6; 32],
+        spec: TokenSpec {
+            role,
+            holder: holder.map(str::to_owned),
+            namespaces: vec!["team".into()],
+            labels: if role == TokenRole::Worker { labels() } else { BTreeMap::new() },
+            ttl_ms: 3_600_000,
+            uses_max: 8,
+        },
+    };
+    let used = TokenUse {
+        token: "rack-7".into(),
+        secret_hash: [6; 32],
+        holder: "gpu-1".into(),
+        key_hash: [5; 32],
+    };
+    [
+        create("rack-7", TokenRole::Worker, None),
+        create("alice", TokenRole::Client, Some("alice")),
+        TokenOp::Spend(used),
+    ]
+    .map(OpKind::Token)
+}
+
 fn cordon(slot_no: Option<u16>) -> OpKind {
     let (session, slot) = (slot().session, slot_no.map(SlotNo));
     OpKind::Cordon { session, slot, cordoned: true, reason: "a fan is broken".into() }
@@ -129,6 +157,9 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
     all.push(("set_quota", command(Body::Ops(vec![quota().into()]))));
     let noticed = OpKind::Noticed { run: RUN, index: 300, delivered: true };
     all.push(("noticed", command(Body::Ops(vec![noticed.into()]))));
+    all.push(("token", command(Body::Ops(tokens().map(Op::from).to_vec()))));
+    let revoke = OpKind::Token(TokenOp::Revoke { name: "alice".into() });
+    all.push(("revoke_token", op(revoke)));
     all
 }
 

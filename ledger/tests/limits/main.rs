@@ -7,6 +7,7 @@ mod bench;
 mod jobs;
 mod runs;
 mod stores;
+mod tokens;
 mod trainings;
 mod workers;
 
@@ -88,6 +89,10 @@ const TRIED: &[(&str, fn())] = &[
     ("CHECKPOINTS_OPEN_MAX", trainings::checkpoints_open),
     ("CHECKPOINTS_MAX", trainings::checkpoints),
     ("KEEP_LAST_DEFAULT", trainings::keep_last),
+    ("TOKENS_MAX", tokens::tokens),
+    ("TOKEN_USES_MAX", tokens::uses),
+    ("TOKEN_TTL_MS_MAX", tokens::ttl),
+    ("TOKEN_NAMESPACES_MAX", tokens::namespaces),
 ];
 
 #[test]

@@ -7,6 +7,7 @@
 use crate::job_acts::{JobAct, job_act};
 use crate::naive::Model;
 use crate::runs::Run;
+use crate::tokens::{TokenAct, token_act};
 use crate::trainings_acts::Train;
 use proptest::prelude::*;
 use rollout_ledger::id::{RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
@@ -75,6 +76,7 @@ pub(crate) enum Act {
     DropStore { store: u8 },
     Job(JobAct),
     Train(Train),
+    Token(TokenAct),
     Client,
     Request { client: u8, seq: u8, ack: u8, act: Box<Act> },
 }
@@ -98,7 +100,23 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
         1 => (1..3u8).prop_map(guilty),
     ];
     let story = (begin, story).prop_map(|(begin, story)| begin.into_iter().chain(story).collect());
-    prop_oneof![2 => story, 1 => training_story()]
+    let story = prop_oneof![2 => story, 1 => training_story()];
+    let tokens = prop_oneof![1 => Just(Vec::new()), 1 => token_story()];
+    (story, tokens).prop_map(|(story, tokens)| story.into_iter().chain(tokens).collect())
+}
+
+/// Somebody is let in, in a cluster that others have used; now and then in one that has no tokens yet.
+fn token_story() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => prop::collection::vec(token_act().prop_map(Act::Token), 1..3).prop_map(Step::Ops),
+        2 => (1..9000u64).prop_map(Step::Tick),
+        1 => token_act().prop_map(|act| Step::Stale(Act::Token(act))),
+        1 => Just(Step::Reload),
+        1 => Just(Step::OpenEpoch),
+    ];
+    let version = prop_oneof![4 => Just(2), 1 => Just(1)].prop_map(Step::Version);
+    (version, prop::collection::vec(step, 1..16))
+        .prop_map(|(version, story)| std::iter::once(version).chain(story).collect())
 }
 
 /// A job of two trainers that read, and all that may happen to it.
@@ -364,7 +382,13 @@ impl Act {
                 let ended_index = sealed.filter(|_| !stale).map_or(1, |run| run.ended_index);
                 OpKind::Seal { run, manifest: blob("manifest".into()), ended_index }
             }
-            Act::Swept { run } => OpKind::Swept { run: run_no(model, run) },
+            Act::Swept { run } => {
+                // One that is sealed, where there is one: few are.
+                let sealed = |r: &&Run| r.gone.is_some_and(|gone| gone.sealed) && !r.forgotten;
+                let at = model.runs.iter().position(|r| sealed(&r));
+                let run = at.map_or_else(|| run_no(model, run), |at| RunNo(at as u32 + 1));
+                OpKind::Swept { run }
+            }
             Act::Forget { run } => {
                 // One that can be forgotten, where there is one: few are.
                 let at =
@@ -489,6 +513,7 @@ impl Act {
                 carry(model, run, segment, (mask, wrong), part)
             }
             Act::Train(train) => train.kind(model),
+            Act::Token(act) => act.kind(),
             Act::Store { store, ops } => OpKind::Store { store: store_name(store), ops },
             Act::Job(act) => act.kind(model),
             Act::DropStore { store } => OpKind::DropStore { store: store_name(store) },

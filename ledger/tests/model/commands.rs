@@ -5,7 +5,7 @@
 
 use rollout_ledger::{
     Body, CheckpointOp, DatasetOp, FailureClass, OpKind, Reply, RunAction, ShardOp, StoreOp,
-    TrainerOp,
+    TokenOp, TrainerOp,
 };
 use std::collections::BTreeMap;
 
@@ -89,6 +89,9 @@ names!(op, OPS, OpKind, {
     OpKind::Checkpoint(CheckpointOp::Forget { .. }) => "forget checkpoint",
     OpKind::SetQuota(_) => "set quota",
     OpKind::Noticed { .. } => "noticed",
+    OpKind::Token(TokenOp::Create { .. }) => "create token",
+    OpKind::Token(TokenOp::Revoke { .. }) => "revoke token",
+    OpKind::Token(TokenOp::Spend(_)) => "spend token",
 });
 
 names!(store_op, STORE_OPS, StoreOp, {

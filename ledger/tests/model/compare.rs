@@ -80,6 +80,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     let jobs = crate::jobs::difference(ledger, &model.jobs);
     prop_assert_eq!(jobs, None);
     model.trainings.same(ledger)?;
+    prop_assert_eq!(ledger.token_views(), model.token_views());
     let sessions: Vec<_> = model.workers.keys().copied().collect();
     prop_assert_eq!(ledger.worker_sessions(), sessions);
     for (session, worker) in &model.workers {

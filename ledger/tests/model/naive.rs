@@ -4,6 +4,7 @@ use crate::jobs::Job;
 use crate::quotas::Bounds;
 use crate::runs::{RowState, Run};
 use crate::stores::Store;
+use crate::tokens::Token;
 use crate::trainings::Trainings;
 use crate::workers::Worker;
 use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
@@ -33,6 +34,7 @@ pub(crate) struct Model {
     pub(crate) stores: BTreeMap<StoreName, Store>,
     pub(crate) jobs: BTreeMap<JobName, Job>,
     pub(crate) trainings: Trainings,
+    pub(crate) tokens: BTreeMap<String, Token>,
     /// What operators have cordoned, by namespace and name: all of it, or some slots.
     pub(crate) cordons: BTreeMap<(String, String), (bool, BTreeSet<u16>)>,
     /// The attempts that are, or were, trials.
@@ -63,6 +65,7 @@ impl Default for Model {
             stores: BTreeMap::new(),
             jobs: BTreeMap::new(),
             trainings: Trainings::default(),
+            tokens: BTreeMap::new(),
             cordons: BTreeMap::new(),
             trials: BTreeSet::new(),
             grants: Vec::new(),
@@ -219,6 +222,7 @@ impl Model {
             OpKind::Checkpoint(op) => self.checkpoint(op),
             OpKind::SetQuota(quota) => self.set_quota(&quota),
             OpKind::Noticed { run, index, delivered } => self.noticed(run, index, delivered),
+            OpKind::Token(op) => self.token(op),
         }
     }
 
@@ -241,6 +245,7 @@ impl Model {
         self.end_silent();
         self.tick_jobs();
         self.end_silent_trainers();
+        self.end_tokens();
         for run in &mut self.runs {
             run.shuns.retain(|_, shuns| shuns.1.0 > now);
             let (timeout, before) = (run.spec.attempt_timeout_ms, run.returned);

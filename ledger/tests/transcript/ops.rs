@@ -7,7 +7,7 @@ use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{
     Among, BarrierSpec, BlobRef, EngineSpec, Evidence, FailureClass, HeldRows, JobName, Op, OpKind,
     PartDecl, ParticipantDecl, Policy, Quota, Registration, RequestId, RunAction, RunSpec,
-    SegmentDecl, SlotOffer, StoreName, StoreOp, Terms,
+    SegmentDecl, SlotOffer, StoreName, StoreOp, Terms, TokenOp, TokenRole, TokenSpec, TokenUse,
 };
 
 pub(crate) fn op(world: &World, line: &str) -> Parsed<Op> {
@@ -44,6 +44,17 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
         },
         // Example: quota name=team pending=100 running=10 runs=2 create=1
         "quota" => quota(args)?,
+        // Example: token name=rack role=worker holder=w1 namespaces=a,b labels=k:v uses=2 ttl=60000 secret=1
+        "token" => create_token(args)?,
+        // Example: revoke token=rack
+        "revoke" => OpKind::Token(TokenOp::Revoke { name: args.text("token")? }),
+        // Example: spend token=rack holder=w1 key=1 secret=1
+        "spend" => OpKind::Token(TokenOp::Spend(TokenUse {
+            token: args.text("token")?,
+            secret_hash: [args.number("secret", 1)?; 32],
+            holder: args.text("holder")?,
+            key_hash: [args.number("key", 1)?; 32],
+        })),
         // Example: noticed run=chat index=4 delivered=1
         "noticed" => OpKind::Noticed {
             run: run(world, &args.text("run")?)?,
@@ -191,6 +202,26 @@ fn quota(args: &mut Args) -> Parsed<OpKind> {
         pending_rows_max: number(args, "pending")?,
         running_rows_max: number(args, "running")?,
         runs_max: number(args, "runs")?,
+    }))
+}
+
+fn create_token(args: &mut Args) -> Parsed<OpKind> {
+    let role = match args.text_or("role", "worker").as_str() {
+        "worker" => TokenRole::Worker,
+        "client" => TokenRole::Client,
+        other => return Err(format!("{other} gets no token")),
+    };
+    Ok(OpKind::Token(TokenOp::Create {
+        name: args.text("name")?,
+        secret_hash: [args.number("secret", 1)?; 32],
+        spec: TokenSpec {
+            role,
+            holder: args.get("holder"),
+            namespaces: args.list("namespaces"),
+            labels: args.labels("labels")?,
+            ttl_ms: args.number("ttl", 1000)?,
+            uses_max: args.number("uses", 1)?,
+        },
     }))
 }
 

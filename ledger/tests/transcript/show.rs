@@ -234,6 +234,20 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
     format!("  {}:{} {text}", event.index, event.position)
 }
 
+/// Every join token: how often it was used, and how long it is good yet.
+pub(crate) fn tokens(ledger: &Ledger) -> String {
+    let lines = ledger.token_views().into_iter().map(|t| {
+        let holder = t.spec.holder.map_or(String::new(), |holder| format!(" {holder}"));
+        let role = format!("{:?}", t.spec.role).to_lowercase();
+        format!(
+            "{}: {role}{holder}, used {} of {}, {} ms left",
+            t.name, t.uses, t.spec.uses_max, t.left_ms
+        )
+    });
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() { "none".into() } else { lines.join("\n") }
+}
+
 /// Everything that a story may want to see, but for what is empty.
 pub(crate) fn state(ledger: &Ledger) -> String {
     let mut out = format!("clock {} epoch {}\n", ledger.clock(), ledger.epoch());

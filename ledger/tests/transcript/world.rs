@@ -87,6 +87,8 @@ impl World {
             }
             // Example: notices
             "notices" => format!("{:?}", self.ledger.notices_due()),
+            // Every join token.
+            "tokens" => show::tokens(&self.ledger),
             // Example: blocked run=chat
             "blocked" => match self.ledger.blocked(ops::run(self, &args.text("run")?)?) {
                 text if text.is_empty() => "not blocked".into(),

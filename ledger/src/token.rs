@@ -1,0 +1,278 @@
+//! Join tokens: whoever shows one is to get a certificate, of the role and the namespaces that it says.
+//!
+//! *Invariant:* a token is spent at most `uses_max` times, and a repeat is no second use: a use is of one name and one
+//! public key, so that its repeat gets what was given before and nothing else. Secrets never come here, only their hashes.
+//! What is refused changes nothing.
+//!
+//! Absent on purpose: certificates, which members sign when a use was granted; and who may make tokens. A restored cluster
+//! has none, or one that was revoked would be good again.
+
+use crate::id::LedgerMs;
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{Rejection, Reply};
+use crate::spec::{check_labels, check_name};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a certificate by token may be of. An admin or a member is certified by hand: either could do everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TokenRole {
+    /// An agent, under its own name.
+    Worker,
+    /// Whoever submits runs, under a name that the token says.
+    Client,
+}
+
+/// What a token is good for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenSpec {
+    /// Whom it makes of its holder.
+    pub role: TokenRole,
+    /// The only name that it is good for; `None`, for workers alone: any that no registered worker has.
+    pub holder: Option<String>,
+    /// The namespaces of the certificate; none: all.
+    pub namespaces: Vec<String>,
+    /// Labels of every slot of the worker.
+    pub labels: BTreeMap<String, String>,
+    /// How long it is good, in ledger time from its creation on.
+    pub ttl_ms: u64,
+    /// How often.
+    pub uses_max: u32,
+}
+
+/// What is done with tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TokenOp {
+    /// Makes one; the same again is answered as the first was.
+    Create {
+        /// Its name.
+        name: String,
+        /// blake3 of its secret, which has 128 random bits or more.
+        secret_hash: [u8; 32],
+        /// What it is good for.
+        spec: TokenSpec,
+    },
+    /// Nobody is let in by it any more.
+    Revoke {
+        /// Its name.
+        name: String,
+    },
+    /// Somebody is let in by it.
+    Spend(TokenUse),
+}
+
+/// A use of a token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenUse {
+    /// Its name.
+    pub token: String,
+    /// blake3 of the secret that was shown.
+    pub secret_hash: [u8; 32],
+    /// Who wants to be let in.
+    pub holder: String,
+    /// blake3 of the public key that is to be certified.
+    pub key_hash: [u8; 32],
+}
+
+impl TokenUse {
+    /// What tells a use from its repeat. Half of a hash: whoever finds two of one has found what costs 2^64 tries, for one
+    /// certificate of a token that is its own.
+    fn id(&self) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.key_hash).update(self.holder.as_bytes());
+        let (mut id, hash) = ([0; 16], hasher.finalize());
+        id.copy_from_slice(&hash.as_bytes()[..16]);
+        id
+    }
+}
+
+/// One token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Token {
+    pub(crate) secret_hash: [u8; 32],
+    pub(crate) spec: TokenSpec,
+    pub(crate) ends_at: LedgerMs,
+    pub(crate) uses: BTreeSet<[u8; 16]>,
+}
+
+/// A token at a glance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenView {
+    /// Its name.
+    pub name: String,
+    /// What it is good for.
+    pub spec: TokenSpec,
+    /// How often it was used.
+    pub uses: u32,
+    /// For how long it is good yet, in ledger time.
+    pub left_ms: u64,
+}
+
+fn refused(why: &str) -> Rejection {
+    Rejection::TokenRefused(why.into())
+}
+
+fn invalid(why: impl Into<String>) -> Rejection {
+    Rejection::Invalid(why.into())
+}
+
+impl TokenSpec {
+    fn check(&self) -> Result<(), Rejection> {
+        match (&self.holder, self.role) {
+            (Some(holder), _) => check_name("holder's", holder)?,
+            (None, TokenRole::Client) => {
+                return Err(invalid("a client's token has to say for whom it is"));
+            }
+            (None, TokenRole::Worker) => {}
+        }
+        if self.role == TokenRole::Client && !self.labels.is_empty() {
+            return Err(invalid("labels are of workers: a client's token has none"));
+        }
+        if self.namespaces.len() > limits::TOKEN_NAMESPACES_MAX {
+            let max = limits::TOKEN_NAMESPACES_MAX as u64;
+            return Err(Rejection::Limit { what: "namespaces of a token".into(), max });
+        }
+        self.namespaces.iter().try_for_each(|name| check_name("namespace's", name))?;
+        check_labels(&self.labels)?;
+        if !(1..=limits::TOKEN_TTL_MS_MAX).contains(&self.ttl_ms) {
+            let max = limits::TOKEN_TTL_MS_MAX;
+            return Err(invalid(format!("a token is good for 1 to {max} ms")));
+        }
+        if !(1..=limits::TOKEN_USES_MAX).contains(&self.uses_max) {
+            let max = limits::TOKEN_USES_MAX;
+            return Err(invalid(format!("a token is good for 1 to {max} uses")));
+        }
+        Ok(())
+    }
+}
+
+impl Ledger {
+    pub(crate) fn token_op(&mut self, op: TokenOp) -> Result<Reply, Rejection> {
+        match op {
+            TokenOp::Create { name, secret_hash, spec } => {
+                self.create_token(name, secret_hash, spec)
+            }
+            TokenOp::Revoke { name } => match self.tokens.remove(&name) {
+                Some(_) => {
+                    self.dirty.tokens.insert(name);
+                    Ok(Reply::Ok)
+                }
+                None => Err(Rejection::TokenUnknown(name)),
+            },
+            TokenOp::Spend(used) => {
+                self.check_use(&used)?;
+                let id = used.id();
+                if self.tokens.get_mut(&used.token).is_some_and(|token| token.uses.insert(id)) {
+                    self.dirty.tokens.insert(used.token);
+                }
+                Ok(Reply::Ok)
+            }
+        }
+    }
+
+    fn create_token(
+        &mut self,
+        name: String,
+        secret_hash: [u8; 32],
+        spec: TokenSpec,
+    ) -> Result<Reply, Rejection> {
+        check_name("token's", &name)?;
+        spec.check()?;
+        if let Some(known) = self.tokens.get(&name) {
+            let same = known.secret_hash == secret_hash && known.spec == spec;
+            return if same { Ok(Reply::Ok) } else { Err(Rejection::TokenConflict(name)) };
+        }
+        if self.tokens.len() >= limits::TOKENS_MAX {
+            let max = limits::TOKENS_MAX as u64;
+            return Err(Rejection::Limit { what: "join tokens".into(), max });
+        }
+        let ends_at = LedgerMs(self.meta.clock.0.saturating_add(spec.ttl_ms));
+        let token = Token { secret_hash, spec, ends_at, uses: BTreeSet::new() };
+        self.tokens.insert(name.clone(), token);
+        self.dirty.tokens.insert(name);
+        Ok(Reply::Ok)
+    }
+
+    /// Whether a token lets somebody in, as far as is known before the use is in the log. A repeat is let in.
+    ///
+    /// # Errors
+    /// [`Rejection::TokenRefused`], or [`Rejection::WorkerNameTaken`] where another one is registered under the name.
+    pub fn check_use(&self, used: &TokenUse) -> Result<(), Rejection> {
+        let token = self.tokens.get(&used.token).filter(|t| t.secret_hash == used.secret_hash);
+        let Some(token) = token else {
+            // Whether there is such a token is nobody's business who does not hold it.
+            return Err(refused("there is no such token, or its secret is another one"));
+        };
+        if token.ends_at <= self.meta.clock {
+            return Err(refused("the token has expired"));
+        }
+        check_name("holder's", &used.holder)?;
+        if token.spec.holder.as_ref().is_some_and(|holder| *holder != used.holder) {
+            return Err(refused("the token is for another name"));
+        }
+        if token.uses.contains(&used.id()) {
+            return Ok(());
+        }
+        if token.uses.len() >= token.spec.uses_max as usize {
+            return Err(refused("the token was used as often as it may be"));
+        }
+        self.check_name_is_free(&token.spec, &used.holder)
+    }
+
+    /// A worker's name goes with its session and what it holds: nobody gets it while there is one.
+    fn check_name_is_free(&self, spec: &TokenSpec, name: &str) -> Result<(), Rejection> {
+        if spec.role != TokenRole::Worker {
+            return Ok(());
+        }
+        let within =
+            |namespace: &String| spec.namespaces.is_empty() || spec.namespaces.contains(namespace);
+        let registered = self.workers.values().find(|w| w.name == name && within(&w.namespace));
+        match registered {
+            Some(worker) => {
+                let (name, address) = (worker.name.clone(), worker.address.clone());
+                Err(Rejection::WorkerNameTaken { name, address })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Tokens whose time has passed go.
+    pub(crate) fn forget_tokens(&mut self) {
+        let now = self.meta.clock;
+        let ended = self.tokens.extract_if(.., |_, token| token.ends_at <= now);
+        let names: Vec<String> = ended.map(|(name, _)| name).collect();
+        self.dirty.tokens.extend(names);
+    }
+
+    pub(crate) fn check_tokens(&self) -> Result<(), String> {
+        if self.tokens.len() > limits::TOKENS_MAX {
+            return Err(format!("{} join tokens", self.tokens.len()));
+        }
+        let over = |token: &Token| token.uses.len() > token.spec.uses_max as usize;
+        match self.tokens.iter().find(|(_, token)| over(token)) {
+            Some((name, token)) => Err(format!("token {name} was used {} times", token.uses.len())),
+            None => Ok(()),
+        }
+    }
+
+    /// One token.
+    pub fn token_view(&self, name: &str) -> Option<TokenView> {
+        self.tokens.get(name).map(|token| self.view_token(name, token))
+    }
+
+    /// Every token that has not expired, by name.
+    pub fn token_views(&self) -> Vec<TokenView> {
+        let views = self.tokens.iter().map(|(name, token)| self.view_token(name, token));
+        views.filter(|view| view.left_ms > 0).collect()
+    }
+
+    fn view_token(&self, name: &str, token: &Token) -> TokenView {
+        TokenView {
+            name: name.to_owned(),
+            spec: token.spec.clone(),
+            uses: token.uses.len() as u32,
+            left_ms: token.ends_at.0.saturating_sub(self.meta.clock.0),
+        }
+    }
+}
