@@ -27,6 +27,9 @@ const ANY: &[Role] = &[Role::Member, Role::Worker, Role::Client, Role::Admin];
 const WATCH: &[Role] = &[Role::Member, Role::Client, Role::Admin];
 const OPERATE: &[Role] = &[Role::Member, Role::Admin];
 const ADMIN: &[Role] = &[Role::Admin];
+/// Those whose certificates are issued over the wire.
+const ENROLLED: &[Role] = &[Role::Worker, Role::Client];
+const NEWCOMER: &[Role] = &[Role::Newcomer];
 
 const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Runs/OpenSession", TRAIN),
@@ -111,6 +114,12 @@ const TABLE: &[(&str, &[Role])] = &[
     ("/rollout.v1.Namespaces/ListNamespaces", RUNS),
     ("/rollout.v1.Namespaces/DescribeNamespace", RUNS),
     ("/rollout.v1.Namespaces/SetQuota", ADMIN),
+    ("/rollout.v1.Tokens/CreateToken", ADMIN),
+    ("/rollout.v1.Tokens/ListTokens", ADMIN),
+    ("/rollout.v1.Tokens/RevokeToken", ADMIN),
+    // On a port of its own, where everybody is a newcomer.
+    ("/rollout.v1.Enrolment/Enrol", NEWCOMER),
+    ("/rollout.v1.Enrolment/Renew", ENROLLED),
     ("/rollout.v1.Peer/Append", PEER),
     ("/rollout.v1.Peer/Vote", PEER),
     ("/rollout.v1.Peer/PreVote", PEER),

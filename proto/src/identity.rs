@@ -10,7 +10,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use rustls_pki_types::CertificateDer;
 use tonic::Status;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
@@ -23,6 +25,7 @@ pub const IDENTITY_NAMESPACES_MAX: usize = 64;
 
 const SCHEME: &str = "rollout://";
 const INSECURE_NAME: &str = "insecure";
+const NEWCOMER_NAME: &str = "?";
 
 /// What the holder of a certificate is; a role reaches its own methods only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,10 +38,12 @@ pub enum Role {
     Client,
     /// An operator of the cluster.
     Admin,
+    /// Whoever has no certificate yet: nobody is certified as one.
+    Newcomer,
 }
 
 impl Role {
-    /// Every role.
+    /// Every role that a certificate may say.
     pub const ALL: [Role; 4] = [Role::Member, Role::Worker, Role::Client, Role::Admin];
 
     /// The role as certificates, flags and messages write it.
@@ -48,6 +53,7 @@ impl Role {
             Role::Worker => "worker",
             Role::Client => "client",
             Role::Admin => "admin",
+            Role::Newcomer => "newcomer",
         }
     }
 }
@@ -146,6 +152,12 @@ impl Identity {
         Identity { role: Role::Admin, name: INSECURE_NAME.to_owned(), namespaces: Vec::new() }
     }
 
+    /// Whoever comes to enrol. It has a name that no certificate may say, and reaches what its role does: of namespaces it
+    /// may touch none, though it names none.
+    pub fn newcomer() -> Self {
+        Identity { role: Role::Newcomer, name: NEWCOMER_NAME.to_owned(), namespaces: Vec::new() }
+    }
+
     /// Whether this is the plaintext identity, which no certificate can carry. A check that a
     /// certificate names the worker that it speaks for does not apply to it.
     pub fn is_insecure(&self) -> bool {
@@ -159,7 +171,8 @@ impl Identity {
 
     /// Whether it may touch `namespace`.
     pub fn allows_namespace(&self, namespace: &str) -> bool {
-        self.namespaces.is_empty() || self.namespaces.iter().any(|allowed| allowed == namespace)
+        let all = self.namespaces.is_empty() && self.role != Role::Newcomer;
+        all || self.namespaces.iter().any(|allowed| allowed == namespace)
     }
 
     /// The SAN URI that carries it.
@@ -235,6 +248,8 @@ pub struct PeerInfo {
     pub identity: Identity,
     /// Its address, as the socket says.
     pub addr: SocketAddr,
+    /// Its certificate, DER, as the handshake verified it; none in plaintext and of newcomers.
+    pub certificate: Option<Arc<CertificateDer<'static>>>,
 }
 
 /// The identity behind a request.

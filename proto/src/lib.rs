@@ -17,6 +17,7 @@ mod bytes_codec;
 mod channel;
 pub mod client;
 mod endpoint;
+pub mod enrolment;
 mod error;
 mod identity;
 pub mod nearest;

@@ -4,12 +4,20 @@
 //! never overwritten by another authority's. The authority's key is the commit: its certificate
 //! can be made again from it, so an interrupted start leaves nothing broken.
 //!
-//! Deliberately absent: revocation, intermediate authorities, and keys from elsewhere: a site with
-//! an authority of its own issues its own certificates, with the SAN URI of [`crate::Identity`].
+//! Deliberately absent: revocation, and keys from elsewhere: a site with an authority of its own issues
+//! its own certificates, with the SAN URI of [`crate::Identity`].
 
 mod files;
+mod holder;
+mod issuer;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use holder::{AUTHORITIES_MAX, pin_of};
+pub use holder::{Trust, authorities, authority_pins, keep_issued, signing_request};
+pub use issuer::{
+    IssuerFiles, IssuingAuthority, RequestedKey, SIGNING_REQUEST_BYTES_MAX, init_issuer,
+};
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -80,6 +88,21 @@ pub enum PkiError {
     /// A life of no days, or too many.
     #[error("a certificate lives 1 to {CERT_DAYS_MAX} days, not {0}")]
     Days(u32),
+    /// The authority was made without room for one below it.
+    #[error(
+        "{0} is of an authority that lets none issue below it, as all were made before there were issuing keys: \
+         replace the authority first"
+    )]
+    NoRoomBelow(PathBuf),
+    /// A signing request that is none.
+    #[error("this is no signing request (PKCS #10, DER): {0}")]
+    Request(String),
+    /// A role that no issuing key certifies.
+    #[error("the certificate of {} is issued by the authority itself, by hand", .0.with_article())]
+    RoleByHand(Role),
+    /// A certificate that was issued over the wire and cannot be kept.
+    #[error("the certificate that was issued cannot be used: {0}")]
+    Issued(String),
     /// The cryptography failed.
     #[error("cannot make the certificate: {0}")]
     Make(#[from] rcgen::Error),
@@ -296,8 +319,8 @@ fn ca_params(common_name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
-    // No authority below this one: a leaf's key cannot issue.
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    // One below this one, the cluster's issuing key, and none below that.
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let now_s = unix_now_s();
     set_validity(&mut params, now_s.saturating_sub(BACKDATE_S), now_s + u64::from(CA_DAYS) * DAY_S);

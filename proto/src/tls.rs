@@ -1,6 +1,6 @@
 //! TLS on both ends: what a host presents, whom it trusts, and how that changes while it runs.
 //!
-//! *Invariant:* under [`Security::Mtls`] both ends present a certificate of the configured
+//! *Invariant:* but for enrolment, where callers have none yet, under [`Security::Mtls`] both ends present a certificate of the configured
 //! authority that carries an [`crate::Identity`]; a server is a member, whoever connects to one
 //! checks that and its name. A file that cannot be used never replaces one that could.
 //!
@@ -12,11 +12,14 @@ mod client;
 mod conn;
 mod incoming;
 mod material;
+mod pinned;
 mod reload;
 mod server;
 #[cfg(test)]
 mod tests;
 mod verify;
+
+pub(crate) use verify::provider;
 
 use std::path::PathBuf;
 
@@ -113,6 +116,12 @@ pub enum TlsError {
         /// What rustls says.
         cause: String,
     },
+    /// A caller without a certificate cannot be set up.
+    #[error("cannot connect without a certificate: {0}")]
+    Pinned(String),
+    /// Newcomers are let in by certificates alone.
+    #[error("enrolment needs TLS: there is nothing to enrol for in plaintext")]
+    EnrolmentInPlaintext,
     /// The host part of an endpoint is neither a DNS name nor an address.
     #[error("{0:?} is neither a host name nor an address")]
     ServerName(String),

@@ -19,7 +19,7 @@ fn request(method: &str) -> http::Request<()> {
     *request.uri_mut() = format!("/rollout.v1.{method}").parse().expect("a path");
     let identity = Identity::new(Role::Client, "bob", vec![]).expect("an identity");
     let addr = "127.0.0.1:9".parse().expect("an address");
-    request.extensions_mut().insert(PeerInfo { identity, addr });
+    request.extensions_mut().insert(PeerInfo { identity, addr, certificate: None });
     request
 }
 

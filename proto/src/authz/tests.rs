@@ -71,7 +71,10 @@ fn every_role_reaches_its_own_methods_only() {
             ("Members", "ListMembers") => [true, false, false, true],
             ("Namespaces", "SetQuota") => [false, false, false, true],
             ("Namespaces", _) => [false, false, true, true],
-            ("Members" | "Maintenance", _) => [false, false, false, true],
+            // Who has no certificate yet is of no role that a certificate says.
+            ("Enrolment", "Enrol") => [false, false, false, false],
+            ("Enrolment", "Renew") => [false, true, true, false],
+            ("Members" | "Maintenance" | "Tokens", _) => [false, false, false, true],
             ("Cluster", _) => [true, false, false, true],
             _ => panic!("{path} is of a service that this test does not know"),
         };
@@ -83,7 +86,7 @@ fn every_role_reaches_its_own_methods_only() {
 }
 
 fn peer(identity: Identity) -> PeerInfo {
-    PeerInfo { identity, addr: SocketAddr::from(([127, 0, 0, 1], 1)) }
+    PeerInfo { identity, addr: SocketAddr::from(([127, 0, 0, 1], 1)), certificate: None }
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn a_request_without_an_identity_is_refused_and_plaintext_may_do_everything() {
 #[derive(Clone)]
 struct WhoCalls<const SERVICE: usize>;
 
-const SERVICES: [&str; 15] = [
+const SERVICES: [&str; 17] = [
     "rollout.v1.Runs",
     "rollout.v1.Worker",
     "rollout.v1.Cluster",
@@ -116,6 +119,8 @@ const SERVICES: [&str; 15] = [
     "rollout.v1.Barrier",
     "rollout.v1.Maintenance",
     "rollout.v1.Namespaces",
+    "rollout.v1.Tokens",
+    "rollout.v1.Enrolment",
 ];
 
 impl<const SERVICE: usize> NamedService for WhoCalls<SERVICE> {
@@ -160,7 +165,9 @@ async fn serve(tls: ServerTls) -> SocketAddr {
         .add_service(WhoCalls::<11>)
         .add_service(WhoCalls::<12>)
         .add_service(WhoCalls::<13>)
-        .add_service(WhoCalls::<14>);
+        .add_service(WhoCalls::<14>)
+        .add_service(WhoCalls::<15>)
+        .add_service(WhoCalls::<16>);
     tokio::spawn(server.serve_with_incoming(incoming));
     addr
 }
@@ -224,6 +231,35 @@ async fn a_certificate_of_the_wrong_role_reaches_no_service() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn where_nobody_is_asked_for_a_certificate_everybody_reaches_enrolment_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = init_ca(dir.path(), "test").unwrap();
+    let request = |role: Role| IssueRequest {
+        role,
+        name: "x1".to_owned(),
+        namespaces: Vec::new(),
+        dns_names: Vec::new(),
+        ip_addrs: vec![[127, 0, 0, 1].into()],
+        days: 1,
+    };
+    let security =
+        |role: Role| Security::Mtls(issue(dir.path(), &request(role), dir.path()).unwrap());
+    let addr = serve(ServerTls::for_newcomers(&security(Role::Member)).unwrap()).await;
+    let pins = crate::pki::authority_pins(&ca).unwrap();
+    // An admin's certificate is of no use there: nobody is asked for one.
+    for tls in [ClientTls::pinned(&pins).unwrap(), ClientTls::load(&security(Role::Admin)).unwrap()]
+    {
+        for (path, status) in call_all(dial(tls, addr)).await {
+            match path.as_str() {
+                "/rollout.v1.Enrolment/Enrol" => assert_eq!(status.message(), "newcomer/?"),
+                _ => assert_eq!(status.code(), Code::PermissionDenied, "{path}: {status}"),
+            }
+        }
+    }
+    assert!(ServerTls::for_newcomers(&Security::InsecurePlaintext).is_err());
 }
 
 #[tokio::test]

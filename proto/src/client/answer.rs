@@ -44,6 +44,7 @@ with_header! {
     WaitCheckpointResponse, LatestCheckpointResponse, ListCheckpointsResponse,
     DescribeCheckpointResponse, PruneCheckpointsResponse, LabelCheckpointResponse, RecoverResponse,
     ListNamespacesResponse, DescribeNamespaceResponse, SetQuotaResponse,
+    CreateTokenResponse, ListTokensResponse, RevokeTokenResponse, RenewResponse,
 }
 
 impl Answer for v1::CountersResponse {

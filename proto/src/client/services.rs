@@ -99,6 +99,20 @@ pub fn cluster(channel: Channel) -> v1::cluster_client::ClusterClient<Channel> {
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
 
+/// The service for join tokens.
+pub fn tokens(channel: Channel) -> v1::tokens_client::TokensClient<Channel> {
+    v1::tokens_client::TokensClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+/// The service that renews certificates.
+pub fn enrolment(channel: Channel) -> v1::enrolment_client::EnrolmentClient<Channel> {
+    v1::enrolment_client::EnrolmentClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 /// The service for namespaces.
 pub fn namespaces(channel: Channel) -> v1::namespaces_client::NamespacesClient<Channel> {
     v1::namespaces_client::NamespacesClient::new(channel)

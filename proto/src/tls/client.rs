@@ -13,12 +13,20 @@ use tokio_rustls::TlsConnector;
 use super::material::Material;
 use super::reload::Reloading;
 use super::verify::{MemberVerifier, provider};
-use super::{ALPN_H2, Security, TlsError};
+use super::{ALPN_H2, Security, TlsError, pinned};
 use crate::identity::Identity;
 
 /// What a caller presents and trusts; cheap to clone, and every clone follows the files.
 #[derive(Clone)]
-pub struct ClientTls(Option<Arc<Reloading<ClientConfig>>>);
+pub struct ClientTls(Caller);
+
+#[derive(Clone)]
+enum Caller {
+    Plaintext,
+    Certified(Arc<Reloading<ClientConfig>>),
+    /// Without a certificate: it trusts by the hash of a key.
+    Newcomer(Arc<ClientConfig>),
+}
 
 impl ClientTls {
     /// Reads the files, and follows them from then on.
@@ -28,35 +36,62 @@ impl ClientTls {
     /// not its own. Plaintext cannot fail.
     pub fn load(security: &Security) -> Result<Self, TlsError> {
         match security {
-            Security::Mtls(files) => Ok(ClientTls(Some(Arc::new(Reloading::load(files, build)?)))),
-            Security::InsecurePlaintext => Ok(ClientTls(None)),
+            Security::Mtls(files) => {
+                Ok(ClientTls(Caller::Certified(Arc::new(Reloading::load(files, build)?))))
+            }
+            Security::InsecurePlaintext => Ok(ClientTls(Caller::Plaintext)),
+        }
+    }
+
+    /// A caller without a certificate, who believes members of the authorities whose public keys have these blake3 hashes:
+    /// for the enrolment address alone, where the authority is shown.
+    ///
+    /// # Errors
+    /// What rustls says.
+    pub fn pinned(pins: &[[u8; 32]]) -> Result<Self, TlsError> {
+        let config = pinned::config(pins).map_err(|cause| TlsError::Pinned(cause.to_string()))?;
+        Ok(ClientTls(Caller::Newcomer(Arc::new(config))))
+    }
+
+    fn files(&self) -> Option<&Reloading<ClientConfig>> {
+        match &self.0 {
+            Caller::Certified(files) => Some(files),
+            Caller::Plaintext | Caller::Newcomer(_) => None,
         }
     }
 
     /// The connector for a new connection, or none where connections are plaintext.
     pub fn connector(&self) -> Option<TlsConnector> {
-        self.0.as_ref().map(|tls| TlsConnector::from(tls.get().config.clone()))
+        match &self.0 {
+            Caller::Plaintext => None,
+            Caller::Certified(files) => Some(TlsConnector::from(files.get().config.clone())),
+            Caller::Newcomer(config) => Some(TlsConnector::from(config.clone())),
+        }
     }
 
-    /// Who the certificate in use says this host is; the plaintext identity without one.
+    /// Who the certificate in use says this host is; a newcomer without one, and the plaintext identity in plaintext.
     pub fn identity(&self) -> Identity {
-        self.0.as_ref().map_or_else(Identity::insecure, |tls| tls.get().identity.clone())
+        match &self.0 {
+            Caller::Plaintext => Identity::insecure(),
+            Caller::Certified(files) => files.get().identity.clone(),
+            Caller::Newcomer(_) => Identity::newcomer(),
+        }
     }
 
     /// When the certificate in use expires, in seconds since 1970; none without one.
     pub fn not_after_unix(&self) -> Option<i64> {
-        self.0.as_ref().map(|tls| tls.get().not_after_unix)
+        self.files().map(|tls| tls.get().not_after_unix)
     }
 
     /// Looks at the files now instead of at the next connection; whether new ones were taken.
     pub fn refresh(&self) -> bool {
-        self.0.as_ref().is_some_and(|tls| tls.refresh())
+        self.files().is_some_and(Reloading::refresh)
     }
 }
 
 impl std::fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ClientTls").field(&self.0.as_ref().map(|_| self.identity())).finish()
+        f.debug_tuple("ClientTls").field(&self.identity()).finish()
     }
 }
 

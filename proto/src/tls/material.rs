@@ -22,6 +22,8 @@ const PEM_FILE_BYTES_MAX: u64 = 1 << 20;
 pub(super) struct Material {
     pub(super) files: TlsFiles,
     pub(super) roots: RootCertStore,
+    /// The certificates of the roots.
+    pub(super) authorities: Vec<CertificateDer<'static>>,
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
     pub(super) identity: Identity,
@@ -31,15 +33,17 @@ pub(super) struct Material {
 impl Material {
     pub(super) fn read(files: &TlsFiles) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
-        for root in certificates(&files.ca)? {
-            roots.add(root).map_err(|cause| pem_error(&files.ca, "certificate", cause))?;
+        let authorities = certificates(&files.ca)?;
+        for root in &authorities {
+            roots.add(root.clone()).map_err(|cause| pem_error(&files.ca, "certificate", cause))?;
         }
         let chain = certificates(&files.cert)?;
         let (identity, not_after_unix) = leaf(&files.cert, &chain[0])?;
         warn_if_others_can_read(&files.key);
         let key = PrivateKeyDer::from_pem_slice(&bounded_read(&files.key)?)
             .map_err(|cause| pem_error(&files.key, "private key", cause))?;
-        Ok(Material { files: files.clone(), roots, chain, key, identity, not_after_unix })
+        let files = files.clone();
+        Ok(Material { files, roots, authorities, chain, key, identity, not_after_unix })
     }
 
     /// The error for what rustls refuses to build from this material.

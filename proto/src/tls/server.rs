@@ -1,7 +1,8 @@
 //! The listening end of TLS.
 //!
 //! *Invariant:* under [`Security::Mtls`] nobody without a certificate of the authority gets past
-//! the handshake.
+//! the handshake, but for an enrolment's listener, where nobody has one: there everybody is a newcomer, whatever he
+//! shows.
 
 use std::sync::Arc;
 
@@ -17,10 +18,16 @@ use super::reload::Reloading;
 use super::verify::{ClientIdentityVerifier, provider};
 use super::{ALPN_H2, Security, TlsError};
 use crate::identity::{Identity, PeerInfo, Role};
+use crate::pki::AUTHORITIES_MAX;
 
 /// What a server presents and whom it lets in; cheap to clone, and every clone follows the files.
 #[derive(Clone)]
-pub struct ServerTls(Option<Arc<Reloading<ServerConfig>>>);
+pub struct ServerTls {
+    /// None in plaintext.
+    files: Option<Arc<Reloading<ServerConfig>>>,
+    /// Nobody is asked for a certificate.
+    newcomers: bool,
+}
 
 impl ServerTls {
     /// Reads the files, and follows them from then on. Plaintext is warned about, loudly.
@@ -30,15 +37,29 @@ impl ServerTls {
     /// that is not its own. Plaintext cannot fail.
     pub fn load(security: &Security) -> Result<Self, TlsError> {
         match security {
-            Security::Mtls(files) => Ok(ServerTls(Some(Arc::new(Reloading::load(files, build)?)))),
+            Security::Mtls(files) => {
+                let files = Some(Arc::new(Reloading::load(files, build)?));
+                Ok(ServerTls { files, newcomers: false })
+            }
             Security::InsecurePlaintext => {
                 tracing::warn!(
                     "INSECURE: this server speaks plaintext, so whoever reaches its port may do \
                      everything; use certificates anywhere but on a test machine"
                 );
-                Ok(ServerTls(None))
+                Ok(ServerTls { files: None, newcomers: false })
             }
         }
+    }
+
+    /// The same certificate for those who have none yet: nobody is asked for one, everybody is
+    /// [`Identity::newcomer`], and the authorities are shown, so that a caller finds them who knows only their hash.
+    ///
+    /// # Errors
+    /// As [`ServerTls::load`], and in plaintext.
+    pub fn for_newcomers(security: &Security) -> Result<Self, TlsError> {
+        let Security::Mtls(files) = security else { return Err(TlsError::EnrolmentInPlaintext) };
+        let files = Some(Arc::new(Reloading::load(files, build_for_newcomers)?));
+        Ok(ServerTls { files, newcomers: true })
     }
 
     /// The connections of `listener`, each with its caller's identity, for tonic's
@@ -49,17 +70,17 @@ impl ServerTls {
 
     /// Who the certificate in use says this server is; the plaintext identity without one.
     pub fn identity(&self) -> Identity {
-        self.0.as_ref().map_or_else(Identity::insecure, |tls| tls.get().identity.clone())
+        self.files.as_ref().map_or_else(Identity::insecure, |tls| tls.get().identity.clone())
     }
 
     /// When the certificate in use expires, in seconds since 1970; none without one.
     pub fn not_after_unix(&self) -> Option<i64> {
-        self.0.as_ref().map(|tls| tls.get().not_after_unix)
+        self.files.as_ref().map(|tls| tls.get().not_after_unix)
     }
 
     /// Looks at the files now instead of at the next connection; whether new ones were taken.
     pub fn refresh(&self) -> bool {
-        self.0.as_ref().is_some_and(|tls| tls.refresh())
+        self.files.as_ref().is_some_and(|tls| tls.refresh())
     }
 
     /// One handshake, without a time limit: the caller sets that.
@@ -67,20 +88,29 @@ impl ServerTls {
         let addr = tcp.peer_addr()?;
         // Small messages decide latency here, and batching is done above TCP.
         tcp.set_nodelay(true)?;
-        let Some(tls) = self.0 else {
-            return Ok(ServerConn::plain(tcp, PeerInfo { identity: Identity::insecure(), addr }));
+        let Some(tls) = self.files else {
+            let peer = PeerInfo { identity: Identity::insecure(), addr, certificate: None };
+            return Ok(ServerConn::plain(tcp, peer));
         };
         let stream = TlsAcceptor::from(tls.get().config.clone()).accept(tcp).await?;
+        if self.newcomers {
+            let peer = PeerInfo { identity: Identity::newcomer(), addr, certificate: None };
+            return Ok(ServerConn::tls(stream, peer));
+        }
         let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let leaf = leaf.ok_or_else(|| std::io::Error::other("the caller sent no certificate"))?;
         let identity = Identity::from_certificate(leaf).map_err(std::io::Error::other)?;
-        Ok(ServerConn::tls(stream, PeerInfo { identity, addr }))
+        let certificate = Some(Arc::new(leaf.clone().into_owned()));
+        Ok(ServerConn::tls(stream, PeerInfo { identity, addr, certificate }))
     }
 }
 
 impl std::fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ServerTls").field(&self.0.as_ref().map(|_| self.identity())).finish()
+        f.debug_struct("ServerTls")
+            .field("identity", &self.files.as_ref().map(|_| self.identity()))
+            .field("newcomers", &self.newcomers)
+            .finish()
     }
 }
 
@@ -98,8 +128,29 @@ fn build(material: Material) -> Result<ServerConfig, TlsError> {
         .with_client_cert_verifier(Arc::new(verifier))
         .with_single_cert(chain, key)
         .map_err(refused)?;
+    with_our_protocol(&mut config);
+    Ok(config)
+}
+
+fn build_for_newcomers(material: Material) -> Result<ServerConfig, TlsError> {
+    let Material { files, authorities, mut chain, key, identity, .. } = material;
+    if identity.role != Role::Member {
+        return Err(TlsError::NotMember { path: files.cert, found: identity.role });
+    }
+    let refused = |cause: rustls::Error| Material::refused(&files, cause);
+    chain.extend(authorities.into_iter().take(AUTHORITIES_MAX));
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(refused)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(refused)?;
+    with_our_protocol(&mut config);
+    Ok(config)
+}
+
+fn with_our_protocol(config: &mut ServerConfig) {
     config.alpn_protocols = vec![ALPN_H2.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    Ok(config)
 }

@@ -21,7 +21,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use crate::identity::{Identity, Role};
 
 /// Cryptography is ring's, named at every use: no process-wide default is needed or set.
-pub(super) fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
@@ -36,7 +36,7 @@ impl fmt::Debug for Refused {
     }
 }
 
-fn refused(cause: impl fmt::Display) -> Error {
+pub(super) fn refused(cause: impl fmt::Display) -> Error {
     let cause = Arc::new(Refused(cause.to_string()));
     Error::InvalidCertificate(CertificateError::Other(OtherError(cause)))
 }

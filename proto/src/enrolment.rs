@@ -1,0 +1,198 @@
+//! Getting a certificate over the wire: the first one with a join token, and each that follows with the one before it.
+//!
+//! *Invariant:* nothing is shown to a server that is no member by the token's own word. What is repeated is the same
+//! request, by the same key, so that however often it is sent it is one use of the token.
+//!
+//! Deliberately absent: when to renew, and what to do where it fails; the worker and `rolloutctl` decide that.
+
+mod token;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+pub use self::token::{JoinToken, NoJoinToken};
+use crate::channel::{ChannelOptions, channel};
+use crate::client::{Client, ClientError, services};
+use crate::endpoint::{DialMap, Endpoint, EndpointError};
+use crate::error::{ErrorCode, RpcError};
+use crate::identity::{Identity, Role};
+use crate::pki::{self, PkiError, Trust};
+use crate::tls::{ClientTls, TlsError, TlsFiles};
+use crate::v1;
+
+/// Between two rounds of all addresses.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Limit of one member's answer.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// An answer is a few certificates.
+const ANSWER_BYTES_MAX: usize = 256 * 1024;
+
+/// Why nobody was enrolled, or no certificate renewed.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolError {
+    /// An address that is none.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The key or the certificate cannot be kept or used.
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    /// The pinned connection cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A member refuses, and a repeat does not help.
+    #[error("{endpoint}: {error}")]
+    Refused {
+        /// Who.
+        endpoint: String,
+        /// Why.
+        error: RpcError,
+    },
+    /// Nobody could in the time that there was.
+    #[error("no member could within {waited_ms} ms; at last {endpoint}: {error}")]
+    Unavailable {
+        /// How long it was tried.
+        waited_ms: u64,
+        /// Whom it was asked last.
+        endpoint: String,
+        /// What was said.
+        error: RpcError,
+    },
+    /// No address.
+    #[error("nobody to ask: give the enrolment addresses of the members")]
+    NoEndpoints,
+    /// The leader did not renew it.
+    #[error(transparent)]
+    Renewal(#[from] ClientError),
+    /// The answer has no certificate, or one of somebody else.
+    #[error("the answer is unusable: {0}")]
+    Answer(String),
+}
+
+impl EnrolError {
+    /// What the member said, where one did.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            EnrolError::Refused { error, .. } | EnrolError::Unavailable { error, .. } => {
+                Some(error.code)
+            }
+            EnrolError::Renewal(error) => error.code(),
+            _ => None,
+        }
+    }
+}
+
+/// What was got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enrolled {
+    /// Whom the certificate names.
+    pub identity: Identity,
+    /// How long it is good from now on.
+    pub lifetime: Duration,
+    /// Labels of every slot of the worker.
+    pub labels: HashMap<String, String>,
+}
+
+/// Asks the members at these addresses, one after the other, again and again for `patience`, to certify the key at
+/// `files.key` under `name`, and keeps what they answer in `files`. Of members that do not lead each says so at once.
+///
+/// # Errors
+/// [`EnrolError::Refused`] where a repeat does not help, [`EnrolError::Unavailable`] where the time is over.
+pub async fn enrol(
+    token: &JoinToken,
+    name: &str,
+    endpoints: &[String],
+    files: &TlsFiles,
+    patience: Duration,
+) -> Result<Enrolled, EnrolError> {
+    let begun = Instant::now();
+    let deadline = begun + patience;
+    let request = v1::EnrolRequest {
+        token: token.name().to_owned(),
+        secret: token.secret().to_vec().into(),
+        name: name.to_owned(),
+        request: pki::signing_request(&files.key)?.into(),
+    };
+    let parsed: Result<Vec<Endpoint>, _> = endpoints.iter().map(|e| Endpoint::seed(e)).collect();
+    let all = parsed?;
+    let tls = ClientTls::pinned(token.pins())?;
+    loop {
+        let mut last = None;
+        for endpoint in &all {
+            match ask(endpoint, &tls, &request, deadline).await {
+                Ok(answer) => return keep(answer, name, files),
+                Err(error) if error.retryable => last = Some((endpoint.to_string(), error)),
+                Err(error) => {
+                    return Err(EnrolError::Refused { endpoint: endpoint.to_string(), error });
+                }
+            }
+        }
+        let (endpoint, error) = last.ok_or(EnrolError::NoEndpoints)?;
+        if Instant::now() + PAUSE >= deadline {
+            let waited_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            return Err(EnrolError::Unavailable { waited_ms, endpoint, error });
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn ask(
+    endpoint: &Endpoint,
+    tls: &ClientTls,
+    request: &v1::EnrolRequest,
+    deadline: Instant,
+) -> Result<v1::EnrolResponse, RpcError> {
+    let channel = channel(endpoint, tls, &DialMap::default(), &ChannelOptions::default())
+        .map_err(|error| RpcError::new(ErrorCode::InvalidArgument, error.to_string()))?;
+    let mut client = v1::enrolment_client::EnrolmentClient::new(channel)
+        .max_decoding_message_size(ANSWER_BYTES_MAX);
+    let until = deadline.min(Instant::now() + ANSWER_MAX);
+    match timeout_at(until, client.enrol(request.clone())).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(RpcError::from_status(&status)),
+        Err(_) => Err(RpcError::new(ErrorCode::TimedOut, "it did not answer")),
+    }
+}
+
+fn keep(answer: v1::EnrolResponse, name: &str, files: &TlsFiles) -> Result<Enrolled, EnrolError> {
+    let issued = answer.issued.ok_or_else(|| EnrolError::Answer("no certificate in it".into()))?;
+    let identity = pki::keep_issued(files, &issued, Trust::Known)?;
+    if identity.name != name || !matches!(identity.role, Role::Worker | Role::Client) {
+        return Err(EnrolError::Answer(format!("the certificate is of {identity}")));
+    }
+    let lifetime = Duration::from_millis(issued.lifetime_ms);
+    Ok(Enrolled { identity, lifetime, labels: answer.labels })
+}
+
+/// Has the certificate in `files`, by which `client` calls, renewed by the same key, and keeps the new one in its place. A
+/// process that follows the files takes it with its next connection.
+///
+/// # Errors
+/// A certificate that the issuing key in use has not issued ([`ErrorCode::EnrolmentOff`]), nobody who leads, the disk.
+pub async fn renew(client: &Client, files: &TlsFiles) -> Result<Enrolled, EnrolError> {
+    let request = v1::RenewRequest { request: pki::signing_request(&files.key)?.into() };
+    let answer = client
+        .with_leader("renew the certificate", |channel| {
+            let request = request.clone();
+            async move { services::enrolment(channel).renew(request).await }
+        })
+        .await?;
+    let issued = answer.issued.ok_or_else(|| EnrolError::Answer("no certificate in it".into()))?;
+    let identity = pki::keep_issued(files, &issued, Trust::AsTold)?;
+    let lifetime = Duration::from_millis(issued.lifetime_ms);
+    Ok(Enrolled { identity, lifetime, labels: HashMap::new() })
+}
+
+/// The files of somebody who enrols, in a directory of its own.
+pub fn files_in(dir: &Path, stem: &str) -> TlsFiles {
+    TlsFiles {
+        ca: dir.join("ca.pem"),
+        cert: dir.join(format!("{stem}.pem")),
+        key: dir.join(format!("{stem}.key")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

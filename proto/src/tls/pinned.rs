@@ -1,0 +1,90 @@
+//! A caller that has no certificate and no authority yet, only the hashes of the authorities' public keys.
+//!
+//! *Invariant:* it believes nobody but a member under the dialled name, certified by an authority whose key has one of the
+//! hashes: the server shows the authority in its handshake, and what it shows is of no weight before its key was found
+//! among the hashes. Then the rules are those of every other caller.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::ALPN_H2;
+use super::verify::{MemberVerifier, provider, refused};
+use crate::pki::pin_of;
+
+struct PinnedVerifier {
+    pins: Vec<[u8; 32]>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl fmt::Debug for PinnedVerifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedVerifier").field("pins", &self.pins.len()).finish()
+    }
+}
+
+impl ServerCertVerifier for PinnedVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let mut roots = RootCertStore::empty();
+        for shown in intermediates {
+            if pin_of(shown).is_some_and(|pin| self.pins.contains(&pin)) {
+                roots.add(shown.clone().into_owned())?;
+            }
+        }
+        if roots.is_empty() {
+            return Err(refused("the server shows no authority that the join token names"));
+        }
+        let member = MemberVerifier::new(roots).map_err(refused)?;
+        member.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The configuration of such a caller.
+pub(super) fn config(pins: &[[u8; 32]]) -> Result<ClientConfig, Error> {
+    let verifier = PinnedVerifier { pins: pins.to_vec(), provider: provider() };
+    // "dangerous" is rustls's word for any verifier of one's own: this one asks webpki, once it knows whom to trust.
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![ALPN_H2.to_vec()];
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
