@@ -40,6 +40,8 @@ struct Noted {
     /// `run/nightly`, `worker/gpu-7`.
     subject: String,
     request: Option<RequestId>,
+    /// Whom the request proved to be without a certificate: `token/rack-7`.
+    known_as: Option<String>,
 }
 
 fn note(add: impl FnOnce(&mut Noted)) {
@@ -55,6 +57,11 @@ pub(crate) fn in_namespace(namespace: &str) {
 /// The request is about this one thing.
 pub(crate) fn about(kind: &str, name: &str) {
     note(|noted| noted.subject = format!("{kind}/{name}"));
+}
+
+/// The caller has no certificate, and has proved to be this by other means.
+pub(crate) fn known_as(kind: &str, name: &str) {
+    note(|noted| noted.known_as = Some(format!("{kind}/{name}")));
 }
 
 /// The request has this id.
@@ -175,7 +182,7 @@ impl Open {
         let line = json!({
             "time": now,
             "member": self.log.member(),
-            "identity": identity.map(ToString::to_string),
+            "identity": noted.known_as.clone().or_else(|| identity.map(ToString::to_string)),
             "role": identity.map(|identity| identity.role.as_str()),
             "address": self.peer.as_ref().map(|peer| peer.addr.to_string()),
             "method": self.method,

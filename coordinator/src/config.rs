@@ -3,6 +3,8 @@
 //! *Invariant:* an unknown key is refused with the nearest known one, and timings that would let
 //! a worker keep running rows that were given to somebody else are refused too.
 
+mod enrolment;
+
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use rollout_proto::{DialMap, Security, TlsFiles, nearest};
@@ -10,6 +12,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+pub use enrolment::EnrolmentSettings;
 
 /// The daemon's flags. Each has the place of a key in the file and goes before it.
 #[derive(Debug, Parser)]
@@ -84,6 +88,7 @@ struct File {
     autoscale: Autoscale,
     #[serde(default)]
     webhooks: WebhookSettings,
+    enrolment: Option<EnrolmentSettings>,
 }
 
 /// How much of what happened is kept in memory for those who follow.
@@ -278,6 +283,8 @@ pub struct Config {
     pub autoscale: Autoscale,
     /// Where the ends of runs are told.
     pub webhooks: WebhookSettings,
+    /// Where newcomers are certified; none: they are not.
+    pub enrolment: Option<EnrolmentSettings>,
     /// Consensus.
     pub raft: rollout_raft::RaftConfig,
 }
@@ -330,6 +337,9 @@ impl Config {
         raft.validate().with_context(|| format!("{path}: [storage]"))?;
         check_timings(&file.worker).with_context(|| path.clone())?;
         check_audit(&file.audit).with_context(|| path.clone())?;
+        if let Some(enrolment) = &file.enrolment {
+            enrolment.check(&security).with_context(|| path.clone())?;
+        }
         if file.autoscale.rows_per_slot == 0 {
             bail!("{path}: [autoscale] rows_per_slot has to be 1 or more");
         }
@@ -353,6 +363,7 @@ impl Config {
             audit: file.audit,
             autoscale: file.autoscale,
             webhooks: file.webhooks,
+            enrolment: file.enrolment,
             raft,
         })
     }
@@ -503,6 +514,23 @@ mod tests {
         assert_eq!((good.raft.disk_reserve_bytes, good.raft.disk_low_bytes), (1000, 2000));
         let error = format!("{:#}", marks("low_bytes = 1000").expect_err("below the reserve"));
         assert!(error.contains("[storage]") && error.contains("reserve_bytes"), "{error}");
+    }
+
+    #[test]
+    fn enrolment_needs_certificates_and_issues_them_for_a_time() {
+        let section = "[enrolment]\nlisten = \"127.0.0.1:3\"\nissuer_cert_file = \"/i.pem\"\nissuer_key_file = \"/i.key\"\n";
+        let error = format!("{:#}", load(&format!("{GOOD}\n{section}")).expect_err("plaintext"));
+        assert!(error.contains("insecure_plaintext"), "{error}");
+        let files = "ca_file = \"a\"\ncert_file = \"b\"\nkey_file = \"c\"";
+        let secure = GOOD.replace("insecure_plaintext = true", files);
+        assert!(load(&secure).expect("good").enrolment.is_none(), "it is off unless configured");
+        let settings = load(&format!("{secure}\n{section}")).expect("good").enrolment;
+        assert_eq!(settings.map(|s| s.lifetime_s), Some(24 * 60 * 60));
+        for wrong in [9, 7 * 24 * 60 * 60 + 1] {
+            let text = format!("{secure}\n{section}lifetime_s = {wrong}\n");
+            let error = format!("{:#}", load(&text).expect_err("out of bounds"));
+            assert!(error.contains("lifetime_s"), "{error}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod convert;
 mod diagnosis;
 mod dispatch;
 mod draining;
+mod enrolment;
 mod epoch_gate;
 mod event_out;
 mod fence;

@@ -22,16 +22,20 @@ pub(crate) struct Shares {
     pub(crate) clients: usize,
     pub(crate) peers: usize,
     pub(crate) http: usize,
+    pub(crate) newcomers: usize,
 }
 
 impl Shares {
     /// Of so many files.
     pub(crate) fn of(files: u64) -> Self {
         let share = |part: u64, least: u64| usize::try_from(part.max(least)).unwrap_or(usize::MAX);
+        // Few, and out of the clients' share: nobody knows yet whether they are welcome.
+        let newcomers = share((files / 64).min(64), 8);
         Self {
-            clients: share(files * 3 / 8, 16),
+            clients: share(files * 3 / 8 - newcomers as u64, 16),
             peers: share((files / 16).min(1024), 16),
             http: share((files / 16).min(1024), 8),
+            newcomers,
         }
     }
 }
@@ -128,8 +132,8 @@ mod tests {
     #[test]
     fn all_ports_together_leave_half_of_the_files_to_the_database() {
         for files in [512, 1024, 65_536, UNLIMITED] {
-            let Shares { clients, peers, http } = Shares::of(files);
-            assert!((clients + peers + http) as u64 <= files / 2, "{files}");
+            let Shares { clients, peers, http, newcomers } = Shares::of(files);
+            assert!((clients + peers + http + newcomers) as u64 <= files / 2, "{files}");
             assert!(clients > peers && peers >= 16, "{files}");
         }
     }

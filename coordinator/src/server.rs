@@ -5,13 +5,15 @@
 
 use crate::audit::{AuditLayer, AuditLog};
 use crate::config::Config;
+use crate::enrolment::EnrolmentDesk;
 use crate::epoch_gate::EpochGate;
 use crate::fence::Fence;
 use crate::gauges::MetricsPage;
 use crate::grpc::{
-    BarrierService, CheckpointsService, ClusterService, DatasetsService, EventsService,
-    ItemsService, MaintenanceService, MembersService, NamespacesService, RendezvousService,
-    RunsService, ShardsService, Shared, StoreService, TrainingWaits, Waits, WorkerService,
+    BarrierService, CheckpointsService, ClusterService, DatasetsService, EnrolmentService,
+    EventsService, ItemsService, MaintenanceService, MembersService, NamespacesService,
+    RendezvousService, RunsService, ShardsService, Shared, StoreService, TokensService,
+    TrainingWaits, Waits, WorkerService,
 };
 use crate::http;
 use crate::leading;
@@ -35,6 +37,11 @@ use tonic::transport::Server;
 /// How long open streams may take to end after leadership was handed over.
 const STREAMS_END_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long a newcomer's request, and then its connection, may take.
+const NEWCOMER_WITHIN: Duration = Duration::from_secs(20);
+/// A newcomer's message: a token and a signing request, which has bounds of its own.
+const NEWCOMER_MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
 /// Runs a member until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -49,6 +56,8 @@ pub async fn run(config: Config) -> Result<()> {
     let client = bind("client", config.listen_client).await?;
     let peer = bind("peer", config.listen_peer).await?;
     let http = bind("http", config.listen_http).await?;
+    let newcomers = Newcomers::bind(&config, shares.newcomers).await?;
+    let desk = EnrolmentDesk::open(&config)?;
     let client_tls = ServerTls::load(&config.security).context("[tls]")?;
     let peer_tls = ServerTls::load(&config.security).context("[tls]")?;
     let store = BlobStore::open(&config.store_url).context("[store] url")?;
@@ -69,6 +78,7 @@ pub async fn run(config: Config) -> Result<()> {
         started: Instant::now(),
         hooks: hooks.clone(),
         metrics: MetricsPage::new(metrics),
+        desk,
         config,
     });
     // On consensus' own threads: a flood of work must not delay a heartbeat.
@@ -76,6 +86,7 @@ pub async fn run(config: Config) -> Result<()> {
     let peers = node.runtime().spawn(serve_peers(peer, node.clone(), stop.clone()));
     let client = client_tls.incoming(client).at_most(shares.clients);
     let audited = (shared.clone(), Arc::new(audit));
+    let enrolling = newcomers.map(|port| tokio::spawn(port.serve(audited.clone(), stop.clone())));
     let clients = tokio::spawn(serve_clients(client, audited, store.clone(), stop.clone()));
     let http = Bounded::new(http, shares.http);
     let probes = tokio::spawn(http::serve(http, shared.clone(), stop.clone()));
@@ -100,10 +111,51 @@ pub async fn run(config: Config) -> Result<()> {
     // The epoch has ended with the hand-over; without one it ends with consensus.
     let _ = tokio::time::timeout(STREAMS_END_WITHIN, async { tokio::join!(peers, clients) }).await;
     probes.abort();
+    // Whoever is not certified by now asks another member.
+    if let Some(enrolling) = &enrolling {
+        enrolling.abort();
+    }
     node.stop().await;
     let _ = tokio::time::timeout(STREAMS_END_WITHIN, following).await;
     alive.abort();
     Ok(())
+}
+
+/// The port of those who have no certificate yet.
+struct Newcomers(Incoming);
+
+impl Newcomers {
+    /// Listens, if that is configured.
+    async fn bind(config: &Config, connections_max: usize) -> Result<Option<Self>> {
+        let Some(settings) = &config.enrolment else { return Ok(None) };
+        let listener = bind("enrolment", settings.listen).await?;
+        let tls = ServerTls::for_newcomers(&config.security).context("[tls]")?;
+        Ok(Some(Self(tls.incoming(listener).at_most(connections_max))))
+    }
+
+    /// One method, small messages, few requests at a time and no connection for long.
+    async fn serve(
+        self,
+        (shared, audit): (Arc<Shared>, Arc<AuditLog>),
+        stop: CancellationToken,
+    ) -> Result<()> {
+        let enrolment = EnrolmentService(shared);
+        let enrolment = v1::enrolment_server::EnrolmentServer::new(enrolment)
+            .max_decoding_message_size(NEWCOMER_MESSAGE_BYTES_MAX);
+        server()
+            .concurrency_limit_per_connection(2)
+            .max_concurrent_streams(4)
+            .timeout(NEWCOMER_WITHIN)
+            .max_connection_age(NEWCOMER_WITHIN)
+            .max_connection_age_grace(NEWCOMER_WITHIN)
+            .layer(TraceLayer)
+            .layer(AuditLayer(audit))
+            .layer(AuthzLayer)
+            .add_service(enrolment)
+            .serve_with_incoming_shutdown(self.0, stop.cancelled_owned())
+            .await
+            .context("the enrolment port ended")
+    }
 }
 
 async fn bind(what: &str, addr: std::net::SocketAddr) -> Result<TcpListener> {
@@ -182,6 +234,11 @@ async fn serve_clients(
         v1::namespaces_server::NamespacesServer::new(NamespacesService(shared.clone()))
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let tokens = v1::tokens_server::TokensServer::new(TokensService(shared.clone()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let enrolment = EnrolmentService(shared.clone());
+    let enrolment = v1::enrolment_server::EnrolmentServer::new(enrolment)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX);
     server()
         .layer(TraceLayer)
         .layer(PlacedLayer)
@@ -202,6 +259,8 @@ async fn serve_clients(
         .add_service(events)
         .add_service(maintenance)
         .add_service(namespaces)
+        .add_service(tokens)
+        .add_service(enrolment)
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await
         .context("the client port ended")

@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status};
 /// The longest wait for a digest.
 const DIGEST_WAIT_MAX_MS: u32 = 60_000;
 /// Cluster versions that this build can run.
-pub(crate) const VERSIONS: (u32, u32) = (1, 1);
+pub(crate) const VERSIONS: (u32, u32) = (1, 2);
 
 /// The service.
 #[derive(Clone)]

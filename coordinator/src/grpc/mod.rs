@@ -9,6 +9,7 @@ mod checkpoint;
 mod checkpoint_manifest;
 mod cluster;
 mod dataset;
+mod enrolment;
 mod events;
 mod items;
 mod maintenance;
@@ -18,6 +19,7 @@ mod rendezvous;
 mod runs;
 mod shard;
 mod store;
+mod tokens;
 mod training_convert;
 mod training_wait;
 mod upgrade;
@@ -29,6 +31,7 @@ pub(crate) use barrier::BarrierService;
 pub(crate) use checkpoint::CheckpointsService;
 pub(crate) use cluster::{ClusterService, VERSIONS, cert_expiry};
 pub(crate) use dataset::DatasetsService;
+pub(crate) use enrolment::EnrolmentService;
 pub(crate) use events::EventsService;
 pub(crate) use items::ItemsService;
 pub(crate) use maintenance::MaintenanceService;
@@ -38,6 +41,7 @@ pub(crate) use rendezvous::RendezvousService;
 pub(crate) use runs::RunsService;
 pub(crate) use shard::ShardsService;
 pub(crate) use store::StoreService;
+pub(crate) use tokens::TokensService;
 pub(crate) use training_wait::TrainingWaits;
 pub(crate) use waits::Waits;
 pub(crate) use worker::WorkerService;
@@ -45,6 +49,7 @@ pub(crate) use worker::WorkerService;
 use crate::audit;
 use crate::config::Config;
 use crate::convert;
+use crate::enrolment::EnrolmentDesk;
 use crate::full_disk;
 use crate::gauges::MetricsPage;
 use crate::leading::{Current, Leading};
@@ -73,6 +78,8 @@ pub(crate) struct Shared {
     /// Where the ends of runs may be told.
     pub(crate) hooks: Option<Arc<Webhooks>>,
     pub(crate) metrics: MetricsPage,
+    /// Where certificates are issued, if that is configured.
+    pub(crate) desk: Option<EnrolmentDesk>,
 }
 
 impl Shared {

@@ -50,6 +50,7 @@ pub(crate) fn cases(f: &Fixture, epoch: u64) -> Vec<Case> {
     cases.extend(worker(f, epoch));
     cases.extend(cluster(f));
     cases.extend(members());
+    cases.extend(enrolment(f));
     cases.extend(peers());
     cases
 }
@@ -520,7 +521,7 @@ fn cluster(f: &Fixture) -> Vec<Case> {
         case("Cluster/Bootstrap", Does::Refuse, &again),
         case("Cluster/Counters", Read, &v1::CountersRequest {}),
         case("Events/WatchEvents", Does::TellHistory, &events),
-        case("Cluster/UpgradeCluster", Read, &v1::UpgradeClusterRequest::default()),
+        case("Cluster/UpgradeCluster", Change, &v1::UpgradeClusterRequest::default()),
         case("Maintenance/SaveSnapshot", Read, &v1::SaveSnapshotRequest {}),
         case("Maintenance/Diagnose", Read, &v1::DiagnoseRequest {}),
         case("Namespaces/SetQuota", Change, &quota),
@@ -548,6 +549,29 @@ fn members() -> Vec<Case> {
         case("Members/RemoveMember", Refuse, &v1::RemoveMemberRequest { name: "c1".into() }),
         case("Members/UpdateMember", Change, &update),
         case("Members/TransferLeader", Read, &v1::TransferLeaderRequest { to: "c1".into() }),
+    ]
+}
+
+/// A member without the issuing key refuses what needs it.
+fn enrolment(f: &Fixture) -> Vec<Case> {
+    use Does::{Read, Refuse};
+    let create = v1::CreateTokenRequest {
+        request: f.id(),
+        name: "rack".into(),
+        role: "worker".into(),
+        ttl_ms: 1000,
+        uses_max: 1,
+        secret_hash: DIGEST.to_vec().into(),
+        ..Default::default()
+    };
+    let revoke = v1::RevokeTokenRequest { request: f.id(), name: "nobody's".into() };
+    let enrol = v1::EnrolRequest { token: "rack".into(), name: "w7".into(), ..Default::default() };
+    vec![
+        case("Tokens/CreateToken", Refuse, &create),
+        case("Tokens/ListTokens", Read, &v1::ListTokensRequest {}),
+        case("Tokens/RevokeToken", Refuse, &revoke),
+        case("Enrolment/Enrol", Refuse, &enrol),
+        case("Enrolment/Renew", Refuse, &v1::RenewRequest::default()),
     ]
 }
 

@@ -16,8 +16,8 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
 
-/// The cluster versions that members of this release can run.
-const CLUSTER_VERSION: u32 = 1;
+/// The cluster versions that members of this release can run: each says so itself when it is asked.
+const CLUSTER_VERSIONS: (u32, u32) = (1, 2);
 /// How long forming a cluster may take: every member writes and fsyncs its identity.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -100,8 +100,8 @@ pub fn member(name: &str, peer_addr: &str, client_addr: &str, zone: &str) -> v1:
         peer_addr: peer_addr.into(),
         client_addr: client_addr.into(),
         zone: zone.into(),
-        version_min: CLUSTER_VERSION,
-        version_max: CLUSTER_VERSION,
+        version_min: CLUSTER_VERSIONS.0,
+        version_max: CLUSTER_VERSIONS.1,
         voter: true,
     }
 }

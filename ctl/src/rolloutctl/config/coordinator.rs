@@ -108,5 +108,14 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key("webhooks.secret_file", Path, "", "what notices of runs' ends are signed with"),
     key("webhooks.allow", Kind::Texts, "[]", "origins that runs may have told of their end"),
+    key("enrolment.listen", Address, "", "where whoever has no certificate yet connects"),
+    key("enrolment.issuer_cert_file", Path, "", "the issuing authority's certificate"),
+    key("enrolment.issuer_key_file", Path, "", "its key"),
+    key(
+        "enrolment.lifetime_s",
+        Integer(10, 604_800),
+        "86400",
+        "how long an issued certificate is good",
+    ),
     key("dial_map", Map, "", "members dialled elsewhere than the cluster says").flag("--dial-map"),
 ];

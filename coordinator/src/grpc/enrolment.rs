@@ -1,0 +1,128 @@
+//! `Enrolment`: a certificate for a token, and the next one for the one before it.
+//!
+//! *Invariant:* nothing is issued before a quorum has the token's use, and whom a certificate names is said by the token and
+//! by the caller's own certificate, never by a signing request. What a newcomer is refused tells nothing of the cluster.
+
+use super::{Shared, caller};
+use crate::audit;
+use crate::convert::invalid;
+use crate::enrolment::EnrolmentDesk;
+use crate::ledger_read::ReadLedger;
+use crate::reject;
+use rollout_ledger::{OpKind, TokenOp, TokenRole, TokenSpec, TokenUse};
+use rollout_proto::pki::RequestedKey;
+use rollout_proto::{ErrorCode, IDENTITY_NAME_BYTES_MAX, Identity, PeerInfo, Role, RpcError, v1};
+use std::sync::Arc;
+use tonic::{Request, Response, Status};
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct EnrolmentService(pub(crate) Arc<Shared>);
+
+impl Shared {
+    /// The desk of this member.
+    pub(crate) fn desk(&self) -> Result<&EnrolmentDesk, RpcError> {
+        self.desk.as_ref().ok_or_else(|| {
+            let name = &self.config.name;
+            let text =
+                format!("{name} issues no certificates: its configuration has no [enrolment]");
+            RpcError::new(ErrorCode::EnrolmentOff, text)
+        })
+    }
+}
+
+/// Who is certified by a token that says this.
+fn holder_of(spec: TokenSpec, name: String) -> Result<Identity, RpcError> {
+    let role = match spec.role {
+        TokenRole::Worker => Role::Worker,
+        TokenRole::Client => Role::Client,
+    };
+    Identity::new(role, name, spec.namespaces).map_err(|error| invalid(error.to_string()))
+}
+
+fn key_in(request: &[u8]) -> Result<RequestedKey, RpcError> {
+    RequestedKey::read(request).map_err(|error| invalid(error.to_string()))
+}
+
+impl EnrolmentService {
+    async fn let_in(
+        &self,
+        desk: &EnrolmentDesk,
+        r: v1::EnrolRequest,
+    ) -> Result<v1::EnrolResponse, RpcError> {
+        desk.lifetime_left_s()?;
+        let key = key_in(&r.request)?;
+        let used = TokenUse {
+            token: r.token,
+            secret_hash: *blake3::hash(&r.secret).as_bytes(),
+            holder: r.name.clone(),
+            key_hash: key.hash(),
+        };
+        self.0.reading().await?;
+        // Before it is proposed: what is refused leaves nothing in the log.
+        let checked = self.0.node.ledger(|l| {
+            let good = l.check_use(&used);
+            Some(good.map(|()| l.token_view(&used.token)))
+        });
+        let token = checked.transpose().map_err(|why| reject::rejected(&why))?.flatten();
+        // A member without a ledger leads nobody; a token that was let in is there.
+        let spec = token.map(|view| view.spec).ok_or_else(|| reject::not_leader(None))?;
+        let labels = spec.labels.clone().into_iter().collect();
+        let identity = holder_of(spec, r.name)?;
+        audit::known_as("token", &used.token);
+        audit::about(identity.role.as_str(), &identity.name);
+        let token = used.token.clone();
+        self.0.apply(None, OpKind::Token(TokenOp::Spend(used))).await?;
+        let issued = Some(desk.issue(&identity, &key)?);
+        metrics::counter!("rollout_enrolments_total").increment(1);
+        tracing::info!(token, holder = %identity, "a certificate was issued");
+        Ok(v1::EnrolResponse { issued, labels })
+    }
+}
+
+#[tonic::async_trait]
+impl v1::enrolment_server::Enrolment for EnrolmentService {
+    async fn enrol(
+        &self,
+        request: Request<v1::EnrolRequest>,
+    ) -> Result<Response<v1::EnrolResponse>, Status> {
+        let desk = self.0.desk()?;
+        let r = request.into_inner();
+        let token: String = r.token.chars().take(IDENTITY_NAME_BYTES_MAX).collect();
+        audit::about("token", &token);
+        match self.let_in(desk, r).await {
+            Ok(answer) => Ok(Response::new(answer)),
+            Err(mut error) => {
+                // Who the members are is for those to know who have a certificate.
+                (error.members, error.leader_addr) = (None, String::new());
+                if !error.retryable {
+                    metrics::counter!("rollout_enrolments_refused_total").increment(1);
+                    tracing::warn!(token, %error, "nobody was let in");
+                    desk.refusal_is_due().await;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn renew(
+        &self,
+        request: Request<v1::RenewRequest>,
+    ) -> Result<Response<v1::RenewResponse>, Status> {
+        let identity = caller(&request)?;
+        let desk = self.0.desk()?;
+        let peer = request.extensions().get::<PeerInfo>();
+        let shown = peer.and_then(|peer| peer.certificate.clone());
+        if !shown.is_some_and(|certificate| desk.has_issued(&certificate)) {
+            let text = format!(
+                "the certificate of {identity} was not issued by the issuing key in use: it is renewed where it came from"
+            );
+            return Err(RpcError::new(ErrorCode::EnrolmentOff, text).into());
+        }
+        let key = key_in(&request.get_ref().request)?;
+        audit::about(identity.role.as_str(), &identity.name);
+        let issued = Some(desk.issue(&identity, &key)?);
+        metrics::counter!("rollout_certificates_renewed_total").increment(1);
+        Ok(Response::new(v1::RenewResponse { header: Some(self.0.header()), issued }))
+    }
+}
