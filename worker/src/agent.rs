@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::disk::DataDir;
 use crate::drain::{DrainOrder, Drains};
 use crate::engine::{self, SlotPlace};
+use crate::enrolment;
 use crate::fence::{Fence, fence};
 use crate::part::OpenPart;
 use crate::run::{FetchRun, RunError, RunInfo, Runs};
@@ -73,7 +74,13 @@ pub struct Drained {
 }
 
 /// Runs an agent until somebody asks for its end.
-pub async fn run(config: Config, drains: Drains) -> Result<Drained, AgentError> {
+pub async fn run(mut config: Config, drains: Drains) -> Result<Drained, AgentError> {
+    let mut asked = drains.watch();
+    let _renewing = tokio::select! {
+        // invariant: `drains` is held here, so that there is always somebody to ask.
+        _ = asked.wait_for(Option::is_some) => return Ok(Drained { everything_answered: false }),
+        certified = enrolment::certify(&mut config) => certified?,
+    };
     let (failed, mut disk_failed) = mpsc::channel(1);
     let config = Arc::new(config);
     let agent = Agent::start(config, failed, drains.clone()).await.map_err(AgentError::Start)?;
@@ -268,7 +275,8 @@ fn client(config: &Config, disk: &DataDir) -> anyhow::Result<Client> {
     Ok(Client::new(client)?)
 }
 
-fn connect(config: &Config) -> anyhow::Result<ClientConfig> {
+/// How members are reached, by whatever certificate the configuration names.
+pub(crate) fn connect(config: &Config) -> anyhow::Result<ClientConfig> {
     let tls = &config.tls;
     let security = match (&tls.ca_file, &tls.cert_file, &tls.key_file) {
         (Some(ca), Some(cert), Some(key)) => {

@@ -7,6 +7,7 @@
 mod compute;
 mod devices;
 mod engine;
+mod enrolment;
 mod flags;
 mod keys;
 mod size;
@@ -21,6 +22,7 @@ use serde::Deserialize;
 pub use self::compute::{ComputeConfig, ComputeProvider};
 pub(crate) use self::devices::VISIBLE;
 pub use self::engine::{EngineConfig, EngineKind, Tail};
+pub use self::enrolment::EnrolmentConfig;
 pub use self::flags::Flags;
 pub use self::store_gateway::StoreGatewayConfig;
 
@@ -86,6 +88,8 @@ pub struct Config {
     pub labels: BTreeMap<String, String>,
     /// Files of the mutual TLS, or its renunciation.
     pub tls: TlsConfig,
+    /// A join token, in the place of those files.
+    pub enrolment: Option<EnrolmentConfig>,
     /// Members dialled at another address than their own, name to `host:port`.
     pub dial_map: BTreeMap<String, String>,
     /// Object stores besides the cluster's.
@@ -192,6 +196,7 @@ impl Default for Config {
             endpoints: Vec::new(),
             labels: BTreeMap::new(),
             tls: TlsConfig::default(),
+            enrolment: None,
             dial_map: BTreeMap::new(),
             store: StoreConfig::default(),
             credit: CreditConfig::default(),
@@ -301,10 +306,20 @@ impl Config {
         let tls = &self.tls;
         let files = [&tls.ca_file, &tls.cert_file, &tls.key_file];
         let given = files.iter().filter(|file| file.is_some()).count();
+        if let Some(enrolment) = &self.enrolment {
+            return match (given, tls.insecure_plaintext) {
+                (0, false) => enrolment.check(),
+                _ => {
+                    let reason =
+                        "[enrolment] is instead of ca_file, cert_file and key_file, and needs TLS";
+                    Err(ConfigError::Invalid { key: "tls", reason: reason.to_owned() })
+                }
+            };
+        }
         let reason = match (given, tls.insecure_plaintext) {
             (3, false) | (0, true) => return Ok(()),
             (0, false) => {
-                "ca_file, cert_file and key_file are needed, or insecure_plaintext = true"
+                "ca_file, cert_file and key_file are needed, or [enrolment], or insecure_plaintext = true"
             }
             (_, true) => "insecure_plaintext contradicts the certificate files",
             (_, false) => "ca_file, cert_file and key_file are needed together",

@@ -14,6 +14,7 @@ mod config;
 mod disk;
 mod drain;
 mod engine;
+mod enrolment;
 mod fence;
 mod held;
 mod metrics;
@@ -32,8 +33,8 @@ pub use agent::{AgentError, Drained, run};
 pub use compute::{Cloud, ComputeHint, Notice};
 pub use config::{
     CREDIT_ROWS_MAX, CacheConfig, ComputeConfig, ComputeProvider, Config, ConfigError,
-    CreditConfig, EngineConfig, EngineKind, Flags, PartConfig, SLOTS_MAX, StoreConfig,
-    StoreGatewayConfig, Tail, TimingConfig, TlsConfig,
+    CreditConfig, EngineConfig, EngineKind, EnrolmentConfig, Flags, PartConfig, SLOTS_MAX,
+    StoreConfig, StoreGatewayConfig, Tail, TimingConfig, TlsConfig,
 };
 pub use drain::{DrainOrder, Drains};
 pub use engine::mock_engine;

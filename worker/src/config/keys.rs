@@ -16,6 +16,7 @@ const ROOT: &[&str] = &[
     "endpoints",
     "labels",
     "tls",
+    "enrolment",
     "dial_map",
     "store",
     "credit",
@@ -30,6 +31,7 @@ const ROOT: &[&str] = &[
 ];
 const BLOCKS: &[(&str, &[&str])] = &[
     ("tls", &["ca_file", "cert_file", "key_file", "insecure_plaintext"]),
+    ("enrolment", &["token_file", "endpoints"]),
     ("store", &["urls"]),
     ("credit", &["rows", "tokens"]),
     ("part", &["rows", "bytes", "linger_ms"]),

@@ -124,6 +124,16 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
     if given > 0 && plain {
         say(found, "tls", "insecure_plaintext = true contradicts the files: give one or the other");
     }
+    if daemon == Daemon::Worker
+        && file.get("enrolment.token_file").is_some()
+        && (given > 0 || plain)
+    {
+        say(
+            found,
+            "enrolment",
+            "is instead of the files of [tls], and needs TLS: give one or the other",
+        );
+    }
     let number = |path: &str| number(daemon, file, path);
     let mut less = |lower: &str, times: u64, upper: &str, why: &str| {
         let (Some(low), Some(high)) = (number(lower), number(upper)) else { return };

@@ -42,6 +42,8 @@ pub(super) const KEYS: &[Key] = &[
     key("tls.key_file", Path, "", "its key").flag("--key-file").env("ROLLOUT_KEY_FILE"),
     key("tls.insecure_plaintext", Bool, "false", "no TLS: everybody is trusted")
         .flag("--insecure-plaintext"),
+    key("enrolment.token_file", Path, "", "a join token, instead of the three files"),
+    key("enrolment.endpoints", Texts, "", "the members' enrolment addresses, host:port"),
     key("dial_map", Map, "", "members dialled elsewhere")
         .flag("--dial-map")
         .env("ROLLOUT_DIAL_MAP"),

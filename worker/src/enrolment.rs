@@ -1,0 +1,253 @@
+//! Owns: the certificate of an agent that enrols: the first one, by a join token, and all that follow.
+//!
+//! Invariant: the key is made once, in the agent's own directory, and never leaves it. A certificate takes the old one's
+//! place while the agent runs, and no stream is dropped for it: connections that are made later show it.
+//! Absent: certificates that come from elsewhere, whose files are followed as they are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use rand::Rng;
+use rollout_proto::enrolment::{self, EnrolError, Enrolled, JoinToken};
+use rollout_proto::{Client, ClientConfig, ClientTls, ErrorCode, Security, TlsFiles, pki};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use crate::agent::{AgentError, connect};
+use crate::backoff::Backoff;
+use crate::config::{Config, EnrolmentConfig};
+
+/// The directory of key, certificate and authorities, within the agent's.
+const DIR: &str = "identity";
+/// What came with the certificate.
+const KEPT: &str = "enrolment.json";
+/// How long all members are asked before it is told that none could.
+const ROUND: Duration = Duration::from_secs(30);
+/// How long a sleeper trusts the clock.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// What came with the certificate, and outlives the process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    /// Of every slot, as the token said.
+    labels: BTreeMap<String, String>,
+    /// How long the certificate was good when it came.
+    lifetime_ms: u64,
+}
+
+/// Whoever has the certificate renewed.
+struct Holder {
+    name: String,
+    settings: EnrolmentConfig,
+    files: TlsFiles,
+    kept: PathBuf,
+    client: ClientConfig,
+}
+
+/// Sees that the agent has a certificate where it is to enrol, and has it renewed for as long as what is returned lives.
+/// Until there is one it waits: for members that cannot be reached, and for a name that is still somebody's.
+///
+/// # Errors
+/// [`AgentError::Refused`] where the token lets nobody in, [`AgentError::Start`] for a disk or a token that cannot be used.
+pub(crate) async fn certify(config: &mut Config) -> Result<JoinSet<()>, AgentError> {
+    let mut renewing = JoinSet::new();
+    let Some(settings) = config.enrolment.clone() else { return Ok(renewing) };
+    let dir = config.data_dir.join(DIR);
+    let files = enrolment::files_in(&dir, &format!("worker-{}", config.name));
+    config.tls.ca_file = Some(files.ca.clone());
+    config.tls.cert_file = Some(files.cert.clone());
+    config.tls.key_file = Some(files.key.clone());
+    let holder = Holder {
+        name: config.name.clone(),
+        settings,
+        kept: dir.join(KEPT),
+        client: connect(config).map_err(AgentError::Start)?,
+        files,
+    };
+    let kept = match holder.has_one() {
+        true => holder.read_kept(),
+        false => holder.first(Duration::from_millis(config.timing.register_refused_ms)).await?,
+    };
+    // What the operator said with the token goes over what the host says of itself.
+    config.labels.extend(kept.labels.clone());
+    renewing.spawn(holder.keep_renewing(kept));
+    Ok(renewing)
+}
+
+impl Holder {
+    /// Whether there is a certificate that is good now.
+    fn has_one(&self) -> bool {
+        ClientTls::load(&Security::Mtls(self.files.clone())).is_ok()
+    }
+
+    /// Until there is one, or a person has to mend something.
+    async fn first(&self, refused_max: Duration) -> Result<Kept, AgentError> {
+        let mut refused_since = None;
+        loop {
+            match self.enrol().await.map_err(AgentError::Start)? {
+                Ok(enrolled) => return self.keep(enrolled).map_err(AgentError::Start),
+                // Its own last life, perhaps, whose session has not ended yet.
+                Err(error) if error.code() == Some(ErrorCode::WorkerNameTaken) => {
+                    let since = *refused_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= refused_max {
+                        return Err(refused(since, &error));
+                    }
+                    tracing::warn!(%error, "not enrolled yet");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                Err(error @ EnrolError::Unavailable { .. }) => {
+                    tracing::warn!(%error, "not enrolled yet");
+                }
+                Err(error @ EnrolError::Refused { .. }) => {
+                    return Err(refused(Instant::now(), &error));
+                }
+                Err(error) => return Err(AgentError::Start(error.into())),
+            }
+        }
+    }
+
+    /// Shows the token, which may be another one by now.
+    async fn enrol(&self) -> anyhow::Result<Result<Enrolled, EnrolError>> {
+        let path = &self.settings.token_file;
+        let text = std::fs::read_to_string(path);
+        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+        let token = text.parse::<JoinToken>().with_context(|| path.display().to_string())?;
+        let endpoints = &self.settings.endpoints;
+        Ok(enrolment::enrol(&token, &self.name, endpoints, &self.files, ROUND).await)
+    }
+
+    fn keep(&self, enrolled: Enrolled) -> anyhow::Result<Kept> {
+        let lifetime_ms = u64::try_from(enrolled.lifetime.as_millis()).unwrap_or(u64::MAX);
+        let kept = Kept { labels: enrolled.labels.into_iter().collect(), lifetime_ms };
+        tracing::info!(identity = %enrolled.identity, lifetime_ms, "this worker was certified");
+        self.write_kept(&kept)?;
+        Ok(kept)
+    }
+
+    fn write_kept(&self, kept: &Kept) -> anyhow::Result<()> {
+        let new = self.kept.with_extension("new");
+        let written = std::fs::write(&new, serde_json::to_vec(kept)?);
+        written.and_then(|()| std::fs::rename(&new, &self.kept)).context("enrolment.json")
+    }
+
+    /// What is missing or torn is only told: the certificate does not depend on it.
+    fn read_kept(&self) -> Kept {
+        let read = |path: &Path| -> anyhow::Result<Kept> {
+            Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+        };
+        read(&self.kept).unwrap_or_else(|error| {
+            tracing::warn!(error = format!("{error:#}"), "what came with the certificate is lost");
+            Kept::default()
+        })
+    }
+
+    /// At two thirds of each certificate's life it is renewed, and tried again until that works.
+    async fn keep_renewing(self, mut kept: Kept) {
+        loop {
+            self.until_due(kept.lifetime_ms).await;
+            let most = Duration::from_millis(kept.lifetime_ms / 10);
+            let most = most.clamp(Duration::from_secs(1), LOOK_EVERY);
+            let mut backoff = Backoff::new(Duration::from_secs(1), most);
+            loop {
+                match self.another(&kept).await {
+                    Ok(next) => {
+                        kept = next;
+                        break;
+                    }
+                    Err(error) => {
+                        let error = format!("{error:#}");
+                        tracing::warn!(error, "the certificate is not renewed yet");
+                    }
+                }
+                backoff.sleep().await;
+            }
+        }
+    }
+
+    async fn until_due(&self, lifetime_ms: u64) {
+        if lifetime_ms == 0 {
+            return; // Nobody knows: the next one says it.
+        }
+        // Not all of a fleet at once, which came at once.
+        let left = Duration::from_millis(lifetime_ms / 3);
+        let left = left.mul_f64(rand::rng().random_range(1.0..1.1));
+        loop {
+            let Ok(info) = pki::inspect(&self.files.cert) else { return };
+            let ends = Duration::from_secs(u64::try_from(info.not_after_unix).unwrap_or(0));
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let wait = ends.saturating_sub(left).saturating_sub(now);
+            if wait.is_zero() {
+                return;
+            }
+            tokio::time::sleep(wait.min(LOOK_EVERY)).await;
+        }
+    }
+
+    /// The next one: by the one that there is, or, where that is no good any more, by the token.
+    async fn another(&self, kept: &Kept) -> anyhow::Result<Kept> {
+        if self.has_one() {
+            let client = Client::new(self.client.clone())?;
+            match enrolment::renew(&client, &self.files).await {
+                Ok(enrolled) => {
+                    let labels = kept.labels.clone().into_iter().collect();
+                    return self.keep(Enrolled { labels, ..enrolled });
+                }
+                // Another issuing key has its place.
+                Err(error) if error.code() == Some(ErrorCode::EnrolmentOff) => {
+                    tracing::warn!(%error, "trying the join token instead");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.keep(self.enrol().await??)
+    }
+}
+
+fn refused(since: Instant, error: &EnrolError) -> AgentError {
+    let refused_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+    AgentError::Refused { refused_ms, reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(dir: &Path, token: &str) -> Holder {
+        let token_file = dir.join("token");
+        std::fs::write(&token_file, token).unwrap();
+        Holder {
+            name: "w1".into(),
+            settings: EnrolmentConfig { token_file, endpoints: vec!["127.0.0.1:9".into()] },
+            files: enrolment::files_in(&dir.join(DIR), "worker-w1"),
+            kept: dir.join(KEPT),
+            client: ClientConfig::new(vec!["127.0.0.1:9".into()], Security::InsecurePlaintext),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_no_token_ends_the_agent_at_once_and_is_not_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let holder = holder(dir.path(), "hunter2");
+        let Err(AgentError::Start(error)) = holder.first(Duration::ZERO).await else {
+            panic!("a token was read")
+        };
+        let text = format!("{error:#}");
+        assert!(text.contains("token") && !text.contains("hunter2"), "{text}");
+        assert!(!holder.files.key.exists());
+    }
+
+    #[test]
+    fn what_came_with_a_certificate_is_there_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let holder = holder(dir.path(), "");
+        assert_eq!(holder.read_kept(), Kept::default());
+        let labels = BTreeMap::from([("pool".to_owned(), "spot".to_owned())]);
+        let kept = Kept { labels, lifetime_ms: 86_400_000 };
+        holder.write_kept(&kept).unwrap();
+        assert_eq!(holder.read_kept(), kept);
+        std::fs::write(&holder.kept, "{").unwrap();
+        assert_eq!(holder.read_kept(), Kept::default());
+    }
+}
