@@ -13,7 +13,8 @@ use super::barrier::{
     list::ListArgs as BarrierListArgs,
 };
 use super::cert::{
-    init_ca::InitCaArgs, inspect::InspectArgs, issue::IssueArgs, status::StatusArgs,
+    enrol::EnrolArgs, init_ca::InitCaArgs, init_issuer::InitIssuerArgs, inspect::InspectArgs,
+    issue::IssueArgs, status::StatusArgs,
 };
 use super::checkpoint::{
     abort::AbortArgs as CheckpointAbortArgs, describe::DescribeArgs as CheckpointDescribeArgs,
@@ -52,6 +53,7 @@ use super::shard::{describe::DescribeArgs as ShardDescribeArgs, list::ListArgs a
 use super::snapshot::{
     restore::RestoreArgs, save::SaveArgs, verify::VerifyArgs as SnapshotVerifyArgs,
 };
+use super::token::{create::CreateArgs as TokenCreateArgs, revoke::RevokeArgs};
 use super::top::TopArgs;
 use super::worker::{
     cordon::CordonArgs, drain::DrainArgs, list::ListArgs as WorkerListArgs, uncordon::UncordonArgs,
@@ -236,6 +238,13 @@ pub(crate) enum Command {
         /// What to do.
         #[command(subcommand)]
         verb: CertVerb,
+    },
+    /// Join tokens: who may come for a first certificate
+    #[command(alias = "tokens", arg_required_else_help = true)]
+    Token {
+        /// What to do.
+        #[command(subcommand)]
+        verb: TokenVerb,
     },
     /// Measure; prints JSON lines
     #[command(arg_required_else_help = true)]
@@ -463,6 +472,17 @@ pub(crate) enum AlarmVerb {
     List(AlarmListArgs),
 }
 
+/// Verbs of `token`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenVerb {
+    /// Let a worker or a client come for a certificate; prints the token, once
+    Create(TokenCreateArgs),
+    /// Every token that is good yet, without its secret
+    List,
+    /// Let nobody in by a token any more; certificates that it brought stay good until they end
+    Revoke(RevokeArgs),
+}
+
 /// Verbs of `cert`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CertVerb {
@@ -474,6 +494,12 @@ pub(crate) enum CertVerb {
     Inspect(InspectArgs),
     /// What members present, and what files hold: who, by whom, how long
     Status(StatusArgs),
+    /// Create the issuing key below the authority, by which members certify workers and clients
+    InitIssuer(InitIssuerArgs),
+    /// Get a certificate from the cluster, by a join token
+    Enrol(EnrolArgs),
+    /// Get another one in the place of your own, which has to have come by `cert enrol`
+    Renew,
 }
 
 /// Verbs of `bench`.

@@ -105,6 +105,12 @@ fn certificates(verb: CertVerb) -> anyhow::Result<Plan> {
                 now,
             )
         }
+        CertVerb::InitIssuer(args) => {
+            let key = args.out_dir.join("issuer.key");
+            let now = format!("{} {}", key.display(), there(&key));
+            let would = format!("create an issuing key below {}", args.ca_dir.display());
+            Plan::new(would, now)
+        }
         CertVerb::Issue(args) => {
             let file = args.out_dir.join(format!("{}-{}.pem", args.role, args.name));
             let key = args.ca_dir.join("ca.key");

@@ -33,6 +33,7 @@ mod snapshot;
 
 pub mod status;
 mod storage;
+mod token;
 mod top;
 mod version;
 mod watch;
@@ -47,7 +48,8 @@ use rollout_proto::trace::{self, TraceContext};
 use self::cli::{
     AlarmVerb, BarrierVerb, BenchVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command,
     ConfigVerb, ContextVerb, DatasetVerb, ErrorsVerb, ItemVerb, JobVerb, LeaderVerb, MemberVerb,
-    NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, SnapshotVerb, StorageVerb, WorkerVerb,
+    NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, SnapshotVerb, StorageVerb, TokenVerb,
+    WorkerVerb,
 };
 use self::consent::Consent;
 pub use self::exit::Failure;
@@ -218,9 +220,17 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         },
         Command::Cert { verb } => match verb {
             CertVerb::InitCa(args) => cert::init_ca::run(format, &args),
+            CertVerb::InitIssuer(args) => cert::init_issuer::run(format, &args),
             CertVerb::Issue(args) => cert::issue::run(format, &args),
+            CertVerb::Enrol(args) => cert::enrol::enrol(connect, format, args).await,
+            CertVerb::Renew => cert::enrol::renew(connect, format).await,
             CertVerb::Inspect(args) => cert::inspect::run(format, &args),
             CertVerb::Status(args) => cert::status::run(connect, format, args).await,
+        },
+        Command::Token { verb } => match verb {
+            TokenVerb::Create(args) => token::create::run(connect, format, args).await,
+            TokenVerb::List => token::list::run(connect, format).await,
+            TokenVerb::Revoke(args) => token::revoke::run(connect, format, args, again).await,
         },
         Command::Bench { verb } => match verb {
             BenchVerb::Ledger(args) => bench::ledger::run(connect, args).await,

@@ -10,7 +10,7 @@ use rollout_proto::{Client, ClientError, PendingRequest, v1};
 
 use super::cli::{
     BarrierVerb, CheckpointVerb, Command, DatasetVerb, ItemVerb, JobVerb, NamespaceVerb,
-    RendezvousVerb, RunVerb,
+    RendezvousVerb, RunVerb, TokenVerb,
 };
 
 /// A request as people write it: the client's session, and the request's number in it.
@@ -89,6 +89,7 @@ pub(super) fn has_number(command: &Command) -> bool {
         }
         Command::Job { verb } => matches!(verb, JobVerb::Delete(_)),
         Command::Namespace { verb } => matches!(verb, NamespaceVerb::SetQuota(_)),
+        Command::Token { verb } => matches!(verb, TokenVerb::Revoke(_)),
         _ => false,
     }
 }

@@ -10,7 +10,7 @@ use clap::Parser as _;
 
 use super::cli::{
     BarrierVerb, CertVerb, CheckpointVerb, Cli, Command, DatasetVerb, ItemVerb, LeaderVerb,
-    MemberVerb, NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, WorkerVerb,
+    MemberVerb, NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, TokenVerb, WorkerVerb,
 };
 use super::{Failure, dispatch, exit};
 use crate::output::{Format, rfc3339, write_stdout};
@@ -72,6 +72,7 @@ fn only_looks(command: &Command) -> bool {
         Command::Checkpoint { verb } => {
             matches!(verb, CheckpointVerb::List(_) | CheckpointVerb::Describe(_))
         }
+        Command::Token { verb } => matches!(verb, TokenVerb::List),
         Command::Member { verb } => matches!(verb, MemberVerb::List | MemberVerb::Describe(_)),
         Command::Leader { verb } => matches!(verb, LeaderVerb::Show),
         Command::Cert { verb } => matches!(verb, CertVerb::Inspect(_) | CertVerb::Status(_)),

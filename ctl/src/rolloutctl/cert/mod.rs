@@ -1,9 +1,11 @@
 //! `rolloutctl cert`: certificates of a private authority, without any other tool.
 //!
-//! Invariant: works without a cluster, and a key is never printed. Deliberately absent: trust in
+//! Invariant: works without a cluster, but for what comes over the wire, and a key is never printed. Deliberately absent: trust in
 //! anything but the files named on the command line.
 
+pub(super) mod enrol;
 pub(super) mod init_ca;
+pub(super) mod init_issuer;
 pub(super) mod inspect;
 pub(super) mod issue;
 pub(super) mod status;

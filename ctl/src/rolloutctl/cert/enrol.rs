@@ -1,0 +1,120 @@
+//! `rolloutctl cert enrol` and `cert renew`: a certificate over the wire, by a join token, and the next one.
+//!
+//! Invariant: the key is made here and stays here; the token is read from a file or a variable as well, so that no list of
+//! processes has to show it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rollout_proto::enrolment::{self, EnrolError, Enrolled, JoinToken};
+use rollout_proto::{ClientError, Security, TlsFiles};
+use serde::Serialize;
+
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report};
+use crate::rolloutctl::Failure;
+
+/// How long members are asked where nothing says it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// By which token, as whom and where to.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EnrolArgs {
+    /// The name: the worker's, or that of whoever uses it
+    name: String,
+    /// The token, as `token create` printed it
+    #[arg(long, value_name = "TOKEN", env = "ROLLOUT_JOIN_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// A file with the token
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
+    /// An enrolment address of a member; name all of them
+    #[arg(long = "at", value_name = "HOST:PORT", required = true, value_delimiter = ',')]
+    at: Vec<String>,
+    /// Where to write ca.pem, NAME.pem and NAME.key; a key that is there already is used again
+    #[arg(long = "out-dir", value_name = "DIR", default_value = ".")]
+    out_dir: PathBuf,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Certified {
+    role: String,
+    name: String,
+    ca_file: PathBuf,
+    cert_file: PathBuf,
+    key_file: PathBuf,
+    lifetime_s: u64,
+}
+
+impl Certified {
+    fn new(files: TlsFiles, enrolled: Enrolled) -> Self {
+        Self {
+            role: enrolled.identity.role.to_string(),
+            name: enrolled.identity.name,
+            ca_file: files.ca,
+            cert_file: files.cert,
+            key_file: files.key,
+            lifetime_s: enrolled.lifetime.as_secs(),
+        }
+    }
+}
+
+impl Report for Certified {
+    const KIND: &'static str = "IssuedCertificate";
+
+    fn table(&self) -> String {
+        format!(
+            "{} {}, good for {} s\nca_file   = {:?}\ncert_file = {:?}\nkey_file  = {:?}\n",
+            self.role, self.name, self.lifetime_s, self.ca_file, self.cert_file, self.key_file
+        )
+    }
+}
+
+/// The exit status says what the member's code says.
+fn failed(error: EnrolError) -> anyhow::Error {
+    match error {
+        EnrolError::Renewal(error) => error.into(),
+        EnrolError::Refused { endpoint, error }
+        | EnrolError::Unavailable { endpoint, error, .. } => {
+            anyhow::Error::from(ClientError::from(error)).context(format!("asked {endpoint}"))
+        }
+        other => other.into(),
+    }
+}
+
+fn token(args: &EnrolArgs) -> anyhow::Result<JoinToken> {
+    let text = match (&args.token, &args.token_file) {
+        (Some(text), _) => text.clone(),
+        (None, Some(file)) => std::fs::read_to_string(file)
+            .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?,
+        (None, None) => {
+            return Err(Failure::usage("give --token-file, --token or ROLLOUT_JOIN_TOKEN").into());
+        }
+    };
+    text.parse().map_err(|error: enrolment::NoJoinToken| Failure::usage(error.to_string()).into())
+}
+
+/// Enrols, and prints where the certificate is, in the words of a config file.
+pub(crate) async fn enrol(
+    connect: &ConnectArgs,
+    format: Format,
+    args: EnrolArgs,
+) -> anyhow::Result<()> {
+    let token = token(&args)?;
+    let files = enrolment::files_in(&args.out_dir, &args.name);
+    let patience = connect.timeout.unwrap_or(PATIENCE);
+    let enrolled = enrolment::enrol(&token, &args.name, &args.at, &files, patience).await;
+    output::emit(format, &Certified::new(files, enrolled.map_err(failed)?))
+}
+
+/// Has your own certificate renewed, in its place.
+pub(crate) async fn renew(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+    let settings = connect.settings()?;
+    let Security::Mtls(files) = settings.security.clone() else {
+        return Err(Failure::usage("in plaintext there is no certificate to renew").into());
+    };
+    let client = settings.client(None)?;
+    let enrolled = enrolment::renew(&client, &files).await.map_err(failed)?;
+    output::emit(format, &Certified::new(files, enrolled))
+}

@@ -1,0 +1,47 @@
+//! `rolloutctl cert init-issuer`: the key by which members certify workers and clients.
+
+use std::path::PathBuf;
+
+use rollout_proto::pki;
+use serde::Serialize;
+
+use crate::output::{self, Format, Report};
+
+/// Below which authority, and where to.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InitIssuerArgs {
+    /// Where the authority is, see `cert init-ca`
+    #[arg(long = "ca-dir", value_name = "DIR")]
+    pub(in crate::rolloutctl) ca_dir: PathBuf,
+    /// Where to write issuer.pem and issuer.key, which are for the members
+    #[arg(long = "out-dir", value_name = "DIR", default_value = ".")]
+    pub(in crate::rolloutctl) out_dir: PathBuf,
+    /// How long it is good for
+    #[arg(long, default_value_t = 365)]
+    days: u32,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct IssuingAuthority {
+    issuer_cert_file: PathBuf,
+    issuer_key_file: PathBuf,
+}
+
+impl Report for IssuingAuthority {
+    const KIND: &'static str = "IssuingAuthority";
+
+    fn table(&self) -> String {
+        format!(
+            "issuer_cert_file = {:?}\nissuer_key_file  = {:?}\n",
+            self.issuer_cert_file, self.issuer_key_file
+        )
+    }
+}
+
+/// Creates it and prints where it is, in the words of a member's config file.
+pub(crate) fn run(format: Format, args: &InitIssuerArgs) -> anyhow::Result<()> {
+    let files = pki::init_issuer(&args.ca_dir, &args.out_dir, args.days)?;
+    let (issuer_cert_file, issuer_key_file) = (files.cert, files.key);
+    output::emit(format, &IssuingAuthority { issuer_cert_file, issuer_key_file })
+}

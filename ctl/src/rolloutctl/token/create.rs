@@ -1,0 +1,108 @@
+//! `rolloutctl token create NAME`: lets a worker or a client come for a certificate.
+//!
+//! Invariant: the secret is drawn here and only printed; a repeat under `--request-id` draws another one, so there is none:
+//! what became of a lost answer is seen in `token list`, and a token whose text is lost is revoked.
+
+use std::time::Duration;
+
+use rollout_proto::enrolment::JoinToken;
+use rollout_proto::{services, v1};
+use serde::Serialize;
+
+use super::shown::Token;
+use crate::connect::{ConnectArgs, parse_duration};
+use crate::output::{self, Format, Report, duration};
+use crate::rolloutctl::Failure;
+use crate::rolloutctl::request::Numbered;
+
+/// Whom it lets in, how often and how long.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CreateArgs {
+    /// The token's name, for people: it is no secret
+    name: String,
+    /// Whom it makes of its holder
+    #[arg(long, value_parser = ["worker", "client"])]
+    role: String,
+    /// The only name that it is good for. A client's token needs one; a worker's without is good for any name that no
+    /// registered worker has
+    #[arg(long, value_name = "NAME")]
+    holder: Option<String>,
+    /// The namespaces of the certificate; none given: all
+    #[arg(long = "for-namespace", value_name = "NAME", value_delimiter = ',')]
+    for_namespaces: Vec<String>,
+    /// A label of every slot of the worker; may be given again
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
+    /// How long it is good, such as 30m or 24h, 720h at most
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
+    ttl: Duration,
+    /// How often it lets somebody in
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    uses: u32,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Created {
+    #[serde(flatten)]
+    of: Token,
+    /// The secret, for whoever enrols.
+    token: String,
+}
+
+impl Report for Created {
+    const KIND: &'static str = "TokenCreated";
+
+    fn table(&self) -> String {
+        let Token { name, uses_max, .. } = &self.of;
+        let (who, left) = (self.of.who(), duration(self.of.left_s()));
+        format!(
+            "token {name} lets in: {who}, {uses_max} times, for {left}; it is shown this once\n{}\n",
+            self.token
+        )
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("it has no =")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Makes it, and prints its text.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: CreateArgs,
+) -> anyhow::Result<()> {
+    if args.role == "client" && args.holder.is_none() {
+        let text = "a client's token is for one name: say --holder NAME";
+        return Err(Failure::usage(text).into());
+    }
+    let drawn = JoinToken::draw(&args.name);
+    let client = connect.settings()?.client(None)?;
+    let number = Numbered::new(&client, None).await?;
+    let request = v1::CreateTokenRequest {
+        request: Some(number.id()),
+        name: args.name,
+        role: args.role,
+        holder: args.holder.unwrap_or_default(),
+        namespaces: args.for_namespaces,
+        labels: args.labels.into_iter().collect(),
+        ttl_ms: u64::try_from(args.ttl.as_millis()).unwrap_or(u64::MAX),
+        uses_max: args.uses,
+        secret_hash: drawn.secret_hash().to_vec().into(),
+    };
+    let answer = client
+        .with_leader("create a join token", |channel| {
+            let request = request.clone();
+            async move { services::tokens(channel).create_token(request).await }
+        })
+        .await?;
+    let pins: Vec<[u8; 32]> =
+        answer.authority_pins.iter().filter_map(|pin| pin[..].try_into().ok()).collect();
+    if pins.is_empty() {
+        anyhow::bail!("the member names no authority: revoke the token, it is of no use");
+    }
+    let of = answer.token.unwrap_or_default().into();
+    output::emit(format, &Created { of, token: drawn.naming(pins).reveal() })
+}

@@ -1,0 +1,92 @@
+//! `rolloutctl token list`: every join token that is good yet.
+
+use rollout_proto::{CallOptions, services, v1};
+use serde::Serialize;
+
+use super::shown::Token;
+use crate::connect::ConnectArgs;
+use crate::output::{self, Format, Report, Table, duration};
+
+#[derive(Serialize)]
+struct TokenList {
+    tokens: Vec<Token>,
+}
+
+impl Report for TokenList {
+    const KIND: &'static str = "TokenList";
+
+    fn table(&self) -> String {
+        self.columns(&[])
+    }
+
+    fn wide(&self) -> String {
+        self.columns(&["LABELS"])
+    }
+}
+
+impl TokenList {
+    fn columns(&self, more: &[&str]) -> String {
+        let mut table = Table::new(&["NAME", "LETS IN", "NAMESPACES", "USED", "LEFT"]).and(more);
+        for token in &self.tokens {
+            let labels: Vec<String> =
+                token.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            table.row([
+                token.name.clone(),
+                token.who(),
+                token.of_namespaces(),
+                format!("{} of {}", token.uses, token.uses_max),
+                duration(token.left_s()),
+                labels.join(","),
+            ]);
+        }
+        table.to_string()
+    }
+}
+
+/// Prints them.
+pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
+    let answer = connect
+        .settings()?
+        .client(None)?
+        .with_leader_opts("list join tokens", CallOptions::read(), |channel| async move {
+            services::tokens(channel).list_tokens(v1::ListTokensRequest {}).await
+        })
+        .await?;
+    let tokens = answer.tokens.into_iter().map(Token::from).collect();
+    output::emit(format, &TokenList { tokens })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_shows_whom_each_lets_in_and_never_a_secret() {
+        let token = v1::TokenInfo {
+            name: "rack-7".into(),
+            role: "worker".into(),
+            namespaces: vec!["team".into()],
+            labels: [("pool".to_owned(), "spot".to_owned())].into(),
+            uses: 3,
+            uses_max: 8,
+            left_ms: 90_000,
+            ..Default::default()
+        };
+        let alice = v1::TokenInfo {
+            name: "alice".into(),
+            role: "client".into(),
+            holder: "alice".into(),
+            uses_max: 1,
+            left_ms: 3_600_000,
+            ..Default::default()
+        };
+        let list = TokenList { tokens: vec![Token::from(alice), Token::from(token)] };
+        let text = list.wide();
+        for shown in ["client alice", "0 of 1", "3 of 8", "team", "pool=spot"] {
+            assert!(text.contains(shown), "{shown} in {text}");
+        }
+        let json = serde_json::to_value(&list).unwrap();
+        assert_eq!(json["tokens"][1]["leftMs"], "90000");
+        assert!(json["tokens"][0].get("token").is_none());
+    }
+}
