@@ -3,6 +3,7 @@
 //! *Invariant:* a fleet whose test does not end with [`Fleet::passed`] leaves its directory, logs and
 //! last state included, and prints where that is: an error and a panic alike can be read afterwards.
 
+mod enrolment;
 mod membership;
 
 use crate::clocks::Clocks;
@@ -48,6 +49,8 @@ pub struct FleetOptions {
     pub open_files: Option<u64>,
     /// The object store, with credentials for each process; none: a directory that all of them see.
     pub s3: Option<Arc<S3>>,
+    /// Members certify newcomers, each time for so many seconds.
+    pub enrolment_lifetime_s: Option<u64>,
 }
 
 /// What a worker is made of.
@@ -86,6 +89,8 @@ pub struct Fleet {
     preloads: BTreeMap<String, BTreeMap<&'static str, PathBuf>>,
     members: Vec<Member>,
     workers: BTreeMap<String, Option<Process>>,
+    /// Where each member certifies newcomers.
+    desks: BTreeMap<String, String>,
     /// Cuts by the pair of names, from whom to whom, when the fleet is cuttable.
     cuts: BTreeMap<(String, String), (Cut, Link)>,
 }
@@ -141,9 +146,11 @@ impl Fleet {
             options,
             members: Vec::new(),
             workers: BTreeMap::new(),
+            desks: BTreeMap::new(),
             cuts: BTreeMap::new(),
         };
         pki::init_ca(&fleet.path("ca"), "fleet")?;
+        fleet.open_desks()?;
         for name in ["c1", "c2", "c3"] {
             let (client, peer) = (free_addr()?, free_addr()?);
             fleet.members.push(Member {
@@ -359,6 +366,7 @@ impl Fleet {
         for (section, lines) in sections {
             write!(text, "[{section}]\n{}\n", lines.join("\n"))?;
         }
+        text.push_str(&self.desk_lines(name));
         let config = self.path(&format!("{name}.toml"));
         std::fs::write(&config, text)?;
         let mut command = Command::new(self.bin.join("rollout-coordinator"));

@@ -1,0 +1,86 @@
+//! Members that certify newcomers, and workers that come with a token and nothing else.
+
+use super::{Fleet, WorkerOptions, free_addr};
+use crate::process::Process;
+use anyhow::{Context, Result};
+use rollout_proto::pki;
+use std::path::{Path, PathBuf};
+
+impl Fleet {
+    /// Makes the issuing key and the addresses, where the options ask for them.
+    pub(super) fn open_desks(&mut self) -> Result<()> {
+        if self.options.enrolment_lifetime_s.is_none() {
+            return Ok(());
+        }
+        pki::init_issuer(&self.path("ca"), &self.path("issuer"), 30)?;
+        for name in ["c1", "c2", "c3"] {
+            self.desks.insert(name.into(), free_addr()?);
+        }
+        Ok(())
+    }
+
+    /// The lines of a member's configuration.
+    pub(super) fn desk_lines(&self, name: &str) -> String {
+        let (Some(lifetime_s), Some(listen)) =
+            (self.options.enrolment_lifetime_s, self.desks.get(name))
+        else {
+            return String::new();
+        };
+        let (cert, key) = (self.path("issuer/issuer.pem"), self.path("issuer/issuer.key"));
+        format!(
+            "[enrolment]\nlisten = {listen:?}\nissuer_cert_file = {cert:?}\nissuer_key_file = {key:?}\n\
+             lifetime_s = {lifetime_s}\n"
+        )
+    }
+
+    /// Where a member certifies newcomers.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn desk_addr(&self, name: &str) -> &str {
+        &self.desks[name]
+    }
+
+    /// Makes a join token with these arguments, and returns its text.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub fn token(&self, name: &str, args: &[&str]) -> Result<String> {
+        let made = self.ctl_json(&[&["token", "create", name], args].concat())?;
+        Ok(made["token"].as_str().context("no token")?.to_owned())
+    }
+
+    /// Starts a worker that has a token and no certificate. Its directory is `worker-NAME`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_newcomer(
+        &mut self,
+        name: &str,
+        token: &Path,
+        options: &WorkerOptions,
+    ) -> Result<()> {
+        let endpoints: Vec<&str> = self.members.iter().map(|m| m.client.as_str()).collect();
+        let desks: Vec<&str> = self.desks.values().map(String::as_str).collect();
+        let text = format!(
+            "name = {name:?}\ndata_dir = {:?}\nendpoints = {endpoints:?}\n{}\n[compute]\n\
+             provider = \"none\"\n[enrolment]\ntoken_file = {token:?}\nendpoints = {desks:?}\n\
+             [[engine]]\n{}",
+            self.path(&format!("worker-{name}")),
+            options.head,
+            options.engine,
+        );
+        let config = self.path(&format!("worker-{name}.toml"));
+        std::fs::write(&config, text)?;
+        let mut command = self.program("rollout-worker");
+        command.arg("--config").arg(&config);
+        let process = Process::start(command, &self.path(&format!("worker-{name}.log")))?;
+        self.workers.insert(name.into(), Some(process));
+        Ok(())
+    }
+
+    /// The certificate of a worker that enrolled.
+    pub fn enrolled_cert(&self, name: &str) -> PathBuf {
+        self.path(&format!("worker-{name}/identity/worker-{name}.pem"))
+    }
+}

@@ -1,0 +1,243 @@
+//! Whoever has a join token gets a certificate, as often and as whom the token says, and nobody else does.
+
+use anyhow::{Context, Result, ensure};
+use rollout_proto::enrolment::{self, EnrolError, Enrolled, JoinToken};
+use rollout_proto::{
+    ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, RpcError, Security, TlsFiles, channel,
+    pki, v1,
+};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+fn fleet(lifetime_s: u64) -> Result<Fleet> {
+    let options =
+        FleetOptions { enrolment_lifetime_s: Some(lifetime_s), ..FleetOptions::default() };
+    let fleet = Fleet::start(options)?;
+    // Tokens came with version 2.
+    let early = fleet.ctl(&["token", "create", "early", "--role", "worker"])?;
+    ensure!(early.status.code() == Some(5), "{early:?}");
+    ensure!(String::from_utf8_lossy(&early.stderr).contains("RO-1016"), "{early:?}");
+    let raised = fleet.ctl(&["cluster", "upgrade", "--yes"])?;
+    ensure!(raised.status.success(), "{raised:?}");
+    Ok(fleet)
+}
+
+fn desks(fleet: &Fleet) -> Vec<String> {
+    fleet.member_names().iter().map(|name| fleet.desk_addr(name).to_owned()).collect()
+}
+
+fn files(fleet: &Fleet, name: &str) -> TlsFiles {
+    enrolment::files_in(&fleet.path(&format!("newcomer-{name}")), name)
+}
+
+/// Enrols with the key of `files`, which is made where it is not there.
+async fn enrol(
+    token: &str,
+    name: &str,
+    at: &[String],
+    files: &TlsFiles,
+) -> Result<std::result::Result<Enrolled, EnrolError>> {
+    let token: JoinToken = token.parse()?;
+    Ok(enrolment::enrol(&token, name, at, files, PATIENCE).await)
+}
+
+/// Refused for the token's sake, and nothing was kept but the key.
+fn is_refused(answer: &std::result::Result<Enrolled, EnrolError>, files: &TlsFiles) -> Result<()> {
+    let error = answer.as_ref().err().context("somebody was let in")?;
+    ensure!(error.code() == Some(ErrorCode::TokenRefused), "{error}");
+    ensure!(!files.cert.exists() && !files.ca.exists(), "it left a trace");
+    Ok(())
+}
+
+fn uses(fleet: &Fleet, token: &str) -> Result<u64> {
+    let list = fleet.ctl_json(&["token", "list"])?;
+    let all = list["tokens"].as_array().context("no list")?;
+    let one = all.iter().find(|t| t["name"] == token).with_context(|| format!("{list}"))?;
+    one["uses"].as_u64().context("no uses")
+}
+
+#[test]
+fn a_worker_with_a_token_alone_joins_works_and_is_renewed_without_a_lost_stream() -> Result<()> {
+    let mut fleet = fleet(20)?;
+    let token = fleet.token("rack", &["--role", "worker", "--label", "pool=spot"])?;
+    let file = fleet.path("token");
+    std::fs::write(&file, &token)?;
+    let engine =
+        "kind = \"mock\"\nslots = 2\nconcurrency = 8\nlatency_ms_min = 60\nlatency_ms_max = 60\n";
+    let options = WorkerOptions { engine: engine.into(), ..WorkerOptions::default() };
+    fleet.start_newcomer("w1", &file, &options)?;
+    // The label that came with the token is one of its slots.
+    let wanted = "[workers]\nlabels = { pool = \"spot\" }\n";
+    let mut batch = Batch::submit(&fleet, "enrolled", 10_000, wanted)?;
+    batch.until(&fleet, "rows are done", |c| c.done > 100);
+    let session = |fleet: &Fleet| -> Result<Value> {
+        Ok(fleet.ctl_json(&["worker", "list"])?["workers"][0]["session"].clone())
+    };
+    let before = session(&fleet)?;
+    let first = pki::inspect(&fleet.enrolled_cert("w1"))?;
+    ensure!(first.identity.as_ref().is_some_and(|id| id.to_string() == "worker/w1"), "{first:?}");
+    let key = std::fs::read(fleet.path("worker-w1/identity/worker-w1.key"))?;
+    eventually("its certificate is renewed", PATIENCE, || {
+        let now = pki::inspect(&fleet.enrolled_cert("w1")).ok()?;
+        (now.not_after_unix > first.not_after_unix && now.identity == first.identity).then_some(())
+    });
+    ensure!(session(&fleet)? == before, "its stream was lost");
+    ensure!(std::fs::read(fleet.path("worker-w1/identity/worker-w1.key"))? == key);
+    let renewed = |name: &String| fleet.counted(name, "rollout_certificates_renewed_total");
+    let renewed: u64 = fleet.member_names().iter().filter_map(renewed).sum();
+    ensure!(renewed >= 1, "no member counted it");
+    ensure!(uses(&fleet, "rack")? == 1, "a renewal is no use of the token");
+    batch.finish(&fleet)?;
+    let run = fleet.ctl_json(&["run", "describe", "enrolled"])?;
+    ensure!(run["run"]["counts"]["returned"] == "0", "rows went back: {run}");
+    let secret = token.split(':').nth(2).context("a token has a secret")?;
+    for name in fleet.member_names() {
+        let log = std::fs::read_to_string(fleet.path(&format!("{name}.log")))?;
+        ensure!(!log.contains(secret), "{name} logged the secret");
+    }
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_lets_in_as_often_and_as_whom_it_says_and_others_are_refused() -> Result<()> {
+    let fleet = fleet(3600)?;
+    let all = desks(&fleet);
+    let once = fleet.token("once", &["--role", "worker"])?;
+    let (a, b) = (files(&fleet, "a"), files(&fleet, "b"));
+    let enrolled = enrol(&once, "a", &all, &a).await??;
+    ensure!(enrolled.identity.to_string() == "worker/a", "{enrolled:?}");
+    // The same name and key again are no second use; another name is one, and so is another key.
+    enrol(&once, "a", &all, &a).await??;
+    is_refused(&enrol(&once, "b", &all, &b).await?, &b)?;
+    let other_key = files(&fleet, "a-again");
+    is_refused(&enrol(&once, "a", &all, &other_key).await?, &other_key)?;
+    ensure!(uses(&fleet, "once")? == 1);
+
+    let twice = fleet.token("twice", &["--role", "worker", "--uses", "2"])?;
+    let unknown = twice.replace("twice", "never");
+    is_refused(&enrol(&unknown, "b", &all, &b).await?, &b)?;
+    let (head, rest) = twice.split_at("rollout1:twice:".len());
+    let forged = format!("{head}{}{}", "0".repeat(40), &rest[40..]);
+    is_refused(&enrol(&forged, "b", &all, &b).await?, &b)?;
+    let revoked = fleet.ctl(&["token", "revoke", "twice"])?;
+    ensure!(revoked.status.success(), "{revoked:?}");
+    is_refused(&enrol(&twice, "b", &all, &b).await?, &b)?;
+    let again = fleet.ctl(&["token", "revoke", "twice"])?;
+    ensure!(again.status.code() == Some(4), "{again:?}");
+    let short = fleet.token("short", &["--role", "worker", "--ttl", "1s"])?;
+    eventually("it has expired", PATIENCE, || {
+        let list = fleet.ctl_json(&["token", "list"]).ok()?;
+        let there = list["tokens"].as_array()?.iter().any(|t| t["name"] == "short");
+        (!there).then_some(())
+    });
+    is_refused(&enrol(&short, "b", &all, &b).await?, &b)?;
+
+    client_of_a_token(&fleet, &all).await?;
+    ports(&fleet).await?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+/// A client gets the name that its token says, and what a client may do.
+async fn client_of_a_token(fleet: &Fleet, all: &[String]) -> Result<()> {
+    let nameless = fleet.ctl(&["token", "create", "x", "--role", "client"])?;
+    ensure!(nameless.status.code() == Some(2), "{nameless:?}");
+    let args = ["--role", "client", "--holder", "ann", "--for-namespace", "default"];
+    let token = fleet.token("for-ann", &args)?;
+    let (ann, bob) = (files(fleet, "ann"), files(fleet, "bob"));
+    is_refused(&enrol(&token, "bob", all, &bob).await?, &bob)?;
+    enrol(&token, "ann", all, &ann).await??;
+    let ctl = |args: &[&str]| -> Result<std::process::Output> {
+        let mut command = fleet.program("rolloutctl");
+        command.args(["--timeout", "20s", "-e", fleet.client_addr("c1")]);
+        command.arg("--ca-cert").arg(&ann.ca).arg("--cert").arg(&ann.cert);
+        command.arg("--key").arg(&ann.key).args(args);
+        rollout_tests::output(command, PATIENCE)
+    };
+    let listed = ctl(&["run", "list"])?;
+    ensure!(listed.status.success(), "{listed:?}");
+    for forbidden in [&["token", "list"][..], &["member", "list"]] {
+        let refused = ctl(forbidden)?;
+        ensure!(refused.status.code() == Some(7), "{forbidden:?}: {refused:?}");
+    }
+    let before = std::fs::read(&ann.cert)?;
+    let renewed = ctl(&["cert", "renew"])?;
+    ensure!(renewed.status.success(), "{renewed:?}");
+    ensure!(std::fs::read(&ann.cert)? != before, "it is another one");
+    // What was issued by hand is not renewed over the wire.
+    let by_hand = fleet.ctl(&["cert", "renew"])?;
+    ensure!(by_hand.status.code() == Some(7), "an admin's is not renewed: {by_hand:?}");
+    Ok(())
+}
+
+async fn asked_for_status(addr: &str, tls: &ClientTls) -> Result<RpcError> {
+    let endpoint = Endpoint::seed(addr)?;
+    let channel = channel(&endpoint, tls, &DialMap::default(), &ChannelOptions::default())?;
+    let mut cluster = v1::cluster_client::ClusterClient::new(channel);
+    match cluster.status(v1::StatusRequest {}).await {
+        Ok(_) => anyhow::bail!("{addr} told a newcomer how the cluster is"),
+        Err(status) => Ok(RpcError::from_status(&status)),
+    }
+}
+
+/// Without a certificate there is one method, on one port. That the other ports ask for one is tried below, in
+/// `proto/src/tls/tests`: here, that they show a newcomer nothing to believe.
+async fn ports(fleet: &Fleet) -> Result<()> {
+    let pins = pki::authority_pins(&fleet.path("tls").join("ca.pem"))?;
+    let newcomer = ClientTls::pinned(&pins)?;
+    let Security::Mtls(own) = fleet.security("admin", "operator") else { unreachable!() };
+    let admin = ClientTls::load(&Security::Mtls(own))?;
+    for name in fleet.member_names() {
+        // Nor does an admin do more there: nobody is asked for a certificate.
+        for tls in [&newcomer, &admin] {
+            let error = asked_for_status(fleet.desk_addr(&name), tls).await?;
+            ensure!(error.code == ErrorCode::PermissionDenied, "{error}");
+        }
+        for addr in [fleet.client_addr(&name), fleet.peer_addr(&name)] {
+            let error = asked_for_status(addr, &newcomer).await?;
+            ensure!(error.code == ErrorCode::ConnectFailed, "{error}");
+        }
+    }
+    Ok(())
+}
+
+/// The leader has the use in its log, and its answer is lost with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_lost_with_its_leader_is_no_second_use() -> Result<()> {
+    let mut fleet = fleet(3600)?;
+    let token = fleet.token("once", &["--role", "worker"])?;
+    let leader = fleet.leader();
+    let lost = files(&fleet, "w1");
+    enrol(&token, "w1", &[fleet.desk_addr(&leader).to_owned()], &lost).await??;
+    // It never arrived.
+    forget(&lost.cert)?;
+    forget(&lost.ca)?;
+    fleet.member_process(&leader).kill();
+    let rest: Vec<String> = fleet
+        .member_names()
+        .iter()
+        .filter(|name| **name != leader)
+        .map(|name| fleet.desk_addr(name).to_owned())
+        .collect();
+    let enrolled = enrol(&token, "w1", &rest, &lost).await??;
+    ensure!(enrolled.identity.to_string() == "worker/w1", "{enrolled:?}");
+    ensure!(uses(&fleet, "once")? == 1, "it was used twice");
+    let other = files(&fleet, "w2");
+    is_refused(&enrol(&token, "w2", &rest, &other).await?, &other)?;
+    fleet.start_member(&leader)?;
+    eventually("all are back", PATIENCE, || {
+        let status = fleet.ctl_json(&["status"]).ok()?;
+        (status["health"] == "healthy").then_some(())
+    });
+    fleet.verify()?;
+    fleet.passed()
+}
+
+fn forget(file: &Path) -> Result<()> {
+    Ok(std::fs::remove_file(file)?)
+}
