@@ -78,6 +78,39 @@ async fn a_line_says_who_did_what_and_what_became_of_it() {
 }
 
 #[tokio::test]
+async fn who_has_no_certificate_is_named_by_what_it_proved_and_by_nothing_before_that() {
+    let newcomer = |name: &'static str| async move {
+        let dir = tempfile::tempdir().expect("a directory");
+        let inner = tower::service_fn(move |_: http::Request<()>| async move {
+            about("token", "rack-7");
+            if name.is_empty() {
+                let error = RpcError::new(ErrorCode::TokenRefused, "no such token");
+                return Ok::<_, Infallible>(answer(Some(error)));
+            }
+            known_as("token", "rack-7");
+            about("worker", name);
+            Ok(answer(None))
+        });
+        let mut request = request("Enrolment/Enrol");
+        let addr = "127.0.0.1:9".parse().expect("an address");
+        let identity = Identity::newcomer();
+        request.extensions_mut().insert(PeerInfo { identity, addr, certificate: None });
+        let mut service = AuditLayer(log(dir.path())).layer(inner);
+        service.call(request).await.expect("an answer");
+        lines(dir.path()).remove(0)
+    };
+    let enrolled = newcomer("gpu-1").await;
+    assert_eq!(enrolled["identity"], "token/rack-7", "{enrolled}");
+    assert_eq!(enrolled["subject"], "worker/gpu-1", "{enrolled}");
+    let refused = newcomer("").await;
+    assert_eq!(refused["identity"], "newcomer/?", "{refused}");
+    assert_eq!(
+        (&refused["code"], &refused["subject"]),
+        (&json!("RO-3009"), &json!("token/rack-7"))
+    );
+}
+
+#[tokio::test]
 async fn reads_and_what_another_member_decides_have_no_line_and_what_is_forbidden_always_has() {
     assert!(said("Runs/ListRuns", None).await.is_empty());
     assert!(said("Worker/Work", None).await.is_empty());
