@@ -77,9 +77,11 @@ pub struct Drained {
 pub async fn run(mut config: Config, drains: Drains) -> Result<Drained, AgentError> {
     let mut asked = drains.watch();
     let _renewing = tokio::select! {
+        // First: one that has nothing to wait for is not kept from starting.
+        biased;
+        certified = enrolment::certify(&mut config) => certified?,
         // invariant: `drains` is held here, so that there is always somebody to ask.
         _ = asked.wait_for(Option::is_some) => return Ok(Drained { everything_answered: false }),
-        certified = enrolment::certify(&mut config) => certified?,
     };
     let (failed, mut disk_failed) = mpsc::channel(1);
     let config = Arc::new(config);
