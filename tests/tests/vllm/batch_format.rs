@@ -117,7 +117,8 @@ fn a_file_for_vllms_batch_runner_gives_equal_rows_through_both() -> Result<()> {
 /// Prompts of `/v1/completions`, with what is asked beside them.
 fn completions() -> Vec<Value> {
     let ask = |prompt: Value, more: Value| {
-        let mut body = json!({"model": "tiny", "prompt": prompt, "temperature": 0, "max_tokens": 9});
+        let mut body =
+            json!({"model": "tiny", "prompt": prompt, "temperature": 0, "max_tokens": 9});
         if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
             body.extend(more);
         }
@@ -146,7 +147,8 @@ fn a_file_for_completions_is_answered_by_vllms_own_handler() -> Result<()> {
     let options = json!({ "sampling": {"temperature": 0, "max_tokens": 9, "logprobs": 2} });
     let expected = reference("generate", &model, &input, &options)?;
     let input = fleet.path("completions.jsonl");
-    let lines = completions().iter().fold(String::new(), |text, row| text + &row.to_string() + "\n");
+    let lines =
+        completions().iter().fold(String::new(), |text, row| text + &row.to_string() + "\n");
     std::fs::write(&input, lines)?;
     fleet.start_worker("w1", &Engine::new(&model, 4).worker(""))?;
     let lines = "[model]\nuri = \"tiny\"\n[sampling]\n";
@@ -172,7 +174,8 @@ fn a_file_for_completions_is_answered_by_vllms_own_handler() -> Result<()> {
         ensure!(answer.0 == if refused { 400 } else { 200 }, "{id}: {answer:?}");
         ensure!(refused || answer.1["object"] == "text_completion", "{id}: {answer:?}");
     }
-    let tokens = [1, 2].map(|row| expected[row]["tokens"].as_u64().unwrap_or(0)).iter().sum::<u64>();
+    let tokens =
+        [1, 2].map(|row| expected[row]["tokens"].as_u64().unwrap_or(0)).iter().sum::<u64>();
     ensure!(got["c1"].1["usage"]["completion_tokens"] == tokens, "{tokens}: {:?}", got["c1"]);
     ensure!(got.len() == 8, "{} rows", got.len());
     fleet.passed()

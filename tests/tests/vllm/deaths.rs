@@ -170,7 +170,8 @@ fn memory_that_runs_out_in_the_half_that_vllm_does_not_listen_to_is_named() -> R
     let inject = fleet.path("inject");
     std::fs::create_dir(&inject)?;
     let lines = "tensor_parallel_size = 2".to_owned();
-    let engine = Engine { lines, core_apart: true, inject: Some(&inject), ..Engine::new(&model, 8) };
+    let engine =
+        Engine { lines, core_apart: true, inject: Some(&inject), ..Engine::new(&model, 8) };
     fleet.start_worker("w1", &engine.worker(""))?;
     let lines = "[model]\nuri = \"tiny\"\n[sampling]\nignore_eos = true\nmax_tokens = 24\n";
     let mut batch = Batch::submit_file(&fleet, "half", input, 600, lines)?;
