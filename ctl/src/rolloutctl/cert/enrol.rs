@@ -92,7 +92,7 @@ fn token(args: &EnrolArgs) -> anyhow::Result<JoinToken> {
             return Err(Failure::usage("give --token-file, --token or ROLLOUT_JOIN_TOKEN").into());
         }
     };
-    text.parse().map_err(|error: enrolment::NoJoinToken| Failure::usage(error.to_string()).into())
+    text.parse::<JoinToken>().map_err(|error| Failure::usage(error.to_string()).into())
 }
 
 /// Enrols, and prints where the certificate is, in the words of a config file.
