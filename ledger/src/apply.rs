@@ -9,7 +9,7 @@ use crate::codec;
 use crate::command::{Body, Command, Op, OpKind, RequestId};
 use crate::event::EventKind;
 use crate::fail::Failure;
-use crate::gate::check_version;
+use crate::gate::{check_kind, check_version};
 use crate::id::{Attempt, CoordEpoch, RunNo, SessionId};
 use crate::ledger::{EntryId, Ledger, UnknownCommand};
 use crate::limits;
@@ -140,7 +140,7 @@ impl Ledger {
             let max = limits::OPS_PER_COMMAND_MAX as u64;
             return Err(Rejection::Limit { what: "operations in a command".into(), max });
         }
-        Ok(())
+        check_kind(&command.body, self.meta.version)
     }
 
     fn run_op(&mut self, ctx: &mut Context, op: Op) -> Reply {

@@ -93,7 +93,7 @@ pub use dataset::{DatasetOp, DatasetSpec, DatasetView};
 pub use digest::digest_records;
 pub use event::{Event, EventKind};
 pub use forget::{Forgettable, Sealed};
-pub use gate::check_version;
+pub use gate::{check_body_version, check_version};
 pub use image::ImageDelta;
 pub use image_load::LoadError;
 pub use job::{Departed, Departure, JobName, Participant, ParticipantDecl};
