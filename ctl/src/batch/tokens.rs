@@ -35,7 +35,7 @@ pub struct Tokenizer {
 /// A row that the model would not take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The row's number in the input, from 0.
+    /// The row's number in the input, from 0, where lines that are no rows do not count.
     pub row: u64,
     /// One word for machines, like `TOO_LONG`.
     pub code: String,
@@ -96,6 +96,7 @@ struct Answer {
 pub struct Counting {
     child: Child,
     rows: Option<BufWriter<std::process::ChildStdin>>,
+    handed: u64,
     answers: JoinHandle<Result<Counted, String>>,
     complaints: JoinHandle<String>,
 }
@@ -124,7 +125,7 @@ impl Counting {
         let err = child.stderr.take().ok_or_else(missing)?;
         let answers = std::thread::spawn(move || read(BufReader::new(out), problems_max));
         let complaints = std::thread::spawn(move || last_of(err));
-        Ok(Self { child, rows: Some(BufWriter::new(rows)), answers, complaints })
+        Ok(Self { child, rows: Some(BufWriter::new(rows)), handed: 0, answers, complaints })
     }
 
     /// Hands over a segment's rows. An error says that nobody reads them; [`finish`](Self::finish) says why.
@@ -140,23 +141,16 @@ impl Counting {
                 row.body.iter().map(|b| if *b == b'\n' { b' ' } else { *b }).collect();
             rows.write_all(&line)?;
             rows.write_all(b"\n")?;
+            self.handed += 1;
         }
         Ok(())
     }
 
-    /// Ends the program: its count is of no use.
-    pub fn abandon(mut self) {
-        drop(self.rows.take());
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    /// What was counted of `rows` rows.
+    /// What was counted of the rows that were handed over.
     ///
     /// # Errors
     /// When the program failed, or has not answered every row.
-    pub fn finish(mut self, rows: u64) -> Result<Counted, TokensError> {
+    pub fn finish(mut self) -> Result<Counted, TokensError> {
         // It may have ended: then its own words say why.
         let _ = self.rows.take().map(|mut rows| rows.flush());
         let counted = self.answers.join().unwrap_or_else(|_| Err("no answers".to_owned()));
@@ -174,8 +168,8 @@ impl Counting {
         }
         let counted = counted.map_err(failed)?;
         match counted.rows + counted.problem_count {
-            all if all == rows => Ok(counted),
-            all => Err(failed(format!("{all} of {rows} rows were counted"))),
+            all if all == self.handed => Ok(counted),
+            all => Err(failed(format!("{all} of {} rows were counted", self.handed))),
         }
     }
 }
@@ -278,9 +272,11 @@ mod tests {
             Counting::start(&tokenizer("/nowhere/python"), 1),
             Err(TokensError::Start { .. })
         ));
-        let failed = Counting::start(&tokenizer("/bin/false"), 1).unwrap().finish(0).unwrap_err();
+        let failed = Counting::start(&tokenizer("/bin/false"), 1).unwrap().finish().unwrap_err();
         assert!(failed.to_string().contains("exit status: 1"), "{failed}");
-        let silent = Counting::start(&tokenizer("/bin/true"), 1).unwrap().finish(3).unwrap_err();
+        let mut silent = Counting::start(&tokenizer("/bin/true"), 1).unwrap();
+        silent.handed = 3;
+        let silent = silent.finish().unwrap_err();
         assert!(silent.to_string().contains("0 of 3 rows"), "{silent}");
     }
 }

@@ -1,7 +1,7 @@
 //! Owns: parsed chunks put together, in the order of the input, into segments.
 //!
 //! Invariant: segments depend on the rows and their order alone, not on files, chunks or threads: submitting again
-//! gives the same objects. The first error ends the making of segments, not the reading.
+//! gives the same objects. The first error ends the making of segments, unless it is asked for, and not the reading.
 //! Absent: threads.
 
 use std::io;
@@ -75,6 +75,7 @@ pub struct FinishedSegment {
 pub(super) struct Assembler<'a> {
     pub(super) scan: Scan,
     errors_max: usize,
+    past_errors: bool,
     rules: Rules,
     duplicates: Duplicates,
     occurrences: Occurrences,
@@ -111,13 +112,14 @@ impl<'a> Assembler<'a> {
     pub(super) fn new(
         rules: Rules,
         duplicates: Duplicates,
-        errors_max: usize,
+        (errors_max, past_errors): (usize, bool),
         sink: Option<&'a mut SegmentSink<'a>>,
         admission: Option<Admission>,
     ) -> Self {
         Self {
             scan: Scan::default(),
             errors_max,
+            past_errors,
             rules,
             duplicates,
             occurrences: Occurrences::new(),
@@ -167,7 +169,7 @@ impl<'a> Assembler<'a> {
             },
         }
         let admitted = self.admits(&item_id, parsed.file, line);
-        if self.scan.error_count > 0 || !admitted {
+        if !self.makes_segments() || !admitted {
             return Ok(());
         }
         match self.segment.push(item_id, line, body) {
@@ -183,6 +185,10 @@ impl<'a> Assembler<'a> {
             self.error(parsed.file, line, 1, full.to_string());
         }
         Ok(())
+    }
+
+    fn makes_segments(&self) -> bool {
+        self.past_errors || self.scan.error_count == 0
     }
 
     /// Whether the row that was just counted is wanted.
@@ -227,7 +233,7 @@ impl<'a> Assembler<'a> {
 
     /// Ends the last segment and looks for duplicates.
     pub(super) fn finish(mut self, describe: impl Fn(u32, u64) -> String) -> Result<Scan, Stop> {
-        if self.scan.error_count == 0 && !self.segment.is_empty() {
+        if self.makes_segments() && !self.segment.is_empty() {
             self.finish_segment()?;
         }
         let duplicates =

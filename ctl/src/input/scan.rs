@@ -47,6 +47,8 @@ pub struct ScanOptions {
     pub ids_budget_bytes: usize,
     /// Where those files are.
     pub temp_dir: PathBuf,
+    /// Segments are made after an error too, of the rows without one: for what counts rows, and stores nothing.
+    pub past_errors: bool,
     /// Which rows go into segments; all where none.
     pub admission: Option<Admission>,
 }
@@ -59,6 +61,7 @@ impl Default for ScanOptions {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             ids_budget_bytes: duplicates::BUDGET_BYTES,
             temp_dir: std::env::temp_dir(),
+            past_errors: false,
             admission: None,
         }
     }
@@ -145,7 +148,7 @@ pub fn scan<'a>(
     let mut assembler = Assembler::new(
         rules.clone(),
         duplicates,
-        options.errors_max,
+        (options.errors_max, options.past_errors),
         sink,
         options.admission.clone(),
     );

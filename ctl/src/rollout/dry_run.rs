@@ -66,8 +66,7 @@ pub(super) async fn run(
             counted.problem_count
         }
         Ok(None) => {
-            let why = if tokenizer.is_some() { "the input has errors" } else { "name a --python" };
-            to_stdout(&format!("tokens     not counted: {why}\n"));
+            to_stdout("tokens     not counted: name a --python\n");
             0
         }
         Err(error) => return Err(BatchError::Usage(format!("tokens were not counted: {error}"))),
@@ -88,7 +87,7 @@ async fn scan(run_spec: &v1::RunSpec, files: Vec<InputFile>) -> Result<Scan, Bat
     upload::check(files, spec::rules(run_spec)?.strict(), options(), control).await
 }
 
-/// The scan, and what was counted of an input without errors.
+/// The scan, and what was counted of the rows without errors.
 async fn scan_and_count(
     run_spec: &v1::RunSpec,
     files: Vec<InputFile>,
@@ -104,25 +103,16 @@ async fn scan_and_count(
         Some(counting) => counting.segment(segment.bytes).map_err(|_| SinkClosed),
         None => Err(SinkClosed),
     };
-    let scanned = upload::check_each(files.clone(), rules, options(), control, each).await;
+    let options = ScanOptions { past_errors: true, ..options() };
+    let scanned = upload::check_each(files.clone(), rules, options, control, each).await;
     let Some(counting) = counting.lock().take() else { return Ok((scanned?, Ok(None))) };
-    match scanned {
-        Ok(scan) if scan.error_count == 0 => {
-            let rows = scan.rows;
-            let finish = tokio::task::spawn_blocking(move || counting.finish(rows)).await;
-            let lost = |_| Err(TokensError::Failed("the count was lost".to_owned()));
-            Ok((scan, finish.unwrap_or_else(lost).map(Some)))
-        }
-        Ok(scan) => {
-            counting.abandon();
-            Ok((scan, Ok(None)))
-        }
+    let finish = tokio::task::spawn_blocking(move || counting.finish()).await;
+    let lost = |_| Err(TokensError::Failed("the count was lost".to_owned()));
+    let counted = finish.unwrap_or_else(lost);
+    match (scanned, counted) {
+        (Ok(scan), counted) => Ok((scan, counted.map(Some))),
         // It ended before the rows did, and says why; else the input is at fault.
-        Err(error) => match tokio::task::spawn_blocking(move || counting.finish(u64::MAX)).await {
-            Ok(Err(failed)) if matches!(error, BatchError::Scan(_)) => {
-                Ok((scan(run_spec, files).await?, Err(failed)))
-            }
-            _ => Err(error),
-        },
+        (Err(BatchError::Scan(_)), Err(failed)) => Ok((scan(run_spec, files).await?, Err(failed))),
+        (Err(error), _) => Err(error),
     }
 }

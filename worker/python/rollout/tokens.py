@@ -2,7 +2,7 @@
 
 `python -m rollout.tokens --model DIR [--task TASK] [--sampling JSON] [--max-model-len N]` reads one row a line and writes
 one JSON object a line: first `{"model_len": N}` (null where nobody knows), then for each row `{"tokens": N}` with
-`"most"`, the tokens that its completion may have at most (null: the model's room), or `{"code": …, "error": …}`.
+`"most"`, the tokens that its completions may have together at most (null: the model's room), or `{"code": …, "error": …}`.
 Invariant: a row's answer is one line, whatever the row is. Nothing but answers is written to the standard output.
 Absent: vLLM. What only an engine can refuse is not found here.
 """
@@ -15,10 +15,12 @@ import sys
 from typing import Any
 
 from rollout.failures import RowError
-from rollout.template import template_arguments
+from rollout.template import object_of, template_arguments
 
 # Tokenizers without a bound say a number like this.
 NO_BOUND = 1 << 40
+# What vLLM's server gives to `/v1/completions` that name no bound.
+SERVERS_MAX_TOKENS = 16
 
 
 class Counter:
@@ -32,24 +34,43 @@ class Counter:
 
     def count(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row's answer; raises where it would be refused."""
-        body, most = row, None
-        if self._task == "openai":
-            body = row.get("body") or {}
-            most = body.get("max_completion_tokens", body.get("max_tokens"))
-        elif self._task == "generate":
-            most = {**self._sampling, **(row.get("sampling_params") or {})}.get("max_tokens")
+        openai = self._task == "openai"
+        body = object_of(row.get("body"), "body") if openai else row
         # A request of the OpenAI format says everything in its body.
-        sampling = {} if self._task == "openai" else self._sampling
+        sampling = {} if openai else self._sampling
         template = template_arguments(sampling, body)
         tokens = [self._tokens(text, template) for text in texts(body)]
         if not tokens or 0 in tokens:
             raise RowError("EMPTY", "nothing to go on from")
+        most, several = self._completions(row, body)
         longest = max(tokens)
-        # A completion needs room for a token; a vector needs none.
-        room = self._model_len and self._model_len - (self._task == "generate")
+        # vLLM's server wants room for all that is asked for; a completion of ours ends where the room does, and needs room
+        # for a token; a vector needs none.
+        room = self._model_len and self._model_len - ((most or 0) if openai else int(self._task == "generate"))
         if room is not None and longest > room:
-            raise RowError("TOO_LONG", f"{longest} tokens, and the model has room for {self._model_len}")
-        return {"tokens": sum(tokens), "most": most}
+            raise RowError("TOO_LONG", self._too_long(longest, most if openai else None))
+        bound = None if most is None else min(most * several * len(tokens), NO_BOUND)
+        return {"tokens": sum(tokens), "most": bound}
+
+    def _completions(self, row: dict[str, Any], body: dict[str, Any]) -> tuple[int | None, int]:
+        """The tokens that a completion may have, and the completions of a prompt."""
+        if self._task == "generate":
+            asked = {**self._sampling, **object_of(row.get("sampling_params"), "sampling_params")}
+            return whole(asked.get("max_tokens")), whole(asked.get("n")) or 1
+        url = row.get("url") if self._task == "openai" else None
+        if url == "/v1/chat/completions":
+            most = body.get("max_completion_tokens")
+            most = body.get("max_tokens") if most is None else most
+        elif url == "/v1/completions":
+            most = body.get("max_tokens")
+            most = SERVERS_MAX_TOKENS if most is None else most
+        else:
+            return 0, 1
+        return whole(most), whole(body.get("n")) or 1
+
+    def _too_long(self, longest: int, most: int | None) -> str:
+        asked = f" and {most} asked for" if most else ""
+        return f"{longest} tokens{asked}, and the model has room for {self._model_len}"
 
     def _tokens(self, text: Any, template: dict[str, Any]) -> int:
         if isinstance(text, str):
@@ -65,15 +86,25 @@ class Counter:
 
 def texts(body: dict[str, Any]) -> list[Any]:
     """What a model reads of a row: prompts, messages, queries with documents."""
-    one = body.get("prompt", body.get("messages", body.get("input")))
+    one = given(body, "prompt", "messages", "input")
     if one is not None:
         several = isinstance(one, list) and one and all(isinstance(text, str) for text in one)
         return one if several else [one]
-    queries = listed(body.get("query", body.get("queries", body.get("text_1"))))
-    documents = listed(body.get("document", body.get("documents", body.get("text_2"))))
+    queries = listed(given(body, "query", "queries", "text_1"))
+    documents = listed(given(body, "document", "documents", "text_2"))
     if not queries or not documents:
         raise RowError("ROW_SHAPE", "no prompt, messages, or query with a document")
     return [query + document for query in queries for document in documents]
+
+
+def given(body: dict[str, Any], *names: str) -> Any:
+    """The first of these fields that is there; null is not."""
+    return next((body[name] for name in names if body.get(name) is not None), None)
+
+
+def whole(value: Any) -> int | None:
+    """A number of tokens or completions, where it is one; what else is there, an engine may refuse."""
+    return min(value, NO_BOUND) if type(value) is int and value >= 0 else None
 
 
 def listed(value: Any) -> list[str]:
