@@ -3,6 +3,7 @@
 
 mod batch_format;
 mod deaths;
+mod dry_run;
 mod feeding;
 mod inputs;
 mod offers;
