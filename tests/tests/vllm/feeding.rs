@@ -6,10 +6,10 @@ use std::io::{Read, Write as _};
 use std::net::{TcpListener, TcpStream};
 
 use anyhow::{Context, Result, ensure};
-use rollout_tests::{Batch, Fleet, FleetOptions, eventually};
-use serde_json::Value;
+use rollout_tests::{Batch, Fleet, FleetOptions, eventually, is_alive};
+use serde_json::{Value, json};
 
-use super::setup::{Engine, LOADING, tiny_model};
+use super::setup::{Engine, LOADING, engine_of, tiny_model};
 
 const ROWS: u64 = 400;
 const SEATS: u32 = 8;
@@ -22,14 +22,14 @@ fn lengths() -> Vec<u32> {
     lengths
 }
 
-/// What a worker counts under a name, over all labels that it shows with it.
+/// What a worker counts under a name, with its labels; none where it shows no such thing.
 fn counted(address: &str, metric: &str) -> Option<u64> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
     let mut page = String::new();
     stream.read_to_string(&mut page).ok()?;
     let of = |line: &str| line.strip_prefix(metric)?.trim().parse::<u64>().ok();
-    Some(page.lines().filter_map(of).sum())
+    page.lines().find_map(of)
 }
 
 /// Where in the log each row was completed.
@@ -95,24 +95,52 @@ fn rows_of_mixed_lengths_keep_the_engine_full_and_none_waits_for_a_batch() -> Re
     );
     ensure!(steps > 0 && starved * 50 <= steps, "{starved} of {steps} steps were starved");
 
-    aborted_rows_cost_nothing(&fleet, &address)?;
+    let row =
+        |_: u64| "{\"prompt\":\"on and on\",\"sampling_params\":{\"max_tokens\":600}}".to_owned();
+    let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n";
+    aborted_rows_cost_nothing(&fleet, &address, "endless", (row, lines))?;
+    // Through vLLM's handlers, of which some make several requests of a row.
+    let call = |number: u64| {
+        let more =
+            json!({"max_tokens": 600, "temperature": 0, "ignore_eos": true, "model": "tiny"});
+        let (url, mut body) = if number % 2 == 0 {
+            let messages = json!([{"role": "user", "content": "on and on"}]);
+            ("/v1/chat/completions", json!({ "messages": messages }))
+        } else {
+            ("/v1/completions", json!({"prompt": ["on and on", "and on"]}))
+        };
+        if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
+            body.extend(more);
+        }
+        json!({"custom_id": format!("c{number}"), "method": "POST", "url": url, "body": body})
+            .to_string()
+    };
+    let lines = "[model]\nuri = \"tiny\"\n[sampling]\n";
+    aborted_rows_cost_nothing(&fleet, &address, "calls", (call, lines))?;
+    drained_rows_go_back(&mut fleet, &address)?;
     fleet.passed()
 }
 
-fn aborted_rows_cost_nothing(fleet: &Fleet, address: &str) -> Result<()> {
-    let input = fleet.path("endless.jsonl");
-    let row = "{\"prompt\":\"on and on\",\"sampling_params\":{\"max_tokens\":600}}\n";
-    std::fs::write(&input, row.repeat(2000))?;
-    let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n";
-    let before = counted(address, "rollout_worker_engine_tokens_total ").context("no metrics")?;
-    let _batch = Batch::submit_file(fleet, "endless", input, 2000, lines)?;
+/// Rows of no end, which are cancelled under way.
+fn aborted_rows_cost_nothing(
+    fleet: &Fleet,
+    address: &str,
+    name: &str,
+    (row, lines): (impl Fn(u64) -> String, &str),
+) -> Result<()> {
+    let input = fleet.path(&format!("{name}.jsonl"));
+    std::fs::write(&input, (0..2000).map(|number| row(number) + "\n").collect::<String>())?;
     let tokens = || counted(address, "rollout_worker_engine_tokens_total ");
-    eventually("rows are under way", LOADING, || tokens().filter(|t| *t > before + 100));
-    let cancelled = fleet.ctl(&["run", "cancel", "endless"])?;
-    ensure!(cancelled.status.success(), "{}", String::from_utf8_lossy(&cancelled.stderr));
     let aborted = || counted(address, "rollout_worker_engine_aborted_total ");
-    ensure!(aborted().is_none_or(|n| n == 0), "rows were aborted before");
-    eventually("what ran is aborted", LOADING, || aborted().filter(|n| *n >= u64::from(SEATS)));
+    let before = tokens().context("no metrics")?;
+    let aborted_before = aborted().context("nobody counts what is aborted")?;
+    let _batch = Batch::submit_file(fleet, name, input, 2000, lines)?;
+    eventually("rows are under way", LOADING, || tokens().filter(|t| *t > before + 100));
+    ensure!(aborted() == Some(aborted_before), "rows were aborted before");
+    let cancelled = fleet.ctl(&["run", "cancel", name])?;
+    ensure!(cancelled.status.success(), "{}", String::from_utf8_lossy(&cancelled.stderr));
+    let all = aborted_before + u64::from(SEATS);
+    eventually("what ran is aborted", LOADING, || aborted().filter(|n| *n >= all));
     let busy = || counted(address, "rollout_worker_rows_busy ");
     eventually("nothing runs", LOADING, || busy().filter(|n| *n == 0));
     let late = counted(address, "rollout_worker_engine_tokens_after_abort_total ");
@@ -124,5 +152,24 @@ fn aborted_rows_cost_nothing(fleet: &Fleet, address: &str) -> Result<()> {
         tokens()
     });
     ensure!(one == other, "tokens come after the abort: {one:?}, {other:?}");
+    Ok(())
+}
+
+/// Rows that are under way when their worker's time is over are nobody's, and nothing of vLLM's is left.
+fn drained_rows_go_back(fleet: &mut Fleet, address: &str) -> Result<()> {
+    let input = fleet.path("drained.jsonl");
+    let row = "{\"prompt\":\"on and on\",\"sampling_params\":{\"max_tokens\":600}}\n";
+    std::fs::write(&input, row.repeat(2000))?;
+    let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n";
+    let batch = Batch::submit_file(fleet, "drained", input, 2000, lines)?;
+    let busy = || counted(address, "rollout_worker_rows_busy ");
+    eventually("rows run", LOADING, || busy().filter(|n| *n >= u64::from(SEATS)));
+    let engine = engine_of(fleet, "w1").context("w1 has no engine")?;
+    let said = fleet.ctl_json(&["worker", "drain", "w1", "--deadline", "1s", "--wait"])?;
+    ensure!(said["gone"] == true, "{said}");
+    ensure!(fleet.worker_process("w1").wait(LOADING)?.success(), "{}", fleet.logs());
+    eventually("the engine is gone", LOADING, || (!is_alive(engine as u32)).then_some(()));
+    let left = batch.until(fleet, "nobody holds a row", |c| c.running == 0);
+    ensure!(left.pending > 0 && left.pending + left.done == 2000, "{left:?}");
     Ok(())
 }

@@ -78,8 +78,9 @@ impl Feed {
         let hungry = now.steps_hungry.saturating_sub(before.steps_hungry);
         self.steps += now.steps.saturating_sub(before.steps);
         count("all", now.steps.saturating_sub(before.steps));
+        // Nothing starved is told too.
+        self.starve(if more_here { not_full } else { 0 });
         if more_here {
-            self.starve(not_full);
             // It ran dry beside rows that were at hand: more of them have to be in it.
             if hungry > 0 {
                 self.ahead = (self.ahead * 2).min(self.seats);
