@@ -24,11 +24,20 @@ fn greedy_completions_are_vllms_own_through_the_death_of_an_engine_and_of_the_le
     for name in ["w1", "w2"] {
         fleet.start_worker(name, &Engine::new(&model, 16).worker(""))?;
     }
+    for name in ["w1", "w2"] {
+        let log = fleet.path(&format!("worker-{name}.log"));
+        eventually("its engine is loaded", LOADING, || {
+            std::fs::read_to_string(&log).ok().filter(|text| text.contains("the engine runs"))
+        });
+    }
     let lines = format!(
         "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nmax_tokens = {MAX_TOKENS}\n"
     );
     let mut batch = Batch::submit_file(&fleet, "greedy", input, 500, &lines)?;
-    eventually("some rows are done", LOADING, || batch.counts(&fleet).filter(|c| c.done >= 50));
+    eventually("both work", LOADING, || {
+        let all = ["w1", "w2"].map(|name| fleet.rows_done_by(name));
+        all.iter().all(|done| done.is_some_and(|rows| rows >= 10)).then_some(())
+    });
     let engine = eventually("w1 has an engine", LOADING, || engine_of(&mut fleet, "w1"));
     let at_death = batch.counts(&fleet).context("nobody can say")?;
     ensure!(at_death.done < 400, "the run is nearly over: {at_death:?}");
