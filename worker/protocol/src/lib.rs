@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes of a frame: a row's body is at most a segment.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a result that a frame has room for.
@@ -146,7 +146,7 @@ pub struct Loaded {
     pub room_tokens: u64,
 }
 
-/// What an engine has done in this life; all but `waiting` only grow.
+/// What an engine has done in this life; all only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Steps of its loop that had rows to run.
@@ -165,8 +165,6 @@ pub struct Counters {
     pub aborted: u64,
     /// Tokens that sequences were given after they were aborted.
     pub tokens_after_abort: u64,
-    /// Sequences that wait in it now.
-    pub waiting: u64,
 }
 
 /// Why a row failed while its engine lives on.

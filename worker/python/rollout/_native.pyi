@@ -32,7 +32,6 @@ class Agent:
         admitted_beside: int,
         aborted: int,
         tokens_after_abort: int,
-        waiting: int,
     ) -> None: ...
     def flush(self) -> None: ...
 

@@ -28,8 +28,6 @@ class Counts(NamedTuple):
     # Sequences that were aborted, and tokens that they were given afterwards.
     aborted: int = 0
     tokens_after_abort: int = 0
-    # Sequences that wait in the engine now; the one number that also falls.
-    waiting: int = 0
 
 
 class Counters:
@@ -83,7 +81,6 @@ class Counters:
     def _step(self, running: int, waiting: int) -> None:
         not_full = running < self.seats
         self._add(steps=1, steps_not_full=not_full, steps_hungry=not_full and waiting == 0)
-        self.counts = self.counts._replace(waiting=waiting)
 
     def before_step(self) -> None:
         """A step is about to be made. Nothing is learned of the engine's own, where it is in another process."""

@@ -156,7 +156,6 @@ impl Agent {
         admitted_beside: u64,
         aborted: u64,
         tokens_after_abort: u64,
-        waiting: u64,
     ) -> PyResult<()> {
         self.put(&FromEngine::Progress(Counters {
             steps,
@@ -167,7 +166,6 @@ impl Agent {
             admitted_beside,
             aborted,
             tokens_after_abort,
-            waiting,
         }))
     }
 

@@ -5,14 +5,13 @@
 
 use rollout_engine_protocol::Counters;
 
-/// What was done over all lives; `waiting` is now.
+/// What was done over all lives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Fed {
     pub(crate) steps: u64,
     pub(crate) steps_not_full: u64,
     pub(crate) steps_hungry: u64,
     pub(crate) tokens: u64,
-    pub(crate) waiting: u64,
 }
 
 impl Fed {
@@ -23,7 +22,6 @@ impl Fed {
         self.steps_not_full += grown(|c| c.steps_not_full);
         self.steps_hungry += grown(|c| c.steps_hungry);
         self.tokens += grown(|c| c.tokens);
-        self.waiting = now.waiting;
         let count = |name, more| metrics::counter!(name).increment(more);
         count("rollout_worker_engine_tokens_total", grown(|c| c.tokens));
         count("rollout_worker_engine_admitted_total", grown(|c| c.admitted));
@@ -40,12 +38,12 @@ mod tests {
     #[test]
     fn a_new_life_begins_at_nothing_and_the_sums_go_on() {
         let mut fed = Fed::default();
-        let at = |steps, waiting| Counters { steps, waiting, ..Counters::default() };
-        fed.add(Counters::default(), at(5, 2));
-        fed.add(at(5, 2), at(9, 1));
-        fed.add(Counters::default(), at(3, 0));
-        assert_eq!((fed.steps, fed.waiting), (12, 0));
-        fed.add(at(3, 0), at(1, 0));
+        let at = |steps| Counters { steps, ..Counters::default() };
+        fed.add(Counters::default(), at(5));
+        fed.add(at(5), at(9));
+        fed.add(Counters::default(), at(3));
+        assert_eq!(fed.steps, 12);
+        fed.add(at(3), at(1));
         assert_eq!(fed.steps, 12, "a process that counts backwards");
     }
 }
