@@ -118,6 +118,11 @@ fn every_broken_line_is_named_and_no_segment_follows_it() {
     assert_eq!(places, [(0, 2, 11), (0, 3, 1), (1, 1, 13)]);
     assert_eq!((scan.error_count, scan.rows), (3, 2));
     assert!(segments.is_empty());
+    let counting = ScanOptions { past_errors: true, ..ScanOptions::default() };
+    let (again, segments) = run(&files, &counting);
+    assert_eq!((again.error_count, again.rows), (3, 2));
+    let rows = [(1, r#"{"prompt":"a"}"#), (4, r#"{"prompt":"z"}"#)];
+    assert_eq!(bodies(&segments), rows.map(|(line, body)| (line, body.to_owned())));
 }
 
 #[test]
