@@ -81,8 +81,8 @@ def noting_output(enqueue: Any, unfinished: type) -> Any:
 
 
 def ending(execute: Any) -> Any:
-    """The same call of a worker. vLLM hears of a step's failure only from the worker that it asks for the answer; that one waits
-    in its next exchange with the worker that failed. So this process ends, which vLLM does see."""
+    """The same call of a worker. vLLM hears of a step's failure only from the worker that it asks for the answer; that one
+    waits in its next exchange with the worker that failed. So this process ends, which vLLM does see."""
 
     def executed(self: Any, request: tuple[Any, ...]) -> None:
         execute(self, request)

@@ -2,8 +2,9 @@
 
 One engine in this very process where one device serves a slot, so that its death is this process's death and the
 agent sees how; with more devices vLLM's own workers are its children and die with its group.
-Invariant: rows are added and stopped between steps. A completion is what vLLM's own `LLM` gives for the same prompt
-and the parameters that `params` makes, the model's own defaults among them. What vLLM refuses is raised by `add`, or comes back as a failure, and the engine goes on.
+Invariant: rows are added and stopped between steps. A completion is what vLLM's own `LLM` gives for the same prompt and
+the parameters that `params` makes, the model's own defaults among them. What vLLM refuses is raised by `add`, or comes back
+as a failure, and the engine goes on.
 Absent: which rows, and their results' ways.
 """
 
