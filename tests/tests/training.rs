@@ -389,7 +389,7 @@ impl Rank {
         Ok(self.reader.stepped(self.model.steps()).await?)
     }
 
-    async fn read_to_the_end(&mut self) -> Result<()> {
+    async fn reads_on(&mut self) -> Result<()> {
         while !self.reader.is_finished() {
             self.step(4, false).await?;
         }
@@ -460,7 +460,7 @@ async fn every_sample_is_in_once_though_trainers_leave_between_checkpoints_and_o
         ensure!(ranks.iter().all(|rank| rank.trainer.lineage().number == lineage), "one lineage");
     }
     let [one, other] = &mut ranks[..] else { anyhow::bail!("two of them") };
-    tokio::try_join!(one.read_to_the_end(), other.to_the_end())?;
+    tokio::try_join!(one.reads_on(), other.reads_on())?;
     let last = one.model.steps().max(other.model.steps());
     one.until_step(last);
     other.until_step(last);
