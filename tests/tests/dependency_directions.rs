@@ -32,7 +32,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("rollout-powerloss", &[]),
     (
         "rollout-tests",
-        &["rollout-jepsen", "rollout-powerloss", "rollout-proto", "rollout-training"],
+        &[
+            "rollout-gateway",
+            "rollout-jepsen",
+            "rollout-powerloss",
+            "rollout-proto",
+            "rollout-training",
+        ],
     ),
 ];
 

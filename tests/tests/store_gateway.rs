@@ -2,6 +2,8 @@
 //! members whose leader is killed in the middle. `make test-torch` has torch's own client at it.
 
 use anyhow::{Context, Result, ensure};
+use rollout_gateway::Sessions;
+use rollout_proto::{Client, ClientConfig, ClientError, ErrorCode, RpcError};
 use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show, output};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -204,5 +206,25 @@ fn a_port_that_other_hosts_reach_needs_a_flag_that_says_so() -> Result<()> {
     let mut tcp = Tcp::connect(&addr.replace("0.0.0.0", "127.0.0.1"))?;
     tcp.set("word", "value")?;
     ensure!(tcp.get("word")? == "value", "it serves");
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_the_cluster_has_forgotten_is_lent_to_nobody_again() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let endpoints = fleet.member_names().iter().map(|m| fleet.client_addr(m).to_owned()).collect();
+    let config = ClientConfig::new(endpoints, fleet.security("client", "user"));
+    let sessions = Sessions::new(Client::new(config)?);
+    let refused =
+        |code| move || async move { Err::<(), ClientError>(RpcError::new(code, "no").into()) };
+    let mut lent = sessions.take().await?;
+    let first = lent.session().id();
+    ensure!(lent.until_answered(refused(ErrorCode::CheckpointConflict)).await.is_err(), "refused");
+    drop(lent);
+    let mut lent = sessions.take().await?;
+    ensure!(lent.session().id() == first, "what was refused is none of the session's");
+    ensure!(lent.until_answered(refused(ErrorCode::SessionUnknown)).await.is_err(), "forgotten");
+    drop(lent);
+    ensure!(sessions.take().await?.session().id() != first, "the one that is unknown came again");
     fleet.passed()
 }

@@ -81,25 +81,13 @@ impl JobStore {
             store: Some(self.name.clone()),
             ops,
         };
-        loop {
-            let answer = self
-                .client
-                .with_leader("change the store", |channel| {
-                    let request = request.clone();
-                    async move { services::store(channel).apply(request).await }
-                })
-                .await;
-            match answer {
-                Ok(answer) => return Ok(answer.answers),
-                Err(error) if error.may_pass() => tokio::time::sleep(PAUSE).await,
-                Err(error) => {
-                    if error.code() == Some(ErrorCode::SessionUnknown) {
-                        session.forget();
-                    }
-                    return Err(error);
-                }
-            }
-        }
+        let changed = session.until_answered(|| {
+            self.client.with_leader("change the store", |channel| {
+                let request = request.clone();
+                async move { services::store(channel).apply(request).await }
+            })
+        });
+        Ok(changed.await?.answers)
     }
 
     /// Values by position, or nothing where a key has none. They are of one moment only where they are few: what is

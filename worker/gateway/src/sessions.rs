@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rollout_proto::{Client, ClientError, Session};
+use rollout_proto::{Client, ClientError, ErrorCode, Session};
 use tokio::time::Instant;
 
 use super::job_store::PAUSE;
@@ -45,12 +45,7 @@ impl Sessions {
         let last = self.idle.lock().pop();
         let session = match last {
             Some((session, used)) if used.elapsed() < USED_WITHIN => session,
-            _ => loop {
-                match self.client.open_session("training").await {
-                    Err(error) if error.may_pass() => tokio::time::sleep(PAUSE).await,
-                    opened => break opened?,
-                }
-            },
+            _ => until_answered(|| self.client.open_session("training")).await?,
         };
         Ok(Lent { session, idle: self.idle.clone(), forgotten: false })
     }
@@ -62,9 +57,34 @@ impl Lent {
         &self.session
     }
 
-    /// The cluster does not know it any more.
-    pub fn forget(&mut self) {
-        self.forgotten = true;
+    /// Repeats a change in this session until the cluster answers or refuses. Whoever waits has a limit.
+    ///
+    /// # Errors
+    /// The refusal. A session that the cluster does not know any more is lent to nobody again.
+    pub async fn until_answered<T, Fut>(&mut self, ask: impl Fn() -> Fut) -> Result<T, ClientError>
+    where
+        Fut: Future<Output = Result<T, ClientError>>,
+    {
+        let answer = until_answered(ask).await;
+        let refusal = answer.as_ref().err().and_then(ClientError::code);
+        self.forgotten |= refusal == Some(ErrorCode::SessionUnknown);
+        answer
+    }
+}
+
+/// Repeats the same request until the cluster answers or refuses. Whoever waits has a limit.
+///
+/// # Errors
+/// The refusal.
+pub async fn until_answered<T, Fut>(ask: impl Fn() -> Fut) -> Result<T, ClientError>
+where
+    Fut: Future<Output = Result<T, ClientError>>,
+{
+    loop {
+        match ask().await {
+            Err(error) if error.may_pass() => tokio::time::sleep(PAUSE).await,
+            answer => return answer,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use prost_reflect::{
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rollout_gateway::{PAUSE, Sessions};
+use rollout_gateway::{Sessions, until_answered};
 use rollout_proto::{Answer, BytesCodec, CallOptions, Client, ClientError, MESSAGE_BYTES_MAX, v1};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Request, Response, Status};
@@ -74,8 +74,8 @@ impl Call {
         }
         let bytes = Bytes::from(self.request.encode_to_vec());
         let options = options.attempt_timeout(hold + ATTEMPT);
-        loop {
-            let asked = client.with_leader_opts("call", options, |channel| {
+        let ask = || {
+            client.with_leader_opts("call", options, |channel| {
                 let (path, bytes) = (self.path.clone(), bytes.clone());
                 async move {
                     let mut grpc = tonic::client::Grpc::new(channel)
@@ -86,16 +86,13 @@ impl Call {
                     let answer = grpc.unary(Request::new(bytes), path, BytesCodec).await?;
                     Told::read(answer)
                 }
-            });
-            match asked.await {
-                Ok(answer) => {
-                    drop(under_way);
-                    return Ok(answer.bytes);
-                }
-                Err(error) if error.may_pass() => tokio::time::sleep(PAUSE).await,
-                Err(error) => return Err(error),
-            }
-        }
+            })
+        };
+        let answer = match &mut under_way {
+            Some((_, session)) => session.until_answered(ask).await,
+            None => until_answered(ask).await,
+        };
+        Ok(answer?.bytes)
     }
 
     /// An answer's bytes as JSON, without what every answer says of the cluster.

@@ -85,20 +85,20 @@ async fn come(
     job: &v1::JobName,
     participant: v1::Participant,
 ) -> Result<v1::JoinResponse, ClientError> {
-    let session = sessions.take().await?;
+    let mut session = sessions.take().await?;
     let pending = session.session().request();
     let request = v1::ParticipateRequest {
         request: Some(pending.id()),
         job: Some(job.clone()),
         participant: Some(participant),
     };
-    until_answered(|| {
+    let came = session.until_answered(|| {
         client.with_leader("take part in the job", |channel| {
             let request = request.clone();
             async move { services::rendezvous(channel).participate(request).await }
         })
-    })
-    .await
+    });
+    came.await
 }
 
 /// Gives a ticket back.
@@ -108,10 +108,10 @@ pub(crate) async fn leave(
     job: &v1::JobName,
     ticket: u64,
 ) -> Result<(), ClientError> {
-    let session = sessions.take().await?;
+    let mut session = sessions.take().await?;
     let pending = session.session().request();
     let request = v1::LeaveRequest { request: Some(pending.id()), job: Some(job.clone()), ticket };
-    let left = until_answered(|| {
+    let left = session.until_answered(|| {
         client.with_leader("leave the rendezvous", |channel| {
             let request = request.clone();
             async move { services::rendezvous(channel).leave(request).await }
@@ -154,18 +154,5 @@ pub(crate) async fn keep_alive(
             return;
         }
         sleep(every.saturating_sub(begun.elapsed())).await;
-    }
-}
-
-/// Repeats the same request until the cluster answers or refuses. Whoever waits has a limit.
-pub(crate) async fn until_answered<T, Fut>(ask: impl Fn() -> Fut) -> Result<T, ClientError>
-where
-    Fut: Future<Output = Result<T, ClientError>>,
-{
-    loop {
-        match ask().await {
-            Err(error) if error.may_pass() => sleep(PAUSE).await,
-            answer => return answer,
-        }
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use v1::rendezvous_wait_response::Outcome;
 
 use crate::error::raised;
-use crate::participant::{self, until_answered};
+use crate::participant;
 use crate::wait::{FOR_EVER, runtime, wait, wait_or_raise};
 
 /// How long the leader holds a question before it says that nothing has changed.
@@ -160,7 +160,7 @@ impl Shared {
         join_timeout_ms: u64,
         last_call_ms: u64,
     ) -> Result<v1::JoinResponse, ClientError> {
-        let session = self.sessions.take().await?;
+        let mut session = self.sessions.take().await?;
         let pending = session.session().request();
         let request = v1::JoinRequest {
             request: Some(pending.id()),
@@ -171,13 +171,13 @@ impl Shared {
             join_timeout_ms,
             last_call_ms,
         };
-        until_answered(|| {
+        let joined = session.until_answered(|| {
             self.client.with_leader("join the rendezvous", |channel| {
                 let request = request.clone();
                 async move { services::rendezvous(channel).join(request).await }
             })
-        })
-        .await
+        });
+        joined.await
     }
 
     /// Waits for the round to be complete.
@@ -290,11 +290,11 @@ impl Shared {
     }
 
     async fn close(&self) -> Result<(), ClientError> {
-        let session = self.sessions.take().await?;
+        let mut session = self.sessions.take().await?;
         let pending = session.session().request();
         let (request, job) = (Some(pending.id()), Some(self.job.clone()));
         let request = v1::RendezvousCloseRequest { request, job };
-        let closed = until_answered(|| {
+        let closed = session.until_answered(|| {
             self.client.with_leader("close the rendezvous", |channel| {
                 let request = request.clone();
                 async move { services::rendezvous(channel).close(request).await }
