@@ -2,8 +2,9 @@
 //!
 //! *Invariant:* objects first, then the command that counts on them: every object of a checkpoint is gone before
 //! `Forget` is proposed. Only objects of checkpoints that can never be complete are removed: a number is never used
-//! again, and one that the ledger has not, or that goes, takes no report. What the ledger has not is known only to who
-//! still leads: a leader of before has not what was begun since.
+//! again while the job is there, and one that the ledger has not, or that goes, takes no report. What the ledger has not,
+//! and what goes, is known only to who still leads after it has listed: a leader of before has not what was begun since,
+//! nor that the job was deleted and made anew.
 //!
 //! Absent on purpose: folders of jobs that are deleted. Another cluster's may lie beside them.
 
@@ -63,9 +64,26 @@ async fn remove(
     number: u32,
 ) -> Result<(), ForgetError> {
     let prefix = rollout_storage::checkpoint_prefix(&job.namespace, &job.job, number);
-    remove_all(store, store.list(&prefix).await?).await?;
+    let listed = store.list(&prefix).await?;
+    // Of a job that was deleted meanwhile, and made anew under its name, the same numbers are others' checkpoints.
+    still_leads(leading).await?;
+    let goes = leading.node.ledger(|l| {
+        let training = l.training(job);
+        let mut all = training.iter().flat_map(|t| t.checkpoints().collect::<Vec<_>>());
+        all.any(|c| c.number == number && c.state() == CheckpointState::Going)
+    });
+    if !goes {
+        return Ok(());
+    }
+    remove_all(store, listed).await?;
     let op = CheckpointOp::Forget { job: job.clone(), number };
     propose(leading, OpKind::Checkpoint(op)).await
+}
+
+/// What the ledger has is what it had, at the latest, when this was asked.
+async fn still_leads(leading: &Leading) -> Result<(), ForgetError> {
+    let read = leading.node.read_index().await;
+    read.map(drop).map_err(|error| ForgetError::Deposed(error.to_string()))
 }
 
 /// Removes objects of checkpoints that are forgotten: of a trainer that did not know yet. And what killed writers have
@@ -79,8 +97,7 @@ async fn sweep(leading: &Leading, store: &BlobStore) -> Result<(), ForgetError> 
         metrics::counter!("rollout_checkpoint_objects_swept_total").increment(abandoned);
         // Listed before the ledger is looked at, and that by the leader of then: whatever was begun by then is in it.
         let listed = store.list(&prefix).await?;
-        let read = leading.node.read_index().await;
-        read.map_err(|error| ForgetError::Deposed(error.to_string()))?;
+        still_leads(leading).await?;
         let known: BTreeSet<String> = leading.node.ledger(|l| {
             let training = l.training(&job);
             let numbers =
