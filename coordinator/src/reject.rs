@@ -63,8 +63,8 @@ fn code_of_training(refusal: &TrainingRefusal) -> ErrorCode {
         TrainingRefusal::CheckpointUnknown => ErrorCode::CheckpointNotFound,
         TrainingRefusal::TrainerMissing(_)
         | TrainingRefusal::NotOfWorld
-        | TrainingRefusal::CheckpointClosed
         | TrainingRefusal::ReportConflict => ErrorCode::CheckpointConflict,
+        TrainingRefusal::CheckpointClosed => ErrorCode::CheckpointClosed,
     }
 }
 

@@ -110,9 +110,12 @@ impl Ledger {
             training.checkpoints.get(&number).ok_or(TrainingRefusal::CheckpointUnknown)?;
         let rank = checkpoint.rank_of(&by.trainer).ok_or(TrainingRefusal::NotOfWorld)?;
         if let Some(before) = checkpoint.reports.get(&rank) {
-            return match *before == report && checkpoint.state != CheckpointState::Going {
-                true => Ok(Reply::Reported { complete: checkpoint.is_complete() }),
+            return match *before == report {
                 false => Err(TrainingRefusal::ReportConflict.into()),
+                true if checkpoint.state == CheckpointState::Going => {
+                    Err(TrainingRefusal::CheckpointClosed.into())
+                }
+                true => Ok(Reply::Reported { complete: checkpoint.is_complete() }),
             };
         }
         if !checkpoint.is_open() {

@@ -170,6 +170,7 @@ codes! {
     ShardConflict, "RO-6107", false, NotApplied, FailedPrecondition, 5, "what is said of the shard cannot be";
     CheckpointNotFound, "RO-6108", false, NotApplied, NotFound, 4, "there is no such checkpoint";
     CheckpointConflict, "RO-6109", false, NotApplied, FailedPrecondition, 5, "the checkpoint takes no such report";
+    CheckpointClosed, "RO-6110", false, NotApplied, FailedPrecondition, 5, "the checkpoint is not open any more";
     Internal, "RO-9001", false, Unknown, Internal, 1, "a defect in rollout";
 }
 

@@ -194,6 +194,20 @@ def restarted(job, samples):
     trainer.leave()
 
 
+def twice(job):
+    """A rank says once what a checkpoint has of it: another save of the same step is an error, the same one is none."""
+    trainer = orchestrator(job).recover("t0", world=["t0"], round=1)
+    assert trainer.save(5, {"state": b"a"}, timeout=LONG).wait(LONG)
+    assert trainer.save(5, {"state": b"a"}, timeout=LONG).wait(LONG)
+    other = trainer.save(5, {"state": b"b"}, timeout=LONG)
+    try:
+        other.wait(LONG)
+    except rollout.RolloutError as error:
+        assert "RO-6109" in str(error), error
+    else:
+        raise AssertionError("what was saved is not in the checkpoint")
+
+
 def damaged(job, name, steps):
     """The last checkpoint is damaged: it is not begun from, but the first that is kept is."""
     orchestrated = orchestrator(job)

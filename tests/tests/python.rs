@@ -148,6 +148,15 @@ fn a_url_alone_makes_an_orchestrator_whose_workers_get_each_shard_once() -> Resu
     fleet.passed()
 }
 
+#[test]
+fn what_is_saved_otherwise_for_the_same_step_is_refused_and_said_so() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    ends(start(&fleet, "twice", &["twice", "sft"])?, 0)?;
+    ensure!(fleet.ctl(&["checkpoint", "verify", "sft"])?.status.success(), "it is whole");
+    fleet.verify()?;
+    fleet.passed()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_checkpoint_is_not_begun_from_and_an_earlier_one_is() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;

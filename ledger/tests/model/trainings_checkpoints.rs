@@ -63,9 +63,10 @@ impl Model {
         };
         if let Some(before) = found.reports.get(&rank) {
             let stays = found.is_open() || found.is_complete();
-            return match *before == report && stays {
-                true => Ok(Reply::Reported { complete: found.is_complete() }),
-                false => refuse(TrainingRefusal::ReportConflict),
+            return match (*before == report, stays) {
+                (true, true) => Ok(Reply::Reported { complete: found.is_complete() }),
+                (true, false) => refuse(TrainingRefusal::CheckpointClosed),
+                (false, _) => refuse(TrainingRefusal::ReportConflict),
             };
         }
         if !found.is_open() {

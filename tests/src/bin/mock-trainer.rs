@@ -153,7 +153,7 @@ async fn train(wish: &Wish) -> Result<()> {
             let written = writing.wait().await?;
             match trainer.report_checkpoint(checkpoint.number, &written, progress).await {
                 // A later one was complete before: nobody needs this one any more.
-                Err(TrainError::Cluster(e)) if e.code() == Some(ErrorCode::CheckpointConflict) => {
+                Err(TrainError::Cluster(e)) if e.code() == Some(ErrorCode::CheckpointClosed) => {
                     Ok(())
                 }
                 other => other.map(drop),

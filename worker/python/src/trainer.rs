@@ -259,9 +259,9 @@ impl Part {
             let progress = self.progress.clone();
             match self.trainer.report_checkpoint(number, &written, progress).await {
                 Ok(_) => return Ok(()),
-                // A later one was complete before: nobody needs this one any more.
+                // A later one was complete before, or it was given up: nobody needs this one any more.
                 Err(TrainError::Cluster(error))
-                    if error.code() == Some(ErrorCode::CheckpointConflict) =>
+                    if error.code() == Some(ErrorCode::CheckpointClosed) =>
                 {
                     return Ok(());
                 }
