@@ -108,11 +108,14 @@ async fn check_majority(
     if answer >= needed {
         return Ok(());
     }
-    let silent = known.names(&keep.difference(&answering).copied().collect());
+    let silent: BTreeSet<u64> = keep.difference(&answering).copied().collect();
+    let first = silent.first().and_then(|id| known.members.get(id)).map_or("", |m| m.name.as_str());
     Err(ClusterError::Unsafe(format!(
-        "without {gone} there would be {} voters, of which {answer} would answer and {needed} are needed; bring back or \
-         replace {silent} first",
-        keep.len()
+        "without {gone} there would be {} voters, of which {answer} would answer and {needed} are needed; bring back {} \
+         first, or put another in its place: rolloutctl member replace {first} --peer-addr HOST:PORT --client-addr \
+         HOST:PORT",
+        keep.len(),
+        known.names(&silent)
     )))
 }
 
@@ -226,7 +229,8 @@ pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), C
     let keep: BTreeSet<u64> = known.voters.difference(&gone).copied().collect();
     if keep.is_empty() {
         return Err(ClusterError::Unsafe(format!(
-            "{name} is the last voter: the cluster would be gone"
+            "{name} is the last voter: the cluster would be gone; put another in its place: rolloutctl member replace \
+             {name} NEW-NAME --peer-addr HOST:PORT --client-addr HOST:PORT"
         )));
     }
     if keep.len() < known.voters.len() {
