@@ -129,6 +129,8 @@ fn consensus(shared: &Shared) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     // One that waits to be made part of a cluster misses no leader.
     let led = shared.node.leader().is_some() || shared.node.is_waiting();
+    gauge!("rollout_alarm", "kind" => "awaiting_replace")
+        .set(yes(shared.node.awaits_replacement()));
     for (kind, is) in alarms(led, expires, now, shared.node.disk_room()) {
         gauge!("rollout_alarm", "kind" => kind).set(yes(is));
     }

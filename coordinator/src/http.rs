@@ -42,6 +42,12 @@ pub(crate) fn standing(shared: &Shared) -> (bool, String) {
         Some(leader) if leader.name != shared.config.name => {
             (true, format!("following {}", leader.name))
         }
+        _ if shared.node.awaits_replacement() => (
+            false,
+            "awaiting-replace: a cluster has a member here, whose data is gone; it comes back by rolloutctl member \
+             replace"
+                .into(),
+        ),
         _ if shared.node.is_waiting() => (false, "waiting to be made part of a cluster".into()),
         _ => (false, "no leader".into()),
     }

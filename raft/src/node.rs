@@ -5,7 +5,7 @@
 //! Absent: openraft's types. They end here.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -49,6 +49,8 @@ pub struct Node {
 struct Inner {
     config: RaftConfig,
     running: RwLock<Option<Arc<Running>>>,
+    /// Whether a member sent it, while it belonged to no cluster, what is for a member of one.
+    sought: AtomicBool,
     /// Held while the member is being adopted.
     adopting: tokio::sync::Mutex<()>,
     leadership: watch::Sender<Leadership>,
@@ -82,6 +84,7 @@ impl Node {
             inner: Arc::new(Inner {
                 config,
                 running: RwLock::new(None),
+                sought: AtomicBool::new(false),
                 adopting: tokio::sync::Mutex::new(()),
                 leadership: watch::Sender::new(Leadership::Follower { leader: None, term: 0 }),
                 dialer,
@@ -162,6 +165,22 @@ impl Node {
     /// True while this member belongs to no cluster.
     pub fn is_waiting(&self) -> bool {
         self.running().is_none()
+    }
+
+    /// True while this member belongs to no cluster and members of one send it what is for a member: one was at its
+    /// address, and its data is gone. A member that is being added is sought so too, until it is adopted a moment later.
+    pub fn awaits_replacement(&self) -> bool {
+        self.is_waiting() && self.inner.sought.load(Ordering::Relaxed)
+    }
+
+    /// A member of a cluster sent what only a member can answer.
+    pub(crate) fn was_sought(&self) {
+        if !self.inner.sought.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                name = self.inner.config.name,
+                "a cluster seeks a member here, and the data directory is empty: it is to be replaced"
+            );
+        }
     }
 
     /// Forms a cluster of these members, of which this one is one, and returns its id.

@@ -629,11 +629,21 @@ impl Fleet {
     /// # Errors
     /// When it does not serve it.
     pub fn metrics(&self, member: &str) -> Result<String> {
+        Ok(self.http(member, "/metrics")?.1)
+    }
+
+    /// What a member answers to a probe or a scraper: status and body.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn http(&self, member: &str, path: &str) -> Result<(u16, String)> {
         let mut stream = TcpStream::connect(&self.member(member).http)?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
-        let mut page = String::new();
-        stream.read_to_string(&mut page)?;
-        Ok(page)
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("an answer without a body")?;
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        Ok((status.with_context(|| format!("no status: {head}"))?, body.to_owned()))
     }
 
     /// What a member counts under that name; 0 where it has not counted yet.

@@ -105,8 +105,37 @@ fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() ->
     eventually("it waits", PATIENCE, || {
         let status = fleet.ctl_json(&["--timeout", "5s", "status"]).ok()?;
         let member = status["members"].as_array()?.iter().find(|m| m["name"] == lost)?.clone();
-        (member["says"]["role"] == "waiting").then_some(())
+        (member["says"]["role"] == "awaiting-replace").then_some(())
     });
+    // It answers, and is no voter: one more failure would stop the cluster, and everybody who asks is told so.
+    let status = fleet.ctl_json(&["status"])?;
+    ensure!(status["health"] == "degraded", "{status}");
+    ensure!(status["votersReachable"] == 2 && status["voters"] == 3, "{status}");
+    let list = fleet.ctl_json(&["alarm", "list"])?;
+    let alarm = list["alarms"].as_array().and_then(|all| {
+        all.iter().find(|a| a["member"] == lost && a["kind"] == "AWAITING_REPLACE").cloned()
+    });
+    let alarm = alarm.with_context(|| format!("an alarm: {list}"))?;
+    let command = format!("rolloutctl member replace {lost} --peer-addr ");
+    ensure!(alarm["fix"].as_str().is_some_and(|fix| fix.starts_with(&command)), "{alarm}");
+    let doctor = fleet.ctl(&["doctor"])?;
+    let said = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    ensure!(
+        said.contains("2 of 3 voters answer, 2 are needed") && said.contains(&command),
+        "{said}"
+    );
+    eventually("the others seek it, and it says so", PATIENCE, || {
+        let (status, said) = fleet.http(lost, "/readyz").ok()?;
+        (status == 503 && said.starts_with("awaiting-replace: ")).then_some(())
+    });
+    // A removal that leaves it to vote is refused, by the plan and by the leader.
+    let third = ["c1", "c2", "c3"].into_iter().find(|n| *n != lost && *n != leader);
+    let third = third.context("the third")?;
+    for how in ["--dry-run", "--yes"] {
+        let refused = fleet.ctl(&["member", "remove", third, how])?;
+        let said = String::from_utf8_lossy(&refused.stderr);
+        ensure!(refused.status.code() == Some(6) && said.contains(&command), "{how}: {said}");
+    }
     let twice = fleet.member_joins(&["add", lost], lost)?;
     let said = String::from_utf8_lossy(&twice.stderr);
     ensure!(twice.status.code() == Some(5) && said.contains("RO-1012"), "{said}");

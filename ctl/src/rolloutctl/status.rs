@@ -2,7 +2,8 @@
 //!
 //! Invariant: works without a quorum and without a leader; a member that does not answer is a line
 //! of the table that names the phase that failed. What only a leader knows comes from the member
-//! with the highest term that calls itself leader. Deliberately absent: a stored answer.
+//! with the highest term that calls itself leader. A voter that waits with an empty disk is none: it counts as one that
+//! does not answer. Deliberately absent: a stored answer.
 
 mod table;
 #[cfg(test)]
@@ -33,7 +34,7 @@ pub struct Survey {
     /// The fencing number of workers and clients.
     #[serde(serialize_with = "u64_string")]
     pub coord_epoch: u64,
-    /// Voters that answered.
+    /// Voters that answered, and take part.
     pub voters_reachable: u32,
     /// Voters there are.
     pub voters: u32,
@@ -77,7 +78,7 @@ pub struct MemberLine {
 pub struct MemberSays {
     /// Failure domain.
     pub zone: String,
-    /// `leader`, `follower`, `candidate`, `learner` or `waiting`.
+    /// `leader`, `follower`, `candidate`, `learner`, `stopped`, `waiting`, or [`AWAITING_REPLACE`].
     pub role: String,
     /// Raft term.
     #[serde(serialize_with = "u64_string")]
@@ -114,7 +115,30 @@ pub struct MemberSays {
     pub has_quorum: bool,
 }
 
+/// The role of a voter by name whose disk is empty: it has forgotten what it voted for, so it has no vote any more.
+pub(in crate::rolloutctl) const AWAITING_REPLACE: &str = "awaiting-replace";
+/// The command that gives it its vote back, but for its name.
+const REPLACE_WITH: &str = "--peer-addr HOST:PORT --client-addr HOST:PORT";
+
+/// What puts a member in the place of the one of that name, which may be the same one on an empty disk.
+pub(in crate::rolloutctl) fn replace_command(name: &str) -> String {
+    format!("rolloutctl member replace {name} {REPLACE_WITH}")
+}
+
+impl MemberSays {
+    /// Whether it has what it has promised, and keeps it: one that waits, or has stopped, has no vote.
+    pub(in crate::rolloutctl) fn takes_part(&self) -> bool {
+        !matches!(self.role.as_str(), "waiting" | "stopped" | AWAITING_REPLACE)
+    }
+}
+
 impl Survey {
+    /// Whether the member of that name answers, and takes part.
+    pub(in crate::rolloutctl) fn takes_part(&self, name: &str) -> bool {
+        let says = |member: &MemberLine| member.says.as_ref().is_some_and(MemberSays::takes_part);
+        self.members.iter().any(|member| member.name == name && says(member))
+    }
+
     /// What is wrong, in one sentence.
     pub fn problems(&self) -> String {
         let mut said: Vec<String> = self
@@ -206,15 +230,8 @@ pub(in crate::rolloutctl) fn merge(answers: Vec<Answer>, now: SystemTime) -> Sur
     // A member that answers at a seed's address and at its own is one member.
     survey.members.sort_by(|a, b| a.name.cmp(&b.name).then(a.problem.cmp(&b.problem)));
     survey.members.dedup_by(|again, first| again.name == first.name);
-    let reachable = |name: &str| {
-        survey.members.iter().any(|member| member.name == name && member.says.is_some())
-    };
     (survey.voters, survey.voters_reachable) = match &list {
-        Some(list) => {
-            let voters = || list.members.iter().filter(|member| member.voter);
-            let answered = voters().filter(|member| reachable(&member.name)).count();
-            (voters().count() as u32, answered as u32)
-        }
+        Some(list) => of_voters(&mut survey, list),
         None => {
             let answered = survey.members.iter().filter(|member| member.says.is_some()).count();
             (survey.members.len() as u32, answered as u32)
@@ -223,6 +240,24 @@ pub(in crate::rolloutctl) fn merge(answers: Vec<Answer>, now: SystemTime) -> Sur
     survey.health = health(&survey);
     survey.unknown = unknown(&survey);
     survey
+}
+
+/// How many voters there are, and how many of them take part; those that wait with an empty disk are told as such.
+fn of_voters(survey: &mut Survey, list: &v1::MemberList) -> (u32, u32) {
+    let voters: Vec<&str> = list
+        .members
+        .iter()
+        .filter(|member| member.voter)
+        .map(|member| member.name.as_str())
+        .collect();
+    for member in &mut survey.members {
+        let is_voter = voters.contains(&member.name.as_str());
+        if let Some(says) = member.says.as_mut().filter(|says| is_voter && says.role == "waiting") {
+            says.role = AWAITING_REPLACE.into();
+        }
+    }
+    let answering = voters.iter().filter(|name| survey.takes_part(name)).count();
+    (voters.len() as u32, answering as u32)
 }
 
 /// Without a leader, what only a leader knows is not made up.

@@ -44,6 +44,7 @@ impl PeerService {
 
     fn running(&self) -> Result<Arc<Running>, Status> {
         self.node.running().ok_or_else(|| {
+            self.node.was_sought();
             Status::failed_precondition("this member waits to be adopted by a cluster")
         })
     }

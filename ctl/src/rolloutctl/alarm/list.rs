@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, Table, count};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::status::{Survey, survey};
+use crate::rolloutctl::status::{AWAITING_REPLACE, Survey, replace_command, survey};
 
 /// Seconds before its end from which on a certificate is an alarm.
 const CERT_SECONDS: i64 = 14 * 86_400;
@@ -81,7 +81,7 @@ fn alarms(survey: &Survey) -> Vec<Alarm> {
         };
         let Some(says) = &member.says else {
             let what = member.problem.clone().unwrap_or_else(|| "it says nothing".into());
-            let fix = format!("start it, or: rolloutctl member replace {name}");
+            let fix = format!("start it, or: {}", replace_command(&name));
             alarm("MEMBER_UNREACHABLE", what, fix);
             continue;
         };
@@ -96,7 +96,10 @@ fn alarms(survey: &Survey) -> Vec<Alarm> {
             }
             _ => {}
         }
-        if says.behind > BEHIND_MAX {
+        if says.role == AWAITING_REPLACE {
+            let what = "it waits with an empty disk, without the vote that it had".into();
+            alarm("AWAITING_REPLACE", what, replace_command(&name));
+        } else if says.behind > BEHIND_MAX {
             let what = format!("it is {} entries behind", count(says.behind));
             let fix = format!("look at its disk and network: rolloutctl member describe {name}");
             alarm("MEMBER_BEHIND", what, fix);
@@ -191,6 +194,14 @@ mod tests {
             ["NO_LEADER", "CERT_EXPIRING", "CERT_EXPIRED", "MEMBER_BEHIND", "MEMBER_UNREACHABLE"];
         assert_eq!(kinds, expected);
         assert!(alarms(&survey).iter().all(|alarm| !alarm.fix.is_empty()));
+        let mut wiped = says("c3", 90, 200_000);
+        if let Some(says) = &mut wiped.says {
+            says.role = AWAITING_REPLACE.into();
+        }
+        survey = Survey { leader: Some("c1".into()), members: vec![wiped], ..Survey::default() };
+        let raised = alarms(&survey);
+        assert_eq!(raised.iter().map(|a| a.kind).collect::<Vec<_>>(), ["AWAITING_REPLACE"]);
+        assert!(raised[0].fix.starts_with("rolloutctl member replace c3 --peer-addr "));
         let rooms =
             [with_room("c1", 90, 0, "low"), with_room("c2", 90, 0, "full"), says("c3", 90, 0)];
         survey = Survey { leader: Some("c1".into()), members: rooms.into(), ..Survey::default() };

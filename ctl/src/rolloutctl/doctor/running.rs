@@ -188,7 +188,7 @@ fn zones(survey: &Survey) -> Option<Finding> {
     let mut zones: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for member in &survey.members {
         let Some(says) = &member.says else { continue };
-        if !says.zone.is_empty() && says.role != "learner" && says.role != "waiting" {
+        if !says.zone.is_empty() && says.role != "learner" && says.takes_part() {
             zones.entry(says.zone.as_str()).or_default().push(member.name.as_str());
         }
     }
@@ -212,13 +212,24 @@ fn zones(survey: &Survey) -> Option<Finding> {
 
 fn of_member(name: &str, says: &status::MemberSays) -> Vec<Finding> {
     let mut findings = Vec::new();
+    if says.role == status::AWAITING_REPLACE {
+        findings.push(Finding::fail(
+            "member",
+            format!("{name} waits with an empty disk"),
+            "its vote went with the disk that it had: it does not count",
+            status::replace_command(name),
+        ));
+        // What follows is of members that take part.
+        return findings;
+    }
     if says.role == "waiting" {
         findings.push(Finding::warn(
             "member",
-            format!("{name} waits with an empty disk"),
+            format!("{name} waits, and belongs to no cluster"),
             "it has no vote, and does not count",
-            format!("rolloutctl member replace {name}"),
+            "rolloutctl cluster bootstrap, or rolloutctl member add, or stop it",
         ));
+        return findings;
     }
     if says.role == "stopped" || says.role == "candidate" {
         findings.push(Finding::warn(

@@ -125,22 +125,20 @@ fn check_majority(members: &[MemberLine], survey: &Survey, gone: &str) -> Result
         .filter(|member| member.role != "learner" && member.name != gone)
         .map(|member| member.name.as_str())
         .collect();
-    let answers = |name: &str| survey.members.iter().any(|m| m.name == name && m.says.is_some());
-    let (answer, needed) = (keep.iter().filter(|name| answers(name)).count(), keep.len() / 2 + 1);
+    let silent: Vec<&str> = keep.iter().filter(|name| !survey.takes_part(name)).copied().collect();
+    let (answer, needed) = (keep.len() - silent.len(), keep.len() / 2 + 1);
     if keep.is_empty() {
         return Err(Failure::refused(format!(
             "{gone} is the last voter: the cluster would be gone"
         )));
     }
-    if answer >= needed {
-        return Ok(());
-    }
-    let silent: Vec<&str> = keep.iter().filter(|name| !answers(name)).copied().collect();
+    let Some(first) = silent.first().filter(|_| answer < needed) else { return Ok(()) };
     Err(Failure::refused(format!(
-        "without {gone} there would be {} voters, of which {answer} answer and {needed} are needed\n  \
-         do this instead: rolloutctl member replace {} --peer-addr HOST:PORT --client-addr HOST:PORT",
+        "without {gone} there would be {} voters, of which {answer} answer and {needed} are needed; {} would not\n  \
+         do this instead: {}",
         keep.len(),
-        silent.join(" or "),
+        silent.join(", "),
+        status::replace_command(first)
     )))
 }
 
@@ -178,6 +176,15 @@ mod tests {
         let survey = Survey { members: some, ..Survey::default() };
         let refused = check_majority(&members, &survey, "c1").unwrap_err().to_string();
         assert!(refused.contains("member replace c3"), "{refused}");
+        // One that waits with an empty disk answers, and has no vote.
+        let mut wiped = asked("c3", true);
+        if let Some(says) = &mut wiped.says {
+            says.role = status::AWAITING_REPLACE.into();
+        }
+        let waits = vec![asked("c1", true), asked("c2", true), wiped];
+        let waits = Survey { members: waits, ..Survey::default() };
+        let refused = check_majority(&members, &waits, "c1").unwrap_err().to_string();
+        assert!(refused.contains("1 answer and 2 are needed; c3 would not"), "{refused}");
         // Without the dead one nothing is lost.
         assert!(check_majority(&members, &survey, "c3").is_ok());
         assert!(check_majority(&members[..1], &survey, "c1").is_err());

@@ -2,7 +2,7 @@
 //!
 //! Invariant: every member is a line, also one that says nothing: its line has the phase that failed.
 
-use super::Survey;
+use super::{AWAITING_REPLACE, Survey};
 use crate::output::{Align, Report, Table, bytes, count, duration};
 
 /// A certificate that ends sooner is marked.
@@ -65,8 +65,13 @@ impl Survey {
                 continue;
             };
             let leads = self.leader.as_deref() == Some(member.name.as_str());
-            let behind = if leads { "-".into() } else { count(says.behind) };
-            let problem = if says.has_quorum { "" } else { "reaches no majority" };
+            let counts = !leads && says.takes_part();
+            let behind = if counts { count(says.behind) } else { "-".into() };
+            let problem = match says.has_quorum {
+                _ if says.role == AWAITING_REPLACE => "its disk is empty: it has no vote",
+                true => "",
+                false => "reaches no majority",
+            };
             table.row([
                 member.name.clone(),
                 says.zone.clone(),
