@@ -124,14 +124,17 @@ fn consensus(shared: &Shared) {
     gauge!("rollout_raft_term").set(status.term as f64);
     gauge!("rollout_raft_applied_index").set(status.applied.unwrap_or(0) as f64);
     counter!("rollout_raft_snapshots_installed_total").absolute(status.snapshots_installed);
-    let expires = cert_expiry(&shared.config.security);
+    let expires = cert_expiry(&shared.tls);
     gauge!("rollout_tls_certificate_expiry_timestamp_seconds").set(expires as f64);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     // One that waits to be made part of a cluster misses no leader.
     let led = shared.node.leader().is_some() || shared.node.is_waiting();
-    gauge!("rollout_alarm", "kind" => "awaiting_replace")
-        .set(yes(shared.node.awaits_replacement()));
-    for (kind, is) in alarms(led, expires, now, shared.node.disk_room()) {
+    let seen = [
+        ("awaiting_replace", shared.node.awaits_replacement()),
+        ("cert_reload_failed", shared.tls.refused().is_some()),
+    ];
+    let judged = alarms(led, expires, now, shared.node.disk_room());
+    for (kind, is) in judged.into_iter().chain(seen) {
         gauge!("rollout_alarm", "kind" => kind).set(yes(is));
     }
 }

@@ -58,8 +58,7 @@ pub async fn run(config: Config) -> Result<()> {
     let http = bind("http", config.listen_http).await?;
     let newcomers = Newcomers::bind(&config, shares.newcomers).await?;
     let desk = EnrolmentDesk::open(&config)?;
-    let client_tls = ServerTls::load(&config.security).context("[tls]")?;
-    let peer_tls = ServerTls::load(&config.security).context("[tls]")?;
+    let tls = ServerTls::load(&config.security).context("[tls]")?;
     let store = BlobStore::open(&config.store_url).context("[store] url")?;
     let hooks = Webhooks::open(&config.webhooks).context("[webhooks]")?.map(Arc::new);
     let audit = AuditLog::open(&config.name, &config.audit).context("[audit] file")?;
@@ -79,12 +78,13 @@ pub async fn run(config: Config) -> Result<()> {
         hooks: hooks.clone(),
         metrics: MetricsPage::new(metrics),
         desk,
+        tls: tls.clone(),
         config,
     });
     // On consensus' own threads: a flood of work must not delay a heartbeat.
-    let peer = peer_tls.incoming(peer).at_most(shares.peers);
+    let peer = tls.clone().incoming(peer).at_most(shares.peers);
     let peers = node.runtime().spawn(serve_peers(peer, node.clone(), stop.clone()));
-    let client = client_tls.incoming(client).at_most(shares.clients);
+    let client = tls.incoming(client).at_most(shares.clients);
     let audited = (shared.clone(), Arc::new(audit));
     let enrolling = newcomers.map(|port| tokio::spawn(port.serve(audited.clone(), stop.clone())));
     let clients = tokio::spawn(serve_clients(client, audited, store.clone(), stop.clone()));

@@ -60,6 +60,5 @@ fn every_refusal_is_in_a_story() {
         told.extend(script::play(&story, &path.display().to_string()).1);
     }
     let untold: Vec<&str> = rejections::ALL.iter().copied().filter(|r| !told.contains(r)).collect();
-    // No operation of this build came later than version 1: `gate.rs` tries one of its own.
-    assert_eq!(untold, ["VersionLow"]);
+    assert!(untold.is_empty(), "no story tells of {untold:?}");
 }

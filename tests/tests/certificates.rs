@@ -127,3 +127,50 @@ fn an_authority_is_replaced_under_load_without_a_restart_and_without_a_lost_stre
     fleet.verify()?;
     fleet.passed()
 }
+
+/// Seconds until the end of the certificate that a member says it uses.
+fn cert_seconds(fleet: &Fleet, name: &str) -> Option<i64> {
+    let status = fleet.ctl_json(&["status"]).ok()?;
+    status["members"].as_array()?.iter().find(|m| m["name"] == name)?["says"]["certSeconds"]
+        .as_i64()
+}
+
+/// Why a member refuses its changed files, where it does.
+fn refusal(fleet: &Fleet, name: &str) -> Option<String> {
+    let list = fleet.ctl_json(&["alarm", "list"]).ok()?;
+    let of = |a: &&Value| a["kind"] == "CERT_RELOAD_FAILED" && a["member"] == name;
+    list["alarms"].as_array()?.iter().find(of)?["what"].as_str().map(str::to_owned)
+}
+
+#[test]
+fn files_that_cannot_be_used_are_an_alarm_and_what_is_told_is_of_the_certificate_in_use()
+-> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let file = fleet.path("tls").join("member-c1.pem");
+    let good = std::fs::read(&file)?;
+    let (of_file, metric) = (
+        cert_seconds(&fleet, "c1").context("its end")?,
+        "rollout_alarm{kind=\"cert_reload_failed\"}",
+    );
+    ensure!(of_file > 0 && fleet.counted("c1", metric) == Some(0));
+    let ends = fleet.counted("c1", "rollout_tls_certificate_expiry_timestamp_seconds");
+    // Half a file, and then none at all: neither has an end that could be told.
+    for bad in [Some(&good[..good.len() / 2]), None] {
+        match bad {
+            Some(bytes) => replace(&file, bytes)?,
+            None => std::fs::remove_file(&file)?,
+        }
+        let why = eventually("it is refused", PATIENCE, || refusal(&fleet, "c1"));
+        ensure!(why.contains("member-c1.pem"), "{why}");
+        ensure!(fleet.counted("c1", metric) == Some(1));
+        let told = cert_seconds(&fleet, "c1").context("an end, of the one in use")?;
+        ensure!(told > 0 && of_file - told < 600, "{of_file} s, then {told} s");
+        let now = fleet.counted("c1", "rollout_tls_certificate_expiry_timestamp_seconds");
+        ensure!(now == ends, "{ends:?}, then {now:?}");
+    }
+    // Of a certificate that is good the end is told, and the alarm goes.
+    replace(&file, &good)?;
+    eventually("no alarm is left", PATIENCE, || refusal(&fleet, "c1").is_none().then_some(()));
+    ensure!(fleet.counted("c1", metric) == Some(0));
+    fleet.passed()
+}

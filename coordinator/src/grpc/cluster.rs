@@ -12,7 +12,7 @@ use crate::reject;
 use rollout_ledger::id::SlotNo;
 use rollout_ledger::view::{WorkerState, WorkerView};
 use rollout_ledger::{Body, OpKind};
-use rollout_proto::{ErrorCode, RpcError, v1};
+use rollout_proto::{ErrorCode, RpcError, ServerTls, v1};
 use rollout_raft::{DiskRoom, Joins, MemberRecord, NodeStatus, Role};
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,8 @@ impl ClusterService {
             image_bytes: status.image_bytes,
             version: env!("CARGO_PKG_VERSION").into(),
             zone: shared.config.zone.clone(),
-            cert_expires_unix: cert_expiry(&shared.config.security),
+            cert_expires_unix: cert_expiry(&shared.tls),
+            cert_refused: shared.tls.refused().unwrap_or_default(),
             uptime_ms: shared.started.elapsed().as_millis() as u64,
             resident_bytes: process::resident_bytes(),
             purged_index: status.purged.unwrap_or(0),
@@ -121,13 +122,9 @@ fn worker_out(leading: &Leading, w: WorkerView) -> v1::WorkerInfo {
     }
 }
 
-/// When this member's certificate ends, in seconds of Unix time; 0 without one that can be read.
-pub(crate) fn cert_expiry(security: &rollout_proto::Security) -> u64 {
-    match security {
-        rollout_proto::Security::Mtls(files) => rollout_proto::pki::inspect(&files.cert)
-            .map_or(0, |info| u64::try_from(info.not_after_unix).unwrap_or(0)),
-        rollout_proto::Security::InsecurePlaintext => 0,
-    }
+/// When the certificate that this member presents ends, in seconds of Unix time; 0 without one.
+pub(crate) fn cert_expiry(tls: &ServerTls) -> u64 {
+    tls.not_after_unix().map_or(0, |at| u64::try_from(at).unwrap_or(0))
 }
 
 #[tonic::async_trait]

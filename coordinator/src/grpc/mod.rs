@@ -62,7 +62,7 @@ use crate::webhooks::Webhooks;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Ledger, Op, OpKind, Rejection, Reply, RequestId, check_version};
-use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, v1};
+use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, ServerTls, v1};
 use rollout_raft::{ClusterId, MemberRecord, Node, ProposeError};
 use std::sync::Arc;
 use std::time::Instant;
@@ -80,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: MetricsPage,
     /// Where certificates are issued, if that is configured.
     pub(crate) desk: Option<EnrolmentDesk>,
+    /// What this member presents, to clients and to the others.
+    pub(crate) tls: ServerTls,
 }
 
 impl Shared {

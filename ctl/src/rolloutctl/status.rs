@@ -105,6 +105,8 @@ pub struct MemberSays {
     pub uptime_seconds: f64,
     /// Seconds until its certificate ends; `None` without TLS.
     pub cert_seconds: Option<i64>,
+    /// Why it does not take its changed certificate files; `None` where it has no others than it uses.
+    pub cert_refused: Option<String>,
     /// Program version.
     pub version: String,
     /// Bytes free where its data is; `None` where it does not say.
@@ -327,6 +329,7 @@ fn line(
         resident_bytes: own.resident_bytes,
         uptime_seconds: own.uptime_ms as f64 / 1000.0,
         cert_seconds,
+        cert_refused: Some(own.cert_refused).filter(|why| !why.is_empty()),
         version: own.version,
         disk_free_bytes: (own.disk_bytes > 0).then(|| own.disk_free_bytes.to_string()),
         disk_room: own.disk_room,

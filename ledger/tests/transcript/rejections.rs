@@ -26,7 +26,8 @@ refusals! {
     EpochStale ClockStep Invalid Limit NamespaceUnknown RunUnknown SpecConflict SegmentConflict InputClosed InputMismatch
     RunEnded SessionUnknown RequestForgotten WorkerNameTaken WorkerNotReady SlotUnknown PullStale AttemptStale AlreadyDecided
     RunActive RunDeleting RendezvousClosed RendezvousConflict ParticipantUnknown BarrierUnknown BarrierConflict NotOfBarrier
-    BarrierGeneration DatasetConflict DatasetInUse ManifestStale DeadlineExceeded OverQuota VersionLow ;
+    BarrierGeneration DatasetConflict DatasetInUse ManifestStale DeadlineExceeded OverQuota VersionLow TokenUnknown
+    TokenConflict TokenRefused ;
     JobUnknown JobDeleting JobActive TicketVoid Torn RoundConflict DatasetUnknown ClaimStale StepStale Progress ProgressTwice
     TrainerMissing NotOfWorld CheckpointUnknown CheckpointClosed ReportConflict
 }

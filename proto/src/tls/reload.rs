@@ -34,8 +34,8 @@ struct Looked {
     at: Instant,
     // The state of the files that the current configuration was built from.
     built_from: [FileState; 3],
-    // The state that was warned about, so that one broken file is one warning.
-    warned_of: Option<[FileState; 3]>,
+    // The state that the last look refused, and why; one broken file is one warning.
+    refused: Option<([FileState; 3], String)>,
 }
 
 pub(super) type Build<C> = fn(Material) -> Result<C, TlsError>;
@@ -53,7 +53,7 @@ impl<C> Reloading<C> {
         // The state is taken first: a change during the reading is seen as one at the next look.
         let built_from = states(files);
         let current = ArcSwap::from_pointee(read_and_build(files, build)?);
-        let looked = Looked { at: Instant::now(), built_from, warned_of: None };
+        let looked = Looked { at: Instant::now(), built_from, refused: None };
         Ok(Reloading { files: files.clone(), build, current, looked: Mutex::new(looked) })
     }
 
@@ -68,6 +68,15 @@ impl<C> Reloading<C> {
         self.current.load_full()
     }
 
+    /// Why the files as they are now are not those in use, after a look at them when one is due; none where they are.
+    pub(super) fn refused(&self) -> Option<String> {
+        let mut looked = self.looked.lock();
+        if looked.at.elapsed() >= LOOK_EVERY {
+            self.look(&mut looked);
+        }
+        looked.refused.as_ref().map(|(_, why)| why.clone())
+    }
+
     /// Looks at the files now; whether a new configuration was taken.
     pub(super) fn refresh(&self) -> bool {
         self.look(&mut self.looked.lock())
@@ -77,6 +86,7 @@ impl<C> Reloading<C> {
         looked.at = Instant::now();
         let now = states(&self.files);
         if now == looked.built_from {
+            looked.refused = None;
             return false;
         }
         match read_and_build(&self.files, self.build) {
@@ -89,14 +99,14 @@ impl<C> Reloading<C> {
                 );
                 self.current.store(Arc::new(loaded));
                 looked.built_from = now;
-                looked.warned_of = None;
+                looked.refused = None;
                 true
             }
             Err(error) => {
-                if looked.warned_of != Some(now) {
+                if looked.refused.as_ref().is_none_or(|(state, _)| *state != now) {
                     tracing::warn!(%error, "kept the certificate in use, the changed files are refused");
-                    looked.warned_of = Some(now);
                 }
+                looked.refused = Some((now, error.to_string()));
                 false
             }
         }

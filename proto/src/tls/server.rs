@@ -78,6 +78,11 @@ impl ServerTls {
         self.files.as_ref().map(|tls| tls.get().not_after_unix)
     }
 
+    /// Why changed files are not taken, so that the certificate in use is another than the files'; none where it is theirs.
+    pub fn refused(&self) -> Option<String> {
+        self.0.as_ref().and_then(|tls| tls.refused())
+    }
+
     /// Looks at the files now instead of at the next connection; whether new ones were taken.
     pub fn refresh(&self) -> bool {
         self.files.as_ref().is_some_and(|tls| tls.refresh())

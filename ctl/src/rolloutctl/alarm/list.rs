@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, Table, count};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::status::{AWAITING_REPLACE, Survey, replace_command, survey};
+use crate::rolloutctl::status::{AWAITING_REPLACE, MemberSays, Survey, replace_command, survey};
 
 /// Seconds before its end from which on a certificate is an alarm.
 const CERT_SECONDS: i64 = 14 * 86_400;
@@ -85,17 +85,7 @@ fn alarms(survey: &Survey) -> Vec<Alarm> {
             alarm("MEMBER_UNREACHABLE", what, fix);
             continue;
         };
-        match says.cert_seconds {
-            Some(left) if left < 0 => {
-                let what = "its certificate has ended".into();
-                alarm("CERT_EXPIRED", what, format!("rolloutctl cert issue member {name}"));
-            }
-            Some(left) if left < CERT_SECONDS => {
-                let what = format!("its certificate ends in {} days", left / 86_400);
-                alarm("CERT_EXPIRING", what, format!("rolloutctl cert issue member {name}"));
-            }
-            _ => {}
-        }
+        certificate(&name, says, &mut alarm);
         if says.role == AWAITING_REPLACE {
             let what = "it waits with an empty disk, without the vote that it had".into();
             alarm("AWAITING_REPLACE", what, replace_command(&name));
@@ -125,6 +115,30 @@ fn alarms(survey: &Survey) -> Vec<Alarm> {
     all
 }
 
+/// A certificate that ends, has ended, or is another than its files hold.
+fn certificate(
+    name: &str,
+    says: &MemberSays,
+    alarm: &mut impl FnMut(&'static str, String, String),
+) {
+    match says.cert_seconds {
+        Some(left) if left < 0 => {
+            let what = "its certificate has ended".into();
+            alarm("CERT_EXPIRED", what, format!("rolloutctl cert issue member {name}"));
+        }
+        Some(left) if left < CERT_SECONDS => {
+            let what = format!("its certificate ends in {} days", left / 86_400);
+            alarm("CERT_EXPIRING", what, format!("rolloutctl cert issue member {name}"));
+        }
+        _ => {}
+    }
+    if let Some(why) = &says.cert_refused {
+        let what = format!("it uses an old certificate, its changed files are refused: {why}");
+        let fix = format!("mend them: rolloutctl cert issue member {name}, into the same files");
+        alarm("CERT_RELOAD_FAILED", what, fix);
+    }
+}
+
 /// What is wrong by what the members say.
 pub(in crate::rolloutctl) fn of(survey: &Survey) -> Alarms {
     Alarms { alarms: alarms(survey) }
@@ -149,7 +163,7 @@ pub(crate) async fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rolloutctl::status::{MemberLine, MemberSays};
+    use crate::rolloutctl::status::MemberLine;
 
     fn says(name: &str, cert_days: i64, behind: u64) -> MemberLine {
         with_room(name, cert_days, behind, "enough")
@@ -168,6 +182,7 @@ mod tests {
             resident_bytes: 1,
             uptime_seconds: 1.0,
             cert_seconds: Some(cert_days * 86_400),
+            cert_refused: None,
             version: "0.1.0".into(),
             disk_free_bytes: None,
             disk_room: room.into(),
@@ -202,6 +217,14 @@ mod tests {
         let raised = alarms(&survey);
         assert_eq!(raised.iter().map(|a| a.kind).collect::<Vec<_>>(), ["AWAITING_REPLACE"]);
         assert!(raised[0].fix.starts_with("rolloutctl member replace c3 --peer-addr "));
+        let mut unread = says("c1", 90, 0);
+        if let Some(says) = &mut unread.says {
+            says.cert_refused = Some("member-c1.pem: no certificate".into());
+        }
+        survey = Survey { leader: Some("c1".into()), members: vec![unread], ..Survey::default() };
+        let raised = alarms(&survey);
+        assert_eq!(raised.iter().map(|a| a.kind).collect::<Vec<_>>(), ["CERT_RELOAD_FAILED"]);
+        assert!(raised[0].what.contains("member-c1.pem"));
         let rooms =
             [with_room("c1", 90, 0, "low"), with_room("c2", 90, 0, "full"), says("c3", 90, 0)];
         survey = Survey { leader: Some("c1".into()), members: rooms.into(), ..Survey::default() };
