@@ -2,7 +2,7 @@
 //!
 //! `/healthz` says that the process lives and needs no quorum, so that a supervisor restarts
 //! nobody for a partition. `/readyz` says whether this member serves: it leads with a valid lease,
-//! or knows who leads.
+//! or follows who leads and has caught up, so that whoever restarts members one by one may go on.
 
 use crate::grpc::Shared;
 use crate::open_files::Bounded;
@@ -10,6 +10,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
+use rollout_raft::LACKS_MAX;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +41,7 @@ pub(crate) fn standing(shared: &Shared) -> (bool, String) {
     }
     match shared.node.leader() {
         Some(leader) if leader.name != shared.config.name => {
-            (true, format!("following {}", leader.name))
+            following(&leader.name, shared.node.status().lacks)
         }
         _ if shared.node.awaits_replacement() => (
             false,
@@ -53,6 +54,28 @@ pub(crate) fn standing(shared: &Shared) -> (bool, String) {
     }
 }
 
+/// How a follower stands that lacks so many committed entries; `None`: it has not heard how many there are.
+fn following(leader: &str, lacks: Option<u64>) -> (bool, String) {
+    match lacks {
+        Some(lacks) if lacks <= LACKS_MAX => (true, format!("following {leader}")),
+        Some(lacks) => (false, format!("catching up, {lacks} behind")),
+        None => (false, format!("catching up, {leader} has not said how far it is")),
+    }
+}
+
 async fn render(State(shared): State<Arc<Shared>>) -> String {
     shared.metrics.render(&shared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_follower_is_ready_when_it_lacks_no_more_than_a_member_that_gets_its_vote() {
+        assert_eq!(following("c1", Some(LACKS_MAX)), (true, "following c1".into()));
+        let behind = following("c1", Some(LACKS_MAX + 1));
+        assert_eq!(behind, (false, "catching up, 257 behind".into()));
+        assert!(!following("c1", None).0, "what it lacks is not known");
+    }
 }

@@ -17,8 +17,8 @@ use crate::running::Running;
 
 /// How often a leader looks who joins.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Entries that a member may lack when it gets its vote: some rounds of replication under load.
-const LACKS_MAX: u64 = 256;
+/// Entries that a member may lack when it gets its vote, and while it serves: some rounds of replication under load.
+pub const LACKS_MAX: u64 = 256;
 
 /// Sees members in, wherever this member leads.
 pub(crate) async fn watch(running: Arc<Running>) {

@@ -54,6 +54,7 @@ pub use disk_space::DiskRoom;
 pub use errors::{ClusterError, NotLeader, OpenError, ProposeError};
 pub use event_ring::{Compacted, EventName, EventPage, EventPosition, EventRecord};
 pub use identity::Identity;
+pub use joining::LACKS_MAX;
 pub use leadership::Leadership;
 pub use member::{BadClusterId, ClusterId, Joins, MAX_MEMBER_TEXT_BYTES, MemberRecord};
 pub use node::Node;

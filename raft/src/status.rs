@@ -52,6 +52,9 @@ pub struct NodeStatus {
     pub committed: Option<u64>,
     /// The last index that its ledger includes.
     pub applied: Option<u64>,
+    /// Entries that are committed, as its leader last said, and that its ledger does not include; `None` before any
+    /// leader has said since its start.
+    pub lacks: Option<u64>,
     /// The last index that its image on disk includes.
     pub image_index: Option<u64>,
     /// The last index in its latest snapshot.
@@ -91,6 +94,7 @@ impl NodeStatus {
             last_log: None,
             committed: None,
             applied: None,
+            lacks: None,
             image_index: None,
             snapshot_index: None,
             purged: None,
@@ -128,12 +132,15 @@ impl NodeStatus {
                 .get_node(id)
                 .map_or_else(String::new, |member| member.name.clone())
         };
+        let applied = running.machine.read(|state| state.applied.map(|id| id.index()));
+        let committed = metrics.cluster_committed.map(|id| id.index());
         Self {
             role,
             term: metrics.current_term,
             last_log: metrics.last_log_index,
             committed: metrics.local_committed.map(|id| id.index()),
-            applied: running.machine.read(|state| state.applied.map(|id| id.index())),
+            applied,
+            lacks: committed.map(|committed| committed.saturating_sub(applied.unwrap_or(0))),
             image_index: running.machine.image_index(),
             snapshot_index: metrics.snapshot.map(|id| id.index()),
             purged: metrics.purged.map(|id| id.index()),

@@ -115,6 +115,7 @@ async fn an_emptied_directory_waits_and_is_replaced_under_a_new_id() {
     std::fs::remove_dir_all(&data).expect("its files are closed");
     cluster.members[lost].restart().await;
     assert!(cluster.members[lost].node().is_waiting(), "it does not vote with what it forgot");
+    assert_eq!(cluster.members[lost].node().status().lacks, None, "nobody leads it");
     eventually("it knows that it is sought", async || {
         cluster.members[lost].node().awaits_replacement().then_some(())
     })
@@ -138,6 +139,10 @@ async fn an_emptied_directory_waits_and_is_replaced_under_a_new_id() {
     cluster.all_applied(index).await;
     assert_eq!(chain_and_digest(cluster.members[lost].node()), chain_and_digest(node));
     assert!(!cluster.members[lost].node().awaits_replacement(), "it has its place");
+    eventually("it knows that it lacks nothing", async || {
+        (cluster.members[lost].node().status().lacks == Some(0)).then_some(())
+    })
+    .await;
 
     // The others may now fail one at a time again.
     let third = (leader + 2) % 3;
