@@ -5,14 +5,18 @@
 //! things may change, and the cluster decides then.
 
 mod members;
+mod snapshots;
+#[cfg(test)]
+mod tests;
+mod training;
 
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;
 
 use super::Failure;
 use super::cli::{
-    BarrierVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, ItemVerb, LeaderVerb,
-    NamespaceVerb, RendezvousVerb, RunVerb, WorkerVerb,
+    BarrierVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, DatasetVerb, ItemVerb,
+    JobVerb, LeaderVerb, NamespaceVerb, RendezvousVerb, RunVerb, SnapshotVerb, WorkerVerb,
 };
 use super::consent::Consent;
 use super::run::summary::Run;
@@ -55,35 +59,12 @@ pub(super) async fn show(cli: Cli) -> anyhow::Result<()> {
             return super::cluster::upgrade::run(connect, format, args, Consent::Given, true).await;
         }
         Command::Cert { verb } => certificates(verb)?,
+        Command::Snapshot { verb: SnapshotVerb::Restore(args) } => snapshots::restore(&args)?,
         command => {
             let settings = cli.connect.settings()?;
             let client = settings.client(None)?;
             let reader = Reader { client, settings };
-            match command {
-                Command::Run { verb } => reader.run(verb).await?,
-                Command::Item { verb: ItemVerb::Retry(args) } => {
-                    let would = format!("try {} rows of run {} again", args.rows.len(), args.run);
-                    reader.on_run(&args.run, would).await?
-                }
-                Command::Worker { verb } => reader.worker(verb).await?,
-                Command::Namespace { verb: NamespaceVerb::SetQuota(args) } => {
-                    reader.quota(&args.name, args.create).await?
-                }
-                Command::Rendezvous { verb: RendezvousVerb::Close(args) } => {
-                    reader.rendezvous(&args.job).await?
-                }
-                Command::Barrier { verb: BarrierVerb::Abort(args) } => {
-                    reader.barrier(&args.job, &args.barrier).await?
-                }
-                Command::Cluster { verb: ClusterVerb::Bootstrap(args) } => {
-                    reader.bootstrap(&args).await?
-                }
-                Command::Member { verb } => reader.member(verb).await?,
-                Command::Leader { verb: LeaderVerb::Transfer(args) } => {
-                    reader.transfer(args.name.as_deref()).await?
-                }
-                _ => return Err(changes_nothing()),
-            }
+            reader.plan(command).await?
         }
     };
     output::emit(cli.output, &plan)
@@ -133,6 +114,46 @@ struct Reader {
 }
 
 impl Reader {
+    async fn plan(&self, command: Command) -> anyhow::Result<Plan> {
+        match command {
+            Command::Run { verb } => self.run(verb).await,
+            Command::Item { verb: ItemVerb::Retry(args) } => {
+                let would = format!("try {} rows of run {} again", args.rows.len(), args.run);
+                self.on_run(&args.run, would).await
+            }
+            Command::Worker { verb } => self.worker(verb).await,
+            Command::Namespace { verb: NamespaceVerb::SetQuota(args) } => {
+                self.quota(&args.name, args.create).await
+            }
+            Command::Rendezvous { verb: RendezvousVerb::Close(args) } => {
+                self.rendezvous(&args.job).await
+            }
+            Command::Barrier { verb: BarrierVerb::Abort(args) } => {
+                self.barrier(&args.job, &args.barrier).await
+            }
+            Command::Cluster { verb: ClusterVerb::Bootstrap(args) } => self.bootstrap(&args).await,
+            Command::Dataset { verb: DatasetVerb::Create(args) } => {
+                self.create_dataset(&args).await
+            }
+            Command::Dataset { verb: DatasetVerb::Delete(args) } => {
+                self.delete_dataset(&args.name).await
+            }
+            Command::Job { verb: JobVerb::Delete(args) } => self.delete_job(&args.job).await,
+            Command::Checkpoint { verb: CheckpointVerb::Abort(args) } => {
+                self.abort_checkpoint(&args).await
+            }
+            Command::Checkpoint { verb: CheckpointVerb::Label(args) } => {
+                self.label_checkpoint(&args).await
+            }
+            Command::Snapshot { verb } => self.snapshot(verb).await,
+            Command::Member { verb } => self.member(verb).await,
+            Command::Leader { verb: LeaderVerb::Transfer(args) } => {
+                self.transfer(args.name.as_deref()).await
+            }
+            _ => Err(changes_nothing()),
+        }
+    }
+
     async fn run(&self, verb: RunVerb) -> anyhow::Result<Plan> {
         match verb {
             RunVerb::Cancel(args) => {
@@ -283,17 +304,4 @@ fn state(run: &Run) -> String {
         count(counts.failed),
         count(counts.running)
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plan_says_that_nothing_was_changed() {
-        let plan = Plan::new("cancel run eval", "running");
-        crate::snapshots::report("plan.txt", &plan);
-        let text = plan.table();
-        assert_eq!(text, "would cancel run eval\n  now: running\nnothing was changed\n");
-    }
 }

@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 use clap::Parser as _;
 
 use super::cli::{
-    BarrierVerb, CertVerb, CheckpointVerb, Cli, Command, DatasetVerb, ItemVerb, LeaderVerb,
-    MemberVerb, NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, TokenVerb, WorkerVerb,
+    BarrierVerb, CertVerb, CheckpointVerb, Cli, Command, DatasetVerb, ItemVerb, JobVerb,
+    LeaderVerb, MemberVerb, NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, TokenVerb,
+    WorkerVerb,
 };
 use super::{Failure, dispatch, exit};
 use crate::output::{Format, rfc3339, write_stdout};
@@ -68,6 +69,7 @@ fn only_looks(command: &Command) -> bool {
         Command::Rendezvous { verb } => !matches!(verb, RendezvousVerb::Close(_)),
         Command::Barrier { verb } => !matches!(verb, BarrierVerb::Abort(_)),
         Command::Dataset { verb: DatasetVerb::List | DatasetVerb::Describe(_) } => true,
+        Command::Job { verb } => matches!(verb, JobVerb::List(_)),
         Command::Shard { verb: ShardVerb::List(_) | ShardVerb::Describe(_) } => true,
         Command::Checkpoint { verb } => {
             matches!(verb, CheckpointVerb::List(_) | CheckpointVerb::Describe(_))
@@ -90,7 +92,7 @@ mod tests {
             let args = std::iter::once("rolloutctl").chain(args.split(' '));
             only_looks(&Cli::try_parse_from(args).unwrap().command)
         };
-        for args in ["status", "worker list", "run describe eval", "member list", "leader show"] {
+        for args in ["status", "worker list", "run describe eval", "member list", "job list"] {
             assert!(looks(args), "{args}");
         }
         for args in ["run cancel eval", "worker drain w1", "leader transfer", "member remove c1"] {

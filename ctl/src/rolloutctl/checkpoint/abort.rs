@@ -13,9 +13,9 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 #[derive(Debug, clap::Args)]
 pub(crate) struct AbortArgs {
     /// The job's name
-    job: String,
+    pub(in crate::rolloutctl) job: String,
     /// The checkpoint's number
-    number: u32,
+    pub(in crate::rolloutctl) number: u32,
 }
 
 #[derive(Serialize)]

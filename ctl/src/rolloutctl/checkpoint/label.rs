@@ -11,12 +11,12 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 #[derive(Debug, clap::Args)]
 pub(crate) struct LabelArgs {
     /// The job's name
-    job: String,
+    pub(in crate::rolloutctl) job: String,
     /// The checkpoint's number
-    number: u32,
+    pub(in crate::rolloutctl) number: u32,
     /// The label
     #[arg(required_unless_present = "remove")]
-    label: Option<String>,
+    pub(in crate::rolloutctl) label: Option<String>,
     /// Take its label away: it may then be pruned at once
     #[arg(long, conflicts_with = "label")]
     remove: bool,

@@ -11,7 +11,7 @@ pub(crate) mod verify;
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 
 /// A checkpoint with its ranks; number 0: the last complete one.
-async fn find(
+pub(in crate::rolloutctl) async fn find(
     client: &Client,
     namespace: &str,
     job: &str,

@@ -15,7 +15,7 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
     /// The dataset's name
-    name: String,
+    pub(in crate::rolloutctl) name: String,
     /// Where its reader finds it; {shard} or {shard:5} stands for a shard's number
     #[arg(long)]
     uri: String,
@@ -37,6 +37,21 @@ pub(crate) struct CreateArgs {
     /// Something its readers want to know; may be given again
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
+}
+
+impl CreateArgs {
+    /// What the dataset is to be.
+    pub(in crate::rolloutctl) fn spec(&self) -> v1::DatasetSpec {
+        v1::DatasetSpec {
+            uri: self.uri.clone(),
+            format: self.format.clone(),
+            samples: self.samples,
+            shard_samples: self.shard_samples,
+            in_order: self.in_order,
+            seed: self.seed,
+            metadata: self.metadata.iter().cloned().collect(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -69,15 +84,7 @@ pub(crate) async fn run(
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let number = Numbered::new(&client, again).await?;
-    let spec = v1::DatasetSpec {
-        uri: args.uri,
-        format: args.format,
-        samples: args.samples,
-        shard_samples: args.shard_samples,
-        in_order: args.in_order,
-        seed: args.seed,
-        metadata: args.metadata.into_iter().collect(),
-    };
+    let spec = args.spec();
     let request = v1::CreateDatasetRequest {
         request: Some(number.id()),
         namespace: settings.namespace.clone(),

@@ -14,7 +14,7 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
     /// The dataset's name
-    name: String,
+    pub(in crate::rolloutctl) name: String,
 }
 
 #[derive(Serialize)]

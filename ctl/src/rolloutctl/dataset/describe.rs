@@ -1,6 +1,6 @@
 //! `rolloutctl dataset describe NAME`.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;
 
 use super::shown::Dataset;
@@ -44,6 +44,23 @@ impl Report for Described {
     }
 }
 
+/// Asks for it.
+pub(in crate::rolloutctl) async fn ask(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<v1::Dataset, ClientError> {
+    let request =
+        v1::DescribeDatasetRequest { namespace: namespace.to_owned(), name: name.to_owned() };
+    let answer = client
+        .with_leader_opts("describe dataset", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::datasets(channel).describe_dataset(request).await }
+        })
+        .await?;
+    Ok(answer.dataset.unwrap_or_default())
+}
+
 /// Prints it.
 pub(crate) async fn run(
     connect: &ConnectArgs,
@@ -51,14 +68,6 @@ pub(crate) async fn run(
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    let request =
-        v1::DescribeDatasetRequest { namespace: settings.namespace.clone(), name: args.name };
-    let answer = settings
-        .client(None)?
-        .with_leader_opts("describe dataset", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::datasets(channel).describe_dataset(request).await }
-        })
-        .await?;
-    output::emit(format, &Described { dataset: answer.dataset.unwrap_or_default().into() })
+    let found = ask(&settings.client(None)?, &settings.namespace, &args.name).await?;
+    output::emit(format, &Described { dataset: found.into() })
 }

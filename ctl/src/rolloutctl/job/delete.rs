@@ -14,7 +14,7 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
     /// The job's name
-    job: String,
+    pub(in crate::rolloutctl) job: String,
 }
 
 #[derive(Serialize)]

@@ -1,6 +1,6 @@
 //! `rolloutctl shard list [JOB]`: the training jobs, their trainers, and the epochs under way.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;
 
 use super::shown::Job;
@@ -60,6 +60,23 @@ impl Report for JobList {
     }
 }
 
+/// Asks for every job, or for one.
+pub(in crate::rolloutctl) async fn ask(
+    client: &Client,
+    namespace: &str,
+    job: Option<&str>,
+) -> Result<Vec<v1::Job>, ClientError> {
+    let job = job.unwrap_or_default().to_owned();
+    let request = v1::ListJobsRequest { namespace: namespace.to_owned(), job };
+    let answer = client
+        .with_leader_opts("list training jobs", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::shards(channel).list_jobs(request).await }
+        })
+        .await?;
+    Ok(answer.jobs)
+}
+
 /// Prints them.
 pub(crate) async fn run(
     connect: &ConnectArgs,
@@ -67,16 +84,7 @@ pub(crate) async fn run(
     args: ListArgs,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    let request = v1::ListJobsRequest {
-        namespace: settings.namespace.clone(),
-        job: args.job.unwrap_or_default(),
-    };
-    let answer = settings
-        .client(None)?
-        .with_leader_opts("list training jobs", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::shards(channel).list_jobs(request).await }
-        })
-        .await?;
-    output::emit(format, &JobList { jobs: answer.jobs.into_iter().map(Job::from).collect() })
+    let client = settings.client(None)?;
+    let jobs = ask(&client, &settings.namespace, args.job.as_deref()).await?;
+    output::emit(format, &JobList { jobs: jobs.into_iter().map(Job::from).collect() })
 }

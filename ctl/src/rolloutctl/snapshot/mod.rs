@@ -6,5 +6,5 @@
 mod coordinator;
 pub(super) mod restore;
 pub(super) mod save;
-mod shown;
+pub(super) mod shown;
 pub(super) mod verify;

@@ -20,13 +20,13 @@ and whatever happened behind the snapshot did not happen. Stop and wipe what is 
 that share an object store delete each other's results.")]
 pub(crate) struct RestoreArgs {
     /// The snapshot file
-    file: PathBuf,
+    pub(in crate::rolloutctl) file: PathBuf,
     /// The new member's data directory: missing, or empty
     #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    pub(in crate::rolloutctl) data_dir: PathBuf,
     /// The new member's name
     #[arg(long, value_name = "NAME")]
-    member: String,
+    pub(in crate::rolloutctl) member: String,
     /// A member of the new cluster; name all of them [default: the members of the snapshot]
     #[arg(long = "cluster-member", value_name = "NAME=PEER_ADDR,CLIENT_ADDR,ZONE")]
     members: Vec<String>,

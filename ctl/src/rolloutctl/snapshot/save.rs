@@ -26,13 +26,13 @@ The file holds the ledger of every namespace: runs, states of rows, stores, data
 result; these are in the object store, which has to be kept too.")]
 pub(crate) struct SaveArgs {
     /// The file to write
-    file: PathBuf,
+    pub(in crate::rolloutctl) file: PathBuf,
     /// Replace the file where there is one
     #[arg(long)]
-    overwrite: bool,
+    pub(in crate::rolloutctl) overwrite: bool,
     /// UNSAFE: from the data directory of a member that does not run, when the majority is lost for ever
     #[arg(long, value_name = "DIR", conflicts_with = "overwrite")]
-    from_dir: Option<PathBuf>,
+    pub(in crate::rolloutctl) from_dir: Option<PathBuf>,
     /// With --from-dir: the name of that member, to confirm that acknowledged work may be missing
     #[arg(long, value_name = "NAME", requires = "from_dir")]
     confirm: Option<String>,

@@ -18,7 +18,7 @@ use crate::progress::Progress;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Shown {
     file: String,
-    cluster_id: String,
+    pub(crate) cluster_id: String,
     member: String,
     #[serde(serialize_with = "u64_string")]
     pub(crate) index: u64,

@@ -1,0 +1,140 @@
+//! Plans of changes of what training jobs read, are and recover from.
+//!
+//! Invariant: what is taken already as another, is in use, or is complete is refused here too, with exit code 5.
+
+use rollout_proto::v1;
+
+use super::{Plan, Reader};
+use crate::output::count;
+use crate::rolloutctl::Failure;
+use crate::rolloutctl::checkpoint;
+use crate::rolloutctl::checkpoint::abort::AbortArgs;
+use crate::rolloutctl::checkpoint::label::LabelArgs;
+use crate::rolloutctl::dataset::create::CreateArgs;
+use crate::rolloutctl::dataset::describe;
+use crate::rolloutctl::shard::list as jobs;
+
+impl Reader {
+    /// The dataset of that name, where there is one.
+    async fn dataset(&self, name: &str) -> anyhow::Result<Option<v1::Dataset>> {
+        match describe::ask(&self.client, &self.settings.namespace, name).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.exit_code() == 4 => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) async fn create_dataset(&self, args: &CreateArgs) -> anyhow::Result<Plan> {
+        let found = self.dataset(&args.name).await?;
+        let now = match &found {
+            None => "it is not there".to_owned(),
+            Some(found) => same(found, &args.spec())?,
+        };
+        Ok(Plan::new(format!("create dataset {}", args.name), now))
+    }
+
+    pub(super) async fn delete_dataset(&self, name: &str) -> anyhow::Result<Plan> {
+        let found = self.dataset(name).await?;
+        let all = jobs::ask(&self.client, &self.settings.namespace, None).await?;
+        let reads = |job: &&v1::Job| job.passes.iter().any(|pass| pass.dataset == name);
+        if let Some(job) = all.iter().find(reads) {
+            let text = format!("job {} reads dataset {name}", job.job);
+            return Err(Failure::conflict(text).into());
+        }
+        let now = found.map_or("it is not there".to_owned(), |found| {
+            let samples = found.spec.unwrap_or_default().samples;
+            format!("{} samples in {} shards", count(samples), count(found.shards.into()))
+        });
+        Ok(Plan::new(format!("forget dataset {name}; its data stays where it is"), now))
+    }
+
+    pub(super) async fn delete_job(&self, name: &str) -> anyhow::Result<Plan> {
+        let found = jobs::ask(&self.client, &self.settings.namespace, Some(name)).await;
+        let now = match found {
+            Ok(found) => match found.first() {
+                Some(job) => deletable(job)?,
+                None => "it is not there".to_owned(),
+            },
+            Err(error) if error.exit_code() == 4 => "it is not there".to_owned(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Plan::new(format!("delete job {name} with its claims and its checkpoints"), now))
+    }
+
+    pub(super) async fn abort_checkpoint(&self, args: &AbortArgs) -> anyhow::Result<Plan> {
+        let (job, number) = (&args.job, args.number);
+        let found = checkpoint::find(&self.client, &self.settings.namespace, job, number).await?;
+        if found.state() == v1::CheckpointState::Complete {
+            let text = format!("checkpoint {number} of {job} is complete, and stays");
+            return Err(Failure::conflict(text).into());
+        }
+        Ok(Plan::new(format!("give up checkpoint {number} of {job}"), reported(&found)))
+    }
+
+    pub(super) async fn label_checkpoint(&self, args: &LabelArgs) -> anyhow::Result<Plan> {
+        let (job, number) = (&args.job, args.number);
+        let found = checkpoint::find(&self.client, &self.settings.namespace, job, number).await?;
+        let would = match &args.label {
+            Some(label) => format!("keep checkpoint {number} of {job} as {label}"),
+            None => format!("take its label from checkpoint {number} of {job}"),
+        };
+        let label = match found.label.as_str() {
+            "" => "no label".to_owned(),
+            label => format!("label {label}"),
+        };
+        Ok(Plan::new(would, format!("{}; {label}", reported(&found))))
+    }
+}
+
+/// How a dataset stands that is to be created; the same again is no change, another one is refused.
+fn same(found: &v1::Dataset, wanted: &v1::DatasetSpec) -> Result<String, Failure> {
+    match found.spec.as_ref() == Some(wanted) {
+        true => Ok("it is there, and the same: nothing changes".to_owned()),
+        false => Err(Failure::conflict(format!(
+            "there is a dataset {} already, another one",
+            found.name
+        ))),
+    }
+}
+
+/// How a job stands that is to be deleted; one with trainers is refused.
+fn deletable(job: &v1::Job) -> Result<String, Failure> {
+    let present = job.trainers.iter().filter(|trainer| trainer.present).count();
+    if present > 0 {
+        let text = format!("job {} has {present} trainers: end them first", job.job);
+        return Err(Failure::conflict(text));
+    }
+    let checkpoints = count(job.checkpoints.into());
+    Ok(format!("{} epochs under way, {checkpoints} complete checkpoints", job.passes.len()))
+}
+
+fn reported(found: &v1::Checkpoint) -> String {
+    let reported = found.ranks.iter().filter(|rank| rank.reported).count();
+    let state = match found.state() {
+        v1::CheckpointState::Complete => "complete",
+        v1::CheckpointState::Going => "given up already",
+        v1::CheckpointState::Open | v1::CheckpointState::Unspecified => "open",
+    };
+    format!("{state}: {reported} of {} ranks have reported", found.ranks.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_cluster_would_refuse_is_refused_with_exit_code_5() {
+        let spec = v1::DatasetSpec { uri: "u".into(), samples: 9, ..Default::default() };
+        let there =
+            v1::Dataset { name: "d".into(), spec: Some(spec.clone()), ..Default::default() };
+        assert!(same(&there, &spec).is_ok());
+        let other = v1::DatasetSpec { samples: 10, ..spec };
+        let code = |refused: Failure| crate::rolloutctl::exit::code(&refused.into());
+        assert_eq!(same(&there, &other).map_err(code), Err(5));
+
+        let trainer = |present| v1::TrainerInfo { present, ..Default::default() };
+        let job = |present| v1::Job { trainers: vec![trainer(present)], ..Default::default() };
+        assert!(deletable(&job(false)).is_ok());
+        assert_eq!(deletable(&job(true)).map_err(code), Err(5));
+    }
+}
