@@ -15,6 +15,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
+RULES_TEST = RULES.with_name("rules_test.yaml")
 DASHBOARD = ROOT / "deploy" / "grafana" / "rollout.json"
 NAME = re.compile(r"\brollout_[a-z0-9_]+\b")
 
@@ -72,6 +73,13 @@ class Metrics(unittest.TestCase):
             self.assertTrue(link.endswith("/docs/alerts.md#" + rule["alert"].lower()), link)
         self.assertEqual({link.rsplit("#", 1)[1] for link in links}, sections - {"alerts"})
 
+    def test_each_rule_is_seen_to_fire_and_to_keep_silent(self):
+        cases = [case for test in yaml.safe_load(RULES_TEST.read_text())["tests"] for case in test["alert_rule_test"]]
+        fires = {case["alertname"] for case in cases if case.get("exp_alerts")}
+        silent = {case["alertname"] for case in cases if not case.get("exp_alerts")}
+        names = {rule["alert"] for rule in rules()}
+        self.assertEqual((names - fires, names - silent), (set(), set()))
+
     def test_the_dashboard_asks_for_what_there_is(self):
         dashboard = json.loads(DASHBOARD.read_text())
         panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
@@ -86,8 +94,7 @@ class Metrics(unittest.TestCase):
     @unittest.skipUnless(shutil.which("promtool"), "promtool is not on this machine")
     def test_promtool_takes_the_rules_and_their_tests_pass(self):
         subprocess.run(["promtool", "check", "rules", RULES], check=True, stdout=subprocess.DEVNULL)
-        tests = RULES.with_name("rules_test.yaml")
-        subprocess.run(["promtool", "test", "rules", tests.name], check=True, cwd=tests.parent)
+        subprocess.run(["promtool", "test", "rules", RULES_TEST.name], check=True, cwd=RULES_TEST.parent)
 
 
 if __name__ == "__main__":
