@@ -8,18 +8,18 @@ mod membership;
 
 use crate::clocks::Clocks;
 use crate::cut::{Cut, Link};
+use crate::http;
 use crate::preload;
 use crate::process::{self, Process};
 use crate::s3::S3;
 use crate::wait::eventually;
 use anyhow::{Context, Result, bail};
 use rollout_proto::pki::{self, IssueRequest};
-use rollout_proto::{Role, Security, TlsFiles};
+use rollout_proto::{Client, ClientConfig, Role, Security, TlsFiles};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{Read, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -113,7 +113,10 @@ pub fn program(name: &str) -> Result<Command> {
 
 /// An address of loopback that nobody listens on. Not one that the system hands out by itself: those may be
 /// taken by an outgoing connection before the process that is told of it listens.
-fn free_addr() -> Result<String> {
+///
+/// # Errors
+/// When there is none.
+pub fn free_addr() -> Result<String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..PORTS {
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -221,6 +224,17 @@ impl Fleet {
             cert: file("pem"),
             key: file("key"),
         })
+    }
+
+    /// A client of the members that there are now, which waits for a leader as long as a command may take.
+    ///
+    /// # Errors
+    /// When it has no certificate that it can use.
+    pub fn client(&self, role: &str, name: &str) -> Result<Client> {
+        let endpoints = self.members.iter().map(|m| m.client.clone()).collect();
+        let mut config = ClientConfig::new(endpoints, self.security(role, name));
+        config.timeout = COMMAND_MAX;
+        Ok(Client::new(config)?)
     }
 
     fn tls_lines(&self, stem: &str) -> String {
@@ -624,33 +638,17 @@ impl Fleet {
         Some(done.sum())
     }
 
-    /// The page of a member's metrics.
-    ///
-    /// # Errors
-    /// When it does not serve it.
-    pub fn metrics(&self, member: &str) -> Result<String> {
-        Ok(self.http(member, "/metrics")?.1)
-    }
-
     /// What a member answers to a probe or a scraper: status and body.
     ///
     /// # Errors
     /// When it does not answer.
     pub fn http(&self, member: &str, path: &str) -> Result<(u16, String)> {
-        let mut stream = TcpStream::connect(&self.member(member).http)?;
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("an answer without a body")?;
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        Ok((status.with_context(|| format!("no status: {head}"))?, body.to_owned()))
+        http::get(&self.member(member).http, path)
     }
 
     /// What a member counts under that name; 0 where it has not counted yet.
     pub fn counted(&self, member: &str, metric: &str) -> Option<u64> {
-        let page = self.metrics(member).ok()?;
-        let line = |l: &str| l.strip_prefix(metric)?.trim().parse().ok();
-        Some(page.lines().find_map(line).unwrap_or(0))
+        http::counted(&self.member(member).http, metric)
     }
 
     /// The client address of a member, for an error's or a lone question's sake.

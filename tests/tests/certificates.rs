@@ -1,12 +1,18 @@
 //! Certificates and authorities are replaced while the cluster works.
 
-use anyhow::{Context, Result, ensure};
-use rollout_proto::Role;
+use anyhow::{Context, Result, bail, ensure};
 use rollout_proto::pki::{self, IssueRequest};
-use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use rollout_proto::{Role, services, v1};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, counted, eventually, free_addr};
 use serde_json::Value;
 use std::path::Path;
+use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tonic::Streaming;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const ROWS: u64 = 10_000;
@@ -39,7 +45,72 @@ fn issuers(fleet: &Fleet) -> Option<Vec<String>> {
     Some(list["certificates"].as_array()?.iter().filter_map(of).collect())
 }
 
-/// What would be another had a stream been dropped or a leader been lost.
+/// A stream that was opened once and is read until it ends, which it says why.
+struct Held {
+    of: String,
+    heard: Arc<AtomicU64>,
+    read: JoinHandle<String>,
+}
+
+impl Held {
+    fn new<T: Send + 'static>(runtime: &Runtime, of: String, mut stream: Streaming<T>) -> Self {
+        let heard = Arc::new(AtomicU64::new(0));
+        let messages = heard.clone();
+        let read = runtime.spawn(async move {
+            loop {
+                match stream.message().await {
+                    Ok(Some(_)) => messages.fetch_add(1, Ordering::Relaxed),
+                    Ok(None) => return "it was ended".into(),
+                    Err(status) => return status.to_string(),
+                };
+            }
+        });
+        Self { of, heard, read }
+    }
+
+    /// That it still speaks: the same stream, for nobody opens another.
+    fn goes_on(&mut self, runtime: &Runtime) -> Result<()> {
+        let before = self.heard.load(Ordering::Relaxed);
+        eventually("a stream of before says more, or ended", PATIENCE, || {
+            let more = self.heard.load(Ordering::Relaxed) > before;
+            (more || self.read.is_finished()).then_some(())
+        });
+        if self.read.is_finished() {
+            bail!("the stream of {}: {}", self.of, runtime.block_on(&mut self.read)?);
+        }
+        Ok(())
+    }
+}
+
+/// What a run does, told by the leader, and what happens, told by each member: streams that speak every second.
+fn hold_streams(fleet: &Fleet, runtime: &Runtime, run: &str) -> Result<Vec<Held>> {
+    let watch =
+        v1::WatchRunRequest { namespace: "default".into(), name: run.into(), interval_ms: 500 };
+    let (user, operator) = (fleet.client("client", "user")?, fleet.client("admin", "operator")?);
+    let (run, events) = runtime.block_on(async {
+        let (_, leader) = user.leader_channel().await?;
+        let run = services::runs(leader).watch_run(watch).await?.into_inner();
+        let follow = v1::WatchEventsRequest {
+            start: v1::EventStart::Now.into(),
+            follow: true,
+            ..Default::default()
+        };
+        let events = operator.each_member(|_, channel| {
+            let follow = follow.clone();
+            async move { services::events(channel).watch_events(follow).await }
+        });
+        Ok::<_, anyhow::Error>((run, events.await))
+    })?;
+    let mut held = vec![Held::new(runtime, "the leader: a run".into(), run)];
+    for (member, stream) in events {
+        let of = format!("{}: events", member.name);
+        held.push(Held::new(runtime, of, stream?));
+    }
+    ensure!(held.len() == 4, "streams of three members: {}", held.len());
+    Ok(held)
+}
+
+/// What would be another had a session or a leader been lost.
 fn standing(fleet: &Fleet) -> Result<(Value, Value, Value)> {
     let status = fleet.ctl_json(&["status"])?;
     let workers = fleet.ctl_json(&["worker", "list"])?;
@@ -50,32 +121,23 @@ fn standing(fleet: &Fleet) -> Result<(Value, Value, Value)> {
     ))
 }
 
-#[test]
-fn an_authority_is_replaced_under_load_without_a_restart_and_without_a_lost_stream() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
-    let side = fleet.path("w1.side");
-    let engine = format!(
-        "kind = \"mock\"\nslots = 2\nconcurrency = 8\nlatency_ms_min = 60\nlatency_ms_max = 60\nside_file = {side:?}\n"
-    );
-    fleet.start_worker("w1", &WorkerOptions { engine, ..WorkerOptions::default() })?;
-    let mut batch = Batch::submit(&fleet, "rotated", ROWS, "")?;
-    batch.until(&fleet, "rows are done", |c| c.done > 100);
-    let before = standing(&fleet)?;
-    let old = issuers(&fleet).context("issuers")?;
-    ensure!(old.len() == 3 && old[0] == old[2], "{old:?}");
-
-    // Both authorities are trusted first, and only then is anything issued by the new one.
+/// Both authorities are trusted, and nothing is issued by the new one, whose certificate this is. The operator's old one
+/// is kept aside.
+fn trust_both(fleet: &Fleet) -> Result<Vec<u8>> {
     let tls = fleet.path("tls");
+    let kept = fleet.path("old-operator");
+    std::fs::create_dir_all(&kept)?;
+    for file in ["admin-operator.pem", "admin-operator.key"] {
+        std::fs::copy(tls.join(file), kept.join(file))?;
+    }
     let mut bundle = std::fs::read(tls.join("ca.pem"))?;
     let new_ca = std::fs::read(pki::init_ca(&fleet.path("ca-new"), "fleet")?)?;
     bundle.extend_from_slice(&new_ca);
-    let kept = fleet.path("old-operator");
-    std::fs::create_dir_all(&kept)?;
-    for file in ["ca.pem", "admin-operator.pem", "admin-operator.key"] {
-        std::fs::copy(tls.join(file), kept.join(file))?;
-    }
     replace(&tls.join("ca.pem"), &bundle)?;
-    ensure!(issuers(&fleet).context("issuers")? == old, "nothing new is presented yet");
+    Ok(new_ca)
+}
+
+fn issue_by_the_new(fleet: &Fleet) -> Result<()> {
     for (role, name) in [
         (Role::Member, "c1"),
         (Role::Member, "c2"),
@@ -83,32 +145,67 @@ fn an_authority_is_replaced_under_load_without_a_restart_and_without_a_lost_stre
         (Role::Worker, "w1"),
         (Role::Admin, "operator"),
     ] {
-        pki::issue(&fleet.path("ca-new"), &request(role, name), &tls)?;
+        pki::issue(&fleet.path("ca-new"), &request(role, name), &fleet.path("tls"))?;
     }
+    Ok(())
+}
+
+/// What an operator with the old certificate is told.
+fn by_old(fleet: &Fleet) -> Result<Output> {
+    let kept = fleet.path("old-operator");
+    let mut command = fleet.program("rolloutctl");
+    command.args(["--timeout", "5s", "-e", fleet.client_addr("c1")]);
+    command.arg("--ca-cert").arg(fleet.path("tls/ca.pem"));
+    command.arg("--cert").arg(kept.join("admin-operator.pem"));
+    command.arg("--key").arg(kept.join("admin-operator.key"));
+    command.args(["member", "list"]);
+    rollout_tests::output(command, PATIENCE)
+}
+
+#[test]
+fn an_authority_is_replaced_under_load_without_a_restart_and_without_a_lost_stream() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let side = fleet.path("w1.side");
+    let engine = format!(
+        "kind = \"mock\"\nslots = 2\nconcurrency = 8\nlatency_ms_min = 60\nlatency_ms_max = 60\nside_file = {side:?}\n"
+    );
+    let worker = free_addr()?;
+    let head = format!("metrics_listen = {worker:?}\n");
+    fleet.start_worker("w1", &WorkerOptions { engine, head })?;
+    let mut batch = Batch::submit(&fleet, "rotated", ROWS, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done > 100);
+    let before = standing(&fleet)?;
+    let streams_ended =
+        || counted(&worker, "rollout_worker_streams_ended_total").context("metrics of w1");
+    let ended_before = streams_ended()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let mut held = hold_streams(&fleet, &runtime, "rotated")?;
+    let old = issuers(&fleet).context("issuers")?;
+    ensure!(old.len() == 3 && old[0] == old[2], "{old:?}");
+
+    let new_ca = trust_both(&fleet)?;
+    ensure!(issuers(&fleet).context("issuers")? == old, "nothing new is presented yet");
+    issue_by_the_new(&fleet)?;
     eventually("every member presents a certificate of the new authority", PATIENCE, || {
         let now = issuers(&fleet)?;
         (now.len() == 3 && now.iter().all(|issuer| *issuer != old[0])).then_some(())
     });
     // Whoever has an old certificate, and trusts both, is served as before.
-    let ca = tls.join("ca.pem");
-    let by_old = |ca: &Path| {
-        let mut command = fleet.program("rolloutctl");
-        command.args(["--timeout", "5s", "-e", fleet.client_addr("c1"), "--ca-cert"]).arg(ca);
-        command.arg("--cert").arg(kept.join("admin-operator.pem"));
-        command.arg("--key").arg(kept.join("admin-operator.key"));
-        command.args(["member", "list"]);
-        rollout_tests::output(command, PATIENCE)
-    };
-    let served = by_old(&ca)?;
+    let served = by_old(&fleet)?;
     ensure!(served.status.success(), "{served:?}");
 
     // Then the old authority goes.
-    pki::issue(&fleet.path("ca-new"), &request(Role::Client, "user"), &tls)?;
-    replace(&ca, &new_ca)?;
+    pki::issue(&fleet.path("ca-new"), &request(Role::Client, "user"), &fleet.path("tls"))?;
+    replace(&fleet.path("tls/ca.pem"), &new_ca)?;
     eventually("a certificate of the old authority is refused", PATIENCE, || {
-        (by_old(&ca).ok()?.status.code() == Some(7)).then_some(())
+        (by_old(&fleet).ok()?.status.code() == Some(7)).then_some(())
     });
-    ensure!(standing(&fleet)? == before, "a stream or a leader was lost: {:?}", standing(&fleet)?);
+    ensure!(standing(&fleet)? == before, "a session or a leader was lost: {:?}", standing(&fleet)?);
+    ensure!(streams_ended()? == ended_before, "the worker's stream was lost{}", fleet.logs());
+    for stream in &mut held {
+        stream.goes_on(&runtime)?;
+    }
     let counts = batch.counts(&fleet).context("counts")?;
     ensure!(counts.done < ROWS, "the rows were to run meanwhile: {counts:?}");
 
@@ -124,6 +221,13 @@ fn an_authority_is_replaced_under_load_without_a_restart_and_without_a_lost_stre
     batch.finish(&fleet)?;
     let run = fleet.ctl_json(&["run", "describe", "rotated"])?;
     ensure!(run["run"]["counts"]["returned"] == "0", "rows went back: {run}");
+    // The worker's too, and it counts the stream that the old leader ended.
+    let moved = fleet.ctl(&["leader", "transfer"])?;
+    ensure!(moved.status.success(), "{moved:?}");
+    eventually("the worker has a stream to the next leader", PATIENCE, || {
+        let (_, _, session) = standing(&fleet).ok()?;
+        (streams_ended().ok()? > ended_before && session == before.2).then_some(())
+    });
     fleet.verify()?;
     fleet.passed()
 }

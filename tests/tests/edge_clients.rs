@@ -251,7 +251,8 @@ async fn garbage_and_a_hundred_megabytes_are_refused_on_every_port() -> Result<(
     }
     let mut cluster = v1::cluster_client::ClusterClient::new(channel);
     cluster.status(v1::StatusRequest {}).await.context("the same caller is served afterwards")?;
-    ensure!(fleet.metrics(&leader)?.contains("rollout_raft_is_leader 1"), "the leader is another");
+    let leads = fleet.counted(&leader, "rollout_raft_is_leader");
+    ensure!(leads == Some(1), "the leader is another");
     batch.finish(&fleet)?;
     unharmed(&mut fleet)?;
     fleet.passed()

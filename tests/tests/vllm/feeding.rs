@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{Read, Write as _};
-use std::net::{TcpListener, TcpStream};
 
 use anyhow::{Context, Result, ensure};
-use rollout_tests::{Batch, Fleet, FleetOptions, eventually, is_alive};
+use rollout_tests::{Batch, Fleet, FleetOptions, eventually, free_addr, is_alive, shown};
 use serde_json::{Value, json};
 
 use super::setup::{Engine, LOADING, engine_of, tiny_model};
@@ -20,16 +18,6 @@ fn lengths() -> Vec<u32> {
     lengths[0] = 512;
     lengths[1] = 384;
     lengths
-}
-
-/// What a worker counts under a name, with its labels; none where it shows no such thing.
-fn counted(address: &str, metric: &str) -> Option<u64> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
-    let mut page = String::new();
-    stream.read_to_string(&mut page).ok()?;
-    let of = |line: &str| line.strip_prefix(metric)?.trim().parse::<u64>().ok();
-    page.lines().find_map(of)
 }
 
 /// Where in the log each row was completed.
@@ -54,7 +42,7 @@ fn completed(fleet: &Fleet) -> Result<BTreeMap<u64, u64>> {
 fn rows_of_mixed_lengths_keep_the_engine_full_and_none_waits_for_a_batch() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     let model = tiny_model(&fleet)?;
-    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let address = free_addr()?;
     let head = format!("metrics_listen = {address:?}\n[part]\nlinger_ms = 200\n");
     let engine = Engine { head, ..Engine::new(&model, SEATS) };
     fleet.start_worker("w1", &engine.worker(""))?;
@@ -81,7 +69,7 @@ fn rows_of_mixed_lengths_keep_the_engine_full_and_none_waits_for_a_batch() -> Re
     for row in short {
         ensure!(of(row)? < of(0)?, "row {row} waited for a longer one that began before it");
     }
-    let count = |metric: &str| counted(&address, metric).context("no metrics");
+    let count = |metric: &str| shown(&address, metric).context("no metrics");
     let admitted = count("rollout_worker_engine_admitted_total ")?;
     let beside = count("rollout_worker_engine_admitted_beside_total ")?;
     ensure!(
@@ -130,8 +118,8 @@ fn aborted_rows_cost_nothing(
 ) -> Result<()> {
     let input = fleet.path(&format!("{name}.jsonl"));
     std::fs::write(&input, (0..2000).map(|number| row(number) + "\n").collect::<String>())?;
-    let tokens = || counted(address, "rollout_worker_engine_tokens_total ");
-    let aborted = || counted(address, "rollout_worker_engine_aborted_total ");
+    let tokens = || shown(address, "rollout_worker_engine_tokens_total ");
+    let aborted = || shown(address, "rollout_worker_engine_aborted_total ");
     let before = tokens().context("no metrics")?;
     let aborted_before = aborted().context("nobody counts what is aborted")?;
     let _batch = Batch::submit_file(fleet, name, input, 2000, lines)?;
@@ -141,9 +129,9 @@ fn aborted_rows_cost_nothing(
     ensure!(cancelled.status.success(), "{}", String::from_utf8_lossy(&cancelled.stderr));
     let all = aborted_before + u64::from(SEATS);
     eventually("what ran is aborted", LOADING, || aborted().filter(|n| *n >= all));
-    let busy = || counted(address, "rollout_worker_rows_busy ");
+    let busy = || shown(address, "rollout_worker_rows_busy ");
     eventually("nothing runs", LOADING, || busy().filter(|n| *n == 0));
-    let late = counted(address, "rollout_worker_engine_tokens_after_abort_total ");
+    let late = shown(address, "rollout_worker_engine_tokens_after_abort_total ");
     ensure!(late == Some(0), "{late:?} tokens after an abort");
     let (one, other) = (tokens(), {
         // Whoever had not stopped would go on; the worker tells of itself twenty times a second.
@@ -162,7 +150,7 @@ fn drained_rows_go_back(fleet: &mut Fleet, address: &str) -> Result<()> {
     std::fs::write(&input, row.repeat(2000))?;
     let lines = "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nignore_eos = true\n";
     let batch = Batch::submit_file(fleet, "drained", input, 2000, lines)?;
-    let busy = || counted(address, "rollout_worker_rows_busy ");
+    let busy = || shown(address, "rollout_worker_rows_busy ");
     eventually("rows run", LOADING, || busy().filter(|n| *n >= u64::from(SEATS)));
     let engine = engine_of(fleet, "w1").context("w1 has no engine")?;
     let said = fleet.ctl_json(&["worker", "drain", "w1", "--deadline", "1s", "--wait"])?;
