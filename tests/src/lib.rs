@@ -23,6 +23,7 @@ mod samples;
 pub mod torch;
 mod wait;
 mod weight;
+mod writers;
 
 pub use batch::{Batch, Counts, Executions};
 pub use cloud::{FakeCloud, Provider};
@@ -40,3 +41,4 @@ pub use s3::{BadDay, Dialect, S3, UploadCounts};
 pub use samples::{not_once, sample_id, sample_ids};
 pub use wait::{eventually, eventually_or_show};
 pub use weight::{files, weight};
+pub use writers::{Writers, Written};

@@ -1,12 +1,20 @@
 //! Members come, go and are replaced while a batch runs: nothing is lost, and nobody waits for longer than an election.
 
 use anyhow::{Context, Result, ensure};
-use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, Writers, eventually};
 use serde_json::Value;
 use std::process::Output;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Clients that write while members come and go.
+const WRITERS: usize = 2;
+/// The longest time without a leader's heartbeat before a follower asks for votes: what the fleet's profile says.
+const ELECTION: Duration = Duration::from_millis(250);
+/// Fsyncs one after another between that and the first write of the next leader: votes, its own first entries, its epoch.
+const FSYNCS: u32 = 4;
+/// How many times an election's length a pause may take: a build that is not optimized shares two cores with five members.
+const SLACK: u32 = 8;
 
 fn fleet() -> Result<Fleet> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
@@ -44,13 +52,62 @@ fn voters_are(fleet: &Fleet, names: &[&str]) {
     });
 }
 
+/// That nobody waited for much longer than one election takes, whatever was done.
+fn within_one_election(writers: Writers, fleet: &Fleet) -> Result<()> {
+    let written = writers.stop(fleet)?;
+    let fsync = written.fsync_p99.iter().max().copied().unwrap_or_default();
+    let most = SLACK * (ELECTION + FSYNCS * fsync);
+    println!("{} writes; fsync p99 {fsync:?}; a pause may have {most:?}", written.writes);
+    for (what, pause) in &written.pauses {
+        println!("{what}: longest pause {pause:?}");
+    }
+    for (what, pause) in &written.pauses {
+        ensure!(*pause <= most, "{what}: {pause:?} without a write{}", fleet.logs());
+    }
+    Ok(())
+}
+
+/// Two voters of three are needed: one that waits with an empty disk gives no vote to the only one that is left.
+fn nobody_leads_while_one_waits_and_another_is_dead(
+    fleet: &mut Fleet,
+    waits: &str,
+    dies: &str,
+) -> Result<()> {
+    fleet.member_process(dies).kill();
+    let status = |fleet: &Fleet| fleet.ctl_json(&["--timeout", "2s", "status"]);
+    eventually("the last voter knows that it leads nobody", PATIENCE, || {
+        status(fleet).ok().filter(|status| status["leader"].is_null())
+    });
+    // Absence has no end to wait for: some elections' time, within which one came before.
+    let begun = Instant::now();
+    while begun.elapsed() < 20 * ELECTION {
+        let status = status(fleet)?;
+        ensure!(status["leader"].is_null(), "{waits} voted: {status}");
+        // Where it answers in time.
+        let waiting = role(&status, waits).is_none_or(|role| role == "awaiting-replace");
+        ensure!(waiting, "{waits} became part of something: {status}");
+    }
+    fleet.start_member(dies)?;
+    fleet.leader();
+    Ok(())
+}
+
+/// What a member says that it is.
+fn role(status: &Value, name: &str) -> Option<String> {
+    let members = status["members"].as_array()?;
+    let member = members.iter().find(|member| member["name"] == name)?;
+    Some(member["says"]["role"].as_str()?.to_owned())
+}
+
 #[test]
 fn three_members_become_five_and_three_again_under_load_and_the_leader_goes_first() -> Result<()> {
     let mut fleet = fleet()?;
     let mut batch = Batch::submit(&fleet, "growing", 12_000, "")?;
     batch.until(&fleet, "rows are done", |c| c.done > 500);
+    let mut writers = Writers::start(&fleet, WRITERS)?;
     for name in ["c4", "c5"] {
         fleet.start_waiting(name)?;
+        writers.step(&format!("{name} is added"));
         eventually("it waits", PATIENCE, || {
             let out = fleet.member_joins(&["add", name], name).ok()?;
             // Until it listens.
@@ -59,16 +116,20 @@ fn three_members_become_five_and_three_again_under_load_and_the_leader_goes_firs
     }
     voters_are(&fleet, &["c1", "c2", "c3", "c4", "c5"]);
     let old = fleet.leader();
+    writers.step("the leader is removed");
     done(&fleet.ctl(&["member", "remove", &old, "--yes"])?)?;
     let next = fleet.leader_other_than(&old);
+    writers.rest();
     fleet.member_is_gone(&old);
     let other = ["c1", "c2", "c3"].into_iter().find(|name| *name != old && *name != next);
     let other = other.context("a third member")?;
+    writers.step("a follower is removed");
     done(&fleet.ctl(&["member", "remove", other, "--yes"])?)?;
     fleet.member_is_gone(other);
     let left: Vec<&str> =
         ["c1", "c2", "c3", "c4", "c5"].into_iter().filter(|n| *n != old && *n != other).collect();
     voters_are(&fleet, &left);
+    within_one_election(writers, &fleet)?;
     batch.finish(&fleet)?;
     fleet.verify()?;
 
@@ -99,6 +160,8 @@ fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() ->
     let lost = ["c1", "c2", "c3"].into_iter().find(|name| *name != leader).context("a follower")?;
     let id = |fleet: &Fleet| members(fleet)?.into_iter().find(|m| m.0 == lost).map(|m| m.2);
     let before = id(&fleet).context("its id")?;
+    let mut writers = Writers::start(&fleet, WRITERS)?;
+    writers.step("a member loses its disk");
     fleet.member_loses_its_disk(lost)?;
     fleet.start_member(lost)?;
     // It knows of no cluster, and votes for nobody.
@@ -128,6 +191,7 @@ fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() ->
         let (status, said) = fleet.http(lost, "/readyz").ok()?;
         (status == 503 && said.starts_with("awaiting-replace: ")).then_some(())
     });
+    writers.rest();
     // A removal that leaves it to vote is refused, by the plan and by the leader.
     let third = ["c1", "c2", "c3"].into_iter().find(|n| *n != lost && *n != leader);
     let third = third.context("the third")?;
@@ -136,11 +200,14 @@ fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() ->
         let said = String::from_utf8_lossy(&refused.stderr);
         ensure!(refused.status.code() == Some(6) && said.contains(&command), "{how}: {said}");
     }
+    nobody_leads_while_one_waits_and_another_is_dead(&mut fleet, lost, third)?;
+    writers.step("it is replaced by itself");
     let twice = fleet.member_joins(&["add", lost], lost)?;
     let said = String::from_utf8_lossy(&twice.stderr);
     ensure!(twice.status.code() == Some(5) && said.contains("RO-1012"), "{said}");
     done(&fleet.member_joins(&["replace", lost], lost)?)?;
     voters_are(&fleet, &["c1", "c2", "c3"]);
+    within_one_election(writers, &fleet)?;
     ensure!(id(&fleet).context("its id")? > before, "a disk has an id of its own");
     batch.finish(&fleet)?;
     fleet.verify()?;
@@ -156,7 +223,9 @@ fn a_dead_member_is_replaced_by_another_and_leadership_goes_where_it_is_sent() -
     let mut fleet = fleet()?;
     let mut batch = Batch::submit(&fleet, "other", 8_000, "")?;
     batch.until(&fleet, "rows are done", |c| c.done > 500);
+    let mut writers = Writers::start(&fleet, WRITERS)?;
     let dead = fleet.leader();
+    writers.step("the leader dies and is replaced");
     fleet.member_process(&dead).kill();
     fleet.start_waiting("c4")?;
     eventually("it is replaced", PATIENCE, || {
@@ -166,8 +235,10 @@ fn a_dead_member_is_replaced_by_another_and_leadership_goes_where_it_is_sent() -
     fleet.member_is_gone(&dead);
     let left: Vec<&str> = ["c1", "c2", "c3", "c4"].into_iter().filter(|n| *n != dead).collect();
     voters_are(&fleet, &left);
+    writers.step("leadership goes to the new one");
     done(&fleet.ctl(&["leader", "transfer", "c4"])?)?;
     ensure!(fleet.leader() == "c4");
+    within_one_election(writers, &fleet)?;
     let show = fleet.ctl_json(&["leader", "show"])?;
     ensure!(show["leader"] == "c4", "{show}");
     done(&fleet.ctl(&["leader", "transfer"])?)?;

@@ -1,0 +1,186 @@
+//! Clients that write all the time, and what they notice of whatever is done to the cluster meanwhile.
+//!
+//! *Invariant:* each writer adds one to a number of its own and knows how often that was acknowledged: one lost or doubled
+//! shows in the next answer. Absent: a bound on pauses; each test has its own.
+
+use crate::fleet::Fleet;
+use anyhow::{Context, Result, ensure};
+use rollout_proto::{Client, services, v1};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+fn store() -> Option<v1::StoreName> {
+    Some(v1::StoreName { job: "writers".into(), ..Default::default() })
+}
+
+/// Adds one to a number of its own, again and again; returns when each was acknowledged.
+async fn write(client: Client, writer: usize, stop: Arc<AtomicBool>) -> Result<Vec<Instant>> {
+    let session = client.open_session("a writer").await?;
+    let mut acknowledged = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let pending = session.request();
+        let add = v1::StoreAdd { key: format!("writer-{writer}").into_bytes().into(), delta: 1 };
+        let request = v1::StoreApplyRequest {
+            request: Some(pending.id()),
+            store: store(),
+            ops: vec![v1::StoreOp { kind: Some(v1::store_op::Kind::Add(add)) }],
+        };
+        let answer = client
+            .with_leader("add", |channel| {
+                let request = request.clone();
+                async move { services::store(channel).apply(request).await }
+            })
+            .await?;
+        acknowledged.push(Instant::now());
+        let said = answer.answers.first().and_then(|a| a.kind.clone());
+        let sum = acknowledged.len() as i64;
+        let wanted = Some(v1::store_answer::Kind::Number(sum));
+        ensure!(said == wanted, "writer {writer}: {said:?} after {sum} acknowledgements");
+    }
+    Ok(acknowledged)
+}
+
+/// The number under each writer's key.
+async fn sums(client: &Client, writers: usize) -> Result<Vec<i64>> {
+    let keys = (0..writers).map(|n| format!("writer-{n}").into_bytes().into()).collect();
+    let request = v1::StoreReadRequest { store: store(), keys, ..Default::default() };
+    let read = client
+        .with_leader("read", |channel| {
+            let request = request.clone();
+            async move { services::store(channel).read(request).await }
+        })
+        .await?;
+    let number = |answer: &v1::StoreAnswer| -> Result<i64> {
+        let Some(v1::store_answer::Kind::Value(value)) = &answer.kind else {
+            anyhow::bail!("no value: {answer:?}");
+        };
+        Ok(std::str::from_utf8(value)?.parse()?)
+    };
+    read.values.iter().map(number).collect()
+}
+
+/// The 99th percentile of the last fsyncs of each member's log.
+async fn fsync_p99(operator: &Client) -> Result<Vec<Duration>> {
+    let asked = operator.each_member(|_, channel| async move {
+        services::cluster(channel).counters(v1::CountersRequest {}).await
+    });
+    let p99 = |answer: v1::CountersResponse| Duration::from_micros(answer.fsync_us_p99);
+    // One that the test has just killed has no more to say.
+    let known: Vec<Duration> =
+        asked.await.into_iter().filter_map(|(_, answer)| Some(p99(answer.ok()?))).collect();
+    ensure!(!known.is_empty(), "no member says how long its fsyncs take");
+    Ok(known)
+}
+
+/// Something that was done to the cluster, and when.
+struct Step {
+    what: String,
+    from: Instant,
+    /// None while it goes on.
+    to: Option<Instant>,
+}
+
+/// Clients that write until they are stopped. The test itself is not of their runtime.
+pub struct Writers {
+    runtime: Runtime,
+    stop: Arc<AtomicBool>,
+    writers: Vec<JoinHandle<Result<Vec<Instant>>>>,
+    steps: Vec<Step>,
+}
+
+/// What the writers noticed.
+pub struct Written {
+    /// Writes that were acknowledged, each there once.
+    pub writes: usize,
+    /// Each step in its order, and the longest time in it in which nobody was told that a write is durable.
+    pub pauses: Vec<(String, Duration)>,
+    /// The 99th percentile of the fsyncs of each member that answered, at the end.
+    pub fsync_p99: Vec<Duration>,
+}
+
+impl Writers {
+    /// So many, writing from now on.
+    ///
+    /// # Errors
+    /// When they have no usable certificate.
+    pub fn start(fleet: &Fleet, writers: usize) -> Result<Self> {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let start = |writer| {
+            let client = fleet.client("client", "user")?;
+            Ok(runtime.spawn(write(client, writer, stop.clone())))
+        };
+        let writers = (0..writers).map(start).collect::<Result<_>>()?;
+        Ok(Self { runtime, stop, writers, steps: Vec::new() })
+    }
+
+    /// From now on this is done to the cluster; whatever was done before has ended.
+    pub fn step(&mut self, what: &str) {
+        self.rest();
+        self.steps.push(Step { what: what.to_owned(), from: Instant::now(), to: None });
+    }
+
+    /// Until the next step nothing is measured.
+    pub fn rest(&mut self) {
+        if let Some(step) = self.steps.last_mut() {
+            step.to.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Ends them, and compares what is there with what was acknowledged.
+    ///
+    /// # Errors
+    /// When a write failed, or what was acknowledged is not there exactly once.
+    pub fn stop(mut self, fleet: &Fleet) -> Result<Written> {
+        self.rest();
+        let operator = fleet.client("admin", "operator")?;
+        let fsync_p99 = self.runtime.block_on(fsync_p99(&operator))?;
+        self.stop.store(true, Ordering::Relaxed);
+        let (mut all, mut counts) = (Vec::new(), Vec::new());
+        for writer in self.writers {
+            let acknowledged = self.runtime.block_on(writer)?.with_context(|| fleet.logs())?;
+            counts.push(acknowledged.len() as i64);
+            all.extend(acknowledged);
+        }
+        all.sort();
+        let user = fleet.client("client", "user")?;
+        let there = self.runtime.block_on(sums(&user, counts.len()))?;
+        ensure!(there == counts, "{counts:?} were acknowledged, {there:?} are there");
+        let pauses = self.steps.iter().map(|step| (step.what.clone(), pause(&all, step)));
+        Ok(Written { writes: all.len(), pauses: pauses.collect(), fsync_p99 })
+    }
+}
+
+/// The longest time within a step in which nobody was told that a write is durable.
+fn pause(acknowledged: &[Instant], step: &Step) -> Duration {
+    let to = step.to.unwrap_or(step.from);
+    let within = acknowledged.iter().filter(|at| (step.from..=to).contains(*at));
+    let mut last = step.from;
+    let mut longest = Duration::ZERO;
+    for at in within.copied().chain([to]) {
+        longest = longest.max(at - last);
+        last = at;
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_bounded_by_its_step_and_counts_from_its_ends() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let step = |from, to| Step { what: String::new(), from: at(from), to: Some(at(to)) };
+        let written = [at(5), at(10), at(40), at(45), at(90)];
+        assert_eq!(pause(&written, &step(0, 100)), Duration::from_millis(45));
+        assert_eq!(pause(&written, &step(0, 50)), Duration::from_millis(30));
+        assert_eq!(pause(&written, &step(46, 80)), Duration::from_millis(34), "none within");
+        assert_eq!(pause(&[], &step(7, 9)), Duration::from_millis(2));
+    }
+}
