@@ -90,6 +90,7 @@ impl Ledger {
         if accepted.is_empty() {
             return false;
         }
+        let in_trial = self.slot(slot).is_some_and(|s| s.trial == Some((no, set.attempt)));
         said.outrun.extend(self.outrun(ctx, no, set.attempt, &accepted));
         self.settle_trouble_of(ctx, slot, (no, set.attempt), &accepted);
         self.release(no, set.attempt, &accepted);
@@ -107,12 +108,10 @@ impl Ledger {
         );
         if let Some(held) = self.slot_mut(slot) {
             held.rows_done += accepted.len();
-            if held.cordon.is_none() {
-                held.held_against.clear();
-            }
         }
         let held = HeldRows { run: no, attempt: set.attempt, rows: accepted };
         self.emit(ctx, EventKind::Completed { slot, held });
+        self.row_finished(ctx, slot, in_trial);
         true
     }
 

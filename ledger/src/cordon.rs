@@ -3,7 +3,8 @@
 //! *Invariant:* a cordon stops grants and nothing else: what a slot holds it may finish. An
 //! operator's cordon is of a worker's *name*, and stays until it is lifted, whatever becomes of the
 //! worker. The ledger's own is of a slot of one process, and goes with it, or when rows turn out to
-//! have been guilty of deaths that it was for.
+//! have been guilty of deaths that it was for, or when the slot finishes a row of a trial: it may have
+//! trials where nobody else can, so that a fleet is never cordoned for good by rows that kill engines.
 
 use crate::apply::Context;
 use crate::event::EventKind;
@@ -136,14 +137,36 @@ impl Ledger {
         }
     }
 
+    /// A slot has finished a row: no death before is held against it. Its cordon goes when the row was
+    /// one of a trial, which it was given after the cordon; others it may have finished before.
+    pub(crate) fn row_finished(&mut self, ctx: &Context, slot: SlotRef, in_trial: bool) {
+        let Some(held) = self.slot_mut(slot) else { return };
+        if held.cordon.is_some() && !in_trial {
+            return;
+        }
+        held.held_against.clear();
+        if held.cordon.take().is_some() {
+            let reason = "its engine finished a row of a trial".to_owned();
+            let (whole, cordoned) = (false, false);
+            self.emit(ctx, EventKind::WorkerCordoned { slot, whole, cordoned, reason });
+        }
+    }
+
+    /// Whether the ledger has cordoned a slot, and no operator.
+    pub(crate) fn is_cordoned_by_itself(&self, worker: &Worker, slot: usize) -> bool {
+        worker.slots.get(slot).is_some_and(|s| s.cordon.is_some())
+            && self.operators_cordon_of(worker, slot).is_none()
+    }
+
+    fn operators_cordon_of<'a>(&'a self, worker: &Worker, slot: usize) -> Option<&'a String> {
+        let by_name = self.namespaces.get(&worker.namespace)?.cordons.get(&worker.name)?;
+        let slot = u16::try_from(slot).ok().and_then(|n| by_name.slots.get(&SlotNo(n)));
+        by_name.whole.as_ref().or(slot)
+    }
+
     /// Why a slot gets no work; `None` when it does.
     pub(crate) fn cordon_of<'a>(&'a self, worker: &'a Worker, slot: usize) -> Option<&'a str> {
-        let by_name = self.namespaces.get(&worker.namespace)?.cordons.get(&worker.name);
-        let operator = by_name.and_then(|c| {
-            let slot = u16::try_from(slot).ok().and_then(|n| c.slots.get(&SlotNo(n)));
-            c.whole.as_ref().or(slot)
-        });
         let own = || worker.slots.get(slot).and_then(|s| s.cordon.as_ref());
-        operator.or_else(own).map(String::as_str)
+        self.operators_cordon_of(worker, slot).or_else(own).map(String::as_str)
     }
 }

@@ -284,6 +284,10 @@ impl Ledger {
         (at.session == slot.session).then_some(rows)
     }
 
+    pub(crate) fn slot(&self, slot: SlotRef) -> Option<&Slot> {
+        self.workers.get(&slot.session)?.slots.get(slot.slot.0 as usize)
+    }
+
     pub(crate) fn slot_mut(&mut self, slot: SlotRef) -> Option<&mut Slot> {
         let worker = self.workers.get_mut(&slot.session)?;
         self.dirty.workers.insert(slot.session);

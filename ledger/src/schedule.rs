@@ -75,7 +75,10 @@ impl Ledger {
             if !self.serves(run, worker, pulls) {
                 continue;
             }
-            let rows = run.grantable_beside_trials().min(run.room());
+            let rows = match pulls.cordon {
+                None => run.grantable_beside_trials().min(run.room()),
+                Some(_) => 0, // It is here for trials.
+            };
             let trial = self.offered_trial(run, slot, empty);
             if rows > 0 || trial.is_some() {
                 let weight = run.head.spec.weight.into();

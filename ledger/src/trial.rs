@@ -11,6 +11,10 @@
 //!
 //! A trial of one row that an engine died of shuns that engine's slot for a while: others come
 //! first, also when one of them has had it and gave it back.
+//!
+//! A slot that the ledger itself has cordoned gets trials all the same, when it is empty and no slot
+//! without a cordon could have them, now or when it is heard again: otherwise rows that kill engines would cordon a whole fleet, and
+//! nobody would be left to find them.
 
 use crate::id::{LedgerMs, RunNo, SlotRef};
 use crate::ledger::Ledger;
@@ -124,6 +128,13 @@ impl Ledger {
             && self.cordon_of(worker, slot).is_none()
     }
 
+    /// Whether a slot is one that the ledger itself has cordoned, and could be given a trial now.
+    pub(crate) fn only_tries(&self, worker: &Worker, slot: usize) -> bool {
+        worker.state == WorkerState::Ready
+            && worker.slots.get(slot).is_some_and(|s| s.trial.is_none() && s.rows_held == 0)
+            && self.is_cordoned_by_itself(worker, slot)
+    }
+
     /// Whether a run could give rows to this slot if it had some.
     pub(crate) fn serves(&self, run: &Run, worker: &Worker, slot: &Slot) -> bool {
         run.head.namespace == worker.namespace
@@ -138,13 +149,19 @@ impl Ledger {
         self.active.iter().find_map(|(_, no)| {
             let run = &self.runs[no];
             let own = run.ready_trials().find(|t| t.1.emptying == Some(slot))?.0;
-            self.serves(run, worker, pulls).then_some((*no, own))
+            let may = self.serves(run, worker, pulls) && self.may_try(run, slot, pulls);
+            may.then_some((*no, own))
         })
     }
 
     /// The trial of a run that a slot may have: any, if it is `empty`; else one for which no other
-    /// slot empties itself. None that shuns it, as long as another slot could have that.
+    /// slot empties itself. None that shuns it, as long as another slot could have that; and none for
+    /// one with a cordon, as long as there is one without.
     pub(crate) fn offered_trial(&self, run: &Run, slot: SlotRef, empty: bool) -> Option<Offered> {
+        let pulls = self.slot(slot)?;
+        if run.flight.trials.is_empty() || !self.may_try(run, slot, pulls) {
+            return None;
+        }
         let free = |s: Option<SlotRef>| s.is_none_or(|s| !self.may_empty(s));
         let open = || run.ready_trials().filter(|t| !self.is_shunned(run, slot, t.0));
         let found = open().find(|t| free(t.1.emptying)).map(|t| Offered { trial: t.0, free: true });
@@ -163,17 +180,40 @@ impl Ledger {
 
     fn is_shunned(&self, run: &Run, slot: SlotRef, trial: TrialNo) -> bool {
         let shuns = run.flight.shuns.get(&trial);
-        shuns.is_some_and(|shuns| shuns.0 == slot) && self.has_other(run, slot)
+        // Where all have a cordon, each may try, and then also another one of these comes first.
+        let cordoned = || self.slot(slot).is_some_and(|pulls| pulls.cordon.is_some());
+        shuns.is_some_and(|shuns| shuns.0 == slot)
+            && self.others(run, slot).any(|(worker, number)| {
+                worker.state == WorkerState::Ready
+                    && (self.cordon_of(worker, number).is_none()
+                        || cordoned() && self.is_cordoned_by_itself(worker, number))
+            })
     }
 
-    /// Whether another slot could have rows of a run, sooner or later.
-    fn has_other(&self, run: &Run, slot: SlotRef) -> bool {
-        self.slots().any(|(worker, at, other)| {
-            at != slot
-                && worker.state == WorkerState::Ready
-                && self.cordon_of(worker, at.slot.0 as usize).is_none()
-                && self.serves(run, worker, other)
-        })
+    /// Whether the ledger's own cordon keeps a slot from trials of a run: not where it is the last
+    /// resort. Whoever is only silent may come back, and comes before it.
+    fn may_try(&self, run: &Run, slot: SlotRef, pulls: &Slot) -> bool {
+        pulls.cordon.is_none()
+            || !self.others(run, slot).any(|(w, number)| self.cordon_of(w, number).is_none())
+    }
+
+    /// The other slots that could have rows of a run, but for silence and cordons.
+    fn others<'a>(
+        &'a self,
+        run: &'a Run,
+        slot: SlotRef,
+    ) -> impl Iterator<Item = (&'a Worker, usize)> {
+        let others = self.slots().filter(move |(worker, at, other)| {
+            *at != slot && worker.drain.is_none() && self.serves(run, worker, other)
+        });
+        others.map(|(worker, at, _)| (worker, at.slot.0 as usize))
+    }
+
+    /// Whether trials show, now or soon, if a slot that the ledger itself has cordoned stays so.
+    pub(crate) fn may_be_cleared(&self, run: &Run, worker: &Worker, slot: SlotRef) -> bool {
+        let number = slot.slot.0 as usize;
+        let in_trial = worker.slots.get(number).is_some_and(|s| s.trial.is_some());
+        self.is_cordoned_by_itself(worker, number) && (in_trial || !run.flight.trials.is_empty())
     }
 
     /// Whether a slot that empties itself is still on its way: it holds rows, and may get the trial

@@ -368,7 +368,8 @@ impl Ledger {
         let Some(worker) = self.workers.get(&slot.session) else { return false };
         let Some(pulls) = worker.slots.get(slot.slot.0 as usize) else { return false };
         let empty = pulls.rows_held == 0;
-        if !self.takes_work(worker, slot.slot.0 as usize)
+        let at = slot.slot.0 as usize;
+        if !self.takes_work(worker, at) && !self.only_tries(worker, at)
             || pulls.rows_held >= u64::from(limits::SLOT_ROWS_MAX)
             || self.namespace_room(&worker.namespace) == 0
         {
@@ -380,7 +381,7 @@ impl Ledger {
         self.active.iter().any(|(_, no)| {
             let run = &self.runs[no];
             self.serves(run, worker, pulls)
-                && (run.grantable_beside_trials() > 0
+                && (pulls.cordon.is_none() && run.grantable_beside_trials() > 0
                     || self.offered_trial(run, slot, empty).is_some())
         })
     }
@@ -423,6 +424,8 @@ impl Ledger {
             let misfit = match slot.offer.fits(&run.head.spec, &worker.stores) {
                 Ok(()) => match self.cordon_of(worker, at.slot.0 as usize) {
                     None => return String::new(),
+                    // Its trials show whether it stays so.
+                    Some(_) if self.may_be_cleared(run, worker, at) => return String::new(),
                     Some(why) => {
                         let why = if why.is_empty() { "no reason given" } else { why };
                         let slot = at.slot;

@@ -1,7 +1,7 @@
 //! Bisection alone: groups of rows with poison among them, on fleets of one to three slots, with
 //! leaders that change and members that are loaded from their images at any moment.
 //!
-//! However it goes: every poison row fails, every other row is done and has never had a strike, and
+//! Nobody is there to lift a cordon. However it goes: every poison row fails, every other row is done and has never had a strike, and
 //! engines die at most `log2(rows) + 2` times for each poison row.
 
 use proptest::prelude::*;
@@ -99,16 +99,18 @@ impl Fleet {
     }
 }
 
-/// One slot runs what it was given, `together` rows at a time. Returns whether its engine died.
+/// One slot runs what it was given, `together` rows at a time. What waited when its engine died goes on in the next
+/// one, if it `keeps` that, or comes back. Returns how often its engine died.
 fn run(
     fleet: &mut Fleet,
     at: usize,
     mut held: HeldRows,
     poison: &BTreeSet<u64>,
-    together: u32,
+    (together, keeps): (u32, bool),
     class: FailureClass,
-) -> bool {
+) -> u32 {
     let slot = fleet.slots[at].0;
+    let mut deaths = 0;
     while !held.rows.is_empty() {
         let rows = held.rows.take_first(together);
         let batch = HeldRows { rows, ..held };
@@ -122,22 +124,25 @@ fn run(
                 message: String::new(),
                 evidence: Evidence::default(),
             });
-            // What had not started goes on in a new engine, or comes back: here it comes back.
+            deaths += 1;
+            if keeps {
+                continue;
+            }
             fleet.op(OpKind::Nack { slot, held: vec![held] });
-            return true;
+            return deaths;
         }
         let digest = *blake3::hash(&fleet.index.to_be_bytes()).as_bytes();
         let part = PartDecl { blob: BlobRef { digest, bytes: 1 }, tokens_in: 0, tokens_out: 0 };
         fleet.op(OpKind::Complete { slot, run: RUN, part, sets: vec![batch] });
     }
-    false
+    deaths
 }
 
 fn play(
     rows: u32,
     poison: &BTreeSet<u64>,
     slots: usize,
-    together: u32,
+    together: (u32, bool),
     memory: bool,
     turns: &[(u8, bool)],
 ) -> TestCaseResult {
@@ -156,7 +161,7 @@ fn play(
         idle = if grants.is_empty() { idle + 1 } else { 0 };
         if let Some(granted) = grants.pop() {
             prop_assert!(grants.is_empty(), "one run, one grant");
-            deaths += u32::from(run(&mut fleet, at, granted.held, poison, together, class));
+            deaths += run(&mut fleet, at, granted.held, poison, together, class);
         }
         if fleet.ledger.run_view(RUN).expect("there").state == RunState::Finished {
             break;
@@ -164,16 +169,6 @@ fn play(
         // Whoever is to come before the slot that asks may never do so: then time decides.
         fleet.clock += if memory { 5000 } else { u64::from(idle > 0) * 1500 };
         fleet.apply(Body::Tick);
-        for (slot, _) in fleet.slots.clone() {
-            // Poison rows alone cordon no slot here: nobody is there to lift it.
-            let cordon = OpKind::Cordon {
-                session: slot.session,
-                slot: None,
-                cordoned: false,
-                reason: String::new(),
-            };
-            fleet.op(cordon);
-        }
         prop_assert!(idle < 10, "there is work, and nobody gets it");
     }
     for row in 0..u64::from(rows) {
@@ -202,18 +197,28 @@ proptest! {
         poison in prop::collection::btree_set(0..64u64, 0..7),
         slots in 1..4usize,
         together in prop_oneof![3 => Just(64u32), 2 => 1..65u32],
+        keeps in prop::bool::ANY,
         memory in prop::bool::weighted(0.3),
         turns in prop::collection::vec((0..3u8, prop::bool::weighted(0.1)), 1..20),
     ) {
         let poison = poison.into_iter().filter(|row| *row < u64::from(rows)).collect();
-        play(rows, &poison, slots, together, memory, &turns)?;
+        play(rows, &poison, slots, (together, keeps), memory, &turns)?;
     }
 }
 
 #[test]
 fn a_batch_of_nothing_but_poison_is_isolated_too() {
     let poison = (0..64).collect();
-    play(64, &poison, 1, 64, false, &[(0, false)]).expect("isolated");
+    play(64, &poison, 1, (64, false), false, &[(0, false)]).expect("isolated");
+}
+
+#[test]
+fn a_fleet_of_one_that_its_queue_cordons_isolates_them_all_the_same() {
+    let poison = (0..64).step_by(4).collect();
+    for memory in [false, true] {
+        play(64, &poison, 1, (4, true), memory, &[(0, false)]).expect("isolated");
+        play(64, &poison, 3, (4, true), memory, &[(0, false)]).expect("isolated");
+    }
 }
 
 #[test]
@@ -225,7 +230,7 @@ fn a_slot_that_dies_of_every_row_makes_none_poison_where_there_is_another() {
         let at = usize::from(turn % 3 == 2);
         for granted in fleet.pull(at, 16) {
             let poison = if at == 0 { &all } else { &BTreeSet::new() };
-            run(&mut fleet, at, granted.held, poison, 16, FailureClass::EngineDied);
+            run(&mut fleet, at, granted.held, poison, (16, false), FailureClass::EngineDied);
         }
     }
     let run = fleet.ledger.run_view(RUN).expect("there");

@@ -517,7 +517,11 @@ impl Model {
         let mut outrun: Vec<(Attempt, Lease, u64)> = Vec::new();
         let mut all_outrun = Vec::new();
         let mut at = 0;
+        let mut trial_row_done = false;
         for set in sets {
+            let of = |l: Lease| l.attempt == set.attempt && l.slot == slot;
+            let in_trial = run.rows.iter().any(|r| r.trial.is_some() && r.leases().any(of));
+            let done_before = now.len();
             let (mut stale, mut decided) = (Vec::new(), Vec::new());
             for row in set.rows.iter() {
                 let state = run.rows.get(row as usize).map(|r| r.state);
@@ -569,6 +573,7 @@ impl Model {
                 only(&set.rows, |r| stale.contains(&r)),
                 only(&set.rows, |r| decided.contains(&r)),
             );
+            trial_row_done |= in_trial && now.len() > done_before;
             let set = HeldRows { run: no, ..set.clone() };
             all_outrun.extend(grouped(no, std::mem::take(&mut outrun)));
             refuse(&set, stale, Rejection::AttemptStale, &mut refused);
@@ -585,9 +590,13 @@ impl Model {
         events.into_iter().for_each(|event| self.note(event));
         let worker = self.workers.get_mut(&slot.session).filter(|_| finished_any);
         if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(slot.slot.0)))
-            && !held.cordoned
+            && (trial_row_done || !held.cordoned)
         {
             held.against.clear();
+            let lifted = std::mem::take(&mut held.cordoned);
+            if lifted {
+                self.note("cordon lifted by a trial");
+            }
         }
         Ok(match all_outrun.is_empty() {
             true => Reply::Taken { refused },

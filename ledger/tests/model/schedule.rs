@@ -25,7 +25,7 @@ impl Model {
         if pulls.last_pull > seq {
             return Err(Rejection::PullStale { last: pulls.last_pull });
         }
-        if rows_max == 0 || !self.takes_work(slot) {
+        if rows_max == 0 || !self.takes_work(slot) && !self.only_tries(slot) {
             return Ok(Reply::Granted(Vec::new()));
         }
         let empty = self.held_at(slot).next().is_none();
@@ -49,6 +49,9 @@ impl Model {
                     order.push(no);
                     picked.insert(no, rows);
                     self.note("trial granted");
+                    if self.cordoned(slot) {
+                        self.note("trial granted to a cordoned slot");
+                    }
                 }
             }
             Some((no, number)) if !own => {
@@ -83,7 +86,7 @@ impl Model {
             let run = &self.runs[no as usize - 1];
             let own = |t: &u32| run.emptying.get(t) == Some(&slot);
             let trial = run.ready_trials().into_iter().find(own)?;
-            self.fits(no, slot).then_some((no, trial))
+            (self.fits(no, slot) && self.may_try(no, slot)).then_some((no, trial))
         })
     }
 
@@ -185,7 +188,10 @@ impl Model {
     /// Whether a run has a row for this slot, but for trials and for its namespace's cap.
     fn can_serve(&self, no: u32, slot: SlotRef, priority: u8) -> bool {
         let run = &self.runs[no as usize - 1];
-        run.spec.priority == priority && self.fits(no, slot) && run.first(ordinary).is_some()
+        run.spec.priority == priority
+            && self.fits(no, slot)
+            && !self.cordoned(slot)
+            && run.first(ordinary).is_some()
     }
 
     /// Whether a run may give rows to this slot, if it has any.

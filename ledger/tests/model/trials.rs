@@ -309,10 +309,14 @@ impl Model {
 
     pub(crate) fn cordoned(&self, slot: SlotRef) -> bool {
         let worker = &self.workers[&slot.session];
+        self.cordoned_by_operators(slot) || worker.slots[usize::from(slot.slot.0)].cordoned
+    }
+
+    fn cordoned_by_operators(&self, slot: SlotRef) -> bool {
+        let worker = &self.workers[&slot.session];
         let key = (worker.namespace.clone(), worker.name.clone());
         let by_name = self.cordons.get(&key);
         by_name.is_some_and(|(whole, slots)| *whole || slots.contains(&slot.slot.0))
-            || worker.slots[usize::from(slot.slot.0)].cordoned
     }
 
     pub(crate) fn retry(&mut self, no: RunNo, rows: Option<&Rows>) -> Outcome {
@@ -398,7 +402,15 @@ impl Model {
             None => true,
         };
         let mut ready = run.ready_trials();
-        if self.slots().into_iter().any(|other| other != slot && self.could_have(no, other)) {
+        if !self.may_try(no, slot) {
+            return None;
+        }
+        let others = self.slots().into_iter().filter(|other| *other != slot);
+        let before = |other: SlotRef| match self.cordoned(slot) {
+            true => self.could_have_but_for_its_own_cordon(no, other),
+            false => self.could_have(no, other),
+        };
+        if others.into_iter().any(before) {
             ready.retain(|trial| run.shuns.get(trial).is_none_or(|shuns| shuns.0 != slot));
         }
         let found = ready.iter().copied().find(free).map(|t| (t, true));
@@ -417,6 +429,30 @@ impl Model {
 
     fn could_have(&self, no: u32, slot: SlotRef) -> bool {
         self.workers[&slot.session].ready() && !self.cordoned(slot) && self.fits(no, slot)
+    }
+
+    fn could_have_but_for_its_own_cordon(&self, no: u32, slot: SlotRef) -> bool {
+        self.workers[&slot.session].ready()
+            && !self.cordoned_by_operators(slot)
+            && self.fits(no, slot)
+    }
+
+    /// A slot with a cordon of the ledger's own has trials where no slot without any could.
+    pub(crate) fn may_try(&self, no: u32, slot: SlotRef) -> bool {
+        let others = self.slots().into_iter().filter(|other| *other != slot);
+        let stays = |other: SlotRef| {
+            let worker = &self.workers[&other.session];
+            !worker.draining && !self.cordoned(other) && self.fits(no, other)
+        };
+        !self.cordoned(slot) || !others.into_iter().any(stays)
+    }
+
+    pub(crate) fn only_tries(&self, slot: SlotRef) -> bool {
+        let Some(worker) = self.workers.get(&slot.session) else { return false };
+        worker.ready()
+            && worker.slots.get(usize::from(slot.slot.0)).is_some_and(|s| s.cordoned)
+            && !self.cordoned_by_operators(slot)
+            && self.held_at(slot).next().is_none()
     }
 
     /// Nobody empties himself for what is not there.
