@@ -5,8 +5,8 @@
 //! that no run has it, and it has been so, with the same objects in it, for [`Retention::sweep_age_ms`] of this leader's
 //! time: a client has so long from the upload of its input to the creation of its run. No clock of a store or of another
 //! host is asked. A round looks at a bounded number of names and lists a bounded number of folders; the next one goes on.
-//! No folder hides others for ever: one is listed when it is new, and when its time is over, whoever waits longest first.
-//! What is remembered is of folders that are there.
+//! No folder hides others for ever: one is listed when it is new, and when its time is over, whoever waits longest first;
+//! one that cannot be listed is left out, and its time begins anew. What is remembered is of folders that are there.
 //!
 //! Absent on purpose: other clusters' folders, those of the cluster that this one was restored from, and stores that
 //! only runs name.
@@ -49,8 +49,8 @@ struct Looked {
 struct Seen {
     /// When it was first listed as it is.
     since: Instant,
-    /// Over the names of its objects.
-    objects: [u8; 32],
+    /// Over the names of its objects; `None`: it could not be listed.
+    objects: Option<[u8; 32]>,
 }
 
 /// Objects that are to go.
@@ -88,13 +88,13 @@ pub(crate) async fn sweep_orphans(leading: Arc<Leading>, store: BlobStore, reten
 async fn round(leading: &Leading, orphans: &mut Orphans) -> Result<(), ForgetError> {
     let looked = orphans.look().await?;
     let without = without_run(leading, looked.found.clone()).await?;
-    let due = orphans.judge(&looked, without, Instant::now()).await?;
+    let due = orphans.judge(&looked, without, Instant::now()).await;
     if due.is_empty() {
         return Ok(());
     }
     let still = without_run(leading, due.iter().map(|due| due.folder.clone()).collect()).await?;
     let still: BTreeSet<Folder> = still.into_iter().collect();
-    orphans.remove(due, &still).await?;
+    orphans.remove(due, &still).await;
     Ok(())
 }
 
@@ -136,14 +136,15 @@ impl Orphans {
 
     /// The cluster's folders below the next names.
     async fn look(&mut self) -> Result<Looked, BlobError> {
+        let namespaces = self.store.folders("runs").await?;
         let (after, mut found, mut names) = (self.after.take(), Vec::new(), 0);
-        for namespace in self.store.folders("runs").await? {
-            for name in self.store.folders(&format!("runs/{namespace}")).await? {
+        for namespace in namespaces {
+            for name in self.folders_of(&format!("runs/{namespace}")).await {
                 let at = (namespace.clone(), name);
                 if after.as_ref().is_some_and(|after| at <= *after) {
                     continue;
                 }
-                let own = self.store.folders(&format!("runs/{namespace}/{}", at.1)).await?;
+                let own = self.folders_of(&format!("runs/{namespace}/{}", at.1)).await;
                 let own = own.into_iter().filter(|folder| folder.starts_with(&self.mark));
                 found.extend(own.map(|folder| {
                     let folder = format!("{}/{folder}", at.1);
@@ -159,24 +160,35 @@ impl Orphans {
         Ok(Looked { found, range: (after, None) })
     }
 
+    /// The folders below one; none where that cannot be said, for others have to come round.
+    async fn folders_of(&self, prefix: &str) -> Vec<String> {
+        self.store.folders(prefix).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, prefix, "what is below was not looked at for objects of no run");
+            Vec::new()
+        })
+    }
+
     /// Of those that were found, the ones that had no run for long enough and did not change.
-    async fn judge(
-        &mut self,
-        looked: &Looked,
-        without: Vec<Folder>,
-        now: Instant,
-    ) -> Result<Vec<Due>, BlobError> {
+    async fn judge(&mut self, looked: &Looked, without: Vec<Folder>, now: Instant) -> Vec<Due> {
         let orphans: BTreeSet<&Folder> = without.iter().collect();
         // Of the others the run was created meanwhile, or they are gone.
         self.seen.retain(|folder, _| orphans.contains(folder) || !looked.covers(folder));
         let mut due = Vec::new();
         for folder in self.to_list(without, now) {
-            let keys = self.store.list(&folder.prefix()).await?;
+            let keys = match self.store.list(&folder.prefix()).await {
+                Ok(keys) => keys,
+                Err(error) => {
+                    let (namespace, name) = (&folder.namespace, &folder.folder);
+                    tracing::warn!(%error, namespace, folder = name, "was not looked at");
+                    self.seen.insert(folder, Seen { since: now, objects: None });
+                    continue;
+                }
+            };
             let mut hasher = blake3::Hasher::new();
             keys.iter().for_each(|key| {
                 hasher.update(key.as_bytes()).update(b"\n");
             });
-            let objects = *hasher.finalize().as_bytes();
+            let objects = Some(*hasher.finalize().as_bytes());
             let since = match self.seen.get(&folder) {
                 Some(seen) if seen.objects == objects => seen.since,
                 _ => now,
@@ -186,7 +198,7 @@ impl Orphans {
                 due.push(Due { folder, keys });
             }
         }
-        Ok(due)
+        due
     }
 
     /// Those that are to be listed now: the ones whose time is over, the oldest first, and as many new ones as can be
@@ -208,20 +220,25 @@ impl Orphans {
         over.chain(new.into_iter().take(room)).take(FOLDERS_PER_ROUND).collect()
     }
 
-    /// Removes those that `still` have no run.
-    async fn remove(&mut self, due: Vec<Due>, still: &BTreeSet<Folder>) -> Result<(), BlobError> {
+    /// Removes those that `still` have no run. Of one that cannot be removed the time begins anew.
+    async fn remove(&mut self, due: Vec<Due>, still: &BTreeSet<Folder>) {
         for Due { folder, keys } in due {
             self.seen.remove(&folder);
             if !still.contains(&folder) {
                 continue;
             }
             let (namespace, name, objects) = (&folder.namespace, &folder.folder, keys.len());
+            let removed = match remove_all(&self.store, keys).await {
+                Ok(()) => self.store.prune(&folder.prefix()).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = removed {
+                tracing::warn!(%error, namespace, folder = name, "was not swept: tried again later");
+                continue;
+            }
             tracing::info!(namespace, folder = name, objects, "objects of no run are swept");
             metrics::counter!("rollout_orphan_objects_swept_total").increment(objects as u64);
-            remove_all(&self.store, keys).await?;
-            self.store.prune(&folder.prefix()).await?;
         }
-        Ok(())
     }
 }
 
@@ -244,10 +261,10 @@ mod tests {
         let looked = orphans.look().await.expect("listed");
         let without = looked.found.iter().filter(|f| !runs.contains(&f.folder.as_str()));
         let without: Vec<Folder> = without.cloned().collect();
-        let due = orphans.judge(&looked, without, now).await.expect("judged");
+        let due = orphans.judge(&looked, without, now).await;
         let still = due.iter().map(|due| due.folder.clone()).collect();
         let count = due.len();
-        orphans.remove(due, &still).await.expect("removed");
+        orphans.remove(due, &still).await;
         count
     }
 
@@ -293,9 +310,9 @@ mod tests {
         let looked = orphans.look().await.expect("listed");
         assert_eq!(looked.found.len(), 1);
         let without = looked.found.clone();
-        let due = orphans.judge(&looked, without, Instant::now()).await.expect("judged");
+        let due = orphans.judge(&looked, without, Instant::now()).await;
         assert_eq!(due.len(), 1);
-        orphans.remove(due, &BTreeSet::new()).await.expect("removed");
+        orphans.remove(due, &BTreeSet::new()).await;
         assert_eq!(store.list("runs").await.expect("listed"), [key]);
     }
 
@@ -320,6 +337,53 @@ mod tests {
         let left = store.list("runs").await.expect("listed");
         assert!(!left.contains(&hidden), "it was never looked at");
         assert_eq!(left.len(), 5 * crowd.len(), "what changes stays");
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_listed_keeps_no_other_from_being_swept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = BlobStore::open(&format!("file://{}", dir.path().display())).expect("open");
+        let orphan = rollout_storage::run_folder("m", OURS, 1);
+        put(&store, &orphan, 1).await;
+        // Names that no object has, so that they cannot be listed: of folders with the mark, of runs, of namespaces.
+        let mark = rollout_storage::folder_mark(OURS);
+        let odd: Vec<String> = (0..FOLDERS_PER_ROUND)
+            .map(|i| format!("default/a/{mark}{i} by hand"))
+            .chain(["default/b by hand".to_owned(), "a by hand/c".to_owned()])
+            .collect();
+        for name in &odd {
+            let path = dir.path().join("runs").join(name);
+            std::fs::create_dir_all(path).expect("created");
+        }
+        let mut orphans = Orphans::new(store.clone(), OURS, AGE);
+        let (begun, second) = (Instant::now(), Duration::from_secs(1));
+        let mut swept = 0;
+        for passed in [Duration::ZERO, second, second + AGE, 2 * second + AGE] {
+            swept += round(&mut orphans, &[], begun + passed).await;
+        }
+        assert_eq!(swept, 1, "the folders that cannot be listed hide it");
+        assert!(store.list(&format!("runs/default/{orphan}")).await.expect("listed").is_empty());
+        for name in &odd {
+            assert!(dir.path().join("runs").join(name).is_dir(), "{name} is gone");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_does_not_answer_does_not_send_a_round_back_to_the_first_names() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = BlobStore::open(&format!("file://{}", dir.path().display())).expect("open");
+        put(&store, &rollout_storage::run_folder("a", OURS, 1), 1).await;
+        let mut orphans = Orphans::new(store, OURS, AGE);
+        let after = Some(("default".to_owned(), "a".to_owned()));
+        orphans.after.clone_from(&after);
+        let (runs, away) = (dir.path().join("runs"), dir.path().join("away"));
+        std::fs::rename(&runs, &away).expect("renamed");
+        std::fs::write(&runs, "no directory").expect("written");
+        assert!(orphans.look().await.is_err(), "the store answers");
+        assert_eq!(orphans.after, after);
+        std::fs::remove_file(&runs).expect("removed");
+        std::fs::rename(&away, &runs).expect("renamed");
+        assert!(orphans.look().await.expect("listed").found.is_empty(), "what is before is looked at");
     }
 
     #[tokio::test]
