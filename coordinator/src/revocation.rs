@@ -2,7 +2,8 @@
 //!
 //! *Invariant:* whoever loses rows that it may be running hears of them: down its stream as soon as what took them is
 //! applied, and else, because there was no stream, because the leader died before it could, or because the word overtook
-//! the grant, with the next heartbeat that names them. It is never told of rows that it still holds.
+//! the grant, with the next heartbeat that names them. It is never told of rows that it still holds, nor of rows that have
+//! ended there and are decided: the answer to what it says of them is on its way.
 //!
 //! Absent on purpose: rows that the ledger takes for a worker's and that the worker does not name. They are on their way to
 //! it: the pull that was answered with them is repeated until its answer has come, and who registers anew says all that it
@@ -40,14 +41,18 @@ impl Leading {
         self.revoke(taken_by(index, |from| self.node.events(from, PAGE_EVENTS)), reason);
     }
 
-    /// Tells a worker which of the rows that it names are no longer its own.
-    pub(crate) fn revoke_lost<'a>(
+    /// Tells a worker which of the rows that it names are no longer its own: of those that wait or run there, and of those
+    /// that have `ended`.
+    pub(crate) fn revoke_lost(
         &self,
         session: SessionId,
-        named: impl Iterator<Item = &'a HeldRows>,
+        unfinished: &[HeldRows],
+        ended: &[HeldRows],
     ) {
         let lost: Vec<_> = self.node.ledger(|l| {
-            named.filter_map(|held| l.lost_of(held)).map(|held| (session, held)).collect()
+            let ended = ended.iter().filter_map(|held| l.lost_of_ended(held));
+            let lost = unfinished.iter().filter_map(|held| l.lost_of(held)).chain(ended);
+            lost.map(|held| (session, held)).collect()
         });
         if !lost.is_empty() {
             self.revoke(lost, "they were lost meanwhile");

@@ -11,6 +11,8 @@ use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply};
 use crate::rows::Rows;
+use crate::run::RunState;
+use crate::segment::Outcome;
 use crate::spec;
 use crate::worker::{SessionEnd, Slot, Worker, WorkerState};
 
@@ -346,6 +348,22 @@ impl Ledger {
             }
         }
         (!rows.is_empty()).then_some(HeldRows { run: held.run, attempt: held.attempt, rows })
+    }
+
+    /// The same of rows that have ended at their worker: those that are decided are left out, for the answer to what it
+    /// says of them tells it so, be it accepted or refused.
+    pub fn lost_of_ended(&self, held: &HeldRows) -> Option<HeldRows> {
+        let mut lost = self.lost_of(held)?;
+        let Some(run) = self.runs.get(&held.run) else { return Some(lost) };
+        if run.head.state == RunState::Finished {
+            return None; // All are, also where its rows are sealed.
+        }
+        // No more rows are looked at than there are, whatever a worker names.
+        let known = run.segments.iter().map(|s| (s.first_row, s.rows));
+        let (known, _) = lost.rows.partition(&Rows::from_ranges(known).unwrap_or_default());
+        let decided = known.iter().filter(|row| run.outcome(*row) != Outcome::NONE);
+        lost.rows.subtract(&Rows::from_ranges(decided.map(|row| (row, 1))).unwrap_or_default());
+        (!lost.rows.is_empty()).then_some(lost)
     }
 
     /// The slots of a worker, for invariants and views.

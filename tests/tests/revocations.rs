@@ -170,6 +170,47 @@ async fn rows_that_wait_and_were_taken_while_nobody_could_say_so_are_revoked_on_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_that_have_ended_and_are_decided_are_not_revoked_on_the_next_stream() -> Result<()> {
+    let fleet = Fleet::start(patient())?;
+    let mut worker = PlayedWorker::come(&fleet, "w").await?;
+    let mut user = User::come(&fleet).await?;
+    let mine = hold(&mut user, &mut worker, "half-done").await?;
+    // Half of them have failed for good, and the worker has not heard that the leader knows.
+    let half = u64::from(ROWS / 2);
+    let rows_from = |start: u64| v1::HeldRows {
+        rows: Some(v1::Rows { starts: vec![start], lens: vec![ROWS / 2] }),
+        ..mine.clone()
+    };
+    let failed = v1::FailedAttempt {
+        run: mine.run,
+        attempt: mine.attempt,
+        rows: rows_from(0).rows,
+        class: v1::FailureClass::InvalidRow.into(),
+        code: "e".into(),
+        ..Default::default()
+    };
+    let said = v1::Exchange { failures: vec![failed], ..Default::default() };
+    let answer = worker.exchange(said).await?;
+    ensure!(answer.refused.is_empty(), "they were its own: {answer:?}");
+    worker.heartbeat.started = vec![mine.clone()];
+    worker.heartbeat.unfinished = vec![rows_from(half)];
+    worker.hang_up();
+    worker.reconnect(&fleet).await?;
+    let lost = revoked(&mut worker).await?;
+    ensure!(lost.is_empty(), "they were decided by its own word, and it is told that {lost:?} are lost");
+
+    // What has ended there and was taken is told, on the next stream.
+    worker.hang_up();
+    user.cancel("half-done").await?;
+    worker.heartbeat.unfinished = Vec::new();
+    worker.reconnect(&fleet).await?;
+    let lost = revoked(&mut worker).await?;
+    ensure!(lost == each(&rows_from(half)), "told of {lost:?}, and lost {half} and above");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_that_are_granted_while_their_run_is_cancelled_are_revoked() -> Result<()> {
     let fleet = Fleet::start(patient())?;
     let mut worker = PlayedWorker::come(&fleet, "w").await?;

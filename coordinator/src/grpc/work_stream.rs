@@ -173,8 +173,8 @@ impl Serving {
         // What has ended there, too, is among what was started. It is asked for once a stream: later on, what decided it
         // may be the worker's own result, whose answer is on its way.
         let ended_too = !std::mem::replace(&mut self.compared, true);
-        let started_too = started.iter().filter(|_| ended_too);
-        self.leading.revoke_lost(session, unfinished.iter().chain(started_too));
+        let ended = if ended_too { &started[..] } else { &[] };
+        self.leading.revoke_lost(session, &unfinished, ended);
         let index = self.shared.node.ledger(|l| l.applied().index);
         self.leading.liveness.heartbeat(session, started, index);
         let idle = self.leading.stealing.heard(session, &heartbeat.slots);

@@ -516,7 +516,7 @@ pub(crate) fn slot(world: &World, args: &mut Args) -> Parsed<SlotRef> {
     Ok(SlotRef { session: session(world, args)?, slot })
 }
 
-fn held(world: &World, text: &str) -> Parsed<Vec<HeldRows>> {
+pub(crate) fn held(world: &World, text: &str) -> Parsed<Vec<HeldRows>> {
     let sets = text.split(';').filter(|t| !t.is_empty());
     sets.map(|set| {
         let words: Vec<&str> = set.split(':').collect();

@@ -161,7 +161,7 @@ fn refusals(refused: &[RefusedRows]) -> String {
     refused.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-fn held(held: &HeldRows) -> String {
+pub(crate) fn held(held: &HeldRows) -> String {
     format!("run {} attempt {} rows {}", held.run, held.attempt, held.rows)
 }
 

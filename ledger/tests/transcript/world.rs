@@ -114,6 +114,15 @@ impl World {
                 true => "there is work".into(),
                 false => "there is none".into(),
             },
+            // Example: lost held=chat:3.0:0-7; of what has ended there: ended=chat:3.0:0-7
+            "lost" => {
+                let held = ops::held(self, &args.text_or("held", ""))?;
+                let ended = ops::held(self, &args.text_or("ended", ""))?;
+                let held = held.iter().filter_map(|held| self.ledger.lost_of(held));
+                let lost = held.chain(ended.iter().filter_map(|h| self.ledger.lost_of_ended(h)));
+                let lost: Vec<String> = lost.map(|h| show::held(&h)).collect();
+                if lost.is_empty() { "nothing".into() } else { lost.join("; ") }
+            }
             _ => return self.operations(self.epoch, self.term, self.clock, input),
         };
         args.finish()?;
