@@ -20,8 +20,11 @@ tokio::task_local! {
     static NOTED: Cell<Option<AnswerPlace>>;
 }
 
-/// What is answered is what became of the operation at this place, in this epoch.
+/// What is answered is what became of the operation at this place, in this epoch. What was not proposed has none.
 pub(crate) fn applied(coord_epoch: u64, at: Place) {
+    if at == Place::NOWHERE {
+        return;
+    }
     let place = AnswerPlace { coord_epoch, index: at.index, position: Some(at.position) };
     // Work of no request notes nothing.
     let _ = NOTED.try_with(|noted| noted.set(Some(place)));

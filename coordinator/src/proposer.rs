@@ -12,7 +12,8 @@
 
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
 use rollout_ledger::{
-    Among, Body, CheckpointOp, Command, DatasetOp, Op, OpKind, Reply, StoreOp, TrainerOp, limits,
+    Among, Body, CheckpointOp, Command, DatasetOp, Ledger, Op, OpKind, Reply, StoreOp, TrainerOp,
+    check_body_version, check_version, limits,
 };
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
@@ -36,6 +37,11 @@ const STEP_MAX_MS: u64 = limits::CLOCK_STEP_MAX_MS / 2;
 pub(crate) struct Place {
     pub(crate) index: u64,
     pub(crate) position: u32,
+}
+
+impl Place {
+    /// Of what was not proposed; an entry's index begins at 1.
+    pub(crate) const NOWHERE: Self = Self { index: 0, position: 0 };
 }
 
 /// A bundle that was applied.
@@ -109,14 +115,23 @@ impl Proposer {
         this
     }
 
-    /// Has operations applied, together and in order, in a command shared with others.
+    /// Has operations applied, together and in order, in a command shared with others. Where the cluster's version does
+    /// not have one of them yet, all are rejected, and none is proposed: a member of an older build could not read it.
     pub(crate) async fn ops(&self, ops: Vec<Op>) -> Answer {
+        if let Some(replies) = self.version().and_then(|version| too_new(&ops, version)) {
+            return Ok(Applied { at: Place::NOWHERE, replies });
+        }
         let (answer, replies) = oneshot::channel();
         let sent = self.queue.send(Bundle { ops, answer }).await;
         if sent.is_err() {
             return Err(ProposeError::Stopped);
         }
         replies.await.unwrap_or(Err(ProposeError::Unknown))
+    }
+
+    /// The cluster's; `None` where consensus has ended here, of which a proposal tells.
+    fn version(&self) -> Option<u32> {
+        self.node.with_ledger(Ledger::version)
     }
 
     /// One operation.
@@ -132,10 +147,21 @@ impl Proposer {
 
     /// The reserved lane: a command of its own that waits for no queue. For time, sessions and
     /// digests, which must get through when everything else is full.
+    /// The version's gate is as for [`ops`](Self::ops).
     pub(crate) async fn command(&self, body: Body) -> Result<(u64, Vec<Reply>), ProposeError> {
+        let version = self.version();
+        if let Some(why) = version.and_then(|version| check_body_version(&body, version).err()) {
+            return Ok((Place::NOWHERE.index, vec![Reply::Rejected(why)]));
+        }
         let command = stamp(self.epoch, &self.clock, body);
         self.node.propose(self.epoch.0, command.encode()).await
     }
+}
+
+/// The replies to operations of which one is of a later version.
+fn too_new(ops: &[Op], version: u32) -> Option<Vec<Reply>> {
+    let why = ops.iter().find_map(|op| check_version(&op.kind, version).err())?;
+    Some(vec![Reply::Rejected(why); ops.len()])
 }
 
 pub(crate) fn stamp(epoch: CoordEpoch, clock: &LeaderClock, body: Body) -> Command {
@@ -352,6 +378,7 @@ fn distribute(merged: Vec<Waiting>, result: Result<(u64, Vec<Reply>), ProposeErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollout_ledger::Rejection;
     use rollout_ledger::id::{SessionId, SlotNo, SlotRef};
 
     fn claim(rows_max: u32) -> Bundle {
@@ -386,6 +413,15 @@ mod tests {
         assert_eq!((one.at, &one.replies[..]), (Place { index: 7, position: 0 }, &said[..1]));
         let two = two.try_recv().unwrap().unwrap();
         assert_eq!((two.at, &two.replies[..]), (Place { index: 7, position: 1 }, &said[1..]));
+    }
+
+    #[test]
+    fn a_bundle_with_an_operation_of_a_later_version_is_rejected_whole() {
+        let ops = claim(1).ops.into_iter().chain(claim(2).ops).collect::<Vec<_>>();
+        assert_eq!(too_new(&ops, 1), None);
+        // No cluster has version 0, so everything is of a later one.
+        let low = Reply::Rejected(Rejection::VersionLow { needs: 1, version: 0 });
+        assert_eq!(too_new(&ops, 0), Some(vec![low; 2]));
     }
 
     #[test]

@@ -197,7 +197,10 @@ async fn rows_that_have_ended_and_are_decided_are_not_revoked_on_the_next_stream
     worker.hang_up();
     worker.reconnect(&fleet).await?;
     let lost = revoked(&mut worker).await?;
-    ensure!(lost.is_empty(), "they were decided by its own word, and it is told that {lost:?} are lost");
+    ensure!(
+        lost.is_empty(),
+        "they were decided by its own word, and it is told that {lost:?} are lost"
+    );
 
     // What has ended there and was taken is told, on the next stream.
     worker.hang_up();

@@ -61,7 +61,7 @@ use crate::store_probe::StoreProbe;
 use crate::webhooks::Webhooks;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};
-use rollout_ledger::{Ledger, Op, OpKind, Rejection, Reply, RequestId, check_version};
+use rollout_ledger::{Ledger, Op, OpKind, Rejection, Reply, RequestId};
 use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, ServerTls, v1};
 use rollout_raft::{ClusterId, MemberRecord, Node, ProposeError};
 use std::sync::Arc;
@@ -166,16 +166,6 @@ impl Shared {
         }
     }
 
-    /// Refuses what the cluster's version does not have yet: a member of an older build could not read it.
-    fn check_version<'a>(
-        &self,
-        kinds: impl IntoIterator<Item = &'a OpKind>,
-    ) -> Result<(), RpcError> {
-        let version = self.node.ledger(Ledger::version);
-        let mut checked = kinds.into_iter().map(|kind| check_version(kind, version));
-        checked.try_for_each(|checked| checked.map_err(|why| reject::rejected(&why)))
-    }
-
     /// Has a client's operation applied.
     pub(crate) async fn apply(
         &self,
@@ -193,7 +183,6 @@ impl Shared {
     ) -> Result<(u64, Reply), RpcError> {
         audit::requested(request);
         let leading = self.leading()?;
-        self.check_version([&kind])?;
         full_disk::check(&self.node, &self.config.name, [&kind])?;
         let (at, reply) = self.proposed(leading.proposer.op_at(Op { request, kind })).await?;
         placed::applied(leading.epoch, at);
@@ -208,7 +197,6 @@ impl Shared {
     pub(crate) async fn apply_all(&self, ops: Vec<Op>) -> Result<Reply, RpcError> {
         audit::requested(ops.iter().find_map(|op| op.request));
         let leading = self.leading()?;
-        self.check_version(ops.iter().map(|op| &op.kind))?;
         full_disk::check(&self.node, &self.config.name, ops.iter().map(|op| &op.kind))?;
         let Applied { at, replies } = self.proposed(leading.proposer.ops(ops)).await?;
         placed::applied(leading.epoch, at);

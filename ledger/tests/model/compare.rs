@@ -98,7 +98,11 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
             prop_assert_eq!(slot.in_trial, model.trial_at(at), "trial at {:?}", at);
             prop_assert_eq!(slot.cordon.is_some(), model.cordoned(at), "cordon of {:?}", at);
             let work = ledger.has_work_for(at);
-            prop_assert!(!work || model.takes_work(at) || model.only_tries(at), "work for {:?}", at);
+            prop_assert!(
+                !work || model.takes_work(at) || model.only_tries(at),
+                "work for {:?}",
+                at
+            );
         }
     }
     Ok(())
