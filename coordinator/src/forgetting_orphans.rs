@@ -383,7 +383,10 @@ mod tests {
         assert_eq!(orphans.after, after);
         std::fs::remove_file(&runs).expect("removed");
         std::fs::rename(&away, &runs).expect("renamed");
-        assert!(orphans.look().await.expect("listed").found.is_empty(), "what is before is looked at");
+        assert!(
+            orphans.look().await.expect("listed").found.is_empty(),
+            "what is before is looked at"
+        );
     }
 
     #[tokio::test]

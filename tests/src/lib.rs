@@ -30,7 +30,6 @@ pub use cloud::{FakeCloud, Provider};
 pub use cut::{Cut, Link};
 pub use events::{check_order, find_event, json_lines, logged_events, place};
 pub use fleet::{Fleet, FleetOptions, WorkerOptions, free_addr, program};
-pub use http::counted;
 pub use http::{counted, shown};
 pub use participant::Participant;
 pub use played_worker::{PlayedWorker, dial};

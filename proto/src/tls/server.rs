@@ -80,7 +80,7 @@ impl ServerTls {
 
     /// Why changed files are not taken, so that the certificate in use is another than the files'; none where it is theirs.
     pub fn refused(&self) -> Option<String> {
-        self.0.as_ref().and_then(|tls| tls.refused())
+        self.files.as_ref().and_then(|tls| tls.refused())
     }
 
     /// Looks at the files now instead of at the next connection; whether new ones were taken.
