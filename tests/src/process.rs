@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -93,6 +94,17 @@ impl Process {
         Ok(Self { child, log: log.to_owned() })
     }
 
+    /// Starts a command whose input and output are this terminal; what it shows is kept in `log` by somebody else.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn start_in(mut command: Command, terminal: OwnedFd, log: &Path) -> Result<Self> {
+        command.stdin(terminal.try_clone()?).stdout(terminal.try_clone()?).stderr(terminal);
+        die_with_parent(&mut command);
+        let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        Ok(Self { child, log: log.to_owned() })
+    }
+
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -122,6 +134,19 @@ impl Process {
     pub fn terminate(&mut self, limit: Duration) -> Result<ExitStatus> {
         self.signal(libc::SIGTERM)?;
         self.wait(limit)
+    }
+
+    /// SIGINT, as of Ctrl-C, until it is gone by itself: one that looks elsewhere for a moment may miss the first.
+    ///
+    /// # Errors
+    /// When it does not end within `limit`.
+    pub fn interrupt(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let begun = std::time::Instant::now();
+        while self.runs() && begun.elapsed() < limit {
+            self.signal(libc::SIGINT)?;
+            std::thread::sleep(Duration::from_millis(100)); // The poll; the condition decides.
+        }
+        self.wait(Duration::ZERO)
     }
 
     /// Waits for its end.

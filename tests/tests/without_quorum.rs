@@ -1,0 +1,126 @@
+//! Two of three members are dead: the third lives, serves nobody, and says all that it can without the others.
+
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{
+    Batch, Fleet, FleetOptions, Process, Terminal, WorkerOptions, eventually, eventually_or_show,
+    json_lines,
+};
+use std::process::Output;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// `rolloutctl` with a context, not started yet.
+fn operator(fleet: &Fleet, args: &[&str]) -> std::process::Command {
+    let mut command = fleet.program("rolloutctl");
+    command.arg("--context").arg(fleet.path("operator.toml")).args(args);
+    command
+}
+
+/// Waits until a probe is answered so.
+fn probed(fleet: &Fleet, member: &str, path: &str, wanted: (u16, &str)) {
+    eventually_or_show("a probe is answered as it should be", PATIENCE, |seen| {
+        let answer = fleet.http(member, path).ok()?;
+        *seen = format!("{member}{path}: {answer:?}");
+        (answer == (wanted.0, format!("{}\n", wanted.1))).then_some(())
+    });
+}
+
+/// Waits until all of this is on the screen.
+fn on_screen(top: &Terminal, wanted: &[&str]) {
+    eventually_or_show("it is on the screen", PATIENCE, |seen| {
+        *seen = top.screen();
+        wanted.iter().all(|text| seen.contains(text)).then_some(())
+    });
+}
+
+/// Waits until the last line of a watch says so.
+fn watched(watch: &Process, health: &str) {
+    eventually_or_show("the watch says so", PATIENCE, |seen| {
+        let lines = json_lines(&std::fs::read_to_string(&watch.log).ok()?);
+        let last = lines.last()?["data"]["health"].as_str()?.to_owned();
+        *seen = last;
+        (seen == health && lines.len() >= 2).then_some(())
+    });
+}
+
+/// What only looks at members works; what needs the leader's word says that there is none, and nothing else.
+fn what_is_said(fleet: &Fleet, alone: &str, dead: &[String]) -> Result<()> {
+    let ctl =
+        |args: &[&str]| -> Result<Output> { fleet.ctl(&[&["--timeout", "2s"], args].concat()) };
+    let alarms = fleet.ctl_json(&["--timeout", "2s", "alarm", "list"])?;
+    let of = |kind: &str| -> Vec<&str> {
+        let all = alarms["alarms"].as_array().into_iter().flatten();
+        all.filter(|a| a["kind"] == kind).map(|a| a["member"].as_str().unwrap_or("-")).collect()
+    };
+    ensure!(of("NO_LEADER") == ["-"] && of("MEMBER_UNREACHABLE") == dead, "{alarms}");
+    ensure!(ctl(&["alarm", "list", "--exit-code"])?.status.code() == Some(1));
+    let stats = fleet.ctl_json(&["--timeout", "2s", "storage", "stats"])?;
+    for member in stats["members"].as_array().context("members")? {
+        let answers = member["name"] == *alone;
+        ensure!(member["problem"].is_null() == answers, "{member}");
+        ensure!((member["residentBytes"] != "0") == answers, "{member}");
+    }
+    // No half of the truth: all three, or none and why.
+    let list = ctl(&["member", "list", "-o", "name"])?;
+    match list.status.code() {
+        Some(0) => ensure!(text(&list.stdout) == "c1\nc2\nc3\n", "{list:?}"),
+        code => ensure!(code == Some(3) && list.stdout.is_empty(), "{list:?}"),
+    }
+    let pause = ctl(&["run", "pause", "eval"])?;
+    ensure!(pause.status.code() == Some(3), "{pause:?}");
+    Ok(())
+}
+
+#[test]
+fn a_lone_member_is_alive_and_not_ready_and_says_what_it_can() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    Batch::submit(&fleet, "eval", 50, "")?.finish(&fleet)?;
+    let alone = fleet.leader();
+    let dead: Vec<String> = fleet.member_names().into_iter().filter(|n| *n != alone).collect();
+    probed(&fleet, &alone, "/readyz", (200, "leading"));
+    for name in &dead {
+        probed(&fleet, name, "/readyz", (200, &format!("following {alone}")));
+    }
+    for name in fleet.member_names() {
+        probed(&fleet, &name, "/healthz", (200, "ok"));
+    }
+    let log = fleet.path("watch.log");
+    let watch = operator(&fleet, &["--timeout", "2s", "status", "--watch=200ms", "-o", "json"]);
+    let mut watch = Process::start(watch, &log)?;
+    watched(&watch, "healthy");
+    let top = operator(&fleet, &["top", "--every", "200ms"]);
+    let mut top = Terminal::start(top, &fleet.path("top.log"))?;
+    on_screen(&top, &["healthy", "eval", "w1", "c1", "c2", "c3"]);
+
+    for name in &dead {
+        fleet.member_process(name).kill();
+    }
+    probed(&fleet, &alone, "/readyz", (503, "no leader"));
+    probed(&fleet, &alone, "/healthz", (200, "ok"));
+    eventually("its metrics say so too", PATIENCE, || {
+        (fleet.counted(&alone, "rollout_raft_is_leader") == Some(0)).then_some(())
+    });
+    watched(&watch, "no leader");
+    on_screen(&top, &["no leader", "runs     unknown:", "workers  unknown:"]);
+    what_is_said(&fleet, &alone, &dead)?;
+    // A supervisor restarts nobody for that: it still lives after all of these questions.
+    ensure!(fleet.member_process(&alone).runs());
+
+    fleet.start_member(&dead[0])?;
+    watched(&watch, "degraded");
+    on_screen(&top, &["degraded", "eval", "w1"]);
+    let leader = fleet.leader();
+    probed(&fleet, &leader, "/readyz", (200, "leading"));
+    ensure!(watch.interrupt(PATIENCE)?.success(), "{}", watch.log_tail());
+    ensure!(top.process.interrupt(PATIENCE)?.success(), "{}", top.shown());
+    eventually("the terminal is as it was before", PATIENCE, || {
+        top.shown().trim_end().ends_with("\x1b[?25h\x1b[?1049l").then_some(())
+    });
+    fleet.passed()
+}
