@@ -1,7 +1,7 @@
 //! The version that gates commands is raised when every member supports it, and not before.
 
-use anyhow::{Result, ensure};
-use rollout_tests::{Fleet, FleetOptions, eventually};
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, Writers, eventually};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -44,6 +44,75 @@ fn the_version_is_raised_to_nothing_that_a_member_does_not_support_or_say() -> R
     eventually("all of them answer again", PATIENCE, || {
         fleet.ctl_json(&["cluster", "upgrade", "--dry-run"]).ok()
     });
+    fleet.verify()?;
+    fleet.passed()
+}
+
+/// Stops a member in good order and starts it again, as with the next build; while it is away nothing is raised.
+fn replace_build(fleet: &mut Fleet, name: &str) -> Result<()> {
+    let status = fleet.member_process(name).terminate(PATIENCE)?;
+    ensure!(status.success(), "{name} ended with {status}{}", fleet.logs());
+    let said = refused(fleet, &["cluster", "upgrade", "--yes"])?;
+    ensure!(said.contains("RO-1016") && said.contains(name), "{said}");
+    fleet.start_member(name)?;
+    eventually("all of them answer again", PATIENCE, || {
+        fleet.ctl_json(&["cluster", "upgrade", "--dry-run"]).ok()
+    });
+    Ok(())
+}
+
+#[test]
+fn members_are_restarted_one_by_one_and_what_came_with_the_next_version_is_taken_once_it_is_raised()
+-> Result<()> {
+    let options = FleetOptions { enrolment_lifetime_s: Some(3600), ..FleetOptions::default() };
+    let mut fleet = Fleet::start(options)?;
+    let engine =
+        "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 20\n";
+    let worker = WorkerOptions { engine: engine.into(), ..WorkerOptions::default() };
+    fleet.start_worker("w1", &worker)?;
+    let mut batch = Batch::submit(&fleet, "meanwhile", 4_000, "")?;
+    let mut writers = Writers::start(&fleet, 2)?;
+    for name in fleet.member_names() {
+        // Every member could read it, and the cluster does not take it: one of an earlier build may come back.
+        let said = refused(&fleet, &["token", "create", "early", "--role", "worker"])?;
+        ensure!(said.contains("RO-1016"), "{said}");
+        writers.step(&format!("{name} gets the next build"));
+        replace_build(&mut fleet, &name)?;
+    }
+    writers.step("the version is raised");
+    let raised = fleet.ctl_json(&["cluster", "upgrade", "--yes"])?;
+    ensure!(raised["before"] == 1, "a new cluster has the first one: {raised}");
+    let version = raised["version"].as_u64().context("a version")?;
+    ensure!(version >= 2, "{raised}");
+    let token = fleet.token("late", &["--role", "worker"])?;
+    let file = fleet.path("token");
+    std::fs::write(&file, token)?;
+    fleet.start_newcomer("w2", &file, &worker)?;
+    eventually("who came with the token is registered", PATIENCE, || fleet.rows_done_by("w2"));
+
+    // It is replicated and kept: nobody forgets it, whoever is restarted.
+    for name in fleet.member_names() {
+        writers.step(&format!("{name} is restarted"));
+        let status = fleet.member_process(&name).terminate(PATIENCE)?;
+        ensure!(status.success(), "{name} ended with {status}{}", fleet.logs());
+        fleet.start_member(&name)?;
+        eventually("all of them answer again", PATIENCE, || {
+            fleet.ctl_json(&["cluster", "upgrade", "--dry-run"]).ok()
+        });
+    }
+    let again = fleet.ctl_json(&["cluster", "upgrade", "--yes"])?;
+    ensure!(again["before"] == version && again["version"] == version, "{again}");
+    let back = (version - 1).to_string();
+    let said = refused(&fleet, &["cluster", "upgrade", "--to", &back, "--yes"])?;
+    ensure!(said.contains("never lowered"), "{said}");
+    let list = fleet.ctl_json(&["token", "list"])?;
+    let names = list["tokens"].as_array().into_iter().flatten().filter_map(|t| t["name"].as_str());
+    ensure!(names.eq(["late"]), "what was refused left a trace: {list}");
+    let written = writers.stop(&fleet)?;
+    for (what, pause) in &written.pauses {
+        println!("{what}: longest pause {pause:?}");
+    }
+    batch.finish(&fleet)?;
     fleet.verify()?;
     fleet.passed()
 }
