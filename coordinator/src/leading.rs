@@ -21,7 +21,7 @@ use crate::stealing::{Ask, Stealing};
 use crate::webhooks::{self, Webhooks};
 use crate::worker_stream::WorkerStream;
 use parking_lot::{Mutex, RwLock};
-use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
+use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::view::WorkerState;
 use rollout_ledger::{Body, HeldRows, Op, OpKind, Reply, limits};
@@ -239,14 +239,24 @@ impl Leading {
         self.streams.lock().get(&session).map(|stream| stream.out.clone())
     }
 
-    /// What a worker's engines ran when it was last heard, and what it was given since: it may have started that too.
+    /// What a worker's engines ran when it was last heard, and what it may have started since.
     pub(crate) fn maybe_started(&self, session: SessionId) -> Vec<HeldRows> {
-        let Some((mut started, index)) = self.liveness.started_at(session) else {
+        let Some((mut started, _)) = self.liveness.started_at(session) else {
             return Vec::new(); // Nobody knows.
         };
-        let held = self.node.ledger(|l| l.held_rows(session));
-        started.extend(held.into_iter().filter(|held| held.attempt.index() > index));
+        started.extend(self.unheard(session));
         started
+    }
+
+    /// What a worker may have started since it was last heard: what it was given since, and of what waited then as many
+    /// rows as its engines run at once.
+    fn unheard(&self, session: SessionId) -> Vec<HeldRows> {
+        let (started, index) = self.liveness.started_at(session).unwrap_or_default();
+        let queues = self.node.ledger(|l| l.queues(session)).into_iter().zip(0..);
+        let concurrency =
+            |number| self.stealing.concurrency(SlotRef { session, slot: SlotNo(number) });
+        let queues = queues.map(|(queue, number)| (queue, concurrency(number)));
+        queues.flat_map(|(queue, next)| not_heard_of(queue, &started, index, next)).collect()
     }
 
     /// Something may have become grantable.
@@ -304,8 +314,16 @@ impl Leading {
                         true => self.liveness.started(session),
                         false => self.node.ledger(|l| l.held_rows(session)),
                     };
+                    let unheard = match self.liveness.was_heard(session) {
+                        true => self.unheard(session),
+                        false => Vec::new(),
+                    };
                     let grace_ms = self.workers.started_grace_ms;
-                    ops.push(OpKind::Suspect { session, started, grace_ms }.into());
+                    let suspect = match unheard.is_empty() {
+                        true => OpKind::Suspect { session, started, grace_ms },
+                        false => OpKind::SuspectUnheard { session, started, unheard, grace_ms },
+                    };
+                    ops.push(suspect.into());
                 }
                 WorkerState::Suspect { .. } if !silent && self.liveness.was_heard(session) => {
                     tracing::info!(%session, "a suspect worker is back");
@@ -406,5 +424,51 @@ impl Leading {
                 self.ask_victims();
             }
         }
+    }
+}
+
+/// Of a slot's queue, the oldest first, what may have been started and is not among `started`: all that was granted after
+/// `index`, and the `next` rows before that.
+fn not_heard_of(
+    queue: Vec<HeldRows>,
+    started: &[HeldRows],
+    index: u64,
+    mut next: u32,
+) -> Vec<HeldRows> {
+    let mut unheard = Vec::new();
+    for mut held in queue {
+        let heard = |set: &&HeldRows| set.run == held.run && set.attempt == held.attempt;
+        let heard: Vec<&HeldRows> = started.iter().filter(heard).collect();
+        heard.into_iter().for_each(|set| held.rows.subtract(&set.rows));
+        if held.attempt.index() <= index {
+            held.rows = held.rows.take_first(next);
+            next -= held.rows.len() as u32;
+        }
+        if !held.rows.is_empty() {
+            unheard.push(held);
+        }
+    }
+    unheard
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_ledger::Rows;
+    use rollout_ledger::id::Attempt;
+
+    fn held(index: u64, first: u64, rows: u32) -> HeldRows {
+        HeldRows { run: RunNo(1), attempt: Attempt::at(index, 0), rows: Rows::range(first, rows) }
+    }
+
+    #[test]
+    fn what_was_given_since_and_what_was_next_may_have_been_started() {
+        let queue = || vec![held(5, 0, 8), held(7, 8, 8), held(12, 16, 4)];
+        let started = [held(5, 0, 6), held(7, 0, 8)];
+        let unheard = not_heard_of(queue(), &started, 10, 4);
+        assert_eq!(unheard, [held(5, 6, 2), held(7, 8, 2), held(12, 16, 4)]);
+        assert_eq!(not_heard_of(queue(), &started, 10, 0), [held(12, 16, 4)]);
+        // Of a worker that has not sent a heartbeat: anything.
+        assert_eq!(not_heard_of(queue(), &[], 0, 0), queue());
     }
 }

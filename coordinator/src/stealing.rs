@@ -81,6 +81,11 @@ impl Stealing {
         idle
     }
 
+    /// How many rows a slot's engine runs at once, by its own word.
+    pub(crate) fn concurrency(&self, slot: SlotRef) -> u32 {
+        self.state.lock().loads.get(&slot).map_or(0, |load| load.concurrency)
+    }
+
     /// Rows were granted to a slot: it has them in its queue until it says otherwise.
     pub(crate) fn granted(&self, slot: SlotRef, rows: u64) {
         if let Some(load) = self.state.lock().loads.get_mut(&slot) {

@@ -6,6 +6,8 @@
 //! tried apart, in halves, until it is alone, and only when it is alone on its slot, and the only one in its worker that
 //! is so far, it gets a strike. So no row takes down one host after another for ever.
 //!
+//! What a silent worker may have started unheard counts too: `unheard.rs`.
+//!
 //! A worker that drains was told to go, and may go before its rows do: its end counts for none. Rows that two slots run
 //! go on at the other one.
 
@@ -43,6 +45,16 @@ impl Ran {
     }
 }
 
+/// What an attempt ended by that nobody was left to tell of.
+pub(crate) fn worker_lost() -> Failure {
+    Failure {
+        class: FailureClass::EngineDied,
+        code: "WORKER_LOST".into(),
+        message: "its worker's process ended without a word".into(),
+        evidence: Evidence::default(),
+    }
+}
+
 impl Ledger {
     /// The process that had a session is no more. `started` is what it may have run as the leader knows it, `kept` what
     /// the next one has of it on its disk. What is no suspect yet is still the session's.
@@ -53,16 +65,12 @@ impl Ledger {
         started: &[HeldRows],
         kept: &[HeldRows],
     ) {
+        let unheard = self.take_unheard(session);
         let ran = self.may_have_run(session, started, kept);
         let among = ran.iter().map(|ran| ran.held.rows.len()).sum::<u64>() as u32;
         let mut primes = ran.iter().filter(|ran| ran.is_prime()).count();
         let proven = primes == 1;
-        let failure = Failure {
-            class: FailureClass::EngineDied,
-            code: "WORKER_LOST".into(),
-            message: "its worker's process ended without a word".into(),
-            evidence: Evidence::default(),
-        };
+        let failure = worker_lost();
         for ran in ran {
             let (slot, no) = (ran.slot, ran.held.run);
             if ran.is_prime() && proven {
@@ -95,6 +103,7 @@ impl Ledger {
                 });
             }
         }
+        self.count_unheard(ctx, session, (unheard, kept));
     }
 
     /// Rows of a session that may have run, and counts that its process ended so for each of them.
@@ -146,7 +155,7 @@ impl Ledger {
     }
 
     /// Ends the attempt of rows for good; `then` says where they are now, and which have failed for good.
-    fn end_attempt(
+    pub(crate) fn end_attempt(
         &mut self,
         ctx: &Context,
         slot: SlotRef,

@@ -186,6 +186,9 @@ impl Ledger {
             OpKind::Suspect { session, started, grace_ms } => {
                 self.suspect(ctx, session, &started, grace_ms)
             }
+            OpKind::SuspectUnheard { session, started, unheard, grace_ms } => {
+                self.suspect_unheard(ctx, session, (&started, &unheard), grace_ms)
+            }
             OpKind::Unsuspect { session } => self.unsuspect(ctx, session),
             OpKind::Drain { session, deadline_ms } => self.drain(ctx, session, deadline_ms),
             OpKind::Claim { slot, instance, seq, rows_max } => {

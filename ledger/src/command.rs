@@ -394,6 +394,17 @@ pub enum OpKind {
     },
     /// Something is done with a join token.
     Token(TokenOp),
+    /// As [`OpKind::Suspect`], of a worker that may have started more than it was heard to have.
+    SuspectUnheard {
+        /// The session.
+        session: SessionId,
+        /// What it is known to have started, which it keeps for the grace period.
+        started: Vec<HeldRows>,
+        /// What else it may have started, of its own: free at once, and counted if its session ends unheard.
+        unheard: Vec<HeldRows>,
+        /// How long, in ledger time.
+        grace_ms: u64,
+    },
 }
 
 /// The name of a shared store.

@@ -30,6 +30,7 @@ pub(crate) struct Dirty {
     /// Runs whose segments, parts and troubles all went at once.
     pub(crate) emptied: BTreeSet<RunNo>,
     pub(crate) workers: BTreeSet<SessionId>,
+    pub(crate) unheard: BTreeSet<SessionId>,
     pub(crate) clients: BTreeSet<SessionId>,
     pub(crate) stores: BTreeSet<StoreNo>,
     pub(crate) store_values: BTreeSet<(StoreNo, Vec<u8>)>,
@@ -144,6 +145,9 @@ impl Ledger {
         for id in dirty.workers {
             delta.set(session_key(b'W', id), self.workers.get(&id).map(codec::encode));
         }
+        for id in dirty.unheard {
+            delta.set(session_key(b'X', id), self.unheard.get(&id).map(codec::encode));
+        }
         for id in dirty.clients {
             delta.set(session_key(b'C', id), self.clients.get(&id).map(client_record));
         }
@@ -240,6 +244,9 @@ impl Ledger {
         self.each_checkpoint(&mut each);
         for (id, worker) in &self.workers {
             each(&session_key(b'W', *id), &codec::encode(worker));
+        }
+        for (id, unheard) in &self.unheard {
+            each(&session_key(b'X', *id), &codec::encode(unheard));
         }
     }
 }

@@ -109,6 +109,10 @@ impl Ledger {
                 self.workers
                     .insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
             }
+            Some(b'X') => {
+                self.unheard
+                    .insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
+            }
             Some(b'C') => {
                 self.clients
                     .insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);

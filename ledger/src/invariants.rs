@@ -34,6 +34,7 @@ impl Ledger {
         let uses = self.clients.values().map(|c| (c.used_at, c.id)).collect::<BTreeSet<_>>();
         ensure!(uses == self.client_uses, "the index of clients' last uses differs");
         self.check_slots()?;
+        self.check_unheard()?;
         self.check_stores()?;
         self.check_jobs()?;
         self.check_trainings()?;
@@ -84,6 +85,15 @@ impl Ledger {
             for attempt in run.flight.grants.keys().chain(run.flight.shadows.keys()) {
                 ensure!(held.contains_key(&(run.no, *attempt)), "{}/{attempt} is orphaned", run.no);
             }
+        }
+        Ok(())
+    }
+
+    fn check_unheard(&self) -> Result<(), String> {
+        for (session, unheard) in &self.unheard {
+            let state = self.worker_state(*session);
+            let silent = matches!(state, Some(WorkerState::Suspect { .. }));
+            ensure!(silent && !unheard.is_empty(), "worker {session} was heard: {unheard:?}");
         }
         Ok(())
     }

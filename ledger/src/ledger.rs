@@ -16,6 +16,7 @@ use crate::run::{Run, RunState};
 use crate::store::Store;
 use crate::token::Token;
 use crate::training::{Training, TrainingName};
+use crate::unheard::Unheard;
 use crate::worker::Worker;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -49,6 +50,8 @@ pub struct Ledger {
     pub(crate) namespaces: BTreeMap<String, Namespace>,
     pub(crate) runs: BTreeMap<RunNo, Run>,
     pub(crate) workers: BTreeMap<SessionId, Worker>,
+    /// Of suspect ones, what they may have started.
+    pub(crate) unheard: BTreeMap<SessionId, Unheard>,
     pub(crate) clients: BTreeMap<SessionId, Client>,
     pub(crate) stores: BTreeMap<StoreNo, Store>,
     pub(crate) jobs: BTreeMap<JobNo, Job>,
@@ -130,6 +133,7 @@ impl Ledger {
             namespaces: BTreeMap::new(),
             runs: BTreeMap::new(),
             workers: BTreeMap::new(),
+            unheard: BTreeMap::new(),
             clients: BTreeMap::new(),
             client_uses: BTreeSet::new(),
             run_names: BTreeMap::new(),

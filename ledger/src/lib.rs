@@ -79,6 +79,7 @@ mod training_refusal;
 mod training_view;
 mod trial;
 mod trouble;
+mod unheard;
 pub mod view;
 mod worker;
 mod worker_ops;

@@ -17,6 +17,7 @@ use crate::run::Run;
 pub use crate::run::{Counts, RunState};
 use crate::spec::{Misfit, RunSpec, SlotOffer};
 pub use crate::trouble::{DoneTry, FailedTry, Ruling, Strikes, Trouble};
+use crate::worker::Slot;
 pub use crate::worker::{Drain, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -349,13 +350,22 @@ impl Ledger {
 
     /// Everything that a session holds.
     pub fn held_rows(&self, session: SessionId) -> Vec<HeldRows> {
+        self.queues(session).into_iter().flatten().collect()
+    }
+
+    /// The same by slot: what each was given, the oldest first.
+    pub fn queues(&self, session: SessionId) -> Vec<Vec<HeldRows>> {
+        let queue = |slot: &Slot| {
+            let mut held: Vec<(Attempt, RunNo)> = slot.held.iter().map(|h| (h.1, h.0)).collect();
+            held.sort_unstable();
+            let rows = |(attempt, run)| {
+                let (_, rows) = self.runs.get(&run)?.holding(attempt)?;
+                Some(HeldRows { run, attempt, rows })
+            };
+            held.into_iter().filter_map(rows).collect()
+        };
         let slots = self.workers.get(&session).map_or(&[][..], |w| &w.slots);
-        let held = slots.iter().flat_map(|s| &s.held);
-        held.filter_map(|&(run, attempt)| {
-            let (_, rows) = self.runs.get(&run)?.holding(attempt)?;
-            Some(HeldRows { run, attempt, rows })
-        })
-        .collect()
+        slots.iter().map(queue).collect()
     }
 
     /// The rows of a live attempt.

@@ -121,6 +121,7 @@ impl Ledger {
                 }
             }
         }
+        self.forget_unheard(session);
         self.dirty.workers.insert(session);
         self.forget_lost_grants(session);
         Reply::Registered { session, resumed: true, dropped }
@@ -166,6 +167,11 @@ impl Ledger {
             let Some((slot, rows)) = self.runs.get(&no).and_then(|r| r.holding(attempt)) else {
                 continue;
             };
+            // A trial is begun as soon as it is there, for its slot has nothing else.
+            let grant = self.runs.get(&no).and_then(|run| run.flight.grants.get(&attempt));
+            if grant.is_some_and(|grant| grant.trial.is_some()) {
+                continue;
+            }
             let idle = rows.partition(&running).1;
             self.lapse_rows(no, attempt, &idle);
             self.emit_returned(ctx, slot, (no, attempt), &idle, "silent");
@@ -182,6 +188,7 @@ impl Ledger {
         if matches!(worker.state, WorkerState::Suspect { .. }) {
             worker.state = worker.state_when_heard();
             self.dirty.workers.insert(session);
+            self.forget_unheard(session);
             self.emit(ctx, EventKind::WorkerBack { session });
             self.adopt_lapsed(ctx, session);
             self.forget_lost_grants(session);
@@ -219,6 +226,7 @@ impl Ledger {
         }
         #[cfg(feature = "seeded-bugs")]
         self.return_done(session);
+        self.forget_unheard(session);
         if let Some(worker) = self.workers.remove(&session) {
             let name = (worker.namespace, worker.name);
             self.worker_names.remove(&name);

@@ -302,6 +302,7 @@ fn random_stories_reach_what_matters() {
         ("trial granted to a cordoned slot", 1),
         ("cordon lifted by a trial", 1),
         ("death told again", 20),
+        ("may have ended its worker unheard", 20),
         ("rows tried again", 1),
         ("run hopeless", 20),
         ("run finished", 2),

@@ -79,6 +79,52 @@ fn a_row_that_takes_its_whole_worker_down_each_time_is_poison_in_the_end_and_no_
     fleet.passed()
 }
 
+/// Hosts at most: three ends make a suspect of the row, three halvings find it, two are its strikes, and each may be
+/// mistaken once.
+const HOSTS_MAX: usize = 14;
+
+#[test]
+fn a_row_that_takes_down_hosts_that_never_come_back_is_poison_in_the_end() -> Result<()> {
+    // A silent worker's session ends soon, or the test lasts for ten minutes.
+    let member_lines = vec![("worker", "started_grace_ms = 1000")];
+    let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
+    let mut batch = submit(&fleet, "deadly")?;
+    let mut hosts = 0;
+    while batch.process().runs() {
+        ensure!(hosts < HOSTS_MAX, "{hosts} hosts ended: {}", fleet.logs());
+        hosts += 1;
+        let name = format!("h{hosts}");
+        let side = fleet.path(&format!("{name}.side"));
+        let mut host = options(&format!("{name}.example"));
+        host.engine.push_str(&format!("side_file = {side:?}\n"));
+        fleet.start_worker(&name, &host)?;
+        // The moment that it is started, long before the next heartbeat says so.
+        let begun = Instant::now();
+        let started = || {
+            let text = std::fs::read_to_string(&side).unwrap_or_default();
+            let guilty = |line: &str| {
+                line.split(' ').nth(1) == Some(&GUILTY.to_string()) && line.ends_with("started")
+            };
+            text.lines().any(guilty)
+        };
+        while batch.process().runs() && !started() {
+            ensure!(begun.elapsed() < 2 * PATIENCE, "{name} got no work: {}", fleet.logs());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if started() {
+            fleet.worker_process(&name).kill();
+        }
+    }
+    let guilty = item(&fleet, "deadly", GUILTY).context("described")?;
+    ensure!(guilty["state"] == "failed" && guilty["strikes"] == 2, "{guilty}");
+    for row in (0..ROWS).filter(|row| *row != GUILTY) {
+        let item = item(&fleet, "deadly", row).context("described")?;
+        ensure!(item["state"] == "done" && item["strikes"] == 0, "{item}");
+    }
+    fleet.verify()?;
+    fleet.passed()
+}
+
 fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {

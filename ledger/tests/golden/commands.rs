@@ -160,7 +160,37 @@ pub(crate) fn all() -> Vec<(&'static str, Command)> {
     all.push(("token", command(Body::Ops(tokens().map(Op::from).to_vec()))));
     let revoke = OpKind::Token(TokenOp::Revoke { name: "alice".into() });
     all.push(("revoke_token", op(revoke)));
+    all.push(("suspect_unheard", suspect_unheard(all.len() as u64 + 1)));
     all
+}
+
+/// A worker that has started more than it was heard to have, of a run of its own; as entry `index`.
+fn suspect_unheard(index: u64) -> Command {
+    let (run, session) = (RunNo(2), SessionId::at(index, 2));
+    let slot = SlotRef { session, slot: SlotNo(0) };
+    let create = OpKind::CreateRun {
+        namespace: "team".into(),
+        name: "late".into(),
+        spec: Box::new(RunSpec { priority: 9, ..spec() }),
+        folder: "late/0123456789abcdef-0000000000000002".into(),
+    };
+    let segments = vec![SegmentDecl { number: SegmentNo(0), rows: 4, blob: blob(4) }];
+    let (name, instance, resume, held) = ("w2".into(), 78, None, Vec::new());
+    let worker = Registration { name, instance, resume, held, ..registration() };
+    let of = |first| HeldRows { run, attempt: Attempt::at(index, 0), rows: Rows::range(first, 2) };
+    command(Body::Ops(vec![
+        create.into(),
+        OpKind::AddSegments { run, segments }.into(),
+        OpKind::Register(Box::new(worker)).into(),
+        OpKind::Claim { slot, instance, seq: 1, rows_max: 4 }.into(),
+        OpKind::SuspectUnheard {
+            session,
+            started: vec![of(0)],
+            unheard: vec![of(2)],
+            grace_ms: 60_000,
+        }
+        .into(),
+    ]))
 }
 
 fn of_runs_and_stores() -> Vec<(&'static str, Command)> {

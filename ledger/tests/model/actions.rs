@@ -58,7 +58,7 @@ pub(crate) enum Act {
     Noticed { run: u8, stale: bool, delivered: bool },
     Register { worker: u8, instance: u8, alive: bool, resume: bool, slots: u8, held: Vec<Pick> },
     Deregister { worker: u8 },
-    Suspect { worker: u8, started: Vec<Pick>, grace_ms: u64 },
+    Suspect { worker: u8, started: Vec<Pick>, unheard: Option<Vec<Pick>>, grace_ms: u64 },
     Unsuspect { worker: u8 },
     Drain { worker: u8, deadline_ms: u64 },
     Claim { worker: u8, slot: u8, seq: i8, max: u8 },
@@ -215,9 +215,9 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
                 Act::Register { worker, instance, alive, resume, slots, held }
             }),
         1 => worker().prop_map(|worker| Act::Deregister { worker }),
-        3 => (worker(), picks(0..4), 1..8000u64).prop_map(|(worker, started, grace_ms)| {
-            Act::Suspect { worker, started, grace_ms }
-        }),
+        3 => (worker(), picks(0..4), prop::option::weighted(0.7, picks(0..6)), 1..8000u64).prop_map(
+            |(worker, started, unheard, grace_ms)| Act::Suspect { worker, started, unheard, grace_ms }
+        ),
         5 => (worker(), prop::option::weighted(0.1, prop_oneof![2 => Just(0), 1 => 1..20_000u64])).prop_map(
             |(worker, drain)| match drain {
                 Some(deadline_ms) => Act::Drain { worker, deadline_ms },
@@ -432,10 +432,21 @@ impl Act {
                 register(model, (worker, instance, alive, resume, slots), &held)
             }
             Act::Deregister { worker } => OpKind::Deregister { session: session(model, worker) },
-            Act::Suspect { worker, started, grace_ms } => {
-                let started = started.iter().filter_map(|p| held(model, *p)).map(|h| h.1);
-                let session = session(model, worker);
-                OpKind::Suspect { session, started: started.collect(), grace_ms }
+            Act::Suspect { worker, started, unheard, grace_ms } => {
+                let named = |picks: &[Pick]| {
+                    picks.iter().filter_map(|p| held(model, *p)).map(|h| h.1).collect::<Vec<_>>()
+                };
+                let (session, started) = (session(model, worker), named(&started));
+                match unheard.map(|unheard| named(&unheard)) {
+                    None => OpKind::Suspect { session, started, grace_ms },
+                    Some(mut unheard) => {
+                        // As a leader names them: of what the worker holds.
+                        let slots = model.workers.get(&session).map_or(0, |w| w.slots.len());
+                        let slots = (0..slots).map(|n| SlotRef { session, slot: SlotNo(n as u16) });
+                        unheard.extend(slots.flat_map(|slot| model.sets_at(slot)));
+                        OpKind::SuspectUnheard { session, started, unheard, grace_ms }
+                    }
+                }
             }
             Act::Unsuspect { worker } => OpKind::Unsuspect { session: session(model, worker) },
             Act::Drain { worker, deadline_ms } => {

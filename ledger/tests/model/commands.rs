@@ -38,6 +38,7 @@ names!(op, OPS, OpKind, {
     OpKind::Register(_) => "register",
     OpKind::Deregister { .. } => "deregister",
     OpKind::Suspect { .. } => "suspect",
+    OpKind::SuspectUnheard { .. } => "suspect unheard",
     OpKind::Unsuspect { .. } => "unsuspect",
     OpKind::Drain { .. } => "drain",
     OpKind::Claim { .. } => "claim",

@@ -165,6 +165,9 @@ impl Model {
             OpKind::Suspect { session, started, grace_ms } => {
                 self.suspect(session, &started, grace_ms)
             }
+            OpKind::SuspectUnheard { session, started, unheard, grace_ms } => {
+                self.suspect_unheard(session, &started, &unheard, grace_ms)
+            }
             OpKind::Unsuspect { session } => self.unsuspect(session),
             OpKind::Drain { session, deadline_ms } => self.drain(session, deadline_ms),
             OpKind::Claim { slot, instance, seq, rows_max } => {

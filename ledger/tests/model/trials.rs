@@ -41,7 +41,7 @@ impl Run {
         trials
     }
 
-    fn try_rows(&mut self, rows: &[u64], until: Option<u64>) {
+    pub(crate) fn try_rows(&mut self, rows: &[u64], until: Option<u64>) {
         if rows.is_empty() {
             return;
         }
@@ -144,6 +144,7 @@ impl Model {
         started: &[HeldRows],
         kept: &[HeldRows],
     ) {
+        let unheard = self.take_unheard(session, kept);
         let ran = self.may_have_run(session, started, kept);
         let is_prime = |model: &Self, (_, no, rows, alone): &Ran| {
             *alone && model.runs[*no as usize - 1].rows[rows[0] as usize].abrupt > 3
@@ -191,6 +192,57 @@ impl Model {
             if poison {
                 self.acquit((no, rows[0]));
             }
+        }
+        self.count_unheard(unheard);
+    }
+
+    /// What a silent worker may have started, and has no more.
+    fn take_unheard(
+        &mut self,
+        session: SessionId,
+        kept: &[HeldRows],
+    ) -> BTreeMap<(u32, Attempt), Vec<u64>> {
+        let mut all: BTreeMap<(u32, Attempt), Vec<u64>> = BTreeMap::new();
+        let Some(worker) = self.workers.get_mut(&session) else { return all };
+        let (unheard, draining) = (std::mem::take(&mut worker.unheard), worker.draining);
+        for (no, attempt, row) in unheard {
+            let of = self.runs[no as usize - 1].rows.get(row as usize);
+            let own = of.is_some_and(|row| match row.state {
+                RowState::Running(l) => l.attempt == attempt,
+                _ => false,
+            });
+            let mut keeps = kept.iter().filter(|s| (s.run.0, s.attempt) == (no, attempt));
+            if !draining && !own && !keeps.any(|s| s.rows.contains(row)) {
+                all.entry((no, attempt)).or_default().push(row);
+            }
+        }
+        all
+    }
+
+    fn count_unheard(&mut self, unheard: BTreeMap<(u32, Attempt), Vec<u64>>) {
+        for ((no, _), rows) in unheard {
+            let run = &mut self.runs[no as usize - 1];
+            if run.ended() {
+                continue;
+            }
+            let mut often = Vec::new();
+            for number in rows {
+                let row = &mut run.rows[number as usize];
+                if matches!(row.state, RowState::Done { .. } | RowState::Failed)
+                    || row.shadow.is_some()
+                {
+                    continue;
+                }
+                (row.abrupt, row.failed_once) = (row.abrupt + 1, true);
+                self.events.push("may have ended its worker unheard".into());
+                let pending = matches!(row.state, RowState::Pending { .. }) && row.trial.is_none();
+                if row.abrupt >= 3 && pending {
+                    often.push(number);
+                }
+            }
+            let first = often.len().div_ceil(2);
+            run.try_rows(&often[..first], None);
+            run.try_rows(&often[first..], None);
         }
     }
 

@@ -2,9 +2,9 @@
 
 use crate::naive::{Model, Outcome};
 use crate::runs::{Lease, Row, RowState};
-use rollout_ledger::id::{RunNo, SessionId, SlotRef};
+use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotRef};
 use rollout_ledger::{HeldRows, Registration, Rejection, Reply, Rows, SlotOffer};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) struct Slot {
     pub(crate) offer: SlotOffer,
@@ -23,6 +23,8 @@ pub(crate) struct Worker {
     pub(crate) instance: u64,
     pub(crate) address: String,
     pub(crate) suspect: Option<(u64, u64)>,
+    /// What it may have started when it fell silent: run, attempt and row.
+    pub(crate) unheard: BTreeSet<(u32, Attempt, u64)>,
     pub(crate) draining: bool,
     /// When it has to be gone.
     pub(crate) gone_by: Option<u64>,
@@ -83,6 +85,7 @@ impl Model {
                 instance: r.instance,
                 address: r.address,
                 suspect: None,
+                unheard: BTreeSet::new(),
                 draining: false,
                 gone_by: None,
                 slots: slots(&r.slots),
@@ -126,6 +129,7 @@ impl Model {
         worker.instance = r.instance;
         worker.address = r.address.clone();
         worker.suspect = None;
+        worker.unheard.clear();
         self.trim_grants(session);
         Reply::Registered { session, resumed: true, dropped }
     }
@@ -276,6 +280,52 @@ impl Model {
         Ok(Reply::Ok)
     }
 
+    fn try_often_unheard(&mut self, unheard: &BTreeSet<(u32, Attempt, u64)>) {
+        let mut often: BTreeMap<(u32, Attempt), Vec<u64>> = BTreeMap::new();
+        for &(no, attempt, row) in unheard {
+            if self.runs[no as usize - 1].rows[row as usize].abrupt >= 3 {
+                often.entry((no, attempt)).or_default().push(row);
+            }
+        }
+        for ((no, _), rows) in often {
+            self.events.push("suspected of ending workers unheard".into());
+            let first = rows.len().div_ceil(2);
+            let run = &mut self.runs[no as usize - 1];
+            run.try_rows(&rows[..first], None);
+            run.try_rows(&rows[first..], None);
+        }
+    }
+
+    pub(crate) fn suspect_unheard(
+        &mut self,
+        session: SessionId,
+        started: &[HeldRows],
+        unheard: &[HeldRows],
+        grace_ms: u64,
+    ) -> Outcome {
+        if self.workers.get(&session).is_some_and(Worker::ready) {
+            let mut all = BTreeSet::new();
+            for set in unheard {
+                let Some(run) = self.runs.get((set.run.0 as usize).wrapping_sub(1)) else {
+                    continue;
+                };
+                let own = |row: &Row| match row.state {
+                    RowState::Running(l) => {
+                        (l.attempt, l.slot.session) == (set.attempt, session)
+                            && row.trial.is_none()
+                            && row.shadow.is_none()
+                    }
+                    _ => false,
+                };
+                let of = set.rows.iter().filter(|row| run.rows.get(*row as usize).is_some_and(own));
+                all.extend(of.map(|row| (set.run.0, set.attempt, row)));
+            }
+            self.try_often_unheard(&all);
+            self.workers.get_mut(&session).expect("found").unheard = all;
+        }
+        self.suspect(session, started, grace_ms)
+    }
+
     pub(crate) fn suspect(
         &mut self,
         session: SessionId,
@@ -296,7 +346,8 @@ impl Model {
                     let this = h.run == RunNo(no) && h.attempt == lease.attempt;
                     this && h.rows.contains(number as u64)
                 });
-                if !begun && !run.rows[number].step_aside(lease.attempt) {
+                let trial = run.rows[number].trial.is_some();
+                if !begun && !trial && !run.rows[number].step_aside(lease.attempt) {
                     run.rows[number].state = RowState::Pending { late: Some(lease) };
                     run.returned += 1;
                 }
@@ -308,6 +359,7 @@ impl Model {
     pub(crate) fn unsuspect(&mut self, session: SessionId) -> Outcome {
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
         if worker.suspect.take().is_some() {
+            worker.unheard.clear();
             self.adopt(session);
             self.trim_grants(session);
         }

@@ -102,6 +102,13 @@ fn kind(world: &World, args: &mut Args) -> Parsed<OpKind> {
             started: held(world, &args.text_or("started", ""))?,
             grace_ms: args.number("grace", 60_000)?,
         },
+        // Example: suspect-unheard worker=w1 started=chat:6.0:0-1 unheard=chat:6.0:2 grace=60000
+        "suspect-unheard" => OpKind::SuspectUnheard {
+            session: session(world, args)?,
+            started: held(world, &args.text_or("started", ""))?,
+            unheard: held(world, &args.text_or("unheard", ""))?,
+            grace_ms: args.number("grace", 60_000)?,
+        },
         "unsuspect" => OpKind::Unsuspect { session: session(world, args)? },
         // Example: drain worker=w1 deadline=60000
         "drain" => OpKind::Drain {

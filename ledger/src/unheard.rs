@@ -1,0 +1,134 @@
+//! What a worker may have started that nobody has heard of, when it fell silent.
+//!
+//! A row that takes its host down as soon as it is started is in no heartbeat. It is pending when its worker is suspect, as
+//! all that had not started is, and goes to the next host. *Invariant:* such rows are remembered for as long as their
+//! session is suspect, and no longer; a session that ends so has ended abruptly for each of them that nobody has decided
+//! and no two slots run. From [`limits::ABRUPT_ENDS_MAX`] times on a row is a suspect as those of `abrupt_end.rs`, and
+//! tried apart: at once if it is pending, else when the worker that has it is silent too. It is no proof, and never a
+//! strike: a trial is kept by a silent worker whole, so that what was in one is counted there.
+
+use crate::abrupt_end::worker_lost;
+use crate::apply::Context;
+use crate::command::HeldRows;
+use crate::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::reply::{Rejection, Reply};
+use crate::rows::Rows;
+use crate::segment::Outcome;
+use crate::trouble::{FailedTry, Ruling};
+use crate::worker::WorkerState;
+use std::collections::BTreeMap;
+
+/// Rows of one session, by attempt.
+pub(crate) type Unheard = BTreeMap<(RunNo, Attempt), Rows>;
+
+impl Ledger {
+    /// A worker is silent, and may have started these rows beside those that are known to be `started`.
+    pub(crate) fn suspect_unheard(
+        &mut self,
+        ctx: &Context,
+        session: SessionId,
+        (started, unheard): (&[HeldRows], &[HeldRows]),
+        grace_ms: u64,
+    ) -> Result<Reply, Rejection> {
+        let worker = self.workers.get(&session).ok_or(Rejection::SessionUnknown)?;
+        // One that drains was told to go: its end counts for none.
+        if worker.state == WorkerState::Ready {
+            let mut all = Unheard::new();
+            for HeldRows { run: no, attempt, rows } in unheard {
+                let Some(run) = self.runs.get(no) else { continue };
+                let own = run.flight.grants.get(attempt).filter(|g| g.slot.session == session);
+                let Some(own) = own.filter(|grant| grant.trial.is_none()) else { continue };
+                let (mut rows, _) = rows.partition(&own.rows);
+                run.flight.shadows.values().for_each(|shadow| rows.subtract(&shadow.rows));
+                if !rows.is_empty() {
+                    all.entry((*no, *attempt)).or_default().unite(&rows);
+                }
+            }
+            if !all.is_empty() {
+                self.try_often_unheard(ctx, &all);
+                self.unheard.insert(session, all);
+                self.dirty.unheard.insert(session);
+            }
+        }
+        self.suspect(ctx, session, started, grace_ms)
+    }
+
+    /// Takes the rows of which workers have ended often enough from one that is silent now.
+    fn try_often_unheard(&mut self, ctx: &Context, unheard: &Unheard) {
+        for (&(no, attempt), rows) in unheard {
+            let Some(run) = self.runs.get(&no) else { continue };
+            let Some(slot) = run.flight.grants.get(&attempt).map(|grant| grant.slot) else { continue };
+            let ends = |row: &u64| run.troubles.get(row).map_or(0, |trouble| trouble.abrupt_ends);
+            let often = rows.iter().filter(|row| ends(row) >= limits::ABRUPT_ENDS_MAX);
+            let rows = Rows::from_ranges(often.map(|row| (row, 1))).unwrap_or_default();
+            let held = HeldRows { run: no, attempt, rows };
+            self.end_attempt(ctx, slot, &held, &worker_lost(), |ledger, held, _| {
+                ledger.try_halves(no, held.rows.clone(), None);
+                Rows::default()
+            });
+        }
+    }
+
+    /// A session is heard, or is no more.
+    pub(crate) fn forget_unheard(&mut self, session: SessionId) {
+        if self.unheard.remove(&session).is_some() {
+            self.dirty.unheard.insert(session);
+        }
+    }
+
+    /// What was unheard of a session whose process is no more, but for what it still holds: that is counted as its own.
+    pub(crate) fn take_unheard(&mut self, session: SessionId) -> Unheard {
+        let mut unheard = self.unheard.get(&session).cloned().unwrap_or_default();
+        self.forget_unheard(session);
+        for ((no, attempt), rows) in &mut unheard {
+            let run = self.runs.get(no);
+            if let Some(own) = run.and_then(|run| run.flight.grants.get(attempt)) {
+                rows.subtract(&own.rows);
+            }
+        }
+        unheard
+    }
+
+    /// Counts the end of a process for rows that it may have run, wherever they are now; `kept` is what the next process
+    /// has of them on its disk.
+    pub(crate) fn count_unheard(
+        &mut self,
+        ctx: &Context,
+        session: SessionId,
+        (unheard, kept): (Unheard, &[HeldRows]),
+    ) {
+        if self.workers.get(&session).is_none_or(|worker| worker.drain.is_some()) {
+            return;
+        }
+        let slot = SlotRef { session, slot: SlotNo(0) };
+        let among = unheard.values().map(Rows::len).sum::<u64>() as u32;
+        for ((no, attempt), mut rows) in unheard {
+            let of = kept.iter().filter(|set| set.run == no && set.attempt == attempt);
+            of.for_each(|set| rows.subtract(&set.rows));
+            let failed = FailedTry {
+                ruling: Ruling::Suspect { among },
+                ..self.failed_try(ctx, slot, attempt, &worker_lost())
+            };
+            let Some(run) = self.runs.get_mut(&no).filter(|run| !run.ended()) else { continue };
+            run.flight.shadows.values().for_each(|shadow| rows.subtract(&shadow.rows));
+            let open = rows.iter().filter(|row| run.outcome(*row) == Outcome::NONE);
+            let rows = Rows::from_ranges(open.map(|row| (row, 1))).unwrap_or_default();
+            let mut often = Rows::default();
+            for row in rows.iter() {
+                let trouble = run.troubles.entry(row).or_default();
+                trouble.abrupt_ends += 1;
+                if trouble.abrupt_ends >= limits::ABRUPT_ENDS_MAX {
+                    often.push(row, 1);
+                }
+            }
+            let (pending, _) = often.partition(&run.flight.returned);
+            run.flight.returned.subtract(&pending);
+            run.outdate_lapsed(&pending);
+            self.excuse(no, &rows, &failed);
+            self.try_halves(no, pending, None);
+            self.refresh_active(no);
+        }
+    }
+}
