@@ -103,12 +103,12 @@ release: preflight ## release binaries
 	$(CARGO) build --workspace --bins --release
 
 bench: release ## the figures of docs/figures.md, as JSON lines
-	$(TARGET)/release/rolloutctl bench ledger --workers 8 --batch 256
-	$(TARGET)/release/rolloutctl bench ledger --workers 8 --batch 32
-	$(TARGET)/release/rolloutctl bench ledger --workers 64 --batch 1
-	$(TARGET)/release/rolloutctl bench ledger --workers 8 --batch 256 --items 10000000
-	$(TARGET)/release/rolloutctl bench submit --rows 4000000 --row-bytes 200
-	$(TARGET)/release/rolloutctl bench failover --times 20 --batch 32
-	$(TARGET)/release/rolloutctl bench handover --times 20 --batch 32
-	$(TARGET)/release/rolloutctl bench handover --by transfer --times 20 --batch 32
-	$(TARGET)/release/rolloutctl bench rendezvous --nodes 8,64,256
+	$(TARGET)/release/rolloutctl -o jsonl bench ledger --workers 8 --batch 256
+	$(TARGET)/release/rolloutctl -o jsonl bench ledger --workers 8 --batch 32
+	$(TARGET)/release/rolloutctl -o jsonl bench ledger --workers 64 --batch 1
+	$(TARGET)/release/rolloutctl -o jsonl bench ledger --workers 8 --batch 256 --items 10000000
+	$(TARGET)/release/rolloutctl -o jsonl bench submit --rows 4000000 --row-bytes 200
+	$(TARGET)/release/rolloutctl -o jsonl bench failover --times 20 --batch 32
+	$(TARGET)/release/rolloutctl -o jsonl bench handover --times 20 --batch 32
+	$(TARGET)/release/rolloutctl -o jsonl bench handover --by transfer --times 20 --batch 32
+	$(TARGET)/release/rolloutctl -o jsonl bench rendezvous --nodes 8,64,256

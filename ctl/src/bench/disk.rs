@@ -1,13 +1,76 @@
-//! What the disk itself does: append and fdatasync in a loop, before anything else runs.
+//! What the disk itself does: append and fdatasync in a loop, before anything else runs, or as `rolloutctl bench fsync`.
 //!
 //! Invariant: measured on the file system that the members write to, with blocks of the size of a
 //! small log write. Deliberately absent: any cleverness; this is the yardstick.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
+use serde::Serialize;
+
 use super::meter::{CallTimes, Times};
+use crate::connect::parse_duration;
+use crate::output::{self, Format, Report, count, duration};
+
+/// Which disk, for how long.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FsyncArgs {
+    /// A directory on the disk to be measured
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    work_dir: PathBuf,
+    /// For how long
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    seconds: Duration,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FsyncFigures {
+    directory: PathBuf,
+    /// Whether it is in memory, where an fsync proves nothing.
+    in_memory: bool,
+    fsyncs_per_second: f64,
+    p50_us: u64,
+    p99_us: u64,
+}
+
+impl Report for FsyncFigures {
+    const KIND: &'static str = "BenchFsync";
+
+    fn table(&self) -> String {
+        let time = |us: u64| duration(us as f64 / 1e6);
+        let rate = count(self.fsyncs_per_second as u64);
+        let memory = if self.in_memory { ", in memory: it proves nothing" } else { "" };
+        format!(
+            "{rate} fsyncs/s, median {}, p99 {}{memory}\n",
+            time(self.p50_us),
+            time(self.p99_us)
+        )
+    }
+}
+
+/// Measures, and prints what was found.
+pub(crate) fn run(format: Format, args: &FsyncArgs) -> anyhow::Result<()> {
+    let dir = &args.work_dir;
+    // A file of its own, so that nobody's is overwritten.
+    let own = tempfile::Builder::new()
+        .prefix("fsync-")
+        .tempdir_in(dir)
+        .with_context(|| format!("cannot write in {}", dir.display()))?;
+    let rate = measure(own.path(), args.seconds)?;
+    output::emit_next(
+        format,
+        &FsyncFigures {
+            directory: dir.clone(),
+            in_memory: is_memory(dir),
+            fsyncs_per_second: rate.fsyncs_per_second.round(),
+            p50_us: rate.p50_us,
+            p99_us: rate.p99_us,
+        },
+    )
+}
 
 const BLOCK: [u8; 4096] = [0x5a; 4096];
 const TMPFS_MAGIC: i64 = 0x0102_1994;

@@ -15,7 +15,7 @@ use super::ledger::yardstick;
 use super::settle::{self, Settled};
 use super::target::{Target, TargetArgs};
 use crate::connect::{ConnectArgs, parse_duration};
-use crate::output::{self, Report, u64_string};
+use crate::output::{self, Format, Report, u64_string};
 use crate::rolloutctl::status::{self, Survey};
 
 const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
@@ -83,8 +83,12 @@ impl Report for FailoverSummary {
     }
 }
 
-/// Kills and measures; prints a JSON line for each, and one for all.
-pub(crate) async fn run(connect: &ConnectArgs, args: FailoverArgs) -> anyhow::Result<()> {
+/// Kills and measures; prints each, and all.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: FailoverArgs,
+) -> anyhow::Result<()> {
     let mut target = Target::open(connect, &args.target).await?;
     let disk = yardstick(&target)?;
     let mut driver = Driver::start(&target, &args.load, args.batch).await?;
@@ -98,22 +102,25 @@ pub(crate) async fn run(connect: &ConnectArgs, args: FailoverArgs) -> anyhow::Re
             failover.killed, failover.seconds
         );
         seconds.push(failover.seconds);
-        output::emit_line(&failover)?;
+        output::emit_next(format, &failover)?;
     }
     driver.stop().await?;
     eprintln!("checking conservation and digests");
     let settled = settle::settle(target.admin(), driver.load()).await?;
     seconds.sort_by(f64::total_cmp);
-    output::emit_line(&FailoverSummary {
-        times: args.times,
-        workers: args.load.workers,
-        batch: args.batch,
-        median_seconds: quantile(&seconds, 0.5),
-        p90_seconds: quantile(&seconds, 0.9),
-        worst_seconds: quantile(&seconds, 1.0),
-        disk_fsyncs_per_second: disk.fsyncs_per_second.round(),
-        settled,
-    })?;
+    output::emit_next(
+        format,
+        &FailoverSummary {
+            times: args.times,
+            workers: args.load.workers,
+            batch: args.batch,
+            median_seconds: quantile(&seconds, 0.5),
+            p90_seconds: quantile(&seconds, 0.9),
+            worst_seconds: quantile(&seconds, 1.0),
+            disk_fsyncs_per_second: disk.fsyncs_per_second.round(),
+            settled,
+        },
+    )?;
     settle::cancel_runs(driver.feed().session(), driver.load()).await?;
     target.close().await
 }

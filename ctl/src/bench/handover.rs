@@ -18,7 +18,7 @@ use super::pauses::Pauses;
 use super::settle::{self, Settled};
 use super::target::{Target, TargetArgs};
 use crate::connect::{ConnectArgs, parse_duration};
-use crate::output::{self, Report, u64_string};
+use crate::output::{self, Format, Report, u64_string};
 use crate::rolloutctl::status::MemberLine;
 
 const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
@@ -117,8 +117,12 @@ impl Report for HandoverSummary {
     }
 }
 
-/// Hands over and measures; prints a JSON line for each time, and one for all.
-pub(crate) async fn run(connect: &ConnectArgs, args: HandoverArgs) -> anyhow::Result<()> {
+/// Hands over and measures; prints each time, and all.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: HandoverArgs,
+) -> anyhow::Result<()> {
     let mut target = Target::open(connect, &args.target).await?;
     let disk = yardstick(&target)?;
     let mut driver = Driver::start(&target, &args.load, args.batch).await?;
@@ -131,7 +135,7 @@ pub(crate) async fn run(connect: &ConnectArgs, args: HandoverArgs) -> anyhow::Re
             "{number}: {} went, workers paused for {:.3} s, one for {:.3} s",
             handover.from, handover.median_seconds, handover.worst_seconds
         );
-        output::emit_line(&handover)?;
+        output::emit_next(format, &handover)?;
         pauses.extend(handover.pauses);
     }
     let members = meter::counters(target.admin()).await;
@@ -139,20 +143,23 @@ pub(crate) async fn run(connect: &ConnectArgs, args: HandoverArgs) -> anyhow::Re
     eprintln!("checking conservation and digests");
     let settled = settle::settle(target.admin(), driver.load()).await?;
     pauses.sort_by(f64::total_cmp);
-    output::emit_line(&HandoverSummary {
-        times: args.times,
-        by: args.by,
-        workers: args.load.workers,
-        batch: args.batch,
-        pauses: pauses.len(),
-        median_seconds: quantile(&pauses, 0.5),
-        p99_seconds: quantile(&pauses, 0.99),
-        worst_seconds: quantile(&pauses, 1.0),
-        disk_fsyncs_per_second: disk.fsyncs_per_second.round(),
-        disk_fsync_p99_us: disk.p99_us,
-        member_fsync_p99_us: members.values().map(|m| m.fsync_us_p99).max().unwrap_or(0),
-        settled,
-    })?;
+    output::emit_next(
+        format,
+        &HandoverSummary {
+            times: args.times,
+            by: args.by,
+            workers: args.load.workers,
+            batch: args.batch,
+            pauses: pauses.len(),
+            median_seconds: quantile(&pauses, 0.5),
+            p99_seconds: quantile(&pauses, 0.99),
+            worst_seconds: quantile(&pauses, 1.0),
+            disk_fsyncs_per_second: disk.fsyncs_per_second.round(),
+            disk_fsync_p99_us: disk.p99_us,
+            member_fsync_p99_us: members.values().map(|m| m.fsync_us_p99).max().unwrap_or(0),
+            settled,
+        },
+    )?;
     settle::cancel_runs(driver.feed().session(), driver.load()).await?;
     target.close().await
 }

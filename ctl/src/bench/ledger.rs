@@ -16,7 +16,7 @@ use super::meter::{self, CallTimes, MemberFigures, tenth};
 use super::settle::{self, Settled};
 use super::target::{Target, TargetArgs};
 use crate::connect::{ConnectArgs, parse_duration};
-use crate::output::{self, Report, count, u64_string};
+use crate::output::{self, Format, Report, count, u64_string};
 
 const DISK_TIME: Duration = Duration::from_secs(2);
 const TALK_EVERY: Duration = Duration::from_secs(5);
@@ -92,7 +92,11 @@ impl Reading {
 }
 
 /// Measures and prints one JSON line.
-pub(crate) async fn run(connect: &ConnectArgs, args: LedgerArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: LedgerArgs,
+) -> anyhow::Result<()> {
     let mut target = Target::open(connect, &args.target).await?;
     let disk = yardstick(&target)?;
     let mut driver = Driver::start(&target, &args.load, args.batch).await?;
@@ -121,7 +125,7 @@ pub(crate) async fn run(connect: &ConnectArgs, args: LedgerArgs) -> anyhow::Resu
         settled.granted_twice
     );
     anyhow::ensure!(settled.refused == 0, "{} rows were refused", settled.refused);
-    output::emit_line(&figures(&args, &driver, &before, &after, exchange, disk, settled))?;
+    output::emit_next(format, &figures(&args, &driver, &before, &after, exchange, disk, settled))?;
     settle::cancel_runs(driver.feed().session(), driver.load()).await?;
     target.close().await
 }

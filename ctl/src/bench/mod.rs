@@ -1,6 +1,6 @@
 //! `rolloutctl bench`: what the cluster can do, measured from outside.
 //!
-//! Invariant: real processes, mutual TLS and shipped defaults; figures are JSON lines on stdout, talk
+//! Invariant: real processes, mutual TLS and shipped defaults; figures go to stdout, one report after another, talk
 //! goes to stderr, and each run ends by proving that no row was lost or done twice and that all
 //! members hold the same state. Deliberately absent: per-row work in the load generator, which
 //! shares the machine with what it measures: it handles ranges.

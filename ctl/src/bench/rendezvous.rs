@@ -15,7 +15,7 @@ use v1::rendezvous_wait_response::Outcome;
 
 use super::target::{Target, TargetArgs};
 use crate::connect::ConnectArgs;
-use crate::output::{self, Report};
+use crate::output::{self, Format, Report};
 
 /// How long a leader holds a wait.
 const WAIT_MS: u64 = 10_000;
@@ -53,7 +53,11 @@ impl Report for RendezvousFigures {
 }
 
 /// Measures.
-pub(crate) async fn run(connect: &ConnectArgs, args: RendezvousArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: RendezvousArgs,
+) -> anyhow::Result<()> {
     let mut target = Target::open(connect, &args.target).await?;
     let client = target.admin().clone();
     let session = client.open_session("bench-rendezvous").await?;
@@ -68,12 +72,15 @@ pub(crate) async fn run(connect: &ConnectArgs, args: RendezvousArgs) -> anyhow::
             target.check_alive()?;
         }
         seconds.sort_by(f64::total_cmp);
-        output::emit_line(&RendezvousFigures {
-            nodes,
-            rounds: args.rounds,
-            median_seconds: seconds[seconds.len() / 2],
-            worst_seconds: seconds.last().copied().unwrap_or_default(),
-        })?;
+        output::emit_next(
+            format,
+            &RendezvousFigures {
+                nodes,
+                rounds: args.rounds,
+                median_seconds: seconds[seconds.len() / 2],
+                worst_seconds: seconds.last().copied().unwrap_or_default(),
+            },
+        )?;
     }
     target.close().await
 }

@@ -22,7 +22,7 @@ use crate::batch::{config::BatchConfig, spec, submit, upload};
 use crate::connect::ConnectArgs;
 use crate::input::files;
 use crate::input::scan::{ScanControl, ScanOptions};
-use crate::output::{self, Report, count, u64_string};
+use crate::output::{self, Format, Report, count, u64_string};
 use crate::rolloutctl::cluster::verify;
 
 const VERIFY_PATIENCE: Duration = Duration::from_secs(120);
@@ -64,8 +64,12 @@ impl Report for SubmitFigures {
     }
 }
 
-/// Measures and prints one JSON line.
-pub(crate) async fn run(connect: &ConnectArgs, args: SubmitArgs) -> anyhow::Result<()> {
+/// Measures and prints.
+pub(crate) async fn run(
+    connect: &ConnectArgs,
+    format: Format,
+    args: SubmitArgs,
+) -> anyhow::Result<()> {
     let target = Target::open(connect, &args.target).await?;
     let input = tempfile::Builder::new()
         .prefix("submit-")
@@ -105,18 +109,21 @@ pub(crate) async fn run(connect: &ConnectArgs, args: SubmitArgs) -> anyhow::Resu
     ensure!(control.rows.load(Ordering::Relaxed) == args.rows, "not every row was read");
     let verification = verify::verify(target.admin(), VERIFY_PATIENCE).await?;
     ensure!(verification.agree, "the members do not agree: {}", verification.complaint());
-    output::emit_line(&SubmitFigures {
-        rows: args.rows,
-        row_bytes: args.row_bytes,
-        seconds,
-        rows_per_second: (args.rows as f64 / seconds).round(),
-        upload_seconds,
-        declare_seconds: seconds - upload_seconds,
-        segments: uploaded.segments.len(),
-        cpu_us_per_row: cpu_us as f64 / args.rows as f64,
-        members: meter::differences(&counters, &after, args.rows, seconds),
-        digests_equal: verification.agree,
-    })?;
+    output::emit_next(
+        format,
+        &SubmitFigures {
+            rows: args.rows,
+            row_bytes: args.row_bytes,
+            seconds,
+            rows_per_second: (args.rows as f64 / seconds).round(),
+            upload_seconds,
+            declare_seconds: seconds - upload_seconds,
+            segments: uploaded.segments.len(),
+            cpu_us_per_row: cpu_us as f64 / args.rows as f64,
+            members: meter::differences(&counters, &after, args.rows, seconds),
+            digests_equal: verification.agree,
+        },
+    )?;
     submit::cancel(&session, NAMESPACE, &run, "the benchmark is over").await?;
     target.close().await
 }

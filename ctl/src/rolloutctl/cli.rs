@@ -23,7 +23,9 @@ use super::checkpoint::{
 };
 use super::cluster::{bootstrap::BootstrapArgs, upgrade::UpgradeArgs, verify::VerifyArgs};
 use super::completion::{CompletionArgs, ManArgs};
-use super::config::{schema::SchemaArgs, validate::ValidateArgs, view::ViewArgs};
+use super::config::{
+    default::DefaultArgs, schema::SchemaArgs, validate::ValidateArgs, view::ViewArgs,
+};
 use super::context::{AddArgs as ContextAddArgs, NameArgs};
 use super::dataset::{
     create::CreateArgs, delete::DeleteArgs as DatasetDeleteArgs,
@@ -56,11 +58,12 @@ use super::snapshot::{
 use super::token::{create::CreateArgs as TokenCreateArgs, revoke::RevokeArgs};
 use super::top::TopArgs;
 use super::worker::{
-    cordon::CordonArgs, drain::DrainArgs, list::ListArgs as WorkerListArgs, uncordon::UncordonArgs,
+    cordon::CordonArgs, describe::DescribeArgs as WorkerDescribeArgs, drain::DrainArgs,
+    list::ListArgs as WorkerListArgs, uncordon::UncordonArgs,
 };
 use crate::bench::{
-    failover::FailoverArgs, handover::HandoverArgs, ledger::LedgerArgs, rendezvous::RendezvousArgs,
-    submit::SubmitArgs,
+    disk::FsyncArgs, failover::FailoverArgs, handover::HandoverArgs, ledger::LedgerArgs,
+    rendezvous::RendezvousArgs, submit::SubmitArgs,
 };
 use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
@@ -246,7 +249,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: TokenVerb,
     },
-    /// Measure; prints JSON lines
+    /// Measure; for programs with -o jsonl
     #[command(arg_required_else_help = true)]
     Bench {
         /// What to do.
@@ -347,6 +350,8 @@ pub(crate) enum LeaderVerb {
 pub(crate) enum WorkerVerb {
     /// Every worker of the namespace
     List(WorkerListArgs),
+    /// One worker, slot by slot
+    Describe(WorkerDescribeArgs),
     /// Give a worker, or one of its slots, no more work; what it holds it finishes
     Cordon(CordonArgs),
     /// Give it work again, whoever had cordoned it
@@ -439,6 +444,8 @@ pub(crate) enum CheckpointVerb {
 /// Verbs of `cluster`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
+    /// The cluster on one screen; the same as `rolloutctl status`
+    Status,
     /// Prove that all members hold the same state, in memory and on disk
     Verify(VerifyArgs),
     /// Form a new cluster of fresh members, once
@@ -505,6 +512,8 @@ pub(crate) enum CertVerb {
 /// Verbs of `bench`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchVerb {
+    /// What a disk does by itself: appends and fsyncs in a loop
+    Fsync(FsyncArgs),
     /// Claims plus completions a second, each fsynced on a quorum
     Ledger(LedgerArgs),
     /// From the leader's SIGKILL to the next claim
@@ -522,6 +531,8 @@ pub(crate) enum BenchVerb {
 pub(crate) enum ConfigVerb {
     /// Every key of a daemon, its value, and who says so
     View(ViewArgs),
+    /// A configuration file that says what holds without one
+    Default(DefaultArgs),
     /// Every problem of a configuration file
     Validate(ValidateArgs),
     /// A JSON Schema of a configuration file

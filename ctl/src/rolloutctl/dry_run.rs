@@ -214,7 +214,7 @@ impl Reader {
                 let would = format!("drain worker {} and have it leave", args.name);
                 (args.name, would)
             }
-            WorkerVerb::List(_) => return Err(changes_nothing()),
+            WorkerVerb::List(_) | WorkerVerb::Describe(_) => return Err(changes_nothing()),
         };
         let request = v1::ListWorkersRequest { namespace: self.settings.namespace.clone() };
         let answer = self

@@ -130,6 +130,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         },
         Command::Worker { verb } => match verb {
             WorkerVerb::List(args) => worker::list::run(connect, format, args).await,
+            WorkerVerb::Describe(args) => worker::describe::run(connect, format, args).await,
             WorkerVerb::Cordon(args) => worker::cordon::run(connect, format, args).await,
             WorkerVerb::Drain(args) => worker::drain::run(connect, format, args).await,
             WorkerVerb::Uncordon(args) => worker::uncordon::run(connect, format, args).await,
@@ -188,6 +189,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             CheckpointVerb::Verify(args) => checkpoint::verify::run(connect, format, args).await,
         },
         Command::Cluster { verb } => match verb {
+            ClusterVerb::Status => status::run(connect, format).await,
             ClusterVerb::Verify(args) => cluster::verify::run(connect, format, args).await,
             ClusterVerb::Bootstrap(args) => cluster::bootstrap::run(connect, format, args).await,
             ClusterVerb::Upgrade(args) => {
@@ -233,15 +235,17 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
             TokenVerb::Revoke(args) => token::revoke::run(connect, format, args, again).await,
         },
         Command::Bench { verb } => match verb {
-            BenchVerb::Ledger(args) => bench::ledger::run(connect, args).await,
-            BenchVerb::Failover(args) => bench::failover::run(connect, args).await,
-            BenchVerb::Handover(args) => bench::handover::run(connect, args).await,
-            BenchVerb::Submit(args) => bench::submit::run(connect, args).await,
-            BenchVerb::Rendezvous(args) => bench::rendezvous::run(connect, args).await,
+            BenchVerb::Fsync(args) => bench::disk::run(format, &args),
+            BenchVerb::Ledger(args) => bench::ledger::run(connect, format, args).await,
+            BenchVerb::Failover(args) => bench::failover::run(connect, format, args).await,
+            BenchVerb::Handover(args) => bench::handover::run(connect, format, args).await,
+            BenchVerb::Submit(args) => bench::submit::run(connect, format, args).await,
+            BenchVerb::Rendezvous(args) => bench::rendezvous::run(connect, format, args).await,
         },
         Command::Events(args) => events::run(connect, format, args).await,
         Command::Config { verb } => match verb {
             ConfigVerb::View(args) => config::view::run(format, args),
+            ConfigVerb::Default(args) => config::default::run(format, &args),
             ConfigVerb::Validate(args) => config::validate::run(format, args),
             ConfigVerb::Schema(args) => config::schema::run(&args),
         },

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use clap::Parser as _;
 
 use super::cli::{
-    BarrierVerb, CertVerb, CheckpointVerb, Cli, Command, DatasetVerb, ItemVerb, JobVerb,
-    LeaderVerb, MemberVerb, NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, TokenVerb,
+    BarrierVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, DatasetVerb, ItemVerb,
+    JobVerb, LeaderVerb, MemberVerb, NamespaceVerb, RendezvousVerb, RunVerb, ShardVerb, TokenVerb,
     WorkerVerb,
 };
 use super::{Failure, dispatch, exit};
@@ -64,7 +64,7 @@ fn only_looks(command: &Command) -> bool {
         Command::Status | Command::Storage { .. } | Command::Alarm { .. } => true,
         Command::Run { verb } => matches!(verb, RunVerb::List | RunVerb::Describe(_)),
         Command::Item { verb } => matches!(verb, ItemVerb::List(_) | ItemVerb::Describe(_)),
-        Command::Worker { verb } => matches!(verb, WorkerVerb::List(_)),
+        Command::Worker { verb } => matches!(verb, WorkerVerb::List(_) | WorkerVerb::Describe(_)),
         Command::Namespace { verb } => !matches!(verb, NamespaceVerb::SetQuota(_)),
         Command::Rendezvous { verb } => !matches!(verb, RendezvousVerb::Close(_)),
         Command::Barrier { verb } => !matches!(verb, BarrierVerb::Abort(_)),
@@ -75,6 +75,7 @@ fn only_looks(command: &Command) -> bool {
             matches!(verb, CheckpointVerb::List(_) | CheckpointVerb::Describe(_))
         }
         Command::Token { verb } => matches!(verb, TokenVerb::List),
+        Command::Cluster { verb } => matches!(verb, ClusterVerb::Status),
         Command::Member { verb } => matches!(verb, MemberVerb::List | MemberVerb::Describe(_)),
         Command::Leader { verb } => matches!(verb, LeaderVerb::Show),
         Command::Cert { verb } => matches!(verb, CertVerb::Inspect(_) | CertVerb::Status(_)),
@@ -92,10 +93,23 @@ mod tests {
             let args = std::iter::once("rolloutctl").chain(args.split(' '));
             only_looks(&Cli::try_parse_from(args).unwrap().command)
         };
-        for args in ["status", "worker list", "run describe eval", "member list", "job list"] {
+        for args in [
+            "status",
+            "worker list",
+            "run describe eval",
+            "member list",
+            "job list",
+            "cluster status",
+        ] {
             assert!(looks(args), "{args}");
         }
-        for args in ["run cancel eval", "worker drain w1", "leader transfer", "member remove c1"] {
+        for args in [
+            "run cancel eval",
+            "worker drain w1",
+            "leader transfer",
+            "member remove c1",
+            "cluster upgrade",
+        ] {
             assert!(!looks(args), "{args}");
         }
     }

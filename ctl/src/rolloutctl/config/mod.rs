@@ -5,6 +5,7 @@
 
 mod check;
 mod coordinator;
+pub(super) mod default;
 mod file;
 mod key;
 pub(super) mod schema;

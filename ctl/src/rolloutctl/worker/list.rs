@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;
 
 use crate::connect::ConnectArgs;
@@ -13,48 +13,49 @@ struct WorkerList {
     workers: Vec<WorkerLine>,
 }
 
+/// One worker.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct WorkerLine {
-    namespace: String,
-    name: String,
+pub(super) struct WorkerLine {
+    pub(super) namespace: String,
+    pub(super) name: String,
     #[serde(serialize_with = "u64_string")]
-    session: u64,
-    state: String,
-    address: String,
-    silent_seconds: f64,
+    pub(super) session: u64,
+    pub(super) state: String,
+    pub(super) address: String,
+    pub(super) silent_seconds: f64,
     draining: bool,
     /// Until it is gone for certain.
     drain_left_seconds: Option<f64>,
-    slots: Vec<SlotLine>,
-    versions: BTreeMap<String, String>,
+    pub(super) slots: Vec<SlotLine>,
+    pub(super) versions: BTreeMap<String, String>,
     /// What its engines run of the rows that it holds.
     #[serde(serialize_with = "u64_string")]
-    started_rows: u64,
+    pub(super) started_rows: u64,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct SlotLine {
-    slot: u32,
-    engine: String,
-    models: Vec<String>,
-    rows_held: u32,
+pub(super) struct SlotLine {
+    pub(super) slot: u32,
+    pub(super) engine: String,
+    pub(super) models: Vec<String>,
+    pub(super) rows_held: u32,
     #[serde(serialize_with = "u64_string")]
-    rows_done: u64,
+    pub(super) rows_done: u64,
     ineligible: Option<String>,
     #[serde(serialize_with = "u64_string")]
-    deaths: u64,
+    pub(super) deaths: u64,
     cordoned: bool,
     cordon_reason: Option<String>,
     in_trial: bool,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    versions: BTreeMap<String, String>,
+    pub(super) versions: BTreeMap<String, String>,
 }
 
 impl SlotLine {
     /// Why it takes no work, if it takes none.
-    fn problem(&self) -> Option<String> {
+    pub(super) fn problem(&self) -> Option<String> {
         match (&self.ineligible, self.cordoned, &self.cordon_reason) {
             (Some(why), _, _) => Some(why.clone()),
             (None, true, Some(why)) => Some(format!("slot {} cordoned: {why}", self.slot)),
@@ -65,7 +66,7 @@ impl SlotLine {
 }
 
 impl WorkerLine {
-    fn state(&self) -> String {
+    pub(super) fn state(&self) -> String {
         let mut text = self.state.clone();
         if self.draining && text != "draining" {
             text.push_str(", draining");
@@ -206,6 +207,18 @@ fn in_order_of_scale_in(workers: &mut Vec<WorkerLine>) {
     });
 }
 
+/// Asks for every worker of a namespace.
+pub(super) async fn ask(client: &Client, namespace: &str) -> Result<Vec<WorkerLine>, ClientError> {
+    let request = v1::ListWorkersRequest { namespace: namespace.to_owned() };
+    let answer = client
+        .with_leader_opts("list workers", CallOptions::read(), |channel| {
+            let request = request.clone();
+            async move { services::cluster(channel).list_workers(request).await }
+        })
+        .await?;
+    Ok(answer.workers.into_iter().map(WorkerLine::from).collect())
+}
+
 /// Prints every worker of the namespace.
 pub(crate) async fn run(
     connect: &ConnectArgs,
@@ -214,14 +227,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let request = v1::ListWorkersRequest { namespace: settings.namespace };
-    let answer = client
-        .with_leader_opts("list workers", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::cluster(channel).list_workers(request).await }
-        })
-        .await?;
-    let mut workers: Vec<WorkerLine> = answer.workers.into_iter().map(WorkerLine::from).collect();
+    let mut workers = ask(&client, &settings.namespace).await?;
     match args.scale_in {
         true => in_order_of_scale_in(&mut workers),
         false => workers.sort_by(|a, b| a.name.cmp(&b.name)),
