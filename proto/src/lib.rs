@@ -46,7 +46,9 @@ pub use identity::{
     peer_identity,
 };
 pub use rows::RowsError;
-pub use stamp::{CLUSTER_HEADER, Channel, EPOCH_HEADER, Stamp, sender_knows};
+pub use stamp::{
+    CLUSTER_HEADER, Channel, EPOCH_HEADER, Stamp, UNCONFIRMED_HEADER, sender_knows, unconfirmed,
+};
 pub use supervisor::Supervisor;
 pub use tls::{
     ClientTls, Incoming, Security, ServerConn, ServerTls, TlsError, TlsFiles, server_name,

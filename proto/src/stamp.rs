@@ -23,6 +23,17 @@ pub const EPOCH_HEADER: &str = "rollout-coord-epoch";
 /// The header with the cluster's id, 32 lower-case hex digits.
 pub const CLUSTER_HEADER: &str = "rollout-cluster-id";
 
+/// The header of a request whose sender takes an answer that no quorum confirms: what the member that is asked knows,
+/// whoever leads. The index that it is as of is in the answer's [header](crate::v1::ClusterHeader).
+pub const UNCONFIRMED_HEADER: &str = "rollout-unconfirmed";
+
+/// A request whose answer may be one that no quorum confirms.
+pub fn unconfirmed<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert(UNCONFIRMED_HEADER, MetadataValue::from_static("1"));
+    request
+}
+
 /// A channel whose requests say what their sender knows.
 pub type Channel = InterceptedService<tonic::transport::Channel, Stamp>;
 

@@ -88,7 +88,8 @@ impl ClusterService {
     }
 }
 
-fn worker_out(leading: &Leading, w: WorkerView) -> v1::WorkerInfo {
+/// A worker as the ledger knows it and, where this member leads, as it was heard.
+fn worker_out(leading: Option<&Leading>, w: WorkerView) -> v1::WorkerInfo {
     let state = match w.state {
         WorkerState::Ready => "ready",
         WorkerState::Suspect { .. } => "suspect",
@@ -114,11 +115,15 @@ fn worker_out(leading: &Leading, w: WorkerView) -> v1::WorkerInfo {
         state: state.into(),
         address: w.address,
         draining: w.drain.is_some(),
-        drain_left_ms: w.drain.map_or(0, |drain| leading.drain_left_ms(drain)),
-        silent_ms: leading.liveness.silence(w.session).as_millis() as u64,
+        drain_left_ms: leading
+            .zip(w.drain)
+            .map_or(0, |(leading, drain)| leading.drain_left_ms(drain)),
+        silent_ms: leading.map_or(0, |l| l.liveness.silence(w.session).as_millis() as u64),
         slots: slots.collect(),
         versions: w.versions.into_iter().collect(),
-        started_rows: leading.liveness.started(w.session).iter().map(|h| h.rows.len()).sum(),
+        started_rows: leading.map_or(0, |leading| {
+            leading.liveness.started(w.session).iter().map(|held| held.rows.len()).sum()
+        }),
     }
 }
 
@@ -176,15 +181,17 @@ impl v1::cluster_server::Cluster for ClusterService {
         let identity = caller(&request)?;
         let namespace = namespace_or_default(&request.get_ref().namespace);
         check_namespace(&identity, &namespace)?;
-        let leading = self.0.reading().await?;
+        let leading = self.0.reading_for(&request).await?;
+        // Before the read: what is read is at least of its index.
+        let header = self.0.header();
         let views = self.0.seen(|l| {
             let sessions = l.worker_sessions().into_iter();
             sessions.filter_map(|id| l.worker_view(id)).collect::<Vec<_>>()
         });
         let mine = views.into_iter().filter(|w| w.namespace == namespace);
-        let workers = mine.map(|w| worker_out(&leading, w));
+        let workers = mine.map(|w| worker_out(leading.as_deref(), w));
         let workers = workers.collect();
-        Ok(Response::new(v1::ListWorkersResponse { header: Some(self.0.header()), workers }))
+        Ok(Response::new(v1::ListWorkersResponse { header: Some(header), workers }))
     }
 
     async fn cordon_worker(
@@ -215,7 +222,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         tracing::info!(by = %identity, worker = r.name, ?slot, cordoned, reason, "cordon");
         leading.wake();
         let view = self.0.node.ledger(|l| l.worker_view(session));
-        let worker = view.map(|view| worker_out(&leading, view));
+        let worker = view.map(|view| worker_out(Some(&leading), view));
         Ok(Response::new(v1::CordonWorkerResponse { header: Some(self.0.header()), worker }))
     }
 
@@ -247,7 +254,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         tracing::info!(by = %identity, worker, deadline_ms, reason = r.reason, "drain");
         leading.tell_to_go(session, deadline_ms, &r.reason);
         let view = self.0.node.ledger(|l| l.worker_view(session));
-        let worker = view.map(|view| worker_out(&leading, view));
+        let worker = view.map(|view| worker_out(Some(&leading), view));
         Ok(Response::new(v1::DrainWorkerResponse { header: Some(self.0.header()), worker }))
     }
 

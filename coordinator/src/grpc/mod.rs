@@ -62,7 +62,7 @@ use crate::webhooks::Webhooks;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Ledger, Op, OpKind, Rejection, Reply, RequestId};
-use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, ServerTls, v1};
+use rollout_proto::{ErrorCode, Identity, Outcome, RpcError, ServerTls, UNCONFIRMED_HEADER, v1};
 use rollout_raft::{ClusterId, MemberRecord, Node, ProposeError};
 use std::sync::Arc;
 use std::time::Instant;
@@ -118,6 +118,21 @@ impl Shared {
         match read {
             Ok(_) => Ok(leading),
             Err(e) => Err(reject::not_leader(e.leader.as_ref()).with_members(self.members())),
+        }
+    }
+
+    /// The same for a read whose caller may take what nobody confirms: of such a caller nothing is asked but that this
+    /// member belongs to a cluster, and no leader is returned, even if it is this member.
+    pub(crate) async fn reading_for<T>(
+        &self,
+        request: &Request<T>,
+    ) -> Result<Option<Arc<Leading>>, RpcError> {
+        if !request.metadata().contains_key(UNCONFIRMED_HEADER) {
+            return self.reading().await.map(Some);
+        }
+        match self.node.is_waiting() {
+            true => self.leading().map(|_| None),
+            false => Ok(None),
         }
     }
 

@@ -183,12 +183,13 @@ impl v1::runs_server::Runs for RunsService {
         let identity = caller(&request)?;
         let namespace = namespace_or_default(&request.get_ref().namespace);
         check_namespace(&identity, &namespace)?;
-        self.0.reading().await?;
+        self.0.reading_for(&request).await?;
+        let header = self.0.header();
         let runs = self.0.seen(|l| {
             let views = l.run_views(&namespace).into_iter();
             views.map(|v| convert::run_out(&v, l.blocked(v.run))).collect()
         });
-        Ok(Response::new(v1::ListRunsResponse { header: Some(self.0.header()), runs }))
+        Ok(Response::new(v1::ListRunsResponse { header: Some(header), runs }))
     }
 
     async fn describe_run(
@@ -196,8 +197,9 @@ impl v1::runs_server::Runs for RunsService {
         request: Request<v1::DescribeRunRequest>,
     ) -> Result<Response<v1::DescribeRunResponse>, Status> {
         let identity = caller(&request)?;
+        self.0.reading_for(&request).await?;
+        let header = self.0.header();
         let r = request.into_inner();
-        self.0.reading().await?;
         let no = match r.name.is_empty() {
             true => RunNo(r.run),
             false => self.0.find_run(&identity, &r.namespace, &r.name)?,
@@ -215,7 +217,7 @@ impl v1::runs_server::Runs for RunsService {
             own => own.to_owned(),
         };
         Ok(Response::new(v1::DescribeRunResponse {
-            header: Some(self.0.header()),
+            header: Some(header),
             run: Some(convert::run_out(&view, blocked)),
             spec: Some(convert::spec_out(&view.spec)),
             spec_digest: view.spec_digest.to_vec().into(),

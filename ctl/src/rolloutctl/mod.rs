@@ -35,6 +35,7 @@ pub mod status;
 mod storage;
 mod token;
 mod top;
+mod unconfirmed;
 mod version;
 mod watch;
 mod worker;

@@ -7,6 +7,7 @@ use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::unconfirmed::{self, Unconfirmed};
 
 /// Which member.
 #[derive(Debug, clap::Args)]
@@ -17,14 +18,19 @@ pub(crate) struct DescribeArgs {
 }
 
 #[derive(Serialize)]
-#[serde(transparent)]
-struct Described(MemberLine);
+struct Described {
+    #[serde(flatten)]
+    member: MemberLine,
+    /// Of whom it is, where nobody leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unconfirmed: Option<Unconfirmed>,
+}
 
 impl Report for Described {
     const KIND: &'static str = "Member";
 
     fn table(&self) -> String {
-        let member = &self.0;
+        let member = &self.member;
         let lines = [
             ("Name", member.name.clone()),
             ("Id", member.id.clone()),
@@ -34,7 +40,9 @@ impl Report for Described {
             ("Peer address", member.peer_addr.clone()),
             ("Client address", member.client_addr.clone()),
         ];
-        lines.into_iter().map(|(key, value)| format!("{key:<15} {value}\n")).collect()
+        let text: String =
+            lines.into_iter().map(|(key, value)| format!("{key:<15} {value}\n")).collect();
+        text + &unconfirmed::line(self.unconfirmed.as_ref())
     }
 }
 
@@ -44,11 +52,13 @@ pub(crate) async fn run(
     format: Format,
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
-    let list = list::ask(&connect.client(None)?).await?;
+    let list = list::ask_any(&connect.client(None)?).await?;
     let mut of_name: Vec<_> = list.members.into_iter().filter(|m| m.name == args.name).collect();
     of_name.sort_by_key(|member| member.role == "learner");
-    match of_name.into_iter().next() {
-        Some(member) => output::emit(format, &Described(member)),
-        None => Err(Failure::not_found(format!("there is no member {:?}", args.name)).into()),
-    }
+    let Some(member) = of_name.into_iter().next() else {
+        return Err(Failure::not_found(format!("there is no member {:?}", args.name)).into());
+    };
+    let described = Described { member, unconfirmed: list.unconfirmed };
+    output::emit(format, &described)?;
+    unconfirmed::end(described.unconfirmed.as_ref())
 }

@@ -1,10 +1,11 @@
 //! `rolloutctl member list`: one line a member, and how far each is.
 
-use rollout_proto::{CallOptions, Client, services, v1};
+use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count};
+use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// The members, as the leader sees them.
 #[derive(Serialize)]
@@ -12,6 +13,9 @@ use crate::output::{self, Align, Format, Report, Table, count};
 pub(in crate::rolloutctl) struct MemberList {
     pub(in crate::rolloutctl) leader: Option<String>,
     pub(in crate::rolloutctl) members: Vec<MemberLine>,
+    /// Of whom it is, where nobody leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::rolloutctl) unconfirmed: Option<Unconfirmed>,
 }
 
 /// One member.
@@ -103,28 +107,50 @@ impl MemberList {
                 member.id.clone(),
             ]);
         }
-        table.to_string()
+        table.to_string() + &unconfirmed::line(self.unconfirmed.as_ref())
     }
 }
 
-/// The members, from the leader.
-pub(in crate::rolloutctl) async fn ask(client: &Client) -> anyhow::Result<MemberList> {
-    let answer = client
-        .with_leader_opts("list members", CallOptions::read(), |channel| async move {
-            services::members(channel).list_members(v1::ListMembersRequest {}).await
-        })
-        .await?;
+/// What the leader, or another member, says of all.
+fn listed(asked: Asked<v1::ListMembersResponse>) -> MemberList {
+    let Asked { answer, unconfirmed } = asked;
     let leader = answer.header.unwrap_or_default().members.unwrap_or_default().leader;
     let mut members: Vec<_> =
         answer.members.into_iter().map(|member| MemberLine::of(member, &leader)).collect();
     members.sort_by(|a, b| a.name.cmp(&b.name).then(a.id.cmp(&b.id)));
-    Ok(MemberList { leader: Some(leader).filter(|name| !name.is_empty()), members })
+    MemberList { leader: Some(leader).filter(|name| !name.is_empty()), members, unconfirmed }
+}
+
+async fn ask_leader(client: &Client) -> Result<v1::ListMembersResponse, ClientError> {
+    client
+        .with_leader_opts("list members", CallOptions::read(), |channel| async move {
+            services::members(channel).list_members(v1::ListMembersRequest {}).await
+        })
+        .await
+}
+
+/// The members, from the leader.
+pub(in crate::rolloutctl) async fn ask(client: &Client) -> anyhow::Result<MemberList> {
+    let answer = ask_leader(client).await?;
+    Ok(listed(Asked { answer, unconfirmed: None }))
+}
+
+/// The members, from the leader; where nobody leads, from the member that has applied most.
+pub(in crate::rolloutctl) async fn ask_any(client: &Client) -> anyhow::Result<MemberList> {
+    let led = ask_leader(client).await;
+    let header = |answer: &v1::ListMembersResponse| answer.header.clone();
+    let asked = unconfirmed::or_any(client, led, header, |channel| async move {
+        services::members(channel).list_members(v1::ListMembersRequest {}).await
+    });
+    Ok(listed(asked.await?))
 }
 
 /// Prints them.
 pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
     let client = connect.client(None)?;
-    output::emit(format, &ask(&client).await?)
+    let list = ask_any(&client).await?;
+    output::emit(format, &list)?;
+    unconfirmed::end(list.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -153,7 +179,7 @@ mod tests {
         (joins.becomes, joins.replaces) = ("voter".into(), "c2".into());
         let all = [member("c1", true, Some(5_000)), member("c2", true, Some(3_000)), joins];
         let members = all.into_iter().map(|m| MemberLine::of(m, "c1")).collect();
-        let list = MemberList { leader: Some("c1".into()), members };
+        let list = MemberList { leader: Some("c1".into()), members, unconfirmed: None };
         crate::snapshots::report("member-list.txt", &list);
         assert_eq!(
             list.table(),

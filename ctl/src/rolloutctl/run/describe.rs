@@ -7,6 +7,7 @@ use super::summary::Run;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, Table, count, hex, u64_string};
+use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which run to describe.
 #[derive(Debug, clap::Args)]
@@ -22,6 +23,9 @@ struct RunDescription {
     run: Run,
     spec: Spec,
     failures: Vec<Failure>,
+    /// Of whom it is, where nobody leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unconfirmed: Option<Unconfirmed>,
 }
 
 #[derive(Serialize)]
@@ -162,7 +166,7 @@ impl Report for RunDescription {
             }
             text.push_str(&format!("\nFailed rows (the first {})\n{table}", self.failures.len()));
         }
-        text
+        text + &unconfirmed::line(self.unconfirmed.as_ref())
     }
 }
 
@@ -175,12 +179,18 @@ pub(crate) async fn run(
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let request = v1::DescribeRunRequest { namespace: settings.namespace, name: args.name, run: 0 };
-    let answer = client
+    let led = client
         .with_leader_opts("describe run", CallOptions::read(), |channel| {
             let request = request.clone();
             async move { services::runs(channel).describe_run(request).await }
         })
-        .await?;
+        .await;
+    let header = |answer: &v1::DescribeRunResponse| answer.header.clone();
+    let asked = unconfirmed::or_any(&client, led, header, |channel| {
+        let request = rollout_proto::unconfirmed(request.clone());
+        async move { services::runs(channel).describe_run(request).await }
+    });
+    let Asked { answer, unconfirmed } = asked.await?;
     let failures = answer
         .failures
         .into_iter()
@@ -192,14 +202,14 @@ pub(crate) async fn run(
             attempts: failed.attempts,
         })
         .collect();
-    output::emit(
-        format,
-        &RunDescription {
-            run: answer.run.unwrap_or_default().into(),
-            spec: Spec::new(answer.spec.unwrap_or_default(), &answer.spec_digest),
-            failures,
-        },
-    )
+    let described = RunDescription {
+        run: answer.run.unwrap_or_default().into(),
+        spec: Spec::new(answer.spec.unwrap_or_default(), &answer.spec_digest),
+        failures,
+        unconfirmed,
+    };
+    output::emit(format, &described)?;
+    unconfirmed::end(described.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -227,6 +237,7 @@ mod tests {
             run: sample(),
             spec: Spec::new(spec, &[0xab]),
             failures: vec![failure],
+            unconfirmed: None,
         };
         let text = report.table();
         assert!(text.contains("Sampling    {\"max_tokens\":16}\n"), "{text}");

@@ -6,10 +6,14 @@ use serde::Serialize;
 use super::summary::{Run, now_wall_ms};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, age, count};
+use crate::rolloutctl::unconfirmed::{self, Unconfirmed};
 
 #[derive(Serialize)]
 struct RunList {
     runs: Vec<Run>,
+    /// Of whom it is, where nobody leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unconfirmed: Option<Unconfirmed>,
     #[serde(skip)]
     now_wall_ms: u64,
 }
@@ -60,7 +64,7 @@ impl RunList {
                 count(run.counts.tokens_out),
             ]);
         }
-        table.to_string()
+        table.to_string() + &unconfirmed::line(self.unconfirmed.as_ref())
     }
 }
 
@@ -69,14 +73,26 @@ pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let request = v1::ListRunsRequest { namespace: settings.namespace };
-    let answer = client
+    let led = client
         .with_leader_opts("list runs", CallOptions::read(), |channel| {
             let request = request.clone();
             async move { services::runs(channel).list_runs(request).await }
         })
-        .await?;
-    let runs = answer.runs.into_iter().map(Run::from).collect();
-    output::emit(format, &RunList { runs, now_wall_ms: now_wall_ms() })
+        .await;
+    let header = |answer: &v1::ListRunsResponse| answer.header.clone();
+    let asked = unconfirmed::or_any(&client, led, header, |channel| {
+        let request = rollout_proto::unconfirmed(request.clone());
+        async move { services::runs(channel).list_runs(request).await }
+    });
+    let asked = asked.await?;
+    let (runs, unconfirmed) = (asked.answer.runs, asked.unconfirmed);
+    let list = RunList {
+        runs: runs.into_iter().map(Run::from).collect(),
+        unconfirmed,
+        now_wall_ms: now_wall_ms(),
+    };
+    output::emit(format, &list)?;
+    unconfirmed::end(list.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -86,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_run_whose_input_is_open_says_that_more_rows_may_come() {
-        let list = RunList { runs: vec![sample()], now_wall_ms: 0 };
+        let list = RunList { runs: vec![sample()], unconfirmed: None, now_wall_ms: 0 };
         crate::snapshots::report("run-list.txt", &list);
         let table = list.table();
         assert!(table.contains("nightly-eval  running"), "{table}");

@@ -5,8 +5,9 @@ use serde::Serialize;
 use super::list::{self, WorkerLine};
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
-use crate::output::{self, Align, Format, Report, Table, count, duration};
+use crate::output::{self, Align, Format, Report, Table, count};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::unconfirmed::{self, Unconfirmed};
 
 /// Which worker.
 #[derive(Debug, clap::Args)]
@@ -17,21 +18,26 @@ pub(crate) struct DescribeArgs {
 }
 
 #[derive(Serialize)]
-#[serde(transparent)]
-struct Described(WorkerLine);
+struct Described {
+    #[serde(flatten)]
+    worker: WorkerLine,
+    /// Of whom it is, where nobody leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unconfirmed: Option<Unconfirmed>,
+}
 
 impl Report for Described {
     const KIND: &'static str = "Worker";
 
     fn table(&self) -> String {
-        let worker = &self.0;
+        let worker = &self.worker;
         let lines = [
             ("Name", worker.name.clone()),
             ("Namespace", worker.namespace.clone()),
             ("State", worker.state()),
             ("Session", worker.session.to_string()),
             ("Address", worker.address.clone()),
-            ("Last heartbeat", format!("{} ago", duration(worker.silent_seconds))),
+            ("Last heartbeat", worker.heard()),
             ("Rows started", count(worker.started_rows)),
         ];
         let mut text: String =
@@ -55,7 +61,7 @@ impl Report for Described {
                 slot.problem().unwrap_or_default(),
             ]);
         }
-        format!("{text}\n{table}")
+        format!("{text}\n{table}{}", unconfirmed::line(self.unconfirmed.as_ref()))
     }
 }
 
@@ -66,14 +72,16 @@ pub(crate) async fn run(
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    let workers = list::ask(&settings.client(None)?, &settings.namespace).await?;
-    match workers.into_iter().find(|worker| worker.name == args.name) {
-        Some(worker) => output::emit(format, &Described(worker)),
-        None => {
-            let text = format!("no worker {} is registered in {}", args.name, settings.namespace);
-            Err(Failure::not_found(text).into())
-        }
-    }
+    let asked = list::ask(&settings.client(None)?, &settings.namespace).await?;
+    let Some(worker) = asked.answer.into_iter().find(|worker| worker.name == args.name) else {
+        // What nobody confirms does not say that it is not there.
+        unconfirmed::end(asked.unconfirmed.as_ref())?;
+        let text = format!("no worker {} is registered in {}", args.name, settings.namespace);
+        return Err(Failure::not_found(text).into());
+    };
+    let described = Described { worker, unconfirmed: asked.unconfirmed };
+    output::emit(format, &described)?;
+    unconfirmed::end(described.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -98,7 +106,7 @@ mod tests {
             slots: vec![slot(0, ""), slot(1, "cannot read the store")],
             ..v1::WorkerInfo::default()
         };
-        let text = Described(wire.into()).table();
+        let text = Described { worker: wire.into(), unconfirmed: None }.table();
         assert!(text.contains("Name            w1\n"), "{text}");
         assert!(
             text.contains("   1  mock    m          0     0       0  cannot read the store"),

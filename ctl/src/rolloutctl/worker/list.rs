@@ -7,10 +7,14 @@ use serde::Serialize;
 
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count, duration, u64_string};
+use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 #[derive(Serialize)]
 struct WorkerList {
     workers: Vec<WorkerLine>,
+    /// Of whom it is, where nobody leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unconfirmed: Option<Unconfirmed>,
 }
 
 /// One worker.
@@ -23,7 +27,8 @@ pub(super) struct WorkerLine {
     pub(super) session: u64,
     pub(super) state: String,
     pub(super) address: String,
-    pub(super) silent_seconds: f64,
+    /// `None` where no leader says.
+    pub(super) silent_seconds: Option<f64>,
     draining: bool,
     /// Until it is gone for certain.
     drain_left_seconds: Option<f64>,
@@ -66,6 +71,12 @@ impl SlotLine {
 }
 
 impl WorkerLine {
+    /// When it was last heard.
+    pub(super) fn heard(&self) -> String {
+        let ago = |silent| format!("{} ago", duration(silent));
+        self.silent_seconds.map_or_else(|| "-".to_owned(), ago)
+    }
+
     pub(super) fn state(&self) -> String {
         let mut text = self.state.clone();
         if self.draining && text != "draining" {
@@ -104,7 +115,7 @@ impl From<v1::WorkerInfo> for WorkerLine {
             session: wire.session,
             state: wire.state,
             address: wire.address,
-            silent_seconds: wire.silent_ms as f64 / 1000.0,
+            silent_seconds: Some(wire.silent_ms as f64 / 1000.0),
             draining: wire.draining,
             drain_left_seconds: Some(wire.drain_left_ms as f64 / 1000.0).filter(|left| *left > 0.0),
             slots: slots.collect(),
@@ -162,7 +173,7 @@ impl WorkerList {
                 count(slots().map(|slot| u64::from(slot.rows_held)).sum()),
                 count(slots().map(|slot| slot.rows_done).sum()),
                 count(slots().map(|slot| slot.deaths).sum()),
-                format!("{} ago", duration(worker.silent_seconds)),
+                worker.heard(),
                 worker.address.clone(),
                 problems.into_iter().collect::<Vec<_>>().join("; "),
                 worker.namespace.clone(),
@@ -175,7 +186,7 @@ impl WorkerList {
                     .join(","),
             ]);
         }
-        table.to_string()
+        table.to_string() + &unconfirmed::line(self.unconfirmed.as_ref())
     }
 }
 
@@ -208,15 +219,29 @@ fn in_order_of_scale_in(workers: &mut Vec<WorkerLine>) {
 }
 
 /// Asks for every worker of a namespace.
-pub(super) async fn ask(client: &Client, namespace: &str) -> Result<Vec<WorkerLine>, ClientError> {
+pub(super) async fn ask(
+    client: &Client,
+    namespace: &str,
+) -> Result<Asked<Vec<WorkerLine>>, ClientError> {
     let request = v1::ListWorkersRequest { namespace: namespace.to_owned() };
-    let answer = client
+    let led = client
         .with_leader_opts("list workers", CallOptions::read(), |channel| {
             let request = request.clone();
             async move { services::cluster(channel).list_workers(request).await }
         })
-        .await?;
-    Ok(answer.workers.into_iter().map(WorkerLine::from).collect())
+        .await;
+    let header = |answer: &v1::ListWorkersResponse| answer.header.clone();
+    let asked = unconfirmed::or_any(client, led, header, |channel| {
+        let request = rollout_proto::unconfirmed(request.clone());
+        async move { services::cluster(channel).list_workers(request).await }
+    });
+    let Asked { answer, unconfirmed } = asked.await?;
+    let mut workers: Vec<WorkerLine> = answer.workers.into_iter().map(WorkerLine::from).collect();
+    if unconfirmed.is_some() {
+        // Only a leader hears them.
+        workers.iter_mut().for_each(|worker| worker.silent_seconds = None);
+    }
+    Ok(Asked { answer: workers, unconfirmed })
 }
 
 /// Prints every worker of the namespace.
@@ -227,12 +252,14 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let mut workers = ask(&client, &settings.namespace).await?;
+    let Asked { answer: mut workers, unconfirmed } = ask(&client, &settings.namespace).await?;
     match args.scale_in {
         true => in_order_of_scale_in(&mut workers),
         false => workers.sort_by(|a, b| a.name.cmp(&b.name)),
     }
-    output::emit(format, &WorkerList { workers })
+    let list = WorkerList { workers, unconfirmed };
+    output::emit(format, &list)?;
+    unconfirmed::end(list.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -297,7 +324,7 @@ mod tests {
             ],
             ..v1::WorkerInfo::default()
         };
-        let list = WorkerList { workers: vec![worker.into()] };
+        let list = WorkerList { workers: vec![worker.into()], unconfirmed: None };
         crate::snapshots::report("worker-list.txt", &list);
         let table = list.table();
         assert!(table.contains("3,000       3  120ms ago"), "{table}");

@@ -1,0 +1,121 @@
+//! What members know while nobody leads.
+//!
+//! Invariant: it is told as what it is: of whom, as of which index, confirmed by nobody; and the command ends with
+//! status 3, so that no program takes it for more. Deliberately absent: plans and changes, which are never made of it.
+
+use rollout_proto::{Channel, Client, ClientError, v1};
+use serde::Serialize;
+use tonic::{Response, Status};
+
+use super::Failure;
+
+/// Of whom an answer is that nobody confirmed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Unconfirmed {
+    /// The member that said so: of those that answer the one that has applied most.
+    pub(super) member: String,
+    /// The index that it is as of, or a later one.
+    #[serde(serialize_with = "crate::output::u64_string")]
+    pub(super) index: u64,
+}
+
+impl Unconfirmed {
+    /// The last line of a table.
+    pub(super) fn line(&self) -> String {
+        format!("not confirmed: as {} knew it at index {}; nobody leads\n", self.member, self.index)
+    }
+
+    /// The end of a command that printed it.
+    pub(super) fn failure(&self) -> anyhow::Error {
+        let Self { member, index } = self;
+        let text =
+            format!("nobody leads: this is what {member} knew at index {index}, not confirmed");
+        Failure::unavailable(text).into()
+    }
+}
+
+/// An answer, and where it came from if no leader gave it.
+pub(super) struct Asked<T> {
+    pub(super) answer: T,
+    pub(super) unconfirmed: Option<Unconfirmed>,
+}
+
+/// The last line of a table, where what it shows was not confirmed.
+pub(super) fn line(unconfirmed: Option<&Unconfirmed>) -> String {
+    unconfirmed.map_or_else(String::new, Unconfirmed::line)
+}
+
+/// The end of a command that has printed an answer.
+///
+/// # Errors
+/// Exit code 3 where nobody confirmed it.
+pub(super) fn end(unconfirmed: Option<&Unconfirmed>) -> anyhow::Result<()> {
+    unconfirmed.map_or(Ok(()), |told| Err(told.failure()))
+}
+
+/// The leader's answer; where none answers, that of the member that has applied most.
+///
+/// # Errors
+/// The leader's own refusal; where nobody leads and no member answers, that nobody does.
+pub(super) async fn or_any<T, F, Fut>(
+    client: &Client,
+    led: Result<T, ClientError>,
+    header: fn(&T) -> Option<v1::ClusterHeader>,
+    ask: F,
+) -> Result<Asked<T>, ClientError>
+where
+    F: Fn(Channel) -> Fut,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    let error = match led {
+        Ok(answer) => return Ok(Asked { answer, unconfirmed: None }),
+        Err(error) if error.exit_code() == 3 => error,
+        Err(error) => return Err(error),
+    };
+    let answers = client.each_member(|_, channel| ask(channel)).await;
+    newest(answers, header).ok_or(error)
+}
+
+/// Of the answers the one of the member that has applied most.
+fn newest<T>(
+    answers: Vec<(rollout_proto::MemberRef, Result<T, ClientError>)>,
+    header: fn(&T) -> Option<v1::ClusterHeader>,
+) -> Option<Asked<T>> {
+    let index = |answer: &T| header(answer).map_or(0, |header| header.applied_index);
+    let good = answers.into_iter().filter_map(|(member, answer)| Some((member, answer.ok()?)));
+    let (member, answer) = good.max_by_key(|(_, answer)| index(answer))?;
+    let index = index(&answer);
+    let member = if member.name.is_empty() { member.addr } else { member.name };
+    Some(Asked { answer, unconfirmed: Some(Unconfirmed { member, index }) })
+}
+
+#[cfg(test)]
+mod tests {
+    use rollout_proto::MemberRef;
+
+    use super::*;
+
+    #[test]
+    fn of_what_members_know_the_newest_is_told_with_its_index_and_its_member() {
+        let member = |name: &str| MemberRef { name: name.into(), addr: format!("{name}:1") };
+        let answer = |applied_index| {
+            let header = v1::ClusterHeader { applied_index, ..Default::default() };
+            Ok(v1::ListRunsResponse { header: Some(header), ..Default::default() })
+        };
+        let silent = Err(ClientError::Connect(rollout_proto::ConnectError {
+            endpoint: "c3:1".into(),
+            phase: rollout_proto::Phase::Tcp,
+            cause: "refused".into(),
+            permanent: false,
+        }));
+        let answers =
+            vec![(member("c1"), answer(7)), (member("c2"), answer(9)), (member("c3"), silent)];
+        let asked = newest(answers, |answer| answer.header.clone()).unwrap();
+        let told = asked.unconfirmed.unwrap();
+        assert_eq!(told, Unconfirmed { member: "c2".into(), index: 9 });
+        assert_eq!(told.line(), "not confirmed: as c2 knew it at index 9; nobody leads\n");
+        assert_eq!(crate::rolloutctl::exit::code(&told.failure()), 3);
+        assert!(newest::<v1::ListRunsResponse>(Vec::new(), |a| a.header.clone()).is_none());
+    }
+}
