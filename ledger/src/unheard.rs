@@ -59,7 +59,9 @@ impl Ledger {
     fn try_often_unheard(&mut self, ctx: &Context, unheard: &Unheard) {
         for (&(no, attempt), rows) in unheard {
             let Some(run) = self.runs.get(&no) else { continue };
-            let Some(slot) = run.flight.grants.get(&attempt).map(|grant| grant.slot) else { continue };
+            let Some(slot) = run.flight.grants.get(&attempt).map(|grant| grant.slot) else {
+                continue;
+            };
             let ends = |row: &u64| run.troubles.get(row).map_or(0, |trouble| trouble.abrupt_ends);
             let often = rows.iter().filter(|row| ends(row) >= limits::ABRUPT_ENDS_MAX);
             let rows = Rows::from_ranges(often.map(|row| (row, 1))).unwrap_or_default();

@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// When nobody answers at that address, or with something that is no HTTP.
-pub fn get(address: &str, path: &str) -> Result<(u16, String)> {
+pub(crate) fn get(address: &str, path: &str) -> Result<(u16, String)> {
     let parsed: SocketAddr = address.parse().with_context(|| format!("{address} of a process"))?;
     let mut stream = TcpStream::connect_timeout(&parsed, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
