@@ -82,7 +82,39 @@ fn every_format_says_the_same_and_nothing_is_changed_without_consent() -> Result
     let other = fleet.ctl(&["run", "delete", "eval", "--yes"])?;
     ensure!(other.status.code() == Some(4), "{other:?}");
     a_quota_that_was_changed_since_stays_as_it_is(&fleet)?;
+    a_worker_that_came_after_a_drain_is_not_drained_by_its_repeat(&mut fleet, &slow)?;
     fleet.passed()
+}
+
+/// The worker of that name, once the leader says.
+fn worker(fleet: &Fleet, name: &str) -> Option<Value> {
+    let list = fleet.ctl_json(&["worker", "list"]).ok()?;
+    list["workers"].as_array()?.iter().find(|worker| worker["name"] == name).cloned()
+}
+
+fn a_worker_that_came_after_a_drain_is_not_drained_by_its_repeat(
+    fleet: &mut Fleet,
+    options: &WorkerOptions,
+) -> Result<()> {
+    let (cordon, drain) = (number(fleet)?, number(fleet)?);
+    fleet.ctl_json(&["worker", "cordon", "w1", "--request-id", &cordon])?;
+    fleet.ctl_json(&["worker", "uncordon", "w1"])?;
+    fleet.ctl_json(&["worker", "cordon", "w1", "--request-id", &cordon])?;
+    let now = worker(fleet, "w1").context("w1")?;
+    ensure!(now["slots"][0]["cordoned"] == false, "it is cordoned again: {now}");
+
+    let drained = ["worker", "drain", "w1", "--request-id", &drain];
+    fleet.ctl_json(&[&drained[..], &["--wait"]].concat())?;
+    ensure!(fleet.worker_process("w1").wait(PATIENCE)?.success());
+    fleet.start_worker("w1", options)?;
+    let next = eventually("it is back", PATIENCE, || worker(fleet, "w1"));
+    let again = fleet.ctl(&drained)?;
+    ensure!(again.status.success(), "{again:?}");
+    // It was told nothing, neither at once nor with its heartbeats.
+    std::thread::sleep(Duration::from_secs(3));
+    let now = worker(fleet, "w1").context("it left")?;
+    ensure!(now["session"] == next["session"] && now["draining"] == false, "{now}");
+    Ok(())
 }
 
 fn a_quota_that_was_changed_since_stays_as_it_is(fleet: &Fleet) -> Result<()> {

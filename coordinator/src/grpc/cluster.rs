@@ -210,9 +210,11 @@ impl v1::cluster_server::Cluster for ClusterService {
             Some(n) => Some(SlotNo(u16::try_from(n).map_err(|_| no_slot(&r.name, n))?)),
             None => None,
         };
+        // Clients of before there was a number send none.
+        let id = r.request.map(|id| self.0.request_in(&identity, Some(&id))).transpose()?;
         let (cordoned, reason) = (r.cordoned, r.reason);
         let kind = OpKind::Cordon { session, slot, cordoned, reason: reason.clone() };
-        match self.0.apply(None, kind).await {
+        match self.0.apply(id, kind).await {
             // It left between the look and the operation.
             Err(e) if e.code == ErrorCode::SessionUnknown => {
                 return Err(no_worker(&namespace, &r.name).into());
@@ -242,8 +244,9 @@ impl v1::cluster_server::Cluster for ClusterService {
         let leading = self.0.reading().await?;
         let found = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
         let session = found.ok_or_else(|| no_worker(&namespace, &r.name))?;
+        let id = r.request.map(|id| self.0.request_in(&identity, Some(&id))).transpose()?;
         let kind = OpKind::Drain { session, deadline_ms: r.deadline_ms };
-        match self.0.apply(None, kind).await {
+        match self.0.apply(id, kind).await {
             // It left between the look and the operation.
             Err(e) if e.code == ErrorCode::SessionUnknown => {
                 return Err(no_worker(&namespace, &r.name).into());
@@ -252,8 +255,11 @@ impl v1::cluster_server::Cluster for ClusterService {
         };
         let (worker, deadline_ms) = (r.name, r.deadline_ms);
         tracing::info!(by = %identity, worker, deadline_ms, reason = r.reason, "drain");
-        leading.tell_to_go(session, deadline_ms, &r.reason);
         let view = self.0.node.ledger(|l| l.worker_view(session));
+        // A repeat of a request that drained a process of before is none of the one that has the name now.
+        if view.as_ref().is_some_and(|view| view.drain.is_some()) {
+            leading.tell_to_go(session, deadline_ms, &r.reason);
+        }
         let worker = view.map(|view| worker_out(Some(&leading), view));
         Ok(Response::new(v1::DrainWorkerResponse { header: Some(self.0.header()), worker }))
     }

@@ -150,10 +150,16 @@ impl v1::members_server::Members for MembersService {
     ) -> Result<Response<v1::TransferLeaderResponse>, Status> {
         let identity = caller(&request)?;
         check_every_namespace(&identity)?;
-        let to = request.into_inner().to;
+        let v1::TransferLeaderRequest { to, from: meant } = request.into_inner();
         audit::about("member", &to);
         self.check_leading()?;
         let from = self.0.config.name.clone();
+        if !meant.is_empty() && meant != from {
+            self.record(&meant)?;
+            // Asked again after it was done: who leads now was not meant.
+            let header = Some(self.0.header());
+            return Ok(Response::new(v1::TransferLeaderResponse { header, from: meant }));
+        }
         // Asked again after it was done, or for what is so already.
         if to != from {
             if !to.is_empty() {

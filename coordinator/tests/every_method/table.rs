@@ -474,6 +474,7 @@ fn worker(f: &Fixture, epoch: u64) -> Vec<Case> {
                 name: "w1".into(),
                 cordoned: true,
                 reason: "forged".into(),
+                request: f.id(),
                 ..Default::default()
             },
         ),
@@ -485,6 +486,7 @@ fn worker(f: &Fixture, epoch: u64) -> Vec<Case> {
                 name: "w1".into(),
                 deadline_ms: 3_600_000,
                 reason: "forged".into(),
+                request: f.id(),
             },
         ),
         case(
@@ -548,7 +550,11 @@ fn members() -> Vec<Case> {
         case("Members/PromoteMember", Refuse, &v1::PromoteMemberRequest { name: "nobody".into() }),
         case("Members/RemoveMember", Refuse, &v1::RemoveMemberRequest { name: "c1".into() }),
         case("Members/UpdateMember", Change, &update),
-        case("Members/TransferLeader", Read, &v1::TransferLeaderRequest { to: "c1".into() }),
+        case(
+            "Members/TransferLeader",
+            Read,
+            &v1::TransferLeaderRequest { to: "c1".into(), from: String::new() },
+        ),
     ]
 }
 

@@ -243,7 +243,8 @@ async fn transfer(target: &Target, driver: &mut Driver, to: &str) -> anyhow::Res
         .go_on(async |_| {
             client
                 .with_leader("transfer leader", |channel| {
-                    let request = v1::TransferLeaderRequest { to: to.to_owned() };
+                    let request =
+                        v1::TransferLeaderRequest { to: to.to_owned(), from: String::new() };
                     async move { services::members(channel).transfer_leader(request).await }
                 })
                 .await?;

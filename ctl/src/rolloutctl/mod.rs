@@ -132,9 +132,9 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Worker { verb } => match verb {
             WorkerVerb::List(args) => worker::list::run(connect, format, args).await,
             WorkerVerb::Describe(args) => worker::describe::run(connect, format, args).await,
-            WorkerVerb::Cordon(args) => worker::cordon::run(connect, format, args).await,
-            WorkerVerb::Drain(args) => worker::drain::run(connect, format, args).await,
-            WorkerVerb::Uncordon(args) => worker::uncordon::run(connect, format, args).await,
+            WorkerVerb::Cordon(args) => worker::cordon::run(connect, format, args, again).await,
+            WorkerVerb::Drain(args) => worker::drain::run(connect, format, args, again).await,
+            WorkerVerb::Uncordon(args) => worker::uncordon::run(connect, format, args, again).await,
         },
         Command::Namespace { verb } => match verb {
             NamespaceVerb::List => namespace::list::run(connect, format).await,

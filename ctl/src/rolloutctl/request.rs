@@ -10,7 +10,7 @@ use rollout_proto::{Client, ClientError, PendingRequest, v1};
 
 use super::cli::{
     BarrierVerb, CheckpointVerb, Command, DatasetVerb, ItemVerb, JobVerb, NamespaceVerb,
-    RendezvousVerb, RunVerb, TokenVerb,
+    RendezvousVerb, RunVerb, TokenVerb, WorkerVerb,
 };
 
 /// A request as people write it: the client's session, and the request's number in it.
@@ -78,6 +78,7 @@ pub(super) fn has_number(command: &Command) -> bool {
             !matches!(verb, RunVerb::List | RunVerb::Describe(_) | RunVerb::Watch(_))
         }
         Command::Item { verb } => matches!(verb, ItemVerb::Retry(_)),
+        Command::Worker { verb } => !matches!(verb, WorkerVerb::List(_) | WorkerVerb::Describe(_)),
         Command::Rendezvous { verb } => matches!(verb, RendezvousVerb::Close(_)),
         Command::Barrier { verb } => matches!(verb, BarrierVerb::Abort(_)),
         Command::Checkpoint { verb } => matches!(

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rollout_proto::{Client, services, v1};
+use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
 
 use crate::completer::{self, Names};
@@ -21,6 +21,9 @@ pub(crate) struct TransferArgs {
     /// The member that shall lead; without, the one whose log is longest
     #[arg(add = completer::of(Names::Members))]
     pub(in crate::rolloutctl) name: Option<String>,
+    /// Only where this member leads: a repeat of a transfer whose outcome is unknown moves leadership no further
+    #[arg(long, value_name = "NAME", add = completer::of(Names::Members))]
+    from: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -48,15 +51,34 @@ pub(crate) async fn run(
     args: TransferArgs,
 ) -> anyhow::Result<()> {
     let client = connect.client(None)?;
-    let request = v1::TransferLeaderRequest { to: args.name.clone().unwrap_or_default() };
+    let from = match (args.from, &args.name) {
+        (Some(from), _) => Some(from),
+        // Asked again, it goes to the same one.
+        (None, Some(_)) => None,
+        (None, None) => status::survey(&client).await.leader,
+    };
+    let from = from.unwrap_or_default();
+    let to = args.name.clone().unwrap_or_default();
+    let request = v1::TransferLeaderRequest { to, from: from.clone() };
     let answer = client
         .with_leader("transfer leader", |channel| {
             let request = request.clone();
             async move { services::members(channel).transfer_leader(request).await }
         })
-        .await?;
+        .await
+        .map_err(|error| again(error, &from))?;
     let leader = successor(&client, &answer.from, args.name.as_deref()).await?;
     output::emit(format, &Transferred { from: answer.from, leader })
+}
+
+/// An error that says how the request is repeated where its outcome is unknown.
+fn again(error: ClientError, from: &str) -> anyhow::Error {
+    let unknown = error.exit_code() == 8 && !from.is_empty();
+    let error = anyhow::Error::from(error);
+    match unknown {
+        true => error.context(format!("repeat it with --from {from}")),
+        false => error,
+    }
 }
 
 async fn successor(client: &Client, from: &str, wanted: Option<&str>) -> anyhow::Result<String> {

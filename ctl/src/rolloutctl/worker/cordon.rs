@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
+use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Which worker, and why.
 #[derive(Debug, clap::Args)]
@@ -44,24 +45,34 @@ impl Report for Cordoned {
     }
 }
 
-/// Cordons or uncordons, and prints what came of it. May be repeated.
+/// Cordons or uncordons, and prints what came of it.
 pub(super) async fn cordon(
     connect: &ConnectArgs,
     format: Format,
     (name, slot): (String, Option<u32>),
     cordoned: bool,
     reason: String,
+    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let namespace = settings.namespace;
-    let request = v1::CordonWorkerRequest { namespace, name: name.clone(), slot, cordoned, reason };
+    let number = Numbered::new(&client, again).await?;
+    let request = v1::CordonWorkerRequest {
+        namespace,
+        name: name.clone(),
+        slot,
+        cordoned,
+        reason,
+        request: Some(number.id()),
+    };
     let answer = client
         .with_leader("cordon worker", |channel| {
             let request = request.clone();
             async move { services::cluster(channel).cordon_worker(request).await }
         })
-        .await?;
+        .await
+        .map_err(|error| number.failed(error))?;
     let slots = answer.worker.unwrap_or_default().slots.into_iter();
     let rows_held = slots.filter(|s| slot.is_none_or(|n| n == s.slot)).map(|s| s.rows_held).sum();
     output::emit(format, &Cordoned { worker: name, slot, cordoned, rows_held })
@@ -72,8 +83,9 @@ pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: CordonArgs,
+    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
-    cordon(connect, format, (args.name, args.slot), true, args.reason).await
+    cordon(connect, format, (args.name, args.slot), true, args.reason, again).await
 }
 
 #[cfg(test)]

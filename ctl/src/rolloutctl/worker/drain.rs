@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format, Report, count, duration};
+use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// How often it is looked whether the worker has left.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -70,15 +71,18 @@ impl Report for Draining {
     }
 }
 
-/// Asks, and waits where that is wished. May be repeated.
+/// Asks, and waits where that is wished. A repeat under its number drains no other process of that name.
 pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: DrainArgs,
+    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
+    let number = Numbered::new(&client, again).await?;
     let request = v1::DrainWorkerRequest {
+        request: Some(number.id()),
         namespace: settings.namespace.clone(),
         name: args.name.clone(),
         // 0 would be no end.
@@ -90,7 +94,8 @@ pub(crate) async fn run(
             let request = request.clone();
             async move { services::cluster(channel).drain_worker(request).await }
         })
-        .await?;
+        .await
+        .map_err(|error| number.failed(error))?;
     let mut worker = answer.worker;
     if args.wait {
         let session = worker.as_ref().map_or(0, |worker| worker.session);

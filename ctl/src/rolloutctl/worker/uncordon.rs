@@ -4,6 +4,7 @@ use super::cordon::cordon;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::Format;
+use crate::rolloutctl::request::RequestName;
 
 /// Which worker.
 #[derive(Debug, clap::Args)]
@@ -21,6 +22,7 @@ pub(crate) async fn run(
     connect: &ConnectArgs,
     format: Format,
     args: UncordonArgs,
+    again: Option<RequestName>,
 ) -> anyhow::Result<()> {
-    cordon(connect, format, (args.name, args.slot), false, String::new()).await
+    cordon(connect, format, (args.name, args.slot), false, String::new(), again).await
 }
