@@ -1,20 +1,33 @@
-//! Owns: the thread that notices a disk that does not answer.
+//! Owns: the thread that notices a disk that does not answer, or answers late.
 //!
 //! Invariant: it needs nothing that the disk could hold up: no lock of the log, no task of the runtime, except for
-//! handing leadership over, which is tried and not waited for.
-//! Absent: slow disks. An fsync that ends is never punished.
+//! handing leadership over, which is tried and not waited for, and tried again while the reason lasts. A leader whose
+//! fsyncs all end, but late, hands over to a voter whose disk is well, and to nobody where all are slow.
+//! Absent: ending the process for an fsync that ends.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use openraft::async_runtime::WatchReceiver;
 use tokio::runtime::Handle;
 
+use crate::cluster::hello;
+use crate::errors::ClusterError;
 use crate::fatal::stop_process;
+use crate::member::MemberRecord;
 use crate::running::Running;
 use crate::transfer::transfer_leader;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Between two attempts to leave a disk that stalls.
+const AGAIN_STALLED: Duration = Duration::from_secs(1);
+/// Between two attempts to leave a disk that is slow: others were asked, and none was better.
+const AGAIN_SLOW: Duration = Duration::from_secs(5);
+/// The part of `stall_transfer_ms` that fsyncs take on a disk that is slow.
+const SLOW_PART: u64 = 4;
+/// How many times faster the disk of a successor has to be, so that leadership does not go round among slow ones.
+const TIMES_FASTER: u64 = 4;
 
 /// Starts the thread. It ends with the member.
 pub(crate) fn start(running: &Arc<Running>, runtime: Handle) {
@@ -28,27 +41,139 @@ pub(crate) fn start(running: &Arc<Running>, runtime: Handle) {
 }
 
 fn watch(member: &Weak<Running>, runtime: &Handle) {
-    let mut handed_over: Option<Instant> = None;
+    let mut leaving = Leaving::default();
+    let mut seen = 0;
     loop {
         std::thread::sleep(LOOK_EVERY);
         let Some(running) = member.upgrade() else { return };
         if running.closing.load(Ordering::Acquire) {
             return;
         }
-        let Some(since) = running.store.log().stats().in_flight_since else { continue };
-        let stalled = since.elapsed();
+        let stats = running.store.log().stats();
+        let stalled = stats.in_flight_since.map_or(Duration::ZERO, |since| since.elapsed());
         if stalled > Duration::from_millis(running.config.stall_exit_ms) {
             stop_process(&format!("the disk has not finished an fsync for {stalled:?}"));
         }
-        let hand_over = stalled > Duration::from_millis(running.config.stall_transfer_ms);
-        if hand_over && handed_over != Some(since) {
-            handed_over = Some(since);
-            tracing::warn!(?stalled, "the disk stalls; leadership is handed over where it is here");
-            runtime.spawn(async move {
-                if let Err(error) = transfer_leader(&running, None).await {
-                    tracing::debug!(%error, "leadership was not handed over");
-                }
-            });
+        if stalled > Duration::from_millis(running.config.stall_transfer_ms) {
+            if leaving.may(AGAIN_STALLED) {
+                tracing::warn!(
+                    ?stalled,
+                    "the disk stalls; leadership is handed over where it is here"
+                );
+                leaving.spawn(runtime, async move { transfer_leader(&running, None).await });
+            }
+            continue;
         }
+        // What is judged is what has ended since: an idle disk is not what it was.
+        let ended = stats.fsyncs != std::mem::replace(&mut seen, stats.fsyncs);
+        let own_us = stats.fsync_us.latest;
+        let slow = own_us >= running.config.stall_transfer_ms * 1000 / SLOW_PART;
+        if ended && slow && leads(&running) && leaving.may(AGAIN_SLOW) {
+            leaving.spawn(runtime, async move { to_a_faster_one(&running, own_us).await });
+        }
+    }
+}
+
+/// Attempts to hand leadership over, one at a time.
+#[derive(Default)]
+struct Leaving {
+    begun: Option<Instant>,
+    under_way: Arc<AtomicBool>,
+}
+
+impl Leaving {
+    /// Whether an attempt may begin now: none is under way, and none has begun lately.
+    fn may(&self, again: Duration) -> bool {
+        let rested = self.begun.is_none_or(|begun| begun.elapsed() >= again);
+        rested && !self.under_way.load(Ordering::Acquire)
+    }
+
+    fn spawn(
+        &mut self,
+        runtime: &Handle,
+        attempt: impl Future<Output = Result<(), ClusterError>> + Send + 'static,
+    ) {
+        self.begun = Some(Instant::now());
+        self.under_way.store(true, Ordering::Release);
+        let under_way = self.under_way.clone();
+        runtime.spawn(async move {
+            if let Err(error) = attempt.await {
+                tracing::debug!(%error, "leadership was not handed over");
+            }
+            under_way.store(false, Ordering::Release);
+        });
+    }
+}
+
+fn leads(running: &Running) -> bool {
+    running.raft.metrics().borrow_watched().state.is_leader()
+}
+
+/// Hands leadership to the voter whose disk is the fastest now, if that is worth it.
+async fn to_a_faster_one(running: &Running, own_us: u64) -> Result<(), ClusterError> {
+    let others: Vec<MemberRecord> = {
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let config = &metrics.membership_config;
+        let ids = config.voter_ids().filter(|id| *id != running.context.me);
+        ids.filter_map(|id| config.get_node(&id).cloned()).collect()
+    };
+    let asked = others.iter().map(async |member| {
+        let answer = hello(&running.context.dialer, member).await.ok()?;
+        (answer.member_id == member.id).then_some((answer.fsync_us, member.name.as_str()))
+    });
+    let answers = futures::future::join_all(asked).await.into_iter().flatten();
+    let Some((its_us, name)) = successor(answers, own_us) else {
+        tracing::warn!(own_us, "the disk is slow, and no other voter has one that is much faster");
+        return Ok(());
+    };
+    tracing::warn!(own_us, its_us, to = name, "the disk is slow; leadership is handed over");
+    transfer_leader(running, Some(name)).await
+}
+
+/// Of voters with the times of their fsyncs the fastest, if it is much faster. One that does not say is none.
+fn successor<'a>(
+    voters: impl Iterator<Item = (u64, &'a str)>,
+    own_us: u64,
+) -> Option<(u64, &'a str)> {
+    let known = voters.filter(|(its_us, _)| *its_us > 0);
+    known.min().filter(|(its_us, _)| its_us.saturating_mul(TIMES_FASTER) <= own_us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leadership_goes_to_the_fastest_disk_and_to_none_that_is_hardly_better() {
+        let of = |voters: &[(u64, &'static str)], own_us| {
+            successor(voters.iter().copied(), own_us).map(|(_, name)| name)
+        };
+        assert_eq!(of(&[(9_000, "b"), (2_000, "c")], 700_000), Some("c"));
+        assert_eq!(of(&[(700_000, "b"), (650_000, "c")], 700_000), None, "all are slow");
+        assert_eq!(of(&[(0, "b"), (170_000, "c")], 700_000), Some("c"), "b does not say");
+        assert_eq!(of(&[(0, "b")], 700_000), None);
+        assert_eq!(of(&[], 700_000), None);
+    }
+
+    #[test]
+    fn an_attempt_that_failed_is_made_again_and_never_two_at_a_time() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut leaving = Leaving::default();
+        assert!(leaving.may(Duration::ZERO));
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        leaving.spawn(runtime.handle(), async move {
+            let _ = ended.await;
+            Err(ClusterError::Refused("there is no other voter".into()))
+        });
+        assert!(!leaving.may(Duration::ZERO), "one is under way");
+        end.send(()).unwrap();
+        runtime.block_on(async {
+            while leaving.under_way.load(Ordering::Acquire) {
+                tokio::task::yield_now().await
+            }
+        });
+        assert!(leaving.may(Duration::ZERO), "it failed");
+        assert!(!leaving.may(Duration::from_secs(3600)), "it has only just failed");
     }
 }

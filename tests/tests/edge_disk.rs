@@ -1,4 +1,5 @@
-//! A disk that fills up costs nothing that was acknowledged, kills no cluster, and is forgotten as soon as there is room.
+//! A disk that fills up costs nothing that was acknowledged, kills no cluster, and is forgotten as soon as there is room; a
+//! leader whose disk is slow leads no longer.
 
 use anyhow::{Context, Result, ensure};
 use rollout_powerloss::{DISK_ENV, Disk, Trouble};
@@ -189,4 +190,39 @@ fn a_follower_whose_log_finds_no_room_ends_with_status_74_and_goes_on_with_room(
 #[test]
 fn a_leader_whose_log_finds_no_room_ends_with_status_74_and_nothing_is_lost() -> Result<()> {
     ends_and_comes_back(true)
+}
+
+/// A leader each of whose fsyncs takes so much longer, under load.
+fn leadership_leaves_a_disk_that_takes_longer(ms: u32) -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let disks = with_disks(&mut fleet)?;
+    // Some twenty seconds of it: the judgement takes five fsyncs.
+    let engine =
+        "kind = \"mock\"\nslots = 1\nconcurrency = 8\nlatency_ms_min = 20\nlatency_ms_max = 40\n";
+    fleet.start_worker("w1", &WorkerOptions { engine: engine.into(), ..Default::default() })?;
+    let mut batch = Batch::submit(&fleet, "slow", 6000, "")?;
+    batch.until(&fleet, "rows are done", |c| c.done >= 100);
+    let slow = fleet.leader();
+    disks[&slow].set(Trouble::SlowSync(ms));
+    let next = fleet.leader_other_than(&slow);
+    ensure!(disks[&slow].met() > 0, "the disk was never slow");
+    ensure!(fleet.member_process(&slow).runs(), "{slow} went: {}", fleet.logs());
+    let done = batch.counts(&fleet).context("counts")?.done;
+    batch.until(&fleet, "it goes on", |c| c.done > done);
+    disks[&slow].set(WELL);
+    ensure!(fleet.member_process(&slow).runs(), "{slow} went: {}", fleet.logs());
+    batch.finish(&fleet)?;
+    ensure!(fleet.member_process(&next).runs(), "{next} went: {}", fleet.logs());
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_leader_whose_disk_stalls_for_a_while_hands_over_and_lives() -> Result<()> {
+    leadership_leaves_a_disk_that_takes_longer(2500)
+}
+
+#[test]
+fn a_leader_whose_every_fsync_ends_but_late_hands_over_to_one_whose_disk_is_well() -> Result<()> {
+    leadership_leaves_a_disk_that_takes_longer(700)
 }

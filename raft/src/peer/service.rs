@@ -256,6 +256,7 @@ impl Peer for PeerService {
             empty: self.node.running().is_none_or(|running| running.store.is_pristine()),
             version_min: self.node.config().versions.0,
             version_max: self.node.config().versions.1,
+            fsync_us: self.node.running().map_or(0, |r| r.store.log().stats().fsync_us.latest),
         }))
     }
 

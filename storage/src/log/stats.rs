@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 
 /// Fsyncs that the percentiles look back on.
 const RECENT: usize = 1024;
+/// Fsyncs that say how the disk is now: one that is slow among them decides nothing.
+const LATEST: usize = 5;
 
 /// How long fsyncs took, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct FsyncTimes {
     pub p50: u64,
     /// The 99th percentile of the last 1024.
     pub p99: u64,
+    /// The median of the last 5: how the disk is now. 0 before there were so many.
+    pub latest: u64,
 }
 
 /// A log's counters since it was opened.
@@ -91,6 +95,7 @@ impl Counters {
             let syncs = self.syncs.lock();
             (syncs.in_flight_since, syncs.count, syncs.sum, syncs.max, syncs.recent.clone())
         };
+        let latest = latest(&recent, count);
         recent.sort_unstable();
         let percentile = |percent: usize| {
             let rank = (recent.len() * percent).div_ceil(100).saturating_sub(1);
@@ -98,11 +103,52 @@ impl Counters {
         };
         LogStats {
             fsyncs: count,
-            fsync_us: FsyncTimes { count, sum, max, p50: percentile(50), p99: percentile(99) },
+            fsync_us: FsyncTimes {
+                count,
+                sum,
+                max,
+                p50: percentile(50),
+                p99: percentile(99),
+                latest,
+            },
             appended_bytes: self.appended_bytes.load(Ordering::Relaxed),
             appended_entries: self.appended_entries.load(Ordering::Relaxed),
             queued,
             in_flight_since,
         }
+    }
+}
+
+/// The median of the last times of a ring in which `count` were written; 0 where there were fewer.
+fn latest(ring: &[u64], count: u64) -> u64 {
+    if ring.len() < LATEST {
+        return 0;
+    }
+    let at = |back: usize| (count as usize + ring.len() - 1 - back) % ring.len();
+    let mut last: [u64; LATEST] = std::array::from_fn(|back| ring[at(back)]);
+    last.sort_unstable();
+    last[LATEST / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_times_are_those_of_the_last_five_however_many_came_before() {
+        let counters = Counters::default();
+        let latest = |times: &[u64]| {
+            times.iter().for_each(|ms| counters.sync_ended(Duration::from_millis(*ms)));
+            counters.snapshot(0).fsync_us.latest
+        };
+        assert_eq!(latest(&[9, 9, 9, 9]), 0, "too few");
+        assert_eq!(latest(&[1]), 9_000);
+        assert_eq!(latest(&[700, 700]), 9_000, "two slow ones decide nothing");
+        assert_eq!(latest(&[700]), 700_000);
+        let many = vec![1; RECENT - 1];
+        assert_eq!(latest(&many), 1_000);
+        // Over the end of the ring, and on.
+        assert_eq!(latest(&[800, 800, 800]), 800_000);
+        assert_eq!(latest(&[2; 3]), 2_000);
     }
 }
