@@ -44,13 +44,13 @@ impl Reader {
     }
 }
 
-/// Needs no cluster.
+/// Needs no cluster. Exit code 6 where the directory is in use, as that of the restore.
 pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<Plan> {
     let shown = Shown::read(&args.file, &args.file, &Progress::new(false))?;
     let dir = args.data_dir.display();
     if !is_empty(&args.data_dir)? {
         let text = format!("{dir} is not empty: a member is restored into a directory that is");
-        return Err(Failure::conflict(text).into());
+        return Err(Failure::refused(text).into());
     }
     let would = format!("make {dir} that of member {} of a new cluster", args.member);
     let now = format!(

@@ -97,24 +97,24 @@ fn without_a_quorum_status_shows_what_it_can_and_says_what_it_cannot() {
 #[test]
 fn a_voter_that_waits_with_an_empty_disk_counts_as_none_and_is_told_so() {
     // It knows of no cluster: no id, no members, no term.
-    let mut wiped = answer("c3", "waiting", 0, 0);
-    if let Ok(answer) = &mut wiped.1 {
-        answer.header = Some(v1::ClusterHeader::default());
-        answer.has_quorum = false;
-    }
+    let wiped = |name: &str| {
+        let mut wiped = answer(name, "waiting", 0, 0);
+        if let Ok(answer) = &mut wiped.1 {
+            answer.header = Some(v1::ClusterHeader::default());
+            answer.has_quorum = false;
+        }
+        wiped
+    };
     let members =
         |third| vec![answer("c1", "follower", 3, 100), answer("c2", "leader", 3, 100), third];
-    let survey = merge(members(wiped.clone()), UNIX_EPOCH);
+    let survey = merge(members(wiped("c3")), UNIX_EPOCH);
     assert_eq!((survey.health, survey.voters_reachable, survey.voters), ("degraded", 2, 3));
     assert_eq!(survey.members[2].says.as_ref().unwrap().role, AWAITING_REPLACE);
     let table = survey.table();
     assert!(table.contains("quorum 2/3"), "{table}");
     assert!(table.contains("its disk is empty: it has no vote"), "{table}");
     // A fresh one, which is no voter by name, merely waits.
-    if let Ok(answer) = &mut wiped.1 {
-        answer.self_.as_mut().unwrap().name = "c4".into();
-    }
-    let survey = merge(members(wiped), UNIX_EPOCH);
+    let survey = merge(members(wiped("c4")), UNIX_EPOCH);
     assert_eq!(survey.members[2].says.as_ref().unwrap().role, "waiting");
     let stopped = merge(members(answer("c3", "stopped", 3, 90)), UNIX_EPOCH);
     assert_eq!((stopped.health, stopped.voters_reachable), ("degraded", 2));
