@@ -4,6 +4,7 @@
 //! read here is refused here, with the same exit code. Deliberately absent: a promise; between this and the command
 //! things may change, and the cluster decides then.
 
+mod certificates;
 mod members;
 mod snapshots;
 #[cfg(test)]
@@ -15,8 +16,8 @@ use serde::Serialize;
 
 use super::Failure;
 use super::cli::{
-    BarrierVerb, CertVerb, CheckpointVerb, Cli, ClusterVerb, Command, DatasetVerb, ItemVerb,
-    JobVerb, LeaderVerb, NamespaceVerb, RendezvousVerb, RunVerb, SnapshotVerb, WorkerVerb,
+    BarrierVerb, CheckpointVerb, Cli, ClusterVerb, Command, DatasetVerb, ItemVerb, JobVerb,
+    LeaderVerb, NamespaceVerb, RendezvousVerb, RunVerb, SnapshotVerb, WorkerVerb,
 };
 use super::consent::Consent;
 use super::run::summary::Run;
@@ -58,7 +59,7 @@ pub(super) async fn show(cli: Cli) -> anyhow::Result<()> {
             let (connect, format) = (&cli.connect, cli.output);
             return super::cluster::upgrade::run(connect, format, args, Consent::Given, true).await;
         }
-        Command::Cert { verb } => certificates(verb)?,
+        Command::Cert { verb } => certificates::plan(&cli.connect, verb)?,
         Command::Snapshot { verb: SnapshotVerb::Restore(args) } => snapshots::restore(&args)?,
         command => {
             let settings = cli.connect.settings()?;
@@ -73,38 +74,6 @@ pub(super) async fn show(cli: Cli) -> anyhow::Result<()> {
 fn changes_nothing() -> anyhow::Error {
     Failure::usage("--dry-run is for commands that change something; this one has no such mode")
         .into()
-}
-
-fn certificates(verb: CertVerb) -> anyhow::Result<Plan> {
-    let there = |path: &std::path::Path| if path.exists() { "is there" } else { "is not there" };
-    Ok(match verb {
-        CertVerb::InitCa(args) => {
-            let key = args.ca_dir.join("ca.key");
-            let now = format!("{} {}", key.display(), there(&key));
-            Plan::new(
-                format!("create an authority in {} unless it has one", args.ca_dir.display()),
-                now,
-            )
-        }
-        CertVerb::InitIssuer(args) => {
-            let key = args.out_dir.join("issuer.key");
-            let now = format!("{} {}", key.display(), there(&key));
-            let would = format!("create an issuing key below {}", args.ca_dir.display());
-            Plan::new(would, now)
-        }
-        CertVerb::Issue(args) => {
-            let file = args.out_dir.join(format!("{}-{}.pem", args.role, args.name));
-            let key = args.ca_dir.join("ca.key");
-            if !key.exists() {
-                let text =
-                    format!("{} holds no authority: create one first", args.ca_dir.display());
-                return Err(Failure::failed(text).into());
-            }
-            let would = format!("issue a certificate of {} {}", args.role, args.name);
-            Plan::new(would, format!("{} {}", file.display(), there(&file)))
-        }
-        _ => return Err(changes_nothing()),
-    })
 }
 
 /// Reads what a plan needs.
@@ -145,6 +114,7 @@ impl Reader {
             Command::Checkpoint { verb: CheckpointVerb::Label(args) } => {
                 self.label_checkpoint(&args).await
             }
+            Command::Token { verb } => self.token(verb).await,
             Command::Snapshot { verb } => self.snapshot(verb).await,
             Command::Member { verb } => self.member(verb).await,
             Command::Leader { verb: LeaderVerb::Transfer(args) } => {

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, clap::Args)]
 pub(crate) struct EnrolArgs {
     /// The name: the worker's, or that of whoever uses it
-    name: String,
+    pub(in crate::rolloutctl) name: String,
     /// The token, as `token create` printed it
     #[arg(long, value_name = "TOKEN", env = "ROLLOUT_JOIN_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) struct EnrolArgs {
     at: Vec<String>,
     /// Where to write ca.pem, NAME.pem and NAME.key; a key that is there already is used again
     #[arg(long = "out-dir", value_name = "DIR", default_value = ".")]
-    out_dir: PathBuf,
+    pub(in crate::rolloutctl) out_dir: PathBuf,
 }
 
 #[derive(Serialize)]

@@ -19,7 +19,7 @@ use crate::rolloutctl::request::Numbered;
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
     /// The token's name, for people: it is no secret
-    name: String,
+    pub(in crate::rolloutctl) name: String,
     /// Whom it makes of its holder
     #[arg(long, value_parser = ["worker", "client"])]
     role: String,

@@ -11,7 +11,7 @@ use crate::rolloutctl::request::{Numbered, RequestName};
 #[derive(Debug, clap::Args)]
 pub(crate) struct RevokeArgs {
     /// The token's name
-    name: String,
+    pub(in crate::rolloutctl) name: String,
 }
 
 #[derive(Serialize)]

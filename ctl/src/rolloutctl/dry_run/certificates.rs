@@ -1,0 +1,86 @@
+//! Plans of certificates, of the keys that issue them, and of the tokens by which they are got.
+//!
+//! Invariant: no token is shown or spent, and no key is made.
+
+use rollout_proto::{CallOptions, Security, enrolment, pki, services, v1};
+
+use super::{Plan, Reader, changes_nothing};
+use crate::connect::ConnectArgs;
+use crate::rolloutctl::Failure;
+use crate::rolloutctl::cli::{CertVerb, TokenVerb};
+
+pub(super) fn plan(connect: &ConnectArgs, verb: CertVerb) -> anyhow::Result<Plan> {
+    let there = |path: &std::path::Path| if path.exists() { "is there" } else { "is not there" };
+    Ok(match verb {
+        CertVerb::InitCa(args) => {
+            let key = args.ca_dir.join("ca.key");
+            let now = format!("{} {}", key.display(), there(&key));
+            Plan::new(
+                format!("create an authority in {} unless it has one", args.ca_dir.display()),
+                now,
+            )
+        }
+        CertVerb::InitIssuer(args) => {
+            let key = args.out_dir.join("issuer.key");
+            let now = format!("{} {}", key.display(), there(&key));
+            let would = format!("create an issuing key below {}", args.ca_dir.display());
+            Plan::new(would, now)
+        }
+        CertVerb::Issue(args) => {
+            let file = args.out_dir.join(format!("{}-{}.pem", args.role, args.name));
+            let key = args.ca_dir.join("ca.key");
+            if !key.exists() {
+                let text =
+                    format!("{} holds no authority: create one first", args.ca_dir.display());
+                return Err(Failure::failed(text).into());
+            }
+            let would = format!("issue a certificate of {} {}", args.role, args.name);
+            Plan::new(would, format!("{} {}", file.display(), there(&file)))
+        }
+        CertVerb::Enrol(args) => {
+            let files = enrolment::files_in(&args.out_dir, &args.name);
+            let would = format!("get a certificate of {} by a join token", args.name);
+            Plan::new(would, format!("{} {}", files.cert.display(), there(&files.cert)))
+        }
+        CertVerb::Renew => renewal(connect)?,
+        CertVerb::Inspect(_) | CertVerb::Status(_) => return Err(changes_nothing()),
+    })
+}
+
+/// Of your own certificate.
+fn renewal(connect: &ConnectArgs) -> anyhow::Result<Plan> {
+    let Security::Mtls(files) = connect.settings()?.security else {
+        return Err(Failure::usage("in plaintext there is no certificate to renew").into());
+    };
+    let info = pki::inspect(&files.cert)?;
+    let now = format!("{} ends at {} (Unix time)", files.cert.display(), info.not_after_unix);
+    Ok(Plan::new("get another certificate in the place of your own", now))
+}
+
+impl Reader {
+    pub(super) async fn token(&self, verb: TokenVerb) -> anyhow::Result<Plan> {
+        let (name, create) = match verb {
+            TokenVerb::Create(args) => (args.name, true),
+            TokenVerb::Revoke(args) => (args.name, false),
+            TokenVerb::List => return Err(changes_nothing()),
+        };
+        let answer = self
+            .client
+            .with_leader_opts("list join tokens", CallOptions::read(), |channel| async move {
+                services::tokens(channel).list_tokens(v1::ListTokensRequest {}).await
+            })
+            .await?;
+        let now = match answer.tokens.iter().find(|token| token.name == name) {
+            Some(_) if create => {
+                let text = format!("there is a token {name} already: revoke it, or name another");
+                return Err(Failure::conflict(text).into());
+            }
+            Some(token) => format!("it was used {} of {} times", token.uses, token.uses_max),
+            None => "it is not there".to_owned(),
+        };
+        Ok(match create {
+            true => Plan::new(format!("create join token {name}"), now),
+            false => Plan::new(format!("let nobody in by token {name} any more"), now),
+        })
+    }
+}
