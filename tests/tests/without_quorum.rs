@@ -48,7 +48,7 @@ fn watched(watch: &Process, health: &str) {
     });
 }
 
-/// What only looks at members works; what needs the leader's word says that there is none, and nothing else.
+/// What only looks at members works, and what they know is shown as not confirmed; a change says that there is no leader.
 fn what_is_said(fleet: &Fleet, alone: &str, dead: &[String]) -> Result<()> {
     let ctl =
         |args: &[&str]| -> Result<Output> { fleet.ctl(&[&["--timeout", "2s"], args].concat()) };
@@ -65,12 +65,17 @@ fn what_is_said(fleet: &Fleet, alone: &str, dead: &[String]) -> Result<()> {
         ensure!(member["problem"].is_null() == answers, "{member}");
         ensure!((member["residentBytes"] != "0") == answers, "{member}");
     }
-    // No half of the truth: all three, or none and why.
+    // All three, as the last one knows them, and as nothing that anybody confirms.
     let list = ctl(&["member", "list", "-o", "name"])?;
-    match list.status.code() {
-        Some(0) => ensure!(text(&list.stdout) == "c1\nc2\nc3\n", "{list:?}"),
-        code => ensure!(code == Some(3) && list.stdout.is_empty(), "{list:?}"),
-    }
+    ensure!(list.status.code() == Some(3) && text(&list.stdout) == "c1\nc2\nc3\n", "{list:?}");
+    ensure!(text(&list.stderr).contains("not confirmed"), "{list:?}");
+    let run = fleet.ctl(&["--timeout", "2s", "-o", "json", "run", "describe", "eval"])?;
+    let told: serde_json::Value = serde_json::from_slice(&run.stdout)?;
+    ensure!(
+        run.status.code() == Some(3) && told["data"]["run"]["counts"]["done"] == "50",
+        "{told}"
+    );
+    ensure!(told["data"]["unconfirmed"]["member"] == *alone, "{told}");
     let pause = ctl(&["run", "pause", "eval"])?;
     ensure!(pause.status.code() == Some(3), "{pause:?}");
     Ok(())
