@@ -31,6 +31,7 @@ pub use cloud::{FakeCloud, Provider};
 pub use cut::{Cut, Link};
 pub use events::{check_order, find_event, json_lines, logged_events, place};
 pub use fleet::{Fleet, FleetOptions, WorkerOptions, free_addr, program};
+pub use freeze::Frozen;
 pub use http::{counted, shown};
 pub use participant::Participant;
 pub use played_worker::{PlayedWorker, dial};
