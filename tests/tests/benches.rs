@@ -67,7 +67,7 @@ fn a_leaders_death_and_both_ways_to_hand_over_are_measured_in_epochs_that_follow
 }
 
 #[test]
-fn rows_are_submitted_and_nodes_rendezvous_as_many_as_were_asked_for() -> Result<()> {
+fn rows_are_submitted_nodes_rendezvous_and_a_disk_is_measured() -> Result<()> {
     let lines = measured(&["submit", "--rows", "20000", "--row-bytes", "100"])?;
     ensure!(kinds(&lines) == ["BenchSubmit"], "{lines:?}");
     ensure!(lines[0].1["rows"] == "20000" && lines[0].1["digestsEqual"] == true, "{lines:?}");
@@ -76,5 +76,8 @@ fn rows_are_submitted_and_nodes_rendezvous_as_many_as_were_asked_for() -> Result
     ensure!(kinds(&lines) == ["BenchRendezvous", "BenchRendezvous"], "{lines:?}");
     let nodes: Vec<_> = lines.iter().filter_map(|(_, data)| data["nodes"].as_u64()).collect();
     ensure!(nodes == [2, 5], "{lines:?}");
-    positive(&lines[1].1, "medianSeconds")
+    positive(&lines[1].1, "medianSeconds")?;
+    let lines = measured(&["fsync", "--seconds", "100ms"])?;
+    ensure!(kinds(&lines) == ["BenchFsync"], "{lines:?}");
+    positive(&lines[0].1, "fsyncsPerSecond")
 }
