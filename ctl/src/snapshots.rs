@@ -89,3 +89,34 @@ fn walk(command: &mut Command, path: &str, text: &mut String) {
         }
     }
 }
+
+/// The texts of all files below a directory.
+fn texts(dir: &Path, into: &mut Vec<String>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => texts(&path, into),
+            false => into.push(std::fs::read_to_string(path).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn every_report_has_an_output_that_is_kept() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut sources, mut kept) = (Vec::new(), Vec::new());
+    texts(&root.join("src/rolloutctl"), &mut sources);
+    texts(&root.join("src/bench"), &mut sources);
+    texts(&root.join("testdata/output"), &mut kept);
+    let kept = kept.concat();
+    let kinds = sources.iter().flat_map(|text| text.lines()).filter_map(|line| {
+        line.trim().strip_prefix("const KIND: &'static str = \"")?.strip_suffix("\";")
+    });
+    let kinds: Vec<&str> = kinds.collect();
+    assert!(kinds.len() > 60, "{kinds:?}");
+    let without: Vec<&str> = kinds
+        .into_iter()
+        .filter(|kind| !kept.contains(&format!("\n  \"kind\": \"{kind}\",\n")))
+        .collect();
+    assert!(without.is_empty(), "no output of these is kept: {without:?}");
+}

@@ -130,4 +130,16 @@ mod tests {
         assert!(0 < rate.p50_us && rate.p50_us <= rate.p99_us);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = FsyncFigures {
+            directory: "/var/lib/rollout".into(),
+            in_memory: false,
+            fsyncs_per_second: 1_000.0,
+            p50_us: 900,
+            p99_us: 1_500,
+        };
+        crate::snapshots::report("bench-fsync.txt", &report);
+    }
 }

@@ -208,4 +208,28 @@ mod tests {
         expect(1.0, 20.0);
         assert!(quantile(&[], 0.5).abs() < 1e-9);
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let one = Failover {
+            number: 1,
+            killed: "c1".into(),
+            epoch_before: 3,
+            epoch_after: 4,
+            seconds: 0.25,
+            back_seconds: 1.5,
+        };
+        crate::snapshots::report("bench-failover.txt", &one);
+        let all = FailoverSummary {
+            times: 1,
+            workers: 2,
+            batch: 32,
+            median_seconds: 0.25,
+            p90_seconds: 0.25,
+            worst_seconds: 0.25,
+            disk_fsyncs_per_second: 1_000.0,
+            settled: settle::sample(),
+        };
+        crate::snapshots::report("bench-failover-summary.txt", &all);
+    }
 }

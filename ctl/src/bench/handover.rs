@@ -271,4 +271,35 @@ mod tests {
         assert_eq!(turns, ["d", "b", "d"]);
         assert_eq!(follower(&members[..1], 1), None);
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let one = Handover {
+            number: 1,
+            by: By::Sigterm,
+            from: "c1".into(),
+            epoch_before: 3,
+            epoch_after: 4,
+            median_seconds: 0.05,
+            worst_seconds: 0.125,
+            all_seconds: 0.25,
+            pauses: Vec::new(),
+        };
+        crate::snapshots::report("bench-handover.txt", &one);
+        let all = HandoverSummary {
+            times: 1,
+            by: By::Sigterm,
+            workers: 2,
+            batch: 32,
+            pauses: 2,
+            median_seconds: 0.05,
+            p99_seconds: 0.125,
+            worst_seconds: 0.125,
+            disk_fsyncs_per_second: 1_000.0,
+            disk_fsync_p99_us: 1_500,
+            member_fsync_p99_us: 1_800,
+            settled: settle::sample(),
+        };
+        crate::snapshots::report("bench-handover-summary.txt", &all);
+    }
 }

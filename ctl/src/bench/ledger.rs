@@ -179,3 +179,37 @@ fn figures(
         settled,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let times = CallTimes { calls: 100, p50_us: 900, p99_us: 1_800, max_us: 2_500 };
+        let report = LedgerFigures {
+            items_per_run: 20_000,
+            workers: 2,
+            slots: 1,
+            batch: 64,
+            with_blobs: false,
+            measured_seconds: 1.0,
+            items: 20_000,
+            items_per_second: 20_000.0,
+            exchange: times.clone(),
+            register: times.clone(),
+            create_run: times.clone(),
+            add_segments: times.clone(),
+            close_input: times,
+            members_cpu_us_per_item: 4.5,
+            generator_cpu_us_per_item: 2.5,
+            log_bytes_per_item: 12.5,
+            members: vec![meter::sample()],
+            disk_fsyncs_per_second: 1_000.0,
+            disk_fsync_p50_us: 900,
+            disk_fsync_p99_us: 1_500,
+            settled: settle::sample(),
+        };
+        crate::snapshots::report("bench-ledger.txt", &report);
+    }
+}

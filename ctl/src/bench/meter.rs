@@ -122,6 +122,21 @@ pub(super) fn tenth(value: f64) -> f64 {
 }
 
 #[cfg(test)]
+pub(super) fn sample() -> MemberFigures {
+    MemberFigures {
+        member: "c1".into(),
+        cpu_us_per_item: 1.5,
+        fsyncs_per_second: 900.0,
+        fsync_p50_us: 900,
+        fsync_p99_us: 1_800,
+        log_entries_per_second: 1_200.0,
+        log_bytes: 5 << 20,
+        image_bytes_written: 1 << 20,
+        resident_bytes: 300 << 20,
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -149,3 +149,15 @@ async fn join(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report =
+            RendezvousFigures { nodes: 8, rounds: 10, median_seconds: 0.025, worst_seconds: 0.05 };
+        crate::snapshots::report("bench-rendezvous.txt", &report);
+    }
+}

@@ -33,6 +33,20 @@ pub(super) struct Settled {
     pub(super) digests_equal: bool,
 }
 
+#[cfg(test)]
+pub(super) fn sample() -> Settled {
+    Settled {
+        runs: 1,
+        rows: 20_000,
+        done: 20_000,
+        granted_twice: 0,
+        refused: 0,
+        returned: 0,
+        digest_index: 5_000,
+        digests_equal: true,
+    }
+}
+
 /// Compares the ledger with the load, and the members with each other.
 ///
 /// # Errors

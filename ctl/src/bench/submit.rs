@@ -170,4 +170,21 @@ mod tests {
         assert_eq!(prompts.len(), 3);
         config(dir.path()).unwrap();
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = SubmitFigures {
+            rows: 20_000,
+            row_bytes: 100,
+            seconds: 0.5,
+            rows_per_second: 40_000.0,
+            upload_seconds: 0.25,
+            declare_seconds: 0.125,
+            segments: 5,
+            cpu_us_per_row: 1.5,
+            members: vec![meter::sample()],
+            digests_equal: true,
+        };
+        crate::snapshots::report("bench-submit.txt", &report);
+    }
 }

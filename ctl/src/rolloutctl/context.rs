@@ -223,4 +223,13 @@ mod tests {
         assert!(table.contains("         dev   a:1        none: plaintext"), "{table}");
         assert!(table.contains("*        prod  a:1"), "{table}");
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let context = Context { endpoints: vec!["c1:7420".into()], ..Context::default() };
+        let line = |name: &str| Line::new(name, &context, Some("prod"));
+        let list = ContextList { contexts: vec![line("dev"), line("prod")] };
+        crate::snapshots::report("context-list.txt", &list);
+        crate::snapshots::report("context-show.txt", &Shown(line("prod")));
+    }
 }

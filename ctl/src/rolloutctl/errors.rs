@@ -107,4 +107,18 @@ mod tests {
         }
         assert!(find("RO-0000").is_err());
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let page = ErrorPage {
+            code: "RO-1001".into(),
+            summary: Some("this member does not lead"),
+            retryable: Some(true),
+            page: "# RO-1001: this member does not lead\n",
+        };
+        crate::snapshots::report("errors-explain.txt", &page);
+        let row = |code, retryable| ErrorRow { code, summary: "what it means", retryable };
+        let list = ErrorList { errors: vec![row("RO-1001", true), row("RO-1005", false)] };
+        crate::snapshots::report("errors-list.txt", &list);
+    }
 }

@@ -26,3 +26,14 @@ pub(crate) fn run(format: Format) -> anyhow::Result<()> {
         &Version { version: env!("CARGO_PKG_VERSION"), api_version: output::API_VERSION },
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Version { version: "0.1.0", api_version: output::API_VERSION };
+        crate::snapshots::report("version.txt", &report);
+    }
+}

@@ -232,4 +232,21 @@ mod tests {
         let of = |member: &str| Some(member.to_owned());
         assert_eq!(seen, [("DISK_LOW", of("c1")), ("DISK_FULL", of("c2"))]);
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let alarm = Alarm {
+            kind: "MEMBER_UNREACHABLE",
+            member: Some("c2".into()),
+            what: "refused at tcp".into(),
+            fix: "start it".into(),
+        };
+        let nobody = Alarm {
+            kind: "NO_LEADER",
+            member: None,
+            what: "1 of 3 voters answer".into(),
+            fix: "start the others".into(),
+        };
+        crate::snapshots::report("alarm-list.txt", &Alarms { alarms: vec![nobody, alarm] });
+    }
 }

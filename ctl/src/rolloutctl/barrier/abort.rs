@@ -64,3 +64,14 @@ pub(crate) async fn run(
         .map_err(|error| number.failed(error))?;
     output::emit(format, &Aborted { job: args.job, barrier: args.barrier })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Aborted { job: "llama-sft".into(), barrier: "epoch".into() };
+        crate::snapshots::report("barrier-abort.txt", &report);
+    }
+}

@@ -93,4 +93,10 @@ mod tests {
         assert_eq!(value["data"]["generations"][0]["failure"]["participant"], "w2");
         assert_eq!(value["data"]["generations"][1]["generation"], "7");
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Description { generations: vec![sample().into()] };
+        crate::snapshots::report("barrier-describe.txt", &report);
+    }
 }

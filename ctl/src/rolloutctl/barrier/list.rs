@@ -54,3 +54,15 @@ pub(crate) async fn run(
     }
     output::emit(format, &BarrierList { barriers })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::sample;
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = BarrierList { barriers: vec![sample().into()] };
+        crate::snapshots::report("barrier-list.txt", &report);
+    }
+}

@@ -118,3 +118,21 @@ pub(crate) async fn renew(connect: &ConnectArgs, format: Format) -> anyhow::Resu
     let enrolled = enrolment::renew(&client, &files).await.map_err(failed)?;
     output::emit(format, &Certified::new(files, enrolled))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Certified {
+            role: "worker".into(),
+            name: "w1".into(),
+            ca_file: "/etc/rollout/ca.pem".into(),
+            cert_file: "/etc/rollout/worker-w1.pem".into(),
+            key_file: "/etc/rollout/worker-w1.key".into(),
+            lifetime_s: 86_400,
+        };
+        crate::snapshots::report("cert-enrol.txt", &report);
+    }
+}

@@ -38,3 +38,14 @@ pub(crate) fn run(format: Format, args: &InitCaArgs) -> anyhow::Result<()> {
     let ca_file = pki::init_ca(&args.ca_dir, &args.cluster)?;
     output::emit(format, &Authority { cluster: args.cluster.clone(), ca_file })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Authority { cluster: "prod".into(), ca_file: "ca/ca.pem".into() };
+        crate::snapshots::report("cert-init-ca.txt", &report);
+    }
+}

@@ -45,3 +45,17 @@ pub(crate) fn run(format: Format, args: &InitIssuerArgs) -> anyhow::Result<()> {
     let (issuer_cert_file, issuer_key_file) = (files.cert, files.key);
     output::emit(format, &IssuingAuthority { issuer_cert_file, issuer_key_file })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = IssuingAuthority {
+            issuer_cert_file: "issuer/issuer.pem".into(),
+            issuer_key_file: "issuer/issuer.key".into(),
+        };
+        crate::snapshots::report("cert-init-issuer.txt", &report);
+    }
+}

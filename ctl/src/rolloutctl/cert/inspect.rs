@@ -78,3 +78,22 @@ pub(crate) fn run(format: Format, args: &InspectArgs) -> anyhow::Result<()> {
         },
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Certificate {
+            role: Some("member".into()),
+            name: Some("c1".into()),
+            namespaces: Vec::new(),
+            issuer: "CN=prod".into(),
+            not_after: "2027-11-22T00:00:00Z".into(),
+            seconds_left: 8_640_000,
+            alternative_names: vec!["localhost".into(), "127.0.0.1".into()],
+        };
+        crate::snapshots::report("cert-inspect.txt", &report);
+    }
+}

@@ -84,3 +84,20 @@ pub(crate) fn run(format: Format, args: &IssueArgs) -> anyhow::Result<()> {
         },
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Issued {
+            role: "member".into(),
+            name: "c1".into(),
+            ca_file: "tls/ca.pem".into(),
+            cert_file: "tls/member-c1.pem".into(),
+            key_file: "tls/member-c1.key".into(),
+        };
+        crate::snapshots::report("cert-issue.txt", &report);
+    }
+}

@@ -235,4 +235,28 @@ mod tests {
         let list = CertificateList { certificates: later };
         assert!(list.failure().is_some() && list.table().contains("expired"));
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let line = Line {
+            name: "member c1".into(),
+            identity: Some("member/c1".into()),
+            issuer: Some("CN=prod".into()),
+            not_after: Some("2027-11-22T00:00:00Z".into()),
+            seconds_left: Some(8_640_000),
+            alternative_names: vec!["localhost".into()],
+            problem: None,
+        };
+        let silent = Line {
+            name: "member c2".into(),
+            identity: None,
+            issuer: None,
+            not_after: None,
+            seconds_left: None,
+            alternative_names: Vec::new(),
+            problem: Some("refused at tcp".into()),
+        };
+        let list = CertificateList { certificates: vec![line, silent] };
+        crate::snapshots::report("cert-status.txt", &list);
+    }
 }

@@ -57,3 +57,14 @@ pub(crate) async fn run(
         .map_err(|error| number.failed(error))?;
     output::emit(format, &Aborted { job: args.job, number: args.number })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Aborted { job: "llama-sft".into(), number: 4 };
+        crate::snapshots::report("checkpoint-abort.txt", &report);
+    }
+}

@@ -68,3 +68,15 @@ pub(crate) async fn run(
     let found = super::find(&client, &settings.namespace, &args.job, args.number).await?;
     output::emit(format, &Described { checkpoint: found.into() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::shown::sample;
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Described { checkpoint: sample() };
+        crate::snapshots::report("checkpoint-describe.txt", &report);
+    }
+}

@@ -68,3 +68,14 @@ pub(crate) async fn run(
         .map_err(|error| number.failed(error))?;
     output::emit(format, &Labelled { job: args.job, number: args.number, label })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Labelled { job: "llama-sft".into(), number: 4, label: "best".into() };
+        crate::snapshots::report("checkpoint-label.txt", &report);
+    }
+}

@@ -63,3 +63,15 @@ pub(crate) async fn run(
     let checkpoints = answer.checkpoints.into_iter().map(Checkpoint::from).collect();
     output::emit(format, &CheckpointList { checkpoints })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::shown::sample;
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = CheckpointList { checkpoints: vec![sample()] };
+        crate::snapshots::report("checkpoint-list.txt", &report);
+    }
+}

@@ -75,3 +75,14 @@ pub(crate) async fn run(
         .map_err(|error| number.failed(error))?;
     output::emit(format, &Pruned { job: args.job, pruned: answer.pruned, dry_run })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Pruned { job: "llama-sft".into(), pruned: vec![1, 2], dry_run: false };
+        crate::snapshots::report("checkpoint-prune.txt", &report);
+    }
+}

@@ -72,3 +72,28 @@ impl From<v1::Checkpoint> for Checkpoint {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) fn sample() -> Checkpoint {
+    let rank = |trainer: &str, reported: bool| Rank {
+        trainer: trainer.into(),
+        reported,
+        bytes: if reported { 3 << 29 } else { 0 },
+        objects: if reported { 4 } else { 0 },
+        manifest: if reported { "00ff".into() } else { String::new() },
+    };
+    Checkpoint {
+        job: "llama-sft".into(),
+        number: 4,
+        lineage: 2,
+        parent: 3,
+        step: 12_000,
+        state: "writing",
+        label: "best".into(),
+        bytes: 3 << 29,
+        begun_wall_ms: 1_795_000_000_123,
+        completed_wall_ms: 0,
+        prefix: "checkpoints/default/llama-sft/4".into(),
+        ranks: vec![rank("t0", true), rank("t1", false)],
+    }
+}

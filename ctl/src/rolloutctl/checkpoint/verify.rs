@@ -53,3 +53,14 @@ pub(crate) async fn run(
     let (number, ranks) = (found.number, found.ranks.len());
     output::emit(format, &Verified { job: args.job, number, ranks, bytes })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Verified { job: "llama-sft".into(), number: 4, ranks: 2, bytes: 3 << 30 };
+        crate::snapshots::report("checkpoint-verify.txt", &report);
+    }
+}

@@ -180,4 +180,14 @@ mod tests {
             assert!(bad.parse::<MemberArg>().is_err(), "{bad} was accepted");
         }
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Bootstrapped {
+            cluster_id: "0123456789abcdef0123456789abcdef".into(),
+            created: true,
+            members: ["c1", "c2", "c3"].map(String::from).into(),
+        };
+        crate::snapshots::report("cluster-bootstrap.txt", &report);
+    }
 }

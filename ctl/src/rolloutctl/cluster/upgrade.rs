@@ -89,3 +89,17 @@ pub(crate) async fn run(
     });
     output::emit(format, &Upgraded { before, version, dry_run, members: members.collect() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let member =
+            |name: &str| MemberVersions { name: name.into(), version_min: 1, version_max: 2 };
+        let members = vec![member("c1"), member("c2"), member("c3")];
+        let report = Upgraded { before: 1, version: 2, dry_run: false, members };
+        crate::snapshots::report("cluster-upgrade.txt", &report);
+    }
+}

@@ -293,4 +293,19 @@ mod tests {
         assert!(!verification.agree);
         assert_eq!(bad(&verification), ["c3"]);
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let digests = |name: &str, state: &str, problems: Vec<String>| MemberDigests {
+            member: name.into(),
+            chain: Some("aa".repeat(32)),
+            state: Some(state.repeat(32)),
+            image: None,
+            problems,
+        };
+        let differs = vec!["its state differs".into()];
+        let members = vec![digests("c1", "bb", Vec::new()), digests("c2", "cc", differs)];
+        let report = Verification { index: 5_000, agree: false, members };
+        crate::snapshots::report("cluster-verify.txt", &report);
+    }
 }

@@ -109,4 +109,9 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        crate::snapshots::report("config-default.txt", &Defaults::new(Daemon::Coordinator));
+    }
 }

@@ -113,4 +113,16 @@ mod tests {
         assert!(found.contains("engine[0].seed: engine openai: nobody reads it"), "{found}");
         assert!(found.contains("engine[0].slots: 0 is not in 1 to 64"), "{found}");
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let problem = Problem { key: "listen.peer".into(), problem: "is missing".into() };
+        let report = Validation {
+            file: "c1.toml".into(),
+            of: "rollout-coordinator",
+            good: false,
+            problems: vec![problem],
+        };
+        crate::snapshots::report("config-validate.txt", &report);
+    }
 }

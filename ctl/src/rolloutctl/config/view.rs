@@ -294,4 +294,21 @@ mod tests {
         assert_eq!(one["engine[0].seed"], Some(Value::Integer(0)));
         assert!(!one.contains_key("engine[1].kind"));
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let line = |key: &str, value: Option<Value>, origin: Origin| Line {
+            key: key.into(),
+            value,
+            origin,
+            about: "what it is for",
+        };
+        let settings = vec![
+            line("name", Some("c1".into()), Origin::File("c1.toml".into())),
+            line("raft.election_min_ms", Some(150.into()), Origin::Default),
+            line("tls.ca_file", None, Origin::Unset),
+        ];
+        let report = View { of: "rollout-coordinator", file: Some("c1.toml".into()), settings };
+        crate::snapshots::report("config-view.txt", &report);
+    }
 }

@@ -100,3 +100,15 @@ pub(crate) async fn run(
         .map_err(|error| number.failed(error))?;
     output::emit(format, &Created { dataset: answer.dataset.unwrap_or_default().into() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::shown::sample;
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Created { dataset: sample() };
+        crate::snapshots::report("dataset-create.txt", &report);
+    }
+}

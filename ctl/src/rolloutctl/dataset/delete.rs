@@ -56,3 +56,14 @@ pub(crate) async fn run(
         .map_err(|error| number.failed(error))?;
     output::emit(format, &Deleted { name: args.name })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Deleted { name: "fineweb".into() };
+        crate::snapshots::report("dataset-delete.txt", &report);
+    }
+}

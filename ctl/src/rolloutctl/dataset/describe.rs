@@ -71,3 +71,15 @@ pub(crate) async fn run(
     let found = ask(&settings.client(None)?, &settings.namespace, &args.name).await?;
     output::emit(format, &Described { dataset: found.into() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::shown::sample;
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Described { dataset: sample() };
+        crate::snapshots::report("dataset-describe.txt", &report);
+    }
+}

@@ -46,3 +46,15 @@ pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result
     let datasets = answer.datasets.into_iter().map(Dataset::from).collect();
     output::emit(format, &DatasetList { datasets })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::shown::sample;
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = DatasetList { datasets: vec![sample()] };
+        crate::snapshots::report("dataset-list.txt", &report);
+    }
+}

@@ -43,3 +43,19 @@ impl From<v1::Dataset> for Dataset {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) fn sample() -> Dataset {
+    Dataset {
+        name: "fineweb".into(),
+        uri: "s3://data/fineweb".into(),
+        format: "parquet".into(),
+        samples: 1_000_000,
+        shard_samples: 10_000,
+        shards: 100,
+        in_order: false,
+        seed: 42,
+        order_version: 1,
+        metadata: [("license".to_owned(), "odc-by".to_owned())].into(),
+    }
+}

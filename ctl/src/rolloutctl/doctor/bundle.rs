@@ -208,4 +208,14 @@ mod tests {
         assert_eq!(names, ["events.jsonl.error.txt"]);
         assert_eq!(contents.missing, ["events.jsonl: nobody answers"]);
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Bundle {
+            file: "rollout-bundle.tar.gz".into(),
+            files: ["status.json", "members/c1.json"].map(String::from).into(),
+            missing: vec!["c2: refused at tcp".into()],
+        };
+        crate::snapshots::report("doctor-bundle.txt", &report);
+    }
 }

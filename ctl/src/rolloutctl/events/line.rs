@@ -246,4 +246,20 @@ mod tests {
         let rows: Vec<Range> = (0..50).map(|i| Range { start: i * 2, len: 1 }).collect();
         assert_eq!(rows_text(&rows), "rows 0,2,4,6,8,10,... (50)");
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let event = v1::Event {
+            index: 120,
+            position: 3,
+            wall_ms: 1_795_000_000_123,
+            kind: "stolen".into(),
+            slot: Some(slot("w3")),
+            victim: Some(slot("w1")),
+            run_name: "nightly".into(),
+            rows: Some(v1::Rows::from_ranges([(4, 3), (9, 1)])),
+            ..v1::Event::default()
+        };
+        crate::snapshots::report("event.txt", &EventLine::from(event));
+    }
 }

@@ -136,6 +136,7 @@ mod tests {
             segment_key: "default/chat/segments/ab".into(),
             segment_row: "20".into(),
         };
+        crate::snapshots::report("item-describe.txt", &report);
         let text = report.table();
         assert!(text.contains("suspect (one of 32)  signal 9"), "{text}");
         assert!(text.contains("Strikes   2\n"), "{text}");

@@ -104,4 +104,10 @@ mod tests {
              the run is paused; go on with: rolloutctl run resume eval\n"
         );
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Retried { run: "eval".into(), rows: 3, paused: true };
+        crate::snapshots::report("item-retry.txt", &report);
+    }
 }

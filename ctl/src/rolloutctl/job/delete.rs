@@ -54,3 +54,14 @@ pub(crate) async fn run(
         .map_err(|error| number.failed(error))?;
     output::emit(format, &Deleted { job: args.job })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Deleted { job: "llama-sft".into() };
+        crate::snapshots::report("job-delete.txt", &report);
+    }
+}

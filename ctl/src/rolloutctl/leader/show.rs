@@ -30,3 +30,14 @@ pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result
         None => Err(Failure::unavailable(format!("nobody leads: {}", survey.health)).into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Leader { leader: "c1".into(), coord_epoch: 7 };
+        crate::snapshots::report("leader-show.txt", &report);
+    }
+}

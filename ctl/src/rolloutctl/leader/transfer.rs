@@ -101,3 +101,14 @@ async fn successor(client: &Client, from: &str, wanted: Option<&str>) -> anyhow:
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Transferred { from: "c1".into(), leader: "c2".into() };
+        crate::snapshots::report("leader-transfer.txt", &report);
+    }
+}

@@ -62,3 +62,27 @@ pub(crate) async fn run(
     output::emit(format, &described)?;
     unconfirmed::end(described.unconfirmed.as_ref())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Described {
+            member: MemberLine {
+                name: "c4".into(),
+                id: "4".into(),
+                peer_addr: "c4:7421".into(),
+                client_addr: "c4:7420".into(),
+                zone: "eu-1a".into(),
+                role: "learner".into(),
+                becomes: Some("voter".into()),
+                replaces: Some("c1".into()),
+                behind: Some("1200".into()),
+            },
+            unconfirmed: None,
+        };
+        crate::snapshots::report("member-describe.txt", &report);
+    }
+}

@@ -75,3 +75,19 @@ pub(super) async fn wait(
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Joined {
+            member: "c4".into(),
+            id: "4".into(),
+            replaced: Some("c1".into()),
+            state: "voter".into(),
+        };
+        crate::snapshots::report("member-add.txt", &report);
+    }
+}

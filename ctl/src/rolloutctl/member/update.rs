@@ -58,3 +58,14 @@ pub(crate) async fn run(
         .await?;
     output::emit(format, &Updated { member: args.name })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Updated { member: "c4".into() };
+        crate::snapshots::report("member-update.txt", &report);
+    }
+}

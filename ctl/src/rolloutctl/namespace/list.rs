@@ -43,3 +43,23 @@ pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result
     let namespaces = answer.namespaces.into_iter().map(Namespace::from).collect();
     output::emit(format, &NamespaceList { namespaces })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let wire = rollout_proto::v1::NamespaceInfo {
+            name: "team".into(),
+            runs: 2,
+            runs_max: 5,
+            pending_rows: 1_200,
+            ..Default::default()
+        };
+        crate::snapshots::report(
+            "namespace-list.txt",
+            &NamespaceList { namespaces: vec![wire.into()] },
+        );
+    }
+}

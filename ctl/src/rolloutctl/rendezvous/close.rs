@@ -51,3 +51,14 @@ pub(crate) async fn run(
         .map_err(|error| number.failed(error))?;
     output::emit(format, &Closed { job: args.job, closed: true })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Closed { job: "llama-sft".into(), closed: true };
+        crate::snapshots::report("rendezvous-close.txt", &report);
+    }
+}

@@ -68,3 +68,15 @@ pub(super) async fn control(
         .map_err(|error| number.failed(error))?;
     output::emit(format, &Controlled(answer.run.unwrap_or_default().into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::sample;
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Controlled(sample());
+        crate::snapshots::report("run-control.txt", &report);
+    }
+}

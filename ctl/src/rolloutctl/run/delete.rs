@@ -91,3 +91,14 @@ async fn there(client: &Client, namespace: &str, name: &str) -> Result<bool, Cli
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Deleted { name: "eval".into(), gone: false };
+        crate::snapshots::report("run-delete.txt", &report);
+    }
+}

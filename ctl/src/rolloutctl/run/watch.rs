@@ -211,4 +211,11 @@ mod tests {
         let second = rate.observe(start + Duration::from_secs(1), 600).unwrap();
         assert!((second - 500.0).abs() < 1e-6);
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let run = sample();
+        let report = Progress(&run);
+        crate::snapshots::report("run-watch.txt", &report);
+    }
 }

@@ -135,3 +135,26 @@ pub(crate) async fn run(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::shown::pass;
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let shard = Shard {
+            shard: 7,
+            state: "claimed",
+            position: 12,
+            preferred: "t0".into(),
+            holder: "t1".into(),
+            first_sample: 70_000,
+            end_sample: 80_000,
+            done_sample: 75_000,
+            sealed_sample: 72_000,
+        };
+        let report = Described { pass: Some(pass()), shards: vec![shard] };
+        crate::snapshots::report("shard-describe.txt", &report);
+    }
+}

@@ -88,3 +88,15 @@ pub(crate) async fn run(
     let jobs = ask(&client, &settings.namespace, args.job.as_deref()).await?;
     output::emit(format, &JobList { jobs: jobs.into_iter().map(Job::from).collect() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::shown::sample;
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = JobList { jobs: vec![sample()] };
+        crate::snapshots::report("job-list.txt", &report);
+    }
+}

@@ -78,3 +78,34 @@ impl From<v1::Job> for Job {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) fn sample() -> Job {
+    let trainer = |name: &str, present: bool, shards: u32| Trainer {
+        name: name.into(),
+        host: "h0".into(),
+        present,
+        shards,
+    };
+    Job {
+        job: "llama-sft".into(),
+        lineage: Lineage { number: 2, round: 3, checkpoint: 4, step: 12_000, torn: String::new() },
+        trainers: vec![trainer("t0", true, 3), trainer("t1", false, 0)],
+        passes: vec![pass()],
+        checkpoints: 5,
+        keep_last: 3,
+    }
+}
+
+#[cfg(test)]
+pub(super) fn pass() -> Pass {
+    Pass {
+        dataset: "fineweb".into(),
+        epoch: 1,
+        shards: 100,
+        free: 90,
+        claimed: 3,
+        finished: 5,
+        sealed: 2,
+    }
+}

@@ -90,3 +90,22 @@ pub(crate) fn run(format: Format, args: &RestoreArgs) -> anyhow::Result<()> {
         serde_json::from_str(&printed).context("rollout-coordinator is of another version")?;
     output::emit(format, &restored)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Restored {
+            cluster_id: "0123456789abcdef0123456789abcdef".into(),
+            member: "n1".into(),
+            members: ["n1", "n2", "n3"].map(String::from).into(),
+            from_cluster: "fedcba9876543210fedcba9876543210".into(),
+            index: "5000".into(),
+            salvaged: true,
+            digest: "aa".repeat(32),
+        };
+        crate::snapshots::report("snapshot-restore.txt", &report);
+    }
+}

@@ -116,3 +116,34 @@ impl Report for Shown {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let member = Member {
+            name: "c1".into(),
+            peer_addr: "c1:7421".into(),
+            client_addr: "c1:7420".into(),
+            zone: "eu-1a".into(),
+        };
+        let report = Shown {
+            file: "backup.snap".into(),
+            cluster_id: "0123456789abcdef0123456789abcdef".into(),
+            member: "c1".into(),
+            index: 5_000,
+            term: 3,
+            taken_at: Some("2026-11-22T00:00:00Z".into()),
+            cluster_version: 1,
+            program: "0.1.0".into(),
+            salvaged: true,
+            members: vec![member],
+            records: 1_200,
+            bytes: 5 << 20,
+            digest: "aa".repeat(32),
+        };
+        crate::snapshots::report("snapshot-verify.txt", &report);
+    }
+}

@@ -106,3 +106,21 @@ pub(crate) async fn run(
     let of = answer.token.unwrap_or_default().into();
     output::emit(format, &Created { of, token: drawn.naming(pins).reveal() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let info = rollout_proto::v1::TokenInfo {
+            name: "rack-7".into(),
+            role: "worker".into(),
+            uses_max: 8,
+            left_ms: 3_600_000,
+            ..Default::default()
+        };
+        let report = Created { of: info.into(), token: "the secret".into() };
+        crate::snapshots::report("token-create.txt", &report);
+    }
+}

@@ -46,3 +46,14 @@ pub(crate) async fn run(
         .map_err(|error| number.failed(error))?;
     output::emit(format, &Revoked { name: args.name })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Revoked { name: "rack-7".into() };
+        crate::snapshots::report("token-revoke.txt", &report);
+    }
+}

@@ -98,4 +98,10 @@ mod tests {
         let said = Cordoned { worker, slot: Some(1), cordoned: true, rows_held: 7 }.table();
         assert_eq!(said, "worker w1 slot 1 is cordoned; it finishes the 7 rows that it holds\n");
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Cordoned { worker: "w1".into(), slot: Some(1), cordoned: true, rows_held: 7 };
+        crate::snapshots::report("worker-cordon.txt", &report);
+    }
 }

@@ -106,7 +106,9 @@ mod tests {
             slots: vec![slot(0, ""), slot(1, "cannot read the store")],
             ..v1::WorkerInfo::default()
         };
-        let text = Described { worker: wire.into(), unconfirmed: None }.table();
+        let report = Described { worker: wire.into(), unconfirmed: None };
+        crate::snapshots::report("worker-describe.txt", &report);
+        let text = report.table();
         assert!(text.contains("Name            w1\n"), "{text}");
         assert!(
             text.contains("   1  mock    m          0     0       0  cannot read the store"),

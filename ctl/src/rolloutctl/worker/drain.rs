@@ -143,4 +143,15 @@ mod tests {
         assert!(said.contains("it holds 1,200 rows; gone in 1m"), "{said}");
         assert_eq!(Draining::of("w1", None).table(), "worker w1 has left\n");
     }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = Draining {
+            worker: "w1".into(),
+            rows_held: 1_200,
+            left_seconds: Some(60.0),
+            gone: false,
+        };
+        crate::snapshots::report("worker-drain.txt", &report);
+    }
 }
