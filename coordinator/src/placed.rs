@@ -2,7 +2,8 @@
 //!
 //! *Invariant:* a place is noted where it is certain: of an operation, from what the proposer says of it; of a read, under the
 //! lock of the ledger under which all of the answer is found. An operation's place is not overwritten by what is read after it.
-//! Refusals have places too, where the ledger decided on them.
+//! Refusals have places too, where the ledger decided on them, or where what was asked for is not in it; one of a member that
+//! does not lead any more has none, whatever it looked at before.
 //!
 //! Deliberately absent: answers of streams, whose messages say themselves what they are as of; how a place is written
 //! (`rollout_proto::AnswerPlace`).
@@ -41,9 +42,9 @@ pub(crate) fn as_of(ledger: &Ledger) {
     });
 }
 
-/// What is answered was not found in one look: it has no place.
+/// What is answered from here on is not what was looked at before: it has no place, until the next look or an operation.
 pub(crate) fn of_several_looks() {
-    let _ = NOTED.try_with(|noted| noted.set(None));
+    let _ = NOTED.try_with(|noted| noted.set(noted.get().filter(|at| at.position.is_some())));
 }
 
 /// Where the request's operation stands, if it had one applied.
@@ -169,6 +170,13 @@ mod tests {
             ok()
         });
         assert_eq!(several.await, None);
+        let done = said(|| {
+            as_of(&ledger(4));
+            applied(3, AT);
+            of_several_looks();
+            ok()
+        });
+        assert_eq!(done.await, Some(APPLIED), "an operation stays where it is");
         // Work of no request has nowhere to note it.
         applied(3, AT);
         assert_eq!(index_of_operation(), None);

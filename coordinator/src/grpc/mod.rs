@@ -144,6 +144,17 @@ impl Shared {
         })
     }
 
+    /// Looks for what is then read, or done something with. That it is not there is an answer, as of this look.
+    pub(crate) fn found<R>(&self, look: impl FnOnce(&Ledger) -> Option<R>) -> Option<R> {
+        self.node.ledger(|l| {
+            let found = look(l);
+            if found.is_none() {
+                placed::as_of(l);
+            }
+            found
+        })
+    }
+
     /// Waits for a proposal that a client made, and no longer than there is hope: without a quorum nothing comes
     /// back, not even a refusal, and the client may find another leader meanwhile.
     pub(crate) async fn proposed<T>(
@@ -197,6 +208,7 @@ impl Shared {
         kind: OpKind,
     ) -> Result<(u64, Reply), RpcError> {
         audit::requested(request);
+        placed::of_several_looks();
         let leading = self.leading()?;
         full_disk::check(&self.node, &self.config.name, [&kind])?;
         let (at, reply) = self.proposed(leading.proposer.op_at(Op { request, kind })).await?;
@@ -211,6 +223,7 @@ impl Shared {
     /// were the others, or they changed nothing by themselves. A later rejection is the answer too.
     pub(crate) async fn apply_all(&self, ops: Vec<Op>) -> Result<Reply, RpcError> {
         audit::requested(ops.iter().find_map(|op| op.request));
+        placed::of_several_looks();
         let leading = self.leading()?;
         full_disk::check(&self.node, &self.config.name, ops.iter().map(|op| &op.kind))?;
         let Applied { at, replies } = self.proposed(leading.proposer.ops(ops)).await?;
@@ -228,7 +241,8 @@ impl Shared {
         cluster_id(&self.node)
     }
 
-    /// The run of that name, in a namespace that the caller may touch.
+    /// The run of that name, in a namespace that the caller may touch. That there is none is as of this look: call it once
+    /// everything committed before can be read.
     pub(crate) fn find_run(
         &self,
         identity: &Identity,
@@ -238,7 +252,7 @@ impl Shared {
         let namespace = namespace_or_default(namespace);
         audit::about("run", name);
         check_namespace(identity, &namespace)?;
-        self.node.ledger(|l| l.find_run(&namespace, name)).ok_or_else(|| {
+        self.found(|l| l.find_run(&namespace, name)).ok_or_else(|| {
             RpcError::new(ErrorCode::RunNotFound, format!("no run {name} in namespace {namespace}"))
         })
     }

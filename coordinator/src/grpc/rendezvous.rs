@@ -144,7 +144,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let id = self.shared.request_in(&identity, r.request.as_ref())?;
         self.shared.reading().await?;
         // A ticket of another job is not the caller's to give back.
-        if self.shared.node.ledger(|l| is_of(l, &job, ticket)) {
+        if self.shared.found(|l| is_of(l, &job, ticket).then_some(())).is_some() {
             self.shared.apply(Some(id), OpKind::Leave { ticket }).await?;
         }
         Ok(Response::new(v1::LeaveResponse { header: Some(self.shared.header()) }))

@@ -48,7 +48,7 @@ impl RunsService {
     }
 
     fn check_run(&self, identity: &Identity, no: RunNo) -> Result<(String, String), RpcError> {
-        let name = self.0.node.ledger(|l| l.run_name(no)).ok_or_else(|| unknown(no))?;
+        let name = self.0.found(|l| l.run_name(no)).ok_or_else(|| unknown(no))?;
         audit::about("run", &name.1);
         check_namespace(identity, &name.0)?;
         Ok(name)
@@ -108,6 +108,8 @@ impl v1::runs_server::Runs for RunsService {
     ) -> Result<Response<v1::AddSegmentsResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
+        // What others do not know of the run is no refusal.
+        self.0.leading()?;
         self.check_run(&identity, RunNo(r.run))?;
         let (namespace, folder) =
             self.0.node.ledger(|l| l.run_folder(RunNo(r.run))).unwrap_or_default();
@@ -142,6 +144,8 @@ impl v1::runs_server::Runs for RunsService {
     ) -> Result<Response<v1::CloseInputResponse>, Status> {
         let identity = caller(&request)?;
         let r = request.into_inner();
+        // As above.
+        self.0.leading()?;
         self.check_run(&identity, RunNo(r.run))?;
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         let digest = convert::digest_in(&r.digest)?;

@@ -5,6 +5,7 @@
 
 use super::Shared;
 use crate::ledger_read::ReadLedger;
+use crate::placed;
 use rollout_ledger::Ledger;
 use rollout_proto::{ErrorCode, RpcError};
 use std::sync::Arc;
@@ -62,6 +63,8 @@ impl TrainingWaits {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
             // A leader that was deposed, or that no majority confirms, may miss what others apply.
+            // Where it does not, that is no answer as of the last look.
+            placed::of_several_looks();
             shared.leading()?;
         }
     }

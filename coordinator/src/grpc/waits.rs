@@ -7,6 +7,7 @@
 
 use super::Shared;
 use crate::ledger_read::ReadLedger;
+use crate::placed;
 use rollout_ledger::Ledger;
 use rollout_proto::{ErrorCode, RpcError};
 use std::sync::Arc;
@@ -70,6 +71,8 @@ impl Waits {
                 () = leading.ended.cancelled() => return Ok(None),
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
+            // Where it does not, that is no answer as of the last look.
+            placed::of_several_looks();
             self.shared.leading()?;
         }
     }

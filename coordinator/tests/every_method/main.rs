@@ -154,7 +154,10 @@ async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
                 (Does::TellEpoch, Answer::Message(_)) => {}
                 (Does::TellHistory, Answer::Message(_)) if !other_cluster => {}
                 (Does::TellEpoch, answer) => panic!("{place}: {answer:?}"),
-                (_, Answer::Refused(error)) => check_refusal(&place, &error, wanted),
+                (_, Answer::Refused(error, at)) => {
+                    check_refusal(&place, &error, wanted);
+                    assert_eq!(at, None, "{place}: nothing was looked at");
+                }
                 (_, answer) => panic!("{place}: {answer:?}"),
             }
             assert_eq!(member.moment().await, before, "{place} changed something");
@@ -178,7 +181,7 @@ async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
             (Does::Change, Answer::Message(_)) => grew,
             (Does::Read, Answer::Message(_)) => !grew,
             (Does::TellEpoch | Does::TellHistory, Answer::Message(_)) => true,
-            (Does::Refuse | Does::ServePeers, Answer::Refused(error)) => !of_the_gate(error),
+            (Does::Refuse | Does::ServePeers, Answer::Refused(error, _)) => !of_the_gate(error),
             _ => false,
         };
         if let Answer::Message(place) = &answer
@@ -193,6 +196,41 @@ async fn a_false_claim_is_refused_by_every_method_and_a_true_one_is_heard() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert_ne!(member.state().await, state, "what is believed changes something");
+}
+
+/// What is not there is not there as of an index, and so is a ticket that is not the caller's to give back.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_found_nothing_says_as_of_when() {
+    let member = Member::leading().await;
+    let fixture = Fixture::make(&member).await;
+    let now = member.moment().await;
+    let truth = Claim { cluster: &now.cluster, epoch: now.epoch };
+    let (namespace, name) = ("default".to_owned(), "nobody's".to_owned());
+    let describe = v1::DescribeRunRequest { namespace, name: name.clone(), run: 0 };
+    let numbered = v1::DescribeRunRequest { run: 4711, ..Default::default() };
+    let retry = v1::RetryItemsRequest {
+        request: fixture.id(),
+        namespace: "default".into(),
+        run: name,
+        all_failed: true,
+        rows: None,
+    };
+    for (method, body) in [
+        ("/rollout.v1.Runs/DescribeRun", describe.encode_to_vec()),
+        ("/rollout.v1.Runs/DescribeRun", numbered.encode_to_vec()),
+        ("/rollout.v1.Items/RetryItems", retry.encode_to_vec()),
+    ] {
+        let answer = member.call(method, body.into(), truth).await;
+        let Answer::Refused(error, Some(place)) = answer else { panic!("{method}: {answer:?}") };
+        assert_eq!((error.code, place.position), (ErrorCode::RunNotFound, None), "{method}");
+        assert!(place.index >= now.last_log && place.coord_epoch == now.epoch, "{place:?}");
+    }
+    let job = Some(v1::JobName { namespace: String::new(), job: "another".into() });
+    let leave = v1::LeaveRequest { request: fixture.id(), job, ticket: fixture.ticket };
+    let body = leave.encode_to_vec().into();
+    let answer = member.call("/rollout.v1.Rendezvous/Leave", body, truth).await;
+    let Answer::Message(Some(place)) = answer else { panic!("{answer:?}") };
+    assert!(place.position.is_none() && place.index >= now.last_log, "{place:?}");
 }
 
 /// In a worker's stream each message says its epoch itself.
@@ -243,7 +281,7 @@ async fn a_registration_that_names_a_future_epoch_or_another_cluster_is_refused(
         };
         let body = request.encode_to_vec().into();
         match member.call("/rollout.v1.Worker/Register", body, truth).await {
-            Answer::Refused(error) => check_refusal("Register", &error, wanted),
+            Answer::Refused(error, _) => check_refusal("Register", &error, wanted),
             answer => panic!("{answer:?}"),
         }
         assert_eq!(member.moment().await, before, "a registration changed something");

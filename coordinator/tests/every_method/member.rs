@@ -9,8 +9,8 @@ use rollout_storage::SnapshotFileReader;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tonic::Request;
 use tonic::transport::Channel;
+use tonic::{Request, Status};
 
 /// How long a member may take for anything, on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,7 +32,12 @@ pub(crate) enum Answer {
     Message(Option<AnswerPlace>),
     /// A stream that ended without any, or said nothing for a second.
     Silence,
-    Refused(RpcError),
+    /// The refusal, and where in the log its headers say that it stands.
+    Refused(RpcError, Option<AnswerPlace>),
+}
+
+fn refused(status: &Status) -> Answer {
+    Answer::Refused(RpcError::from_status(status), AnswerPlace::of(status.metadata()))
 }
 
 /// What the sender of a call says that it knows.
@@ -198,13 +203,13 @@ impl Member {
         let path = PathAndQuery::try_from(path).expect("a path");
         let (place, mut stream) = match grpc.streaming(request, path, BytesCodec).await {
             Ok(response) => (AnswerPlace::of(response.metadata()), response.into_inner()),
-            Err(status) => return Answer::Refused(RpcError::from_status(&status)),
+            Err(status) => return refused(&status),
         };
         // Streams that follow something have nothing to say at times.
         match tokio::time::timeout(Duration::from_secs(1), stream.message()).await {
             Ok(Ok(Some(_))) => Answer::Message(place),
             Ok(Ok(None)) | Err(_) => Answer::Silence,
-            Ok(Err(status)) => Answer::Refused(RpcError::from_status(&status)),
+            Ok(Err(status)) => refused(&status),
         }
     }
 
