@@ -62,6 +62,8 @@ pub enum What {
     Revived { observer: String, session: u64, how: String },
     /// Somebody spoke in an epoch that is over. `taken_by`: the epoch that took it all the same.
     Stale { observer: String, what: String, claimed: u64, taken_by: Option<u64> },
+    /// The message of an answer said an earlier epoch than that of the answer's place.
+    EpochBehind { f: String, key: String, said: u64, placed: u64 },
     /// After the last fault was healed the first new write succeeded after so long; absent: never.
     Recovered { after_ms: Option<u64> },
     /// A member's digests at one index at the end, hex.

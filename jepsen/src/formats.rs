@@ -49,6 +49,8 @@ pub struct Event {
     pub value: Value,
     /// Where an answer says that it stands in the log.
     pub place: Option<Place>,
+    /// The request by which an operation was sent.
+    pub request: Option<Arc<str>>,
 }
 
 /// A place in the log, as an answer told it.

@@ -58,6 +58,8 @@ pub struct Operation {
     pub f: Arc<str>,
     /// The independent object that it concerns.
     pub key: Option<Arc<str>>,
+    /// The request by which it was sent; several may be in one.
+    pub request: Option<Arc<str>>,
     /// What it was given.
     pub input: Value,
     /// When it was called.
@@ -124,6 +126,7 @@ fn invoked(event: Event) -> Operation {
         process: event.process,
         f: event.f,
         key: event.key,
+        request: event.request,
         input: event.value,
         called_at: event.at,
         line: event.line,

@@ -53,12 +53,16 @@ impl Op {
 pub struct By {
     /// The member.
     pub member: Option<String>,
-    /// Its epoch.
+    /// The epoch that was open where the operation stands, or the one that the message says.
     pub epoch: Option<u64>,
+    /// The epoch that the message says.
+    pub said: Option<u64>,
     /// Where in the log it says that the operation stands.
     pub at: Option<LogPosition>,
     /// Whether the operation had been sent before.
     pub repeated: bool,
+    /// When, if it is told later.
+    pub answered_ns: Option<u64>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -128,14 +132,21 @@ impl Recorder {
         op
     }
 
-    /// It was answered.
+    /// It was answered. A message that says an earlier epoch than that of its answer's place is an alarm.
     pub fn ok(&self, op: &Op, value: Value, by: By) {
         // Of whole batches each sign of progress is one of a write.
         let told = ["export", "progress"].contains(&op.f) || !READS.contains(&op.f);
         if told && value != Value::Bool(false) {
             self.succeeded.fetch_add(1, Ordering::Relaxed);
         }
-        self.record(op, self.now_ns(), Kind::Ok, value, by, None);
+        if let (Some(said), Some(placed), Some(_)) = (by.said, by.epoch, by.at)
+            && said < placed
+        {
+            let (f, key) = (op.f.to_owned(), op.key.clone());
+            self.event(What::EpochBehind { f, key, said, placed });
+        }
+        let time_ns = by.answered_ns.unwrap_or_else(|| self.now_ns());
+        self.record(op, time_ns, Kind::Ok, value, by, None);
     }
 
     /// It certainly did not happen and never will.
@@ -192,5 +203,49 @@ impl Recorder {
             Some(error) => Err(error).context("the run could not be written down"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::Recorded;
+    use serde_json::json;
+
+    /// What is read of what was written so.
+    fn written(write: impl FnOnce(&Recorder)) -> Recorded {
+        let dir = tempfile::tempdir().unwrap();
+        let recorder = Recorder::create(dir.path()).unwrap();
+        write(&recorder);
+        recorder.finish().unwrap();
+        Recorded::read(dir.path()).unwrap()
+    }
+
+    #[test]
+    fn an_answer_that_is_told_later_is_recorded_at_its_time() {
+        let mut answered = 0;
+        let run = written(|recorder| {
+            let op = recorder.invoke("set", "a".to_owned(), json!("1"), Some("4/1".to_owned()));
+            answered = recorder.now_ns();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            recorder.ok(&op, Value::Null, By { answered_ns: Some(answered), ..By::default() });
+        });
+        assert_eq!(run.operations[0].answered_at(), Some(answered));
+        assert_eq!(run.operations[0].request.as_deref(), Some("4/1"));
+    }
+
+    #[test]
+    fn a_message_of_an_epoch_before_that_of_its_place_is_an_alarm() {
+        let alarms = |said: u64, placed: u64| {
+            let run = written(|recorder| {
+                let op = recorder.invoke("get", "a".to_owned(), Value::Null, None);
+                let at = Some(LogPosition::behind(30));
+                let by = By { epoch: Some(placed), said: Some(said), at, ..By::default() };
+                recorder.ok(&op, Value::Null, by);
+            });
+            let behind = |event: &&Event| matches!(event.what, What::EpochBehind { .. });
+            run.events.iter().filter(behind).count()
+        };
+        assert_eq!((alarms(6, 7), alarms(7, 7), alarms(8, 7)), (1, 0, 0));
     }
 }

@@ -69,9 +69,11 @@ impl<O> Default for Object<'_, O> {
     }
 }
 
-/// What of the order of the log does not agree with that of time and epochs, and how many answers have places.
+/// What of the order of the log does not agree with that of time and epochs, or is said of one place twice, and how many
+/// answers have places.
 pub fn out_of_order(operations: &[Operation]) -> (Vec<String>, u64) {
-    let broken = order::broken(operations, &order::floors(operations));
+    let mut broken = order::broken(operations, &order::floors(operations));
+    broken.extend(order::used_twice(operations));
     (told_of(broken, "places that are out of order"), order::placed(operations))
 }
 

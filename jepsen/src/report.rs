@@ -59,8 +59,8 @@ pub fn text(judged: &Judged) -> String {
     let _ = writeln!(
         text,
         "  recovered {recovered}; {} digests, {} on the way; {} requests repeated; {} members ended by themselves; \
-         {} answers replayed",
-        c.digests, c.compared, c.repeated, c.died, c.replayed
+         {} answers replayed, the places of {} compared with time",
+        c.digests, c.compared, c.repeated, c.died, c.replayed, c.ordered
     );
     let (losses, bytes, names) = c.power_lost;
     if losses > 0 {

@@ -8,6 +8,7 @@ pub mod batches;
 pub mod item;
 mod placed;
 pub mod rendezvous;
+mod repeat;
 mod requester;
 pub mod session;
 mod sessions;

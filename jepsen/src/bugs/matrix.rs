@@ -43,6 +43,7 @@ const CHECKERS: &[(&str, &str)] = &[
     (" (line", "replay"),
     ("that the log does not explain", "replay"),
     ("places that are out of order", "replay"),
+    ("two requests stand at", "replay"),
 ];
 
 /// How one run ended.

@@ -97,5 +97,5 @@ fn event(form: &Form, line: u64, at: u64) -> Result<Option<Event>, String> {
     };
     let value = get("value").map(Form::value).unwrap_or_default();
     let (process, f) = (*process, f.as_str().into());
-    Ok(Some(Event { line, at, process, kind, f, key, value, place: None }))
+    Ok(Some(Event { line, at, process, kind, f, key, value, place: None, request: None }))
 }

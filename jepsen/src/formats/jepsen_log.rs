@@ -73,5 +73,15 @@ fn event(line: &Line) -> Result<Option<Event>, ReadError> {
         }
     };
     let (number, f) = (line.number, f.into());
-    Ok(Some(Event { line: number, at: number, process, kind, f, key: None, value, place: None }))
+    Ok(Some(Event {
+        line: number,
+        at: number,
+        process,
+        kind,
+        f,
+        key: None,
+        value,
+        place: None,
+        request: None,
+    }))
 }

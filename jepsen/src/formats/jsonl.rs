@@ -17,6 +17,7 @@ pub(super) fn events(input: impl BufRead) -> impl Iterator<Item = Result<Event, 
             f: record.f.into(),
             key: record.key.map(Into::into),
             value: record.value.into(),
+            request: record.request_id.map(Into::into),
             place: record.at.map(|at| Place { at, epoch: record.epoch, repeated: record.repeated }),
         })
     })

@@ -1,11 +1,12 @@
 //! The order of the log against that of time, and that of epochs.
 //!
 //! *Invariant:* what was answered before another operation was called stands before it in the log;
-//! a higher epoch stands behind a lower one, and one index has one epoch.
+//! a higher epoch stands behind a lower one, and one index has one epoch; a place is that of one request.
 
 use crate::formats::Place;
 use crate::history::LogPosition;
 use crate::operations::{Operation, Outcome};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Of each operation, the last place that had been answered when it was called.
 pub(super) fn floors(operations: &[Operation]) -> Vec<Option<LogPosition>> {
@@ -66,6 +67,38 @@ pub(super) fn broken(operations: &[Operation], floors: &[Option<LogPosition>]) -
         }
     }
     found
+}
+
+/// Places that two requests say are their own. One operation moves rows from who gives them up to who gets them, and is told
+/// to both; and where a request was sent more than once, its answer may be that of a copy.
+pub(super) fn used_twice(operations: &[Operation]) -> Vec<String> {
+    let mut used: BTreeMap<LogPosition, Vec<&Operation>> = BTreeMap::new();
+    for operation in operations {
+        let own = place(operation).filter(|place| !place.repeated);
+        if let Some(Place { at, .. }) = own.filter(|place| place.at.position != u32::MAX) {
+            used.entry(at).or_default().push(operation);
+        }
+    }
+    let mut found = Vec::new();
+    for (at, all) in used {
+        let moves = all.iter().any(|operation| &*operation.f == "yield");
+        let moved = |operation: &Operation| moves && matches!(&*operation.f, "claim" | "lease");
+        let own: Vec<&Operation> = all.into_iter().filter(|operation| !moved(operation)).collect();
+        let requests: BTreeSet<_> = own.iter().map(|operation| sent_by(operation)).collect();
+        if requests.len() > 1 {
+            let told: Vec<String> = own.into_iter().map(told).collect();
+            found.push(format!("two requests stand at {at}: {}", told.join(", and ")));
+        }
+    }
+    found
+}
+
+/// What tells requests apart: the id, and where none is recorded each operation is one of its own.
+fn sent_by(operation: &Operation) -> (Option<&str>, i64) {
+    match &operation.request {
+        Some(request) => (Some(&**request), 0),
+        None => (None, operation.process),
+    }
 }
 
 fn place(operation: &Operation) -> Option<Place> {

@@ -27,7 +27,16 @@ impl Forged {
             }
         };
         let (f, key) = (f.into(), Some("1/0".into()));
-        self.0.push(Operation { process: 0, f, key, input, called_at, line, outcome });
+        self.0.push(Operation {
+            process: 0,
+            request: None,
+            f,
+            key,
+            input,
+            called_at,
+            line,
+            outcome,
+        });
         self
     }
 
@@ -147,6 +156,39 @@ fn what_is_answered_out_of_the_order_of_time_is_seen() {
     // Two writes of one row at one place.
     let found = start().complete(5, 50, "p", true).violations();
     assert!(found[0].contains("5.0 was answered"), "{found:?}");
+}
+
+#[test]
+fn a_place_that_two_requests_say_is_their_own_is_seen() {
+    let two = |first: &str, second: &str| {
+        let mut forged = Forged::default();
+        for (process, f) in [(0, first), (1, second)] {
+            forged = forged.add(f, Value::Nil, Some((Value::Nil, 9, false)));
+            forged.last().called_at = 0;
+            forged.last().process = process;
+        }
+        forged
+    };
+    let found = |forged: &Forged| out_of_order(&forged.0).0;
+    let twice = found(&two("set", "append"));
+    assert!(twice.len() == 1 && twice[0].starts_with("two requests stand at 9.0"), "{twice:?}");
+    assert_eq!(found(&two("claim", "claim")).len(), 1, "nobody gave anything up");
+    assert_eq!(found(&two("yield", "yield")).len(), 1);
+    // One operation takes rows from one and gives them to another.
+    assert_eq!(found(&two("yield", "claim")), Vec::<String>::new());
+    assert_eq!(found(&two("yield", "lease")), Vec::<String>::new());
+    // Several may be in one request.
+    let mut one = two("complete", "complete");
+    one.0.iter_mut().for_each(|operation| operation.request = Some("4/1".into()));
+    assert_eq!(found(&one), Vec::<String>::new());
+    one.last().request = Some("4/2".into());
+    assert_eq!(found(&one).len(), 1);
+    // A copy of the second may have been taken where it stands.
+    let mut copied = two("set", "append");
+    copied.place().repeated = true;
+    assert_eq!(found(&copied), Vec::<String>::new());
+    let reads = two("read", "read");
+    assert_eq!(found(&reads), Vec::<String>::new(), "two reads may be as of one index");
 }
 
 #[test]

@@ -10,6 +10,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 fn read(line: u64, at_s: u64, seen: &str) -> Operation {
     Operation {
+        request: None,
         process: line as i64,
         f: "read".into(),
         key: Some("3/1".into()),
@@ -47,6 +48,8 @@ fn a_page_needs_nothing_else_and_shows_faults_leaders_and_the_answer_that_nothin
     let judged = judged(&run).unwrap();
     assert_eq!(timeline::failing(&run, &judged), ["3/1"], "{:?}", judged.violations);
     let page = html(&run, &judged);
+    let ordered = format!("the places of {} compared with time", judged.coverage.ordered);
+    assert!(text(&judged).contains(&ordered) && page.contains(&ordered));
     for wanted in [
         "--seed 4 --secs 30",
         "<h1 class=\"violation\"",

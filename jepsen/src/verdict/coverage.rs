@@ -42,7 +42,7 @@ pub struct Coverage {
     pub replayed: u64,
     /// Answers whose places in the log were compared with time.
     pub ordered: u64,
-    /// Digests that were compared while the run went on.
+    /// Digests of members that were compared with another's while the run went on.
     pub compared: u64,
     /// Rows of batches of which it was seen under a fault that they had ended.
     pub rows_under_fault: u64,
@@ -118,6 +118,7 @@ impl Coverage {
         let mut found = Self::default();
         let mut terms = BTreeSet::new();
         let mut installed = BTreeMap::new();
+        let mut compared: BTreeMap<u64, BTreeSet<&String>> = BTreeMap::new();
         let later = proven_later(&run.events);
         for Event { what, .. } in &run.events {
             match what {
@@ -136,7 +137,9 @@ impl Coverage {
                 What::Repeated { .. } => found.repeated += 1,
                 What::Recovered { after_ms } => found.recovered_ms = *after_ms,
                 What::Digest { .. } => found.digests += 1,
-                What::Compared { .. } => found.compared += 1,
+                What::Compared { member, index, .. } => {
+                    compared.entry(*index).or_default().insert(member);
+                }
                 What::Ended { .. } => found.sessions_ended += 1,
                 What::EndedRefused { .. } => found.ended_refused += 1,
                 What::Stale { taken_by: None, .. } => found.stale_refused += 1,
@@ -149,6 +152,8 @@ impl Coverage {
                 _ => {}
             }
         }
+        found.compared =
+            compared.values().map(|members| members.len() as u64).filter(|n| *n > 1).sum();
         found.rows_under_fault = rows_under(&bands(&run.events), &run.operations);
         (found.stolen, found.doubled) = shared(&run.operations);
         found.snapshots = installed.values().sum();
@@ -179,6 +184,7 @@ impl Coverage {
         want("leader changes", self.leader_changes, least.leader_changes);
         want("rows read at the end", self.final_reads.0, self.final_reads.1.max(1));
         want("members whose digests were compared", self.digests, 3);
+        want("digests compared on the way", self.compared, 2);
         let workload = run.plan().0;
         if workload == "run" {
             want("rows that ended under a fault", self.rows_under_fault, least.written_under_fault);

@@ -159,6 +159,7 @@ mod tests {
 
     fn operation(f: &str, given: &str, told: Value, called_at: u64, at: u64) -> Operation {
         Operation {
+            request: None,
             process: 0,
             f: f.into(),
             key: Some("meet".into()),

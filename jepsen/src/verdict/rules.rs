@@ -55,6 +55,9 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
             What::Died { member, panicked: true, status } => {
                 found.push(format!("{member} panicked and ended with {status}"));
             }
+            What::EpochBehind { f, key, said, placed } => found.push(format!(
+                "a {f} of {key} was answered from epoch {placed}, and its message went back to epoch {said}"
+            )),
             What::Refused { what, why } => found.push(format!("{what} was refused: {why}")),
             What::Stuck { run, left, running, secs } => found.push(format!(
                 "nothing became of {left} rows of run {run} for {secs} s; {running} are said to run"

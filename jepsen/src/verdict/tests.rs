@@ -49,6 +49,8 @@ fn each_rule_is_broken_by_its_evidence() {
         seen(What::Repeated { what, request_id, same, detail: "run 1, then run 2".into() })
     };
     let other = vec![again(false)];
+    let (f, key) = ("get".to_owned(), "a".to_owned());
+    let fell = vec![seen(What::EpochBehind { f, key, said: 6, placed: 7 })];
     let (member, status) = ("c1".to_owned(), "signal".to_owned());
     let panicked = vec![seen(What::Died { member, status, panicked: true })];
     let compared = |member: &str, state: &str| {
@@ -64,7 +66,7 @@ fn each_rule_is_broken_by_its_evidence() {
     let meanwhile = vec![compared("c1", "a"), compared("c3", "b")];
     let broken = [
         ahead, behind, meanwhile, back, two, apart, stuck, falling, twice, revived, taken, other,
-        panicked,
+        panicked, fell,
     ];
     for events in broken.into_iter().chain(members()) {
         let broken = rules::broken(&events);
@@ -141,6 +143,28 @@ fn a_run_none_of_whose_answers_has_a_place_does_not_pass() {
     }
 }
 
+#[test]
+fn digests_are_compared_on_the_way_or_it_is_no_pass() {
+    let plan = || {
+        let (workload, nemesis) = ("item".to_owned(), Vec::new());
+        seen(What::Plan { workload, nemesis, seed: 1, secs: 60 })
+    };
+    let digest = |member: &str, index| {
+        let (member, text) = (member.to_owned(), "a".to_owned());
+        seen(What::Compared { member, index, chain: text.clone(), state: text })
+    };
+    let missing = |digests: Vec<Event>| {
+        let events = std::iter::once(plan()).chain(digests).collect();
+        let run = Recorded { operations: Vec::new(), events };
+        let coverage = Coverage::of(&run);
+        let says = "digests compared on the way";
+        (coverage.compared, coverage.missing(&run).iter().any(|what| what.starts_with(says)))
+    };
+    assert_eq!(missing(Vec::new()), (0, true));
+    assert_eq!(missing(vec![digest("c1", 4), digest("c2", 5)]), (0, true), "each alone");
+    assert_eq!(missing(vec![digest("c1", 4), digest("c2", 4)]), (2, false));
+}
+
 /// What members say of themselves, each once wrong.
 fn members() -> [Vec<Event>; 4] {
     let status = |member: &str, life, term, epoch| {
@@ -167,7 +191,7 @@ fn created(key: &str, answer: Option<bool>) -> Operation {
         place,
     });
     let (f, key, input) = ("create".into(), Some(key.into()), Value::Nil);
-    Operation { process: 1, f, key, input, called_at: 1, line: 1, outcome }
+    Operation { process: 1, request: None, f, key, input, called_at: 1, line: 1, outcome }
 }
 
 #[test]
@@ -187,7 +211,7 @@ fn exported(lines: Vec<Value>) -> Vec<Operation> {
     let told = |f: &str, input, value| {
         let (f, key) = (f.into(), Some("batch-3".into()));
         let outcome = Outcome::Answered { value, at: 2, line: 2, place: None };
-        Operation { process: 1, f, key, input, called_at: 1, line: 1, outcome }
+        Operation { process: 1, request: None, f, key, input, called_at: 1, line: 1, outcome }
     };
     let counts = [40, 10, 5, 5, 18, 2].map(Value::Int).to_vec();
     vec![

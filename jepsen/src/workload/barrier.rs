@@ -5,6 +5,7 @@
 //! or why nobody does, and every sign of life that was answered.
 
 use super::placed::Placed;
+use super::repeat;
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS, job, participant};
 use crate::events::What;
 use crate::fleet::Fleet;
@@ -156,9 +157,10 @@ impl Walker {
     }
 
     async fn come(&mut self) {
-        let Some(session) = self.trainer.session().await else { return };
+        let Some(request) = self.trainer.request().await else { return };
         let (name, recorder) = (self.trainer.name.clone(), self.trainer.shared.recorder.clone());
-        let op = recorder.invoke("come", self.barrier.to_owned(), json!(name), None);
+        let id = Some(repeat::named(request.id()));
+        let op = recorder.invoke("come", self.barrier.to_owned(), json!(name), id);
         let send = |channel, id| {
             let request = v1::ParticipateRequest {
                 request: Some(id),
@@ -168,7 +170,7 @@ impl Walker {
             async move { services::rendezvous(channel).participate(request).await }
         };
         let told = |answer: &v1::JoinResponse| answer.ticket.to_string();
-        match self.trainer.change(&session, "participate", send, told).await {
+        match self.trainer.change(request, "participate", send, told).await {
             Sent::Answered(answer, by) => {
                 self.ticket = answer.ticket;
                 recorder.ok(&op, json!(answer.ticket.to_string()), by);
@@ -190,10 +192,11 @@ impl Walker {
 
     /// Whether it has arrived.
     async fn arrive(&mut self, generation: u64) -> bool {
-        let Some(session) = self.trainer.session().await else { return false };
+        let Some(request) = self.trainer.request().await else { return false };
         let recorder = self.trainer.shared.recorder.clone();
         let key = format!("{}/{generation}", self.barrier);
-        let op = recorder.invoke("arrive", key, json!(self.trainer.name), None);
+        let id = Some(repeat::named(request.id()));
+        let op = recorder.invoke("arrive", key, json!(self.trainer.name), id);
         let (set, policy) = self.manner.asked(self.barrier);
         let (barrier, ticket) = (self.barrier, self.ticket);
         let send = |channel, id| {
@@ -210,7 +213,7 @@ impl Walker {
             async move { services::barrier(channel).arrive(request).await }
         };
         let told = |answer: &v1::ArriveResponse| answer.ticket.to_string();
-        match self.trainer.change(&session, "arrive", send, told).await {
+        match self.trainer.change(request, "arrive", send, told).await {
             Sent::Answered(_, by) => {
                 recorder.ok(&op, Value::Null, by);
                 true

@@ -1,7 +1,7 @@
 //! Answers with the place in the log that their headers say.
 //!
 //! *Invariant:* the epoch of an answer that has a place is the one that was open there: its message was written later, and
-//! may be of a later epoch.
+//! may be of a later epoch, but never of an earlier one.
 
 use crate::history::LogPosition;
 use crate::recorder::By;
@@ -31,7 +31,7 @@ impl<T: Answer> Placed<T> {
             Some(position) => LogPosition { index: place.index, position },
             None => LogPosition::behind(place.index),
         });
-        (self.answer, By { epoch, at, ..By::default() })
+        (self.answer, By { epoch, said, at, ..By::default() })
     }
 }
 
@@ -68,5 +68,7 @@ mod tests {
         assert_eq!((read.at, read.epoch), (Some(LogPosition::behind(30)), Some(7)));
         let (_, nowhere) = answer(None);
         assert_eq!((nowhere.at, nowhere.epoch), (None, Some(8)));
+        // What the message itself says is kept, to be compared.
+        assert_eq!((write.said, read.said, nowhere.said), (Some(8), Some(8), Some(8)));
     }
 }

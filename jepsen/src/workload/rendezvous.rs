@@ -5,6 +5,7 @@
 //! standing, with it; into a round's store nobody writes but its members, each under its rank.
 
 use super::placed::Placed;
+use super::repeat;
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS, job, participant};
 use crate::events::What;
 use crate::fleet::Fleet;
@@ -123,9 +124,10 @@ impl Member {
     }
 
     async fn join(&mut self, at: &str) -> Joined {
-        let Some(session) = self.trainer.session().await else { return Joined::Not };
+        let Some(request) = self.trainer.request().await else { return Joined::Not };
         let recorder = self.trainer.shared.recorder.clone();
-        let op = recorder.invoke("join", at.to_owned(), json!(self.trainer.name), None);
+        let (given, id) = (json!(self.trainer.name), Some(repeat::named(request.id())));
+        let op = recorder.invoke("join", at.to_owned(), given, id);
         let (name, at) = (self.trainer.name.clone(), at.to_owned());
         let send = |channel, id| {
             let request = v1::JoinRequest {
@@ -140,7 +142,7 @@ impl Member {
             async move { services::rendezvous(channel).join(request).await }
         };
         let told = |answer: &v1::JoinResponse| answer.ticket.to_string();
-        match self.trainer.change(&session, "join", send, told).await {
+        match self.trainer.change(request, "join", send, told).await {
             Sent::Answered(answer, by) => {
                 recorder.ok(&op, json!(answer.ticket.to_string()), by);
                 Joined::Ticket(answer.ticket)
@@ -236,10 +238,11 @@ impl Member {
 
     /// Writes its name under its rank, as torch does with addresses.
     async fn introduce(&mut self, met: &Met) {
-        let Some(session) = self.trainer.session().await else { return };
+        let Some(request) = self.trainer.request().await else { return };
         let recorder = self.trainer.shared.recorder.clone();
         let given = json!([self.trainer.name, met.round, met.rank]);
-        let op = recorder.invoke("introduce", JOB.to_owned(), given, None);
+        let id = Some(repeat::named(request.id()));
+        let op = recorder.invoke("introduce", JOB.to_owned(), given, id);
         let value = format!("{} {}", self.trainer.name, "-".repeat(ADDRESS_BYTES));
         let pair = v1::StorePair { key: rank_key(met.rank).into(), value: value.into() };
         let ops = vec![v1::StoreOp { kind: Some(Asked::Set(v1::StoreSet { pairs: vec![pair] })) }];
@@ -249,7 +252,7 @@ impl Member {
             async move { services::store(channel).apply(request).await }
         };
         let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
-        match self.trainer.change(&session, "introduce", send, told).await {
+        match self.trainer.change(request, "introduce", send, told).await {
             Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
             Sent::Refused(_, why) => recorder.fail(&op, why),
             Sent::Lost(why) => recorder.info(&op, why),
@@ -293,16 +296,17 @@ impl Member {
         match self.trainer.rng.random_range(0..10) {
             0..6 => {}
             6..8 => {
-                let Some(session) = self.trainer.session().await else { return };
+                let Some(request) = self.trainer.request().await else { return };
                 let recorder = self.trainer.shared.recorder.clone();
                 let given = json!([self.trainer.name, ticket.to_string()]);
-                let op = recorder.invoke("leave", JOB.to_owned(), given, None);
+                let id = Some(repeat::named(request.id()));
+                let op = recorder.invoke("leave", JOB.to_owned(), given, id);
                 let send = |channel, id| {
                     let request =
                         v1::LeaveRequest { request: Some(id), job: Some(job(JOB)), ticket };
                     async move { services::rendezvous(channel).leave(request).await }
                 };
-                match self.trainer.change(&session, "leave", send, |_| String::new()).await {
+                match self.trainer.change(request, "leave", send, |_| String::new()).await {
                     Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
                     Sent::Refused(_, why) => recorder.fail(&op, why),
                     Sent::Lost(why) => recorder.info(&op, why),
@@ -315,15 +319,16 @@ impl Member {
     /// Closes a job of its own, after which nobody joins it.
     async fn close_a_job(&mut self) {
         let name = format!("over-{}", self.trainer.shared.next());
-        let Some(session) = self.trainer.session().await else { return };
         self.join(&name).await;
+        let Some(request) = self.trainer.request().await else { return };
         let recorder = self.trainer.shared.recorder.clone();
-        let op = recorder.invoke("close", name.clone(), Value::Null, None);
+        let id = Some(repeat::named(request.id()));
+        let op = recorder.invoke("close", name.clone(), Value::Null, id);
         let send = |channel, id| {
             let request = v1::RendezvousCloseRequest { request: Some(id), job: Some(job(&name)) };
             async move { services::rendezvous(channel).close(request).await }
         };
-        match self.trainer.change(&session, "close", send, |_| String::new()).await {
+        match self.trainer.change(request, "close", send, |_| String::new()).await {
             Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
             Sent::Refused(_, why) => return recorder.fail(&op, why),
             Sent::Lost(why) => return recorder.info(&op, why),

@@ -8,6 +8,7 @@ mod checkpoints;
 mod claims;
 
 use super::placed::Placed;
+use super::repeat;
 use super::shards::Launch;
 use super::trainers::{LIMIT, Sent, Trainer, job};
 use crate::events::What;
@@ -123,7 +124,7 @@ impl ShardTrainer {
 
     /// Recovers with the others, or joins them.
     pub(super) async fn enter(&mut self) -> Option<Place> {
-        let session = self.trainer.session().await?;
+        let request = self.trainer.request().await?;
         let (round, world) = self.launch.after(self.torn, self.name);
         let most = world.len() == 1 || self.trainer.rng.random_ratio(4, 5);
         let career = self.launch.career;
@@ -135,8 +136,9 @@ impl ShardTrainer {
         }
         let (decl, recorder) = (self.decl(), self.trainer.shared.recorder.clone());
         let (named, key) = (self.job(), self.key(career.job));
+        let id = Some(repeat::named(request.id()));
         let (op, sent) = if recovers {
-            let op = recorder.invoke("recover", key, json!([self.name, round]), None);
+            let op = recorder.invoke("recover", key, json!([self.name, round]), id);
             let send = |channel, id| {
                 let request = v1::RecoverRequest {
                     request: Some(id),
@@ -150,10 +152,10 @@ impl ShardTrainer {
                 async move { services::checkpoints(channel).recover(request).await }
             };
             let told = |answer: &v1::RecoverResponse| answer.ticket.to_string();
-            let sent = self.trainer.change(&session, "recover", send, told).await;
+            let sent = self.trainer.change(request, "recover", send, told).await;
             (op, sent.map(|answer| (answer.ticket, answer.lineage, answer.checkpoint)))
         } else {
-            let op = recorder.invoke("join", key, json!([self.name]), None);
+            let op = recorder.invoke("join", key, json!([self.name]), id);
             let send = |channel, id| {
                 let request = v1::JoinJobRequest {
                     request: Some(id),
@@ -164,7 +166,7 @@ impl ShardTrainer {
                 async move { services::shards(channel).join_job(request).await }
             };
             let told = |answer: &v1::JoinJobResponse| answer.ticket.to_string();
-            let sent = self.trainer.change(&session, "join", send, told).await;
+            let sent = self.trainer.change(request, "join", send, told).await;
             (op, sent.map(|answer| (answer.ticket, answer.lineage, None)))
         };
         self.entered(round, &op, sent)
@@ -333,13 +335,13 @@ impl ShardTrainer {
     }
 
     async fn leave(&mut self, place: &Place) -> Result<(), Gone> {
-        let session = self.trainer.session().await.ok_or(Gone)?;
+        let request = self.trainer.request().await.ok_or(Gone)?;
         let by = &place.by;
         let send = |channel, id| {
             let request = v1::LeaveJobRequest { request: Some(id), by: Some(by.clone()) };
             async move { services::shards(channel).leave_job(request).await }
         };
-        self.trainer.change(&session, "leave", send, |_| String::new()).await;
+        self.trainer.change(request, "leave", send, |_| String::new()).await;
         self.trainer.pause(100..1500).await;
         self.dies();
         Err(Gone)

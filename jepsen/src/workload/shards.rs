@@ -148,7 +148,7 @@ pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Resul
 /// There is a dataset before anybody reads it.
 async fn begin(mut trainer: ShardTrainer) -> Result<()> {
     while !trainer.trainer.shared.stopping() {
-        let Some(session) = trainer.trainer.session().await else { continue };
+        let Some(request) = trainer.trainer.request().await else { continue };
         let spec = v1::DatasetSpec {
             uri: "file:///pile/{shard:4}".into(),
             samples: SAMPLES,
@@ -167,7 +167,7 @@ async fn begin(mut trainer: ShardTrainer) -> Result<()> {
         };
         let told = |answer: &v1::CreateDatasetResponse| format!("{:?}", answer.dataset);
         if let Sent::Answered(..) =
-            trainer.trainer.change(&session, "create a dataset", send, told).await
+            trainer.trainer.change(request, "create a dataset", send, told).await
         {
             break;
         }

@@ -5,6 +5,7 @@
 //! and values are unique.
 
 use super::placed::Placed;
+use super::repeat;
 use super::store::text;
 use super::trainers::{LIMIT, Sent, Trainer, WAIT_MS};
 use crate::events::What;
@@ -69,20 +70,25 @@ fn act(trainer: &mut Trainer) -> (Asked, Value) {
 }
 
 async fn apply(trainer: &mut Trainer) {
-    let Some(session) = trainer.session().await else { return };
+    let Some(request) = trainer.request().await else { return };
     let number = number(trainer);
     let count = if trainer.rng.random_bool(0.5) { 1 } else { trainer.rng.random_range(2..4) };
     let (asked, told): (Vec<_>, Vec<_>) = (0..count).map(|_| act(trainer)).unzip();
     let ops: Vec<_> = asked.into_iter().map(|kind| v1::StoreOp { kind: Some(kind) }).collect();
     let recorder = trainer.shared.recorder.clone();
-    let op = recorder.invoke("apply", key(number), Value::Array(told), None);
+    let op = recorder.invoke(
+        "apply",
+        key(number),
+        Value::Array(told),
+        Some(repeat::named(request.id())),
+    );
     let send = |channel, id| {
         let (store, ops) = (name(number), ops.clone());
         let request = v1::StoreApplyRequest { request: Some(id), store, ops };
         async move { services::store(channel).apply(request).await }
     };
     let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
-    match trainer.change(&session, "apply", send, told).await {
+    match trainer.change(request, "apply", send, told).await {
         Sent::Answered(answer, by) => {
             let mut told = Vec::new();
             for answer in answer.answers {
@@ -166,15 +172,15 @@ async fn wait(trainer: &mut Trainer) {
 
 /// The store goes, and another of its name begins.
 async fn drop_all(trainer: &mut Trainer) {
-    let Some(session) = trainer.session().await else { return };
+    let Some(request) = trainer.request().await else { return };
     let number = number(trainer);
     let recorder = trainer.shared.recorder.clone();
-    let op = recorder.invoke("drop", key(number), Value::Null, None);
+    let op = recorder.invoke("drop", key(number), Value::Null, Some(repeat::named(request.id())));
     let send = |channel, id| {
         let request = v1::StoreDropRequest { request: Some(id), store: name(number) };
         async move { services::store(channel).drop(request).await }
     };
-    match trainer.change(&session, "drop", send, |_| String::new()).await {
+    match trainer.change(request, "drop", send, |_| String::new()).await {
         Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
         Sent::Refused(_, why) => recorder.fail(&op, why),
         Sent::Lost(why) => recorder.info(&op, why),

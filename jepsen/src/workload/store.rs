@@ -5,6 +5,7 @@
 //! waited for before it is set.
 
 use super::placed::Placed;
+use super::repeat;
 use super::shelf;
 use super::trainers::{LIMIT, Sent, Shared, Tasks, Trainer, WAIT_MS};
 use crate::events::What;
@@ -167,9 +168,9 @@ impl User {
     }
 
     async fn apply(&mut self, f: &'static str, key: String, value: Value, asked: Asked) {
-        let Some(session) = self.trainer.session().await else { return };
+        let Some(request) = self.trainer.request().await else { return };
         let recorder = self.trainer.shared.recorder.clone();
-        let op = recorder.invoke(f, key, value, None);
+        let op = recorder.invoke(f, key, value, Some(repeat::named(request.id())));
         let ops = vec![v1::StoreOp { kind: Some(asked) }];
         let send = |channel, id| {
             let request =
@@ -177,7 +178,7 @@ impl User {
             async move { services::store(channel).apply(request).await }
         };
         let told = |answer: &v1::StoreApplyResponse| format!("{:?}", answer.answers);
-        match self.trainer.change(&session, f, send, told).await {
+        match self.trainer.change(request, f, send, told).await {
             Sent::Answered(answer, by) => {
                 let answer = answer.answers.into_iter().next().and_then(|answer| answer.kind);
                 let value = match answer {

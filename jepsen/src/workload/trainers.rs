@@ -2,15 +2,17 @@
 //! participants that are kept alive.
 //!
 //! *Invariant:* whatever of a request may still take effect is recorded as unknown; a second copy of one that was
-//! answered has to be answered the same.
+//! answered has to be answered the same, and does not delay the record of the first.
 
 use super::placed::Placed;
+use super::repeat;
 use crate::events::What;
 use crate::fleet::Fleet;
 use crate::recorder::{By, Recorder};
 use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use rollout_proto::client::PendingRequest;
 use rollout_proto::{
     Answer, CallOptions, Channel, Client, ClientError, ErrorCode, Outcome, Session, services, v1,
 };
@@ -128,7 +130,7 @@ impl Trainer {
     }
 
     /// The session under which requests are sent; none while the cluster cannot be reached.
-    pub(super) async fn session(&mut self) -> Option<Session> {
+    async fn session(&mut self) -> Option<Session> {
         if self.session.is_none() {
             let session = self.client.open_session(&self.name).await.ok()?;
             let (observer, id) = (self.name.clone(), session.id());
@@ -136,6 +138,11 @@ impl Trainer {
             self.session = Some(session);
         }
         self.session.clone()
+    }
+
+    /// A new request; none while the cluster cannot be reached.
+    pub(super) async fn request(&mut self) -> Option<PendingRequest> {
+        Some(self.session().await?.request())
     }
 
     /// Goes on as another process would: without its session.
@@ -146,7 +153,7 @@ impl Trainer {
     /// Sends a request until it is answered, as long as the run goes on; now and then once more, for the same answer.
     pub(super) async fn change<T, F, Fut>(
         &mut self,
-        session: &Session,
+        pending: PendingRequest,
         what: &'static str,
         send: F,
         told: impl Fn(&T) -> String,
@@ -156,7 +163,6 @@ impl Trainer {
         F: Fn(Channel, v1::RequestId) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
-        let pending = session.request();
         let id = pending.id();
         let options = CallOptions::default().attempt_timeout(LIMIT);
         let copies = AtomicU32::new(0);
@@ -170,7 +176,8 @@ impl Trainer {
                 Ok(placed) => {
                     let repeated = copies.load(Ordering::Relaxed) > 1;
                     let (answer, by) = placed.told();
-                    break (answer, By { repeated, ..by });
+                    let answered_ns = Some(self.shared.recorder.now_ns());
+                    break (answer, By { repeated, answered_ns, ..by });
                 }
                 Err(ClientError::Rpc(error)) if !error.code.retryable() => {
                     return match (error.code, error.outcome) {
@@ -187,15 +194,10 @@ impl Trainer {
             }
         };
         if self.rng.random_ratio(1, 5) {
-            let again = self.client.with_leader_opts(what, options, &send);
-            if let Ok(second) = again.await {
-                let (one, two) = (told(&first), told(&second.answer));
-                self.shared.recorder.event(What::Repeated {
-                    what: what.to_owned(),
-                    request_id: format!("{}/{}", id.session, id.seq),
-                    same: one == two,
-                    detail: format!("{one}, then {two}"),
-                });
+            let again = self.client.with_leader_opts(what, options, &send).await;
+            let second = again.map(|second| told(&second.answer));
+            if let Some(judged) = repeat::judged(what, id, &told(&first), second) {
+                self.shared.recorder.event(judged);
             }
         }
         pending.ack();

@@ -97,6 +97,7 @@ impl World {
         let key = Some(p.key.to_string().into());
         self.events.push(Event {
             place: None,
+            request: None,
             line: at,
             at,
             process: p.process,

@@ -80,7 +80,8 @@ impl Played {
         };
         let (called_at, line) = (self.now, self.now);
         let (f, key, outcome) = (f.into(), Some("a".into()), Outcome::Unknown);
-        let operation = Operation { process: 0, f, key, input, called_at, line, outcome };
+        let operation =
+            Operation { process: 0, request: None, f, key, input, called_at, line, outcome };
         Flying { operation, answer: None, copies: 0 }
     }
 

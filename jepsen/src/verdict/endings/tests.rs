@@ -12,7 +12,7 @@ fn told(f: &str, value: Value, called_at: u64) -> Operation {
     };
     let outcome = Outcome::Answered { value, at: called_at + 1, line: 0, place: None };
     let (f, key) = (f.into(), Some("batch-3".into()));
-    Operation { process: 0, f, key, input, called_at, line: 0, outcome }
+    Operation { process: 0, request: None, f, key, input, called_at, line: 0, outcome }
 }
 
 fn counts_of(running: i64, done: i64, failed: i64) -> Value {

@@ -15,7 +15,7 @@ impl Told {
         let (called_at, at) = (10 * line, 10 * line + 5);
         let outcome = Outcome::Answered { value: answer, at, line, place: None };
         let (f, key) = (f.into(), Some(key.into()));
-        self.0.push(Operation { process: 0, f, key, input, called_at, line, outcome });
+        self.0.push(Operation { process: 0, request: None, f, key, input, called_at, line, outcome });
         self
     }
 

@@ -12,7 +12,7 @@ fn told(f: &str, key: &str, input: Vec<Value>, answer: Option<Value>, called_at:
         None => Outcome::Unknown,
     };
     let (input, key) = (list(input), Some(key.into()));
-    Operation { process: 0, f: f.into(), key, input, called_at, line: 0, outcome }
+    Operation { process: 0, request: None, f: f.into(), key, input, called_at, line: 0, outcome }
 }
 
 fn recover(round: i64, lineage: i64, base: Option<(i64, i64, i64)>, at: u64) -> Operation {

@@ -12,7 +12,16 @@ fn told(f: &str, key: &str, input: Vec<Value>, answer: Option<Value>, s: u64) ->
         place: None,
     });
     let (f, key) = (f.into(), Some(format!("on/{key}").into()));
-    Operation { process: 0, f, key, input: Value::List(input), called_at: s * S, line: 0, outcome }
+    Operation {
+        process: 0,
+        request: None,
+        f,
+        key,
+        input: Value::List(input),
+        called_at: s * S,
+        line: 0,
+        outcome,
+    }
 }
 
 fn claim(who: &str, token: i64, from: i64, s: u64) -> Operation {

@@ -23,7 +23,7 @@ fn operation(f: &str, who: &str, told: Option<Value>, ms: u64) -> Operation {
     });
     let key = if let "alive" | "come" = f { "hard" } else { "hard/1" };
     let (f, key, input) = (f.into(), Some(key.into()), Value::text(who));
-    Operation { process: 0, f, key, input, called_at, line: 0, outcome }
+    Operation { process: 0, request: None, f, key, input, called_at, line: 0, outcome }
 }
 
 fn arrive(who: &str, ms: u64) -> Operation {

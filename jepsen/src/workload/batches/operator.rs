@@ -5,13 +5,16 @@
 //! without an answer is asked for anew, for it may be asked for twice.
 
 use super::super::placed::Placed;
+use super::super::repeat;
 use super::super::submitter::NAMESPACE;
 use super::super::trainers::Sent;
 use super::LOOK;
 use super::batch::Batch;
 use super::user::User;
+use crate::events::What;
 use crate::recorder::By;
-use rollout_proto::{CallOptions, ErrorCode, services, v1};
+use rollout_proto::client::PendingRequest;
+use rollout_proto::{CallOptions, ClientError, ErrorCode, services, v1};
 use serde_json::{Value, json};
 
 /// What a leader says of where a run's rows are.
@@ -22,15 +25,15 @@ fn told(counts: &v1::RunCounts) -> Value {
 
 impl User {
     /// Where the rows of a run are, and how that is recorded.
-    pub(super) async fn counts(&self, batch: &Batch) -> Option<(v1::RunCounts, By)> {
-        let (answer, by) = self.described(batch).await.ok()?.told();
-        Some((answer.run.unwrap_or_default().counts.unwrap_or_default(), by))
+    pub(super) async fn counts(&self, batch: &Batch) -> Result<(v1::RunCounts, By), ClientError> {
+        let (answer, by) = self.described(batch).await?.told();
+        Ok((answer.run.unwrap_or_default().counts.unwrap_or_default(), by))
     }
 
     async fn described(
         &self,
         batch: &Batch,
-    ) -> Result<Placed<v1::DescribeRunResponse>, rollout_proto::ClientError> {
+    ) -> Result<Placed<v1::DescribeRunResponse>, ClientError> {
         let request = v1::DescribeRunRequest {
             namespace: NAMESPACE.into(),
             name: batch.name.clone(),
@@ -48,7 +51,7 @@ impl User {
     pub(super) async fn progress(&self, batch: &Batch, told_before: &mut u64) {
         let recorder = &self.shared.recorder;
         let called = recorder.now_ns();
-        let Some((counts, by)) = self.counts(batch).await else { return };
+        let Ok((counts, by)) = self.counts(batch).await else { return };
         let ended = counts.done + counts.failed;
         if ended <= *told_before {
             return;
@@ -59,24 +62,30 @@ impl User {
         recorder.ok(&op, told(&counts), by);
     }
 
-    /// Records where the rows are.
+    /// Records where the rows of a run are, which there has to be.
     pub(super) async fn look(&self, batch: &Batch, f: &'static str) {
         let recorder = &self.shared.recorder;
         let op = recorder.invoke(f, batch.key.clone(), Value::Null, None);
         match self.counts(batch).await {
-            Some((counts, by)) => recorder.ok(&op, told(&counts), by),
-            None => recorder.fail(&op, "no answer".into()),
+            Ok((counts, by)) => recorder.ok(&op, told(&counts), by),
+            Err(error) => {
+                let why = error.to_string();
+                if error.code() == Some(ErrorCode::RunNotFound) {
+                    let what = format!("a look at {}, which was cancelled,", batch.key);
+                    recorder.event(What::Refused { what, why: why.clone() });
+                }
+                recorder.fail(&op, why);
+            }
         }
     }
 
     /// Sends an order to a run, once.
     async fn control(
         &mut self,
+        request: PendingRequest,
         batch: &Batch,
-        action: v1::RunAction,
-        what: &'static str,
-    ) -> Option<Sent<Option<v1::RunCounts>>> {
-        let session = self.client.session().await?;
+        (action, what): (v1::RunAction, &'static str),
+    ) -> Sent<Option<v1::RunCounts>> {
         let name = batch.name.clone();
         let send = |channel, id| {
             let request = v1::ControlRunRequest {
@@ -89,27 +98,30 @@ impl User {
             async move { services::runs(channel).control_run(request).await }
         };
         let answered = |_: &v1::ControlRunResponse| what.to_owned();
-        let sent = self.client.change(&session, what, send, answered).await;
-        Some(sent.map(|answer| answer.run.and_then(|run| run.counts)))
+        let sent = self.client.change(request, what, send, answered).await;
+        sent.map(|answer| answer.run.and_then(|run| run.counts))
     }
 
     /// Cancels a run. False if it had ended before, or nobody waits any longer.
     pub(super) async fn cancel(&mut self, batch: &Batch) -> bool {
         let recorder = self.shared.recorder.clone();
         while !self.shared.is_over() {
-            let op = recorder.invoke("cancel", batch.key.clone(), Value::Null, None);
-            match self.control(batch, v1::RunAction::Cancel, "cancel").await {
-                Some(Sent::Answered(counts, by)) => {
-                    let told = counts.as_ref().map_or(Value::Null, told);
-                    recorder.ok(&op, told, by);
-                    return true;
+            if let Some(request) = self.client.request().await {
+                let id = Some(repeat::named(request.id()));
+                let op = recorder.invoke("cancel", batch.key.clone(), Value::Null, id);
+                let order = (v1::RunAction::Cancel, "cancel");
+                match self.control(request, batch, order).await {
+                    Sent::Answered(counts, by) => {
+                        let told = counts.as_ref().map_or(Value::Null, told);
+                        recorder.ok(&op, told, by);
+                        return true;
+                    }
+                    Sent::Refused(_, why) => {
+                        recorder.fail(&op, why);
+                        return false;
+                    }
+                    Sent::Lost(why) => recorder.info(&op, why),
                 }
-                Some(Sent::Refused(_, why)) => {
-                    recorder.fail(&op, why);
-                    return false;
-                }
-                Some(Sent::Lost(why)) => recorder.info(&op, why),
-                None => recorder.fail(&op, "no session".into()),
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -119,21 +131,24 @@ impl User {
     /// Asks of a cancelled run what it cannot do any more.
     pub(super) async fn contradict(&mut self, batch: &Batch) {
         let recorder = self.shared.recorder.clone();
-        let op = recorder.invoke("resume", batch.key.clone(), Value::Null, None);
-        match self.control(batch, v1::RunAction::Resume, "resume").await {
-            Some(Sent::Answered(_, by)) => recorder.ok(&op, Value::Null, by),
-            Some(Sent::Refused(_, why)) => recorder.fail(&op, why),
-            Some(Sent::Lost(why)) => recorder.info(&op, why),
-            None => recorder.fail(&op, "no session".into()),
+        if let Some(request) = self.client.request().await {
+            let id = Some(repeat::named(request.id()));
+            let op = recorder.invoke("resume", batch.key.clone(), Value::Null, id);
+            match self.control(request, batch, (v1::RunAction::Resume, "resume")).await {
+                Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
+                Sent::Refused(_, why) => recorder.fail(&op, why),
+                Sent::Lost(why) => recorder.info(&op, why),
+            }
         }
         self.retry(batch).await;
     }
 
     /// Has failed rows tried again. True if that was answered.
     pub(super) async fn retry(&mut self, batch: &Batch) -> bool {
-        let Some(session) = self.client.session().await else { return false };
+        let Some(request) = self.client.request().await else { return false };
         let recorder = self.shared.recorder.clone();
-        let op = recorder.invoke("retry", batch.key.clone(), Value::Null, None);
+        let id = Some(repeat::named(request.id()));
+        let op = recorder.invoke("retry", batch.key.clone(), Value::Null, id);
         let name = batch.name.clone();
         let send = |channel, id| {
             let request = v1::RetryItemsRequest {
@@ -146,7 +161,7 @@ impl User {
             async move { services::items(channel).retry_items(request).await }
         };
         let answered = |answer: &v1::RetryItemsResponse| answer.rows.to_string();
-        match self.client.change(&session, "retry", send, answered).await {
+        match self.client.change(request, "retry", send, answered).await {
             Sent::Answered(answer, by) => {
                 recorder.ok(&op, json!(answer.rows), by);
                 return true;
@@ -160,19 +175,20 @@ impl User {
     /// Deletes a run, and waits until its name is free. True if it is.
     pub(super) async fn delete(&mut self, batch: &Batch) -> bool {
         let recorder = self.shared.recorder.clone();
-        let Some(session) = self.client.session().await else { return false };
-        let op = recorder.invoke("delete", batch.key.clone(), Value::Null, None);
+        let Some(request) = self.client.request().await else { return false };
+        let id = Some(repeat::named(request.id()));
+        let op = recorder.invoke("delete", batch.key.clone(), Value::Null, id);
         let name = batch.name.clone();
         let send = |channel, id| {
             let (namespace, name) = (NAMESPACE.into(), name.clone());
             let request = v1::DeleteRunRequest { request: Some(id), namespace, name };
             async move { services::runs(channel).delete_run(request).await }
         };
-        match self.client.change(&session, "delete", send, |_| String::new()).await {
+        match self.client.change(request, "delete", send, |_| String::new()).await {
             Sent::Answered(_, by) => recorder.ok(&op, Value::Null, by),
             // It is gone: an earlier copy of the request may have seen to that.
             Sent::Refused(ErrorCode::RunNotFound, _) => {
-                recorder.ok(&op, Value::Null, By::default());
+                recorder.ok(&op, json!("none"), By::default());
             }
             Sent::Refused(_, why) => {
                 recorder.fail(&op, why);

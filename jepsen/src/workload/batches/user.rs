@@ -198,7 +198,7 @@ impl User {
 
     /// Tells of rows that have not ended although all workers could run them.
     async fn stuck(&self, batch: &Batch) {
-        let Some((counts, _)) = self.counts(batch).await else { return };
+        let Ok((counts, _)) = self.counts(batch).await else { return };
         let left = counts.rows.saturating_sub(counts.done + counts.failed);
         if left > 0 {
             let (run, running, secs) = (batch.name.clone(), counts.running, PATIENCE.as_secs());

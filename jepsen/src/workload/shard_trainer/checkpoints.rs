@@ -2,6 +2,7 @@
 //!
 //! *Invariant:* its manifest is durable before it is reported, and with it goes what was read of every shard that it holds.
 
+use super::super::repeat;
 use super::super::shards::DATASET;
 use super::super::trainers::Sent;
 use super::{Gone, Place, ShardTrainer};
@@ -14,7 +15,7 @@ use std::path::Path;
 impl ShardTrainer {
     /// Reports its rank of the checkpoint of the step at which it is, where there can be one.
     pub(super) async fn report(&mut self, place: &mut Place) -> Result<(), Gone> {
-        let session = self.trainer.session().await.ok_or(Gone)?;
+        let request = self.trainer.request().await.ok_or(Gone)?;
         let recorder = self.trainer.shared.recorder.clone();
         let (by, step) = (&place.by, place.step);
         let send = |channel, id| {
@@ -27,7 +28,7 @@ impl ShardTrainer {
             async move { services::checkpoints(channel).begin_checkpoint(request).await }
         };
         let told = |answer: &v1::BeginCheckpointResponse| answer.rank.to_string();
-        let checkpoint = match self.trainer.change(&session, "begin", send, told).await {
+        let checkpoint = match self.trainer.change(request, "begin", send, told).await {
             Sent::Answered(answer, _) => answer.checkpoint.unwrap_or_default(),
             Sent::Refused(code @ (ErrorCode::LineageTorn | ErrorCode::TrainerLeftBehind), why) => {
                 return Err(self.refused(place, None, code, why));
@@ -47,7 +48,9 @@ impl ShardTrainer {
         });
         let progress: Vec<_> = progress.collect();
         let (number, input) = (checkpoint.number, json!([self.name, place.lineage, step, told]));
-        let op = recorder.invoke("report", self.key(&format!("checkpoint-{number}")), input, None);
+        let request = self.trainer.request().await.ok_or(Gone)?;
+        let (key, id) = (format!("checkpoint-{number}"), Some(repeat::named(request.id())));
+        let op = recorder.invoke("report", self.key(&key), input, id);
         let send = |channel, id| {
             let request = v1::ReportCheckpointRequest {
                 request: Some(id),
@@ -60,7 +63,7 @@ impl ShardTrainer {
             };
             async move { services::checkpoints(channel).report_checkpoint(request).await }
         };
-        match self.trainer.change(&session, "report", send, |_| String::new()).await {
+        match self.trainer.change(request, "report", send, |_| String::new()).await {
             Sent::Answered(answer, by) => {
                 let state = answer.checkpoint.unwrap_or_default().state();
                 let complete = state == v1::CheckpointState::Complete;

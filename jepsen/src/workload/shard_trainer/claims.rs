@@ -2,6 +2,7 @@
 //!
 //! *Invariant:* of each shard that it has it says how far it read it once, when it has it no more.
 
+use super::super::repeat;
 use super::super::shards::DATASET;
 use super::super::trainers::Sent;
 use super::{Gone, Held, Place, ShardTrainer};
@@ -12,9 +13,10 @@ use serde_json::json;
 impl ShardTrainer {
     /// Asks for a shard. True if the epoch is finished.
     pub(super) async fn claim(&mut self, place: &mut Place) -> Result<bool, Gone> {
-        let session = self.trainer.session().await.ok_or(Gone)?;
+        let request = self.trainer.request().await.ok_or(Gone)?;
         let recorder = self.trainer.shared.recorder.clone();
         let (called, epoch) = (recorder.now_ns(), place.epoch);
+        let id = Some(repeat::named(request.id()));
         self.launch.epoch_is(epoch);
         let by = &place.by;
         let send = |channel, id| {
@@ -30,7 +32,7 @@ impl ShardTrainer {
             let shard = answer.shard.as_ref().map(|shard| (shard.shard, shard.token));
             format!("{shard:?}, finished: {}", answer.finished)
         };
-        let (answer, by) = match self.trainer.change(&session, "claim", send, told).await {
+        let (answer, by) = match self.trainer.change(request, "claim", send, told).await {
             Sent::Answered(answer, by) => (answer, by),
             // Too many epochs are under way: a checkpoint has to come.
             Sent::Refused(ErrorCode::LimitExceeded, _) => return Ok(false),
@@ -42,7 +44,7 @@ impl ShardTrainer {
             Some(shard) => {
                 let key = self.key(&format!("{epoch}/{}", shard.shard));
                 let from = shard.first_sample - shard.shard_first_sample;
-                let op = recorder.invoke_at(called, "claim", key, input, None);
+                let op = recorder.invoke_at(called, "claim", key, input, id);
                 recorder.ok(&op, json!([shard.token, from]), by);
                 let (first, end, read) =
                     (shard.shard_first_sample, shard.end_sample, shard.first_sample);
@@ -51,7 +53,7 @@ impl ShardTrainer {
             }
             None if answer.finished => {
                 let op =
-                    recorder.invoke_at(called, "over", self.key(&epoch.to_string()), input, None);
+                    recorder.invoke_at(called, "over", self.key(&epoch.to_string()), input, id);
                 recorder.ok(&op, json!(true), by);
                 place.epoch += 1;
                 return Ok(true);
@@ -69,11 +71,12 @@ impl ShardTrainer {
         if held.read < held.end {
             return Ok(());
         }
-        let session = self.trainer.session().await.ok_or(Gone)?;
+        let request = self.trainer.request().await.ok_or(Gone)?;
         let recorder = self.trainer.shared.recorder.clone();
         let held = place.held.remove(at);
         let input = json!([self.name, place.lineage, held.token, place.step]);
-        let op = recorder.invoke("finish", self.key(&held.key()), input, None);
+        let id = Some(repeat::named(request.id()));
+        let op = recorder.invoke("finish", self.key(&held.key()), input, id);
         let (by, step) = (&place.by, place.step);
         let send = |channel, id| {
             let request = v1::FinishShardRequest {
@@ -88,7 +91,7 @@ impl ShardTrainer {
             async move { services::shards(channel).finish_shard(request).await }
         };
         let told = |answer: &v1::FinishShardResponse| answer.epoch_finished.to_string();
-        match self.trainer.change(&session, "finish", send, told).await {
+        match self.trainer.change(request, "finish", send, told).await {
             Sent::Answered(_, by) => recorder.ok(&op, json!("finished"), by),
             Sent::Refused(code, why) => return Err(self.refused(place, Some(&op), code, why)),
             Sent::Lost(why) => return Err(self.lost(Some(&op), why)),
@@ -98,13 +101,14 @@ impl ShardTrainer {
 
     /// Gives a shard back, as far as it was read.
     pub(super) async fn release(&mut self, place: &mut Place) -> Result<(), Gone> {
-        let session = self.trainer.session().await.ok_or(Gone)?;
+        let request = self.trainer.request().await.ok_or(Gone)?;
         let recorder = self.trainer.shared.recorder.clone();
         let at = self.trainer.rng.random_range(0..place.held.len());
         let held = place.held.remove(at);
         let read = held.read - held.first;
         let input = json!([self.name, place.lineage, held.token, place.step, read]);
-        let op = recorder.invoke("release", self.key(&held.key()), input, None);
+        let id = Some(repeat::named(request.id()));
+        let op = recorder.invoke("release", self.key(&held.key()), input, id);
         let (by, step) = (&place.by, place.step);
         let send = |channel, id| {
             let request = v1::ReleaseShardRequest {
@@ -119,7 +123,7 @@ impl ShardTrainer {
             };
             async move { services::shards(channel).release_shard(request).await }
         };
-        match self.trainer.change(&session, "release", send, |_| String::new()).await {
+        match self.trainer.change(request, "release", send, |_| String::new()).await {
             Sent::Answered(_, by) => recorder.ok(&op, json!("released"), by),
             Sent::Refused(code, why) => return Err(self.refused(place, Some(&op), code, why)),
             Sent::Lost(why) => return Err(self.lost(Some(&op), why)),
