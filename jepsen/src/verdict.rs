@@ -16,6 +16,7 @@ mod rounds;
 mod rows;
 mod rules;
 mod silences;
+mod submissions;
 mod tickets;
 
 pub(crate) use coverage::bands;

@@ -2,11 +2,13 @@
 //!
 //! *Invariant:* a history of a workload that nobody knows is judged by none, which is a doubt.
 
-use super::{duels, endings, lineages, onward, passages, rounds, rows, tickets};
+use super::{duels, endings, lineages, onward, passages, rounds, rows, submissions, tickets};
 use crate::judge::{Budget, Judgement, Verdict, judge};
 use crate::models::{Cell, Item, Kv, Model, Shelf};
-use crate::operations::{Operation, Outcome};
+use crate::operations::{Operation, Outcome, READS};
 use crate::replay::{out_of_order, replay};
+use crate::value::Value;
+use crate::workload::item::RUN_PREFIX;
 use crate::workload::shards::ONWARD_PREFIX;
 use anyhow::Result;
 use std::time::Duration;
@@ -38,15 +40,17 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
     let mut found = Found::default();
     match workload {
         "item" | "steal" => {
-            found.search(&Item, operations)?;
-            found.replay(&Item, operations)?;
+            let (submissions, rows) = split(operations, RUN_PREFIX);
+            found.search(&Item, &rows)?;
+            found.replay(&Item, &rows)?;
+            found.operations = operations.len();
+            found.violations.extend(submissions::broken(&submissions));
         }
         "session" => {
             let registers = |operation: &&Operation| matches!(&*operation.f, "put" | "get");
             let registers: Vec<Operation> = operations.iter().filter(registers).cloned().collect();
             found.search(&Kv, &registers)?;
             found.replay(&Kv, &registers)?;
-            found.without_places(&registers);
             found.operations = operations.len();
             found.violations.extend(duels::broken(operations));
         }
@@ -76,10 +80,24 @@ pub(super) fn judged(workload: &str, operations: &[Operation]) -> Result<Found> 
         "shards" => found.shards(operations),
         other => found.doubts.push(format!("nobody judges a workload {other:?}")),
     }
+    found.without_places(workload, operations);
+    found.without_requests(operations);
     let (broken, ordered) = out_of_order(operations);
     found.violations.extend(broken);
     found.ordered = ordered;
     Ok(found)
+}
+
+/// Answers that are right to name no place: a leader's memory of who lives, what the real client came to, and refusals that
+/// are recorded as answers.
+fn has_no_place(workload: &str, f: &str, answer: &Value) -> bool {
+    match (workload, f, answer) {
+        ("rendezvous" | "barrier", "alive", _) => true,
+        ("rendezvous", "join", Value::Bool(false)) => true,
+        ("run", "submit" | "export" | "partial", _) => true,
+        ("run", "described" | "delete", answer) => *answer == Value::text("none"),
+        _ => false,
+    }
 }
 
 /// What concerns keys that begin so, and all else.
@@ -109,7 +127,6 @@ impl Found {
         self.least("stores that were used as a whole", self.keys - keys, 3);
         self.replay(&Cell, &single)?;
         self.replay(&Shelf, &whole)?;
-        self.without_places(operations);
         Ok(())
     }
 
@@ -147,12 +164,24 @@ impl Found {
         Ok(())
     }
 
-    /// Every one of these answers is to name its place: one that does not escapes the replay.
-    fn without_places(&mut self, operations: &[Operation]) {
-        let nowhere = |o: &&Operation| matches!(o.outcome, Outcome::Answered { place: None, .. });
+    /// An answer that does not name its place escapes the replay and the order of the log.
+    fn without_places(&mut self, workload: &str, operations: &[Operation]) {
+        let nowhere = |o: &&Operation| match &o.outcome {
+            Outcome::Answered { place: None, value, .. } => !has_no_place(workload, &o.f, value),
+            _ => false,
+        };
         let count = operations.iter().filter(nowhere).count();
         if count > 0 {
             self.doubts.push(format!("answers that name no place in the log: {count}"));
+        }
+    }
+
+    /// Only by its id are two copies of a write known for one request. What the real client sends it sends under its own.
+    fn without_requests(&mut self, operations: &[Operation]) {
+        let unnamed = |o: &&Operation| o.request.is_none() && !READS.contains(&&*o.f);
+        let count = operations.iter().filter(unnamed).filter(|o| &*o.f != "submit").count();
+        if count > 0 {
+            self.doubts.push(format!("writes without a request id: {count}"));
         }
     }
 

@@ -4,6 +4,7 @@
 //! saw. Each row is a key of its own, with a few dozen operations at most.
 
 use super::submitter::Submitter;
+use super::trainers::{self, Trainer};
 use super::worker::Worker;
 use crate::events::What;
 use crate::fleet::Fleet;
@@ -23,6 +24,9 @@ pub const WORKERS: &[&str] = &["w1", "w2", "w3", "w4"];
 /// How long one call keeps trying: longer than an election, shorter than the longest fault.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// Before the name of a run, in the keys of what was done to make it.
+pub(crate) const RUN_PREFIX: &str = "run:";
+
 /// How long workers may take for what is left when everything is healed.
 const DRAIN_MAX: Duration = Duration::from_secs(75);
 /// How many runs are made for workers that wait, and how long these wait before.
@@ -40,7 +44,7 @@ pub enum Style {
     Steal,
 }
 
-/// A run whose rows were declared.
+/// A run that was made, or is being made.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) name: String,
@@ -49,12 +53,18 @@ pub(super) struct Run {
     pub(super) rows: u32,
     /// Its rows may run twice at a time.
     pub(super) duplicates: bool,
+    /// All of its rows were declared, and its input was closed; each of these was answered.
+    pub(super) whole: bool,
+    /// It was told that it is not as it was answered.
+    pub(super) gone: bool,
 }
 
 /// What all clients share.
 pub(super) struct Shared {
     pub(super) recorder: Arc<Recorder>,
     pub(super) style: Style,
+    /// Of those who make runs.
+    requests: Arc<trainers::Shared>,
     stop: AtomicBool,
     dutiful: AtomicBool,
     runs: Mutex<BTreeMap<u32, Run>>,
@@ -73,6 +83,20 @@ impl Shared {
     pub(super) fn add_run(&self, number: u32, run: Run) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         runs.insert(number, run);
+    }
+
+    /// Everything that makes a run was answered.
+    pub(super) fn is_whole(&self, run: u32) {
+        self.change(run, |run| run.whole = true);
+    }
+
+    /// A run is not as it was answered. True the first time.
+    pub(super) fn is_gone(&self, run: u32) -> bool {
+        self.change(run, |run| !std::mem::replace(&mut run.gone, true)).unwrap_or(false)
+    }
+
+    fn change<R>(&self, run: u32, how: impl FnOnce(&mut Run) -> R) -> Option<R> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&run).map(how)
     }
 
     pub(super) fn run(&self, run: u32) -> Option<Run> {
@@ -99,21 +123,24 @@ pub fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64, style: Style) -
     let shared = Arc::new(Shared {
         recorder: recorder.clone(),
         style,
+        requests: trainers::Shared::new(recorder),
         stop: AtomicBool::new(false),
         dutiful: AtomicBool::new(false),
         runs: Mutex::default(),
     });
+    let submitter = |certificate: &'static str, name: &str, seed: u64| -> Result<Submitter> {
+        let trainer = Trainer::new(fleet, certificate, name, &shared.requests, seed ^ 0x5eed)?;
+        Ok(Submitter::new(trainer, shared.clone()))
+    };
     let mut tasks = JoinSet::new();
     for (number, name) in (0..).zip(WORKERS) {
         let client = fleet.client("worker", name, CALL_TIMEOUT)?;
         tasks.spawn(Worker::new(name, number, client, shared.clone(), seed).run());
     }
     for (number, name) in (0..).zip(CLIENTS) {
-        let client = fleet.client("client", name, CALL_TIMEOUT)?;
-        tasks.spawn(Submitter::new(name, client, shared.clone(), seed + number).run());
+        tasks.spawn(submitter(name, name, seed + number)?.run());
     }
-    let client = fleet.client("client", CLIENTS[0], CALL_TIMEOUT)?;
-    let last = Submitter::new("final", client, shared.clone(), seed);
+    let last = submitter(CLIENTS[0], "final", seed)?;
     Ok(Running { shared, tasks, last })
 }
 
@@ -129,6 +156,7 @@ impl Running {
         self.shared.dutiful.store(true, Ordering::Relaxed);
         self.drained(&recorder).await;
         self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.requests.stop();
         while let Some(ended) = self.tasks.join_next().await {
             ended??;
         }
@@ -149,7 +177,8 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until every row has ended, and tells of runs to whose rows nothing happens any more.
+    /// Waits until every row has ended, and tells of runs to whose rows nothing happens any more. One that is not there
+    /// any more was told when it was asked for.
     async fn drained(&mut self, recorder: &Recorder) {
         let (mut left, mut fresh) = (self.shared.all_runs(), 0);
         let (begun, mut moved, mut before) = (Instant::now(), Instant::now(), Vec::new());

@@ -5,6 +5,7 @@
 //! what no history explains. Only its answer is compared with the first.
 
 use super::placed::Placed;
+use super::repeat;
 use super::session::{REGISTERS, Shared};
 use super::submitter::{NAMESPACE, spec};
 use crate::events::What;
@@ -93,7 +94,10 @@ impl Requester {
                 // The registers, by whoever comes first.
                 _ if made < REGISTERS => {
                     let create = Request::Create(register(made));
-                    made += u64::from(self.ask(&session, create).await);
+                    if self.ask(&session, create).await {
+                        self.shared.is_made(made);
+                        made += 1;
+                    }
                 }
                 0..30 => {
                     self.sent += 1;
@@ -168,7 +172,13 @@ impl Requester {
                 self.session = None;
                 recorder.info(&op, "the session is gone".to_owned());
             }
-            Err(Lost::Refused(error)) => recorder.info(&op, error.to_string()),
+            Err(Lost::Refused(error)) => {
+                if let Request::Pause(run, _) | Request::Resume(run) = request {
+                    // Nobody pauses what was not made before.
+                    self.shared.refused(run, true, Some(error.code));
+                }
+                recorder.info(&op, error.to_string());
+            }
             Err(Lost::Stopping) => recorder.info(&op, "the run ended".to_owned()),
         }
         false
@@ -180,7 +190,7 @@ impl Requester {
             Request::Resume(run) => ("put", register(*run), json!("")),
             Request::Create(name) => ("create", name.clone(), Value::Null),
         };
-        self.shared.recorder.invoke(f, key, value, Some(format!("{}/{}", id.session, id.seq)))
+        self.shared.recorder.invoke(f, key, value, Some(repeat::named(id)))
     }
 
     async fn ask_anybody(
@@ -213,7 +223,7 @@ impl Requester {
         };
         self.shared.recorder.event(What::Repeated {
             what: format!("{:?}", old.request),
-            request_id: format!("{}/{}", id.session, id.seq),
+            request_id: repeat::named(id),
             same: second == old.told,
             detail: format!("{}, then {second}", old.told),
         });
@@ -275,22 +285,23 @@ impl Requester {
         let mut runs = services::runs(channel);
         let asked = runs.create_run(request);
         let answered = match tokio::time::timeout(LIMIT, asked).await {
-            Ok(Ok(answer)) => answer.into_inner().header.map_or(0, |header| header.coord_epoch),
-            Ok(Err(status)) if RpcError::from_status(&status).code == ErrorCode::StaleEpoch => 0,
-            _ => return,
+            Ok(Ok(answer)) => Ok(answer.into_inner().header.map_or(0, |h| h.coord_epoch)),
+            Ok(Err(status)) => Err(RpcError::from_status(&status).code),
+            Err(_) => return,
         };
+        let Some(taken_by) = taken(answered) else { return };
         self.shared.recorder.event(What::Stale {
             observer: self.name.into(),
             what: "create run".into(),
             claimed,
-            taken_by: (answered > claimed).then_some(answered),
+            taken_by,
         });
     }
 
     /// Reads why a run is paused. True if it was answered.
     pub(super) async fn get(&mut self, number: u64) -> bool {
         let recorder = self.shared.recorder.clone();
-        let name = register(number);
+        let (name, made) = (register(number), self.shared.made(number));
         let op = recorder.invoke("get", name.clone(), Value::Null, None);
         let request =
             v1::DescribeRunRequest { namespace: NAMESPACE.into(), name, ..Default::default() };
@@ -310,10 +321,21 @@ impl Requester {
             }
             // A read changes nothing, whatever became of it.
             Err(error) => {
+                self.shared.refused(number, made, error.code());
                 recorder.fail(&op, error.to_string());
                 false
             }
         }
+    }
+}
+
+/// Whether a change in the name of an epoch that is over was taken, and in which epoch as far as the answer says it; nothing
+/// where that does not show. Only a refusal that names the epoch as its reason is one.
+fn taken(answered: Result<u64, ErrorCode>) -> Option<Option<u64>> {
+    match answered {
+        Ok(epoch) => Some(Some(epoch)),
+        Err(ErrorCode::StaleEpoch) => Some(None),
+        Err(_) => None,
     }
 }
 
@@ -359,4 +381,20 @@ async fn sent(
     let control = v1::ControlRunRequest { request: id, namespace, name, action, reason };
     let answer = runs.control_run(control).await?;
     Ok(answer.map(|answer| Told("done".to_owned(), answer.header)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_request_that_is_taken_is_no_refusal_whatever_its_answer_says() {
+        for epoch in [0, 3, 9] {
+            assert_eq!(taken(Ok(epoch)), Some(Some(epoch)));
+        }
+        assert_eq!(taken(Err(ErrorCode::StaleEpoch)), Some(None));
+        for code in [ErrorCode::NotLeader, ErrorCode::NoQuorum, ErrorCode::SessionUnknown] {
+            assert_eq!(taken(Err(code)), None, "{code}");
+        }
+    }
 }

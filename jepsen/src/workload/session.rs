@@ -11,6 +11,7 @@ use crate::events::What;
 use crate::fleet::Fleet;
 use crate::recorder::Recorder;
 use anyhow::Result;
+use rollout_proto::ErrorCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -28,11 +29,42 @@ pub(super) struct Shared {
     pub(super) recorder: Arc<Recorder>,
     stop: AtomicBool,
     duels: AtomicU64,
+    /// Which registers somebody was told to be there, and which of these have not been told to be missing.
+    made: [AtomicBool; REGISTERS as usize],
 }
 
 impl Shared {
     pub(super) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    fn new(recorder: &Arc<Recorder>) -> Self {
+        Self {
+            recorder: recorder.clone(),
+            stop: AtomicBool::new(false),
+            duels: AtomicU64::new(0),
+            made: Default::default(),
+        }
+    }
+
+    /// Somebody was told that a register is there.
+    pub(super) fn is_made(&self, register: u64) {
+        self.made[register as usize].store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a register has to be there for whoever asks from now on.
+    pub(super) fn made(&self, register: u64) -> bool {
+        self.made[register as usize].load(Ordering::Relaxed)
+    }
+
+    /// A request was refused with this code. `made`: before it was sent, the register had to be there; it is told once
+    /// that it is not.
+    pub(super) fn refused(&self, register: u64, made: bool, code: Option<ErrorCode>) {
+        let gone = made && code == Some(ErrorCode::RunNotFound);
+        if gone && self.made[register as usize].swap(false, Ordering::Relaxed) {
+            let what = format!("a look at register {register}");
+            self.recorder.event(What::Refused { what, why: "it is not there any more".into() });
+        }
     }
 
     /// The next run that somebody creates; about three of them meet at each.
@@ -53,11 +85,7 @@ pub struct Running {
 /// # Errors
 /// When a client cannot be made.
 pub(super) fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64) -> Result<Running> {
-    let shared = Arc::new(Shared {
-        recorder: recorder.clone(),
-        stop: AtomicBool::new(false),
-        duels: AtomicU64::new(0),
-    });
+    let shared = Arc::new(Shared::new(recorder));
     let requester = |name: &'static str, seed: u64| -> Result<Requester> {
         let client = fleet.client("client", name, CALL_TIMEOUT)?;
         let raw = fleet.channels("client", name)?;
@@ -96,5 +124,33 @@ impl Running {
         }
         recorder.event(What::FinalReads { wanted: REGISTERS, answered });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_register_that_was_made_and_is_gone_is_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let recorder = Arc::new(Recorder::create(dir.path()).unwrap());
+        let shared = Shared::new(&recorder);
+        let gone = Some(ErrorCode::RunNotFound);
+        assert!(!shared.made(2));
+        shared.refused(2, false, gone);
+        shared.is_made(2);
+        shared.refused(2, false, gone);
+        for code in [None, Some(ErrorCode::NoLeader)] {
+            shared.refused(2, shared.made(2), code);
+        }
+        let told = |recorder: &Recorder| {
+            recorder.finish().unwrap();
+            std::fs::read_to_string(dir.path().join(crate::recorder::EVENTS)).unwrap()
+        };
+        assert_eq!(told(&recorder), "");
+        shared.refused(2, true, gone);
+        shared.refused(2, true, gone);
+        assert_eq!(told(&recorder).matches("a look at register 2").count(), 1);
     }
 }

@@ -135,8 +135,9 @@ impl Visitor {
                 let how = "a heartbeat was answered".to_owned();
                 self.event(What::Revived { observer, session, how });
             }
-            Ok(Ok(epoch)) => {
-                let taken_by = (epoch > coord_epoch).then_some(epoch);
+            // Who still leads in that very epoch may answer.
+            Ok(Ok(epoch)) if epoch > coord_epoch => {
+                let taken_by = Some(epoch);
                 self.event(What::Stale { observer, what, claimed: coord_epoch, taken_by });
             }
             Ok(Err(status)) => match RpcError::from_status(&status).code {
@@ -149,7 +150,7 @@ impl Visitor {
                 }
                 _ => {}
             },
-            Err(_) => {}
+            Ok(Ok(_)) | Err(_) => {}
         }
     }
 

@@ -1,21 +1,23 @@
-//! Makes runs, repeats its requests under the same ids, and reads rows.
+//! Makes runs, and reads rows.
 //!
-//! *Invariant:* a request is sent again under its own id until it is answered or its session is
-//! gone; nothing else is ever sent under that id.
+//! *Invariant:* each request is recorded, and is sent again under its own id until it is answered or its session is gone. What
+//! was answered of a run holds: it is there ever after, and once it was made whole, with all of its rows.
 
-use super::item::{Run, Shared, Style};
+use super::item::{RUN_PREFIX, Run, Shared, Style};
+use super::repeat;
+use super::trainers::{Sent, Trainer};
 use crate::events::What;
 use crate::history::LogPosition;
 use crate::models::STRIKES_MAX;
 use crate::recorder::By;
 use anyhow::Result;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, Session, services, v1};
+use rand::Rng;
+use rollout_proto::{Answer, CallOptions, Channel, ErrorCode, services, v1};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tonic::{Response, Status};
 
 pub(super) const NAMESPACE: &str = "default";
 /// The most rows of a run; they are its keys.
@@ -37,12 +39,17 @@ const READ_LIMIT: Duration = Duration::from_secs(3);
 
 /// See the module.
 pub(super) struct Submitter {
-    name: &'static str,
-    client: Client,
+    trainer: Trainer,
     shared: Arc<Shared>,
-    rng: StdRng,
-    session: Option<Session>,
     runs: u32,
+}
+
+/// How a stream of results ended.
+enum Ended {
+    /// As its leader wanted it to.
+    Well,
+    /// Otherwise; with the code of a refusal.
+    Broken(Option<ErrorCode>, String),
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
@@ -53,15 +60,14 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 impl Submitter {
-    pub(super) fn new(name: &'static str, client: Client, shared: Arc<Shared>, seed: u64) -> Self {
-        let rng = StdRng::seed_from_u64(seed ^ 0x5eed);
-        Self { name, client, shared, rng, session: None, runs: 0 }
+    pub(super) fn new(trainer: Trainer, shared: Arc<Shared>) -> Self {
+        Self { trainer, shared, runs: 0 }
     }
 
     pub(super) async fn run(mut self) -> Result<()> {
         while !self.shared.stopping() && !self.shared.dutiful() {
             self.runs += 1;
-            let name = format!("{}-{}", self.name, self.runs);
+            let name = format!("{}-{}", self.trainer.name, self.runs);
             let Some(run) = self.make(&name).await else {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -75,195 +81,153 @@ impl Submitter {
                 if self.shared.style == Style::Steal && !open {
                     break;
                 }
-                tokio::time::sleep(Duration::from_millis(self.rng.random_range(100..600))).await;
+                self.trainer.pause(100..600).await;
                 open = self.read(run).await.is_none_or(|undecided| undecided > 0);
             }
         }
         Ok(())
     }
 
-    /// A run with its rows declared; `None` if its session ended on the way.
+    /// A run with its rows declared; `None` if nobody knows what became of one of its requests.
     pub(super) async fn make(&mut self, name: &str) -> Option<u32> {
-        if self.session.is_none() {
-            self.session = Some(self.client.open_session(self.name).await.ok()?);
-        }
-        let session = self.session.clone()?;
-        let made = self.requests(&session, name).await;
-        if made.is_none() {
-            self.session = None;
-        }
-        made
-    }
-
-    async fn requests(&mut self, session: &Session, name: &str) -> Option<u32> {
         let rows = match self.shared.style {
             Style::Item => ROWS_MAX / 2,
             Style::Steal => ROWS_MAX,
         };
-        let duplicates = self.shared.style == Style::Steal && self.rng.random_bool(0.5);
-        let pending = session.request();
-        let request = v1::CreateRunRequest {
-            request: Some(pending.id()),
-            namespace: NAMESPACE.into(),
-            name: name.into(),
-            spec: Some(spec(duplicates)),
-            ..v1::CreateRunRequest::default()
-        };
-        // Whoever is asked twice draws a folder twice, and keeps the first.
-        let create =
-            |answer: &v1::CreateRunResponse| (answer.run, answer.created, answer.folder.clone());
-        let (run, _, folder) = self
-            .twice("create run", pending.id(), create, |channel| {
-                let request = request.clone();
-                async move { services::runs(channel).create_run(request).await }
-            })
-            .await?;
-        pending.ack();
+        let duplicates = self.shared.style == Style::Steal && self.trainer.rng.random_bool(0.5);
+        let (run, folder) = self.create(name, duplicates).await?;
         let digest = *blake3::hash(name.as_bytes()).as_bytes();
         let key = format!("runs/{NAMESPACE}/{folder}/segments/{}", hex(&digest));
-        self.shared.add_run(run, Run { name: name.into(), folder, rows, duplicates });
+        let made = Run { name: name.into(), folder, rows, duplicates, whole: false, gone: false };
+        self.shared.add_run(run, made);
         let blob = v1::BlobRef { key, digest: digest.to_vec().into(), bytes: 1000 };
         // Some inputs come in pieces, as those do that take long to read.
-        let pieces = if self.rng.random_ratio(1, 4) { 2 } else { 1 };
+        let pieces = if self.trainer.rng.random_ratio(1, 4) { 2 } else { 1 };
         for number in 0..pieces {
             if number > 0 {
-                let later = Duration::from_millis(self.rng.random_range(50..800));
-                tokio::time::sleep(later).await;
+                self.trainer.pause(50..800).await;
             }
             let (rows, blob) = (rows / pieces, Some(blob.clone()));
-            let decl = v1::SegmentDecl { number, rows, blob };
-            self.add_segment(session, run, decl).await?;
+            self.declare(name, run, v1::SegmentDecl { number, rows, blob }).await?;
         }
-        let pending = session.request();
-        let request = v1::CloseInputRequest {
-            request: Some(pending.id()),
-            run,
-            rows: u64::from(rows),
-            digest: segments_digest(&digest, pieces).into(),
-        };
-        self.twice(
-            "close input",
-            pending.id(),
-            |_: &v1::CloseInputResponse| (),
-            |channel| {
-                let request = request.clone();
-                async move { services::runs(channel).close_input(request).await }
-            },
-        )
-        .await?;
+        self.close(name, run, rows, segments_digest(&digest, pieces)).await?;
+        self.shared.is_whole(run);
         Some(run)
     }
 
-    async fn add_segment(
-        &mut self,
-        session: &Session,
-        run: u32,
-        segment: v1::SegmentDecl,
-    ) -> Option<()> {
-        let pending = session.request();
-        let request = v1::AddSegmentsRequest {
-            request: Some(pending.id()),
-            run,
-            segments: vec![segment],
-            carried: Vec::new(),
+    /// The run's number and folder.
+    async fn create(&mut self, name: &str, duplicates: bool) -> Option<(u32, String)> {
+        let send = |channel, id| {
+            let request = v1::CreateRunRequest {
+                request: Some(id),
+                namespace: NAMESPACE.into(),
+                name: name.into(),
+                spec: Some(spec(duplicates)),
+                ..v1::CreateRunRequest::default()
+            };
+            async move { services::runs(channel).create_run(request).await }
         };
-        let add = |answer: &v1::AddSegmentsResponse| (answer.segments, answer.rows);
-        self.twice("add segments", pending.id(), add, |channel| {
-            let request = request.clone();
+        // Whoever is asked twice draws a folder twice, and keeps the first.
+        let told =
+            |answer: &v1::CreateRunResponse| json!([answer.run, answer.created, answer.folder]);
+        let made = self.ask(name, "create", Value::Null, send, told).await?;
+        Some((made.run, made.folder))
+    }
+
+    async fn declare(&mut self, name: &str, run: u32, segment: v1::SegmentDecl) -> Option<()> {
+        let given = json!([segment.number, segment.rows]);
+        let send = |channel, id| {
+            let request = v1::AddSegmentsRequest {
+                request: Some(id),
+                run,
+                segments: vec![segment.clone()],
+                carried: Vec::new(),
+            };
             async move { services::runs(channel).add_segments(request).await }
-        })
-        .await?;
-        pending.ack();
-        Some(())
+        };
+        let told = |answer: &v1::AddSegmentsResponse| json!([answer.segments, answer.rows]);
+        self.ask(name, "declare", given, send, told).await.map(drop)
     }
 
-    /// Sends a request until it is answered, and a third of them once more: the answer must be the
-    /// same.
-    async fn twice<T, K, F, Fut>(
+    async fn close(&mut self, name: &str, run: u32, rows: u32, digest: Vec<u8>) -> Option<()> {
+        let send = |channel, id| {
+            let request = v1::CloseInputRequest {
+                request: Some(id),
+                run,
+                rows: u64::from(rows),
+                digest: digest.clone().into(),
+            };
+            async move { services::runs(channel).close_input(request).await }
+        };
+        let told = |_: &v1::CloseInputResponse| Value::Null;
+        self.ask(name, "close", json!(rows), send, told).await.map(drop)
+    }
+
+    /// One request of a run, until it is answered.
+    async fn ask<T, F, Fut>(
         &mut self,
-        what: &'static str,
-        id: v1::RequestId,
-        told: impl Fn(&T) -> K,
+        run: &str,
+        f: &'static str,
+        given: Value,
         send: F,
-    ) -> Option<K>
+        told: impl Fn(&T) -> Value,
+    ) -> Option<T>
     where
-        T: rollout_proto::Answer,
-        K: PartialEq + std::fmt::Debug,
-        F: Fn(rollout_proto::Channel) -> Fut,
-        Fut: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+        T: Answer,
+        F: Fn(Channel, v1::RequestId) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
     {
-        let first = told(&self.until_answered(what, &send).await?);
-        if self.rng.random_ratio(1, 3) {
-            let second = told(&self.until_answered(what, &send).await?);
-            self.shared.recorder.event(What::Repeated {
-                what: what.into(),
-                request_id: format!("{}/{}", id.session, id.seq),
-                same: first == second,
-                detail: format!("{first:?}, then {second:?}"),
-            });
-        }
-        Some(first)
-    }
-
-    async fn until_answered<T, F, Fut>(&mut self, what: &'static str, send: &F) -> Option<T>
-    where
-        T: rollout_proto::Answer,
-        F: Fn(rollout_proto::Channel) -> Fut,
-        Fut: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-    {
-        loop {
-            match self.client.with_leader(what, send).await {
-                Ok(answer) => return Some(answer),
-                Err(ClientError::Rpc(error)) if !error.code.retryable() => {
-                    // Forgotten sessions are the cluster's right; all else is told.
-                    if NOT_AS_LEFT.contains(&error.code) {
-                        let (what, why) = (what.to_owned(), error.to_string());
-                        self.shared.recorder.event(What::Refused { what, why });
-                    } else if error.code != ErrorCode::SessionUnknown {
-                        eprintln!("{what}: {error}");
-                    }
-                    return None;
+        let request = self.trainer.request().await?;
+        let recorder = self.shared.recorder.clone();
+        let id = Some(repeat::named(request.id()));
+        let op = recorder.invoke(f, format!("{RUN_PREFIX}{run}"), given, id);
+        match self.trainer.change(request, f, send, |answer| told(answer).to_string()).await {
+            Sent::Answered(answer, by) => {
+                recorder.ok(&op, told(&answer), by);
+                Some(answer)
+            }
+            Sent::Refused(code, why) => {
+                if NOT_AS_LEFT.contains(&code) {
+                    let what = format!("a {f} of run {run}");
+                    recorder.event(What::Refused { what, why: why.clone() });
+                } else {
+                    eprintln!("{f} of run {run}: {why}");
                 }
-                Err(_) if self.shared.stopping() => return None,
-                Err(_) => {}
+                recorder.fail(&op, why);
+                None
+            }
+            Sent::Lost(why) => {
+                recorder.info(&op, why);
+                None
             }
         }
     }
 
     /// Reads all rows of a run, as one operation on each. Returns how many are undecided, if that was
     /// answered.
-    pub(super) async fn read(&mut self, run: u32) -> Option<u64> {
-        let Run { rows, .. } = self.shared.run(run)?;
+    pub(super) async fn read(&mut self, number: u32) -> Option<u64> {
+        let run = self.shared.run(number)?;
         let recorder = self.shared.recorder.clone();
-        let ops: Vec<_> = (0..rows)
-            .map(|row| recorder.invoke("read", format!("{run}/{row}"), Value::Null, None))
+        let ops: Vec<_> = (0..run.rows)
+            .map(|row| recorder.invoke("read", format!("{number}/{row}"), Value::Null, None))
             .collect();
-        let request = v1::ReadResultsRequest { run, first_segment: 0, segments_max: 0 };
-        let options = CallOptions::read().timeout(READ_LIMIT);
-        let stream = self.client.with_leader_opts("read results", options, |channel| async move {
-            services::runs(channel).read_results(request).await
-        });
+        let (rows, ended) = self.results(number).await;
         let (mut unread, mut undecided) = (ops.iter(), 0);
-        let reading = async {
-            let mut segments = stream.await.map_err(|error| error.to_string())?;
-            while let Some(message) = segments.message().await.map_err(|e| e.to_string())? {
-                let header = message.header.clone().unwrap_or_default();
-                let by = By {
-                    epoch: Some(header.coord_epoch),
-                    at: Some(LogPosition::behind(header.applied_index)),
-                    ..By::default()
-                };
-                for (row, op) in (0..message.rows as usize).zip(unread.by_ref()) {
-                    let seen = outcome(&message, row);
-                    undecided += u64::from(seen.is_null());
-                    recorder.ok(op, seen, by.clone());
-                }
+        let seen = rows.len();
+        for ((row, by), op) in rows.into_iter().zip(unread.by_ref()) {
+            undecided += u64::from(row.is_null());
+            recorder.ok(op, row, by);
+        }
+        let why = match ended {
+            Ended::Well => {
+                self.counted(number, &run, seen).await;
+                "the run does not have all of its rows yet".to_owned()
             }
-            Ok("the run does not have all of its rows yet".to_owned())
+            Ended::Broken(code, why) => {
+                self.lacks(number, missing(&run, Err(code)));
+                why
+            }
         };
-        let ended = tokio::time::timeout(READ_LIMIT * 2, reading).await;
-        let why = ended.unwrap_or_else(|_| Err("no answer in time".to_owned()));
-        let why = why.unwrap_or_else(|error| error);
         let mut complete = true;
         for op in unread {
             // A read changes nothing, whatever became of it.
@@ -273,17 +237,100 @@ impl Submitter {
         complete.then_some(undecided)
     }
 
-    /// Where the rows of a run are, if that was answered.
-    pub(super) async fn counts(&self, run: u32) -> Option<v1::RunCounts> {
-        let name = self.shared.run(run)?.name;
-        let request =
-            v1::DescribeRunRequest { namespace: NAMESPACE.into(), name, ..Default::default() };
+    /// So many of its rows were in a stream that ended well. A member that ends may end a stream early: one that lacks
+    /// rows is evidence only if another does too.
+    async fn counted(&self, number: u32, run: &Run, seen: usize) {
+        if missing(run, Ok(seen)).is_none() {
+            return;
+        }
+        if let (rows, Ended::Well) = self.results(number).await {
+            self.lacks(number, missing(run, Ok(rows.len())));
+        }
+    }
+
+    /// Tells that a run is not what was answered of it; once.
+    fn lacks(&self, number: u32, what: Option<String>) {
+        let Some(why) = what else { return };
+        if self.shared.is_gone(number) {
+            let name = self.shared.run(number).map_or_else(String::new, |run| run.name);
+            self.shared
+                .recorder
+                .event(What::Refused { what: format!("a look at run {name}"), why });
+        }
+    }
+
+    /// What is said of the rows of a run, in their order, until the stream ended.
+    async fn results(&self, run: u32) -> (Vec<(Value, By)>, Ended) {
+        let request = v1::ReadResultsRequest { run, first_segment: 0, segments_max: 0 };
         let options = CallOptions::read().timeout(READ_LIMIT);
-        let read = self.client.with_leader_opts("describe run", options, |channel| {
+        let client = &self.trainer.client;
+        let stream = client.with_leader_opts("read results", options, |channel| async move {
+            services::runs(channel).read_results(request).await
+        });
+        let mut rows = Vec::new();
+        let reading = async {
+            let mut segments = match stream.await {
+                Ok(segments) => segments,
+                Err(error) => return Ended::Broken(error.code(), error.to_string()),
+            };
+            loop {
+                let message = match segments.message().await {
+                    Ok(Some(message)) => message,
+                    Ok(None) => return Ended::Well,
+                    Err(status) => return Ended::Broken(None, status.to_string()),
+                };
+                let header = message.header.clone().unwrap_or_default();
+                let by = By {
+                    epoch: Some(header.coord_epoch),
+                    at: Some(LogPosition::behind(header.applied_index)),
+                    answered_ns: Some(self.shared.recorder.now_ns()),
+                    ..By::default()
+                };
+                let told = (0..message.rows as usize).map(|row| outcome(&message, row));
+                rows.extend(told.map(|row| (row, by.clone())));
+            }
+        };
+        let late = |_| Ended::Broken(None, "no answer in time".to_owned());
+        let ended = tokio::time::timeout(READ_LIMIT * 2, reading).await.unwrap_or_else(late);
+        (rows, ended)
+    }
+
+    /// Where the rows of a run are, if that was answered.
+    pub(super) async fn counts(&self, number: u32) -> Option<v1::RunCounts> {
+        let run = self.shared.run(number)?;
+        let (namespace, name) = (NAMESPACE.into(), run.name.clone());
+        let request = v1::DescribeRunRequest { namespace, name, ..Default::default() };
+        let options = CallOptions::read().timeout(READ_LIMIT);
+        let client = &self.trainer.client;
+        let read = client.with_leader_opts("describe run", options, |channel| {
             let request = request.clone();
             async move { services::runs(channel).describe_run(request).await }
         });
-        read.await.ok()?.run?.counts
+        match read.await {
+            Ok(answer) => {
+                let counts = answer.run?.counts?;
+                let rows = usize::try_from(counts.rows).unwrap_or(usize::MAX);
+                self.lacks(number, missing(&run, Ok(rows)));
+                Some(counts)
+            }
+            Err(error) => {
+                self.lacks(number, missing(&run, Err(error.code())));
+                None
+            }
+        }
+    }
+}
+
+/// What of a run is missing, or too much, by what a leader says of it: how many rows it has, or the code of a refusal.
+/// `run` is as it was known before the leader was asked.
+fn missing(run: &Run, said: Result<usize, Option<ErrorCode>>) -> Option<String> {
+    let declared = run.rows as usize;
+    match said {
+        Err(Some(ErrorCode::RunNotFound)) => Some("it is not there any more".to_owned()),
+        Ok(rows) if rows > declared || (run.whole && rows < declared) => {
+            Some(format!("{declared} rows were declared, and it has {rows}"))
+        }
+        _ => None,
     }
 }
 
@@ -319,5 +366,33 @@ pub(super) fn spec(tail_duplicates: bool) -> v1::RunSpec {
         options_json: "{}".into(),
         tail_duplicates,
         ..v1::RunSpec::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_answered_of_a_run_and_is_no_longer_so_is_told() {
+        let run = |whole| Run {
+            name: "s1-1".to_owned(),
+            folder: String::new(),
+            rows: 6,
+            duplicates: false,
+            whole,
+            gone: false,
+        };
+        let gone = Err(Some(ErrorCode::RunNotFound));
+        assert!(missing(&run(true), gone).is_some(), "it was made whole");
+        assert!(missing(&run(false), gone).is_some(), "it was made");
+        for unknown in [Err(None), Err(Some(ErrorCode::NoLeader)), Ok(6)] {
+            assert_eq!(missing(&run(true), unknown), None, "{unknown:?}");
+        }
+        assert_eq!(missing(&run(false), Ok(3)), None, "its rows were not all declared");
+        for rows in [0, 5, 7] {
+            assert!(missing(&run(true), Ok(rows)).is_some(), "{rows} of 6");
+        }
+        assert!(missing(&run(false), Ok(7)).is_some());
     }
 }

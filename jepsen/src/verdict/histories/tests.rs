@@ -15,7 +15,16 @@ impl Told {
         let (called_at, at) = (10 * line, 10 * line + 5);
         let outcome = Outcome::Answered { value: answer, at, line, place: None };
         let (f, key) = (f.into(), Some(key.into()));
-        self.0.push(Operation { process: 0, request: None, f, key, input, called_at, line, outcome });
+        self.0.push(Operation {
+            process: 0,
+            request: None,
+            f,
+            key,
+            input,
+            called_at,
+            line,
+            outcome,
+        });
         self
     }
 
@@ -226,5 +235,63 @@ fn whatever_a_workload_does_its_answers_keep_the_order_of_time_and_of_epochs() {
         }
         one_wrong(workload, &fallen, "index 10 is of epoch 0");
         assert_eq!(judged(workload, &fallen.0).unwrap().ordered, 2);
+    }
+}
+
+fn doubts(workload: &str, told: &Told) -> Vec<String> {
+    judged(workload, &told.0).unwrap().doubts
+}
+
+#[test]
+fn an_answer_without_a_place_is_a_doubt_in_every_workload_but_where_it_cannot_have_one() {
+    let says = "answers that name no place in the log: 1";
+    let doubted = |workload: &str, told: &Told| doubts(workload, told).iter().any(|d| d == says);
+    let one = |f: &str, answer: Value| Told::default().add(f, "1/0", Value::Nil, answer);
+    let text = Value::text;
+    for (workload, f, answer) in [
+        ("item", "read", Value::Nil),
+        ("steal", "read", Value::Nil),
+        ("session", "create", Value::Bool(true)),
+        ("store", "get", Value::Nil),
+        ("rendezvous", "leave", Value::Nil),
+        ("rendezvous", "join", text("7")),
+        ("barrier", "pass", text("pending")),
+        ("shards", "alive", Value::Bool(true)),
+        ("run", "delete", Value::Nil),
+        ("run", "described", text("RUN_STATE_DELETING")),
+    ] {
+        assert!(doubted(workload, &one(f, answer.clone())), "{workload} {f}");
+        assert!(!doubted(workload, &one(f, answer).read_at(9)), "{workload} {f} with a place");
+    }
+    for (workload, f, answer) in [
+        ("rendezvous", "join", Value::Bool(false)),
+        ("run", "delete", text("none")),
+        ("run", "described", text("none")),
+        ("run", "submit", Value::Nil),
+    ] {
+        assert!(!doubted(workload, &one(f, answer)), "{workload} {f}");
+    }
+}
+
+#[test]
+fn a_write_without_a_request_id_is_a_doubt() {
+    let says = "writes without a request id: 1";
+    let doubted = |told: &Told| doubts("store", told).iter().any(|doubt| doubt == says);
+    assert!(doubted(&set(Told::default(), "1")));
+    let mut named = set(Told::default(), "1");
+    named.last().request = Some("4/1".into());
+    assert!(!doubted(&named));
+    assert!(!doubted(&get(named, "1")), "a read is no request of a session");
+}
+
+#[test]
+fn what_was_done_to_make_a_run_is_judged_and_no_row() {
+    let told = |made: bool| {
+        let answer = vec![Value::Int(1), Value::Bool(made), Value::text("folder")];
+        Told::default().add("create", "run:s1-1", Value::Nil, Value::List(answer)).at(5)
+    };
+    for workload in ["item", "steal"] {
+        assert_eq!(told(true).violations_of(workload), Vec::<String>::new());
+        one_wrong(workload, &told(false), "which nobody made");
     }
 }
