@@ -91,7 +91,7 @@ fn rows_of_mixed_lengths_keep_the_engine_full_and_none_waits_for_a_batch() -> Re
     let call = |number: u64| {
         let more =
             json!({"max_tokens": 600, "temperature": 0, "ignore_eos": true, "model": "tiny"});
-        let (url, mut body) = if number % 2 == 0 {
+        let (url, mut body) = if number.is_multiple_of(2) {
             let messages = json!([{"role": "user", "content": "on and on"}]);
             ("/v1/chat/completions", json!({ "messages": messages }))
         } else {
