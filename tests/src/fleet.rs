@@ -4,6 +4,7 @@
 //! last state included, and prints where that is: an error and a panic alike can be read afterwards.
 
 mod enrolment;
+mod golden;
 mod membership;
 
 use crate::clocks::Clocks;
@@ -47,6 +48,9 @@ pub struct FleetOptions {
     pub clocks: bool,
     /// The most files that each member may have open.
     pub open_files: Option<u64>,
+    /// One member instead of three. It begins with the data and objects in this directory, where it is there, and is found by
+    /// its name wherever it listens.
+    pub alone: Option<PathBuf>,
     /// The object store, with credentials for each process; none: a directory that all of them see.
     pub s3: Option<Arc<S3>>,
     /// Members certify newcomers, each time for so many seconds.
@@ -154,16 +158,21 @@ impl Fleet {
         };
         pki::init_ca(&fleet.path("ca"), "fleet")?;
         fleet.open_desks()?;
-        for name in ["c1", "c2", "c3"] {
+        let names: &[&str] = match fleet.options.alone {
+            Some(_) => &["c1"],
+            None => &["c1", "c2", "c3"],
+        };
+        for name in names {
             let (client, peer) = (free_addr()?, free_addr()?);
             fleet.members.push(Member {
-                name: name.into(),
+                name: (*name).into(),
                 client,
                 peer,
                 http: String::new(),
                 process: None,
             });
         }
+        let formed = fleet.take_over()?;
         for name in fleet.member_names() {
             fleet.issue(Role::Member, &name)?;
             fleet.start_member(&name)?;
@@ -172,7 +181,9 @@ impl Fleet {
         fleet.issue(Role::Admin, "operator")?;
         fleet.write_context("user", "client-user")?;
         fleet.write_context("operator", "admin-operator")?;
-        fleet.bootstrap()?;
+        if !formed {
+            fleet.bootstrap()?;
+        }
         Ok(fleet)
     }
 
@@ -247,7 +258,13 @@ impl Fleet {
 
     fn write_context(&self, name: &str, stem: &str) -> Result<()> {
         let endpoints: Vec<&str> = self.members.iter().map(|m| m.client.as_str()).collect();
-        let text = format!("endpoints = {endpoints:?}\n{}", self.tls_lines(stem));
+        let named = |m: &Member| format!("{}={}", m.name, m.client);
+        let dial_map: Vec<String> = match self.options.alone {
+            Some(_) => self.members.iter().map(named).collect(),
+            None => Vec::new(),
+        };
+        let tls = self.tls_lines(stem);
+        let text = format!("endpoints = {endpoints:?}\ndial_map = {dial_map:?}\n{tls}");
         Ok(std::fs::write(self.path(&format!("{name}.toml")), text)?)
     }
 
@@ -522,7 +539,7 @@ impl Fleet {
             writeln!(dial_map, "{member} = {addr:?}")?;
             endpoints.push(addr);
         }
-        let dial_map = match self.options.cuttable {
+        let dial_map = match self.options.cuttable || self.options.alone.is_some() {
             true => format!("[dial_map]\n{dial_map}"),
             false => String::new(),
         };
