@@ -35,6 +35,7 @@ pub(crate) struct MetricsPage {
 
 impl MetricsPage {
     pub(crate) fn new(handle: PrometheusHandle) -> Self {
+        begin_counting();
         Self { gauges: Gauges::default(), handle }
     }
 
@@ -43,6 +44,13 @@ impl MetricsPage {
         self.gauges.set(shared);
         self.handle.render()
     }
+}
+
+/// A counter that appears with its first event has not grown for an alert: those that one event is worth an alert of are
+/// there before.
+fn begin_counting() {
+    counter!("rollout_audit_write_failures_total").increment(0);
+    counter!("rollout_webhooks_total", "outcome" => "given_up").increment(0);
 }
 
 impl Gauges {
@@ -195,6 +203,15 @@ mod tests {
         assert_eq!(desired_slots(&pool(0, 1), 100), 1);
         assert_eq!(desired_slots(&pool(150, 50), 100), 2);
         assert_eq!(desired_slots(&pool(151, 50), 100), 3);
+    }
+
+    #[test]
+    fn what_one_event_is_worth_an_alert_of_is_counted_before_it_happens() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, begin_counting);
+        let page = recorder.handle().render();
+        assert!(page.contains("rollout_audit_write_failures_total 0\n"), "{page}");
+        assert!(page.contains("rollout_webhooks_total{outcome=\"given_up\"} 0\n"), "{page}");
     }
 
     fn raised(all: [(&'static str, bool); 5]) -> Vec<&'static str> {

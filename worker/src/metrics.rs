@@ -16,6 +16,7 @@ const REQUEST_BYTES_MAX: usize = 8192;
 /// Serves the metrics on `address` until the process ends. To be called once.
 pub async fn serve(address: SocketAddr) -> anyhow::Result<SocketAddr> {
     let handle = PrometheusBuilder::new().install_recorder().context("cannot record metrics")?;
+    begin_counting();
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("metrics_listen: cannot listen on {address}"))?;
@@ -49,4 +50,25 @@ pub async fn serve(address: SocketAddr) -> anyhow::Result<SocketAddr> {
         }
     });
     Ok(bound)
+}
+
+/// A counter that appears with its first event has not grown for an alert: those that one event, or some, are worth an alert
+/// of are there before. Deaths of engines are counted by what they left, which nobody knows before.
+fn begin_counting() {
+    metrics::counter!("rollout_worker_gpu_errors_total").increment(0);
+    metrics::counter!("rollout_worker_upload_retries_total").increment(0);
+    metrics::counter!("rollout_worker_streams_ended_total").increment(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_event_is_worth_an_alert_of_is_counted_before_it_happens() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, begin_counting);
+        let page = recorder.handle().render();
+        assert!(page.contains("rollout_worker_gpu_errors_total 0\n"), "{page}");
+    }
 }
