@@ -77,7 +77,6 @@ const WITHOUT_PLACE: &[&str] = &[
     "Worker/Work",
     "Cluster/Status",
     "Cluster/Counters",
-    "Cluster/UpgradeCluster",
     "Events/WatchEvents",
     "Maintenance/SaveSnapshot",
     "Maintenance/Diagnose",
