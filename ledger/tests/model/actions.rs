@@ -199,8 +199,8 @@ fn plain(deadly: bool) -> impl Strategy<Value = Act> {
             .prop_map(|(run, rows, from)| Act::Segments { run, rows, from }),
         2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, wrong)| Act::Close { run, wrong }),
         2 => (run(), action).prop_map(|(run, action)| Act::Control { run, action }),
-        1 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, stale)| Act::Seal { run, stale }),
-        1 => run().prop_map(|run| Act::Swept { run }),
+        2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, stale)| Act::Seal { run, stale }),
+        3 => run().prop_map(|run| Act::Swept { run }),
         3 => (run(), any::<bool>()).prop_map(|(run, forget)| match forget {
             true => Act::Forget { run },
             false => Act::Delete { run },
