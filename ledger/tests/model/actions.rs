@@ -98,6 +98,7 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(Vec::new()),
         3 => Just(tail()),
         1 => (1..3u8).prop_map(guilty),
+        1 => (8..20u8).prop_map(shut_in),
     ];
     let story = (begin, story).prop_map(|(begin, story)| begin.into_iter().chain(story).collect());
     let story = prop_oneof![2 => story, 1 => training_story()];
@@ -145,6 +146,17 @@ fn guilty(rows: u8) -> Vec<Step> {
     };
     let first = (0..3).flat_map(|_| died(0, rows));
     first.chain((0..3).flat_map(|_| died(1, 1))).collect()
+}
+
+/// One slot is all there is, and its queue kills one engine after another: what they died of is tried there all the same.
+fn shut_in(rows: u8) -> Vec<Step> {
+    let cordon = |worker, slot| Act::Cordon { worker, slot, cordoned: true };
+    let claim = Act::Claim { worker: 0, slot: 0, seq: 1, max: rows };
+    let settle = |how| Act::Settle { worker: 0, slot: 0, how };
+    let mut acts = vec![cordon(0, Some(1)), cordon(1, None), cordon(2, None), claim.clone()];
+    acts.extend((0..3).map(|_| settle(Settled::HalfDied)));
+    acts.extend([settle(Settled::Done), claim, settle(Settled::Done)]);
+    acts.into_iter().map(|act| Step::Ops(vec![act])).collect()
 }
 
 /// One worker holds all rows of a run for so long that the other runs some of them too.
