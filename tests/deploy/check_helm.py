@@ -304,7 +304,7 @@ class Started(unittest.TestCase):
         """The section with every key that it may have, each as it is by default."""
         lines = [f"[{name}]"]
         for key, known in schema.get("properties", {}).items():
-            lines.append(f"{key} = {json.dumps(known.get('default', 'host:1'))}")
+            lines.append(f"{key} = {json.dumps(known.get('default', '127.0.0.1:1'))}")
         return "\n".join(lines) + "\n"
 
     def test_every_key_of_a_member_is_written_by_a_value_or_by_the_pod_or_is_not_offered_for_a_reason(self):
