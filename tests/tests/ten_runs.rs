@@ -140,9 +140,9 @@ fn ten_runs_one_after_another_take_the_room_of_one() -> Result<()> {
     // Sessions of clients are remembered for a day, each with a few answers.
     let bound = one.state + one.state / 10 + RUNS * (4 << 10);
     assert!(ten.state <= bound, "of the ledger {ten:?}, {one:?} after one");
-    // RocksDB's own journals and descriptions, and tables that it has not merged yet: below what nine runs that were
-    // kept would weigh, at 8 bytes a row in the image and more than one in the log.
-    let unmerged = (256 << 10) + (rows * 32).min(2 * WRITE_BUFFER);
+    // RocksDB's own journals and descriptions, and tables that it has not merged yet: below what one run that was kept
+    // would weigh, at 8 bytes a row in the image and more than one in the log.
+    let unmerged = (256 << 10) + (rows * 8).min(WRITE_BUFFER);
     let bound = one.disk + one.disk / 10 + unmerged;
     assert!(ten.disk <= bound, "on disk {ten:?}, {one:?} after one");
     assert_eq!(files(&fleet.path("store").join("runs")), [], "objects are left");
