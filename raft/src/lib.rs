@@ -33,6 +33,7 @@ mod membership;
 mod node;
 mod peer;
 mod reads;
+mod reclaim;
 mod records;
 mod restore;
 mod running;

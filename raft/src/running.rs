@@ -28,7 +28,7 @@ use crate::peer::{Dialer, PeerContext, PeerLinks, Presence};
 use crate::reads::{self, ReadQueue};
 use crate::state_machine::StateMachine;
 use crate::types::Types;
-use crate::{compaction, elector, joining, watchdog};
+use crate::{compaction, elector, joining, reclaim, watchdog};
 
 /// The name of the log's directory below the data directory.
 pub(crate) const LOG_DIR: &str = "log";
@@ -161,6 +161,7 @@ impl Running {
                 tokio::spawn(elector::watch(running.clone(), lost)),
                 tokio::spawn(joining::watch(running.clone())),
                 tokio::spawn(reads::serve(running.clone(), callers)),
+                tokio::spawn(reclaim::run(running.clone())),
             ],
         };
         watchdog::start(&running, Handle::current());
@@ -196,6 +197,7 @@ impl Running {
         if let Err(error) = self.machine.flush().await {
             tracing::warn!(%error, "the image was not written at the end; the log replays the rest");
         }
+        self.machine.image().stop_reclaiming();
         let log = self.store.log().clone();
         if let Err(error) = tokio::task::spawn_blocking(move || log.close()).await {
             tracing::warn!(%error, "the log did not close cleanly");

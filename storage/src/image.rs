@@ -6,6 +6,7 @@
 
 mod layout;
 mod manifest;
+mod reclaim;
 mod records;
 mod snapshot;
 mod staging;
@@ -19,6 +20,8 @@ use rocksdb::{DB, WriteBatch, WriteOptions};
 
 use self::layout::Layout;
 pub use self::manifest::{Manifest, ManifestFile};
+pub use self::reclaim::Reclaim;
+use self::reclaim::Removed;
 pub use self::records::ImageReader;
 pub use self::snapshot::Snapshot;
 pub use self::staging::{Staged, Staging};
@@ -49,10 +52,13 @@ struct Inner {
     live: RwLock<Live>,
     /// The latest snapshot; held while the next one is taken.
     snapshot: Mutex<Option<Arc<Snapshot>>>,
+    /// What was removed by prefix and may have tables still.
+    removed: Mutex<Removed>,
 }
 
 struct Live {
-    db: DB,
+    /// Shared with a reclaim that runs, so that an installation need not wait for it.
+    db: Arc<DB>,
     mark: SyncMark,
     dir: PathBuf,
 }
@@ -67,13 +73,15 @@ impl ImageStore {
             None => layout.create_first()?,
         };
         let (db, mark) = open_image(&dir)?;
+        let removed = Removed::before(&db).map_err(StorageError::rocks(&dir))?;
         layout.remove_leftovers(&dir)?;
         let snapshot = layout.latest_snapshot()?.map(|dir| Arc::new(Snapshot::new(dir)));
         Ok(Self {
             inner: Arc::new(Inner {
                 layout,
-                live: RwLock::new(Live { db, mark, dir }),
+                live: RwLock::new(Live { db: Arc::new(db), mark, dir }),
                 snapshot: Mutex::new(snapshot),
+                removed: Mutex::new(removed),
             }),
         })
     }
@@ -99,6 +107,10 @@ impl ImageStore {
         let mut options = WriteOptions::default();
         options.set_sync(true);
         live.db.write_opt(changes, &options).map_err(StorageError::rocks(&live.dir))?;
+        if !batch.delete_prefixes.is_empty() {
+            let mut removed = self.inner.removed.lock();
+            batch.delete_prefixes.iter().for_each(|prefix| removed.add(prefix));
+        }
         // Another writer's batch may be counted here: its own sync covered everything before it.
         live.mark.store(live.db.latest_sequence_number())
     }
@@ -135,7 +147,7 @@ impl ImageStore {
         let (temporary, finished) = self.inner.layout.next_snapshot();
         {
             let live = self.inner.live.read();
-            Checkpoint::new(&live.db)
+            Checkpoint::new(&*live.db)
                 .and_then(|checkpoint| checkpoint.create_checkpoint(&temporary))
                 .map_err(StorageError::rocks(&live.dir))?;
         }
@@ -155,7 +167,7 @@ impl ImageStore {
     pub fn checkpoint(&self) -> Result<Snapshot, StorageError> {
         let (temporary, _) = self.inner.layout.next_snapshot();
         let live = self.inner.live.read();
-        Checkpoint::new(&live.db)
+        Checkpoint::new(&*live.db)
             .and_then(|checkpoint| checkpoint.create_checkpoint(&temporary))
             .map_err(StorageError::rocks(&live.dir))?;
         let checkpoint = Snapshot::new(temporary);
@@ -184,13 +196,18 @@ impl ImageStore {
         let dir = self.inner.layout.next_image();
         staged.move_to(&dir)?;
         let mut live = self.inner.live.write();
-        let opened =
-            open_image(&dir).and_then(|opened| self.inner.layout.point_to(&dir).map(|()| opened));
+        let opened = open_image(&dir).and_then(|(db, mark)| {
+            let removed = Removed::before(&db).map_err(StorageError::rocks(&dir))?;
+            self.inner.layout.point_to(&dir).map(|()| (db, mark, removed))
+        });
         match opened {
-            Ok((db, mark)) => {
-                let old = std::mem::replace(&mut *live, Live { db, mark, dir });
+            Ok((db, mark, removed)) => {
+                let old = std::mem::replace(&mut *live, Live { db: Arc::new(db), mark, dir });
                 drop(live);
+                *self.inner.removed.lock() = removed;
                 let old_dir = old.dir.clone();
+                // A reclaim of the old one would write files into a directory that goes.
+                old.db.cancel_all_background_work(true);
                 drop(old);
                 self.inner.layout.remove_image(&old_dir);
                 Ok(())
@@ -210,6 +227,9 @@ impl std::fmt::Debug for ImageStore {
     }
 }
 
+/// At which tables are written, by flushes and merges together.
+const TABLE_BYTES_PER_SECOND: i64 = 64 << 20;
+
 fn open_image(dir: &Path) -> Result<(DB, SyncMark), StorageError> {
     let mut options = rocks::base_options();
     // The ledger is in memory anyway: what is written waits here only for its table file.
@@ -217,6 +237,9 @@ fn open_image(dir: &Path) -> Result<(DB, SyncMark), StorageError> {
     options.set_max_write_buffer_number(3);
     options.set_target_file_size_base(64 << 20);
     options.set_max_total_wal_size(128 << 20);
+    // The log's fsyncs must not wait behind a flood of merged tables: written evenly, and handed to the disk as it goes.
+    options.set_ratelimiter(TABLE_BYTES_PER_SECOND, 100_000, 10);
+    options.set_bytes_per_sync(1 << 20);
     let family = rocksdb::ColumnFamilyDescriptor::new("default", options.clone());
     rocks::open(dir, &mut options, vec![family])
 }

@@ -39,7 +39,7 @@ pub use error::{FormatError, StorageError};
 pub use identity::Identity;
 #[cfg(feature = "rocksdb")]
 pub use image::{
-    ImageBatch, ImageReader, ImageStore, Manifest, ManifestFile, Snapshot, Staged, Staging,
+    ImageBatch, ImageReader, ImageStore, Manifest, ManifestFile, Reclaim, Snapshot, Staged, Staging,
 };
 #[cfg(feature = "rocksdb")]
 pub use log::{FsyncTimes, LogBounds, LogOptions, LogStats, RaftLog, SyncCallback};

@@ -27,8 +27,11 @@ pub(crate) fn base_options() -> Options {
     // A recycled log file holds old records behind the new ones, which no recovery mode can tell apart safely.
     options.set_recycle_log_file_num(0);
     options.set_track_and_verify_wals_in_manifest(true);
+    // RocksDB's diary, for people: what it did last is enough.
     options.set_keep_log_file_num(2);
-    options.set_max_log_file_size(8 << 20);
+    options.set_max_log_file_size(1 << 20);
+    // It lists every table that ever was until it is begun anew.
+    options.set_max_manifest_file_size(4 << 20);
     options
 }
 

@@ -1,7 +1,8 @@
 //! What is below a directory, and what it weighs.
 //!
 //! *Invariant:* a file with several names (a snapshot's hard links) weighs once.
-//! Absent: blocks. A database allocates its journal ahead of what it writes, whatever it is to hold.
+//! Absent: blocks. A database allocates its journal ahead of what it writes, whatever it is to hold. RocksDB's diaries
+//! (`LOG`, `LOG.old.*`), which have a bound of their own and say as much about little data as about much.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -14,10 +15,14 @@ pub fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
     all
 }
 
-/// The bytes below a directory, by the name of what is directly in it.
+/// The bytes below a directory, by the name of what is directly in it, without RocksDB's diaries.
 pub fn weight(dir: &Path) -> BTreeMap<String, u64> {
     let mut by_inode: BTreeMap<u64, (String, u64)> = BTreeMap::new();
     walk(dir, &mut |path, meta| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name == "LOG" || name.starts_with("LOG.old.") {
+            return;
+        }
         let below = path.strip_prefix(dir).ok().and_then(|path| path.iter().next());
         let top = below.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         by_inode.entry(meta.ino()).or_insert((top, meta.len()));
@@ -51,10 +56,13 @@ mod tests {
             std::fs::write(dir.path().join(name).join("file"), vec![0; bytes]).unwrap();
         }
         std::fs::hard_link(dir.path().join("image/file"), dir.path().join("image/link")).unwrap();
+        for diary in ["LOG", "LOG.old.17"] {
+            std::fs::write(dir.path().join("log").join(diary), [0; 1000]).unwrap();
+        }
         std::fs::write(dir.path().join("identity"), b"c1").unwrap();
         let weight = weight(dir.path());
         let expected = [("identity", 2), ("image", 30), ("log", 100)];
         assert_eq!(weight, expected.map(|(name, bytes)| (name.to_owned(), bytes)).into());
-        assert_eq!(files(dir.path()).len(), 4);
+        assert_eq!(files(dir.path()).len(), 6);
     }
 }

@@ -1,0 +1,151 @@
+//! Owns: giving back the room of what was removed from an image by prefix.
+//!
+//! A prefix is removed by one small record that hides the tables' own, however many they are. RocksDB merges both
+//! when enough tables have gathered, which after the last run of the day may be never.
+//! Invariant: what can be read is the same before, meanwhile and after. Only tables that may hold something of what
+//! was removed are written anew, and only where the disk has room for a second copy of them all.
+//! Absent: when it is done, and the latest snapshot, whose links keep the old tables until the next is taken.
+
+use std::collections::BTreeSet;
+
+use rocksdb::{BottommostLevelCompaction, CompactOptions, DB, LiveFile};
+
+use super::{ImageStore, records};
+use crate::error::StorageError;
+use crate::space::space;
+
+/// Ranges that are remembered one by one; beyond them everything is merged.
+const RANGES_MAX: usize = 64;
+/// Room that is left on the disk beside the second copy.
+const SPARE_BYTES: u64 = 16 << 20;
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reclaim {
+    /// Nothing was removed by prefix.
+    Nothing,
+    /// The tables are without it. What they were counts nothing of the write buffer, which had no table yet.
+    Done {
+        /// Bytes of all tables before.
+        before_bytes: u64,
+        /// And after.
+        after_bytes: u64,
+    },
+    /// The disk has no room for a second copy of this many bytes. It is still due.
+    NoRoom {
+        /// Of all tables.
+        table_bytes: u64,
+    },
+    /// RocksDB left tables as they were; its diary says why. It is still due.
+    Unmerged,
+}
+
+/// What was removed by prefix, and may have tables still.
+#[derive(Debug, Default)]
+pub(super) struct Removed {
+    /// From the first key to the one after the last.
+    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+    /// More than is remembered, or nobody knows what.
+    everything: bool,
+}
+
+impl Removed {
+    /// What an image that is opened may still have of what was removed before: nobody knows, unless nothing was.
+    pub(super) fn before(db: &DB) -> Result<Self, rocksdb::Error> {
+        let everything = db.live_files()?.iter().any(|table| table.num_deletions > 0);
+        Ok(Self { ranges: Vec::new(), everything })
+    }
+
+    pub(super) fn add(&mut self, prefix: &[u8]) {
+        match records::after_prefix(prefix) {
+            Some(end) => {
+                self.join(Self { ranges: vec![(prefix.to_vec(), end)], everything: false })
+            }
+            None => self.everything = true,
+        }
+    }
+
+    fn join(&mut self, other: Self) {
+        self.ranges.extend(other.ranges);
+        self.everything |= other.everything || self.ranges.len() > RANGES_MAX;
+        if self.everything {
+            self.ranges.clear();
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.ranges.is_empty() && !self.everything
+    }
+
+    /// Whether the table hides something of it, or holds what is hidden.
+    fn concerns(&self, table: &LiveFile) -> bool {
+        let first = table.start_key.as_deref().unwrap_or_default();
+        let last = table.end_key.as_deref().unwrap_or_default();
+        let meets = |(start, end): &(Vec<u8>, Vec<u8>)| first < &end[..] && &start[..] <= last;
+        self.everything || self.ranges.iter().any(meets)
+    }
+}
+
+impl ImageStore {
+    /// Whether [`reclaim`](Self::reclaim) has anything to do.
+    pub fn reclaim_due(&self) -> bool {
+        !self.inner.removed.lock().is_nothing()
+    }
+
+    /// Merges the tables, and what is not yet in one, without what was removed. Blocks for as long as it takes to
+    /// write them anew; reads, writes, snapshots and installations go on meanwhile.
+    pub fn reclaim(&self) -> Result<Reclaim, StorageError> {
+        // First of all: what is removed, or installed, from now on is due again.
+        let removed = std::mem::take(&mut *self.inner.removed.lock());
+        if removed.is_nothing() {
+            return Ok(Reclaim::Nothing);
+        }
+        let outcome = self.merge(&removed);
+        if !matches!(outcome, Ok(Reclaim::Done { .. })) {
+            self.inner.removed.lock().join(removed);
+        }
+        outcome
+    }
+
+    fn merge(&self, removed: &Removed) -> Result<Reclaim, StorageError> {
+        let (db, dir) = {
+            let live = self.inner.live.read();
+            (live.db.clone(), live.dir.clone())
+        };
+        let tables = || db.live_files().map_err(StorageError::rocks(&dir));
+        let before = tables()?;
+        let table_bytes = bytes(&before);
+        let room = space(&dir).map_err(StorageError::io(&dir, "ask for the room of"))?;
+        if room.free_bytes < table_bytes + SPARE_BYTES {
+            return Ok(Reclaim::NoRoom { table_bytes });
+        }
+        let mut options = CompactOptions::default();
+        // The tables of the last level are those that hold what was removed.
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
+        options.set_exclusive_manual_compaction(false);
+        if removed.everything {
+            db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options);
+        }
+        for (start, end) in &removed.ranges {
+            db.compact_range_opt(Some(start), Some(end), &options);
+        }
+        // RocksDB does not say whether it failed.
+        let after = tables()?;
+        let hiding =
+            before.iter().filter(|table| table.num_deletions > 0 && removed.concerns(table));
+        let hiding: BTreeSet<&str> = hiding.map(|table| &*table.name).collect();
+        if after.iter().any(|table| hiding.contains(&*table.name)) {
+            return Ok(Reclaim::Unmerged);
+        }
+        Ok(Reclaim::Done { before_bytes: table_bytes, after_bytes: bytes(&after) })
+    }
+
+    /// Ends a [`reclaim`](Self::reclaim) that runs, soon. For a store that is written no more.
+    pub fn stop_reclaiming(&self) {
+        self.inner.live.read().db.cancel_all_background_work(false);
+    }
+}
+
+fn bytes(tables: &[LiveFile]) -> u64 {
+    tables.iter().map(|table| table.size as u64).sum()
+}
