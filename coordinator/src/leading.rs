@@ -1,10 +1,12 @@
 //! What a member is and has while it leads: an open epoch, a way into the log, its workers.
 //!
 //! A term becomes an epoch in this order: a read barrier, so that everything committed before is
-//! applied; a committed `OpenEpoch`, so that the ledger refuses every other leader; then dispatch.
+//! applied; a committed `OpenEpoch`, so that the ledger refuses every other leader; in a new cluster its version; then
+//! dispatch.
 //!
 //! *Invariant:* a [`Leading`] exists for at most one epoch at a time, and ends before the next.
 
+use crate::cluster_version;
 use crate::config::{Retention, Workers};
 use crate::dispatch;
 use crate::fence::Fence;
@@ -130,12 +132,14 @@ async fn wait_until_deposed(leadership: &mut tokio::sync::watch::Receiver<Leader
 
 /// Opens the epoch of `term`, for as long as this member leads.
 async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<Leading>> {
+    // What a new cluster begins with is decided once: after the epoch is open, it is new no more.
+    let mut begins_with = None;
     loop {
         let still = *node.leadership().borrow() == (Leadership::Leader { term });
         if !still {
             return None;
         }
-        match try_open(node, term, workers).await {
+        match try_open(node, term, workers, &mut begins_with).await {
             Ok(leading) => return Some(leading),
             Err(why) => {
                 tracing::debug!(term, %why, "the epoch is not open yet");
@@ -145,19 +149,39 @@ async fn open(node: &Node, term: u64, workers: &Workers) -> Option<Arc<Leading>>
     }
 }
 
-async fn try_open(node: &Node, term: u64, workers: &Workers) -> Result<Arc<Leading>, String> {
+async fn try_open(
+    node: &Node,
+    term: u64,
+    workers: &Workers,
+    begins_with: &mut Option<u32>,
+) -> Result<Arc<Leading>, String> {
     let leads = node.barrier().await.map_err(|e| e.to_string())?;
     if leads != term {
         return Err(format!("term {leads} has come"));
     }
+    if node.ledger(cluster_version::is_new) {
+        *begins_with = cluster_version::of_new_cluster(node).await;
+    }
     let base = node.ledger(|l| l.clock());
     let clock = Arc::new(LeaderClock::new(base));
-    let command = stamp(CoordEpoch(term), &clock, Body::OpenEpoch);
-    let (_, replies) = node.propose(term, command.encode()).await.map_err(|e| e.to_string())?;
-    match replies.first() {
-        Some(Reply::EpochOpened { .. }) => Ok(Leading::start(node, term, clock, workers)),
-        other => Err(format!("the ledger answered {other:?}")),
+    let propose = async |body| {
+        let command = stamp(CoordEpoch(term), &clock, body);
+        let (_, replies) = node.propose(term, command.encode()).await.map_err(|e| e.to_string())?;
+        Ok::<_, String>(replies)
+    };
+    let replies = propose(Body::OpenEpoch).await?;
+    let Some(Reply::EpochOpened { .. }) = replies.first() else {
+        return Err(format!("the ledger answered {:?}", replies.first()));
+    };
+    if let Some(version) = *begins_with {
+        match propose(Body::SetVersion(version)).await?.first() {
+            Some(Reply::Ok) => {
+                tracing::info!(version, "the new cluster begins with its members' newest version");
+            }
+            other => return Err(format!("the ledger answered {other:?}")),
+        }
     }
+    Ok(Leading::start(node, term, clock, workers))
 }
 
 /// Ends an epoch: nothing is dispatched any more, and every stream is closed.

@@ -157,11 +157,11 @@ impl Fleet {
             cuts: BTreeMap::new(),
         };
         pki::init_ca(&fleet.path("ca"), "fleet")?;
-        fleet.open_desks()?;
         let names: &[&str] = match fleet.options.alone {
             Some(_) => &["c1"],
             None => &["c1", "c2", "c3"],
         };
+        fleet.open_desks(names)?;
         for name in names {
             let (client, peer) = (free_addr()?, free_addr()?);
             fleet.members.push(Member {

@@ -3,7 +3,8 @@
 //!
 //! `testdata/data-1` has the data of a member that was its whole cluster, and the object store: one run that had ended, one
 //! of which no row had begun, and at `results.jsonl` what the first came to. `ROLLOUT_REWRITE=1` writes it anew; that is for a
-//! format that nobody has in use, and otherwise a directory for the new format is added and this one is kept.
+//! format that nobody has in use, and otherwise a directory for the new format is added and this one is kept. It is of cluster
+//! version 1; one that is written anew is of the newest.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually, output};
@@ -86,7 +87,7 @@ fn a_directory_of_an_earlier_build_is_opened_with_its_runs_and_what_was_left_is_
         (count(&fleet, "left", "done") == Some(LEFT_ROWS)).then_some(())
     });
     ensure!(results(&fleet, "left")?.len() as u64 == LEFT_ROWS);
-    // It was formed with the first version, and nobody raised it.
+    // It was formed with the first version, and no leader of this build raised it by itself.
     let raised = fleet.ctl_json(&["cluster", "upgrade", "--yes"])?;
     ensure!(raised["before"] == 1, "{raised}");
     let mut next = Batch::submit(&fleet, "next", 20, "")?;

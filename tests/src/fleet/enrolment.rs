@@ -7,14 +7,17 @@ use rollout_proto::pki;
 use std::path::{Path, PathBuf};
 
 impl Fleet {
-    /// Makes the issuing key and the addresses, where the options ask for them.
-    pub(super) fn open_desks(&mut self) -> Result<()> {
+    /// Makes the issuing key and an address for each of these members, where the options ask for them.
+    pub(super) fn open_desks(&mut self, names: &[&str]) -> Result<()> {
         if self.options.enrolment_lifetime_s.is_none() {
             return Ok(());
         }
-        pki::init_issuer(&self.path("ca"), &self.path("issuer"), 30)?;
-        for name in ["c1", "c2", "c3"] {
-            self.desks.insert(name.into(), free_addr()?);
+        if !self.path("issuer").exists() {
+            pki::init_issuer(&self.path("ca"), &self.path("issuer"), 30)?;
+        }
+        self.desks.clear();
+        for name in names {
+            self.desks.insert((*name).into(), free_addr()?);
         }
         Ok(())
     }
