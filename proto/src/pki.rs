@@ -132,10 +132,28 @@ pub struct CertInfo {
     pub identity: Option<Identity>,
     /// The common name of the authority that issued it; empty where it has none.
     pub issuer: String,
+    /// From when on it is good, in seconds since 1970.
+    pub not_before_unix: i64,
     /// When it expires, in seconds since 1970.
     pub not_after_unix: i64,
     /// Its alternative names, as text (`dns:a`, `ip:127.0.0.1`, `uri:rollout://...`).
     pub sans: Vec<String>,
+}
+
+impl CertInfo {
+    /// Whether it is time for another one at `now_unix`: it is in the last third of its life, and ends within `within_s`
+    /// seconds. What lives for a day is not always about to end, and what lives for years has time until then.
+    pub fn is_due(&self, now_unix: i64, within_s: i64) -> bool {
+        let lifetime_s = self.not_after_unix.saturating_sub(self.not_before_unix).max(0);
+        let last_third_s = renewal_ahead(Duration::from_secs(lifetime_s.unsigned_abs())).as_secs();
+        let ahead_s = within_s.min(last_third_s.cast_signed());
+        self.not_after_unix.saturating_sub(now_unix) < ahead_s
+    }
+}
+
+/// How long before its end a certificate of that lifetime is renewed: a third of it, which leaves time to try again.
+pub fn renewal_ahead(lifetime: Duration) -> Duration {
+    lifetime / 3
 }
 
 /// Creates the authority of a cluster in `dir` (`ca.pem`, `ca.key` with mode 0600), or finds the
@@ -251,6 +269,7 @@ pub fn inspect_der(der: &CertificateDer<'_>) -> Option<CertInfo> {
     Some(CertInfo {
         identity: Identity::from_x509(&parsed).ok(),
         issuer: issuer.unwrap_or_default().to_owned(),
+        not_before_unix: parsed.validity().not_before.timestamp(),
         not_after_unix: parsed.validity().not_after.timestamp(),
         sans: sans.map(san_text).collect(),
     })

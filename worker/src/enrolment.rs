@@ -171,7 +171,7 @@ impl Holder {
             return; // Nobody knows: the next one says it.
         }
         // Not all of a fleet at once, which came at once.
-        let left = Duration::from_millis(lifetime_ms / 3);
+        let left = pki::renewal_ahead(Duration::from_millis(lifetime_ms));
         let left = left.mul_f64(rand::rng().random_range(1.0..1.1));
         loop {
             let Ok(info) = pki::inspect(&self.files.cert) else { return };

@@ -15,7 +15,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rollout_proto::HostPort;
+use rollout_proto::pki::CertInfo;
 
+use self::files::now_unix;
 use self::finding::{Finding, Findings, Level};
 use super::Failure;
 use crate::connect::{ConnectArgs, parse_duration};
@@ -79,15 +81,26 @@ pub(crate) async fn run(
     }
 }
 
-/// What is left of a certificate.
+/// What is left of a certificate, of which nothing else is known.
 fn expiry(what: &str, seconds_left: i64, args: &DoctorArgs, todo: &str) -> Finding {
+    ending(what, seconds_left, seconds_left < i64::from(args.cert_days) * 86_400, todo)
+}
+
+/// What is left of a certificate that is here: one that lives for days is not always about to end.
+fn life(what: &str, info: &CertInfo, args: &DoctorArgs, todo: &str) -> Finding {
+    let now = now_unix();
+    let due = info.is_due(now, i64::from(args.cert_days) * 86_400);
+    ending(what, info.not_after_unix - now, due, todo)
+}
+
+fn ending(what: &str, seconds_left: i64, due: bool, todo: &str) -> Finding {
     let days = seconds_left.div_euclid(86_400);
     let check = "certificate";
     match seconds_left {
         ..=0 => {
             Finding::fail(check, format!("{what} has expired"), "nobody accepts it any more", todo)
         }
-        _ if days < i64::from(args.cert_days) => {
+        _ if due => {
             let found = format!("{what} ends in {days} days");
             Finding::warn(check, found, "connections are refused from then on", todo)
         }

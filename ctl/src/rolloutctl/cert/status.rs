@@ -16,7 +16,7 @@ use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::output::{self, Format, Report, Table};
 use crate::rolloutctl::{Failure, status};
 
-/// Certificates that end sooner are marked.
+/// Certificates in the last third of their lives that end sooner are marked.
 const WARN_SECONDS: i64 = 14 * 86_400;
 
 /// Which certificates.
@@ -43,7 +43,7 @@ impl Line {
         let left = info.not_after_unix - now_unix;
         let problem = match left {
             ..=0 => Some("expired".to_owned()),
-            1..WARN_SECONDS => Some("renew it soon".to_owned()),
+            _ if info.is_due(now_unix, WARN_SECONDS) => Some("renew it soon".to_owned()),
             _ => None,
         };
         let not_after = OffsetDateTime::from_unix_timestamp(info.not_after_unix).ok();
@@ -88,13 +88,21 @@ impl Report for CertificateList {
     }
 }
 
+/// What is left, in whole days, and in hours where there are not two of those.
+fn days_or_hours(seconds_left: i64) -> String {
+    match seconds_left {
+        0..172_800 => format!("{}h", seconds_left / 3_600),
+        _ => format!("{}d", seconds_left.div_euclid(86_400)),
+    }
+}
+
 impl CertificateList {
     fn columns(&self, more: &[&str]) -> String {
         let titles = ["CERTIFICATE", "IDENTITY", "ISSUER", "ENDS", "LEFT", "PROBLEM"];
         let mut table = Table::new(&titles).and(more);
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
         for line in &self.certificates {
-            let left = line.seconds_left.map(|left| format!("{}d", left.div_euclid(86_400)));
+            let left = line.seconds_left.map(days_or_hours);
             table.row([
                 line.name.clone(),
                 text(&line.identity),
@@ -219,19 +227,31 @@ mod tests {
         assert_eq!(lines.len(), 2);
         assert!(lines[1].name.ends_with("ca.pem#2"), "{lines:?}");
         assert!(lines.iter().all(|line| line.problem.is_none()));
-        let request = IssueRequest {
-            role: Role::Worker,
-            name: "w1".into(),
-            namespaces: Vec::new(),
-            dns_names: Vec::new(),
-            ip_addrs: Vec::new(),
-            days: 3,
+        let issue = |days| {
+            let request = IssueRequest {
+                role: Role::Worker,
+                name: format!("w{days}"),
+                namespaces: Vec::new(),
+                dns_names: Vec::new(),
+                ip_addrs: Vec::new(),
+                days,
+            };
+            pki::issue(&old, &request, dir.path().join("tls").as_path()).unwrap()
         };
-        let files = pki::issue(&old, &request, dir.path().join("tls").as_path()).unwrap();
-        let line = of_file(&files.cert, now_unix()).remove(0);
-        assert_eq!(line.problem.as_deref(), Some("renew it soon"));
-        assert!(line.issuer.unwrap().starts_with("rollout prod authority"));
-        let later = of_file(&files.cert, now_unix() + 4 * 86_400);
+        // The day of one that lives for a day is no reason to renew it; its last third is, of a long one the last 14 days.
+        let short = issue(3);
+        for (files, days_gone, told) in [
+            (&short, 0, None),
+            (&short, 1, None),
+            (&short, 2, Some("renew it soon")),
+            (&issue(365), 350, None),
+            (&issue(365), 352, Some("renew it soon")),
+        ] {
+            let line = of_file(&files.cert, now_unix() + days_gone * 86_400).remove(0);
+            assert_eq!(line.problem.as_deref(), told, "{days_gone} days gone: {line:?}");
+            assert!(line.issuer.unwrap().starts_with("rollout prod authority"));
+        }
+        let later = of_file(&short.cert, now_unix() + 4 * 86_400);
         let list = CertificateList { certificates: later };
         assert!(list.failure().is_some() && list.table().contains("expired"));
     }

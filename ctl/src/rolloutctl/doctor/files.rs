@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rollout_proto::{ClientTls, Role, Security, ServerTls, TlsFiles, pki};
 
 use super::finding::Finding;
-use super::{DoctorArgs, expiry};
+use super::{DoctorArgs, life};
 
 /// What the files are to prove.
 pub(super) struct Wanted<'a> {
@@ -67,12 +67,7 @@ pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> 
             issue.clone(),
         )),
     }
-    findings.push(expiry(
-        &files.cert.display().to_string(),
-        info.not_after_unix - now_unix(),
-        args,
-        &issue,
-    ));
+    findings.push(life(&files.cert.display().to_string(), &info, args, &issue));
     findings.extend(authority(&files.ca, args));
     findings
 }
@@ -80,13 +75,13 @@ pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> 
 /// The authorities in a bundle: the first that ends is what counts.
 fn authority(ca: &Path, args: &DoctorArgs) -> Option<Finding> {
     let all = pki::inspect_all(ca).ok()?;
-    let ends = all.iter().map(|info| info.not_after_unix).min()?;
+    let first = all.iter().min_by_key(|info| info.not_after_unix)?;
     let what = match all.len() {
         1 => format!("authority {}", ca.display()),
         n => format!("the first of {n} authorities in {}", ca.display()),
     };
     let todo = "add a new authority to the bundle everywhere before this one ends";
-    Some(expiry(&what, ends - now_unix(), args, todo))
+    Some(life(&what, first, args, todo))
 }
 
 fn issue(wanted: &Wanted<'_>) -> String {

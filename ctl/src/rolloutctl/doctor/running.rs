@@ -8,9 +8,8 @@ use std::time::SystemTime;
 
 use rollout_proto::{Client, Security, pki, services, v1};
 
-use super::files::now_unix;
 use super::finding::Finding;
-use super::{DoctorArgs, expiry, space};
+use super::{DoctorArgs, expiry, life, space};
 use crate::connect::ConnectArgs;
 use crate::output::{count, duration};
 use crate::rolloutctl::status::{self, Answer, Survey};
@@ -32,12 +31,11 @@ pub(super) async fn look(
     if let Security::Mtls(files) = &settings.security
         && let Ok(info) = pki::inspect(&files.cert)
     {
-        let left = info.not_after_unix - now_unix();
-        findings.push(expiry(
+        findings.push(life(
             "your own",
-            left,
+            &info,
             args,
-            "rolloutctl cert issue, with your role and name",
+            "rolloutctl cert issue, with your role and name, or rolloutctl cert renew",
         ));
     }
     findings.extend(disks(&client, args).await);
