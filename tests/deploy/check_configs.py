@@ -49,6 +49,19 @@ class Configs(unittest.TestCase):
             self.assertEqual([f"/var/lib/{state}"], places)
             self.assertEqual(toml["data_dir"], places[0])
 
+    def test_what_the_examples_for_systemd_say_of_enrolment_is_good(self):
+        for program, example in (("rollout-coordinator", "coordinator.toml"), ("rollout-worker", "worker.toml")):
+            text = (DEPLOY / "systemd" / example).read_text()
+            (section,) = re.findall(r"^# \[enrolment\]\n(?:# .*\n)+", text, re.M)
+            text = text.replace(section, re.sub(r"^# ", "", section, flags=re.M))
+            if program == "rollout-worker":
+                # The worker has either.
+                text = re.sub(r"^\[tls\]\n(?:.+\n)+", "", text, flags=re.M)
+            self.assertIn("enrolment", running.toml(text))
+            config = self.at / f"enrolment-{example}"
+            config.write_text(text)
+            self.good(program, config)
+
     def test_slurm_starts_the_worker_as_it_wants_to_be_started(self):
         script = DEPLOY / "slurm" / "rollout-workers.sbatch"
         subprocess.run(["bash", "-n", script], check=True)

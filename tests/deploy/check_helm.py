@@ -189,6 +189,8 @@ class Rendered(unittest.TestCase):
     def test_certificates_name_the_pods_and_are_where_these_look_for_them(self):
         for objects, thing in self.each("StatefulSet"):
             role = labels_of(thing)["app.kubernetes.io/component"]
+            if thing["metadata"]["name"].endswith("-guests"):
+                continue
             (tls,) = [v for v in pod_of(thing)["volumes"] if v["name"] == "tls"]
             files = {}
             for source in tls["projected"]["sources"]:
@@ -209,6 +211,31 @@ class Rendered(unittest.TestCase):
                         self.assertIn(own, names)
             self.assertIn("ca.pem", files)
 
+    def test_a_pool_with_a_token_has_that_and_the_addresses_of_all_members_and_no_certificates(self):
+        objects = self.all["everything", True]
+        thing = objects["StatefulSet", "prod-guests"]
+        self.assertFalse([name for kind, name in objects if kind == "Certificate" and "guests" in name])
+        env = environment(thing, "prod-guests-0")
+        self.assertFalse({"ROLLOUT_CA_FILE", "ROLLOUT_CERT_FILE", "ROLLOUT_KEY_FILE"} & env.keys())
+        volumes = {v["name"]: v for v in pod_of(thing)["volumes"]}
+        self.assertNotIn("tls", volumes)
+        source = volumes["join"]["secret"]
+        (mount,) = [m for m in container(thing)["volumeMounts"] if m["name"] == "join"]
+        (item,) = source["items"]
+        toml = running.toml(objects["ConfigMap", "prod-guests"]["data"]["worker.toml"])["enrolment"]
+        self.assertEqual((source["secretName"], item["key"]), ("join-guests", "token"))
+        self.assertEqual(toml["token_file"], f"{mount['mountPath']}/{item['path']}")
+        domain = "prod-members.batch.svc.cluster.local"
+        self.assertEqual(toml["endpoints"], [f"prod-{i}.{domain}:7423" for i in range(5)])
+        (ports,) = [p["spec"]["ports"] for (kind, name), p in objects.items() if (kind, name) == ("Service", "prod-members")]
+        self.assertIn(7423, [port["port"] for port in ports])
+        rules = objects["NetworkPolicy", "prod-members"]["spec"]["ingress"]
+        (open_to,) = [rule for rule in rules if {"port": "enrolment", "protocol": "TCP"} in rule["ports"]]
+        self.assertIn({"port": "client", "protocol": "TCP"}, open_to["ports"])
+        for case in self.all:
+            if case[0] != "everything":
+                self.assertNotIn("7423", str(self.all[case]), f"{case}: nobody enrols unless it is asked for")
+
     def test_values_that_make_no_sense_are_refused(self):
         for wrong in (
             {"members": {"replicas": 1}},
@@ -221,6 +248,9 @@ class Rendered(unittest.TestCase):
             {"members": {"webhooks": {"allow": ["https://hooks.example.com"]}}},
             {"members": {"webhooks": {"allow": ["https://hooks.example.com/path"], "existingSecret": "x"}}},
             {"members": {"config": "[raft]\n\n [ audit ]\nfile = 'x'\n"}},
+            {"members": {"config": "[enrolment]\nlisten = '0.0.0.0:1'\n"}},
+            {"members": {"enrolment": {"existingSecret": "x", "lifetimeSeconds": 5}}},
+            {"pools": [rendered.TOKEN_POOL]},
         ):
             defaults = rendered.values("defaults")
             with self.assertRaises(jsonschema.ValidationError, msg=wrong):
@@ -247,6 +277,8 @@ class Started(unittest.TestCase):
         cls.dir = tempfile.TemporaryDirectory(prefix="rollout-chart-")
         cls.at = pathlib.Path(cls.dir.name)
         running.certificates(BIN, cls.at / "tls", ["rollout-0", "prod-0"], ["rollout-qwen-0", "prod-qwen-0"])
+        issue = [BIN / "rolloutctl", "cert", "init-issuer", "--ca-dir", cls.at / "ca", "--out-dir", cls.at / "issuer"]
+        subprocess.run(issue, check=True, capture_output=True, timeout=60)
 
     @classmethod
     def tearDownClass(cls):
@@ -255,11 +287,12 @@ class Started(unittest.TestCase):
     def here(self, text):
         """A text of the chart with this machine's places."""
         text = text.replace("/etc/rollout/tls", str(self.at / "tls"))
-        text = text.replace("/etc/rollout/webhooks", str(self.at / "webhooks"))
+        for volume in ("webhooks", "issuer", "join"):
+            text = text.replace(f"/etc/rollout/{volume}", str(self.at / volume))
         text = text.replace("/var/lib/rollout", str(self.at / "var"))
         for url in ("s3://my-bucket/rollout", "gs://bucket/prefix"):
             text = text.replace(url, f"file://{self.at}/store")
-        for port in ("7420", "7421", "7422", "9464"):
+        for port in ("7420", "7421", "7422", "7423", "9464"):
             text = text.replace(f'0.0.0.0:{port}"', '127.0.0.1:0"').replace(f'[::]:{port}"', '[::1]:0"')
         return text
 
@@ -342,7 +375,7 @@ class Started(unittest.TestCase):
         ended = self.ran(thing, ["--config", str(path), "--check-config"], env)
         self.assertEqual(ended.returncode, 0, ended.stderr)
 
-    def test_a_member_starts_with_its_audit_in_a_file_and_the_secret_of_its_notices(self):
+    def test_a_member_starts_with_its_audit_in_a_file_the_secret_of_its_notices_and_the_issuing_key(self):
         objects = rendered.objects(rendered.render("everything", over={"members": {"config": ""}}))
         thing = objects["StatefulSet", "prod"]
         path = self.file(objects, thing, "coordinator.toml")
@@ -355,6 +388,11 @@ class Started(unittest.TestCase):
         secret = pathlib.Path(self.here(mount["mountPath"])) / item["path"]
         secret.parent.mkdir(exist_ok=True)
         secret.write_text("whsec_" + "A" * 43 + "=")
+        (issuer,) = [v["secret"] for v in pod_of(thing)["volumes"] if v["name"] == "issuer"]
+        (mount,) = [m for m in container(thing)["volumeMounts"] if m["name"] == "issuer"]
+        self.assertEqual(issuer["secretName"], "issuing")
+        for item in issuer["items"]:
+            self.assertTrue((pathlib.Path(self.here(mount["mountPath"])) / item["path"]).exists())
         for there in ("store", "var"):
             (self.at / there).mkdir(exist_ok=True)
         with running.Member(BIN, path, self.env(thing, "prod-0"), self.at / "audited.log") as member:
@@ -365,7 +403,10 @@ class Started(unittest.TestCase):
         for case in rendered.CASES:
             objects = rendered.objects(rendered.render(case))
             full = rendered.values(case)["fullnameOverride"] or "rollout"
-            listen = running.toml(objects["ConfigMap", f"{full}-members"]["data"]["coordinator.toml"])["listen"]
+            toml = running.toml(objects["ConfigMap", f"{full}-members"]["data"]["coordinator.toml"])
+            listen = toml["listen"]
+            if "enrolment" in toml:
+                listen["enrolment"] = toml["enrolment"]["listen"]
             ports = {p["name"]: p["containerPort"] for p in container(objects["StatefulSet", full])["ports"]}
             self.assertEqual({name: int(addr.rsplit(":", 1)[1]) for name, addr in listen.items()}, ports)
             for (kind, _), thing in objects.items():

@@ -66,6 +66,8 @@ PLAIN_POOL = {
     "config": '[[engine]]\nkind = "mock"\n',
     "drainSeconds": 45,
 }
+# Its workers come with a join token, and have no certificates of the chart.
+TOKEN_POOL = PLAIN_POOL | {"name": "guests", "tokenSecret": "join-guests"}
 
 # What people set, each over the defaults.
 CASES = {
@@ -90,6 +92,7 @@ CASES = {
                 "allow": ["https://hooks.example.com", "http://hooks.batch.svc:8080"],
                 "existingSecret": "hooks",
             },
+            "enrolment": {"existingSecret": "issuing", "lifetimeSeconds": 3600},
             "storage": {"className": "fast"},
             "nodeSelector": {"disk": "nvme"},
             "tolerations": [{"operator": "Exists"}],
@@ -102,7 +105,7 @@ CASES = {
             "dashboard": True,
             "labels": {"release": "prometheus"},
         },
-        "pools": [POOL, PLAIN_POOL],
+        "pools": [POOL, PLAIN_POOL, TOKEN_POOL],
     },
     "one zone, nothing guarded": {
         "members": {"zones": {"required": False}},

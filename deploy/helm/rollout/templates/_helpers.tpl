@@ -33,6 +33,15 @@ app.kubernetes.io/component: member
 {{- end -}}
 {{- end }}
 
+{{- /* Where each member certifies newcomers, as TOML. Whoever leads does it, so all are named. */ -}}
+{{- define "rollout.enrolmentEndpoints" -}}
+{{- $name := include "rollout.fullname" . -}}
+{{- $domain := include "rollout.memberDomain" . -}}
+[{{- range $i := until (int .Values.members.replicas) -}}
+{{- if $i }}, {{ end }}"{{ $name }}-{{ $i }}.{{ $domain }}:7423"
+{{- end -}}]
+{{- end }}
+
 {{- define "rollout.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -118,6 +127,14 @@ files_max = {{ int .Values.members.audit.filesMax }}
 [webhooks]
 allow = {{ toJson .Values.members.webhooks.allow }}
 secret_file = "/etc/rollout/webhooks/secret"
+{{- end }}
+{{- if .Values.members.enrolment.existingSecret }}
+
+[enrolment]
+listen = "{{ .Values.members.listen }}:7423"
+issuer_cert_file = "/etc/rollout/issuer/issuer.pem"
+issuer_key_file = "/etc/rollout/issuer/issuer.key"
+lifetime_s = {{ int .Values.members.enrolment.lifetimeSeconds }}
 {{- end }}
 {{- if .Values.members.config }}
 
