@@ -1,9 +1,32 @@
-//! Owns: writing to stdout and stderr from `rollout`.
+//! Owns: writing to stdout and stderr.
 //!
-//! Invariant: a reader that has gone, such as `head`, never makes a command panic; the run is what counts.
+//! Invariant: a reader that has gone, such as `head`, never makes a command panic; the run is what counts. Who is to be quiet
+//! says nothing aside.
 //! Absent: colours.
 
+use std::fmt;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Set before anything is said, by the command line alone.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From now on nothing is said aside.
+pub(crate) fn be_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Whether nothing is said aside.
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Says on stderr, in a line, what is going on. Never what went wrong, which is said however quiet it is to be.
+pub(crate) fn aside(line: fmt::Arguments<'_>) {
+    if !is_quiet() {
+        to_stderr(&format!("{line}\n"));
+    }
+}
 
 /// Writes a text to stderr.
 pub(crate) fn to_stderr(text: &str) {

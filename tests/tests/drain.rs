@@ -72,6 +72,8 @@ fn an_operators_drain_ends_a_worker_and_its_rows_end_elsewhere() -> Result<()> {
     let said = fleet.ctl_json(&["worker", "drain", "w1", "--deadline", "30s", "--wait"])?;
     ensure!(said["gone"] == true, "{said}");
     ensure!(fleet.worker_process("w1").wait(PATIENCE)?.success());
+    let gone = fleet.ctl(&["-q", "worker", "drain", "w1"])?;
+    ensure!(String::from_utf8_lossy(&gone.stderr).starts_with("error:"), "why it failed: {gone:?}");
     let left = batch.until(&fleet, "nobody holds a row", |c| c.running == 0);
     ensure!(left.pending > 0 && left.pending + left.done == 600, "{left:?}");
     for args in [&["worker", "drain", "w1"][..], &["worker", "drain", "nobody"]] {
@@ -137,7 +139,8 @@ fn rows_that_cannot_end_before_the_deadline_go_back_at_once_and_others_end() -> 
     // What can end, ends: the deadline is far, and rows are measured.
     fleet.start_worker("w2", &steady(&fleet, "w2", 4000))?;
     batch.until(&fleet, "the next one knows it, too", |c| c.done == 16 && c.running == 8);
-    fleet.ctl_json(&["worker", "drain", "w2", "--deadline", "60s", "--wait"])?;
+    let quiet = fleet.ctl(&["-q", "worker", "drain", "w2", "--deadline", "60s", "--wait"])?;
+    ensure!(quiet.status.success() && quiet.stderr.is_empty(), "it was to be quiet: {quiet:?}");
     ensure!(fleet.worker_process("w2").wait(PATIENCE)?.success());
     batch.finish(&fleet)?;
     let executions = Executions::read(&[fleet.path("w1.side"), fleet.path("w2.side")])?;

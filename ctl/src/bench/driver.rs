@@ -15,6 +15,7 @@ use super::load::Load;
 use super::objects::Objects;
 use super::target::Target;
 use super::worker::Worker;
+use crate::say::aside;
 
 /// How long workers may take to finish what they hold.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
@@ -64,7 +65,7 @@ impl Driver {
             false => Objects::Named,
             true => Objects::Written(BlobStore::open(feed.session().store_url())?),
         });
-        eprintln!("declaring a run of {} rows", args.items);
+        aside(format_args!("declaring a run of {} rows", args.items));
         Box::pin(feed.add_run(&load, &objects)).await?;
         let local = LocalSet::new();
         let mut workers = JoinSet::new();

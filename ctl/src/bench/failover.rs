@@ -17,6 +17,7 @@ use super::target::{Target, TargetArgs};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format, Report, u64_string};
 use crate::rolloutctl::status::{self, Survey};
+use crate::say::aside;
 
 const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
 const RETURN_PATIENCE: Duration = Duration::from_secs(120);
@@ -92,20 +93,20 @@ pub(crate) async fn run(
     let mut target = Target::open(connect, &args.target).await?;
     let disk = yardstick(&target)?;
     let mut driver = Driver::start(&target, &args.load, args.batch).await?;
-    eprintln!("warming up for {:?}", args.warmup);
+    aside(format_args!("warming up for {:?}", args.warmup));
     driver.go_on_for(args.warmup).await?;
     let mut seconds = Vec::new();
     for number in 1..=args.times {
         let failover = one(&mut target, &mut driver, number).await?;
-        eprintln!(
+        aside(format_args!(
             "{number}: {} killed, next claim after {:.3} s",
             failover.killed, failover.seconds
-        );
+        ));
         seconds.push(failover.seconds);
         output::emit_next(format, &failover)?;
     }
     driver.stop().await?;
-    eprintln!("checking conservation and digests");
+    aside(format_args!("checking conservation and digests"));
     let settled = settle::settle(target.admin(), driver.load()).await?;
     seconds.sort_by(f64::total_cmp);
     output::emit_next(

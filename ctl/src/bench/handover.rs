@@ -20,6 +20,7 @@ use super::target::{Target, TargetArgs};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format, Report, u64_string};
 use crate::rolloutctl::status::MemberLine;
+use crate::say::aside;
 
 const CLAIM_PATIENCE: Duration = Duration::from_secs(60);
 /// Load between two handovers, at least: every worker has exchanged with the new leader often.
@@ -126,21 +127,21 @@ pub(crate) async fn run(
     let mut target = Target::open(connect, &args.target).await?;
     let disk = yardstick(&target)?;
     let mut driver = Driver::start(&target, &args.load, args.batch).await?;
-    eprintln!("warming up for {:?}", args.warmup);
+    aside(format_args!("warming up for {:?}", args.warmup));
     driver.go_on_for(args.warmup).await?;
     let mut pauses = Vec::new();
     for number in 1..=args.times {
         let handover = one(&mut target, &mut driver, &args, number).await?;
-        eprintln!(
+        aside(format_args!(
             "{number}: {} went, workers paused for {:.3} s, one for {:.3} s",
             handover.from, handover.median_seconds, handover.worst_seconds
-        );
+        ));
         output::emit_next(format, &handover)?;
         pauses.extend(handover.pauses);
     }
     let members = meter::counters(target.admin()).await;
     driver.stop().await?;
-    eprintln!("checking conservation and digests");
+    aside(format_args!("checking conservation and digests"));
     let settled = settle::settle(target.admin(), driver.load()).await?;
     pauses.sort_by(f64::total_cmp);
     output::emit_next(

@@ -17,6 +17,7 @@ use super::settle::{self, Settled};
 use super::target::{Target, TargetArgs};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format, Report, count, u64_string};
+use crate::say::aside;
 
 const DISK_TIME: Duration = Duration::from_secs(2);
 const TALK_EVERY: Duration = Duration::from_secs(5);
@@ -100,7 +101,7 @@ pub(crate) async fn run(
     let mut target = Target::open(connect, &args.target).await?;
     let disk = yardstick(&target)?;
     let mut driver = Driver::start(&target, &args.load, args.batch).await?;
-    eprintln!("warming up for {:?}", args.warmup);
+    aside(format_args!("warming up for {:?}", args.warmup));
     driver.go_on_for(args.warmup).await?;
     target.check_alive()?;
     driver.load().with(|book| book.exchange.clear());
@@ -111,13 +112,13 @@ pub(crate) async fn run(
         driver.go_on_for(TALK_EVERY.min(end.saturating_duration_since(start))).await?;
         let done = driver.load().with(|book| book.done_rows) - done;
         let rate = done as f64 / start.elapsed().as_secs_f64().max(1e-3);
-        eprintln!("{} items/s", count(rate as u64));
+        aside(format_args!("{} items/s", count(rate as u64)));
     }
     let after = Reading::take(&target, &driver).await;
     let exchange = driver.load().with(|book| book.exchange.summary());
     target.check_alive()?;
     driver.stop().await?;
-    eprintln!("checking conservation and digests");
+    aside(format_args!("checking conservation and digests"));
     let settled = settle::settle(target.admin(), driver.load()).await?;
     anyhow::ensure!(
         settled.granted_twice == 0,
@@ -137,7 +138,10 @@ pub(super) fn yardstick(target: &Target) -> anyhow::Result<DiskRate> {
         eprintln!("{} is in memory, where an fsync costs nothing: use --work-dir", dir.display());
     }
     let rate = disk::measure(dir, DISK_TIME)?;
-    eprintln!("the disk alone: {} fsyncs/s, p50 {} us", rate.fsyncs_per_second as u64, rate.p50_us);
+    aside(format_args!(
+        "the disk alone: {} fsyncs/s, p50 {} us",
+        rate.fsyncs_per_second as u64, rate.p50_us
+    ));
     Ok(rate)
 }
 

@@ -24,6 +24,7 @@ use crate::input::files;
 use crate::input::scan::{ScanControl, ScanOptions};
 use crate::output::{self, Format, Report, count, u64_string};
 use crate::rolloutctl::cluster::verify;
+use crate::say::aside;
 
 const VERIFY_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -75,7 +76,7 @@ pub(crate) async fn run(
         .prefix("submit-")
         .tempdir_in(target.layout().root())
         .context("cannot write the input")?;
-    eprintln!("writing {} rows of {} bytes", count(args.rows), args.row_bytes);
+    aside(format_args!("writing {} rows of {} bytes", count(args.rows), args.row_bytes));
     write_input(&input.path().join("prompts.jsonl"), args.rows, args.row_bytes)?;
     let config = config(input.path())?;
     let session = target.admin().open_session("rolloutctl bench").await?;

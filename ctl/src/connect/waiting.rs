@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rollout_proto::OnWait;
 
-use crate::say::to_stderr;
+use crate::say::aside;
 
 /// The client tells of a wait this long after it began, at the earliest.
 const TOLD_AFTER: Duration = Duration::from_millis(600);
@@ -29,7 +29,7 @@ pub(super) fn on_stderr() -> OnWait {
     let wait = Mutex::new(None);
     Arc::new(move |what| {
         if is_news(&mut wait.lock(), Instant::now()) {
-            to_stderr(&format!("waiting: {what}\n"));
+            aside(format_args!("waiting: {what}"));
         }
     })
 }

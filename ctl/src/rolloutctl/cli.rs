@@ -55,6 +55,7 @@ use super::shard::{describe::DescribeArgs as ShardDescribeArgs, list::ListArgs a
 use super::snapshot::{
     restore::RestoreArgs, save::SaveArgs, verify::VerifyArgs as SnapshotVerifyArgs,
 };
+use super::talk::TalkArgs;
 use super::token::{create::CreateArgs as TokenCreateArgs, revoke::RevokeArgs};
 use super::top::TopArgs;
 use super::worker::{
@@ -106,6 +107,9 @@ pub(crate) struct Cli {
     /// Do not ask before what cannot be undone
     #[arg(short, long, global = true)]
     pub(crate) yes: bool,
+    /// What is said besides.
+    #[command(flatten)]
+    pub(crate) talk: TalkArgs,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,

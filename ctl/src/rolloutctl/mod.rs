@@ -33,6 +33,7 @@ mod snapshot;
 
 pub mod status;
 mod storage;
+mod talk;
 mod token;
 mod top;
 mod unconfirmed;
@@ -40,7 +41,6 @@ mod version;
 mod watch;
 mod worker;
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
@@ -63,13 +63,7 @@ pub fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let cli = Cli::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("ROLLOUT_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    let paint = cli.talk.begin();
     let mut builder = match cli.command {
         // The one command that has work for several cores; a load generator must not take them.
         Command::Bench { verb: BenchVerb::Submit(_) } => {
@@ -86,7 +80,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("{}", exit::explain(&error));
+            eprint!("{}", paint.error(exit::explain(&error)));
             tracing::info!(trace_id = traced.trace_id(), "the command failed");
             ExitCode::from(exit::code(&error))
         }

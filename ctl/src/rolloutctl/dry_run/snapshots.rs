@@ -12,6 +12,7 @@ use crate::rolloutctl::snapshot::restore::RestoreArgs;
 use crate::rolloutctl::snapshot::save::SaveArgs;
 use crate::rolloutctl::snapshot::shown::Shown;
 use crate::rolloutctl::status;
+use crate::say;
 
 impl Reader {
     pub(super) async fn snapshot(&self, verb: SnapshotVerb) -> anyhow::Result<Plan> {
@@ -46,7 +47,7 @@ impl Reader {
 
 /// Needs no cluster. Exit code 6 where the directory is in use, as that of the restore.
 pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<Plan> {
-    let shown = Shown::read(&args.file, &args.file, &Progress::new(false))?;
+    let shown = Shown::read(&args.file, &args.file, &Progress::new(say::is_quiet()))?;
     let dir = args.data_dir.display();
     if !is_empty(&args.data_dir)? {
         let text = format!("{dir} is not empty: a member is restored into a directory that is");

@@ -13,6 +13,7 @@ use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::event_stream::{EventStream, Heard, Place, Start};
 use crate::output::{self, Format, write_stdout};
 use crate::rolloutctl::Failure;
+use crate::say::aside;
 
 /// Which events, from where.
 #[derive(Debug, Args)]
@@ -154,7 +155,7 @@ pub(crate) async fn run(
 
 fn say_how_to_go_on(args: &EventsArgs, stream: &EventStream) {
     if let Some(place) = stream.place() {
-        eprintln!("to go on: {}", args.resume(place));
+        aside(format_args!("to go on: {}", args.resume(place)));
     }
 }
 

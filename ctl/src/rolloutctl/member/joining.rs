@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::list;
 use crate::output::Report;
 use crate::rolloutctl::Failure;
+use crate::say::aside;
 
 /// How often it is looked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -64,7 +65,7 @@ pub(super) async fn wait(
         if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
             told = Some(Instant::now());
             let lacks = member.lacks();
-            eprintln!("member {name} joins: {lacks} entries behind");
+            aside(format_args!("member {name} joins: {lacks} entries behind"));
         }
         if limit.is_some_and(|limit| begun.elapsed() > limit) {
             let text = format!(

@@ -18,6 +18,7 @@ use crate::leader_stream::{LeaderStream, Patience};
 use crate::output::{self, Format};
 use crate::progress::Progress;
 use crate::rolloutctl::Failure;
+use crate::say;
 
 /// What to save where.
 #[derive(Debug, clap::Args)]
@@ -51,11 +52,11 @@ pub(crate) async fn run(
     }
     if let Some(dir) = &args.from_dir {
         coordinator::salvage(&args.file, dir, args.confirm.as_deref())?;
-        let shown = Shown::read(&args.file, &args.file, &Progress::new(false))?;
+        let shown = Shown::read(&args.file, &args.file, &Progress::new(say::is_quiet()))?;
         return output::emit(format, &shown);
     }
     let client = connect.client(None)?;
-    let progress = Progress::new(false);
+    let progress = Progress::new(say::is_quiet());
     let partial = Partial::beside(&args.file);
     let mut patience = Patience::new(&client, "save a snapshot");
     let shown = loop {

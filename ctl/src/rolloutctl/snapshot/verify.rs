@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::shown::Shown;
 use crate::output::{self, Format};
 use crate::progress::Progress;
+use crate::say;
 
 /// Which file.
 #[derive(Debug, clap::Args)]
@@ -17,5 +18,5 @@ pub(crate) struct VerifyArgs {
 
 /// Reads it all and shows what it is.
 pub(crate) fn run(format: Format, args: &VerifyArgs) -> anyhow::Result<()> {
-    output::emit(format, &Shown::read(&args.file, &args.file, &Progress::new(false))?)
+    output::emit(format, &Shown::read(&args.file, &args.file, &Progress::new(say::is_quiet()))?)
 }

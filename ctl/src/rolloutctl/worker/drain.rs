@@ -9,6 +9,7 @@ use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format, Report, count, duration};
 use crate::rolloutctl::request::{Numbered, RequestName};
+use crate::say::aside;
 
 /// How often it is looked whether the worker has left.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -103,7 +104,8 @@ pub(crate) async fn run(
         while worker.is_some() {
             if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
                 told = Some(Instant::now());
-                eprint!("{}", Draining::of(&args.name, worker.as_ref()).table());
+                let so_far = Draining::of(&args.name, worker.as_ref()).table();
+                aside(format_args!("{}", so_far.trim_end()));
             }
             tokio::time::sleep(LOOK_EVERY).await;
             worker = look(&client, &settings.namespace, session).await?;

@@ -1,0 +1,149 @@
+//! What `rolloutctl` says on stderr besides why it failed: how much of it, and whether in colours.
+//!
+//! Invariant: stdout is the same whatever is asked for here, and so is the exit code. Colours are on stderr alone.
+//! Deliberately absent: the usage errors of a command line that cannot be read; clap colours them, and knows `NO_COLOR`.
+
+use std::ffi::OsStr;
+use std::io::IsTerminal as _;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::say;
+
+/// How much is said on stderr, and how.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct TalkArgs {
+    /// Say nothing on stderr but what went wrong
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Say on stderr what is done; -vv: each step of it. Goes over ROLLOUT_LOG
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Colours on stderr
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    color: Color,
+}
+
+/// When stderr has colours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Color {
+    /// On a terminal, where neither NO_COLOR is set nor TERM is dumb
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+impl Color {
+    fn wanted(self, terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            // no-color.org: set, and not empty.
+            Self::Auto => {
+                terminal
+                    && no_color.is_none_or(OsStr::is_empty)
+                    && term.is_none_or(|term| term != "dumb")
+            }
+        }
+    }
+}
+
+/// How errors are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Paint {
+    colored: bool,
+}
+
+impl TalkArgs {
+    /// Has all of this process say as much as was asked for.
+    pub(super) fn begin(&self) -> Paint {
+        let (no_color, term) = (std::env::var_os("NO_COLOR"), std::env::var_os("TERM"));
+        let terminal = std::io::stderr().is_terminal();
+        let colored = self.color.wanted(terminal, no_color.as_deref(), term.as_deref());
+        if self.quiet {
+            say::be_quiet();
+        }
+        let filter = match self.filter() {
+            Some(filter) => EnvFilter::new(filter),
+            None => {
+                EnvFilter::try_from_env("ROLLOUT_LOG").unwrap_or_else(|_| EnvFilter::new("warn"))
+            }
+        };
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(colored)
+            .init();
+        Paint { colored }
+    }
+
+    /// The filter of the log that the flags ask for.
+    fn filter(&self) -> Option<&'static str> {
+        match (self.quiet, self.verbose) {
+            (true, _) => Some("error"),
+            (false, 0) => None,
+            (false, 1) => Some("warn,rollout=info"),
+            (false, _) => Some("info,rollout=debug"),
+        }
+    }
+}
+
+impl Paint {
+    /// What [`explain`](super::exit::explain) says, its first word in bold red.
+    pub(super) fn error(self, said: String) -> String {
+        match said.strip_prefix("error:") {
+            Some(rest) if self.colored => format!("\x1b[1;31merror:\x1b[0m{rest}"),
+            _ => said,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::rolloutctl::cli::Cli;
+
+    fn talk(args: &str) -> TalkArgs {
+        let line = format!("rolloutctl {args}");
+        Cli::try_parse_from(line.split_whitespace()).expect("a command line").talk
+    }
+
+    #[test]
+    fn flags_say_how_much_before_and_after_the_verb_and_the_variable_where_there_are_none() {
+        for (args, filter) in [
+            ("status", None),
+            ("-q status", Some("error")),
+            ("run list --quiet", Some("error")),
+            ("-v status", Some("warn,rollout=info")),
+            ("member list -vv", Some("info,rollout=debug")),
+        ] {
+            assert_eq!(talk(args).filter(), filter, "{args}");
+            assert!(filter.is_none_or(|text| EnvFilter::try_new(text).is_ok()), "{filter:?}");
+        }
+        let both = ["rolloutctl", "status", "-q", "-v"];
+        assert!(Cli::try_parse_from(both).is_err(), "who is quiet says no more");
+    }
+
+    #[test]
+    fn colours_are_for_terminals_of_those_who_want_them() {
+        let auto = |terminal, no_color: Option<&str>, term: Option<&str>| {
+            Color::Auto.wanted(terminal, no_color.map(OsStr::new), term.map(OsStr::new))
+        };
+        assert!(auto(true, None, Some("xterm-256color")) && auto(true, Some(""), None));
+        assert!(!auto(false, None, None) && !auto(true, Some("1"), None));
+        assert!(!auto(true, None, Some("dumb")));
+        assert_eq!(talk("--color always status").color, Color::Always);
+        assert!(Color::Always.wanted(false, Some(OsStr::new("1")), None));
+        assert!(!talk("status --color=never").color.wanted(true, None, None));
+
+        let said = || "error: no leader\n  explain: …\n".to_owned();
+        assert_eq!(Paint { colored: false }.error(said()), said());
+        let painted = Paint { colored: true }.error(said());
+        assert_eq!(painted, "\x1b[1;31merror:\x1b[0m no leader\n  explain: …\n");
+    }
+}
