@@ -72,10 +72,30 @@ fn what_is_said(fleet: &Fleet, alone: &str, dead: &[String]) -> Result<()> {
     let run = fleet.ctl(&["--timeout", "2s", "-o", "json", "run", "describe", "eval"])?;
     let told: serde_json::Value = serde_json::from_slice(&run.stdout)?;
     ensure!(
-        run.status.code() == Some(3) && told["data"]["run"]["counts"]["done"] == "50",
+        run.status.code() == Some(3) && told["data"]["run"]["counts"]["done"] == "600",
         "{told}"
     );
     ensure!(told["data"]["unconfirmed"]["member"] == *alone, "{told}");
+    let unconfirmed = |args: &[&str]| -> Result<serde_json::Value> {
+        let out = fleet.ctl(&[&["--timeout", "2s", "-o", "json"], args].concat())?;
+        ensure!(out.status.code() == Some(3), "{args:?}: {out:?}");
+        let told: serde_json::Value = serde_json::from_slice(&out.stdout)?;
+        ensure!(told["data"]["unconfirmed"]["member"] == *alone, "{args:?}: {told}");
+        Ok(told["data"].clone())
+    };
+    // Two pages of them, both from the same member.
+    let done = unconfirmed(&["item", "list", "eval", "--state", "done", "--limit", "0"])?;
+    ensure!(done["items"].as_array().map(Vec::len) == Some(600), "{done}");
+    let item = unconfirmed(&["item", "describe", "eval", "7"])?;
+    ensure!(item["row"] == "7" && item["state"] == "done", "{item}");
+    let datasets = unconfirmed(&["dataset", "list"])?;
+    ensure!(datasets["datasets"][0]["name"] == "pile", "{datasets}");
+    let dataset = unconfirmed(&["dataset", "describe", "pile"])?;
+    ensure!(dataset["dataset"]["name"] == "pile", "{dataset}");
+    ensure!(unconfirmed(&["shard", "list"])?["jobs"] == serde_json::json!([]));
+    ensure!(unconfirmed(&["checkpoint", "list"])?["checkpoints"] == serde_json::json!([]));
+    let none = ctl(&["dataset", "describe", "none"])?;
+    ensure!(none.status.code() == Some(3) && none.stdout.is_empty(), "{none:?}");
     let pause = ctl(&["run", "pause", "eval"])?;
     ensure!(pause.status.code() == Some(3), "{pause:?}");
     Ok(())
@@ -85,7 +105,10 @@ fn what_is_said(fleet: &Fleet, alone: &str, dead: &[String]) -> Result<()> {
 fn a_lone_member_is_alive_and_not_ready_and_says_what_it_can() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &WorkerOptions::default())?;
-    Batch::submit(&fleet, "eval", 50, "")?.finish(&fleet)?;
+    Batch::submit(&fleet, "eval", 600, "")?.finish(&fleet)?;
+    let pile = ["dataset", "create", "pile", "--uri", "file:///data/{shard:3}", "--samples", "95"];
+    let made = fleet.ctl(&[&pile[..], &["--shard-samples", "10"]].concat())?;
+    ensure!(made.status.success(), "{made:?}");
     let alone = fleet.leader();
     let dead: Vec<String> = fleet.member_names().into_iter().filter(|n| *n != alone).collect();
     probed(&fleet, &alone, "/readyz", (200, "leading"));

@@ -183,15 +183,15 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         request: Request<v1::ListCheckpointsRequest>,
     ) -> Result<Response<v1::ListCheckpointsResponse>, Status> {
         let identity = caller(&request)?;
-        let job = job_in(&identity, request.into_inner().job)?;
-        self.shared.reading().await?;
+        let job = job_in(&identity, request.get_ref().job.clone())?;
+        self.shared.reading_for(&request).await?;
+        let header = Some(self.shared.header());
         let checkpoints = self.shared.seen(|l| {
             let theirs = l.trainings().filter(|t| t.name().namespace == job.namespace);
             let asked = theirs.filter(|t| job.job.is_empty() || t.name().job == job.job);
             let all = asked.flat_map(|t| t.checkpoints().collect::<Vec<_>>());
             all.map(|view| checkpoint_out(&view, self.store.url(), false)).collect()
         });
-        let header = Some(self.shared.header());
         Ok(Response::new(v1::ListCheckpointsResponse { header, checkpoints }))
     }
 
@@ -200,13 +200,13 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         request: Request<v1::DescribeCheckpointRequest>,
     ) -> Result<Response<v1::DescribeCheckpointResponse>, Status> {
         let identity = caller(&request)?;
-        let r = request.into_inner();
-        let job = job_in(&identity, r.job)?;
-        self.shared.reading().await?;
+        let r = request.get_ref();
+        let job = job_in(&identity, r.job.clone())?;
+        self.shared.reading_for(&request).await?;
+        let header = Some(self.shared.header());
         let found = self.found(&job, r.number);
         let unknown = || crate::reject::rejected(&TrainingRefusal::CheckpointUnknown.into());
         let checkpoint = Some(found.ok_or_else(unknown)?);
-        let header = Some(self.shared.header());
         Ok(Response::new(v1::DescribeCheckpointResponse { header, checkpoint }))
     }
 

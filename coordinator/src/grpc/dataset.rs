@@ -43,12 +43,13 @@ impl v1::datasets_server::Datasets for DatasetsService {
         request: Request<v1::DescribeDatasetRequest>,
     ) -> Result<Response<v1::DescribeDatasetResponse>, Status> {
         let identity = caller(&request)?;
-        let r = request.into_inner();
+        let r = request.get_ref();
         let namespace = namespace_or_default(&r.namespace);
         check_namespace(&identity, &namespace)?;
-        self.0.reading().await?;
+        self.0.reading_for(&request).await?;
+        let header = Some(self.0.header());
         let dataset = Some(self.found(&namespace, &r.name)?);
-        Ok(Response::new(v1::DescribeDatasetResponse { header: Some(self.0.header()), dataset }))
+        Ok(Response::new(v1::DescribeDatasetResponse { header, dataset }))
     }
 
     async fn list_datasets(
@@ -56,12 +57,13 @@ impl v1::datasets_server::Datasets for DatasetsService {
         request: Request<v1::ListDatasetsRequest>,
     ) -> Result<Response<v1::ListDatasetsResponse>, Status> {
         let identity = caller(&request)?;
-        let namespace = namespace_or_default(&request.into_inner().namespace);
+        let namespace = namespace_or_default(&request.get_ref().namespace);
         check_namespace(&identity, &namespace)?;
-        self.0.reading().await?;
+        self.0.reading_for(&request).await?;
+        let header = Some(self.0.header());
         let datasets =
             self.0.seen(|l| l.datasets_of(&namespace).map(|d| dataset_out(&d)).collect());
-        Ok(Response::new(v1::ListDatasetsResponse { header: Some(self.0.header()), datasets }))
+        Ok(Response::new(v1::ListDatasetsResponse { header, datasets }))
     }
 
     async fn delete_dataset(

@@ -5,7 +5,7 @@ use super::{Shared, caller};
 use crate::convert;
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
-use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotRef};
+use rollout_ledger::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
 use rollout_ledger::view::{FailedTry, ItemPlace, ItemState, ItemView, Ruling, RunState};
 use rollout_ledger::{Ledger, OpKind, Reply};
 use rollout_proto::{ErrorCode, RpcError, v1};
@@ -28,17 +28,19 @@ impl v1::items_server::Items for ItemsService {
         request: Request<v1::ListItemsRequest>,
     ) -> Result<Response<v1::ListItemsResponse>, Status> {
         let identity = caller(&request)?;
-        let r = request.into_inner();
+        let r = request.get_ref();
         let state = state_in(r.state())?;
         let limit = if r.limit == 0 { PAGE } else { r.limit };
         if limit > PAGE_MAX {
             return Err(convert::invalid(format!("limit is over {PAGE_MAX}")).into());
         }
-        let leading = self.0.reading().await?;
+        let leading = self.0.reading_for(&request).await?;
+        let header = self.0.header();
         let no = self.0.find_run(&identity, &r.namespace, &r.run)?;
         let mut items = self.0.node.ledger(|l| {
+            let now = now(leading.as_deref(), l);
             let found = l.items(no, state, r.from_row, limit as usize);
-            found.into_iter().map(|item| item_out(l, &leading, no, item)).collect::<Vec<_>>()
+            found.into_iter().map(|item| item_out(l, now, no, item)).collect::<Vec<_>>()
         });
         for item in &mut items {
             // A list tells the last failure; the whole history is the description's.
@@ -47,7 +49,7 @@ impl v1::items_server::Items for ItemsService {
         }
         let full = items.len() == limit as usize;
         let next_row = items.last().filter(|_| full).map_or(0, |last| last.row + 1);
-        Ok(Response::new(v1::ListItemsResponse { header: Some(self.0.header()), items, next_row }))
+        Ok(Response::new(v1::ListItemsResponse { header: Some(header), items, next_row }))
     }
 
     async fn describe_item(
@@ -55,22 +57,23 @@ impl v1::items_server::Items for ItemsService {
         request: Request<v1::DescribeItemRequest>,
     ) -> Result<Response<v1::DescribeItemResponse>, Status> {
         let identity = caller(&request)?;
+        let leading = self.0.reading_for(&request).await?;
+        let header = self.0.header();
         let r = request.into_inner();
-        let leading = self.0.reading().await?;
         let no = self.0.find_run(&identity, &r.namespace, &r.run)?;
         let found = self.0.seen(|l| {
             let item = l.item(no, r.row)?;
             let (namespace, folder) = l.run_folder(no)?;
             let segment = l.segment_ref(no, item.segment)?;
             let segment = convert::segment_out(&namespace, &folder, &segment);
-            Some((item_out(l, &leading, no, item), segment))
+            Some((item_out(l, now(leading.as_deref(), l), no, item), segment))
         });
         let (item, segment) = found.ok_or_else(|| {
             let text = format!("run {} has no row {}", r.run, r.row);
             RpcError::new(ErrorCode::RowNotFound, text)
         })?;
         Ok(Response::new(v1::DescribeItemResponse {
-            header: Some(self.0.header()),
+            header: Some(header),
             item: Some(item),
             segment: segment.blob,
             segment_first_row: segment.first_row,
@@ -114,7 +117,12 @@ fn state_in(state: v1::ItemState) -> Result<ItemState, RpcError> {
     }
 }
 
-fn item_out(ledger: &Ledger, leading: &Leading, no: RunNo, item: ItemView) -> v1::Item {
+/// Ledger time as the leader counts it; of whoever does not lead, that of the last entry that it has applied.
+fn now(leading: Option<&Leading>, ledger: &Ledger) -> LedgerMs {
+    leading.map_or_else(|| ledger.clock(), Leading::now)
+}
+
+fn item_out(ledger: &Ledger, now: LedgerMs, no: RunNo, item: ItemView) -> v1::Item {
     let (namespace, folder) = ledger.run_folder(no).unwrap_or_default();
     let SegmentNo(segment) = item.segment;
     let tries = item.trouble.history.iter();
@@ -129,7 +137,7 @@ fn item_out(ledger: &Ledger, leading: &Leading, no: RunNo, item: ItemView) -> v1
     let state = match item.place {
         ItemPlace::Pending => v1::ItemState::Pending,
         ItemPlace::Waiting(until) => {
-            out.waits_ms = until.0.saturating_sub(leading.now().0);
+            out.waits_ms = until.0.saturating_sub(now.0);
             v1::ItemState::Waiting
         }
         ItemPlace::Running(slot, attempt) => {

@@ -237,16 +237,17 @@ impl v1::shards_server::Shards for ShardsService {
         request: Request<v1::DescribeShardsRequest>,
     ) -> Result<Response<v1::DescribeShardsResponse>, Status> {
         let identity = caller(&request)?;
-        let r = request.into_inner();
+        let r = request.get_ref();
         let job = job_in(&identity, r.job.clone())?;
-        self.shared.reading().await?;
+        self.shared.reading_for(&request).await?;
+        let header = Some(self.shared.header());
         let (known, found) =
-            self.shared.seen(|l| (l.training(&job).is_some(), described(l, &job, &r)));
+            self.shared.seen(|l| (l.training(&job).is_some(), described(l, &job, r)));
         if !known {
             return Err(crate::reject::rejected(&TrainingRefusal::JobUnknown.into()).into());
         }
         let (pass, shards) = found.unzip();
-        let (header, shards) = (Some(self.shared.header()), shards.unwrap_or_default());
+        let shards = shards.unwrap_or_default();
         Ok(Response::new(v1::DescribeShardsResponse { header, pass, shards }))
     }
 
@@ -255,16 +256,17 @@ impl v1::shards_server::Shards for ShardsService {
         request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
         let identity = caller(&request)?;
-        let r = request.into_inner();
+        let r = request.get_ref();
         let namespace = namespace_or_default(&r.namespace);
         check_namespace(&identity, &namespace)?;
-        self.shared.reading().await?;
+        self.shared.reading_for(&request).await?;
+        let header = Some(self.shared.header());
         let jobs = self.shared.seen(|l| {
             let theirs = l.trainings().filter(|t| t.name().namespace == namespace);
             let asked = theirs.filter(|t| r.job.is_empty() || t.name().job == r.job);
             asked.map(|t| training_out(&t)).collect()
         });
-        Ok(Response::new(v1::ListJobsResponse { header: Some(self.shared.header()), jobs }))
+        Ok(Response::new(v1::ListJobsResponse { header, jobs }))
     }
 
     async fn delete_job(

@@ -3,9 +3,9 @@
 //! Invariant: it is told as what it is: of whom, as of which index, confirmed by nobody; and the command ends with
 //! status 3, so that no program takes it for more. Deliberately absent: plans and changes, which are never made of it.
 
-use rollout_proto::{Channel, Client, ClientError, v1};
+use rollout_proto::{Answer, CallOptions, Channel, Client, ClientError, MemberRef};
 use serde::Serialize;
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 
 use super::Failure;
 
@@ -54,6 +54,72 @@ pub(super) fn end(unconfirmed: Option<&Unconfirmed>) -> anyhow::Result<()> {
     unconfirmed.map_or(Ok(()), |told| Err(told.failure()))
 }
 
+/// Asks the leader; where none answers, every member for what it knows.
+///
+/// # Errors
+/// As [`or_any`].
+pub(super) async fn ask<R, T, F, Fut>(
+    client: &Client,
+    what: &'static str,
+    request: &R,
+    call: F,
+) -> Result<Asked<T>, ClientError>
+where
+    R: Clone,
+    T: Answer,
+    F: Fn(Channel, Request<R>) -> Fut,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    let led = client.with_leader_opts(what, CallOptions::read(), |channel| {
+        call(channel, Request::new(request.clone()))
+    });
+    let led = led.await;
+    or_any(client, led, |channel| call(channel, rollout_proto::unconfirmed(request.clone()))).await
+}
+
+/// Asks for more of what was asked for: the leader, or the member that said the first of it.
+///
+/// # Errors
+/// What the leader says; and where that member does not answer any more, that nobody else is asked in its place.
+pub(super) async fn ask_on<R, T, F, Fut>(
+    client: &Client,
+    what: &'static str,
+    request: &R,
+    from: Option<&Unconfirmed>,
+    call: F,
+) -> anyhow::Result<T>
+where
+    R: Clone,
+    T: Answer,
+    F: Fn(Channel, Request<R>) -> Fut,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    let Some(told) = from else {
+        let led = client.with_leader_opts(what, CallOptions::read(), |channel| {
+            call(channel, Request::new(request.clone()))
+        });
+        return Ok(led.await?);
+    };
+    let all =
+        client.each_member(|_, channel| call(channel, rollout_proto::unconfirmed(request.clone())));
+    let all = all.await;
+    let of_it = all.into_iter().find(|(member, _)| named(member) == told.member);
+    match of_it {
+        Some((_, Ok(answer))) => Ok(answer),
+        // What it refuses it refuses; that it is gone has to be said in words of its own.
+        Some((_, Err(refusal))) if refusal.exit_code() != 3 => Err(refusal.into()),
+        _ => {
+            let gone = format!("{} does not say the rest of it", told.member);
+            Err(Failure::unavailable(gone).into())
+        }
+    }
+}
+
+/// What a member is called.
+fn named(member: &MemberRef) -> &str {
+    if member.name.is_empty() { &member.addr } else { &member.name }
+}
+
 /// The leader's answer; where none answers, that of the member that has applied most.
 ///
 /// # Errors
@@ -61,10 +127,10 @@ pub(super) fn end(unconfirmed: Option<&Unconfirmed>) -> anyhow::Result<()> {
 pub(super) async fn or_any<T, F, Fut>(
     client: &Client,
     led: Result<T, ClientError>,
-    header: fn(&T) -> Option<v1::ClusterHeader>,
     ask: F,
 ) -> Result<Asked<T>, ClientError>
 where
+    T: Answer,
     F: Fn(Channel) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
@@ -74,25 +140,22 @@ where
         Err(error) => return Err(error),
     };
     let answers = client.each_member(|_, channel| ask(channel)).await;
-    newest(answers, header).ok_or(error)
+    newest(answers).ok_or(error)
 }
 
 /// Of the answers the one of the member that has applied most.
-fn newest<T>(
-    answers: Vec<(rollout_proto::MemberRef, Result<T, ClientError>)>,
-    header: fn(&T) -> Option<v1::ClusterHeader>,
-) -> Option<Asked<T>> {
-    let index = |answer: &T| header(answer).map_or(0, |header| header.applied_index);
+fn newest<T: Answer>(answers: Vec<(MemberRef, Result<T, ClientError>)>) -> Option<Asked<T>> {
+    let index = |answer: &T| answer.header().map_or(0, |header| header.applied_index);
     let good = answers.into_iter().filter_map(|(member, answer)| Some((member, answer.ok()?)));
     let (member, answer) = good.max_by_key(|(_, answer)| index(answer))?;
     let index = index(&answer);
-    let member = if member.name.is_empty() { member.addr } else { member.name };
+    let member = named(&member).to_owned();
     Some(Asked { answer, unconfirmed: Some(Unconfirmed { member, index }) })
 }
 
 #[cfg(test)]
 mod tests {
-    use rollout_proto::MemberRef;
+    use rollout_proto::v1;
 
     use super::*;
 
@@ -111,11 +174,11 @@ mod tests {
         }));
         let answers =
             vec![(member("c1"), answer(7)), (member("c2"), answer(9)), (member("c3"), silent)];
-        let asked = newest(answers, |answer| answer.header.clone()).unwrap();
+        let asked = newest(answers).unwrap();
         let told = asked.unconfirmed.unwrap();
         assert_eq!(told, Unconfirmed { member: "c2".into(), index: 9 });
         assert_eq!(told.line(), "not confirmed: as c2 knew it at index 9; nobody leads\n");
         assert_eq!(crate::rolloutctl::exit::code(&told.failure()), 3);
-        assert!(newest::<v1::ListRunsResponse>(Vec::new(), |a| a.header.clone()).is_none());
+        assert!(newest::<v1::ListRunsResponse>(Vec::new()).is_none());
     }
 }

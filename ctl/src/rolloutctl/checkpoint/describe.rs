@@ -1,10 +1,12 @@
 //! `rolloutctl checkpoint describe JOB [NUMBER]`.
 
+use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::shown::Checkpoint;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, bytes, count};
+use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which checkpoint.
 #[derive(Debug, clap::Args)]
@@ -19,6 +21,8 @@ pub(crate) struct DescribeArgs {
 #[derive(Serialize)]
 struct Described {
     checkpoint: Checkpoint,
+    /// None: the leader says so.
+    unconfirmed: Option<Unconfirmed>,
 }
 
 impl Report for Described {
@@ -53,7 +57,7 @@ impl Report for Described {
                 count(rank.objects.into()),
             ]);
         }
-        format!("{text}{table}")
+        format!("{text}{table}{}", unconfirmed::line(self.unconfirmed.as_ref()))
     }
 }
 
@@ -65,8 +69,16 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let found = super::find(&client, &settings.namespace, &args.job, args.number).await?;
-    output::emit(format, &Described { checkpoint: found.into() })
+    let job = v1::JobName { namespace: settings.namespace, job: args.job };
+    let request = v1::DescribeCheckpointRequest { job: Some(job), number: args.number };
+    let call =
+        async |channel, request| services::checkpoints(channel).describe_checkpoint(request).await;
+    let asked = unconfirmed::ask(&client, "describe checkpoint", &request, call).await?;
+    let Asked { answer, unconfirmed } = asked;
+    let checkpoint = answer.checkpoint.unwrap_or_default().into();
+    let described = Described { checkpoint, unconfirmed };
+    output::emit(format, &described)?;
+    unconfirmed::end(described.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -76,7 +88,7 @@ mod tests {
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {
-        let report = Described { checkpoint: sample() };
+        let report = Described { checkpoint: sample(), unconfirmed: None };
         crate::snapshots::report("checkpoint-describe.txt", &report);
     }
 }

@@ -1,11 +1,12 @@
 //! `rolloutctl checkpoint list [JOB]`.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::shown::Checkpoint;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, bytes, count};
+use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which checkpoints.
 #[derive(Debug, clap::Args)]
@@ -17,6 +18,8 @@ pub(crate) struct ListArgs {
 #[derive(Serialize)]
 struct CheckpointList {
     checkpoints: Vec<Checkpoint>,
+    /// None: the leader says so.
+    unconfirmed: Option<Unconfirmed>,
 }
 
 impl Report for CheckpointList {
@@ -39,7 +42,7 @@ impl Report for CheckpointList {
                 checkpoint.label.clone(),
             ]);
         }
-        table.to_string()
+        table.to_string() + &unconfirmed::line(self.unconfirmed.as_ref())
     }
 }
 
@@ -53,15 +56,16 @@ pub(crate) async fn run(
     let job = args.job.unwrap_or_default();
     let job = v1::JobName { namespace: settings.namespace.clone(), job };
     let request = v1::ListCheckpointsRequest { job: Some(job) };
-    let answer = settings
-        .client(None)?
-        .with_leader_opts("list checkpoints", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::checkpoints(channel).list_checkpoints(request).await }
-        })
-        .await?;
+    let client = settings.client(None)?;
+    let asked =
+        unconfirmed::ask(&client, "list checkpoints", &request, async |channel, request| {
+            services::checkpoints(channel).list_checkpoints(request).await
+        });
+    let Asked { answer, unconfirmed } = asked.await?;
     let checkpoints = answer.checkpoints.into_iter().map(Checkpoint::from).collect();
-    output::emit(format, &CheckpointList { checkpoints })
+    let list = CheckpointList { checkpoints, unconfirmed };
+    output::emit(format, &list)?;
+    unconfirmed::end(list.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -71,7 +75,7 @@ mod tests {
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {
-        let report = CheckpointList { checkpoints: vec![sample()] };
+        let report = CheckpointList { checkpoints: vec![sample()], unconfirmed: None };
         crate::snapshots::report("checkpoint-list.txt", &report);
     }
 }

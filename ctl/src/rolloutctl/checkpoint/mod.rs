@@ -10,7 +10,7 @@ pub(crate) mod verify;
 
 use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 
-/// A checkpoint with its ranks; number 0: the last complete one.
+/// A checkpoint with its ranks, as the leader knows it; number 0: the last complete one.
 pub(in crate::rolloutctl) async fn find(
     client: &Client,
     namespace: &str,

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::shown::Dataset;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, count};
+use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which dataset.
 #[derive(Debug, clap::Args)]
@@ -17,6 +18,8 @@ pub(crate) struct DescribeArgs {
 #[derive(Serialize)]
 struct Described {
     dataset: Dataset,
+    /// None: the leader says so.
+    unconfirmed: Option<Unconfirmed>,
 }
 
 impl Report for Described {
@@ -40,11 +43,11 @@ impl Report for Described {
         for (key, value) in &d.metadata {
             text.push_str(&format!("  {key} = {value}\n"));
         }
-        text
+        text + &unconfirmed::line(self.unconfirmed.as_ref())
     }
 }
 
-/// Asks for it.
+/// Asks the leader for it.
 pub(in crate::rolloutctl) async fn ask(
     client: &Client,
     namespace: &str,
@@ -68,8 +71,17 @@ pub(crate) async fn run(
     args: DescribeArgs,
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
-    let found = ask(&settings.client(None)?, &settings.namespace, &args.name).await?;
-    output::emit(format, &Described { dataset: found.into() })
+    let client = settings.client(None)?;
+    let request = v1::DescribeDatasetRequest { namespace: settings.namespace, name: args.name };
+    let asked =
+        unconfirmed::ask(&client, "describe dataset", &request, async |channel, request| {
+            services::datasets(channel).describe_dataset(request).await
+        });
+    let Asked { answer, unconfirmed } = asked.await?;
+    let dataset = answer.dataset.unwrap_or_default().into();
+    let described = Described { dataset, unconfirmed };
+    output::emit(format, &described)?;
+    unconfirmed::end(described.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -79,7 +91,7 @@ mod tests {
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {
-        let report = Described { dataset: sample() };
+        let report = Described { dataset: sample(), unconfirmed: None };
         crate::snapshots::report("dataset-describe.txt", &report);
     }
 }

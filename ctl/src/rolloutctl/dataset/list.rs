@@ -1,15 +1,18 @@
 //! `rolloutctl dataset list`: every dataset of the namespace.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::shown::Dataset;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count};
+use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 #[derive(Serialize)]
 struct DatasetList {
     datasets: Vec<Dataset>,
+    /// None: the leader says so.
+    unconfirmed: Option<Unconfirmed>,
 }
 
 impl Report for DatasetList {
@@ -28,7 +31,7 @@ impl Report for DatasetList {
                 dataset.uri.clone(),
             ]);
         }
-        table.to_string()
+        table.to_string() + &unconfirmed::line(self.unconfirmed.as_ref())
     }
 }
 
@@ -36,15 +39,15 @@ impl Report for DatasetList {
 pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let request = v1::ListDatasetsRequest { namespace: settings.namespace.clone() };
-    let answer = settings
-        .client(None)?
-        .with_leader_opts("list datasets", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::datasets(channel).list_datasets(request).await }
-        })
-        .await?;
+    let client = settings.client(None)?;
+    let asked = unconfirmed::ask(&client, "list datasets", &request, async |channel, request| {
+        services::datasets(channel).list_datasets(request).await
+    });
+    let Asked { answer, unconfirmed } = asked.await?;
     let datasets = answer.datasets.into_iter().map(Dataset::from).collect();
-    output::emit(format, &DatasetList { datasets })
+    let list = DatasetList { datasets, unconfirmed };
+    output::emit(format, &list)?;
+    unconfirmed::end(list.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -54,7 +57,7 @@ mod tests {
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {
-        let report = DatasetList { datasets: vec![sample()] };
+        let report = DatasetList { datasets: vec![sample()], unconfirmed: None };
         crate::snapshots::report("dataset-list.txt", &report);
     }
 }

@@ -1,14 +1,15 @@
 //! `rolloutctl item describe RUN ROW|ID`: one row, and all that is remembered of it.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{services, v1};
+use rollout_storage::BlobStore;
 use serde::Serialize;
 
 use super::find::RowName;
-use super::run_objects::RunObjects;
 use super::show::Item;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report, Table};
+use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which row to describe.
 #[derive(Debug, clap::Args)]
@@ -30,6 +31,8 @@ struct ItemDescription {
     /// The object that has its input, and the row in it.
     segment_key: String,
     segment_row: String,
+    /// None: the leader says so.
+    unconfirmed: Option<Unconfirmed>,
 }
 
 impl Report for ItemDescription {
@@ -48,7 +51,7 @@ impl Report for ItemDescription {
         line("Strikes", item.strikes.to_string());
         if item.history.is_empty() {
             line("History", "none".into());
-            return text;
+            return text + &unconfirmed::line(self.unconfirmed.as_ref());
         }
         let titles =
             ["TIME", "WORKER", "ATTEMPT", "CLASS", "CODE", "RULING", "EVIDENCE", "MESSAGE"];
@@ -74,7 +77,7 @@ impl Report for ItemDescription {
             text.push_str(&title);
             shown.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
         }
-        text
+        text + &unconfirmed::line(self.unconfirmed.as_ref())
     }
 }
 
@@ -92,20 +95,24 @@ pub(crate) async fn run(
         run: args.run.clone(),
         row,
     };
-    let answer = client
-        .with_leader_opts("describe item", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::items(channel).describe_item(request).await }
-        })
-        .await?;
+    let asked = unconfirmed::ask(&client, "describe item", &request, async |channel, request| {
+        services::items(channel).describe_item(request).await
+    });
+    let Asked { answer, unconfirmed } = asked.await?;
     let mut item = Item::from(answer.item.unwrap_or_default());
     if item.history.iter().any(|failed| failed.text.is_some()) {
-        let objects = RunObjects::of(&client, &settings.namespace, &args.run).await?;
-        item.read_texts(objects.store).await;
+        let (run, namespace) = (args.run, settings.namespace);
+        let request = v1::DescribeRunRequest { namespace, name: run, run: 0 };
+        let call = async |channel, request| services::runs(channel).describe_run(request).await;
+        let from = unconfirmed.as_ref();
+        let described = unconfirmed::ask_on(&client, "describe the run", &request, from, call);
+        item.read_texts(BlobStore::open(&described.await?.store_url)).await;
     }
     let segment_row = item.row.saturating_sub(answer.segment_first_row).to_string();
     let segment_key = answer.segment.unwrap_or_default().key;
-    output::emit(format, &ItemDescription { item, segment_key, segment_row })
+    let described = ItemDescription { item, segment_key, segment_row, unconfirmed };
+    output::emit(format, &described)?;
+    unconfirmed::end(described.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -135,6 +142,7 @@ mod tests {
             item: item.into(),
             segment_key: "default/chat/segments/ab".into(),
             segment_row: "20".into(),
+            unconfirmed: None,
         };
         crate::snapshots::report("item-describe.txt", &report);
         let text = report.table();
@@ -157,7 +165,8 @@ mod tests {
             ..v1::Item::default()
         };
         let (segment_key, segment_row) = (String::new(), "0".into());
-        let report = ItemDescription { item: item.into(), segment_key, segment_row };
+        let report =
+            ItemDescription { item: item.into(), segment_key, segment_row, unconfirmed: None };
         let text = report.table();
         assert!(text.contains("w1/0 (attempt 7.1), and w2/3 (attempt 9.4)\n"), "{text}");
         let json = output::render(Format::Json, &report).unwrap();

@@ -1,13 +1,16 @@
 //! `rolloutctl item list RUN --state failed`: rows of a run in one state.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::show::Item;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table};
+use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
+/// The call, in errors.
+const WHAT: &str = "list items";
 /// Rows asked for at a time.
 const PAGE: u32 = 500;
 
@@ -56,6 +59,8 @@ struct ItemList {
     items: Vec<Item>,
     /// The row to go on from; none where these were all.
     next_row: Option<String>,
+    /// None: the leader says so.
+    unconfirmed: Option<Unconfirmed>,
 }
 
 impl Report for ItemList {
@@ -81,7 +86,7 @@ impl Report for ItemList {
         if let Some(next) = &self.next_row {
             text.push_str(&format!("there are more: --from {next}\n"));
         }
-        text
+        text + &unconfirmed::line(self.unconfirmed.as_ref())
     }
 }
 
@@ -95,30 +100,29 @@ pub(crate) async fn run(
     let client = settings.client(None)?;
     let most = if args.limit == 0 { u64::MAX } else { args.limit };
     let mut items: Vec<Item> = Vec::new();
-    let mut from_row = args.from;
+    let page = |from_row: u64, had: usize| v1::ListItemsRequest {
+        namespace: settings.namespace.clone(),
+        run: args.run.clone(),
+        state: args.state.wire() as i32,
+        from_row,
+        limit: most.saturating_sub(had as u64).min(PAGE.into()) as u32,
+    };
+    let call = async |channel, request| services::items(channel).list_items(request).await;
+    let first = page(args.from, 0);
+    let asked = unconfirmed::ask(&client, WHAT, &first, call).await?;
+    let Asked { mut answer, unconfirmed } = asked;
     let next_row = loop {
-        let left = most.saturating_sub(items.len() as u64);
-        let request = v1::ListItemsRequest {
-            namespace: settings.namespace.clone(),
-            run: args.run.clone(),
-            state: args.state.wire() as i32,
-            from_row,
-            limit: left.min(PAGE.into()) as u32,
-        };
-        let answer = client
-            .with_leader_opts("list items", CallOptions::read(), |channel| {
-                let request = request.clone();
-                async move { services::items(channel).list_items(request).await }
-            })
-            .await?;
         items.extend(answer.items.into_iter().map(Item::from));
-        match answer.next_row {
+        let next = match answer.next_row {
             0 => break None,
             next if items.len() as u64 >= most => break Some(next.to_string()),
-            next => from_row = next,
-        }
+            next => page(next, items.len()),
+        };
+        answer = unconfirmed::ask_on(&client, WHAT, &next, unconfirmed.as_ref(), call).await?;
     };
-    output::emit(format, &ItemList { items, next_row })
+    let list = ItemList { items, next_row, unconfirmed };
+    output::emit(format, &list)?;
+    unconfirmed::end(list.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -150,7 +154,7 @@ mod tests {
             ..v1::Item::default()
         };
         let items = vec![poison.into(), runs.into()];
-        let list = ItemList { items, next_row: Some("19".into()) };
+        let list = ItemList { items, next_row: Some("19".into()), unconfirmed: None };
         crate::snapshots::report("item-list.txt", &list);
         let table = list.table();
         assert!(table.contains("17  failed   -"), "{table}");

@@ -138,8 +138,7 @@ pub(in crate::rolloutctl) async fn ask(client: &Client) -> anyhow::Result<Member
 /// The members, from the leader; where nobody leads, from the member that has applied most.
 pub(in crate::rolloutctl) async fn ask_any(client: &Client) -> anyhow::Result<MemberList> {
     let led = ask_leader(client).await;
-    let header = |answer: &v1::ListMembersResponse| answer.header.clone();
-    let asked = unconfirmed::or_any(client, led, header, |channel| async move {
+    let asked = unconfirmed::or_any(client, led, |channel| async move {
         services::members(channel).list_members(v1::ListMembersRequest {}).await
     });
     Ok(listed(asked.await?))

@@ -1,6 +1,6 @@
 //! `rolloutctl run describe NAME`: progress, spec and the first failed rows.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::summary::Run;
@@ -179,16 +179,8 @@ pub(crate) async fn run(
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let request = v1::DescribeRunRequest { namespace: settings.namespace, name: args.name, run: 0 };
-    let led = client
-        .with_leader_opts("describe run", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::runs(channel).describe_run(request).await }
-        })
-        .await;
-    let header = |answer: &v1::DescribeRunResponse| answer.header.clone();
-    let asked = unconfirmed::or_any(&client, led, header, |channel| {
-        let request = rollout_proto::unconfirmed(request.clone());
-        async move { services::runs(channel).describe_run(request).await }
+    let asked = unconfirmed::ask(&client, "describe run", &request, async |channel, request| {
+        services::runs(channel).describe_run(request).await
     });
     let Asked { answer, unconfirmed } = asked.await?;
     let failures = answer

@@ -1,6 +1,6 @@
 //! `rolloutctl run list`.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::summary::{Run, now_wall_ms};
@@ -73,16 +73,8 @@ pub(crate) async fn run(connect: &ConnectArgs, format: Format) -> anyhow::Result
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let request = v1::ListRunsRequest { namespace: settings.namespace };
-    let led = client
-        .with_leader_opts("list runs", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::runs(channel).list_runs(request).await }
-        })
-        .await;
-    let header = |answer: &v1::ListRunsResponse| answer.header.clone();
-    let asked = unconfirmed::or_any(&client, led, header, |channel| {
-        let request = rollout_proto::unconfirmed(request.clone());
-        async move { services::runs(channel).list_runs(request).await }
+    let asked = unconfirmed::ask(&client, "list runs", &request, async |channel, request| {
+        services::runs(channel).list_runs(request).await
     });
     let asked = asked.await?;
     let (runs, unconfirmed) = (asked.answer.runs, asked.unconfirmed);

@@ -1,12 +1,15 @@
 //! `rolloutctl shard describe JOB --dataset D --epoch E`: the shards of one epoch.
 
-use rollout_proto::{CallOptions, services, v1};
+use rollout_proto::{services, v1};
 use serde::Serialize;
 
 use super::shown::Pass;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count, u64_string};
+use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
+/// The call, in errors.
+const WHAT: &str = "describe shards";
 /// Shards asked for at a time.
 const PAGE: u32 = 1024;
 
@@ -69,13 +72,16 @@ struct Described {
     /// None: nobody has begun the epoch.
     pass: Option<Pass>,
     shards: Vec<Shard>,
+    /// None: the leader says so.
+    unconfirmed: Option<Unconfirmed>,
 }
 
 impl Report for Described {
     const KIND: &'static str = "Shards";
 
     fn table(&self) -> String {
-        let Some(pass) = &self.pass else { return "nobody has begun this epoch\n".to_owned() };
+        let end = unconfirmed::line(self.unconfirmed.as_ref());
+        let Some(pass) = &self.pass else { return format!("nobody has begun this epoch\n{end}") };
         let titles =
             ["SHARD", "STATE", "PLACE", "SAMPLES", "DONE", "SEALED", "PREFERRED", "HOLDER"];
         let mut table = Table::new(&titles);
@@ -99,7 +105,8 @@ impl Report for Described {
         let whole =
             if pass.sealed == pass.shards { ": all of it is in the last checkpoint" } else { "" };
         let (finished, shards) = (pass.finished, pass.shards);
-        format!("{table}{finished} of {shards} shards finished, {} sealed{whole}\n", pass.sealed)
+        let sealed = pass.sealed;
+        format!("{table}{finished} of {shards} shards finished, {sealed} sealed{whole}\n{end}")
     }
 }
 
@@ -112,28 +119,28 @@ pub(crate) async fn run(
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job };
-    let mut described = Described { pass: None, shards: Vec::new() };
+    let page = |first: usize| v1::DescribeShardsRequest {
+        job: Some(job.clone()),
+        dataset: args.dataset.clone(),
+        epoch: args.epoch,
+        first: first as u32,
+        limit: PAGE,
+    };
+    let call = async |channel, request| services::shards(channel).describe_shards(request).await;
+    let Asked { mut answer, unconfirmed } = unconfirmed::ask(&client, WHAT, &page(0), call).await?;
+    let mut described = Described { pass: None, shards: Vec::new(), unconfirmed };
     loop {
-        let request = v1::DescribeShardsRequest {
-            job: Some(job.clone()),
-            dataset: args.dataset.clone(),
-            epoch: args.epoch,
-            first: described.shards.len() as u32,
-            limit: PAGE,
-        };
-        let answer = client
-            .with_leader_opts("describe shards", CallOptions::read(), |channel| {
-                let request = request.clone();
-                async move { services::shards(channel).describe_shards(request).await }
-            })
-            .await?;
         described.pass = answer.pass.map(Pass::from);
         let last = answer.shards.len() < PAGE as usize;
         described.shards.extend(answer.shards.into_iter().map(Shard::from));
         if last {
-            return output::emit(format, &described);
+            break;
         }
+        let (next, from) = (page(described.shards.len()), described.unconfirmed.as_ref());
+        answer = unconfirmed::ask_on(&client, WHAT, &next, from, call).await?;
     }
+    output::emit(format, &described)?;
+    unconfirmed::end(described.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -154,7 +161,7 @@ mod tests {
             done_sample: 75_000,
             sealed_sample: 72_000,
         };
-        let report = Described { pass: Some(pass()), shards: vec![shard] };
+        let report = Described { pass: Some(pass()), shards: vec![shard], unconfirmed: None };
         crate::snapshots::report("shard-describe.txt", &report);
     }
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::shown::Job;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Align, Format, Report, Table, count};
+use crate::rolloutctl::unconfirmed::{self, Asked, Unconfirmed};
 
 /// Which jobs.
 #[derive(Debug, clap::Args)]
@@ -17,6 +18,8 @@ pub(crate) struct ListArgs {
 #[derive(Serialize)]
 struct JobList {
     jobs: Vec<Job>,
+    /// None: the leader says so.
+    unconfirmed: Option<Unconfirmed>,
 }
 
 impl Report for JobList {
@@ -56,11 +59,11 @@ impl Report for JobList {
                 torn.push_str(&format!("{} has to recover: {}\n", job.job, job.lineage.torn));
             }
         }
-        format!("{table}{torn}")
+        format!("{table}{torn}{}", unconfirmed::line(self.unconfirmed.as_ref()))
     }
 }
 
-/// Asks for every job, or for one.
+/// Asks the leader for every job, or for one.
 pub(in crate::rolloutctl) async fn ask(
     client: &Client,
     namespace: &str,
@@ -85,8 +88,14 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let jobs = ask(&client, &settings.namespace, args.job.as_deref()).await?;
-    output::emit(format, &JobList { jobs: jobs.into_iter().map(Job::from).collect() })
+    let job = args.job.unwrap_or_default();
+    let request = v1::ListJobsRequest { namespace: settings.namespace, job };
+    let call = async |channel, request| services::shards(channel).list_jobs(request).await;
+    let asked = unconfirmed::ask(&client, "list training jobs", &request, call).await?;
+    let Asked { answer, unconfirmed } = asked;
+    let list = JobList { jobs: answer.jobs.into_iter().map(Job::from).collect(), unconfirmed };
+    output::emit(format, &list)?;
+    unconfirmed::end(list.unconfirmed.as_ref())
 }
 
 #[cfg(test)]
@@ -96,7 +105,7 @@ mod tests {
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {
-        let report = JobList { jobs: vec![sample()] };
+        let report = JobList { jobs: vec![sample()], unconfirmed: None };
         crate::snapshots::report("job-list.txt", &report);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use rollout_proto::{Client, ClientError, services, v1};
 use serde::Serialize;
 
 use crate::connect::ConnectArgs;
@@ -224,16 +224,8 @@ pub(super) async fn ask(
     namespace: &str,
 ) -> Result<Asked<Vec<WorkerLine>>, ClientError> {
     let request = v1::ListWorkersRequest { namespace: namespace.to_owned() };
-    let led = client
-        .with_leader_opts("list workers", CallOptions::read(), |channel| {
-            let request = request.clone();
-            async move { services::cluster(channel).list_workers(request).await }
-        })
-        .await;
-    let header = |answer: &v1::ListWorkersResponse| answer.header.clone();
-    let asked = unconfirmed::or_any(client, led, header, |channel| {
-        let request = rollout_proto::unconfirmed(request.clone());
-        async move { services::cluster(channel).list_workers(request).await }
+    let asked = unconfirmed::ask(client, "list workers", &request, async |channel, request| {
+        services::cluster(channel).list_workers(request).await
     });
     let Asked { answer, unconfirmed } = asked.await?;
     let mut workers: Vec<WorkerLine> = answer.workers.into_iter().map(WorkerLine::from).collect();
