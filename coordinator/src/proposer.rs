@@ -15,6 +15,7 @@ use rollout_ledger::{
     Among, Body, CheckpointOp, Command, DatasetOp, Ledger, Op, OpKind, Reply, StoreOp, TrainerOp,
     check_body_version, check_version, limits,
 };
+use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,6 +122,17 @@ impl Proposer {
         if let Some(replies) = self.version().and_then(|version| too_new(&ops, version)) {
             return Ok(Applied { at: Place::NOWHERE, replies });
         }
+        // Of a request; what the leader does by itself is no part of a trace.
+        let span = trace::current().map(|_| Span::part(SpanKind::Internal, "commit"));
+        let answer = self.queued(ops).await;
+        if let Some(span) = span {
+            committed(span, &answer);
+        }
+        answer
+    }
+
+    /// Waits for a place in the queue, and then for the answer.
+    async fn queued(&self, ops: Vec<Op>) -> Answer {
         let (answer, replies) = oneshot::channel();
         let sent = self.queue.send(Bundle { ops, answer }).await;
         if sent.is_err() {
@@ -155,6 +167,19 @@ impl Proposer {
         }
         let command = stamp(self.epoch, &self.clock, body);
         self.node.propose(self.epoch.0, command.encode()).await
+    }
+}
+
+/// Ends the span of a bundle: from its place in the queue to its application.
+fn committed(mut span: Span, answer: &Answer) {
+    match answer {
+        Ok(Applied { at, replies }) => {
+            span.note("rollout.log_index", at.index);
+            span.note("rollout.log_position", u64::from(at.position));
+            span.note("rollout.operations", replies.len() as u64);
+            span.done();
+        }
+        Err(error) => span.failed(|| error.to_string()),
     }
 }
 

@@ -1,16 +1,23 @@
-//! Every request runs within its trace: the caller's, or a new one.
+//! Every request runs within its trace: the caller's, or a new one; and is a span of it, where spans are recorded.
 //!
 //! *Invariant:* what a request's handler logs has the trace's id, and so have the tasks that it
-//! leaves behind for a stream.
+//! leaves behind for a stream. A span's end says what became of the request, and where in the log it stands.
 //!
-//! Deliberately absent: any decision. A malformed header is as if there were none.
+//! Deliberately absent: any decision. A malformed header is as if there were none. Of a stream, a span is the time
+//! until it is opened: what it carries afterwards may last for days.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use rollout_proto::trace::{self, TraceContext};
+use rollout_proto::trace::{self, Span};
+use rollout_proto::{AnswerPlace, PeerInfo, RpcError};
 use std::task::{Context, Poll};
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
 use tower::{Layer, Service};
 use tracing::Instrument;
+
+/// Bytes of a span's name: longer than every method's. A caller may ask for whatever it likes.
+const NAME_BYTES_MAX: usize = 128;
 
 /// The layer.
 #[derive(Clone, Copy)]
@@ -30,28 +37,73 @@ pub(crate) struct Traced<S> {
     inner: S,
 }
 
-impl<S, B> Service<http::Request<B>> for Traced<S>
+impl<S, B, R> Service<http::Request<B>> for Traced<S>
 where
-    S: Service<http::Request<B>>,
+    S: Service<http::Request<B>, Response = http::Response<R>>,
     S::Future: Send + 'static,
-    S::Response: 'static,
     S::Error: 'static,
+    R: 'static,
 {
-    type Response = S::Response;
+    type Response = http::Response<R>;
     type Error = S::Error;
-    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let traced = TraceContext::of_headers(request.headers());
+        let open = begun(&request);
+        let traced = open.context();
         let method = method_of(request.uri().path());
         let span = tracing::info_span!("request", method, trace_id = traced.trace_id());
         let answer = span.in_scope(|| self.inner.call(request));
-        trace::within(traced, answer.instrument(span)).boxed()
+        let told = async move {
+            let response = answer.await;
+            if let Ok(response) = &response {
+                ended(open, response.headers());
+            }
+            response
+        };
+        trace::within(traced, told.instrument(span)).boxed()
     }
+}
+
+/// The request's span, with what is known before it is served.
+fn begun<B>(request: &http::Request<B>) -> Span {
+    let path = request.uri().path().trim_start_matches('/');
+    let name = &path[..path.floor_char_boundary(NAME_BYTES_MAX)];
+    let mut span = Span::served(request.headers(), name);
+    if !span.is_recorded() {
+        return span;
+    }
+    span.note("rpc.system", "grpc");
+    if let Some((service, method)) = name.split_once('/') {
+        span.note("rpc.service", service);
+        span.note("rpc.method", method);
+    }
+    if let Some(peer) = request.extensions().get::<PeerInfo>() {
+        span.note("rollout.caller", peer.identity.to_string());
+        span.note("rollout.caller_role", peer.identity.role.as_str());
+        span.note("network.peer.address", peer.addr.to_string());
+    }
+    span
+}
+
+/// Ends it with what its answer says.
+fn ended(mut span: Span, headers: &http::HeaderMap) {
+    if !span.is_recorded() {
+        return;
+    }
+    let status = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
+    span.note("rpc.grpc.status_code", status.as_ref().map_or(Code::Ok, Status::code) as u64);
+    if let Some(at) = AnswerPlace::of(&MetadataMap::from_headers(headers.clone())) {
+        span.note("rollout.coord_epoch", at.coord_epoch);
+        span.note("rollout.log_index", at.index);
+    }
+    let Some(status) = status else { return span.done() };
+    span.note("rollout.code", RpcError::from_status(&status).code.code());
+    span.failed(|| status.message().to_owned());
 }
 
 /// `Runs/CreateRun` of `/rollout.v1.Runs/CreateRun`.

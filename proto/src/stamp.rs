@@ -84,7 +84,7 @@ impl Interceptor for Stamp {
             request.metadata_mut().insert(CLUSTER_HEADER, cluster.clone());
             request.metadata_mut().insert(EPOCH_HEADER, epoch.clone());
         }
-        let traced = trace::current().unwrap_or_else(TraceContext::make).step();
+        let traced = trace::current().unwrap_or_else(TraceContext::make);
         if let Ok(value) = MetadataValue::try_from(traced.to_string()) {
             request.metadata_mut().insert(TRACEPARENT, value);
         }
@@ -132,13 +132,24 @@ mod tests {
     #[tokio::test]
     async fn requests_of_one_trace_say_so_and_others_begin_their_own() {
         let stamp = Stamp::default();
-        let id = |headers: http::HeaderMap| TraceContext::of_headers(&headers).trace_id();
+        let id = |headers: http::HeaderMap| {
+            TraceContext::of_headers(&headers).map(|context| context.trace_id())
+        };
         let one = TraceContext::make();
         let (first, second) =
             trace::within(one, async { (id(sent(&stamp)), id(sent(&stamp))) }).await;
-        assert_eq!((&first, &second), (&one.trace_id(), &one.trace_id()));
+        let of_one = Some(one.trace_id());
+        assert_eq!((&first, &second), (&of_one, &of_one));
         assert_ne!(id(sent(&stamp)), first);
         assert!(sent(&stamp).contains_key(TRACEPARENT));
+    }
+
+    #[tokio::test]
+    async fn where_no_span_is_recorded_the_callers_own_is_passed_on() {
+        let stamp = Stamp::default();
+        let one = TraceContext::make();
+        let headers = trace::within(one, async { sent(&stamp) }).await;
+        assert_eq!(TraceContext::of_headers(&headers), Some(one));
     }
 
     #[test]

@@ -2,17 +2,25 @@
 //!
 //! The header is W3C's `traceparent`, so that a caller that is traced already passes its own id on.
 //! *Invariant:* all attempts of one call have one trace id; what is malformed is as if it were not
-//! there, for a log's sake no request is refused.
+//! there, for a log's sake no request is refused. The span that a header names is one that is recorded
+//! ([`Span`]): a process that records none passes on what it was given.
 //!
-//! Deliberately absent: sampling, `tracestate`, and sending spans anywhere.
+//! Deliberately absent: `tracestate`, and sending spans anywhere (`rollout-telemetry`).
+
+mod span;
 
 use std::fmt;
 use std::future::Future;
+
+pub use span::{EndedSpan, Note, Recorder, Span, SpanEnd, SpanKind, record_with};
 
 /// The header, and the environment's variable in upper case.
 pub const TRACEPARENT: &str = "traceparent";
 /// The variable from which a command takes its caller's trace.
 pub const TRACEPARENT_ENV: &str = "TRACEPARENT";
+
+/// The bit of the flags by which a caller says that it records the trace.
+const SAMPLED: u8 = 1;
 
 tokio::task_local! {
     static CURRENT: TraceContext;
@@ -30,11 +38,15 @@ impl TraceContext {
     /// The beginning of a new trace.
     pub fn make() -> Self {
         // Zero means invalid.
-        Self { trace: rand::random::<u128>().max(1), span: rand::random::<u64>().max(1), flags: 1 }
+        Self {
+            trace: rand::random::<u128>().max(1),
+            span: rand::random::<u64>().max(1),
+            flags: SAMPLED,
+        }
     }
 
     /// A step within the same trace.
-    pub fn step(self) -> Self {
+    fn step(self) -> Self {
         Self { span: rand::random::<u64>().max(1), ..self }
     }
 
@@ -54,10 +66,9 @@ impl TraceContext {
         (trace != 0 && span != 0).then_some(Self { trace, span, flags })
     }
 
-    /// What a request's headers say, or the beginning of a new trace.
-    pub fn of_headers(headers: &http::HeaderMap) -> Self {
-        let text = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
-        text.and_then(Self::parse).unwrap_or_else(Self::make)
+    /// What a request's headers say, if they do.
+    pub fn of_headers(headers: &http::HeaderMap) -> Option<Self> {
+        headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).and_then(Self::parse)
     }
 
     /// What the environment says, or the beginning of a new trace.
@@ -69,6 +80,21 @@ impl TraceContext {
     /// The trace's id, 32 hex digits: what the lines of a request have in common.
     pub fn trace_id(&self) -> String {
         format!("{:032x}", self.trace)
+    }
+
+    /// The same as a number.
+    pub fn trace(&self) -> u128 {
+        self.trace
+    }
+
+    /// The span that whatever comes next is part of.
+    pub fn span(&self) -> u64 {
+        self.span
+    }
+
+    /// Whether the caller records this trace, or may.
+    pub fn sampled(&self) -> bool {
+        self.flags & SAMPLED != 0
     }
 }
 

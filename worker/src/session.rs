@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rollout_proto::trace::{self, TraceContext};
+use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_proto::v1::ClusterHeader;
 use rollout_proto::{Client, ClientError, ErrorCode, RpcError};
 use tokio::sync::{Notify, mpsc, watch};
@@ -103,11 +103,16 @@ impl Session {
             denied: Backoff::new(Duration::from_millis(10), Duration::from_secs(5)),
         };
         loop {
-            let traced = TraceContext::make();
+            let whole = Span::first(SpanKind::Internal, "connection");
+            let traced = whole.context();
             let span = tracing::info_span!("connection", trace_id = traced.trace_id());
             let once = Box::pin(self.connect(&mut pauses).instrument(span));
-            if let Err(error) = trace::within(traced, once).await {
-                return error;
+            match trace::within(traced, once).await {
+                Ok(()) => whole.done(),
+                Err(error) => {
+                    whole.failed(|| error.to_string());
+                    return error;
+                }
             }
         }
     }

@@ -20,7 +20,7 @@ use crate::channel::ConnectError;
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, Outcome, RpcError};
 use crate::stamp::Channel;
-use crate::trace::{self, TraceContext};
+use crate::trace::{self, Span, SpanKind};
 
 /// Silence of a leader after which the others are asked.
 const HEDGE_AFTER: Duration = Duration::from_millis(300);
@@ -72,6 +72,20 @@ enum Attempt<T> {
     Left,
 }
 
+impl<T> Attempt<T> {
+    fn end(&self, mut span: Span) {
+        match self {
+            Self::Answered(_) => span.done(),
+            Self::Failed(status) => {
+                span.note("rpc.grpc.status_code", status.code() as u64);
+                span.failed(|| status.message().to_owned());
+            }
+            Self::Silent => span.failed(|| "no answer in time".to_owned()),
+            Self::Left => span.failed(|| "silent while another member leads".to_owned()),
+        }
+    }
+}
+
 impl Client {
     /// Calls the leader, whoever that is by then: with [`CallOptions::default`].
     pub async fn with_leader<T, F, Fut>(&self, what: &'static str, f: F) -> Result<T, ClientError>
@@ -115,10 +129,19 @@ impl Client {
         Fut: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         // All attempts are one trace: the caller's, or a new one.
-        let traced = trace::current().unwrap_or_else(TraceContext::make);
+        let whole = Span::part(SpanKind::Internal, what);
+        let traced = whole.context();
         let span = tracing::info_span!("call", what, trace_id = traced.trace_id());
+        let call = async {
+            let result = self.call_leader(what, options, f).await;
+            match &result {
+                Ok(_) => whole.done(),
+                Err(error) => whole.failed(|| error.to_string()),
+            }
+            result
+        };
         // On the heap: what callers hold of it would double with each layer around it.
-        Box::pin(trace::within(traced, self.call_leader(what, options, f).instrument(span))).await
+        Box::pin(trace::within(traced, call.instrument(span))).await
     }
 
     async fn call_leader<T, F, Fut>(
@@ -140,7 +163,13 @@ impl Client {
             };
             let channel = self.channel_to(&leader)?;
             call.asked = true;
-            let attempt = self.attempt(&leader, &call, options.attempt_timeout, f(channel)).await;
+            let mut span = Span::part(SpanKind::Client, what);
+            if span.is_recorded() {
+                span.note("rollout.leader", MemberRef::from(&leader).to_string());
+            }
+            let answer = trace::within(span.context(), f(channel));
+            let attempt = self.attempt(&leader, &call, options.attempt_timeout, answer).await;
+            attempt.end(span);
             match self.settle(&leader, &mut call, &options, attempt) {
                 Some(result) => return result,
                 None if Instant::now() >= call.deadline => return Err(call.give_up(self)),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
+use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_proto::v1::leader_message::Kind;
 use rollout_proto::{Channel, ErrorCode, MemberRef, RpcError, services, v1};
 use tokio::sync::mpsc::error::TrySendError;
@@ -118,16 +119,24 @@ impl Session {
         queue: mpsc::Receiver<v1::WorkerMessage>,
     ) -> Result<Streaming<v1::LeaderMessage>, StreamEnd> {
         let mut worker = services::worker(channel);
-        let open = timeout(OPEN_TIMEOUT, worker.work(ReceiverStream::new(queue)));
+        let mut span = Span::part(SpanKind::Client, "work");
+        span.note("rollout.session", self.state.session);
+        let work = trace::within(span.context(), worker.work(ReceiverStream::new(queue)));
+        let open = timeout(OPEN_TIMEOUT, work);
         let silent = self.search(&live.leader);
-        tokio::select! {
+        let opened = tokio::select! {
             opened = open => match opened {
                 Ok(Ok(response)) => Ok(response.into_inner()),
                 Ok(Err(status)) => Err(ended(&status)),
                 Err(_) => Err(StreamEnd::Broken("it could not be opened in time".to_owned())),
             },
             other = silent => Err(StreamEnd::Other(other)),
+        };
+        match &opened {
+            Ok(_) => span.done(),
+            Err(end) => span.failed(|| format!("{end:?}")),
         }
+        opened
     }
 
     async fn serve(
