@@ -8,6 +8,7 @@ mod enrolment;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use rollout_proto::{DialMap, Security, TlsFiles, nearest};
+use rollout_telemetry::TracingSettings;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -50,6 +51,9 @@ pub struct Flags {
     /// Log filter, as RUST_LOG
     #[arg(long, env = "ROLLOUT_LOG")]
     pub log: Option<String>,
+    /// Send spans to this collector, by OTLP over gRPC: http://HOST:PORT
+    #[arg(long, env = "ROLLOUT_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
     /// Check the configuration and exit
     #[arg(long)]
     pub check_config: bool,
@@ -89,6 +93,8 @@ struct File {
     #[serde(default)]
     webhooks: WebhookSettings,
     enrolment: Option<EnrolmentSettings>,
+    #[serde(default)]
+    tracing: TracingSettings,
 }
 
 /// How much of what happened is kept in memory for those who follow.
@@ -285,6 +291,8 @@ pub struct Config {
     pub webhooks: WebhookSettings,
     /// Where newcomers are certified; none: they are not.
     pub enrolment: Option<EnrolmentSettings>,
+    /// Where spans go.
+    pub tracing: TracingSettings,
     /// Consensus.
     pub raft: rollout_raft::RaftConfig,
 }
@@ -340,6 +348,8 @@ impl Config {
         if let Some(enrolment) = &file.enrolment {
             enrolment.check(&security).with_context(|| path.clone())?;
         }
+        file.tracing.lay_endpoint(flags.otlp_endpoint.as_deref());
+        file.tracing.check().with_context(|| path.clone())?;
         if file.autoscale.rows_per_slot == 0 {
             bail!("{path}: [autoscale] rows_per_slot has to be 1 or more");
         }
@@ -364,6 +374,7 @@ impl Config {
             autoscale: file.autoscale,
             webhooks: file.webhooks,
             enrolment: file.enrolment,
+            tracing: file.tracing,
             raft,
         })
     }
@@ -531,6 +542,16 @@ mod tests {
             let error = format!("{:#}", load(&text).expect_err("out of bounds"));
             assert!(error.contains("lifetime_s"), "{error}");
         }
+    }
+
+    #[test]
+    fn spans_go_to_a_collector_beside_the_member_or_nowhere() {
+        assert_eq!(load(GOOD).expect("good").tracing, TracingSettings::default());
+        let to = |url: &str| load(&format!("{GOOD}\n[tracing]\notlp_endpoint = {url:?}\n"));
+        let good = to("http://127.0.0.1:4317").expect("good").tracing;
+        assert_eq!(good.otlp_endpoint, "http://127.0.0.1:4317");
+        let error = format!("{:#}", to("https://collector:4317").expect_err("TLS"));
+        assert!(error.contains("tracing.otlp_endpoint"), "{error}");
     }
 
     #[test]

@@ -20,9 +20,11 @@ use crate::leading;
 use crate::open_files::{self, Bounded, Shares};
 use crate::placed::PlacedLayer;
 use crate::store_probe::StoreProbe;
+use crate::telemetry;
 use crate::traced::TraceLayer;
 use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
+use metrics_exporter_prometheus::PrometheusHandle;
 use rollout_ledger::Ledger;
 use rollout_proto::{AuthzLayer, Incoming, MESSAGE_BYTES_MAX, ServerTls, Supervisor, v1};
 use rollout_raft::Node;
@@ -50,6 +52,15 @@ pub async fn run(config: Config) -> Result<()> {
     let metrics = metrics_exporter_prometheus::PrometheusBuilder::new()
         .install_recorder()
         .context("cannot start metrics")?;
+    let spans = telemetry::export(&config)?;
+    let ended = run_until_signal(config, metrics).await;
+    if let Some(spans) = spans {
+        spans.finish().await;
+    }
+    ended
+}
+
+async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<()> {
     let files = open_files::raise_limit();
     let shares = Shares::of(files);
     tracing::info!(files, ?shares, "connections that are taken at a time");

@@ -1,5 +1,8 @@
-//! Logs: for people on a terminal, JSON lines elsewhere. A line of a request has its trace in `span.trace_id`.
+//! Logs: for people on a terminal, JSON lines elsewhere. A line of a request has its trace in `span.trace_id`. And spans,
+//! of the same traces, for a collector.
 
+use crate::config::Config;
+use rollout_telemetry::{Exporter, Service, StartError};
 use std::io::IsTerminal;
 
 /// Starts logging to stderr with this filter.
@@ -11,4 +14,15 @@ pub fn init(filter: &str) {
         true => builder.init(),
         false => builder.json().flatten_event(true).with_span_list(false).init(),
     }
+}
+
+/// Starts to send spans, if that is configured.
+pub(crate) fn export(config: &Config) -> Result<Option<Exporter>, StartError> {
+    let service = Service {
+        name: "rollout-coordinator",
+        version: env!("CARGO_PKG_VERSION"),
+        instance: &config.name,
+        metric: "rollout_trace_spans_total",
+    };
+    Exporter::start(&config.tracing, service)
 }

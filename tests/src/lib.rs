@@ -7,6 +7,7 @@
 mod batch;
 mod clocks;
 mod cloud;
+mod collector;
 mod cut;
 mod events;
 mod fleet;
@@ -28,6 +29,7 @@ mod writers;
 
 pub use batch::{Batch, Counts, Executions};
 pub use cloud::{FakeCloud, Provider};
+pub use collector::{CollectedSpan, Collector};
 pub use cut::{Cut, Link};
 pub use events::{check_order, find_event, json_lines, logged_events, place};
 pub use fleet::{Fleet, FleetOptions, WorkerOptions, free_addr, program};

@@ -11,13 +11,26 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("rollout-storage", &[]),
     ("rollout-proto", &[]),
     ("rollout-raft", &["rollout-ledger", "rollout-storage", "rollout-proto"]),
+    ("rollout-telemetry", &["rollout-proto"]),
     (
         "rollout-coordinator",
-        &["rollout-raft", "rollout-ledger", "rollout-proto", "rollout-storage"],
+        &[
+            "rollout-raft",
+            "rollout-ledger",
+            "rollout-proto",
+            "rollout-storage",
+            "rollout-telemetry",
+        ],
     ),
     (
         "rollout-worker",
-        &["rollout-engine-protocol", "rollout-gateway", "rollout-proto", "rollout-storage"],
+        &[
+            "rollout-engine-protocol",
+            "rollout-gateway",
+            "rollout-proto",
+            "rollout-storage",
+            "rollout-telemetry",
+        ],
     ),
     ("rollout-engine-protocol", &[]),
     ("rollout-gateway", &["rollout-proto"]),

@@ -115,6 +115,8 @@ pub async fn run(mut config: Config, drains: Drains) -> Result<Drained, AgentErr
         }
     };
     session.abort();
+    // Gone with all that it held, its connection's span included, which is to be sent before the process ends.
+    let _ = session.await;
     let all = |ended: Vec<Result<bool, _>>| ended.iter().all(|slot| matches!(slot, Ok(true)));
     let everything_answered = ended.is_some_and(all);
     let number = agent.current.load(Ordering::Acquire);

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use rollout_telemetry::{SettingError, TracingSettings};
 use serde::Deserialize;
 
 pub use self::compute::{ComputeConfig, ComputeProvider};
@@ -106,6 +107,8 @@ pub struct Config {
     pub compute: ComputeConfig,
     /// A training job's store for the torch processes of this host; none by default.
     pub store_gateway: Option<StoreGatewayConfig>,
+    /// Where spans go; nowhere by default.
+    pub tracing: TracingSettings,
     /// Where metrics are served over HTTP; nowhere by default.
     pub metrics_listen: Option<SocketAddr>,
     /// Where a person finds this worker; its host's name and process id by default.
@@ -205,6 +208,7 @@ impl Default for Config {
             cache: CacheConfig::default(),
             compute: ComputeConfig::default(),
             store_gateway: None,
+            tracing: TracingSettings::default(),
             metrics_listen: None,
             address: String::new(),
             engine: Vec::new(),
@@ -288,6 +292,9 @@ impl Config {
         self.check_bounds()?;
         self.compute.check()?;
         self.store_gateway.as_ref().map_or(Ok(()), StoreGatewayConfig::check)?;
+        self.tracing
+            .check()
+            .map_err(|SettingError { key, reason }| ConfigError::Invalid { key, reason })?;
         if self.engine.is_empty() {
             return invalid("engine", "give at least one [[engine]] block (or --engine mock)");
         }

@@ -27,6 +27,7 @@ mod slot;
 mod spool;
 mod store_gateway;
 mod stores;
+mod telemetry;
 mod versions;
 
 pub use agent::{AgentError, Drained, run};
@@ -39,3 +40,4 @@ pub use config::{
 pub use drain::{DrainOrder, Drains};
 pub use engine::mock_engine;
 pub use metrics::serve as serve_metrics;
+pub use telemetry::export_spans;

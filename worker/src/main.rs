@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-async fn work(mut config: Config) -> ExitCode {
+async fn work(config: Config) -> ExitCode {
     if let Some(address) = config.metrics_listen {
         match rollout_worker::serve_metrics(address).await {
             Ok(address) => tracing::info!(%address, "serving metrics"),
@@ -64,6 +64,21 @@ async fn work(mut config: Config) -> ExitCode {
             }
         }
     }
+    let spans = match rollout_worker::export_spans(&config) {
+        Ok(spans) => spans,
+        Err(error) => {
+            tracing::error!(%error, "cannot export spans");
+            return ExitCode::from(2);
+        }
+    };
+    let code = work_until_drained(config).await;
+    if let Some(spans) = spans {
+        spans.finish().await;
+    }
+    code
+}
+
+async fn work_until_drained(mut config: Config) -> ExitCode {
     let drains = Drains::default();
     let drain = Duration::from_millis(config.timing.drain_ms);
     let supervisor = Supervisor::from_env();

@@ -73,6 +73,9 @@ pub struct Flags {
     /// Serve metrics over HTTP here
     #[arg(long, env = "ROLLOUT_WORKER_METRICS_LISTEN", value_name = "ADDR")]
     pub metrics_listen: Option<SocketAddr>,
+    /// Send spans to this collector, by OTLP over gRPC: http://HOST:PORT
+    #[arg(long, env = "ROLLOUT_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
     /// Use this engine instead of the file's: mock or openai
     #[arg(long, value_parser = kind)]
     pub engine: Option<EngineKind>,
@@ -140,6 +143,7 @@ impl Flags {
         if let Some(job) = &self.store_gateway {
             config.store_gateway.get_or_insert_default().job.clone_from(job);
         }
+        config.tracing.lay_endpoint(self.otlp_endpoint.as_deref());
         if self.metrics_listen.is_some() {
             config.metrics_listen = self.metrics_listen;
         }

@@ -25,6 +25,7 @@ const ROOT: &[&str] = &[
     "cache",
     "compute",
     "store_gateway",
+    "tracing",
     "metrics_listen",
     "address",
     "engine",
@@ -42,6 +43,7 @@ const BLOCKS: &[(&str, &[&str])] = &[
     ("cache", &["bytes"]),
     ("compute", &["provider", "endpoint", "poll_ms"]),
     ("store_gateway", &["job", "round", "listen", "insecure_tcpstore"]),
+    ("tracing", &["otlp_endpoint", "sample_ratio", "queue_spans_max", "timeout_ms"]),
 ];
 const ENGINE: &[&str] = &["kind", "slots", "models", "tasks", "concurrency", "labels"];
 const MOCK: &[&str] = &[

@@ -117,5 +117,21 @@ pub(super) const KEYS: &[Key] = &[
         "86400",
         "how long an issued certificate is good",
     ),
+    key(
+        "tracing.otlp_endpoint",
+        Text,
+        "\"\"",
+        "an OpenTelemetry collector's port for gRPC, http://HOST:PORT; empty: no spans",
+    )
+    .flag("--otlp-endpoint")
+    .env("ROLLOUT_OTLP_ENDPOINT"),
+    key("tracing.sample_ratio", Kind::Float, "1.0", "the share of traces that is recorded, 0 to 1"),
+    key(
+        "tracing.queue_spans_max",
+        Integer(1, 100_000),
+        "4096",
+        "spans that wait; more are dropped",
+    ),
+    key("tracing.timeout_ms", Integer(10, 60_000), "5000", "how long the collector may take"),
     key("dial_map", Map, "", "members dialled elsewhere than the cluster says").flag("--dial-map"),
 ];

@@ -119,6 +119,22 @@ pub(super) const KEYS: &[Key] = &[
     key("store_gateway.round", Integer(0, MAX), "0", "the round of its rendezvous"),
     key("store_gateway.listen", Address, "\"127.0.0.1:29400\"", "where the store is served"),
     key("store_gateway.insecure_tcpstore", Bool, "false", "other hosts may connect, without TLS"),
+    key(
+        "tracing.otlp_endpoint",
+        Text,
+        "\"\"",
+        "an OpenTelemetry collector's port for gRPC, http://HOST:PORT; empty: no spans",
+    )
+    .flag("--otlp-endpoint")
+    .env("ROLLOUT_OTLP_ENDPOINT"),
+    key("tracing.sample_ratio", Float, "1.0", "the share of traces that is recorded, 0 to 1"),
+    key(
+        "tracing.queue_spans_max",
+        Integer(1, 100_000),
+        "4096",
+        "spans that wait; more are dropped",
+    ),
+    key("tracing.timeout_ms", Integer(10, 60_000), "5000", "how long the collector may take"),
     key("engine[].kind", Choice(&["mock", "openai", "vllm"]), "", "which engine")
         .required()
         .flag("--engine"),

@@ -1,0 +1,21 @@
+//! Owns: whose spans a worker's are. What is a span is said where it begins.
+//!
+//! Absent: how they are sent (`rollout-telemetry`).
+
+use rollout_telemetry::{Exporter, Service, StartError};
+
+use crate::config::Config;
+
+/// Starts to send spans, if that is configured. To be called once, after [`serve_metrics`](crate::serve_metrics).
+///
+/// # Errors
+/// Settings that cannot be used.
+pub fn export_spans(config: &Config) -> Result<Option<Exporter>, StartError> {
+    let service = Service {
+        name: "rollout-worker",
+        version: env!("CARGO_PKG_VERSION"),
+        instance: &config.name,
+        metric: "rollout_worker_trace_spans_total",
+    };
+    Exporter::start(&config.tracing, service)
+}
