@@ -12,7 +12,7 @@ use crate::ledger_read::ReadLedger;
 use crate::placed;
 use crate::proposer::Place;
 use crate::reject;
-use rollout_ledger::Body;
+use rollout_ledger::{Body, Ledger};
 use rollout_proto::{Identity, RpcError, v1};
 use rollout_raft::MemberRecord;
 
@@ -25,8 +25,8 @@ impl ClusterService {
         check_every_namespace(identity)?;
         let shared = &self.0;
         let leading = shared.reading().await?;
-        let now = || shared.node.ledger(rollout_ledger::Ledger::version);
-        let before = now();
+        // Where nothing is to be raised, the answer is as of this look.
+        let before = shared.seen(Ledger::version);
         let members = supported(shared.node.supported_versions().await)?;
         let target = target(&members, r.version, before)?;
         if target > before && !r.dry_run {
@@ -44,7 +44,11 @@ impl ClusterService {
             let (index, _) = shared.proposed(raised).await?;
             placed::applied(leading.epoch, Place { index, position: 0 });
         }
-        let version = if r.dry_run { target } else { now() };
+        let version = match r.dry_run {
+            true => target,
+            // Somebody else may have raised it further meanwhile.
+            false => shared.node.ledger(Ledger::version).max(target),
+        };
         let members = members.into_iter().map(|(member, (version_min, version_max))| {
             v1::MemberVersions { name: member.name, version_min, version_max }
         });
