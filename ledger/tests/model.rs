@@ -11,6 +11,10 @@ mod actions;
 mod commands;
 #[path = "model/compare.rs"]
 mod compare;
+#[path = "model/cordons.rs"]
+mod cordons;
+#[path = "model/deaths.rs"]
+mod deaths;
 #[path = "model/duplicates.rs"]
 mod duplicates;
 #[path = "model/events.rs"]
@@ -19,10 +23,18 @@ mod events;
 mod job_acts;
 #[path = "model/jobs.rs"]
 mod jobs;
+#[path = "model/lifecycle.rs"]
+mod lifecycle;
+#[path = "model/meanings.rs"]
+mod meanings;
 #[path = "model/naive.rs"]
 mod naive;
+#[path = "model/outcomes.rs"]
+mod outcomes;
 #[path = "model/quotas.rs"]
 mod quotas;
+#[path = "model/rows.rs"]
+mod rows;
 #[path = "model/runs.rs"]
 mod runs;
 #[path = "model/schedule.rs"]
@@ -31,6 +43,8 @@ mod schedule;
 mod stealing;
 #[path = "model/stores.rs"]
 mod stores;
+#[path = "model/stories.rs"]
+mod stories;
 #[path = "model/tokens.rs"]
 mod tokens;
 #[path = "model/trainings.rs"]
@@ -222,7 +236,7 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_ledger_does_what_the_model_does(steps in actions::story()) {
+    fn the_ledger_does_what_the_model_does(steps in stories::story()) {
         play(&steps)?;
     }
 }
@@ -247,7 +261,7 @@ fn random_stories_reach_what_matters() {
     let mut events: BTreeMap<String, u64> = BTreeMap::new();
     let mut commands = commands::Commands::default();
     for _ in 0..2500 {
-        let story = actions::story().new_tree(&mut runner).expect("a story").current();
+        let story = stories::story().new_tree(&mut runner).expect("a story").current();
         let pair = play(&story).expect("as the model");
         pair.events.into_iter().for_each(|(event, n)| *events.entry(event).or_default() += n);
         commands.unite(pair.commands);

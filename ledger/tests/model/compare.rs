@@ -1,7 +1,7 @@
 //! The ledger's state, row by row, beside the model's.
 
 use crate::naive::Model;
-use crate::runs::RowState;
+use crate::rows::{Row, RowState};
 use crate::trials::Shown;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -108,7 +108,7 @@ pub(crate) fn same(ledger: &Ledger, model: &Model) -> TestCaseResult {
     Ok(())
 }
 
-fn seen_in_model(row: &crate::runs::Row) -> Seen {
+fn seen_in_model(row: &Row) -> Seen {
     match row.state {
         RowState::Pending { late } => Seen::Pending(late.map(|l| (l.attempt, l.slot))),
         RowState::Running(lease) => {

@@ -1,7 +1,8 @@
 //! Rows that a second worker runs while a first one does, one by one.
 
 use crate::naive::{Model, Outcome};
-use crate::runs::{Lease, RowState, Run};
+use crate::rows::{Lease, RowState};
+use crate::runs::Run;
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{HeldRows, Outrun, Reply, Rows};

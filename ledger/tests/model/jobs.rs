@@ -1,12 +1,15 @@
 //! Training jobs: a list of participants in the order in which they came, each with a word for where it
 //! stands, and barriers as lists of names.
 
+#[path = "jobs_barriers.rs"]
+mod barriers;
+#[path = "jobs_compare.rs"]
+mod compare;
+
+pub(crate) use self::compare::difference;
 use crate::naive::{Model, Outcome};
-use rollout_ledger::id::{LedgerMs, SessionId};
-use rollout_ledger::{
-    Among, BarrierEnd, BarrierFailure, BarrierSpec, JobName, Ledger, ParticipantDecl, Policy,
-    Rejection, Reply, Standing, StoreName, Terms,
-};
+use rollout_ledger::id::SessionId;
+use rollout_ledger::{BarrierSpec, JobName, ParticipantDecl, Rejection, Reply, StoreName, Terms};
 use std::collections::BTreeMap;
 
 /// What all participants of the stories ask for.
@@ -156,41 +159,6 @@ impl Job {
     }
 }
 
-impl Gen {
-    fn expected(&self) -> usize {
-        self.waits_for.as_ref().map_or_else(|n| *n, Vec::len)
-    }
-
-    fn open(&mut self, notes: &mut Vec<&'static str>) {
-        if self.end.is_none() && self.arrived.len() == self.expected() {
-            self.end = Some("open");
-            notes.push("barrier opened");
-        }
-    }
-
-    fn without(&mut self, name: &str, why: &'static str, notes: &mut Vec<&'static str>) {
-        let concerned = match &self.waits_for {
-            Ok(names) => names.iter().any(|n| n == name),
-            Err(_) => self.arrived.iter().any(|n| n == name),
-        };
-        if !concerned || self.end.is_some() {
-            return;
-        }
-        if self.spec.policy == Policy::Fail || self.expected() == 1 {
-            self.end = Some(why);
-            notes.push("barrier failed");
-            return;
-        }
-        notes.push("barrier shrunk");
-        self.arrived.retain(|n| n != name);
-        match &mut self.waits_for {
-            Ok(names) => names.retain(|n| n != name),
-            Err(n) => *n -= 1,
-        }
-        self.open(notes);
-    }
-}
-
 impl Model {
     fn on_job<T>(
         &mut self,
@@ -292,87 +260,6 @@ impl Model {
         Ok(Reply::Ok)
     }
 
-    pub(crate) fn arrive(
-        &mut self,
-        (name, barrier, number): (&JobName, &str, u64),
-        ticket: Option<SessionId>,
-        decl: &ParticipantDecl,
-        spec: BarrierSpec,
-    ) -> Outcome {
-        let who = match ticket {
-            None => decl.name.clone(),
-            Some(ticket) => {
-                let whose = self.whose(ticket).filter(|w| w.0 == *name);
-                whose.ok_or(Rejection::ParticipantUnknown)?.1
-            }
-        };
-        let none = Job::default();
-        let job = self.jobs.get(name).unwrap_or(&none);
-        let gens = job.barriers.get(barrier).cloned().unwrap_or_default();
-        let not_of = Rejection::NotOfBarrier { name: who.clone() };
-        let mut begins = None;
-        if let Some(g) = gens.iter().find(|g| g.number == number) {
-            if g.spec != spec {
-                return Err(Rejection::BarrierConflict);
-            }
-            let there = g.arrived.contains(&who);
-            let of_it = match &g.waits_for {
-                Ok(names) => names.contains(&who),
-                Err(n) => there || g.arrived.len() < *n,
-            };
-            if (g.end == Some("open") && !there) || (g.end.is_none() && !of_it) {
-                return Err(not_of);
-            }
-        } else {
-            if let Some(last) = gens.last()
-                && (last.end.is_none() || last.number > number)
-            {
-                let state = if last.end.is_none() { "waits" } else { "has ended" };
-                let (latest, state) = (last.number, state.to_owned());
-                return Err(Rejection::BarrierGeneration { latest, state });
-            }
-            let waits_for = match &spec.among {
-                Among::Count(n) => Err(*n as usize),
-                Among::Members(names) => Ok(names.clone()),
-                Among::Round => Ok(job.roster.clone()),
-            };
-            if waits_for.as_ref().is_ok_and(|names| !names.contains(&who)) {
-                return Err(not_of);
-            }
-            let until = self.clock + spec.timeout_ms;
-            begins = Some(Gen { number, spec, waits_for, arrived: Vec::new(), until, end: None });
-        }
-        let had = job.who.iter().find(|w| w.name == who).map(|w| w.ticket);
-        let (new, reply) = self.comes(decl.keep_alive_ms);
-        let reply = match had {
-            Some(ticket) => Reply::Participant { ticket, keep_alive_ms: KEEP_ALIVE_MS },
-            None => reply,
-        };
-        self.on_job(name, |job, _, notes| {
-            if had.is_none() {
-                job.come(&who, new, Place::Apart);
-            }
-            job.count_arrival((barrier, number), &who, begins, notes);
-        });
-        Ok(reply)
-    }
-
-    pub(crate) fn abort(&mut self, name: &JobName, barrier: &str, number: u64) -> Outcome {
-        let job = self.jobs.get(name).ok_or(Rejection::BarrierUnknown)?;
-        let gens = job.barriers.get(barrier).ok_or(Rejection::BarrierUnknown)?;
-        if number > 0 && !gens.iter().any(|g| g.number == number) {
-            return Err(Rejection::BarrierUnknown);
-        }
-        self.on_job(name, |job, _, _| {
-            for g in job.barriers.get_mut(barrier).into_iter().flatten() {
-                if g.end.is_none() && (number == 0 || g.number == number) {
-                    g.end = Some("aborted");
-                }
-            }
-        });
-        Ok(Reply::Ok)
-    }
-
     pub(crate) fn tick_jobs(&mut self) {
         let names: Vec<JobName> = self.jobs.keys().cloned().collect();
         for name in names {
@@ -402,112 +289,4 @@ impl Model {
             });
         }
     }
-}
-
-impl Job {
-    /// Somebody has arrived who may.
-    fn count_arrival(
-        &mut self,
-        (barrier, number): (&str, u64),
-        who: &str,
-        begins: Option<Gen>,
-        notes: &mut Vec<&'static str>,
-    ) {
-        // Of a round who left is missing as well as who was lost: nobody else takes its rank.
-        let mut gone = Vec::new();
-        if let Some(Gen { waits_for: Ok(names), spec, .. }) = &begins {
-            for name in names.iter().filter(|n| self.at(n).is_none()) {
-                let last = self.gone.iter().rev().find(|g| g.0 == *name).map(|g| g.1);
-                let of_round = spec.among == Among::Round;
-                if of_round {
-                    notes.push("gone from a round before its barrier");
-                }
-                if last == Some("lost") || of_round {
-                    gone.push((name.clone(), last.unwrap()));
-                }
-            }
-        }
-        let gens = self.barriers.entry(barrier.to_owned()).or_default();
-        gens.extend(begins);
-        if gens.len() > 2 {
-            gens.remove(0);
-        }
-        let Some(g) = gens.iter_mut().find(|g| g.number == number && g.end.is_none()) else {
-            return;
-        };
-        if g.arrived.iter().any(|n| n == who) {
-            notes.push("arrived again");
-            return;
-        }
-        g.arrived.push(who.to_owned());
-        g.open(notes);
-        for (name, why) in gone {
-            g.without(&name, why, notes);
-        }
-    }
-}
-
-fn place(standing: Standing) -> Place {
-    match standing {
-        Standing::Apart => Place::Apart,
-        Standing::Joining { until } => Place::Joining(until.0),
-        Standing::Late { until } => Place::Late(until.0),
-        Standing::Redundant => Place::Redundant,
-        Standing::Member { rank } => Place::Member(rank),
-        Standing::TimedOut => Place::TimedOut,
-        Standing::Dismissed { redundant } => Place::Dismissed(redundant),
-    }
-}
-
-fn end(end: &BarrierEnd) -> &'static str {
-    match end {
-        BarrierEnd::Open => "open",
-        BarrierEnd::Failed(BarrierFailure::TimedOut) => "timed out",
-        BarrierEnd::Failed(BarrierFailure::Aborted { .. }) => "aborted",
-        BarrierEnd::Failed(BarrierFailure::Gone(gone)) => gone.why.name(),
-    }
-}
-
-/// What differs between the ledger's jobs and the model's, in words.
-pub(crate) fn difference(ledger: &Ledger, jobs: &BTreeMap<JobName, Job>) -> Option<String> {
-    for (name, job) in jobs {
-        let Some(view) = ledger.job(name) else {
-            if job.who.is_empty() && job.terms.is_none() && !job.closed {
-                continue;
-            }
-            return Some(format!("{name:?} is not there"));
-        };
-        let mut who: Vec<_> = job.who.iter().map(|w| (w.name.clone(), w.ticket, w.place)).collect();
-        who.sort_by(|a, b| a.0.cmp(&b.0));
-        let seen: Vec<_> = view
-            .participants()
-            .map(|p| (p.decl.name.clone(), p.ticket, place(p.standing)))
-            .collect();
-        if who != seen {
-            return Some(format!("{name:?}: {seen:?}, not {who:?}"));
-        }
-        let r = view.rendezvous();
-        let roster: Vec<_> = r.roster.iter().map(|m| m.decl.name.clone()).collect();
-        let seen = (r.round, r.complete, r.closed, r.last_call, roster);
-        let called = job.last_call.map(LedgerMs);
-        let told = (job.rounds_over + 1, job.complete, job.closed, called, job.roster.clone());
-        if seen != told {
-            return Some(format!("{name:?}: {seen:?}, not {told:?}"));
-        }
-        for (barrier, gens) in &job.barriers {
-            let told: Vec<_> =
-                gens.iter().map(|g| (g.number, g.arrived.clone(), g.expected(), g.end)).collect();
-            let seen: Vec<_> = view
-                .generations(barrier)
-                .map(|g| {
-                    let arrived = g.in_order().into_iter().map(str::to_owned).collect();
-                    (g.number, arrived, g.expected as usize, g.end.as_ref().map(end))
-                })
-                .collect();
-            if seen != told {
-                return Some(format!("{name:?} {barrier}: {seen:?}, not {told:?}"));
-            }
-        }
-    }
-    None
 }

@@ -2,7 +2,8 @@
 
 use crate::jobs::Job;
 use crate::quotas::Bounds;
-use crate::runs::{RowState, Run};
+use crate::rows::RowState;
+use crate::runs::Run;
 use crate::stores::Store;
 use crate::tokens::Token;
 use crate::trainings::Trainings;

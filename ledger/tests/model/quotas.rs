@@ -1,7 +1,8 @@
 //! What namespaces may use, and whether somebody was told of a run's end, in the model: both are counted anew each time.
 
 use crate::naive::{Model, Outcome};
-use crate::runs::{RowState, Run};
+use crate::rows::RowState;
+use crate::runs::Run;
 use rollout_ledger::id::RunNo;
 use rollout_ledger::{Notice, Quota, Rejection, Reply};
 

@@ -1,7 +1,7 @@
 //! Who gets rows: one row after the other.
 
 use crate::naive::{Model, Outcome};
-use crate::runs::{Lease, Row, RowState};
+use crate::rows::{Lease, Row, RowState};
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{GrantedRows, HeldRows, Rejection, Reply, Rows, SegmentRef, limits};

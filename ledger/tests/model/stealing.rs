@@ -1,7 +1,7 @@
 //! Rows that go from one slot to another, one by one.
 
 use crate::naive::{Model, Outcome};
-use crate::runs::{Lease, RowState};
+use crate::rows::{Lease, RowState};
 use rollout_ledger::id::{Attempt, RunNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{HeldRows, RefusedRows, Rejection, Reply, Rows, limits};

@@ -1,9 +1,86 @@
 //! Checkpoints of training jobs, sample by sample: begun, reported by every rank, and sealed with a copy of all.
 
-use super::*;
+use super::{Cell, Cells, Checkpoint, Job, refuse};
+use crate::naive::{Model, Outcome};
+use rollout_ledger::{
+    CheckpointOp, CheckpointState, RankReport, Rejection, Reply, ShardProgress, TrainerRef,
+    TrainingRefusal, limits,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Job {
+    fn prune(&mut self, keep_last: u32) -> Vec<u32> {
+        if keep_last == 0 {
+            return Vec::new();
+        }
+        let complete: Vec<usize> =
+            (0..self.checkpoints.len()).filter(|at| self.checkpoints[*at].is_complete()).collect();
+        let old = complete.len().saturating_sub(keep_last as usize);
+        let mut gone = Vec::new();
+        for &at in &complete[..old] {
+            if at + 1 != self.base && self.checkpoints[at].label.is_empty() {
+                self.checkpoints[at].goes();
+                gone.push(at as u32 + 1);
+            }
+        }
+        gone
+    }
+
+    pub(super) fn give_up(&mut self, goes: impl Fn(&Checkpoint) -> bool) {
+        self.checkpoints.iter_mut().filter(|c| goes(c)).for_each(Checkpoint::goes);
+    }
+}
 
 impl Model {
-    pub(super) fn begin(&mut self, by: &TrainerRef, step: u64, label: String) -> Outcome {
+    pub(crate) fn checkpoint(&mut self, op: CheckpointOp) -> Outcome {
+        match op {
+            CheckpointOp::Begin { by, step, label } => self.begin(&by, step, label),
+            CheckpointOp::Report { by, number, report, progress } => {
+                self.report(&by, number, *report, progress)
+            }
+            CheckpointOp::Abort { job, number } => {
+                let job = self.job_mut(&job)?;
+                let found = known(job, number)?;
+                if found.is_complete() {
+                    return refuse(TrainingRefusal::CheckpointClosed);
+                }
+                found.goes();
+                Ok(Reply::Ok)
+            }
+            CheckpointOp::Retain { job, keep_last, now } => {
+                let job = self.job_mut(&job)?;
+                if !now {
+                    job.keep_last = keep_last;
+                }
+                Ok(Reply::Pruned { numbers: job.prune(keep_last) })
+            }
+            CheckpointOp::Label { job, number, label } => {
+                let job = self.job_mut(&job)?;
+                let keep_last = job.keep_last;
+                let found = known(job, number)?;
+                if !found.is_open() && !found.is_complete() {
+                    return refuse(TrainingRefusal::CheckpointClosed);
+                }
+                found.label = label;
+                job.prune(keep_last);
+                Ok(Reply::Ok)
+            }
+            CheckpointOp::Forget { job: name, number } => {
+                let Some(job) = self.trainings.jobs.get_mut(&name) else {
+                    return refuse(TrainingRefusal::JobUnknown);
+                };
+                let Ok(found) = known(job, number) else { return Ok(Reply::Ok) };
+                if found.is_open() || found.is_complete() {
+                    return refuse(TrainingRefusal::CheckpointClosed);
+                }
+                found.state = None;
+                self.forget_job(&name);
+                Ok(Reply::Ok)
+            }
+        }
+    }
+
+    fn begin(&mut self, by: &TrainerRef, step: u64, label: String) -> Outcome {
         let job = self.heard(by)?;
         let lineage = job.lineage;
         for (at, found) in job.checkpoints.iter_mut().enumerate() {
@@ -42,7 +119,7 @@ impl Model {
         Ok(Reply::Checkpoint { number: job.checkpoints.len() as u32, rank })
     }
 
-    pub(super) fn report(
+    fn report(
         &mut self,
         by: &TrainerRef,
         number: u32,
@@ -146,7 +223,7 @@ fn complete_checkpoint(job: &mut Job, number: usize) -> bool {
     job.cells.values().flatten().any(parts)
 }
 
-pub(super) fn known(job: &mut Job, number: u32) -> Result<&mut Checkpoint, Rejection> {
+fn known(job: &mut Job, number: u32) -> Result<&mut Checkpoint, Rejection> {
     let at = (number as usize).checked_sub(1);
     let found = at.and_then(|at| job.checkpoints.get_mut(at)).filter(|c| c.state.is_some());
     found.ok_or(Rejection::Training(TrainingRefusal::CheckpointUnknown))

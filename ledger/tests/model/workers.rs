@@ -1,7 +1,7 @@
 //! Workers: registered, silent, back, gone.
 
 use crate::naive::{Model, Outcome};
-use crate::runs::{Lease, Row, RowState};
+use crate::rows::{Lease, Row, RowState};
 use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotRef};
 use rollout_ledger::{HeldRows, Registration, Rejection, Reply, Rows, SlotOffer};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,0 +1,254 @@
+//! Engines that die and processes that end without a word: what may have run is counted, and tried apart.
+
+use crate::naive::{Model, Outcome};
+use crate::rows::{RowState, kind, only, refuse};
+use crate::runs::Run;
+use rollout_ledger::id::{Attempt, LedgerMs, SessionId, SlotNo, SlotRef};
+use rollout_ledger::{FailureClass, HeldRows, Rejection, Reply};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What may have run of an attempt: where, of which run, which rows, and whether it was a trial of one row.
+type Ran = (SlotRef, u32, Vec<u64>, bool);
+
+impl Model {
+    pub(crate) fn died(
+        &mut self,
+        slot: SlotRef,
+        number: u64,
+        started: &[HeldRows],
+        class: FailureClass,
+    ) -> Outcome {
+        let worker = self.workers.get(&slot.session);
+        if worker.is_none_or(|w| usize::from(slot.slot.0) >= w.slots.len()) {
+            return Err(Rejection::SlotUnknown);
+        }
+        let in_trial = self.trial_at(slot);
+        let (mut spared, mut ran) = (0, BTreeSet::new());
+        let (mut refused, mut dead) = (Vec::new(), BTreeMap::<u32, BTreeSet<u64>>::new());
+        for set in started {
+            let mut rest = Vec::new();
+            for row in set.rows.iter() {
+                let run = self.run_of(set.run).ok();
+                match run.and_then(|run| run.rows.get_mut(row as usize)) {
+                    Some(r) if r.live_for(set.attempt, slot.session) => {
+                        r.failed_once = true;
+                        ran.insert((set.run.0, row));
+                        if r.step_aside(set.attempt) {
+                            spared += 1;
+                            continue;
+                        }
+                        r.state = RowState::Failed; // Until it is known what becomes of it.
+                        dead.entry(set.run.0).or_default().insert(row);
+                    }
+                    Some(r) => {
+                        r.done_with(set.attempt, slot.session);
+                        rest.push(row);
+                    }
+                    None => rest.push(row),
+                }
+            }
+            let rest = only(&set.rows, |r| rest.contains(&r));
+            refuse(set, rest, Rejection::AttemptStale, &mut refused);
+        }
+        if self.is_news(slot, number) && !in_trial && (started.is_empty() || !ran.is_empty()) {
+            self.count_death(slot, ran);
+        }
+        let among = dead.values().map(BTreeSet::len).sum::<usize>() + spared;
+        let (clock, runs) = (self.clock, dead.len());
+        for (no, rows) in dead {
+            let rows: Vec<u64> = rows.into_iter().collect();
+            let run = &mut self.runs[no as usize - 1];
+            let memory = class == FailureClass::OutOfMemory;
+            let mut poison = false;
+            if among == 1 {
+                let strikes = &mut run.rows[rows[0] as usize].strikes[kind(class)];
+                *strikes += 1;
+                poison = *strikes >= if memory { 3 } else { 2 };
+                let wait = [1000, 2000, 0][*strikes as usize - 1];
+                match poison {
+                    true => run.rows[rows[0] as usize].trial = None,
+                    false => {
+                        run.try_rows(&rows, memory.then_some(clock + wait));
+                        run.shuns.insert(run.trials_made, (slot, LedgerMs(clock + 10_000)));
+                    }
+                }
+            } else {
+                let first = if runs == 1 { rows.len().div_ceil(2) } else { 0 };
+                run.try_rows(&rows[..first], memory.then_some(clock + 1000));
+                run.try_rows(&rows[first..], memory.then_some(clock + 1000));
+            }
+            let hopeless = run.stops(false, poison);
+            run.finish_if_done();
+            if poison {
+                self.acquit((no, rows[0]));
+            }
+            let events = [(hopeless, "run hopeless"), (poison, "row is poison")];
+            events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
+            self.note(if in_trial { "engine died in a trial" } else { "engine died" });
+        }
+        Ok(Reply::Taken { refused })
+    }
+
+    /// A process ended without a word: what may have run is counted, and what was counted often is tried apart.
+    pub(crate) fn ended_abruptly(
+        &mut self,
+        session: SessionId,
+        started: &[HeldRows],
+        kept: &[HeldRows],
+    ) {
+        let unheard = self.take_unheard(session, kept);
+        let ran = self.may_have_run(session, started, kept);
+        let is_prime = |model: &Self, (_, no, rows, alone): &Ran| {
+            *alone && model.runs[*no as usize - 1].rows[rows[0] as usize].abrupt > 3
+        };
+        let mut primes = ran.iter().filter(|ran| is_prime(self, ran)).count();
+        let proven = primes == 1;
+        for ran in ran {
+            let prime = is_prime(self, &ran);
+            let (slot, no, rows, alone) = ran;
+            let clock = self.clock;
+            let run = &mut self.runs[no as usize - 1];
+            let ends = |row: u64, run: &Run| run.rows[row as usize].abrupt;
+            let mut poison = false;
+            if prime && proven {
+                let row = &mut run.rows[rows[0] as usize];
+                row.strikes[kind(FailureClass::EngineDied)] += 1;
+                poison = row.strikes[kind(FailureClass::EngineDied)] >= 2;
+                if poison {
+                    (row.trial, row.state) = (None, RowState::Failed);
+                } else {
+                    run.try_rows(&rows, None);
+                    run.shuns.insert(run.trials_made, (slot, LedgerMs(clock + 10_000)));
+                }
+                self.events.push("row ended its worker alone".into());
+            } else if prime {
+                primes -= 1;
+                if primes > 0 {
+                    let more = ends(rows[0], run) - 3;
+                    let wait = (1000 << (more - 1).min(6)).min(60_000);
+                    run.try_rows(&rows, Some(clock + wait));
+                }
+            } else if !alone {
+                let often: Vec<u64> =
+                    rows.iter().copied().filter(|row| ends(*row, run) >= 3).collect();
+                let first = often.len().div_ceil(2);
+                run.try_rows(&often[..first], None);
+                run.try_rows(&often[first..], None);
+                if !often.is_empty() {
+                    self.events.push("rows suspected of ending workers".into());
+                }
+            }
+            let run = &mut self.runs[no as usize - 1];
+            run.stops(false, poison);
+            run.finish_if_done();
+            if poison {
+                self.acquit((no, rows[0]));
+            }
+        }
+        self.count_unheard(unheard);
+    }
+
+    /// What a silent worker may have started, and has no more.
+    fn take_unheard(
+        &mut self,
+        session: SessionId,
+        kept: &[HeldRows],
+    ) -> BTreeMap<(u32, Attempt), Vec<u64>> {
+        let mut all: BTreeMap<(u32, Attempt), Vec<u64>> = BTreeMap::new();
+        let Some(worker) = self.workers.get_mut(&session) else { return all };
+        let (unheard, draining) = (std::mem::take(&mut worker.unheard), worker.draining);
+        for (no, attempt, row) in unheard {
+            let of = self.runs[no as usize - 1].rows.get(row as usize);
+            let own = of.is_some_and(|row| match row.state {
+                RowState::Running(l) => l.attempt == attempt,
+                _ => false,
+            });
+            let mut keeps = kept.iter().filter(|s| (s.run.0, s.attempt) == (no, attempt));
+            if !draining && !own && !keeps.any(|s| s.rows.contains(row)) {
+                all.entry((no, attempt)).or_default().push(row);
+            }
+        }
+        all
+    }
+
+    fn count_unheard(&mut self, unheard: BTreeMap<(u32, Attempt), Vec<u64>>) {
+        for ((no, _), rows) in unheard {
+            let run = &mut self.runs[no as usize - 1];
+            if run.ended() {
+                continue;
+            }
+            let mut often = Vec::new();
+            for number in rows {
+                let row = &mut run.rows[number as usize];
+                if matches!(row.state, RowState::Done { .. } | RowState::Failed)
+                    || row.shadow.is_some()
+                {
+                    continue;
+                }
+                (row.abrupt, row.failed_once) = (row.abrupt + 1, true);
+                self.events.push("may have ended its worker unheard".into());
+                let pending = matches!(row.state, RowState::Pending { .. }) && row.trial.is_none();
+                if row.abrupt >= 3 && pending {
+                    often.push(number);
+                }
+            }
+            let first = often.len().div_ceil(2);
+            run.try_rows(&often[..first], None);
+            run.try_rows(&often[first..], None);
+        }
+    }
+
+    fn may_have_run(
+        &mut self,
+        session: SessionId,
+        started: &[HeldRows],
+        kept: &[HeldRows],
+    ) -> Vec<Ran> {
+        let Some(worker) = self.workers.get(&session).filter(|w| !w.draining) else {
+            return Vec::new();
+        };
+        let (silent, slots) = (worker.suspect.is_some(), worker.slots.len());
+        let mut all = Vec::new();
+        for slot in (0..slots).map(|n| SlotRef { session, slot: SlotNo(n as u16) }) {
+            for set in self.sets_at(slot) {
+                let run = &mut self.runs[set.run.0 as usize - 1];
+                let named = |sets: &[HeldRows], row: u64| {
+                    let of = |s: &&HeldRows| s.run == set.run && s.attempt == set.attempt;
+                    sets.iter().filter(of).any(|s| s.rows.contains(row))
+                };
+                let own = |row: &u64| match run.rows[*row as usize].state {
+                    RowState::Running(l) => l.attempt == set.attempt && l.slot == slot,
+                    _ => false,
+                };
+                let own: Vec<u64> = set.rows.iter().filter(own).collect();
+                let trial = own.iter().any(|row| run.rows[*row as usize].trial.is_some());
+                let ran = |row: &u64| {
+                    (silent || trial || named(started, *row))
+                        && !named(kept, *row)
+                        && run.rows[*row as usize].shadow.is_none()
+                };
+                let rows: Vec<u64> = own.iter().copied().filter(ran).collect();
+                for row in &rows {
+                    let row = &mut run.rows[*row as usize];
+                    (row.abrupt, row.failed_once) = (row.abrupt + 1, true);
+                }
+                if !rows.is_empty() {
+                    all.push((slot, set.run.0, rows, trial && own.len() == 1));
+                }
+            }
+        }
+        all
+    }
+
+    /// Whether a slot tells of a death for the first time.
+    fn is_news(&mut self, slot: SlotRef, number: u64) -> bool {
+        let Some(worker) = self.workers.get_mut(&slot.session) else { return false };
+        let last = &mut worker.slots[usize::from(slot.slot.0)].last_death;
+        let news = number == 0 || number > *last;
+        *last = number.max(*last);
+        if !news {
+            self.note("death told again");
+        }
+        news
+    }
+}

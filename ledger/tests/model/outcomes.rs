@@ -1,0 +1,271 @@
+//! Rows, one by one: what a completion, a result that is carried over, a failure and a return do to each.
+
+use crate::duplicates::grouped;
+use crate::naive::{Model, Outcome};
+use crate::rows::{Lease, Row, RowState, kind, only, refuse};
+use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotRef};
+use rollout_ledger::view::RunState;
+use rollout_ledger::{FailureClass, HeldRows, PartDecl, Rejection, Reply, Rows};
+
+impl Model {
+    pub(crate) fn complete(
+        &mut self,
+        slot: SlotRef,
+        no: RunNo,
+        part: &PartDecl,
+        sets: &[HeldRows],
+    ) -> Outcome {
+        let run = self.run_of(no)?;
+        if run.ended() && run.state != RunState::Finished {
+            return Err(Rejection::RunEnded);
+        }
+        let digest = part.blob.digest;
+        let mut events: Vec<&str> = Vec::new();
+        let (mut refused, mut now) = (Vec::new(), Vec::new());
+        let mut outrun: Vec<(Attempt, Lease, u64)> = Vec::new();
+        let mut all_outrun = Vec::new();
+        let mut at = 0;
+        let mut trial_row_done = false;
+        for set in sets {
+            let of = |l: Lease| l.attempt == set.attempt && l.slot == slot;
+            let in_trial = run.rows.iter().any(|r| r.trial.is_some() && r.leases().any(of));
+            let done_before = now.len();
+            let (mut stale, mut decided) = (Vec::new(), Vec::new());
+            for row in set.rows.iter() {
+                let state = run.rows.get(row as usize).map(|r| r.state);
+                let two = run.rows.get(row as usize).is_some_and(|r| r.shadow.is_some());
+                let takes = match state {
+                    Some(RowState::Running(_)) => {
+                        run.rows[row as usize].live_for(set.attempt, slot.session)
+                    }
+                    Some(RowState::Pending { late: Some(l) }) => l.attempt == set.attempt,
+                    _ => false,
+                };
+                match state {
+                    _ if takes => {
+                        if matches!(state, Some(RowState::Pending { .. })) {
+                            let live = |r: &Row| r.live_for(set.attempt, slot.session);
+                            events.push(match run.rows.iter().any(live) {
+                                true => "late result beside a live lease",
+                                false => "late result accepted",
+                            });
+                        }
+                        let rivals = run.rows[row as usize].leases();
+                        outrun.extend(
+                            rivals
+                                .filter(|l| l.attempt != set.attempt)
+                                .map(|l| (set.attempt, l, row)),
+                        );
+                        if two {
+                            let late = outrun.last().is_some_and(|o| o.1.attempt < set.attempt);
+                            events.push(match late {
+                                true => "duplicate won",
+                                false => "duplicate lost",
+                            });
+                        }
+                        run.rows[row as usize] =
+                            Row { state: RowState::Done { digest, at }, ..Row::default() };
+                        now.push(row);
+                    }
+                    Some(RowState::Done { digest: d, .. })
+                        if d == digest && !now.contains(&row) =>
+                    {
+                        events.push("completion repeated");
+                    }
+                    Some(RowState::Done { .. } | RowState::Failed) => decided.push(row),
+                    _ => stale.push(row),
+                }
+                at += 1;
+            }
+            let (stale, decided) = (
+                only(&set.rows, |r| stale.contains(&r)),
+                only(&set.rows, |r| decided.contains(&r)),
+            );
+            trial_row_done |= in_trial && now.len() > done_before;
+            let set = HeldRows { run: no, ..set.clone() };
+            all_outrun.extend(grouped(no, std::mem::take(&mut outrun)));
+            refuse(&set, stale, Rejection::AttemptStale, &mut refused);
+            refuse(&set, decided, Rejection::AlreadyDecided, &mut refused);
+        }
+        let finished_any = !now.is_empty();
+        if finished_any {
+            run.tokens += part.tokens_in;
+            let canary = run.in_canary();
+            run.finish_if_done();
+            events.extend((run.state == RunState::Finished).then_some("run finished"));
+            events.extend((canary && run.canary_over).then_some("canary passed"));
+        }
+        events.into_iter().for_each(|event| self.note(event));
+        let worker = self.workers.get_mut(&slot.session).filter(|_| finished_any);
+        if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(slot.slot.0)))
+            && (trial_row_done || !held.cordoned)
+        {
+            held.against.clear();
+            let lifted = std::mem::take(&mut held.cordoned);
+            if lifted {
+                self.note("cordon lifted by a trial");
+            }
+        }
+        Ok(match all_outrun.is_empty() {
+            true => Reply::Taken { refused },
+            false => Reply::Won { refused, outrun: all_outrun },
+        })
+    }
+
+    pub(crate) fn carry(
+        &mut self,
+        no: RunNo,
+        (segment, segment_digest): (SegmentNo, [u8; 32]),
+        part: &PartDecl,
+        rows: &Rows,
+    ) -> Outcome {
+        let run = self.run_of(no)?;
+        let stopped = matches!(run.state, RunState::Cancelled | RunState::DeadlineExceeded);
+        if stopped || run.gone.is_some() {
+            return Err(run.over());
+        }
+        let (number, have) = (segment.0, run.segments.len() as u32);
+        match run.segments.get(number as usize) {
+            Some(decl) if decl.blob.digest == segment_digest => {}
+            _ => return Err(Rejection::SegmentConflict { number, have }),
+        }
+        let first: u64 = run.segments[..number as usize].iter().map(|s| u64::from(s.rows)).sum();
+        let end = first + u64::from(run.segments[number as usize].rows);
+        if rows.iter().any(|row| row < first || row >= end) {
+            let why = "carried rows lie outside of their segment";
+            return Err(Rejection::Invalid(why.into()));
+        }
+        let (digest, mut free) = (part.blob.digest, 0);
+        let (mut stale, mut decided) = (Vec::new(), Vec::new());
+        for (row, at) in rows.iter().zip(0..) {
+            let of = &mut run.rows[row as usize];
+            match of.state {
+                RowState::Pending { late: None } if !of.granted => {
+                    of.state = RowState::Done { digest, at };
+                    of.carried = true;
+                    free += 1;
+                }
+                RowState::Done { digest: d, .. } if d == digest => {}
+                RowState::Done { .. } | RowState::Failed => decided.push(row),
+                _ => stale.push(row),
+            }
+        }
+        let mut refused = Vec::new();
+        let held = HeldRows { run: no, attempt: Attempt(0), rows: rows.clone() };
+        let (stale, decided) =
+            (only(rows, |r| stale.contains(&r)), only(rows, |r| decided.contains(&r)));
+        refuse(&held, stale, Rejection::AttemptStale, &mut refused);
+        refuse(&held, decided, Rejection::AlreadyDecided, &mut refused);
+        if free > 0 {
+            run.tokens += part.tokens_in;
+            run.finish_if_done();
+            self.note("rows carried");
+        }
+        Ok(Reply::Taken { refused })
+    }
+
+    pub(crate) fn fail(
+        &mut self,
+        slot: SlotRef,
+        held: &HeldRows,
+        class: FailureClass,
+        _message: &str,
+    ) -> Outcome {
+        let clock = self.clock;
+        let mut refused = Vec::new();
+        let Ok(run) = self.run_of(held.run) else {
+            refuse(held, held.rows.clone(), Rejection::AttemptStale, &mut refused);
+            return Ok(Reply::Taken { refused });
+        };
+        let (mut taken, mut rest) = (Vec::new(), Vec::new());
+        for row in held.rows.iter() {
+            match run.rows.get_mut(row as usize) {
+                Some(r) if r.live_for(held.attempt, slot.session) => taken.push(row),
+                Some(r) => {
+                    r.done_with(held.attempt, slot.session);
+                    rest.push(row);
+                }
+                None => rest.push(row),
+            }
+        }
+        refuse(
+            held,
+            only(&held.rows, |r| rest.contains(&r)),
+            Rejection::AttemptStale,
+            &mut refused,
+        );
+        let (mut failed_now, mut spared) = (false, false);
+        for &row in &taken {
+            let row = &mut run.rows[row as usize];
+            row.failed_once = true;
+            if row.step_aside(held.attempt) {
+                spared = true;
+                continue;
+            }
+            if class == FailureClass::StoreRefused {
+                row.state = RowState::Pending { late: None };
+                run.returned += 1;
+                continue;
+            }
+            row.trial = None;
+            let strikes = &mut row.strikes[kind(class)];
+            *strikes += u32::from(class != FailureClass::InvalidRow);
+            let max = [run.spec.attempts_max, 3, 2, run.spec.attempts_max][kind(class)];
+            if class == FailureClass::InvalidRow || *strikes >= max {
+                row.state = RowState::Failed;
+                failed_now = true;
+            } else {
+                let wait = [1000, 2000, 4000][*strikes as usize - 1];
+                row.state = RowState::Waiting { until: clock + wait };
+                run.retries += 1;
+            }
+        }
+        let news = held.attempt.index() >= run.resumed_index;
+        let store = class == FailureClass::StoreRefused && !taken.is_empty() && news;
+        let pauses = run.stops(store, failed_now);
+        let running = run.state == RunState::Running;
+        run.finish_if_done();
+        let canary_failed = running && run.state == RunState::Paused;
+        let gave_up = failed_now && class != FailureClass::InvalidRow;
+        let events = [
+            (pauses, "run hopeless"),
+            (gave_up, "row gave up"),
+            (canary_failed, "canary failed"),
+            (spared, "one of two failed"),
+        ];
+        events.iter().filter(|e| e.0).for_each(|e| self.note(e.1));
+        Ok(Reply::Taken { refused })
+    }
+
+    pub(crate) fn nack(&mut self, slot: SlotRef, held: &[HeldRows]) -> Reply {
+        let mut refused = Vec::new();
+        for set in held {
+            let mut rest = Vec::new();
+            for row in set.rows.iter() {
+                let run = self.run_of(set.run).ok();
+                let found =
+                    run.and_then(|run| Some((run.rows.get_mut(row as usize)?, &mut run.returned)));
+                match found {
+                    Some((r, returned)) if r.live_for(set.attempt, slot.session) => {
+                        if !r.step_aside(set.attempt) {
+                            r.state = RowState::Pending { late: None };
+                            *returned += 1;
+                        }
+                    }
+                    Some((r, _)) => {
+                        r.done_with(set.attempt, slot.session);
+                        rest.push(row);
+                    }
+                    None => rest.push(row),
+                }
+            }
+            refuse(
+                set,
+                only(&set.rows, |r| rest.contains(&r)),
+                Rejection::AttemptStale,
+                &mut refused,
+            );
+        }
+        Reply::Taken { refused }
+    }
+}

@@ -1,0 +1,111 @@
+//! One row: where it stands, who has a lease of it, and what counts against it.
+
+use rollout_ledger::id::{Attempt, SessionId, SlotRef};
+use rollout_ledger::{FailureClass, HeldRows, RefusedRows, Rejection, Rows};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) attempt: Attempt,
+    pub(crate) slot: SlotRef,
+    pub(crate) granted_at: u64,
+}
+
+impl Default for RowState {
+    fn default() -> Self {
+        RowState::Pending { late: None }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowState {
+    /// With the lease that has lapsed, while nobody else was given the row.
+    Pending {
+        late: Option<Lease>,
+    },
+    Running(Lease),
+    Waiting {
+        until: u64,
+    },
+    Done {
+        digest: [u8; 32],
+        at: u32,
+    },
+    Failed,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Row {
+    pub(crate) state: RowState,
+    /// By class: transient, memory, engine, input.
+    pub(crate) strikes: [u32; 4],
+    /// The trial that it is in, pending, waiting or running.
+    pub(crate) trial: Option<u32>,
+    /// Whether anybody ever had it.
+    pub(crate) granted: bool,
+    /// Whether its result was carried over.
+    pub(crate) carried: bool,
+    /// Who else runs it, beside its lease.
+    pub(crate) shadow: Option<Lease>,
+    /// Whether it ever failed, since it was submitted.
+    pub(crate) failed_once: bool,
+    /// Times that a process ended without a word while it may have run this.
+    pub(crate) abrupt: u32,
+}
+
+/// Which strikes a class counts in.
+pub(crate) fn kind(class: FailureClass) -> usize {
+    match class {
+        FailureClass::Transient | FailureClass::InvalidRow | FailureClass::StoreRefused => 0,
+        FailureClass::OutOfMemory => 1,
+        FailureClass::EngineDied => 2,
+        FailureClass::InputUnreadable => 3,
+    }
+}
+
+impl Row {
+    pub(crate) fn result(&self) -> Option<([u8; 32], u32)> {
+        match self.state {
+            RowState::Done { digest, at } => Some((digest, at)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn leases(&self) -> impl Iterator<Item = Lease> + use<> {
+        let first = match self.state {
+            RowState::Running(lease) => Some(lease),
+            _ => None,
+        };
+        first.into_iter().chain(self.shadow)
+    }
+
+    pub(crate) fn live_for(&self, attempt: Attempt, session: SessionId) -> bool {
+        self.leases().any(|l| l.attempt == attempt && l.slot.session == session)
+    }
+
+    /// A worker that wanted to give it back, or fail it, in a lease that has lapsed is done with it.
+    pub(crate) fn done_with(&mut self, attempt: Attempt, session: SessionId) {
+        if let RowState::Pending { late } = &mut self.state {
+            *late = late.filter(|lease| (lease.attempt, lease.slot.session) != (attempt, session));
+        }
+    }
+
+    /// Leaves the row to its other lease, if it has two.
+    pub(crate) fn step_aside(&mut self, attempt: Attempt) -> bool {
+        let Some(shadow) = self.shadow.take() else { return false };
+        if shadow.attempt != attempt {
+            self.state = RowState::Running(shadow);
+        }
+        true
+    }
+}
+
+/// Rows picked out of a set, as a set.
+pub(crate) fn only(rows: &Rows, mut is: impl FnMut(u64) -> bool) -> Rows {
+    Rows::from_ranges(rows.iter().filter(|r| is(*r)).map(|r| (r, 1))).expect("ascending")
+}
+
+pub(crate) fn refuse(held: &HeldRows, rows: Rows, why: Rejection, refused: &mut Vec<RefusedRows>) {
+    if !rows.is_empty() {
+        refused.push(RefusedRows { run: held.run, attempt: held.attempt, rows, why });
+    }
+}

@@ -1,0 +1,233 @@
+//! Random stories: which commands come, how often, and what many of them begin with.
+
+use crate::actions::{Act, Pick, Settled, Step};
+use crate::job_acts::job_act;
+use crate::tokens::token_act;
+use crate::trainings_acts::{Train, train};
+use proptest::prelude::*;
+use rollout_ledger::{FailureClass, RunAction, StoreOp};
+
+const RUNS: u8 = 4;
+
+/// Half of the stories have engines that die. Many begin at the tail of a run, and some with rows of
+/// which engines have died.
+pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
+    let story = prop_oneof![story_of(false), story_of(true)];
+    let begin = prop_oneof![
+        3 => Just(Vec::new()),
+        3 => Just(tail()),
+        1 => (1..3u8).prop_map(guilty),
+        1 => (8..20u8).prop_map(shut_in),
+    ];
+    let story = (begin, story).prop_map(|(begin, story)| begin.into_iter().chain(story).collect());
+    let story = prop_oneof![2 => story, 1 => training_story()];
+    let tokens = prop_oneof![1 => Just(Vec::new()), 1 => token_story()];
+    (story, tokens).prop_map(|(story, tokens)| story.into_iter().chain(tokens).collect())
+}
+
+/// Somebody is let in, in a cluster that others have used; now and then in one that has no tokens yet.
+fn token_story() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => prop::collection::vec(token_act().prop_map(Act::Token), 1..3).prop_map(Step::Ops),
+        2 => (1..9000u64).prop_map(Step::Tick),
+        1 => token_act().prop_map(|act| Step::Stale(Act::Token(act))),
+        1 => Just(Step::Reload),
+        1 => Just(Step::OpenEpoch),
+    ];
+    let version = prop_oneof![4 => Just(2), 1 => Just(1)].prop_map(Step::Version);
+    (version, prop::collection::vec(step, 1..16))
+        .prop_map(|(version, story)| std::iter::once(version).chain(story).collect())
+}
+
+/// A job of two trainers that read, and all that may happen to it.
+fn training_story() -> impl Strategy<Value = Vec<Step>> {
+    let act = || train().prop_map(Act::Train);
+    let step = prop_oneof![
+        16 => prop::collection::vec(act(), 1..4).prop_map(Step::Ops),
+        2 => prop_oneof![3 => 1..900u64, 1 => 900..5000u64].prop_map(Step::Tick),
+        1 => plain(false).prop_map(|act| Step::Ops(vec![act])),
+        1 => Just(Step::OpenEpoch),
+        1 => act().prop_map(Step::Stale),
+        1 => Just(Step::Reload),
+    ];
+    prop::collection::vec(step, 1..120).prop_map(|story| {
+        let begin = Train::beginning().into_iter().map(|train| Step::Ops(vec![Act::Train(train)]));
+        begin.chain(story).collect()
+    })
+}
+
+/// One slot's engine has died three times, each time of so many rows, and another's of some of them.
+fn guilty(rows: u8) -> Vec<Step> {
+    let died = |worker, max| {
+        let claim = Act::Claim { worker, slot: 0, seq: 1, max };
+        let died = Act::Settle { worker, slot: 0, how: Settled::Died };
+        [Step::Ops(vec![claim]), Step::Ops(vec![died])]
+    };
+    let first = (0..3).flat_map(|_| died(0, rows));
+    first.chain((0..3).flat_map(|_| died(1, 1))).collect()
+}
+
+/// One slot is all there is, and its queue kills one engine after another: what they died of is tried there all the same.
+fn shut_in(rows: u8) -> Vec<Step> {
+    let cordon = |worker, slot| Act::Cordon { worker, slot, cordoned: true };
+    let claim = Act::Claim { worker: 0, slot: 0, seq: 1, max: rows };
+    let settle = |how| Act::Settle { worker: 0, slot: 0, how };
+    let mut acts = vec![cordon(0, Some(1)), cordon(1, None), cordon(2, None), claim.clone()];
+    acts.extend((0..3).map(|_| settle(Settled::HalfDied)));
+    acts.extend([settle(Settled::Done), claim, settle(Settled::Done)]);
+    acts.into_iter().map(|act| Step::Ops(vec![act])).collect()
+}
+
+/// One worker holds all rows of a run for so long that the other runs some of them too.
+fn tail() -> Vec<Step> {
+    let claim = |slot| Act::Claim { worker: 0, slot, seq: 1, max: 59 };
+    let close = |run| Act::Close { run, wrong: false };
+    let duplicate = |slot| Act::Duplicate { worker: 1, slot, seq: 1, max: 9 };
+    vec![
+        Step::Ops(vec![close(0), close(1), claim(0), claim(1)]),
+        Step::Tick(1200),
+        Step::Ops(vec![duplicate(0), duplicate(1)]),
+    ]
+}
+
+fn story_of(deadly: bool) -> impl Strategy<Value = Vec<Step>> {
+    let act = move || act(deadly);
+    let step = prop_oneof![
+        12 => prop::collection::vec(act(), 1..4).prop_map(Step::Ops),
+        3 => prop_oneof![1 => Just(0u64), 4 => 1..2500u64, 1 => 2500..9000u64].prop_map(Step::Tick),
+        1 => Just(Step::OpenEpoch),
+        1 => act().prop_map(Step::Stale),
+        1 => Just(Step::Reload),
+        1 => any::<bool>().prop_map(|stale| Step::Digest { stale }),
+        1 => (0..4u32).prop_map(Step::Version),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+fn act(deadly: bool) -> impl Strategy<Value = Act> {
+    let client = (0..3u8, 0..6u8, 0..4u8, plain(deadly));
+    prop_oneof![
+        30 => plain(deadly),
+        1 => Just(Act::Client),
+        2 => client.prop_map(|(client, seq, ack, act)| {
+            Act::Request { client, seq, ack, act: Box::new(act) }
+        }),
+    ]
+}
+
+fn plain(deadly: bool) -> impl Strategy<Value = Act> {
+    let (death, settled) = if deadly { (6, 14) } else { (1, 1) };
+    let how = || prop_oneof![3 => Just(Settled::Done), 2 => Just(Settled::Died), 2 => Just(Settled::HalfDied)];
+    let run = || 0..RUNS + 1;
+    let worker = || prop_oneof![4 => 0..2u8, 1 => Just(2u8)];
+    let action = prop_oneof![
+        6 => Just(RunAction::Pause), 12 => Just(RunAction::Resume), 1 => Just(RunAction::Cancel)
+    ];
+    let by = || prop::option::weighted(0.15, 0..6u8);
+    prop_oneof![
+        2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, other)| Act::Create { run, other }),
+        8 => (run(), [0..9u8, 0..90u8], -4..2i8)
+            .prop_map(|(run, rows, from)| Act::Segments { run, rows, from }),
+        2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, wrong)| Act::Close { run, wrong }),
+        2 => (run(), action).prop_map(|(run, action)| Act::Control { run, action }),
+        2 => (run(), prop::bool::weighted(0.2)).prop_map(|(run, stale)| Act::Seal { run, stale }),
+        3 => run().prop_map(|run| Act::Swept { run }),
+        3 => (run(), any::<bool>()).prop_map(|(run, forget)| match forget {
+            true => Act::Forget { run },
+            false => Act::Delete { run },
+        }),
+        1 => (0..30u8).prop_map(|cap| Act::Namespace { cap }),
+        1 => (0..30u8, prop::option::of(0..250u8), prop::option::of(0..6u8))
+            .prop_map(|(cap, rows, runs)| Act::Quota { cap, rows, runs }),
+        1 => (run(), prop::bool::weighted(0.2), any::<bool>())
+            .prop_map(|(run, stale, delivered)| Act::Noticed { run, stale, delivered }),
+        4 => (worker(), 0..2u8, prop::bool::weighted(0.6), prop::bool::weighted(0.7), 1..3u8, picks(0..4))
+            .prop_map(|(worker, instance, alive, resume, slots, held)| {
+                Act::Register { worker, instance, alive, resume, slots, held }
+            }),
+        1 => worker().prop_map(|worker| Act::Deregister { worker }),
+        3 => (worker(), picks(0..4), prop::option::weighted(0.7, picks(0..6)), 1..8000u64).prop_map(
+            |(worker, started, unheard, grace_ms)| Act::Suspect { worker, started, unheard, grace_ms }
+        ),
+        5 => (worker(), prop::option::weighted(0.1, prop_oneof![2 => Just(0), 1 => 1..20_000u64])).prop_map(
+            |(worker, drain)| match drain {
+                Some(deadline_ms) => Act::Drain { worker, deadline_ms },
+                None => Act::Unsuspect { worker },
+            }
+        ),
+        30 => (worker(), 0..2u8, prop_oneof![6 => Just(1i8), 1 => Just(0), 1 => -2..4i8], 0..60u8)
+            .prop_map(|(worker, slot, seq, max)| Act::Claim { worker, slot, seq, max }),
+        18 => (picks(1..4), by(), 0..12u8)
+            .prop_map(|(picks, by, part)| Act::Complete { picks, by, part }),
+        14 => (pick(), by(), class()).prop_map(|(pick, by, class)| Act::Fail { pick, by, class }),
+        4 => (picks(1..3), by()).prop_map(|(picks, by)| Act::Nack { picks, by }),
+        death => (picks(1..3), by(), prop::bool::weighted(0.2), -1..3i8)
+            .prop_map(|(picks, by, memory, told)| Act::Died { picks, by, memory, told }),
+        settled => (worker(), 0..2u8, how())
+            .prop_map(|(worker, slot, how)| Act::Settle { worker, slot, how }),
+        death => (worker(), prop::option::weighted(0.3, 0..3u8), prop::bool::weighted(0.06))
+            .prop_map(|(worker, slot, cordoned)| Act::Cordon { worker, slot, cordoned }),
+        2 => (run(), prop::option::of(any::<u16>())).prop_map(|(run, mask)| Act::Retry { run, mask }),
+        3 => (picks(1..4), by(), worker(), 0..2u8, prop_oneof![5 => Just(1i8), 1 => -1..3i8], prop::bool::weighted(0.1)).prop_map(
+            |(picks, by, worker, slot, seq, instance)| {
+                Act::Steal { picks, by, worker, slot, seq, instance }
+            }
+        ),
+        8 => (worker(), 0..2u8, prop_oneof![8 => Just(1i8), 1 => -1..3i8], 0..30u8)
+            .prop_map(|(worker, slot, seq, max)| Act::Duplicate { worker, slot, seq, max }),
+        3 => (run(), -3..1i8, any::<u16>(), 0..9u8, prop::bool::weighted(0.1)).prop_map(
+            |(run, segment, mask, part, wrong)| Act::Carry { run, segment, mask, part, wrong }
+        ),
+        6 => (0..4u8, prop::collection::vec(store_op(), 0..5))
+            .prop_map(|(store, ops)| Act::Store { store, ops }),
+        1 => (0..4u8).prop_map(|store| Act::DropStore { store }),
+        24 => job_act().prop_map(Act::Job),
+        4 => train().prop_map(Act::Train),
+    ]
+}
+
+/// Few keys and few values, most of them numbers, so that much meets.
+fn store_op() -> impl Strategy<Value = StoreOp> {
+    let bytes = |texts: &'static [&'static str]| {
+        prop::sample::select(texts).prop_map(|text| text.as_bytes().to_vec())
+    };
+    let key = move || bytes(&["a", "b", "q", ""]);
+    let value = move || bytes(&["", "0", "1", "7", "-3", "x", "9223372036854775807"]);
+    let pairs = prop::collection::vec((key(), value()), 0..3);
+    prop_oneof![
+        3 => pairs.prop_map(|pairs| StoreOp::Set { pairs }),
+        3 => (key(), -2..9i64).prop_map(|(key, delta)| StoreOp::Add { key, delta }),
+        3 => (key(), value(), value()).prop_map(|(key, expected, desired)| {
+            StoreOp::CompareSet { key, expected, desired }
+        }),
+        1 => (key(), value()).prop_map(|(key, value)| StoreOp::Append { key, value }),
+        2 => key().prop_map(|key| StoreOp::Delete { key }),
+        2 => (key(), value()).prop_map(|(queue, value)| StoreOp::Push { queue, value }),
+        2 => key().prop_map(|queue| StoreOp::Pop { queue }),
+    ]
+}
+
+fn pick() -> impl Strategy<Value = Pick> {
+    let back = prop_oneof![3 => 0..3u8, 3 => 0..12u8];
+    let mask = prop_oneof![2 => Just(u16::MAX), 2 => any::<u16>(), 2 => (0..16u16).prop_map(|bit| 1 << bit)];
+    (back, mask, prop::bool::weighted(0.1)).prop_map(|(back, mask, wrong)| Pick {
+        back,
+        mask,
+        wrong,
+    })
+}
+
+fn picks(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Pick>> {
+    prop::collection::vec(pick(), count)
+}
+
+fn class() -> impl Strategy<Value = FailureClass> {
+    prop_oneof![
+        2 => Just(FailureClass::InvalidRow),
+        12 => Just(FailureClass::Transient),
+        1 => Just(FailureClass::OutOfMemory),
+        1 => Just(FailureClass::EngineDied),
+        1 => Just(FailureClass::InputUnreadable),
+        1 => Just(FailureClass::StoreRefused),
+    ]
+}

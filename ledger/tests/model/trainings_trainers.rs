@@ -1,0 +1,232 @@
+//! Trainers of a job: how they come and go, what the loss of one does to the lineage, and how a lineage begins anew.
+
+use super::{Checkpoint, Job, Trainer, refuse};
+use crate::naive::{Model, Outcome};
+use rollout_ledger::id::SessionId;
+use rollout_ledger::{
+    LossPolicy, Rejection, Reply, TrainerDecl, TrainerOp, TrainingName, TrainingRefusal, limits,
+};
+
+impl Model {
+    pub(crate) fn trainer(&mut self, op: TrainerOp) -> Outcome {
+        match op {
+            TrainerOp::Join { job, trainer, on_loss } => {
+                check_decl(&trainer)?;
+                let there = self.trainings.jobs.contains_key(&job);
+                self.job_for(&job)?;
+                if !there {
+                    self.job_mut(&job)?.on_loss = on_loss;
+                }
+                if let Some(torn) = self.succeed(&job, &trainer)? {
+                    return Ok(torn);
+                }
+                self.job_mut(&job)?.add(&trainer.name);
+                self.ticket(&job, trainer)
+            }
+            TrainerOp::Keep { job, trainers } => {
+                let clock = self.clock;
+                let job = self.job_mut(&job)?;
+                let mut lost = Vec::new();
+                for (name, ticket) in trainers {
+                    match job.trainers.get_mut(&name).filter(|t| t.ticket == Some(ticket)) {
+                        Some(trainer) => trainer.ends = clock + trainer.keep_ms,
+                        None => lost.push(name),
+                    }
+                }
+                Ok(Reply::Kept { lost })
+            }
+            TrainerOp::Leave(by) => {
+                let job = self.job_mut(&by.job)?;
+                let holds = job.claims.values().any(|claim| claim.0 == by.trainer);
+                if job.trainers.get(&by.trainer).and_then(|t| t.ticket) != Some(by.ticket) {
+                    return Ok(Reply::Ok);
+                }
+                match holds {
+                    true => self.lose(&by.job, &by.trainer),
+                    false => self.remove_trainer(&by.job, &by.trainer),
+                }
+                Ok(Reply::Ok)
+            }
+            TrainerOp::Recover { job, round, world, trainer, from, on_loss } => {
+                self.recover(job, (round, world, from, on_loss), trainer)
+            }
+            TrainerOp::DeleteJob(name) => {
+                let Some(job) = self.trainings.jobs.get_mut(&name) else { return Ok(Reply::Ok) };
+                if job.trainers.values().any(|t| t.ticket.is_some()) {
+                    return refuse(TrainingRefusal::JobActive);
+                }
+                job.give_up(|c| c.state.is_some());
+                let checkpoints = std::mem::take(&mut job.checkpoints);
+                let (lineage, round) = (job.lineage, job.round);
+                *job = Job { lineage, round, checkpoints, deleting: true, ..Job::default() };
+                self.forget_job(&name);
+                Ok(Reply::Ok)
+            }
+        }
+    }
+
+    fn succeed(
+        &mut self,
+        name: &TrainingName,
+        new: &TrainerDecl,
+    ) -> Result<Option<Reply>, Rejection> {
+        let job = self.job_mut(name)?;
+        job.not_torn()?;
+        let before = job.trainers.get(&new.name).filter(|t| t.ticket.is_some());
+        if before.is_some_and(|t| t.instance != new.instance) {
+            self.lose(name, &new.name);
+        }
+        let torn = self.job_mut(name)?.torn.clone();
+        Ok(torn.map(|(trainer, host)| Reply::Torn { trainer, host }))
+    }
+
+    fn ticket(&mut self, name: &TrainingName, new: TrainerDecl) -> Outcome {
+        let (session, clock) = (SessionId::at(self.index, self.op), self.clock);
+        let job = self.job_mut(name)?;
+        let trainer = job.trainers.entry(new.name).or_default();
+        let ticket = *trainer.ticket.get_or_insert(session);
+        (trainer.instance, trainer.keep_ms) = (new.instance, new.keep_alive_ms);
+        trainer.ends = clock + new.keep_alive_ms;
+        Ok(Reply::Joined { ticket, lineage: job.lineage })
+    }
+
+    fn lose(&mut self, name: &TrainingName, trainer: &str) {
+        self.note("trainer lost");
+        let Some(job) = self.trainings.jobs.get_mut(name) else { return };
+        let contributed = job.trainers.get(trainer).and_then(|t| t.contributed);
+        let open = contributed.is_some_and(|step| job.base().is_none_or(|b| b.step < step));
+        let held: Vec<_> =
+            job.claims.iter().filter(|c| c.1.0 == trainer).map(|c| c.0.clone()).collect();
+        let matters = open || !held.is_empty();
+        let tears = matters && job.on_loss == LossPolicy::Recover;
+        if tears && job.torn.is_none() {
+            job.torn = Some((trainer.to_owned(), "h".to_owned()));
+        }
+        for at in held {
+            job.claims.remove(&at);
+            let said = job.said(&at);
+            let cells = job.cells.get_mut(&(at.0.clone(), at.1)).expect("claimed");
+            if let Some((samples, step)) = said {
+                let shard = &mut cells[at.2 as usize];
+                shard[..samples]
+                    .iter_mut()
+                    .filter(|c| !c.is_in())
+                    .for_each(|c| c.step = Some(step));
+            }
+        }
+        self.remove_trainer(name, trainer);
+        if tears {
+            self.note("lineage torn");
+        } else if matters {
+            self.note("trainer lost and gone on without");
+        }
+    }
+
+    /// What is in and not sealed is in nobody's state once nobody is there.
+    fn remove_trainer(&mut self, name: &TrainingName, trainer: &str) {
+        let Some(job) = self.trainings.jobs.get_mut(name) else { return };
+        job.remove(trainer);
+        let open = job.cells.values().flatten().flatten().any(|c| c.is_in() && !c.sealed);
+        let nobody = job.trainers.values().all(|t| t.ticket.is_none());
+        let recovers = job.on_loss == LossPolicy::Recover;
+        if open && nobody && recovers && job.torn.is_none() {
+            job.torn = Some((trainer.to_owned(), "h".to_owned()));
+            self.note("lineage deserted");
+        }
+    }
+
+    pub(crate) fn end_silent_trainers(&mut self) {
+        loop {
+            let jobs = self.trainings.jobs.iter();
+            let all = jobs.flat_map(|(job, j)| j.trainers.iter().map(move |t| (job, t)));
+            let due = all.filter(|(_, (_, t))| t.ticket.is_some() && t.ends <= self.clock);
+            let first = due.min_by_key(|(_, (_, t))| t.ends);
+            let Some((job, (name, _))) = first.map(|(j, t)| (j.clone(), (t.0.clone(), ()))) else {
+                return;
+            };
+            self.lose(&job, &name);
+        }
+    }
+
+    pub(crate) fn hear_trainers_anew(&mut self) {
+        let clock = self.clock;
+        for job in self.trainings.jobs.values_mut() {
+            job.trainers.values_mut().for_each(|t| t.ends = clock + t.keep_ms);
+        }
+    }
+
+    fn recover(
+        &mut self,
+        name: TrainingName,
+        (round, world, from, on_loss): (u64, Vec<String>, u32, LossPolicy),
+        trainer: TrainerDecl,
+    ) -> Outcome {
+        check_decl(&trainer)?;
+        if !world.contains(&trainer.name) {
+            let why = "the world names each trainer once, and its caller";
+            return Err(Rejection::Invalid(why.into()));
+        }
+        if round == 0 && world.len() != 1 {
+            return Err(Rejection::Invalid("a world of several recovers by its round".into()));
+        }
+        if from != 0 {
+            self.job_mut(&name)?;
+        }
+        let new = !self.trainings.jobs.contains_key(&name);
+        self.job_for(&name)?;
+        let job = self.job_mut(&name)?;
+        let present = job.round;
+        let asked = (world.clone(), from, on_loss);
+        if round == present && round != 0 {
+            if asked != job.asked || !job.trainers.contains_key(&trainer.name) {
+                return refuse(TrainingRefusal::RoundConflict { round: present });
+            }
+            if let Some(torn) = self.succeed(&name, &trainer)? {
+                return Ok(torn);
+            }
+            self.job_mut(&name)?.add(&trainer.name);
+            return self.ticket(&name, trainer);
+        }
+        if round != 0 && round < present {
+            return refuse(TrainingRefusal::RoundConflict { round: present });
+        }
+        if from != 0 {
+            match job.checkpoints.get(from as usize - 1) {
+                Some(checkpoint) if checkpoint.is_complete() => job.base = from as usize,
+                _ => return refuse(TrainingRefusal::CheckpointUnknown),
+            }
+        }
+        job.give_up(Checkpoint::is_open);
+        let cells = job.base().map(|base| base.cells.clone()).unwrap_or_default();
+        let undone = job.cells.values().flatten().flatten().any(|c| c.is_in() && !c.sealed);
+        let from_one = job.base > 0;
+        job.cells = cells;
+        job.claims.clear();
+        job.by_token.clear();
+        job.torn = None;
+        job.lineage += u32::from(!new);
+        job.round = if round == 0 { present + 1 } else { round };
+        job.on_loss = on_loss;
+        job.asked = asked;
+        job.trainers = world.iter().map(|name| (name.clone(), Trainer::default())).collect();
+        job.world = world;
+        if from_one {
+            self.note("recovered from a checkpoint");
+        }
+        if undone {
+            self.note("recovered with work undone");
+        }
+        self.ticket(&name, trainer)
+    }
+}
+
+fn check_decl(trainer: &TrainerDecl) -> Result<(), Rejection> {
+    let (least, most) = (limits::KEEP_ALIVE_MIN_MS, limits::KEEP_ALIVE_MAX_MS);
+    match (least..=most).contains(&trainer.keep_alive_ms) {
+        true => Ok(()),
+        false => {
+            let why = format!("a trainer is lost after {least} to {most} ms of silence");
+            Err(Rejection::Invalid(why))
+        }
+    }
+}
