@@ -1,0 +1,9 @@
+//! What an agent guarantees, shown with a cluster that the test plays.
+
+mod ends;
+mod engines;
+mod fake;
+mod heartbeats;
+mod leaders;
+mod rows;
+mod setup;

@@ -1,0 +1,104 @@
+//! Rows are executed once each, and what came of them is kept until a leader has it.
+
+use rollout_proto::v1;
+use rollout_worker::Drained;
+
+use crate::fake::{Fake, Outcome, list};
+use crate::setup::{Agent, assert_all_answered, config, prompts, side, spooled, until};
+
+#[tokio::test]
+async fn every_granted_row_is_executed_once_and_its_result_committed() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(3, dir.path(), &prompts(1000)).await;
+    let agent = Agent::start(config(dir.path(), &fake, |mock| {
+        mock.slots = 2;
+        mock.concurrency = 16;
+        mock.latency_ms_max = 5;
+    }));
+    fake.until("all rows are done", |state| state.done() == 1000).await;
+    assert_all_answered(&fake);
+    let mut started = side(dir.path(), "started");
+    started.sort_unstable();
+    assert_eq!(started, (0..1000).collect::<Vec<_>>());
+    assert!(fake.state.lock().exchanges.iter().all(|(_, e)| e.credit_rows <= 32));
+    assert_eq!(agent.drain().await, Drained { everything_answered: true });
+    assert_eq!(fake.state.lock().deregistered.len(), 1);
+}
+
+#[tokio::test]
+async fn finished_rows_survive_a_kill_and_are_not_executed_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bodies = prompts(10);
+    bodies.push(r#"{"prompt":"MOCK_HANG"}"#.into());
+    let fake = Fake::start(1, dir.path(), &bodies).await;
+    let mut config = config(dir.path(), &fake, |_| {});
+    config.part.linger_ms = 60_000;
+    let agent = Agent::start(config.clone());
+    until("ten rows are spooled", || spooled(dir.path()) == 10).await;
+    agent.kill().await;
+    assert_eq!(fake.state.lock().done(), 0);
+    {
+        let mut state = fake.state.lock();
+        state.hold_grants = true;
+        state.drop_held = vec![3];
+    }
+    config.part.linger_ms = 50;
+    let agent = Agent::start(config);
+    fake.until("the held rows are done", |state| state.done() == 9).await;
+    {
+        let state = fake.state.lock();
+        assert_eq!(state.registers.len(), 2);
+        let (first, second) = (&state.registers[0], &state.registers[1]);
+        assert_eq!(first.resume_session, 0);
+        assert!(state.sessions.contains(&second.resume_session));
+        assert_eq!(second.coord_epoch_seen, 5);
+        assert_ne!(first.instance, second.instance);
+        let held: Vec<u64> = second.held.iter().flat_map(|h| list(h.rows.as_ref())).collect();
+        assert_eq!(held, (0..10).collect::<Vec<_>>());
+        assert_eq!(state.rows[3].outcome, None, "dropped, so not reported");
+    }
+    assert_eq!(side(dir.path(), "started").len(), 11);
+    until("the spool is empty", || spooled(dir.path()) == 0).await;
+    drop(agent);
+}
+
+#[tokio::test]
+async fn rows_of_a_corrupt_segment_fail_with_their_own_class_and_the_others_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(200)).await;
+    let key = fake.state.lock().segments[1].blob.clone().unwrap().key;
+    let path = dir.path().join("store").join(key);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let agent = Agent::start(config(dir.path(), &fake, |_| {}));
+    fake.until("all rows are decided", |state| state.done() == 200).await;
+    let state = fake.state.lock();
+    let corrupt = Outcome::Failed(v1::FailureClass::InputUnreadable, "SEGMENT_CORRUPT".to_owned());
+    assert!(state.rows[100..].iter().all(|row| row.outcome == Some(corrupt.clone())));
+    assert!(state.rows[..100].iter().all(|row| matches!(row.outcome, Some(Outcome::Done(_)))));
+    drop(state);
+    drop(agent);
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_costs_one_row_and_the_rest_is_committed_when_it_heals() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(20)).await;
+    // A file where the folder of the parts must be: no identity can write through it, root included.
+    let parts = dir.path().join("store/runs/default/r/parts");
+    std::fs::write(&parts, b"in the way").unwrap();
+    std::fs::set_permissions(&parts, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let agent = Agent::start(config(dir.path(), &fake, |_| {}));
+    fake.until("the refusal is reported", |state| state.done() == 1).await;
+    let refused = |outcome: &Option<Outcome>| {
+        matches!(outcome, Some(Outcome::Failed(v1::FailureClass::StoreRefused, _)))
+    };
+    assert_eq!(fake.state.lock().count(|row| refused(&row.outcome)), 1);
+    std::fs::remove_file(&parts).unwrap();
+    fake.until("the others are committed", |state| state.done() == 20).await;
+    assert_eq!(side(dir.path(), "started").len(), 20);
+    drop(agent);
+}
