@@ -72,13 +72,7 @@ mod tests {
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {
-        let wire = rollout_proto::v1::NamespaceInfo {
-            name: "team".into(),
-            runs: 2,
-            runs_max: 5,
-            pending_rows: 1_200,
-            ..Default::default()
-        };
-        crate::snapshots::report("namespace-describe.txt", &Described { namespace: wire.into() });
+        let namespace = Namespace::sample();
+        crate::snapshots::report("namespace-describe.txt", &Described { namespace });
     }
 }

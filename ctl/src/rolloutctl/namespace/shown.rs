@@ -65,19 +65,26 @@ impl Namespace {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bound_that_there_is_not_is_not_told() {
-        let wire = v1::NamespaceInfo {
+impl Namespace {
+    /// With one bound, and without the others.
+    pub(super) fn sample() -> Self {
+        Self::from(v1::NamespaceInfo {
             name: "team".into(),
             runs: 2,
             runs_max: 5,
             pending_rows: 1200,
             ..Default::default()
-        };
-        let shown = Namespace::from(wire);
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_that_there_is_not_is_not_told() {
+        let shown = Namespace::sample();
         assert_eq!(
             shown.described(),
             "name          team\nruns          2 of 5\npending rows  1,200\nrunning rows  0\n"
