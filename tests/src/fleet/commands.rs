@@ -1,0 +1,80 @@
+//! The programs that cargo built, and commands of them as the operator and as the user.
+
+use super::{COMMAND_MAX, Fleet};
+use crate::process;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Where cargo put the binaries: beside this one, or beside the directory of the tests.
+pub(super) fn bin_dir() -> Result<PathBuf> {
+    let exe = std::env::current_exe()?;
+    let mut dirs = exe.ancestors().skip(1).take(2);
+    let dir = dirs.find(|dir| dir.join("rollout-coordinator").exists());
+    Ok(dir.context("build the binaries first: cargo build --workspace --bins")?.to_owned())
+}
+
+/// A program of ours, without arguments and without a fleet.
+///
+/// # Errors
+/// When the binaries were not built.
+pub fn program(name: &str) -> Result<Command> {
+    Ok(Command::new(bin_dir()?.join(name)))
+}
+
+impl Fleet {
+    /// A program of ours, without arguments.
+    pub fn program(&self, name: &str) -> Command {
+        Command::new(self.bin.join(name))
+    }
+
+    /// A file that cargo put beside the binaries, if it is there.
+    pub fn built(&self, file: &str) -> Option<PathBuf> {
+        Some(self.bin.join(file)).filter(|path| path.exists())
+    }
+
+    /// Runs `rolloutctl` as the operator.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn ctl(&self, args: &[&str]) -> Result<Output> {
+        let mut command = Command::new(self.bin.join("rolloutctl"));
+        command.arg("--context").arg(self.path("operator.toml")).args(args);
+        self.store_into(&mut command, "operator");
+        process::output(command, COMMAND_MAX)
+    }
+
+    /// Runs `rolloutctl -o json` and returns the `data` of what it prints.
+    ///
+    /// # Errors
+    /// When it fails or prints no JSON.
+    pub fn ctl_json(&self, args: &[&str]) -> Result<Value> {
+        let mut all = vec!["-o", "json"];
+        all.extend(args);
+        let out = self.ctl(&all)?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        let value: Value = serde_json::from_str(&text)
+            .with_context(|| format!("{args:?}: {text}{}", String::from_utf8_lossy(&out.stderr)))?;
+        Ok(value.get("data").cloned().unwrap_or(value))
+    }
+
+    /// A command of `rollout`, as the user.
+    pub fn rollout(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(self.bin.join("rollout"));
+        command.env("ROLLOUT_CONTEXT", self.path("user.toml")).args(args);
+        self.store_into(&mut command, "user");
+        command
+    }
+
+    /// `rolloutctl` without a context, on a host of this name: with the wall clock of that name.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn ctl_at(&self, host: &str, args: &[&str]) -> Result<Output> {
+        let mut command = self.program("rolloutctl");
+        command.args(args);
+        self.preload_into(&mut command, host)?;
+        process::output(command, COMMAND_MAX)
+    }
+}
