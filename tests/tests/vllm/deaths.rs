@@ -1,7 +1,9 @@
 //! Engines that die, alone and with the leader, cost no row and change none.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, ensure};
-use rollout_tests::{Batch, Fleet, FleetOptions, eventually, is_alive};
+use rollout_tests::{Batch, Counts, Fleet, FleetOptions, WorkerOptions, eventually, is_alive};
 use serde_json::json;
 
 use super::setup::{
@@ -10,6 +12,78 @@ use super::setup::{
 };
 
 const MAX_TOKENS: u32 = 24;
+
+/// How an engine differs from one in a single process that nothing harms.
+#[derive(Default)]
+struct Harmed {
+    /// Files in the scene's `inject` ask for harm inside.
+    injected: bool,
+    core_apart: bool,
+    /// Further lines of the engine's block.
+    lines: &'static str,
+}
+
+/// One worker, `w1`, whose engine takes 8 rows at a time, and a run of completions that all have the same length.
+struct Scene {
+    batch: Batch,
+    fleet: Fleet,
+    rows: u64,
+    worker: WorkerOptions,
+    inject: PathBuf,
+}
+
+impl Scene {
+    fn start(run: &str, count: u64, harmed: Harmed) -> Result<Self> {
+        let mut fleet = Fleet::start(FleetOptions::default())?;
+        let model = tiny_model(&fleet)?;
+        let input = fleet.path(&format!("{run}.jsonl"));
+        std::fs::write(&input, rows(count))?;
+        let inject = fleet.path("inject");
+        std::fs::create_dir(&inject)?;
+        let Harmed { injected, core_apart, lines } = harmed;
+        let (lines, injected) = (lines.to_owned(), injected.then_some(&*inject));
+        let engine = Engine { lines, core_apart, inject: injected, ..Engine::new(&model, 8) };
+        let worker = engine.worker("");
+        fleet.start_worker("w1", &worker)?;
+        let lines = "[model]\nuri = \"tiny\"\n[sampling]\nignore_eos = true\nmax_tokens = 24\n";
+        let batch = Batch::submit_file(&fleet, run, input, count, lines)?;
+        Ok(Self { batch, fleet, rows: count, worker, inject })
+    }
+
+    /// Asks for harm inside the engine.
+    fn harm(&self, file: &str) -> Result<()> {
+        Ok(std::fs::write(self.inject.join(file), "")?)
+    }
+
+    /// Waits until so many rows have ended.
+    fn done(&self, least: u64) -> Counts {
+        eventually("rows end", LOADING, || {
+            self.batch.counts(&self.fleet).filter(|c| c.done >= least)
+        })
+    }
+
+    /// Waits until the worker's log has this, and returns the log.
+    fn said(&self, what: &str) -> String {
+        let log = self.fleet.path("worker-w1.log");
+        eventually(&format!("the worker says: {what}"), LOADING, || {
+            std::fs::read_to_string(&log).ok().filter(|text| text.contains(what))
+        })
+    }
+
+    fn engine(&mut self) -> Result<i32> {
+        engine_of(&mut self.fleet, "w1").context("w1 has no engine")
+    }
+
+    /// Every row is completed in the end.
+    fn finish(self) -> Result<()> {
+        let Self { fleet, mut batch, rows, .. } = self;
+        let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
+        ensure!(status.success(), "{status}{}", fleet.logs());
+        ensure!(completions(&batch)?.len() as u64 == rows, "rows are missing");
+        fleet.verify()?;
+        fleet.passed()
+    }
+}
 
 #[test]
 fn greedy_completions_are_vllms_own_through_the_death_of_an_engine_and_of_the_leader() -> Result<()>
@@ -63,167 +137,84 @@ fn greedy_completions_are_vllms_own_through_the_death_of_an_engine_and_of_the_le
 
 #[test]
 fn an_engine_that_runs_out_of_memory_aborts_or_hangs_inside_costs_no_row() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
-    let model = tiny_model(&fleet)?;
-    let input = fleet.path("harm.jsonl");
-    std::fs::write(&input, rows(2000))?;
-    let inject = fleet.path("inject");
-    std::fs::create_dir(&inject)?;
-    let engine = Engine { inject: Some(&inject), ..Engine::new(&model, 8) };
-    fleet.start_worker("w1", &engine.worker(""))?;
-    let lines = "[model]\nuri = \"tiny\"\n[sampling]\nignore_eos = true\nmax_tokens = 24\n";
-    let mut batch = Batch::submit_file(&fleet, "harm", input, 2000, lines)?;
-    let log = fleet.path("worker-w1.log");
+    let scene = Scene::start("harm", 2000, Harmed { injected: true, ..Harmed::default() })?;
     for (harm, said) in [
         ("oom", "memory ran out, fewer rows at once"),
         ("abort", "was ended by signal 6"),
         ("hang", "made no progress for 60000 ms"),
     ] {
-        let before = batch.counts(&fleet).map_or(0, |c| c.done);
         // Rows end again, so an engine is at work.
-        eventually(&format!("rows end before {harm}"), LOADING, || {
-            batch.counts(&fleet).filter(|c| c.done > before)
-        });
-        std::fs::write(inject.join(harm), "")?;
-        eventually(&format!("the worker says: {said}"), LOADING, || {
-            std::fs::read_to_string(&log).ok().filter(|text| text.contains(said))
-        });
-        let after = batch.counts(&fleet).context("nobody can say")?;
+        let before = scene.batch.counts(&scene.fleet).map_or(0, |c| c.done);
+        scene.done(before + 1);
+        scene.harm(harm)?;
+        scene.said(said);
+        let after = scene.batch.counts(&scene.fleet).context("nobody can say")?;
         ensure!(after.done < 2000, "the run was over before {harm}: {after:?}");
     }
-    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
-    ensure!(status.success(), "{status}{}", fleet.logs());
-    ensure!(completions(&batch)?.len() == 2000, "rows are missing");
-    fleet.verify()?;
-    fleet.passed()
+    scene.finish()
 }
 
 #[test]
 fn a_core_in_a_process_of_its_own_dies_of_what_it_died_of() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
-    let model = tiny_model(&fleet)?;
-    let input = fleet.path("apart.jsonl");
-    std::fs::write(&input, rows(1500))?;
-    let inject = fleet.path("inject");
-    std::fs::create_dir(&inject)?;
-    let engine = Engine { inject: Some(&inject), core_apart: true, ..Engine::new(&model, 8) };
-    fleet.start_worker("w1", &engine.worker(""))?;
-    let lines = "[model]\nuri = \"tiny\"\n[sampling]\nignore_eos = true\nmax_tokens = 24\n";
-    let mut batch = Batch::submit_file(&fleet, "apart", input, 1500, lines)?;
-    let log = fleet.path("worker-w1.log");
-    let said = |what: &str| {
-        eventually(&format!("the worker says: {what}"), LOADING, || {
-            std::fs::read_to_string(&log).ok().filter(|text| text.contains(what))
-        })
-    };
-    let more = |fleet: &Fleet, batch: &Batch, before: u64| {
-        eventually("rows end", LOADING, || batch.counts(fleet).filter(|c| c.done > before)).done
-    };
-    let done = more(&fleet, &batch, 0);
-    let host = engine_of(&mut fleet, "w1").context("w1 has no engine")?;
-    let core = core_of(host).context("the core is no process of its own")?;
+    let harmed = Harmed { injected: true, core_apart: true, ..Harmed::default() };
+    let mut scene = Scene::start("apart", 1500, harmed)?;
+    let done = scene.done(1).done;
+    let core = core_of(scene.engine()?).context("the core is no process of its own")?;
     // SAFETY: a signal to a process that this test's worker started.
     unsafe { libc::kill(core, libc::SIGKILL) };
-    said("was ended by signal 9");
-    more(&fleet, &batch, done);
+    scene.said("was ended by signal 9");
+    scene.done(done + 1);
     // The front end hears only that the core is dead; the class of the exception is told from inside.
-    std::fs::write(inject.join("oom"), "")?;
-    said("memory ran out, fewer rows at once");
-    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
-    ensure!(status.success(), "{status}{}", fleet.logs());
-    ensure!(completions(&batch)?.len() == 1500, "rows are missing");
-    fleet.verify()?;
-    fleet.passed()
+    scene.harm("oom")?;
+    scene.said("memory ran out, fewer rows at once");
+    scene.finish()
 }
 
 #[test]
 fn an_engine_over_two_processes_that_loses_one_costs_no_row() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
-    let model = tiny_model(&fleet)?;
-    let input = fleet.path("halves.jsonl");
-    std::fs::write(&input, rows(600))?;
-    let lines = "tensor_parallel_size = 2".to_owned();
-    let engine = Engine { lines, core_apart: true, ..Engine::new(&model, 8) };
-    fleet.start_worker("w1", &engine.worker(""))?;
-    let lines = "[model]\nuri = \"tiny\"\n[sampling]\nignore_eos = true\nmax_tokens = 24\n";
-    let mut batch = Batch::submit_file(&fleet, "halves", input, 600, lines)?;
-    let counted = eventually("rows end", LOADING, || batch.counts(&fleet).filter(|c| c.done >= 20));
+    let harmed = Harmed { core_apart: true, lines: "tensor_parallel_size = 2", injected: false };
+    let mut scene = Scene::start("halves", 600, harmed)?;
+    let counted = scene.done(20);
     ensure!(counted.done < 500, "the run is nearly over: {counted:?}");
-    let host = engine_of(&mut fleet, "w1").context("w1 has no engine")?;
-    let all = descendants(host);
+    let all = descendants(scene.engine()?);
     let halves: Vec<i32> = all.into_iter().filter(|pid| is_named(*pid, "Worker_TP")).collect();
     ensure!(halves.len() == 2, "the model is in {} processes", halves.len());
     // SAFETY: a signal to a process that this test's worker started.
     unsafe { libc::kill(halves[1], libc::SIGKILL) };
-    let log = fleet.path("worker-w1.log");
-    eventually("the worker says what the engine died of", LOADING, || {
-        std::fs::read_to_string(&log).ok().filter(|text| text.contains("was ended by signal 9"))
-    });
+    scene.said("was ended by signal 9");
     // The half that lives is of an engine that is dead.
     eventually("no half outlives the other", LOADING, || {
         halves.iter().all(|pid| !is_alive(*pid as u32)).then_some(())
     });
-    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
-    ensure!(status.success(), "{status}{}", fleet.logs());
-    ensure!(completions(&batch)?.len() == 600, "rows are missing");
-    fleet.verify()?;
-    fleet.passed()
+    scene.finish()
 }
 
 #[test]
 fn memory_that_runs_out_in_the_half_that_vllm_does_not_listen_to_is_named() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
-    let model = tiny_model(&fleet)?;
-    let input = fleet.path("half.jsonl");
-    std::fs::write(&input, rows(600))?;
-    let inject = fleet.path("inject");
-    std::fs::create_dir(&inject)?;
-    let lines = "tensor_parallel_size = 2".to_owned();
-    let engine =
-        Engine { lines, core_apart: true, inject: Some(&inject), ..Engine::new(&model, 8) };
-    fleet.start_worker("w1", &engine.worker(""))?;
-    let lines = "[model]\nuri = \"tiny\"\n[sampling]\nignore_eos = true\nmax_tokens = 24\n";
-    let mut batch = Batch::submit_file(&fleet, "half", input, 600, lines)?;
-    let counted = eventually("rows end", LOADING, || batch.counts(&fleet).filter(|c| c.done >= 20));
+    let harmed = Harmed { core_apart: true, lines: "tensor_parallel_size = 2", injected: true };
+    let scene = Scene::start("half", 600, harmed)?;
+    let counted = scene.done(20);
     ensure!(counted.done < 500, "the run is nearly over: {counted:?}");
-    std::fs::write(inject.join("oom-1"), "")?;
-    let log = fleet.path("worker-w1.log");
-    let text = eventually("the worker says that memory ran out", LOADING, || {
-        let text = std::fs::read_to_string(&log).ok()?;
-        text.contains("memory ran out, fewer rows at once").then_some(text)
-    });
+    scene.harm("oom-1")?;
+    let text = scene.said("memory ran out, fewer rows at once");
     ensure!(!text.contains("made no progress"), "it took a hang to see it");
-    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
-    ensure!(status.success(), "{status}{}", fleet.logs());
-    ensure!(completions(&batch)?.len() == 600, "rows are missing");
-    fleet.verify()?;
-    fleet.passed()
+    scene.finish()
 }
 
 #[test]
 fn no_process_of_vllms_outlives_the_agent() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
-    let model = tiny_model(&fleet)?;
-    let input = fleet.path("orphans.jsonl");
-    std::fs::write(&input, rows(600))?;
-    let options = Engine { core_apart: true, ..Engine::new(&model, 8) }.worker("");
-    fleet.start_worker("w1", &options)?;
-    let lines = "[model]\nuri = \"tiny\"\n[sampling]\nignore_eos = true\nmax_tokens = 24\n";
-    let mut batch = Batch::submit_file(&fleet, "orphans", input, 600, lines)?;
-    eventually("rows end", LOADING, || batch.counts(&fleet).filter(|c| c.done >= 20));
-    let host = engine_of(&mut fleet, "w1").context("w1 has no engine")?;
+    let harmed = Harmed { core_apart: true, ..Harmed::default() };
+    let mut scene = Scene::start("orphans", 600, harmed)?;
+    scene.done(20);
+    let host = scene.engine()?;
     let core = core_of(host).context("the core is no process of its own")?;
     let mut all = descendants(host);
     ensure!(all.contains(&core), "{all:?} lack the core, {core}");
     all.push(host);
-    fleet.worker_process("w1").kill();
+    scene.fleet.worker_process("w1").kill();
     eventually("no process of vLLM's outlives the agent", LOADING, || {
         all.iter().all(|pid| !is_alive(*pid as u32)).then_some(())
     });
-    fleet.start_worker("w1", &options)?;
-    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
-    ensure!(status.success(), "{status}{}", fleet.logs());
-    ensure!(completions(&batch)?.len() == 600, "rows are missing");
-    fleet.verify()?;
-    fleet.passed()
+    scene.fleet.start_worker("w1", &scene.worker)?;
+    scene.finish()
 }
