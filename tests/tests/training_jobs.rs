@@ -9,7 +9,6 @@ use rollout_training::{CheckpointWriter, Recovery, TrainError, Trainer, TrainerO
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const DATASET: [&str; 9] = [
@@ -178,21 +177,36 @@ async fn a_report_of_objects_that_are_not_in_the_store_is_refused() -> Result<()
     fleet.passed()
 }
 
+/// That long, to the microsecond: the runtime's own timers are no finer than what a claim takes.
+async fn passed(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_its_caller_gave_up_is_not_lost() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let spec = ["--samples", "500", "--shard-samples", "10"];
     ctl(&fleet, &[&["dataset", "create", "pile", "--uri", "x"][..], &spec].concat(), 0)?;
     let trainer = recover(&fleet, "t0", &["t0"], 1).await?;
-    let (mut held, mut given_up) = (BTreeSet::new(), 0);
-    // Sooner or later than the answer, as it comes.
-    for us in (0..400).map(|n| n * 37 % 9000) {
-        match timeout(Duration::from_micros(us), trainer.claim("pile", 0)).await {
-            Ok(claimed) => held.extend(claimed?.0.map(|shard| shard.shard)),
-            Err(_) => given_up += 1,
+    let (mut held, mut given_up, mut usual) = (BTreeSet::new(), 0, PATIENCE);
+    // Sooner or later than the answer, as it comes: up to twice what the quickest answer took.
+    for share in (0..400).map(|n| f64::from(n * 37 % 200) / 100.0) {
+        if held.len() == 50 {
+            break;
+        }
+        let asked = Instant::now();
+        tokio::select! {
+            claimed = trainer.claim("pile", 0) => {
+                held.extend(claimed?.0.map(|shard| shard.shard));
+                usual = usual.min(asked.elapsed());
+            }
+            () = passed(usual.mul_f64(share)) => given_up += 1,
         }
     }
-    ensure!(given_up > 20, "only {given_up} claims were given up");
+    ensure!(given_up > 10, "only {given_up} claims were given up");
     while let (Some(shard), _) = trainer.claim("pile", 0).await? {
         ensure!(held.insert(shard.shard), "shard {} was granted again", shard.shard);
     }
