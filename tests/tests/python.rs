@@ -244,6 +244,16 @@ fn an_orphan_that_tries_for_ever_never_reaches_the_store_of_the_next_round() -> 
     fleet.passed()
 }
 
+#[test]
+fn a_member_that_is_done_closes_and_goes_and_the_others_keep_their_round() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    for scenario in ["closes", "goes"] {
+        ends(python(&fleet, scenario, "rendezvous.py", &[scenario])?, 0)?;
+    }
+    fleet.verify()?;
+    fleet.passed()
+}
+
 fn barriers(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Process> {
     let context = fleet.path("user.toml").display().to_string();
     python(fleet, name, "barriers.py", &[&[args[0], &context], &args[1..]].concat())

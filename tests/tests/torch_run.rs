@@ -5,13 +5,18 @@ use rollout_tests::torch::{Running, SLOW, gateway, python, script};
 use rollout_tests::{Fleet, FleetOptions, eventually, output};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 /// An agent with two trainers, each of which all-reduces `steps` times.
 fn agent(name: &str, rendezvous: &[&str], steps: u32) -> Command {
     let mut command = python();
+    command.args(["-m", "torch.distributed.run"]);
+    with_trainers(command, name, rendezvous, steps)
+}
+
+fn with_trainers(mut command: Command, name: &str, rendezvous: &[&str], steps: u32) -> Command {
     // A trainer whose agent is dead is nobody's child, and would outlive a test that fails.
-    command.env("TEST_PID", std::process::id().to_string());
-    command.env("TEST_AGENT", name).args(["-m", "torch.distributed.run"]);
+    command.env("TEST_PID", std::process::id().to_string()).env("TEST_AGENT", name);
     command.args(["--nproc-per-node=2", "--max-restarts=5", "--local-addr=127.0.0.1"]);
     command.args(rendezvous).arg(script("train.py")).arg(steps.to_string());
     command
@@ -100,6 +105,16 @@ impl Job {
     fn command(&self, name: &str) -> Command {
         let options: Vec<_> = self.options.iter().map(String::as_str).collect();
         let mut command = agent(name, &options, 1_000_000);
+        command.env("TEST_STOP", &self.stop);
+        command
+    }
+
+    /// One that waits no longer than this for the others when its trainers have ended.
+    fn impatient(&self, name: &str, exit_barrier_s: u64) -> Command {
+        let options: Vec<_> = self.options.iter().map(String::as_str).collect();
+        let mut command = python();
+        command.arg(script("agent.py")).env("TEST_EXIT_BARRIER", exit_barrier_s.to_string());
+        let mut command = with_trainers(command, name, &options, 1_000_000);
         command.env("TEST_STOP", &self.stop);
         command
     }
@@ -200,6 +215,36 @@ fn a_lost_host_is_done_without_and_taken_in_again() -> Result<()> {
     let grown = agents[0].lines("joined agent-1").split_off(before);
     assert!(grown.iter().all(|line| line.contains(" of 4 ")), "{grown:?}");
     job.stop(&mut agents)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn trainers_work_on_when_another_host_has_ended_and_waits_for_them_no_longer() -> Result<()> {
+    const EXIT_BARRIER_S: u64 = 2;
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let job = Job::new(&fleet, "2");
+    let enough = fleet.path("enough");
+    let mut second = job.impatient("agent-2", EXIT_BARRIER_S);
+    second.env("TEST_WORKS_ON", &enough);
+    let mut second = Running::start(&fleet, "agent-2", second)?;
+    let first = job.impatient("agent-1", EXIT_BARRIER_S);
+    let mut first = Running::start(&fleet, "agent-1", first)?;
+    [&first, &second].iter().for_each(|agent| drop(agent.until_it_says("step 20 of world 4")));
+    std::fs::write(&job.stop, "")?;
+    second.until_it_says("works on");
+    // Its agent has closed the rendezvous, and left it.
+    first.finish()?;
+    assert_eq!(first.lines("finished").len(), 2, "{}", first.process.log_tail());
+    // torchrun looks ten times a second whether a new round is to begin.
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(second.says("finished").is_none(), "they were to work until now");
+    std::fs::write(&enough, "")?;
+    second.finish()?;
+    assert_eq!(second.lines("finished").len(), 2, "{}", second.process.log_tail());
+    for agent in [first, second] {
+        assert_eq!(agent.lines("joined").len(), 2, "nobody had to begin again");
+    }
     fleet.verify()?;
     fleet.passed()
 }

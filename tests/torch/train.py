@@ -1,6 +1,6 @@
 """A trainer that torchrun starts: `train.py STEPS` all-reduces so often, or until the file TEST_STOP is there and all have
-seen that. With TEST_TRIES, one whose all-reduce failed tries to join again where it was, until that file is there. What it
-prints, the test waits for."""
+seen that. With TEST_TRIES, one whose all-reduce failed tries to join again where it was, until that file is there. With
+TEST_WORKS_ON it has work of its own after that, until that file is there. What it prints, the test waits for."""
 
 import datetime
 import os
@@ -61,4 +61,10 @@ for step in range(1, steps + 1):
     time.sleep(0.02)
 dist.barrier()
 dist.destroy_process_group()
+if alone := os.environ.get("TEST_WORKS_ON", ""):
+    say(f"works on {name}")
+    while not os.path.exists(alone):
+        if not os.path.exists(test):
+            sys.exit("the test is gone")
+        time.sleep(0.05)
 say(f"finished {name}")

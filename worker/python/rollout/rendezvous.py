@@ -144,7 +144,8 @@ class RolloutRendezvousHandler(RendezvousHandler):
         return RendezvousInfo(store, round.rank, round.world_size, bootstrap)
 
     def num_nodes_waiting(self) -> int:
-        """Those who came late, or those who are gone from the round: for either a new one is to be formed."""
+        """Those who came late, or those who are gone from the round: for either a new one is to be formed. 0 once the
+        rendezvous is closed, for then none is: an agent whose trainers have ended closes it and goes, and the others work on."""
         return self._native.waiting()
 
     def is_closed(self) -> bool:

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use rollout_gateway::{PAUSE, Sessions};
-use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, services, v1};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use v1::rendezvous_wait_response::Outcome;
@@ -116,24 +116,28 @@ impl Rendezvous {
     }
 
     /// How many a new round would have to wait for it to begin: those who came late, or those of this round that are
-    /// gone, this participant included. 0: the round is as it was.
+    /// gone, this participant included. 0: the round is as it was, or the rendezvous is closed. Then no other round
+    /// begins, and whoever has something left to do in this one is to do it: members that are done close, and go.
     fn waiting(&self) -> u32 {
         let seen = self.shared.seen.lock();
         match &seen.gone {
+            _ if seen.closed => 0,
             Some(_) => 1,
             None => seen.waiting.max(seen.world_size.saturating_sub(seen.joined)),
         }
     }
 
-    /// Whether nobody joins any more.
+    /// Whether nobody joins any more. Of a job that is not there yet nobody has closed anything.
     fn is_closed(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         if self.shared.seen.lock().closed {
             return Ok(true);
         }
         let within = Duration::from_millis(timeout_ms);
         let described = self.shared.describe(None);
-        let described = wait_or_raise(py, within, "the cluster does not answer", described)?;
-        Ok(described.map_err(raised)?.closed)
+        match wait_or_raise(py, within, "the cluster does not answer", described)? {
+            Err(error) if error.code() == Some(ErrorCode::JobNotFound) => Ok(false),
+            described => Ok(described.map_err(raised)?.closed),
+        }
     }
 
     /// Closes the rendezvous for good.
@@ -246,7 +250,9 @@ impl Shared {
         if seen.ticket != ticket {
             return false;
         }
-        (seen.waiting, seen.closed) = (answer.num_nodes_waiting, answer.closed);
+        seen.waiting = answer.num_nodes_waiting;
+        // For good, whichever of two answers is here first.
+        seen.closed |= answer.closed;
         let lives = answer.gone.is_empty();
         if !lives {
             seen.gone = Some(answer.gone);
@@ -262,7 +268,8 @@ impl Shared {
                 Ok(now) => {
                     known = Some(now.version);
                     let mut seen = self.seen.lock();
-                    (seen.waiting, seen.closed) = (now.num_nodes_waiting, now.closed);
+                    seen.waiting = now.num_nodes_waiting;
+                    seen.closed |= now.closed;
                     // Of another round it is no member.
                     let same = now.complete && now.round == seen.round;
                     seen.joined = if same { now.joined } else { 0 };

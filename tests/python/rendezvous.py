@@ -1,0 +1,77 @@
+"""Members of a job's rendezvous, without torch: `rendezvous.py SCENARIO ...`. What it prints, the test waits for."""
+
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import rollout
+
+LONG_MS = 240_000
+KEEP_ALIVE_MS = 500
+# A member hears of the others at once, and by each keep-alive.
+WATCHED_S = 6 * KEEP_ALIVE_MS / 1000
+
+
+def say(text):
+    print(text, flush=True)
+
+
+class Job:
+    """Two members of a job, and what the cluster says of it."""
+
+    def __init__(self, name):
+        connection = rollout.Connection.find()
+        self.cluster, self.name = connection.cluster(), name
+        self.namespace = connection.namespace
+        self.members = [
+            self.cluster.rendezvous(self.namespace, name, member, "here", "here", KEEP_ALIVE_MS, 30)
+            for member in ("done", "works")
+        ]
+
+    def meet(self):
+        with ThreadPoolExecutor() as both:
+            met = list(both.map(lambda member: member.next(2, 2, LONG_MS, 1000, LONG_MS), self.members))
+        assert [outcome for outcome, _ in met] == ["completed", "completed"], met
+        assert {round.world_size for _, round in met} == {2}, met
+        return self.members
+
+    def until_one_is_there(self):
+        asked = json.dumps({"job": {"namespace": self.namespace, "job": self.name}})
+        while True:
+            found = json.loads(self.cluster.call("Rendezvous/Describe", asked, timeout_ms=LONG_MS))
+            if len(found["participants"]) == 1:
+                return
+            time.sleep(0.05)
+
+
+def closes():
+    """A member that is done closes and goes: for the other the round is as it was, for no other one can begin."""
+    job = Job("closes")
+    for member in job.members:
+        assert member.is_closed(LONG_MS) is False, "nobody has closed a job that is not there yet"
+    done, works = job.meet()
+    assert works.is_closed(LONG_MS) is False
+    done.close(LONG_MS)
+    done.leave(LONG_MS)
+    job.until_one_is_there()
+    until = time.monotonic() + WATCHED_S
+    while time.monotonic() < until:
+        assert works.waiting() == 0, "a new round is asked for, and nobody can join it"
+        time.sleep(0.01)
+    assert works.is_closed(LONG_MS) is True
+
+
+def goes():
+    """One that goes and has closed nothing is waited for: a new round is to begin."""
+    job = Job("goes")
+    done, works = job.meet()
+    assert works.waiting() == 0
+    done.leave(LONG_MS)
+    while works.waiting() == 0:
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
+    say("done")
