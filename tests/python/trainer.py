@@ -208,6 +208,33 @@ def twice(job):
         raise AssertionError("what was saved is not in the checkpoint")
 
 
+def grown(job):
+    """A rank that the checkpoint's world did not have is told so: nothing is damaged."""
+    orchestrated = orchestrator(job)
+    first = orchestrated.recover("t0", world=["t0"], round=1)
+    assert first.save(5, {"state": b"a"}, timeout=LONG).wait(LONG)
+    trainers = [orchestrated.recover(name, world=["t0", "t1"], round=2) for name in ("t0", "t1")]
+    assert trainers[0].restore() == trainers[1].restore(0) == {"state": b"a"}
+    try:
+        trainers[1].restore()
+    except LookupError as error:
+        assert "nothing of rank 1" in str(error), error
+    else:
+        raise AssertionError("a rank that nobody wrote was restored")
+
+
+def given_up(job, name):
+    """A checkpoint is given up, and forgotten, while a slow rank writes: nobody needs its part, however late that comes, and
+    the next checkpoint is as any other."""
+    world = ["t0", "t1"]
+    with orchestrator(job).recover(name, world=world, round=1, keep_alive=timedelta(seconds=60)) as trainer:
+        saving = trainer.save(4, {"state": b"4"}, timeout=LONG)
+        say(f"saves checkpoint {saving.number}")
+        assert saving.wait(LONG) is False, "it was given up"
+        saving.reported(LONG)
+        assert trainer.save(8, {"state": b"8"}, timeout=LONG).wait(LONG) is True
+
+
 def damaged(job, name, steps):
     """The last checkpoint is damaged: it is not begun from, but the first that is kept is."""
     orchestrated = orchestrator(job)

@@ -21,6 +21,8 @@ const BUCKET: &str = "/fleet/";
 /// Of a listing's page: few, so that readers have to ask for more.
 const PAGE: usize = 50;
 const BODY_MAX: usize = 512 << 20;
+/// Before it looks again whether a request that it holds may go on.
+const HELD_AGAIN: Duration = Duration::from_millis(10);
 
 /// What goes wrong, each counted over all requests.
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,6 +45,8 @@ struct State {
     uploads: Uploads,
     /// Whose credentials have expired.
     expired: BTreeSet<String>,
+    /// Whose requests wait.
+    held: BTreeSet<String>,
     day: BadDay,
     requests: u64,
     writes: u64,
@@ -132,6 +136,17 @@ impl S3 {
         };
     }
 
+    /// Answers nothing of what a process asks until it is let go: to that one alone the store is slow.
+    pub fn hold(&self, name: &str, held: bool) {
+        let key = format!("key-{name}");
+        let mut state = self.lock();
+        if held {
+            state.held.insert(key)
+        } else {
+            state.held.remove(&key)
+        };
+    }
+
     /// How many requests were told that the store is busy, and how many writes' answers were lost.
     pub fn misbehaved(&self) -> (u64, u64) {
         let state = self.lock();
@@ -161,18 +176,29 @@ impl S3 {
                 // The store's slowness, not the test's wait.
                 std::thread::sleep(Duration::from_millis(self.lock().requests * 7919 % slow));
             }
+            while self.holds(&request) {
+                std::thread::sleep(HELD_AGAIN);
+            }
             let Some(answer) = self.answer(&request) else { return Ok(()) };
             respond(stream, &request.method, &answer)?;
         }
         Ok(())
     }
 
+    fn holds(&self, request: &Request) -> bool {
+        self.signer(request).is_some_and(|key| self.lock().held.contains(key))
+    }
+
+    fn signer<'a>(&self, request: &'a Request) -> Option<&'a str> {
+        let authorization = request.headers.get("authorization");
+        self.dialect.signer(authorization.map_or("", String::as_str))
+    }
+
     /// None: the connection breaks.
     fn answer(&self, request: &Request) -> Option<Answer> {
         let mut state = self.lock();
         state.requests += 1;
-        let authorization = request.headers.get("authorization").map_or("", String::as_str);
-        let Some(key) = self.dialect.signer(authorization) else {
+        let Some(key) = self.signer(request) else {
             return Some(refusal("403 Forbidden", "InvalidAccessKeyId"));
         };
         // As S3 does: with 400, and a code that says it.

@@ -3,13 +3,15 @@
 
 use anyhow::{Context, Result, ensure};
 use rollout_proto::{Client, ClientConfig, services, v1};
-use rollout_tests::{Fleet, FleetOptions, Process, WorkerOptions, eventually_or_show, python};
+use rollout_tests::{Fleet, FleetOptions, Process, S3, WorkerOptions, eventually_or_show, python};
 use rollout_training::restore_rank;
 use serde_json::Value;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 const HAS_TO_RECOVER: i32 = 17;
+/// rolloutctl's exit code.
+const NOT_FOUND: i32 = 4;
 
 fn start(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Process> {
     python(fleet, name, "trainer.py", args)
@@ -153,6 +155,36 @@ fn what_is_saved_otherwise_for_the_same_step_is_refused_and_said_so() -> Result<
     let fleet = Fleet::start(FleetOptions::default())?;
     ends(start(&fleet, "twice", &["twice", "sft"])?, 0)?;
     ensure!(fleet.ctl(&["checkpoint", "verify", "sft"])?.status.success(), "it is whole");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_rank_that_the_checkpoint_has_nothing_of_is_not_taken_for_damage() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    ends(start(&fleet, "grown", &["grown", "sft"])?, 0)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_part_that_comes_when_its_checkpoint_is_forgotten_is_no_error() -> Result<()> {
+    let s3 = S3::start()?;
+    let fleet = Fleet::start(FleetOptions { s3: Some(s3.clone()), ..FleetOptions::default() })?;
+    s3.hold("t1", true);
+    let ranks = ["t0", "t1"].map(|name| start(&fleet, name, &["given_up", "sft", name]));
+    let ranks = ranks.into_iter().collect::<Result<Vec<_>>>()?;
+    ranks.iter().for_each(|rank| until_it_says(rank, "saves checkpoint 1"));
+    ensure!(fleet.ctl(&["checkpoint", "abort", "sft", "1"])?.status.success(), "it is open");
+    eventually_or_show("nobody knows the checkpoint", PATIENCE, |seen| {
+        let found = fleet.ctl(&["--timeout", "5s", "checkpoint", "describe", "sft", "1"]).ok()?;
+        *seen = String::from_utf8_lossy(&found.stderr).into_owned();
+        (found.status.code() == Some(NOT_FOUND)).then_some(())
+    });
+    s3.hold("t1", false);
+    for rank in ranks {
+        ends(rank, 0)?;
+    }
     fleet.verify()?;
     fleet.passed()
 }

@@ -8,7 +8,7 @@
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use rollout_proto::{Client, ClientConfig, ErrorCode, Security, TlsFiles};
+use rollout_proto::{Client, ClientConfig, Security, TlsFiles};
 use rollout_tests::{sample_id, sample_ids};
 use rollout_training::mock::MockModel;
 use rollout_training::{
@@ -153,9 +153,7 @@ async fn train(wish: &Wish) -> Result<()> {
             let written = writing.wait().await?;
             match trainer.report_checkpoint(checkpoint.number, &written, progress).await {
                 // A later one was complete before: nobody needs this one any more.
-                Err(TrainError::Cluster(e)) if e.code() == Some(ErrorCode::CheckpointClosed) => {
-                    Ok(())
-                }
+                Err(error) if error.checkpoint_is_over() => Ok(()),
                 other => other.map(drop),
             }
         });

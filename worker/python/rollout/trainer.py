@@ -2,7 +2,10 @@
 makes one; it needs no torch.
 
     with job.recover("node-0", world=["node-0", "node-1"], round=1) as trainer:
-        state = load(trainer.restore()) if trainer.checkpoint else fresh()
+        state = fresh()
+        if trainer.checkpoint:  # of a world of any size
+            ranks = range(trainer.rank, len(trainer.checkpoint.ranks), trainer.world_size)
+            state.load(trainer.checkpoint.step, [trainer.restore(rank) for rank in ranks])
         for shard in trainer.shards("pile", epoch=0):
             for batch in read(shard.uri, shard.first_sample, shard.end_sample):
                 state.step(batch)
@@ -191,7 +194,8 @@ class Trainer:
     def restore(self, rank: int | None = None) -> dict[str, bytes]:
         """The files of a rank, of this trainer's own if none is named, of the checkpoint that was recovered from. Every
         byte is compared with what was reported: OSError where anything is missing, or not what was written; then an
-        earlier checkpoint can be recovered from. The world may have been of another size."""
+        earlier checkpoint can be recovered from. The world may have been of another size: LookupError where it had no such
+        rank."""
         return dict(self._native.restore(self.rank if rank is None else rank))
 
     def leave(self) -> None:

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyLookupError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rollout_proto::{Client, ErrorCode, v1};
+use rollout_proto::{Client, v1};
 use rollout_training::{
     CheckpointWriter, Recovered, Recovery, TrainError, TrainerOptions, restore_rank,
 };
@@ -217,7 +217,7 @@ impl Trainer {
     }
 
     /// The files of a rank of the checkpoint that was recovered from, every byte compared with what was reported. Raises
-    /// OSError where anything is missing, or not what was written.
+    /// OSError where anything is missing, or not what was written, and LookupError where it has no such rank.
     fn restore<'py>(
         &self,
         py: Python<'py>,
@@ -226,6 +226,14 @@ impl Trainer {
         let checkpoint = self.recovered.checkpoint.as_ref();
         let checkpoint = checkpoint
             .ok_or_else(|| PyValueError::new_err("there is no checkpoint: begin at step 0"))?;
+        let (number, ranks) = (checkpoint.number, checkpoint.ranks.len());
+        if rank >= ranks {
+            let what = format!(
+                "checkpoint {number} is of a world of {ranks}, and has nothing of rank {rank}: restore \
+                 rank, rank + world_size, ... below {ranks}; there may be none"
+            );
+            return Err(PyLookupError::new_err(what));
+        }
         let restored = self.ask(py, restore_rank(checkpoint, rank))?;
         Ok(handed_over(py, &restored.files))
     }
@@ -260,11 +268,7 @@ impl Part {
             match self.trainer.report_checkpoint(number, &written, progress).await {
                 Ok(_) => return Ok(()),
                 // A later one was complete before, or it was given up: nobody needs this one any more.
-                Err(TrainError::Cluster(error))
-                    if error.code() == Some(ErrorCode::CheckpointClosed) =>
-                {
-                    return Ok(());
-                }
+                Err(error) if error.checkpoint_is_over() => return Ok(()),
                 Err(error) if error.may_pass() && !self.trainer.is_lost() => {
                     tokio::time::sleep(PAUSE).await;
                 }

@@ -21,13 +21,23 @@ pub enum TrainError {
 }
 
 impl TrainError {
-    /// Whether the trainer has to recover: the others have, or a trainer was lost with work that no checkpoint holds.
-    pub fn has_to_recover(&self) -> bool {
-        let code = match self {
+    /// The cluster's refusal.
+    fn code(&self) -> Option<ErrorCode> {
+        match self {
             TrainError::Cluster(error) => error.code(),
             _ => None,
-        };
-        matches!(code, Some(ErrorCode::TrainerLeftBehind | ErrorCode::LineageTorn))
+        }
+    }
+
+    /// Whether the trainer has to recover: the others have, or a trainer was lost with work that no checkpoint holds.
+    pub fn has_to_recover(&self) -> bool {
+        matches!(self.code(), Some(ErrorCode::TrainerLeftBehind | ErrorCode::LineageTorn))
+    }
+
+    /// Whether the checkpoint that this was asked of is open no more: a later one was complete before, or it was given up,
+    /// and the cluster may have forgotten it by now. Nobody needs the part of a rank that is told so.
+    pub fn checkpoint_is_over(&self) -> bool {
+        matches!(self.code(), Some(ErrorCode::CheckpointClosed | ErrorCode::CheckpointNotFound))
     }
 
     /// Whether the same request may yet be answered: nothing but time is in its way.
