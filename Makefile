@@ -54,8 +54,10 @@ bench-vllm: ## what rollout costs beside LLM.generate: ENGINE_DEVICE, MODEL, ENG
 
 test-torch: build python ## torch itself on this CPU; makes an environment of 5 GB once, or uses ROLLOUT_TORCH_PYTHON
 	@set -e; python="$${ROLLOUT_TORCH_PYTHON:-$$(bash tests/torch/setup.sh)}"; \
-	  ROLLOUT_TORCH_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python" \
-	  $(CARGO) test -p rollout-tests --features torch --test torch_store --test torch_run -- --test-threads=1 --nocapture
+	  not_run="$(TARGET)/test-torch-not-run.txt"; : > "$$not_run"; status=0; \
+	  ROLLOUT_TORCH_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python" ROLLOUT_TORCH_NOT_RUN="$$not_run" \
+	  $(CARGO) test -p rollout-tests --features torch --test torch_store --test torch_run -- --test-threads=1 --nocapture || status=$$?; \
+	  cat "$$not_run"; exit "$$status"
 
 bench-torch: ## sets and gets of the shared store beside TCPStore's: SECONDS of each; three minutes
 	$(CARGO) build --release --workspace --bins

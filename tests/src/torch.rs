@@ -6,6 +6,8 @@ use crate::fleet::Fleet;
 use crate::process::Process;
 use crate::wait::eventually;
 use anyhow::{Context, Result, ensure};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -29,6 +31,19 @@ pub fn python() -> Command {
 /// The path of a program in `tests/torch`.
 pub fn script(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("torch").join(name)
+}
+
+/// Says what did not take place: here, and in the summary with which `make test-torch` ends.
+///
+/// # Errors
+/// When the summary cannot be written.
+pub fn not_run(line: &str) -> Result<()> {
+    println!("{line}");
+    if let Some(summary) = std::env::var_os("ROLLOUT_TORCH_NOT_RUN") {
+        let mut summary = OpenOptions::new().create(true).append(true).open(summary)?;
+        writeln!(summary, "{line}")?;
+    }
+    Ok(())
 }
 
 /// A process, and where it writes.

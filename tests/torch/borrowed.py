@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import http.client
 import os
 import sys
 import unittest
-import urllib.error
 import urllib.request
 import uuid
 from abc import ABC, abstractmethod
@@ -59,7 +59,8 @@ def published(name: str) -> type:
         try:
             with urllib.request.urlopen(url, timeout=30) as answer:
                 text = answer.read().decode()
-        except (urllib.error.URLError, TimeoutError) as error:
+        except (OSError, http.client.HTTPException) as error:
+            # Whatever goes wrong on the way there: refused, too slow, or broken off in the middle.
             not_run.append(f"{name} of torch ({url}: {error})")
             return getattr(equivalents, name)
         tree = ast.parse(text)
