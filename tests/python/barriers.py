@@ -36,6 +36,20 @@ def passes(context, name, others, go):
         say("passed 2")
 
 
+def passes_so_often(context, name, other, times, then):
+    """Passes a barrier with another; `then` it leaves, or stays until it is killed."""
+    job = orchestrator(context)
+    # Who is killed is not lost before it is there again.
+    worker = job.register_worker(name, keep_alive_interval=timedelta(seconds=60))
+    for at in range(int(times)):
+        passed = job.barrier("epoch", members=sorted([name, other]), timeout=LONG)
+        assert sorted(passed) == sorted([name, other]), passed
+        say(f"passed {at + 1}")
+    if then == "stays":
+        time.sleep(LONG.total_seconds())
+    worker.leave()
+
+
 def dies(context, name):
     """Arrives nowhere and dies."""
     job = orchestrator(context)

@@ -319,6 +319,66 @@ fn a_barrier_opens_once_all_are_there_though_the_leader_is_killed() -> Result<()
     fleet.passed()
 }
 
+/// Of the barrier's latest generation: its number, and how many have arrived.
+fn arrived(fleet: &Fleet) -> Option<(u64, u64)> {
+    let listed = fleet.ctl_json(&["--timeout", "5s", "barrier", "list", "barriers"]).ok()?;
+    let latest = listed["barriers"].as_array()?.first()?.clone();
+    (latest["state"] == "waiting").then_some(())?;
+    Some((number(&latest["generation"])?, number(&latest["arrived"])?))
+}
+
+fn number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
+#[test]
+fn a_job_that_is_started_again_waits_for_all_at_its_barriers_again() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let names = ["a", "b", "c"];
+    for run in 1..=3 {
+        let go = fleet.path(&format!("go-{run}"));
+        let start = |name: &&str| {
+            let others: Vec<_> = names.iter().filter(|other| *other != name).copied().collect();
+            let args = ["passes", name, &others.join(","), &go.display().to_string()];
+            barriers(&fleet, &format!("run-{run}-{name}"), &args)
+        };
+        let all = names.iter().map(start).collect::<Result<Vec<_>>>()?;
+        // Each run passes twice.
+        let first = 2 * run - 1;
+        eventually_or_show("two have arrived, and wait", PATIENCE, |seen| {
+            let said: String = all.iter().map(|one| one.log_tail() + "\n").collect();
+            assert!(!said.contains("passed"), "the third is not there yet: {said}");
+            let now = arrived(&fleet);
+            *seen = format!("{now:?}: {said}");
+            (now == Some((first, 2))).then_some(())
+        });
+        std::fs::write(&go, "")?;
+        for one in all {
+            ends(one, 0)?;
+        }
+    }
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_process_that_is_started_again_comes_to_the_barrier_that_the_other_waits_at() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let other = barriers(&fleet, "b", &["passes_so_often", "b", "a", "3", "leaves"])?;
+    let mut dies = barriers(&fleet, "a", &["passes_so_often", "a", "b", "1", "stays"])?;
+    until_it_says(&dies, "passed 1");
+    dies.kill();
+    eventually_or_show("the other waits", PATIENCE, |seen| {
+        *seen = format!("{:?}", arrived(&fleet));
+        (arrived(&fleet) == Some((2, 1))).then_some(())
+    });
+    let again = barriers(&fleet, "a-again", &["passes_so_often", "a", "b", "2", "leaves"])?;
+    ends(again, 0)?;
+    ends(other, 0)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
 #[test]
 fn a_barrier_fails_by_the_name_of_who_died() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;

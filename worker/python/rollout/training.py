@@ -15,6 +15,7 @@ import os
 import socket
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -166,7 +167,8 @@ class TrainingOrchestrator:
         self.job_name = {"namespace": found.namespace, "job": job}
         self.addr = addr or socket.gethostname()
         self.worker: Worker | None = None
-        self._generations: dict[str, itertools.count[int]] = {}
+        #: Of each barrier that this process has come to: the generation that it comes to next.
+        self._generations: defaultdict[str, itertools.count[int]] = defaultdict(lambda: itertools.count(1))
         self._trainers: dict[str, Trainer] = {}
         self._joining = threading.Lock()
 
@@ -182,10 +184,21 @@ class TrainingOrchestrator:
         keep_alive_attempts: int = 3,
     ) -> Worker:
         """Makes this process a participant of the job under a name that no other has. One that is silent for
-        `keep_alive_interval * keep_alive_attempts` is lost."""
+        `keep_alive_interval * keep_alive_attempts` is lost. Generations of barriers that have ended by now are none of its
+        own, though a process of its name may have arrived at them."""
         name = name or f"{self.addr}_{os.getpid()}"
-        self.worker = Worker(self, name, keep_alive_interval, keep_alive_attempts)
-        return self.worker
+        worker = Worker(self, name, keep_alive_interval, keep_alive_attempts)
+        # Not before: what ends while it registers would be taken for its own.
+        self._generations.clear()
+        after, more = "", True
+        while more:
+            answer = self.call("Barrier/List", {"job": self.job_name, "after": after})
+            for each in answer["barriers"]:
+                after = each["barrier"]["barrier"]
+                self._generations[after] = itertools.count(each["generation"] + (each["state"] != "waiting"))
+            more = answer["more"]
+        self.worker = worker
+        return worker
 
     def workers(self) -> list[dict[str, Any]]:
         """The participants of the job, by name."""
@@ -340,11 +353,12 @@ class TrainingOrchestrator:
     ) -> list[str]:
         """Waits until all have arrived, and names them in that order. All are `members`, by name, or `count` of
         whomever, or else the members of the job's round. One that is lost fails it (BarrierFailed), or with `shrink` is
-        waited for no more. Without a `generation`, this process's calls count: 1, 2, ..."""
+        waited for no more. Without a `generation`, this process's calls count, from the one that waited when it registered,
+        or the one after the last: so the processes of a job that is started again wait for each other again."""
         if self.worker is None:
             raise RuntimeError("register_worker first: a barrier waits for workers")
         if generation is None:
-            generation = next(self._generations.setdefault(name, itertools.count(1)))
+            generation = next(self._generations[name])
         barrier = {"job": self.job_name, "barrier": name}
         arrival = {
             "barrier": barrier,
