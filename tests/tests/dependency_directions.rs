@@ -38,7 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "rollout-python",
         &["rollout-engine-protocol", "rollout-gateway", "rollout-proto", "rollout-training"],
     ),
-    ("rollout-training", &["rollout-proto", "rollout-storage"]),
+    ("rollout-training", &["rollout-gateway", "rollout-proto", "rollout-storage"]),
     ("rollout-ctl", &["rollout-gateway", "rollout-proto", "rollout-storage", "rollout-training"]),
     ("rollout-jepsen", &["rollout-powerloss", "rollout-proto"]),
     ("rollout-preload", &["rollout-powerloss"]),

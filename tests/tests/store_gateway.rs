@@ -5,8 +5,10 @@ use anyhow::{Context, Result, ensure};
 use rollout_gateway::Sessions;
 use rollout_proto::{Client, ClientConfig, ClientError, ErrorCode, RpcError};
 use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show, output};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Mutex;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -214,7 +216,7 @@ async fn a_session_that_the_cluster_has_forgotten_is_lent_to_nobody_again() -> R
     let fleet = Fleet::start(FleetOptions::default())?;
     let endpoints = fleet.member_names().iter().map(|m| fleet.client_addr(m).to_owned()).collect();
     let config = ClientConfig::new(endpoints, fleet.security("client", "user"));
-    let sessions = Sessions::new(Client::new(config)?);
+    let sessions = Sessions::new(Client::new(config.clone())?);
     let refused =
         |code| move || async move { Err::<(), ClientError>(RpcError::new(code, "no").into()) };
     let mut lent = sessions.take().await?;
@@ -226,5 +228,18 @@ async fn a_session_that_the_cluster_has_forgotten_is_lent_to_nobody_again() -> R
     ensure!(lent.until_answered(refused(ErrorCode::SessionUnknown)).await.is_err(), "forgotten");
     drop(lent);
     ensure!(sessions.take().await?.session().id() != first, "the one that is unknown came again");
+
+    // A change that was refused for it is asked for once more, in another session.
+    let sessions = Sessions::new(Client::new(config)?);
+    for (code, times) in [(ErrorCode::CheckpointConflict, 1), (ErrorCode::SessionUnknown, 2)] {
+        let asked = Mutex::new(BTreeSet::new());
+        let refused = sessions.change(|id| {
+            asked.lock().expect("no panic holds it").insert(id.session);
+            refused(code)()
+        });
+        ensure!(refused.await.is_err(), "nobody answered otherwise");
+        let asked = asked.into_inner()?;
+        ensure!(asked.len() == times, "{code:?} was asked for in {asked:?}");
+    }
     fleet.passed()
 }

@@ -358,17 +358,16 @@ impl Rank {
 
     /// One that begins the job, with others.
     async fn first(fleet: &Fleet, name: &str, world: &[&str]) -> Result<Self> {
-        let session = client(fleet)?.open_session(name).await?;
         let world = world.iter().map(|name| (*name).to_owned()).collect();
         let recovery = Recovery { round: 1, world, ..Recovery::default() };
-        let (trainer, _) = Trainer::recover(session, &Self::options(name), &recovery).await?;
+        let (trainer, _) =
+            Trainer::recover(client(fleet)?, &Self::options(name), &recovery).await?;
         Ok(Self::new(trainer, MockModel::new(SEED), Vec::new()))
     }
 
     /// One that joins the lineage, and takes over what `left` had in the last complete checkpoint.
     async fn joins(fleet: &Fleet, name: &str, left: &str) -> Result<Self> {
-        let session = client(fleet)?.open_session(name).await?;
-        let trainer = Trainer::join(session, &Self::options(name)).await?;
+        let trainer = Trainer::join(client(fleet)?, &Self::options(name)).await?;
         let checkpoint = latest_checkpoint(fleet, "leaves").await?;
         let rank = checkpoint.ranks.iter().position(|rank| rank.trainer == left);
         let restored = restore_rank(&checkpoint, rank.context("a rank of it")?).await?;

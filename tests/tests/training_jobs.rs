@@ -9,6 +9,7 @@ use rollout_training::{CheckpointWriter, Recovery, TrainError, Trainer, TrainerO
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const DATASET: [&str; 9] = [
@@ -35,9 +36,12 @@ fn ctl(fleet: &Fleet, args: &[&str], code: i32) -> Result<String> {
     Ok(said)
 }
 
-async fn recover(fleet: &Fleet, name: &str, world: &[&str], round: u64) -> Result<Trainer> {
+fn client(fleet: &Fleet) -> Result<Client> {
     let endpoints = fleet.member_names().iter().map(|m| fleet.client_addr(m).to_owned()).collect();
-    let client = Client::new(ClientConfig::new(endpoints, fleet.security("client", "user")))?;
+    Ok(Client::new(ClientConfig::new(endpoints, fleet.security("client", "user")))?)
+}
+
+async fn recover(fleet: &Fleet, name: &str, world: &[&str], round: u64) -> Result<Trainer> {
     let options = TrainerOptions {
         job: "sft".into(),
         name: name.into(),
@@ -46,7 +50,7 @@ async fn recover(fleet: &Fleet, name: &str, world: &[&str], round: u64) -> Resul
     };
     let world = world.iter().map(|name| (*name).to_owned()).collect();
     let recovery = Recovery { round, world, ..Recovery::default() };
-    Ok(Trainer::recover(client.open_session("test").await?, &options, &recovery).await?.0)
+    Ok(Trainer::recover(client(fleet)?, &options, &recovery).await?.0)
 }
 
 /// A complete checkpoint of a world of one.
@@ -173,6 +177,45 @@ async fn a_report_of_objects_that_are_not_in_the_store_is_refused() -> Result<()
     ensure!(states(&fleet)? == [(1, "open".to_owned())], "{:?}", states(&fleet)?);
     std::fs::write(&object, b"weights")?;
     ensure!(trainer.report_checkpoint(checkpoint.number, &written, Vec::new()).await?, "complete");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+/// As many sessions as the cluster remembers: it forgets those that were there before.
+async fn open_sessions(fleet: &Fleet) -> Result<()> {
+    const REMEMBERED: usize = 10_000;
+    const AT_A_TIME: usize = 50;
+    let (client, mut opening) = (client(fleet)?, JoinSet::new());
+    for _ in 0..AT_A_TIME {
+        let client = client.clone();
+        opening.spawn(async move {
+            for _ in 0..REMEMBERED / AT_A_TIME {
+                client.open_session("another").await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(opened) = opening.join_next().await {
+        opened??;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trainer_whose_session_was_forgotten_goes_on_in_another() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    ctl(&fleet, &DATASET, 0)?;
+    let world = ["t0", "t1"];
+    let first = recover(&fleet, "t0", &world, 1).await?;
+    let second = recover(&fleet, "t1", &world, 1).await?;
+    let shard = first.claim("pile", 0).await?.0.context("a shard")?;
+    open_sessions(&fleet).await?;
+    ensure!(!first.finish(("pile", 0), &shard, 1).await?, "others are left");
+    let other = second.claim("pile", 0).await?.0.context("a shard")?;
+    ensure!(other.shard != shard.shard, "shard {} was finished", shard.shard);
+    second.finish(("pile", 0), &other, 1).await?;
+    let begun = first.begin_checkpoint(1, "", PATIENCE).await?;
+    ensure!(second.begin_checkpoint(1, "", PATIENCE).await?.number == begun.number, "the same");
     fleet.verify()?;
     fleet.passed()
 }

@@ -110,7 +110,6 @@ async fn main() -> Result<()> {
 }
 
 async fn train(wish: &Wish) -> Result<()> {
-    let session = wish.client()?.open_session(&wish.name).await?;
     let options = TrainerOptions {
         namespace: String::new(),
         job: wish.job.clone(),
@@ -120,7 +119,7 @@ async fn train(wish: &Wish) -> Result<()> {
         patience: None,
     };
     let recovery = Recovery { round: wish.round, world: wish.world.clone(), ..Recovery::default() };
-    let (trainer, recovered) = Trainer::recover(session, &options, &recovery).await?;
+    let (trainer, recovered) = Trainer::recover(wish.client()?, &options, &recovery).await?;
     let (mut model, mut ids) = state_of(wish, &recovered).await?;
     println!("{} begins at step {}", wish.name, model.steps());
     let trainer = Arc::new(trainer);

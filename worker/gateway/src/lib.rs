@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use self::connection::Connection;
 pub use self::job_store::{JobStore, PAUSE, present};
 pub use self::round_address::round_address;
-pub use self::sessions::{Lent, Sessions, until_answered};
+pub use self::sessions::{Lent, Sessions, until_answered, was_forgotten};
 pub use self::waiting::Waiting;
 
 /// Where a gateway listens when nothing says otherwise: torchrun's own port.

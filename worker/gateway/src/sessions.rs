@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rollout_proto::{Client, ClientError, ErrorCode, Session};
+use rollout_proto::{Client, ClientError, ErrorCode, Session, v1};
 use tokio::time::Instant;
 
 use super::job_store::PAUSE;
@@ -17,6 +17,9 @@ use super::job_store::PAUSE;
 const IDLE_MAX: usize = 64;
 /// A session that was not used for so long is left alone: half of what the cluster remembers it for.
 const USED_WITHIN: Duration = Duration::from_secs(12 * 3600);
+/// What is refused so soon was never made: it takes ten thousand newer sessions until the cluster forgets one that it has
+/// just heard of, and nobody opens them in this time.
+const REFUSED_SOON: Duration = Duration::from_secs(60);
 
 /// Sessions of one client. Clones share them.
 #[derive(Clone)]
@@ -42,13 +45,58 @@ impl Sessions {
     ///
     /// However long the cluster has no leader. An error is for good.
     pub async fn take(&self) -> Result<Lent, ClientError> {
-        let last = self.idle.lock().pop();
-        let session = match last {
-            Some((session, used)) if used.elapsed() < USED_WITHIN => session,
-            _ => until_answered(|| self.client.open_session("training")).await?,
-        };
-        Ok(Lent { session, idle: self.idle.clone(), forgotten: false })
+        until_answered(|| self.take_once()).await
     }
+
+    /// The same, where a new one is asked for by one call alone: as long as the client tries any.
+    ///
+    /// # Errors
+    /// A new one is needed, and was refused, or the cluster cannot be reached.
+    pub async fn take_once(&self) -> Result<Lent, ClientError> {
+        let last = self.idle.lock().pop();
+        match last {
+            Some((session, used)) if used.elapsed() < USED_WITHIN => Ok(self.lend(session)),
+            _ => self.open().await,
+        }
+    }
+
+    /// A new session.
+    ///
+    /// # Errors
+    /// The cluster refuses, or cannot be reached.
+    pub async fn open(&self) -> Result<Lent, ClientError> {
+        Ok(self.lend(self.client.open_session("training").await?))
+    }
+
+    fn lend(&self, session: Session) -> Lent {
+        Lent { session, idle: self.idle.clone(), forgotten: false }
+    }
+
+    /// Asks for a change under a request id of its own. Where the cluster has forgotten the session meanwhile, it is asked
+    /// for once more in a new one. How long `ask` tries is its own business.
+    ///
+    /// # Errors
+    /// The last answer of `ask`, or that there is no session to be had.
+    pub async fn change<T, Fut>(&self, ask: impl Fn(v1::RequestId) -> Fut) -> Result<T, ClientError>
+    where
+        Fut: Future<Output = Result<T, ClientError>>,
+    {
+        let asked = Instant::now();
+        match self.take_once().await?.ask(&ask).await {
+            Err(refusal) if was_forgotten(&refusal, asked) => self.open().await?.ask(&ask).await,
+            answer => answer,
+        }
+    }
+}
+
+/// Whether a change was refused, and not made, because the cluster had forgotten its session before it was `asked` for
+/// under this number for the first time.
+pub fn was_forgotten(refusal: &ClientError, asked: Instant) -> bool {
+    is_unknown(refusal) && asked.elapsed() < REFUSED_SOON
+}
+
+fn is_unknown(refusal: &ClientError) -> bool {
+    refusal.code() == Some(ErrorCode::SessionUnknown)
 }
 
 impl Lent {
@@ -66,8 +114,23 @@ impl Lent {
         Fut: Future<Output = Result<T, ClientError>>,
     {
         let answer = until_answered(ask).await;
-        let refusal = answer.as_ref().err().and_then(ClientError::code);
-        self.forgotten |= refusal == Some(ErrorCode::SessionUnknown);
+        self.heard(&answer);
+        answer
+    }
+
+    /// Notes an answer to what was asked for in this session: one that the cluster does not know any more is lent to
+    /// nobody again.
+    pub fn heard<T>(&mut self, answer: &Result<T, ClientError>) {
+        self.forgotten |= answer.as_ref().is_err_and(is_unknown);
+    }
+
+    async fn ask<T, Fut>(mut self, ask: impl Fn(v1::RequestId) -> Fut) -> Result<T, ClientError>
+    where
+        Fut: Future<Output = Result<T, ClientError>>,
+    {
+        let pending = self.session.request();
+        let answer = ask(pending.id()).await;
+        self.heard(&answer);
         answer
     }
 }

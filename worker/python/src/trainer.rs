@@ -79,13 +79,13 @@ impl Trainer {
         recovery: Option<Recovery>,
         patience: Duration,
     ) -> PyResult<Self> {
+        let client = client.clone();
         let begun = async {
-            let session = client.open_session(&options.name).await?;
             match recovery {
                 Some(recovery) => {
-                    rollout_training::Trainer::recover(session, &options, &recovery).await
+                    rollout_training::Trainer::recover(client, &options, &recovery).await
                 }
-                None => rollout_training::Trainer::join(session, &options)
+                None => rollout_training::Trainer::join(client, &options)
                     .await
                     .map(|trainer| (trainer, Recovered::default())),
             }

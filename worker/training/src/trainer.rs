@@ -1,7 +1,8 @@
 //! A trainer's place in its job, kept alive in the background.
 //!
 //! *Invariant:* a change is asked for under one request id until it is answered, or for as long as the trainer's
-//! patience is; from its beginning until it leaves, the trainer is kept alive, whatever it does meanwhile.
+//! patience is, in a session that the cluster remembers, however long the trainer had asked for none; from its beginning
+//! until it leaves, the trainer is kept alive, whatever it does meanwhile.
 //!
 //! Deliberately absent: shards and checkpoints; the modules below have those.
 
@@ -13,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rollout_proto::{CallOptions, Client, ClientError, Session, services, v1};
+use rollout_gateway::Sessions;
+use rollout_proto::{CallOptions, Client, ClientError, services, v1};
 use tokio::task::JoinHandle;
 
 use self::shards::Asked;
@@ -69,7 +71,9 @@ pub struct Recovered {
 
 /// A trainer in a lineage of its job. Dropped, it is no longer kept alive, and lost after a while.
 pub struct Trainer {
-    session: Session,
+    client: Client,
+    sessions: Sessions,
+    store_url: String,
     by: v1::TrainerRef,
     lineage: v1::Lineage,
     patience: Option<Duration>,
@@ -108,24 +112,25 @@ impl Trainer {
     ///
     /// # Errors
     /// [`TrainError::has_to_recover`] where the lineage is torn.
-    pub async fn join(session: Session, options: &TrainerOptions) -> Result<Self, TrainError> {
-        let pending = session.request();
+    pub async fn join(client: Client, options: &TrainerOptions) -> Result<Self, TrainError> {
+        let sessions = Sessions::new(client.clone());
         let request = v1::JoinJobRequest {
-            request: Some(pending.id()),
+            request: None,
             job: Some(job(options)),
             trainer: Some(decl(options)),
             on_loss: v1::LossPolicy::Recover.into(),
         };
         let limits = patient(CallOptions::default(), options.patience);
-        let joined = session
-            .client()
-            .with_leader_opts("join the job", limits, |channel| {
-                let request = request.clone();
-                async move { services::shards(channel).join_job(request).await }
+        let joined = sessions
+            .change(|id| {
+                let request = v1::JoinJobRequest { request: Some(id), ..request.clone() };
+                client.with_leader_opts("join the job", limits, move |channel| {
+                    let request = request.clone();
+                    async move { services::shards(channel).join_job(request).await }
+                })
             })
             .await?;
-        pending.ack();
-        Ok(Self::begin(session, options, joined.ticket, joined.lineage))
+        Self::begin(client, sessions, options, (joined.ticket, joined.lineage)).await
     }
 
     /// Begins the lineage of a round, or joins the others in it.
@@ -133,7 +138,7 @@ impl Trainer {
     /// # Errors
     /// The cluster's refusal: of a round that is over, or that was begun otherwise.
     pub async fn recover(
-        session: Session,
+        client: Client,
         options: &TrainerOptions,
         recovery: &Recovery,
     ) -> Result<(Self, Recovered), TrainError> {
@@ -141,9 +146,9 @@ impl Trainer {
             true => v1::LossPolicy::Continue,
             false => v1::LossPolicy::Recover,
         };
-        let pending = session.request();
+        let sessions = Sessions::new(client.clone());
         let request = v1::RecoverRequest {
-            request: Some(pending.id()),
+            request: None,
             job: Some(job(options)),
             round: recovery.round,
             world: recovery.world.clone(),
@@ -152,35 +157,42 @@ impl Trainer {
             on_loss: on_loss.into(),
         };
         let limits = patient(CallOptions::default(), options.patience);
-        let answer = session
-            .client()
-            .with_leader_opts("recover the job", limits, |channel| {
-                let request = request.clone();
-                async move { services::checkpoints(channel).recover(request).await }
+        let answer = sessions
+            .change(|id| {
+                let request = v1::RecoverRequest { request: Some(id), ..request.clone() };
+                client.with_leader_opts("recover the job", limits, move |channel| {
+                    let request = request.clone();
+                    async move { services::checkpoints(channel).recover(request).await }
+                })
             })
             .await?;
-        pending.ack();
         let recovered = Recovered { checkpoint: answer.checkpoint, passes: answer.passes };
-        Ok((Self::begin(session, options, answer.ticket, answer.lineage), recovered))
+        let trainer = Self::begin(client, sessions, options, (answer.ticket, answer.lineage));
+        Ok((trainer.await?, recovered))
     }
 
-    fn begin(
-        session: Session,
+    async fn begin(
+        client: Client,
+        sessions: Sessions,
         options: &TrainerOptions,
-        ticket: u64,
-        lineage: Option<v1::Lineage>,
-    ) -> Self {
+        (ticket, lineage): (u64, Option<v1::Lineage>),
+    ) -> Result<Self, TrainError> {
         let by = v1::TrainerRef { job: Some(job(options)), trainer: options.name.clone(), ticket };
         let silence = match options.keep_alive {
             Duration::ZERO => KEEP_ALIVE,
             keep_alive => keep_alive,
         };
         let lost = Arc::new(AtomicBool::new(false));
-        let keeping =
-            keep(session.client().clone(), by.clone(), silence / KEEP_ALIVES, lost.clone());
+        let keeping = keep(client.clone(), by.clone(), silence / KEEP_ALIVES, lost.clone());
         let keeping = tokio::spawn(keeping);
         let (lineage, patience) = (lineage.unwrap_or_default(), options.patience);
-        Self { session, by, lineage, patience, lost, keeping, asked: Mutex::default() }
+        let asked = Mutex::default();
+        let store_url = String::new();
+        let mut trainer =
+            Self { client, sessions, store_url, by, lineage, patience, lost, keeping, asked };
+        // That of the session in which it has just come.
+        trainer.store_url = trainer.sessions.take_once().await?.session().store_url().to_owned();
+        Ok(trainer)
     }
 
     /// The lineage as it was when the trainer joined it.
@@ -195,7 +207,7 @@ impl Trainer {
 
     /// Where the cluster keeps its objects.
     pub fn store_url(&self) -> &str {
-        self.session.store_url()
+        &self.store_url
     }
 
     /// Whether the cluster has said that the ticket holds no more, or that the lineage is torn.
@@ -211,17 +223,15 @@ impl Trainer {
     /// The cluster cannot be reached.
     pub async fn leave(&self) -> Result<(), TrainError> {
         self.abandon();
-        let pending = self.session.request();
-        let request =
-            v1::LeaveJobRequest { request: Some(pending.id()), by: Some(self.by.clone()) };
-        self.session
-            .client()
-            .with_leader_opts("leave the job", self.changing(), |channel| {
-                let request = request.clone();
-                async move { services::shards(channel).leave_job(request).await }
+        self.sessions
+            .change(|id| {
+                let request = v1::LeaveJobRequest { request: Some(id), by: Some(self.by.clone()) };
+                self.client.with_leader_opts("leave the job", self.changing(), move |channel| {
+                    let request = request.clone();
+                    async move { services::shards(channel).leave_job(request).await }
+                })
             })
             .await?;
-        pending.ack();
         Ok(())
     }
 

@@ -30,24 +30,17 @@ impl Trainer {
         within: Duration,
     ) -> Result<v1::Checkpoint, TrainError> {
         let until = Instant::now() + within;
+        let (by, label) = (Some(self.by.clone()), label.to_owned());
+        let request = v1::BeginCheckpointRequest { request: None, by, step, label };
         loop {
-            let pending = self.session.request();
-            let request = v1::BeginCheckpointRequest {
-                request: Some(pending.id()),
-                by: Some(self.by.clone()),
-                step,
-                label: label.to_owned(),
-            };
-            let answer = self
-                .session
-                .client()
-                .with_leader_opts("begin a checkpoint", self.changing(), |channel| {
+            let answer = self.sessions.change(|id| {
+                let request = v1::BeginCheckpointRequest { request: Some(id), ..request.clone() };
+                self.client.with_leader_opts("begin a checkpoint", self.changing(), move |channel| {
                     let request = request.clone();
                     async move { services::checkpoints(channel).begin_checkpoint(request).await }
                 })
-                .await;
-            pending.ack();
-            match answer {
+            });
+            match answer.await {
                 Ok(answer) => return Ok(answer.checkpoint.unwrap_or_default()),
                 Err(error) if passes(&error) && Instant::now() + PAUSE < until => {
                     sleep(PAUSE).await;
@@ -67,9 +60,8 @@ impl Trainer {
         written: &Written,
         progress: Vec<v1::ShardProgress>,
     ) -> Result<bool, TrainError> {
-        let pending = self.session.request();
         let request = v1::ReportCheckpointRequest {
-            request: Some(pending.id()),
+            request: None,
             by: Some(self.by.clone()),
             number,
             manifest: Some(written.manifest.clone()),
@@ -78,16 +70,14 @@ impl Trainer {
             progress,
         };
         let options = self.changing().attempt_timeout(REPORT_ATTEMPT);
-        let answer = self
-            .session
-            .client()
-            .with_leader_opts("report a checkpoint", options, |channel| {
+        let answer = self.sessions.change(|id| {
+            let request = v1::ReportCheckpointRequest { request: Some(id), ..request.clone() };
+            self.client.with_leader_opts("report a checkpoint", options, move |channel| {
                 let request = request.clone();
                 async move { services::checkpoints(channel).report_checkpoint(request).await }
             })
-            .await?;
-        pending.ack();
-        let state = answer.checkpoint.map(|checkpoint| checkpoint.state());
+        });
+        let state = answer.await?.checkpoint.map(|checkpoint| checkpoint.state());
         Ok(state == Some(v1::CheckpointState::Complete))
     }
 
@@ -106,8 +96,7 @@ impl Trainer {
             let wait_ms = WAIT_MS.min(left.as_millis() as u64);
             let request = v1::WaitCheckpointRequest { job: self.by.job.clone(), number, wait_ms };
             let answer = self
-                .session
-                .client()
+                .client
                 .with_leader_opts("wait for a checkpoint", self.waiting(), |channel| {
                     let request = request.clone();
                     async move { services::checkpoints(channel).wait_checkpoint(request).await }

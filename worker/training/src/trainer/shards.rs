@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rollout_proto::{PendingRequest, services, v1};
+use rollout_gateway::{Lent, was_forgotten};
+use rollout_proto::{ClientError, PendingRequest, services, v1};
 use tokio::time::Instant;
 
 use super::{Trainer, WAIT_MS};
@@ -18,6 +19,15 @@ pub(super) struct Asked {
     dataset: String,
     epoch: u64,
     request: PendingRequest,
+    /// For this claim alone until it is answered.
+    session: Lent,
+}
+
+impl Asked {
+    fn anew(dataset: &str, epoch: u64, session: Lent) -> Self {
+        let request = session.session().request();
+        Self { dataset: dataset.to_owned(), epoch, request, session }
+    }
 }
 
 /// Puts a claim back that ends without an answer.
@@ -42,36 +52,49 @@ impl Trainer {
         dataset: &str,
         epoch: u64,
     ) -> Result<(Option<v1::ShardAssignment>, bool), TrainError> {
-        let asked = self.asked_before(dataset, epoch);
+        let answer = match self.asked_before(dataset, epoch) {
+            Some(asked) => self.ask(asked).await?,
+            None => {
+                let begun = Instant::now();
+                let asked = Asked::anew(dataset, epoch, self.sessions.take_once().await?);
+                match self.ask(asked).await {
+                    Err(refusal) if was_forgotten(&refusal, begun) => {
+                        self.ask(Asked::anew(dataset, epoch, self.sessions.open().await?)).await?
+                    }
+                    answer => answer?,
+                }
+            }
+        };
+        Ok((answer.shard, answer.finished))
+    }
+
+    async fn ask(&self, asked: Asked) -> Result<v1::ClaimShardResponse, ClientError> {
         let request = v1::ClaimShardRequest {
             request: Some(asked.request.id()),
             by: Some(self.by.clone()),
-            dataset: dataset.to_owned(),
-            epoch,
+            dataset: asked.dataset.clone(),
+            epoch: asked.epoch,
         };
         let mut unanswered = Unanswered { back: &self.asked, asked: Some(asked) };
         let answer = self
-            .session
-            .client()
+            .client
             .with_leader_opts("claim a shard", self.changing(), |channel| {
                 let request = request.clone();
                 async move { services::shards(channel).claim_shard(request).await }
             })
             .await;
-        if answer.as_ref().map_or_else(|error| !error.may_pass(), |_| true) {
-            unanswered.asked = None;
+        if answer.as_ref().map_or_else(|error| !error.may_pass(), |_| true)
+            && let Some(mut asked) = unanswered.asked.take()
+        {
+            asked.session.heard(&answer);
         }
-        let answer = answer?;
-        Ok((answer.shard, answer.finished))
+        answer
     }
 
-    fn asked_before(&self, dataset: &str, epoch: u64) -> Asked {
+    fn asked_before(&self, dataset: &str, epoch: u64) -> Option<Asked> {
         let mut asked = self.asked.lock();
         let same = asked.iter().position(|a| a.dataset == dataset && a.epoch == epoch);
-        match same {
-            Some(at) => asked.swap_remove(at),
-            None => Asked { dataset: dataset.to_owned(), epoch, request: self.session.request() },
-        }
+        same.map(|at| asked.swap_remove(at))
     }
 
     /// Waits until a claim is worth trying; false where it is not after `within`.
@@ -94,8 +117,7 @@ impl Trainer {
                 wait_ms: WAIT_MS.min(left.as_millis() as u64),
             };
             let answer = self
-                .session
-                .client()
+                .client
                 .with_leader_opts("wait for a shard", self.waiting(), |channel| {
                     let request = request.clone();
                     async move { services::shards(channel).wait_shard(request).await }
@@ -117,9 +139,8 @@ impl Trainer {
         shard: &v1::ShardAssignment,
         step: u64,
     ) -> Result<bool, TrainError> {
-        let pending = self.session.request();
         let request = v1::FinishShardRequest {
-            request: Some(pending.id()),
+            request: None,
             by: Some(self.by.clone()),
             dataset: dataset.to_owned(),
             epoch,
@@ -127,16 +148,14 @@ impl Trainer {
             token: shard.token,
             step,
         };
-        let answer = self
-            .session
-            .client()
-            .with_leader_opts("finish a shard", self.changing(), |channel| {
+        let answer = self.sessions.change(|id| {
+            let request = v1::FinishShardRequest { request: Some(id), ..request.clone() };
+            self.client.with_leader_opts("finish a shard", self.changing(), move |channel| {
                 let request = request.clone();
                 async move { services::shards(channel).finish_shard(request).await }
             })
-            .await?;
-        pending.ack();
-        Ok(answer.epoch_finished)
+        });
+        Ok(answer.await?.epoch_finished)
     }
 
     /// Gives a shard back, of which the samples before `end_sample` are in the trainer's state after `step`.
@@ -150,9 +169,8 @@ impl Trainer {
         end_sample: u64,
         step: u64,
     ) -> Result<(), TrainError> {
-        let pending = self.session.request();
         let request = v1::ReleaseShardRequest {
-            request: Some(pending.id()),
+            request: None,
             by: Some(self.by.clone()),
             dataset: dataset.to_owned(),
             epoch,
@@ -161,14 +179,14 @@ impl Trainer {
             end_sample,
             step,
         };
-        self.session
-            .client()
-            .with_leader_opts("release a shard", self.changing(), |channel| {
+        let answer = self.sessions.change(|id| {
+            let request = v1::ReleaseShardRequest { request: Some(id), ..request.clone() };
+            self.client.with_leader_opts("release a shard", self.changing(), move |channel| {
                 let request = request.clone();
                 async move { services::shards(channel).release_shard(request).await }
             })
-            .await?;
-        pending.ack();
+        });
+        answer.await?;
         Ok(())
     }
 }
