@@ -261,7 +261,7 @@ mod tests {
 
     fn member(name: &str, role: &str) -> MemberLine {
         let says = MemberSays { role: role.into(), ..MemberSays::default() };
-        MemberLine { name: name.into(), address: String::new(), problem: None, says: Some(says) }
+        MemberLine { name: name.into(), says: Some(says), ..MemberLine::default() }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use rollout_proto::{
 use serde::Serialize;
 
 use super::Failure;
+use super::alarm::seen::{self, Alarm};
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::output::{self, Format, rfc3339, u64_string};
 
@@ -54,18 +55,22 @@ pub struct Survey {
     pub runs_ended: u32,
     /// What cannot be said now, and why.
     pub unknown: Vec<String>,
+    /// What is wrong by what the members say, and what mends it.
+    pub alarms: Vec<Alarm>,
     /// When this was asked, RFC 3339.
     pub as_of: String,
 }
 
 /// What one member says of itself, or why it says nothing.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberLine {
     /// Its name; the endpoint where the name is not known.
     pub name: String,
     /// Where it was asked.
     pub address: String,
+    /// Whether it has a vote; `None` where nobody who answered lists it.
+    pub voter: Option<bool>,
     /// Why it did not answer; `None` where it did.
     pub problem: Option<String>,
     /// What it said.
@@ -125,6 +130,18 @@ const REPLACE_WITH: &str = "--peer-addr HOST:PORT --client-addr HOST:PORT";
 /// What puts a member in the place of the one of that name, which may be the same one on an empty disk.
 pub(in crate::rolloutctl) fn replace_command(name: &str) -> String {
     format!("rolloutctl member replace {name} {REPLACE_WITH}")
+}
+
+/// What to do about a member that is lost with its disk. One without a vote is in nobody's place: it leaves, and comes anew.
+pub(in crate::rolloutctl) fn lost_command(member: &MemberLine) -> String {
+    let name = &member.name;
+    match member.voter {
+        Some(false) => format!(
+            "rolloutctl member remove {name}, for it is a learner; then start one with an empty disk, and: rolloutctl \
+             member add {name} {REPLACE_WITH}"
+        ),
+        _ => replace_command(name),
+    }
 }
 
 impl MemberSays {
@@ -241,10 +258,12 @@ pub(in crate::rolloutctl) fn merge(answers: Vec<Answer>, now: SystemTime) -> Sur
     };
     survey.health = health(&survey);
     survey.unknown = unknown(&survey);
+    survey.alarms = seen::of(&survey);
     survey
 }
 
-/// How many voters there are, and how many of them take part; those that wait with an empty disk are told as such.
+/// How many voters there are, and how many of them take part; those that wait with an empty disk are told as such. A voter
+/// and the learner that comes in its place may have one name: it is the voter's.
 fn of_voters(survey: &mut Survey, list: &v1::MemberList) -> (u32, u32) {
     let voters: Vec<&str> = list
         .members
@@ -254,6 +273,8 @@ fn of_voters(survey: &mut Survey, list: &v1::MemberList) -> (u32, u32) {
         .collect();
     for member in &mut survey.members {
         let is_voter = voters.contains(&member.name.as_str());
+        let is_listed = list.members.iter().any(|listed| listed.name == member.name);
+        member.voter = is_listed.then_some(is_voter);
         if let Some(says) = member.says.as_mut().filter(|says| is_voter && says.role == "waiting") {
             says.role = AWAITING_REPLACE.into();
         }
@@ -310,7 +331,7 @@ fn line(
         Ok(answer) => answer,
         Err(error) => {
             let problem = Some(problem(&error));
-            return MemberLine { name: named, address, problem, says: None };
+            return MemberLine { name: named, address, problem, ..MemberLine::default() };
         }
     };
     let own = answer.self_.unwrap_or_default();
@@ -336,7 +357,7 @@ fn line(
         has_quorum: answer.has_quorum,
     };
     let name = if own.name.is_empty() { named } else { own.name };
-    MemberLine { name, address, problem: None, says: Some(says) }
+    MemberLine { name, address, says: Some(says), ..MemberLine::default() }
 }
 
 /// The phase that failed where a connection did, else the whole error.

@@ -1,21 +1,15 @@
 //! `rolloutctl alarm list`: what is wrong with the cluster now, and the command that mends it.
 //!
-//! Invariant: works without a quorum. An alarm is a condition that is seen now: it goes when the condition does, so there
-//! is nothing to disarm. Deliberately absent: a history; `events` and the metrics have one.
+//! Invariant: works without a quorum, and says what `status` says under its table. Deliberately absent: a history; `events`
+//! and the metrics have one.
 
 use serde::Serialize;
 
+use super::seen::Alarm;
 use crate::connect::ConnectArgs;
-use crate::output::{self, Format, Report, Table, count};
+use crate::output::{self, Format, Report, Table};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::status::{AWAITING_REPLACE, MemberSays, Survey, replace_command, survey};
-
-/// Seconds before its end from which on a certificate is an alarm.
-const CERT_SECONDS: i64 = 14 * 86_400;
-/// What to do where a disk has little room.
-const DISK_FIX: &str = "free space there, or: rolloutctl errors explain RO-4005";
-/// Entries that a member may be behind.
-const BEHIND_MAX: u64 = 100_000;
+use crate::rolloutctl::status::survey;
 
 /// Exit code 1 where there is any, for monitors.
 #[derive(Debug, clap::Args)]
@@ -25,21 +19,10 @@ pub(crate) struct ListArgs {
     exit_code: bool,
 }
 
+/// All of them.
 #[derive(Debug, Serialize)]
 pub(in crate::rolloutctl) struct Alarms {
-    alarms: Vec<Alarm>,
-}
-
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Alarm {
-    /// What kind of condition, for programs.
-    kind: &'static str,
-    /// The member that it is about; `null`: the cluster.
-    member: Option<String>,
-    /// What is seen.
-    what: String,
-    /// What to do.
-    fix: String,
+    pub(in crate::rolloutctl) alarms: Vec<Alarm>,
 }
 
 impl Report for Alarms {
@@ -58,92 +41,6 @@ impl Report for Alarms {
     }
 }
 
-fn alarms(survey: &Survey) -> Vec<Alarm> {
-    let mut all = Vec::new();
-    if survey.leader.is_none() {
-        all.push(Alarm {
-            kind: "NO_LEADER",
-            member: None,
-            what: format!("{} of {} voters answer", survey.voters_reachable, survey.voters),
-            fix: "start the members that are down: rolloutctl status".into(),
-        });
-    }
-    let versions: Vec<&str> = survey
-        .members
-        .iter()
-        .filter_map(|member| member.says.as_ref())
-        .map(|says| says.version.as_str())
-        .collect();
-    for member in &survey.members {
-        let name = member.name.clone();
-        let mut alarm = |kind, what: String, fix: String| {
-            all.push(Alarm { kind, member: Some(name.clone()), what, fix });
-        };
-        let Some(says) = &member.says else {
-            let what = member.problem.clone().unwrap_or_else(|| "it says nothing".into());
-            let fix = format!("start it, or: {}", replace_command(&name));
-            alarm("MEMBER_UNREACHABLE", what, fix);
-            continue;
-        };
-        certificate(&name, says, &mut alarm);
-        if says.role == AWAITING_REPLACE {
-            let what = "it waits with an empty disk, without the vote that it had".into();
-            alarm("AWAITING_REPLACE", what, replace_command(&name));
-        } else if says.behind > BEHIND_MAX {
-            let what = format!("it is {} entries behind", count(says.behind));
-            let fix = format!("look at its disk and network: rolloutctl member describe {name}");
-            alarm("MEMBER_BEHIND", what, fix);
-        }
-        let free = says.disk_free_bytes.as_deref().unwrap_or("an unknown number of");
-        match says.disk_room.as_str() {
-            "full" => {
-                let what =
-                    format!("its disk has {free} bytes left: it takes in nothing that grows");
-                alarm("DISK_FULL", what, DISK_FIX.into());
-            }
-            "low" => {
-                let what = format!("its disk has {free} bytes left");
-                alarm("DISK_LOW", what, DISK_FIX.into());
-            }
-            _ => {}
-        }
-        if versions.iter().any(|version| *version != says.version) {
-            let what = format!("it runs version {}, another runs another one", says.version);
-            alarm("VERSIONS_DIFFER", what, "finish the upgrade, one member at a time".into());
-        }
-    }
-    all
-}
-
-/// A certificate that ends, has ended, or is another than its files hold.
-fn certificate(
-    name: &str,
-    says: &MemberSays,
-    alarm: &mut impl FnMut(&'static str, String, String),
-) {
-    match says.cert_seconds {
-        Some(left) if left < 0 => {
-            let what = "its certificate has ended".into();
-            alarm("CERT_EXPIRED", what, format!("rolloutctl cert issue member {name}"));
-        }
-        Some(left) if left < CERT_SECONDS => {
-            let what = format!("its certificate ends in {} days", left / 86_400);
-            alarm("CERT_EXPIRING", what, format!("rolloutctl cert issue member {name}"));
-        }
-        _ => {}
-    }
-    if let Some(why) = &says.cert_refused {
-        let what = format!("it uses an old certificate, its changed files are refused: {why}");
-        let fix = format!("mend them: rolloutctl cert issue member {name}, into the same files");
-        alarm("CERT_RELOAD_FAILED", what, fix);
-    }
-}
-
-/// What is wrong by what the members say.
-pub(in crate::rolloutctl) fn of(survey: &Survey) -> Alarms {
-    Alarms { alarms: alarms(survey) }
-}
-
 /// Asks every member.
 pub(crate) async fn run(
     connect: &ConnectArgs,
@@ -151,7 +48,7 @@ pub(crate) async fn run(
     args: ListArgs,
 ) -> anyhow::Result<()> {
     let client = connect.client(None)?;
-    let alarms = alarms(&survey(&client).await);
+    let alarms = survey(&client).await.alarms;
     let any = !alarms.is_empty();
     output::emit(format, &Alarms { alarms })?;
     match any && args.exit_code {
@@ -163,75 +60,6 @@ pub(crate) async fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rolloutctl::status::MemberLine;
-
-    fn says(name: &str, cert_days: i64, behind: u64) -> MemberLine {
-        with_room(name, cert_days, behind, "enough")
-    }
-
-    fn with_room(name: &str, cert_days: i64, behind: u64, room: &str) -> MemberLine {
-        let says = MemberSays {
-            zone: String::new(),
-            role: "follower".into(),
-            term: 1,
-            applied_index: 1,
-            behind,
-            image_index: 1,
-            image_bytes: 1,
-            log_bytes: 1,
-            resident_bytes: 1,
-            uptime_seconds: 1.0,
-            cert_seconds: Some(cert_days * 86_400),
-            cert_refused: None,
-            version: "0.1.0".into(),
-            disk_free_bytes: None,
-            disk_room: room.into(),
-            has_quorum: true,
-        };
-        MemberLine { name: name.into(), address: "h:1".into(), problem: None, says: Some(says) }
-    }
-
-    #[test]
-    fn each_condition_is_an_alarm_with_its_remedy_and_a_healthy_cluster_has_none() {
-        let mut survey = Survey { leader: Some("c1".into()), ..Survey::default() };
-        survey.members = vec![says("c1", 90, 0), says("c2", 30, 500)];
-        assert_eq!(alarms(&survey), []);
-        let silent = MemberLine {
-            name: "c4".into(),
-            address: "h:4".into(),
-            problem: Some("refused at tcp".into()),
-            says: None,
-        };
-        survey.members = vec![says("c1", 6, 0), says("c2", -1, 0), says("c3", 90, 200_000), silent];
-        survey.leader = None;
-        let kinds: Vec<_> = alarms(&survey).iter().map(|alarm| alarm.kind).collect();
-        let expected =
-            ["NO_LEADER", "CERT_EXPIRING", "CERT_EXPIRED", "MEMBER_BEHIND", "MEMBER_UNREACHABLE"];
-        assert_eq!(kinds, expected);
-        assert!(alarms(&survey).iter().all(|alarm| !alarm.fix.is_empty()));
-        let mut wiped = says("c3", 90, 200_000);
-        if let Some(says) = &mut wiped.says {
-            says.role = AWAITING_REPLACE.into();
-        }
-        survey = Survey { leader: Some("c1".into()), members: vec![wiped], ..Survey::default() };
-        let raised = alarms(&survey);
-        assert_eq!(raised.iter().map(|a| a.kind).collect::<Vec<_>>(), ["AWAITING_REPLACE"]);
-        assert!(raised[0].fix.starts_with("rolloutctl member replace c3 --peer-addr "));
-        let mut unread = says("c1", 90, 0);
-        if let Some(says) = &mut unread.says {
-            says.cert_refused = Some("member-c1.pem: no certificate".into());
-        }
-        survey = Survey { leader: Some("c1".into()), members: vec![unread], ..Survey::default() };
-        let raised = alarms(&survey);
-        assert_eq!(raised.iter().map(|a| a.kind).collect::<Vec<_>>(), ["CERT_RELOAD_FAILED"]);
-        assert!(raised[0].what.contains("member-c1.pem"));
-        let rooms =
-            [with_room("c1", 90, 0, "low"), with_room("c2", 90, 0, "full"), says("c3", 90, 0)];
-        survey = Survey { leader: Some("c1".into()), members: rooms.into(), ..Survey::default() };
-        let seen: Vec<_> = alarms(&survey).into_iter().map(|a| (a.kind, a.member)).collect();
-        let of = |member: &str| Some(member.to_owned());
-        assert_eq!(seen, [("DISK_LOW", of("c1")), ("DISK_FULL", of("c2"))]);
-    }
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {

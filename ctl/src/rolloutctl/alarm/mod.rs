@@ -1,3 +1,4 @@
 //! `rolloutctl alarm`: what somebody should do something about.
 
 pub(super) mod list;
+pub(super) mod seen;

@@ -97,7 +97,8 @@ pub(super) async fn write(
     let mut contents = Contents::default();
     contents.add("rolloutctl-version.txt", concat!(env!("CARGO_PKG_VERSION"), "\n"));
     let survey = status::survey(&client).await;
-    contents.report("alarms", Ok(alarm::list::of(&survey)));
+    let alarms = survey.alarms.clone();
+    contents.report("alarms", Ok(alarm::list::Alarms { alarms }));
     contents.report("status", Ok(survey));
     let findings = running::look(connect, args).await.map(|(found, _)| Findings::new(found));
     contents.report("doctor", findings);

@@ -163,7 +163,7 @@ mod tests {
 
     fn asked(name: &str, answers: bool) -> Asked {
         let says = answers.then(MemberSays::default);
-        Asked { name: name.into(), address: String::new(), problem: None, says }
+        Asked { name: name.into(), says, ..Asked::default() }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The survey on one screen.
 //!
-//! Invariant: every member is a line, also one that says nothing: its line has the phase that failed.
+//! Invariant: every member is a line, also one that says nothing: its line has the phase that failed; and what is an alarm
+//! is a line too, with what mends it.
 
-use super::{AWAITING_REPLACE, Survey};
+use super::{AWAITING_REPLACE, Alarm, Survey};
 use crate::output::{Align, Report, Table, bytes, count, duration};
 
 /// A certificate that ends sooner is marked.
@@ -41,7 +42,19 @@ impl Survey {
             self.runs_paused,
             self.runs_ended
         ));
+        text.push_str(&self.alarm_lines());
         text
+    }
+
+    fn alarm_lines(&self) -> String {
+        if self.alarms.is_empty() {
+            return "alarms   none\n".into();
+        }
+        let line = |alarm: &Alarm| {
+            let whose = alarm.member.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+            format!("alarm    {}{whose}: {}   fix: {}\n", alarm.kind, alarm.what, alarm.fix)
+        };
+        self.alarms.iter().map(line).collect()
     }
 
     /// Cells without a column are left out.

@@ -61,6 +61,57 @@ fn an_unreachable_member_is_a_line_with_the_phase_that_failed() {
 }
 
 #[test]
+fn a_learner_is_told_from_a_voter_whether_it_answers_or_not() {
+    let mut first = answer("c2", "leader", 3, 100);
+    if let Ok(answer) = &mut first.1
+        && let Some(list) = answer.header.as_mut().and_then(|header| header.members.as_mut())
+    {
+        let learner = v1::MemberInfo { name: "c4".into(), ..v1::MemberInfo::default() };
+        list.members.push(learner);
+        list.version = 2;
+    }
+    let answers =
+        vec![first, answer("c1", "follower", 3, 86), unreachable("c3"), unreachable("c4")];
+    let survey = merge(answers, UNIX_EPOCH);
+    let voters: Vec<_> = survey.members.iter().map(|member| member.voter).collect();
+    assert_eq!(voters, [Some(true), Some(true), Some(true), Some(false)]);
+    assert_eq!((survey.health, survey.voters), ("degraded", 3));
+    let fix = |name: &str| {
+        survey
+            .alarms
+            .iter()
+            .find(|alarm| alarm.member.as_deref() == Some(name))
+            .unwrap()
+            .fix
+            .clone()
+    };
+    assert!(fix("c3").contains("rolloutctl member replace c3"));
+    assert!(fix("c4").contains("rolloutctl member remove c4"));
+}
+
+#[test]
+fn a_leader_without_room_is_on_the_screen_though_every_voter_answers() {
+    let mut full = answer("c2", "leader", 3, 100);
+    if let Ok(answer) = &mut full.1
+        && let Some(own) = &mut answer.self_
+    {
+        own.disk_room = "full".into();
+        (own.disk_bytes, own.disk_free_bytes) = (1 << 30, 4096);
+    }
+    let others = [answer("c1", "follower", 3, 100), answer("c3", "follower", 3, 100)];
+    let survey = merge([full].into_iter().chain(others).collect(), UNIX_EPOCH);
+    assert_eq!(survey.health, "healthy");
+    for shown in [survey.table(), survey.wide()] {
+        assert!(shown.contains("alarm    DISK_FULL c2: its disk has 4096 bytes left"), "{shown}");
+        assert!(shown.contains("fix: free space there"), "{shown}");
+    }
+    let json = serde_json::to_value(&survey).unwrap();
+    assert_eq!(json["alarms"][0]["kind"], "DISK_FULL");
+    let well = merge(vec![answer("c2", "leader", 3, 100)], UNIX_EPOCH);
+    assert!(!well.table().contains("DISK_FULL"), "{}", well.table());
+}
+
+#[test]
 fn a_deposed_leader_that_still_talks_is_not_the_leader() {
     let survey =
         merge(vec![answer("c1", "leader", 2, 90), answer("c2", "leader", 3, 100)], UNIX_EPOCH);
