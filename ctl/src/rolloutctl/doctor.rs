@@ -121,3 +121,23 @@ fn space(what: &str, free: u64, args: &DoctorArgs) -> Finding {
         _ => Finding::fail("space", found, "a member whose disk is full writes nothing more", todo),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The checks as they are without a flag, but for the space of the machine that tests.
+    pub(super) fn args() -> DoctorArgs {
+        DoctorArgs {
+            preflight: false,
+            bundle: None,
+            file: None,
+            data_dir: None,
+            reach: Vec::new(),
+            fsync_max: Duration::from_millis(10),
+            cert_days: 14,
+            free_gib: 0,
+            strict: false,
+        }
+    }
+}

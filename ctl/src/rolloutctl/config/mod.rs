@@ -13,11 +13,13 @@ pub(super) mod validate;
 pub(super) mod view;
 mod worker;
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 pub(super) use self::check::{Problem, problems};
 pub(super) use self::file::File;
-use self::key::Key;
+use self::file::get;
+use self::key::{Key, Kind};
 
 /// Whose configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -59,11 +61,55 @@ impl Daemon {
         })
     }
 
+    /// Where it listens by a file, and the key that says so. What the file leaves out is as it is by default, where the file
+    /// has the section.
+    pub(super) fn addresses(self, file: &File) -> Vec<(&'static str, SocketAddr)> {
+        let of = |key: &Key| {
+            let section = key.path.split_once('.').map(|(section, _)| section);
+            let on = section.is_none_or(|section| get(&file.table, section).is_some());
+            let text = match file.get(key.path) {
+                Some(value) => value.as_str()?,
+                None => Some(key.default.trim_matches('"')).filter(|_| on)?,
+            };
+            Some((key.path, text.parse().ok()?))
+        };
+        self.keys().iter().filter(|key| key.kind == Kind::Address).filter_map(of).collect()
+    }
+
     /// Whose a file is, by what only one of them has.
     pub(super) fn of(table: &toml::Table) -> Self {
         match table.contains_key("listen") || table.contains_key("raft") {
             true => Daemon::Coordinator,
             false => Daemon::Worker,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(text: &str) -> Vec<(&'static str, String)> {
+        let table: toml::Table = text.parse().unwrap();
+        let file = File { path: "t.toml".into(), table };
+        let all = Daemon::of(&file.table).addresses(&file);
+        all.into_iter().map(|(key, address)| (key, address.to_string())).collect()
+    }
+
+    #[test]
+    fn a_daemon_listens_where_its_file_says_and_where_it_does_by_default() {
+        let member = "[listen]\nclient = \"0.0.0.0:7420\"\npeer = \"0.0.0.0:7421\"\n";
+        let usual = [
+            ("listen.client", "0.0.0.0:7420".to_owned()),
+            ("listen.peer", "0.0.0.0:7421".to_owned()),
+            ("listen.http", "127.0.0.1:7422".to_owned()),
+        ];
+        assert_eq!(addresses(member), usual);
+        let enrols = format!("{member}[enrolment]\nlisten = \"0.0.0.0:7423\"\n");
+        assert_eq!(addresses(&enrols)[3], ("enrolment.listen", "0.0.0.0:7423".to_owned()));
+        assert!(addresses("name = \"w1\"\n").is_empty(), "a worker listens where it is told to");
+        let gateway = addresses("metrics_listen = \"0.0.0.0:9464\"\n[store_gateway]\n");
+        let keys: Vec<_> = gateway.iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, ["metrics_listen", "store_gateway.listen"]);
     }
 }

@@ -9,15 +9,16 @@ use super::finding::Finding;
 use super::{DoctorArgs, space};
 use crate::bench::disk;
 use crate::output::duration;
+use crate::rolloutctl::config::Daemon;
 
-/// Files that a member with many workers and clients has open.
-const FILES_WANTED: u64 = 65_536;
-/// Files that a member with a few has open.
-const FILES_NEEDED: u64 = 4_096;
+/// Files that a member with many workers and clients has open, and one with a few.
+const MEMBERS_FILES: (u64, u64) = (65_536, 4_096);
+/// Files that a worker whose engines run thousands of rows has open, and one whose engine runs the usual number.
+const WORKERS_FILES: (u64, u64) = (4_096, 512);
 /// How long fsyncs are measured.
 const FSYNC_TIME: Duration = Duration::from_secs(2);
 
-pub(super) fn open_files() -> Finding {
+pub(super) fn open_files(daemon: Daemon) -> Finding {
     // SAFETY: rlimit is plain data for which zeroes are a valid value.
     let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
     // SAFETY: `limit` outlives the call.
@@ -29,13 +30,33 @@ pub(super) fn open_files() -> Finding {
             "look with: ulimit -n",
         );
     }
-    let found = format!("{} open files at most, for processes of this user", limit.rlim_cur);
-    let why =
-        "each connection of a worker or client takes one, and so does each table of the store";
-    let todo = format!("LimitNOFILE={FILES_WANTED} in the unit, or ulimit -n {FILES_WANTED}");
-    match limit.rlim_cur {
-        FILES_WANTED.. => Finding::ok("files", found),
-        FILES_NEEDED.. => Finding::warn("files", found, why, todo),
+    files(daemon, limit)
+}
+
+/// A member raises its own limit as far as it may; a worker leaves it as it is.
+fn files(daemon: Daemon, limit: libc::rlimit) -> Finding {
+    let (files, (wanted, needed), of, why) = match daemon {
+        Daemon::Coordinator => (
+            limit.rlim_max,
+            MEMBERS_FILES,
+            "to which a member of this user raises its limit",
+            "each connection of a worker or client takes one, and so does each table of the store",
+        ),
+        Daemon::Worker => (
+            limit.rlim_cur,
+            WORKERS_FILES,
+            "for a worker of this user",
+            "each row that an engine runs may take one",
+        ),
+    };
+    let found = match files {
+        libc::RLIM_INFINITY => format!("any number of open files, {of}"),
+        _ => format!("{files} open files at most, {of}"),
+    };
+    let todo = format!("LimitNOFILE={wanted} in the unit, or ulimit -n {wanted}");
+    match files {
+        _ if files >= wanted => Finding::ok("files", found),
+        _ if files >= needed => Finding::warn("files", found, why, todo),
         _ => Finding::fail("files", found, why, todo),
     }
 }
@@ -144,7 +165,9 @@ mod tests {
 
     #[test]
     fn the_machine_says_something_of_each() {
-        assert!(open_files().found.contains("open files"));
+        for daemon in [Daemon::Coordinator, Daemon::Worker] {
+            assert!(open_files(daemon).found.contains("open files"));
+        }
         assert!(clock().found.contains("synchronised"));
         let dir = tempfile::tempdir().unwrap();
         assert!(free_bytes(dir.path()).is_some_and(|bytes| bytes > 0));
@@ -152,20 +175,23 @@ mod tests {
     }
 
     #[test]
+    fn a_member_is_judged_by_what_it_raises_its_limit_to_and_a_worker_by_what_it_has() {
+        // Debian's limits without a setting: 1024 now, a million where the process asks for more.
+        let stock = libc::rlimit { rlim_cur: 1024, rlim_max: 1 << 20 };
+        assert_eq!(files(Daemon::Coordinator, stock).level, Level::Ok);
+        assert_eq!(files(Daemon::Worker, stock).level, Level::Warn);
+        let capped = |rlim_max| libc::rlimit { rlim_cur: 1024, rlim_max };
+        assert_eq!(files(Daemon::Coordinator, capped(4_096)).level, Level::Warn);
+        assert_eq!(files(Daemon::Coordinator, capped(4_095)).level, Level::Fail);
+        let unlimited = libc::rlimit { rlim_cur: 8, rlim_max: libc::RLIM_INFINITY };
+        assert_eq!(files(Daemon::Coordinator, unlimited).level, Level::Ok);
+        assert_eq!(files(Daemon::Worker, unlimited).level, Level::Fail);
+    }
+
+    #[test]
     fn a_directory_that_is_not_there_fails_with_the_command_that_makes_it() {
         let dir = tempfile::tempdir().unwrap();
-        let args = DoctorArgs {
-            preflight: true,
-            bundle: None,
-            file: None,
-            data_dir: None,
-            reach: Vec::new(),
-            fsync_max: Duration::from_millis(10),
-            cert_days: 14,
-            free_gib: 0,
-            strict: false,
-        };
-        let findings = data_dir(&dir.path().join("data"), &args);
+        let findings = data_dir(&dir.path().join("data"), &super::super::tests::args());
         assert_eq!(findings[0].level, Level::Fail);
         assert!(findings[0].todo.as_ref().unwrap().starts_with("mkdir -p"));
     }

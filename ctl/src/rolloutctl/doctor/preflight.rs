@@ -4,17 +4,18 @@
 //! starting the daemon.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rollout_proto::pki::{self, IssuerFiles, IssuingAuthority};
 use rollout_proto::{HostPort, Role};
 use rollout_storage::BlobStore;
 use toml::Value;
 
-use super::DoctorArgs;
 use super::files::{self, Wanted};
 use super::finding::Finding;
 use super::machine;
+use super::{DoctorArgs, life};
 use crate::rolloutctl::config::{self, Daemon, File};
 
 /// How long another host or the store may take.
@@ -23,7 +24,8 @@ const REACH_TIME: Duration = Duration::from_secs(5);
 /// All checks.
 pub(super) async fn look(args: &DoctorArgs) -> anyhow::Result<Vec<Finding>> {
     let file = args.file.as_deref().map(File::read).transpose()?;
-    let mut findings = vec![machine::open_files(), machine::clock()];
+    let daemon = file.as_ref().map_or(Daemon::Coordinator, |file| Daemon::of(&file.table));
+    let mut findings = vec![machine::open_files(daemon), machine::clock()];
     let text = |path: &str| {
         file.as_ref().and_then(|file| file.get(path)).and_then(Value::as_str).map(str::to_owned)
     };
@@ -40,13 +42,10 @@ pub(super) async fn look(args: &DoctorArgs) -> anyhow::Result<Vec<Finding>> {
             "name it: --data-dir, or --file with the daemon's configuration",
         )),
     }
-    for key in ["listen.client", "listen.peer", "listen.http", "metrics_listen"] {
-        if let Some(address) = text(key).and_then(|text| text.parse().ok()) {
-            findings.push(port(key, address));
-        }
-    }
     if let Some(file) = &file {
+        findings.extend(daemon.addresses(file).into_iter().map(|(key, at)| port(key, at)));
         findings.extend(certificate(file, args));
+        findings.extend(issuer(file, args));
         findings.extend(names(file).await);
         let url = text("store.url").into_iter();
         for url in url {
@@ -117,6 +116,26 @@ fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
     files::look(&tls, &wanted, args)
 }
 
+/// The key by which a member certifies newcomers, as far as the member's start needs it.
+fn issuer(file: &File, args: &DoctorArgs) -> Option<Finding> {
+    let path = |key: &str| file.get(key).and_then(Value::as_str).map(Path::new);
+    path("enrolment.listen")?;
+    let todo = "rolloutctl cert init-issuer --ca-dir DIR, and its two files to every member";
+    let unusable = |found: String| {
+        Finding::fail("issuer", found, "the daemon does not start with these files", todo)
+    };
+    let named = (path("enrolment.issuer_cert_file"), path("enrolment.issuer_key_file"));
+    let (Some(cert), Some(key)) = named else {
+        return Some(unusable("[enrolment] names no issuing key".into()));
+    };
+    let files = IssuerFiles { cert: cert.to_owned(), key: key.to_owned() };
+    let found = IssuingAuthority::load(&files).and_then(|_| pki::inspect(cert));
+    Some(match found {
+        Ok(info) => life(&format!("the issuing key {}", cert.display()), &info, args, todo),
+        Err(error) => unusable(error.to_string()),
+    })
+}
+
 /// What a member says that others dial has to have an address.
 async fn names(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -173,5 +192,35 @@ async fn reach(address: &HostPort) -> Finding {
             let found = format!("{address} did not answer within {} s", REACH_TIME.as_secs());
             Finding::fail("reach", found, why, todo)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    #[test]
+    fn the_issuing_key_has_to_be_there_and_whole_where_newcomers_are_certified() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        pki::init_ca(&at("ca"), "test").unwrap();
+        let files = pki::init_issuer(&at("ca"), &at("issuer"), 365).unwrap();
+        let args = super::super::tests::args();
+        let look = |cert: &Path, key: &Path| {
+            let text = format!(
+                "[listen]\n[enrolment]\nlisten = \"0.0.0.0:7423\"\nissuer_cert_file = {cert:?}\nissuer_key_file = {key:?}\n"
+            );
+            let file = File { path: "t.toml".into(), table: text.parse().unwrap() };
+            issuer(&file, &args).unwrap()
+        };
+        assert_eq!(look(&files.cert, &files.key).level, Level::Ok);
+        for key in [at("gone.key"), files.cert.clone()] {
+            assert_eq!(look(&files.cert, &key).level, Level::Fail);
+        }
+        // The authority itself is one too, of another key.
+        assert_eq!(look(&at("ca/ca.pem"), &files.key).level, Level::Fail);
+        let off = File { path: "t.toml".into(), table: "[listen]\n".parse().unwrap() };
+        assert!(issuer(&off, &args).is_none(), "nobody enrols there");
     }
 }

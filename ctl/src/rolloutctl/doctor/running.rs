@@ -12,7 +12,7 @@ use super::finding::Finding;
 use super::{DoctorArgs, expiry, life, space};
 use crate::connect::ConnectArgs;
 use crate::output::{count, duration};
-use crate::rolloutctl::status::{self, Answer, Survey};
+use crate::rolloutctl::status::{self, Answer, MemberLine, Survey};
 
 /// A member that lacks more entries than this is not merely a heartbeat behind.
 const BEHIND_MAX: u64 = 10_000;
@@ -100,14 +100,15 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
         let Some(says) = &member.says else {
             let why = member.problem.clone().unwrap_or_default();
             let found = format!("{name} does not answer at {}", member.address);
-            let todo = "start it, or open its client port; a machine lost for good: rolloutctl member replace";
+            let lost = status::lost_command(member);
+            let todo = format!("start it, or open its client port; lost for good: {lost}");
             findings.push(Finding::fail("member", found, why, todo));
             continue;
         };
         versions.entry(says.version.as_str()).or_default().push(name);
         let up = duration(says.uptime_seconds);
         findings.push(Finding::ok("member", format!("{name} is a {}, up for {up}", says.role)));
-        findings.extend(of_member(name, says));
+        findings.extend(of_member(member, says));
         if let Some(left) = says.cert_seconds {
             let todo =
                 format!("rolloutctl cert issue member {name}, into the same files: no restart");
@@ -186,11 +187,19 @@ fn zones(survey: &Survey) -> Option<Finding> {
     let mut zones: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for member in &survey.members {
         let Some(says) = &member.says else { continue };
-        if !says.zone.is_empty() && says.role != "learner" && says.takes_part() {
+        if says.role != "learner" && says.takes_part() {
             zones.entry(says.zone.as_str()).or_default().push(member.name.as_str());
         }
     }
     let voters = survey.voters as usize;
+    if let Some(unknown) = zones.remove("").filter(|_| voters > 1) {
+        return Some(Finding::warn(
+            "zones",
+            format!("nobody knows in which zone {} are", unknown.join(", ")),
+            "the loss of one zone may stop the cluster",
+            "say zone in the configuration of each member",
+        ));
+    }
     let most = zones.iter().max_by_key(|(_, names)| names.len())?;
     let left = voters.saturating_sub(most.1.len());
     if voters > 1 && left < voters / 2 + 1 {
@@ -208,8 +217,8 @@ fn zones(survey: &Survey) -> Option<Finding> {
     Some(Finding::ok("zones", format!("any one of {names} may fail")))
 }
 
-fn of_member(name: &str, says: &status::MemberSays) -> Vec<Finding> {
-    let mut findings = Vec::new();
+fn of_member(member: &MemberLine, says: &status::MemberSays) -> Vec<Finding> {
+    let (name, mut findings) = (&member.name, Vec::new());
     if says.role == status::AWAITING_REPLACE {
         findings.push(Finding::fail(
             "member",
@@ -225,7 +234,10 @@ fn of_member(name: &str, says: &status::MemberSays) -> Vec<Finding> {
             "member",
             format!("{name} waits, and belongs to no cluster"),
             "it has no vote, and does not count",
-            "rolloutctl cluster bootstrap, or rolloutctl member add, or stop it",
+            match member.voter {
+                Some(false) => status::lost_command(member),
+                _ => "rolloutctl cluster bootstrap, or rolloutctl member add, or stop it".into(),
+            },
         ));
         return findings;
     }
@@ -301,18 +313,17 @@ async fn disks(client: &Client, args: &DoctorArgs) -> Vec<Finding> {
 mod tests {
     use super::super::finding::Level;
     use super::*;
-    use crate::rolloutctl::status::{MemberLine, MemberSays};
+    use crate::rolloutctl::status::MemberSays;
 
     fn survey(reachable: u32, voters: u32, zones: &[&str]) -> Survey {
         let member = |(at, zone): (usize, &&str)| MemberLine {
             name: format!("c{}", at + 1),
-            address: String::new(),
-            problem: None,
             says: Some(MemberSays {
                 zone: (*zone).into(),
                 role: "follower".into(),
                 ..MemberSays::default()
             }),
+            ..MemberLine::default()
         };
         let members = zones.iter().enumerate().map(member).collect();
         Survey { voters_reachable: reachable, voters, members, ..Survey::default() }
@@ -334,7 +345,29 @@ mod tests {
         let found = zones(&survey(3, 3, &["a", "a", "b"])).unwrap();
         assert_eq!((found.level, found.found.as_str()), (Level::Warn, "c1, c2 are all in zone a"));
         assert_eq!(zones(&survey(3, 3, &["a", "b", "c"])).unwrap().level, Level::Ok);
-        assert!(zones(&survey(3, 3, &["", "", ""])).is_none());
+    }
+
+    #[test]
+    fn a_voter_whose_zone_nobody_knows_makes_no_zone_safe() {
+        for (told, unknown) in [(["a", "", ""], "c2, c3"), (["", "", ""], "c1, c2, c3")] {
+            let found = zones(&survey(3, 3, &told)).unwrap();
+            assert_eq!(found.level, Level::Warn);
+            assert!(found.found.contains(unknown), "{}", found.found);
+        }
+        assert!(zones(&survey(1, 1, &[""])).is_none(), "one member is in one zone");
+    }
+
+    #[test]
+    fn a_learner_that_is_lost_is_not_told_to_be_replaced() {
+        let lost = |voter| MemberLine { name: "c4".into(), voter, ..MemberLine::default() };
+        let args = super::super::tests::args();
+        let todo = |voter| {
+            let survey = Survey { members: vec![lost(voter)], ..Survey::default() };
+            let found = of_survey(&survey, &args);
+            found.into_iter().find(|finding| finding.check == "member").unwrap().todo.unwrap()
+        };
+        assert!(todo(Some(true)).contains("rolloutctl member replace c4 "));
+        assert!(todo(Some(false)).contains("rolloutctl member remove c4"));
     }
 
     #[test]
