@@ -65,6 +65,11 @@ impl Numbered {
         v1::RequestId { session, seq, ack_upto: seq - 1 }
     }
 
+    /// How people write it.
+    pub(crate) fn name(&self) -> RequestName {
+        self.name
+    }
+
     /// The error of this request, which says how to repeat it.
     pub(crate) fn failed(&self, source: ClientError) -> Repeatable {
         Repeatable { name: self.name, source }

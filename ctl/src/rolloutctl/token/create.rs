@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use rollout_proto::enrolment::JoinToken;
-use rollout_proto::{services, v1};
+use rollout_proto::{ClientError, services, v1};
 use serde::Serialize;
 
 use super::shown::Token;
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format, Report, duration};
 use crate::rolloutctl::Failure;
-use crate::rolloutctl::request::Numbered;
+use crate::rolloutctl::request::{Numbered, RequestName};
 
 /// Whom it lets in, how often and how long.
 #[derive(Debug, clap::Args)]
@@ -97,7 +97,8 @@ pub(crate) async fn run(
             let request = request.clone();
             async move { services::tokens(channel).create_token(request).await }
         })
-        .await?;
+        .await
+        .map_err(|error| unknown(error, &request.name, number.name()))?;
     let pins: Vec<[u8; 32]> =
         answer.authority_pins.iter().filter_map(|pin| pin[..].try_into().ok()).collect();
     if pins.is_empty() {
@@ -107,9 +108,41 @@ pub(crate) async fn run(
     output::emit(format, &Created { of, token: drawn.naming(pins).reveal() })
 }
 
+/// The error, and where nobody knows what became of the request, what to do: the secret went with this command.
+fn unknown(error: ClientError, name: &str, number: RequestName) -> anyhow::Error {
+    if error.exit_code() != 8 {
+        return error.into();
+    }
+    anyhow::Error::from(error).context(format!(
+        "whether request {number} made the token is unknown, and its text is lost; where rolloutctl token list has it: \
+         rolloutctl token revoke {name}, and make another"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
+    use rollout_proto::{ErrorCode, RpcError};
+
     use super::*;
+    use crate::rolloutctl::exit;
+
+    #[test]
+    fn a_token_that_may_have_been_made_is_told_with_its_request_and_what_to_do() {
+        let told = |code| {
+            let error = ClientError::from(RpcError::new(code, "the leader was lost"));
+            let error = unknown(error, "rack-7", "8842.1".parse().unwrap());
+            (exit::code(&error), exit::explain(&error))
+        };
+        let (code, text) = told(ErrorCode::OutcomeUnknown);
+        assert_eq!(code, 8, "{text}");
+        for part in ["request 8842.1", "rolloutctl token list", "rolloutctl token revoke rack-7"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("--request-id"), "a repeat would have no secret to show: {text}");
+        let (code, text) = told(ErrorCode::NoLeader);
+        assert_ne!(code, 8);
+        assert!(!text.contains("revoke"), "{text}");
+    }
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {
