@@ -42,6 +42,12 @@ app.kubernetes.io/component: member
 {{- end -}}]
 {{- end }}
 
+{{- /* Alert rules tell clusters apart by their job: members and workers of a release share one, and no other has it. */ -}}
+{{- define "rollout.job" -}}
+- targetLabel: job
+  replacement: {{ .Release.Namespace }}/{{ include "rollout.fullname" . }}
+{{- end }}
+
 {{- define "rollout.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
