@@ -6,7 +6,7 @@ set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 python="$(bash "$here/setup.sh" "$2")"
 export PYTHONDONTWRITEBYTECODE=1
-for check in check_links check_units check_metrics check_configs check_helm; do
+for check in check_links check_units check_metrics check_configs check_helm check_backup; do
   echo "-- $check"
   "$python" "$here/$check.py" "$1"
 done

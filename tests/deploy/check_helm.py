@@ -166,7 +166,8 @@ class Rendered(unittest.TestCase):
     def test_a_cluster_is_bootstrapped_at_the_installation_alone_and_a_refusal_is_final(self):
         for (case, install), objects in self.all.items():
             jobs = [o for (kind, _), o in objects.items() if kind == "Job"]
-            wanted = install and rendered.values(case)["bootstrap"]["enabled"]
+            given = rendered.values(case)
+            wanted = install and given["bootstrap"]["enabled"] and not given["members"]["stopped"]
             self.assertEqual(len(jobs), int(wanted), (case, install))
             for job in jobs:
                 (rule,) = job["spec"]["podFailurePolicy"]["rules"]
@@ -197,7 +198,9 @@ class Rendered(unittest.TestCase):
                 for item in source["secret"]["items"]:
                     self.assertNotIn(item["path"], files)
                     files[item["path"]] = (source["secret"]["name"], item["key"])
-            for i in range(thing["spec"]["replicas"]):
+            # Stopped members come back, and an autoscaler may go up to all that there are certificates for.
+            count = thing["spec"].get("replicas") or 3
+            for i in range(count):
                 pod = f"{thing['metadata']['name']}-{i}"
                 env = environment(thing, pod)
                 self.assertIn(pathlib.Path(env["ROLLOUT_CERT_FILE"]).name, files)
@@ -236,6 +239,29 @@ class Rendered(unittest.TestCase):
             if case[0] != "everything":
                 self.assertNotIn("7423", str(self.all[case]), f"{case}: nobody enrols unless it is asked for")
 
+    def test_a_stopped_cluster_differs_from_the_one_that_runs_in_the_number_of_its_pods_alone(self):
+        stopped = dict(self.all["stopped, for a restore", False])
+        runs = dict(self.all["defaults", False])
+        members = stopped.pop(("StatefulSet", "rollout"))
+        as_before = runs.pop(("StatefulSet", "rollout"))
+        self.assertEqual(stopped, runs)
+        self.assertEqual((members["spec"].pop("replicas"), as_before["spec"].pop("replicas")), (0, 3))
+        self.assertEqual(members, as_before)
+
+    def test_an_upgrade_says_nothing_of_how_many_workers_an_autoscaler_has_made_it(self):
+        for install in (True, False):
+            scaled = self.all["an autoscaled pool", install]["StatefulSet", "rollout-qwen"]
+            self.assertNotIn("replicas", scaled["spec"])
+            self.assertEqual(self.all["pools", install]["StatefulSet", "rollout-qwen"]["spec"]["replicas"], 2)
+
+    def test_members_and_workers_of_a_release_have_a_job_that_no_other_release_has(self):
+        monitors = [o for (kind, _), o in self.all["everything", True].items() if kind == "ServiceMonitor"]
+        self.assertEqual(len(monitors), 2)
+        for monitor in monitors:
+            self.assertNotIn("jobLabel", monitor["spec"])
+            (endpoint,) = monitor["spec"]["endpoints"]
+            self.assertEqual(endpoint["relabelings"], [{"targetLabel": "job", "replacement": "batch/prod"}])
+
     def test_values_that_make_no_sense_are_refused(self):
         for wrong in (
             {"members": {"replicas": 1}},
@@ -251,6 +277,10 @@ class Rendered(unittest.TestCase):
             {"members": {"config": "[enrolment]\nlisten = '0.0.0.0:1'\n"}},
             {"members": {"enrolment": {"existingSecret": "x", "lifetimeSeconds": 5}}},
             {"pools": [rendered.TOKEN_POOL]},
+            {"members": {"stopped": "yes"}},
+            {"pools": [rendered.SCALED_POOL | {"replicas": 2}]},
+            {"pools": [{key: value for key, value in rendered.SCALED_POOL.items() if key != "replicasMax"}]},
+            {"pools": [rendered.SCALED_POOL | {"autoscaled": False}]},
         ):
             defaults = rendered.values("defaults")
             with self.assertRaises(jsonschema.ValidationError, msg=wrong):

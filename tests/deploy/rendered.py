@@ -68,6 +68,8 @@ PLAIN_POOL = {
 }
 # Its workers come with a join token, and have no certificates of the chart.
 TOKEN_POOL = PLAIN_POOL | {"name": "guests", "tokenSecret": "join-guests"}
+# How many of its workers there are is an autoscaler's affair.
+SCALED_POOL = {key: value for key, value in POOL.items() if key != "replicas"} | {"autoscaled": True}
 
 # What people set, each over the defaults.
 CASES = {
@@ -112,6 +114,8 @@ CASES = {
         "bootstrap": {"enabled": False},
         "networkPolicy": {"enabled": False},
     },
+    "stopped, for a restore": {"members": {"stopped": True}},
+    "an autoscaled pool": {"pools": [SCALED_POOL]},
     "nobody scrapes": {"networkPolicy": {"monitoring": [], "clients": []}},
 }
 
