@@ -1,0 +1,58 @@
+//! What the daemons say of themselves with `--help`, against what is kept in `tests/tests/testdata/help`.
+//!
+//! Invariant: a flag, variable or default of a daemon that appears, goes or changes shows in the diff of a file that a person
+//! reads, as those of `rollout` and `rolloutctl` do in `ctl/testdata/help`. `ROLLOUT_REWRITE=1` writes the files anew.
+
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{output, program};
+use std::path::Path;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The help of a program and of the commands below it, as nobody's environment and no terminal changes it.
+fn help(name: &str, commands: &[&[&str]]) -> Result<String> {
+    let mut text = String::new();
+    for words in commands {
+        let mut command = program(name)?;
+        command.args(*words).arg("--help").env_clear();
+        let ended = output(command, LIMIT)?;
+        ensure!(ended.status.success(), "{ended:?}");
+        let line = [&[name], *words, &["--help"]].concat().join(" ");
+        text.push_str(&format!("$ {line}\n{}\n", String::from_utf8(ended.stdout)?));
+    }
+    Ok(text)
+}
+
+fn check(name: &str, commands: &[&[&str]]) -> Result<()> {
+    let now = help(name, commands)?;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/help");
+    let path = path.join(format!("{name}.txt"));
+    if std::env::var_os("ROLLOUT_REWRITE").is_some() {
+        std::fs::create_dir_all(path.parent().context("a folder")?)?;
+        std::fs::write(&path, &now)?;
+    }
+    let kept = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    for (at, (kept, now)) in kept.lines().zip(now.lines()).enumerate() {
+        ensure!(
+            kept == now,
+            "{}:{} (ROLLOUT_REWRITE=1 writes it anew)\n  kept {kept}\n  now  {now}",
+            path.display(),
+            at + 1
+        );
+    }
+    ensure!(kept == now, "{} (ROLLOUT_REWRITE=1 writes it anew)", path.display());
+    Ok(())
+}
+
+#[test]
+fn the_help_of_a_member_and_of_what_it_does_offline_is_the_one_that_is_kept() -> Result<()> {
+    let commands: [&[&str]; 4] =
+        [&[], &["snapshot"], &["snapshot", "restore"], &["snapshot", "salvage"]];
+    check("rollout-coordinator", &commands)
+}
+
+#[test]
+fn the_help_of_a_worker_is_the_one_that_is_kept() -> Result<()> {
+    check("rollout-worker", &[&[]])
+}
