@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-guide python wheel test-vllm bench-vllm test-torch bench-torch jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
+.PHONY: help preflight build demo test test-deploy test-guide test-ops python wheel test-vllm bench-vllm test-torch bench-torch jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -28,6 +28,9 @@ test-deploy: build ## the chart, units, configurations, alert rules and dashboar
 
 test-guide: build ## the shell blocks of docs/guide.md, word for word
 	@python3 tests/guide/run.py "$(TARGET)/debug"
+
+test-ops: release ## handovers in 300 ms, 1 s at worst, and changes of members within an election: release build, a quiet machine
+	$(CARGO) test --release -p rollout-tests --test rolling_restart --test membership -- --test-threads=1 --nocapture
 
 python: build ## the Python package, with its extension module, in target/python
 	@mkdir -p "$(TARGET)/python" && cp -r worker/python/rollout "$(TARGET)/python/"

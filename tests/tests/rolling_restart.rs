@@ -1,8 +1,8 @@
 //! A rolling restart under load: every member gets SIGTERM in turn, and what that costs is printed.
 //!
 //! Invariant: what was acknowledged is there, once, whoever led when; and a handover is the pause that it is promised to be
-//! where the machine lets it be: with an optimized build, and fsyncs that are not longer than the promise. Elsewhere the
-//! figures are told with the reason why they bind nobody.
+//! with an optimized build, which `make test-ops` has: there a disk too slow to tell fails too. With another build the
+//! figures are told and bind nobody.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Fleet, FleetOptions, Writers, eventually};
@@ -52,14 +52,16 @@ fn shown(pauses: &[Duration]) -> String {
     }
 }
 
-/// Why the promised figures do not bind this run; None where they do.
-fn excuse(fsync_p99: &[Duration]) -> Option<String> {
-    let slowest = fsync_p99.iter().max()?;
-    match (cfg!(debug_assertions), *slowest > FSYNC) {
-        (true, _) => Some("this is no release build".into()),
-        (_, true) => Some(format!("one fsync of a hundred takes {slowest:?}")),
-        _ => None,
-    }
+/// That handovers are what they are promised to be.
+fn kept(of_leaders: &[Duration], fsync_p99: &[Duration]) -> Result<()> {
+    let slowest = fsync_p99.iter().max().context("fsyncs")?;
+    ensure!(
+        *slowest <= FSYNC,
+        "one fsync of a hundred takes {slowest:?}: nothing is promised of such a disk, so nothing is proved"
+    );
+    let kept = median(of_leaders) < Some(MEDIAN) && of_leaders.iter().max() < Some(&WORST);
+    ensure!(kept, "handovers: {}, not below {MEDIAN:?} and {WORST:?}", shown(of_leaders));
+    Ok(())
 }
 
 #[test]
@@ -87,13 +89,9 @@ fn rolling_restarts_lose_nothing_and_their_pauses_are_those_that_are_promised() 
     ensure!(of_leaders.len() * 2 >= ROUNDS, "hardly anybody led who was restarted");
     let worst = of_leaders.iter().chain(&of_others).max().context("restarts")?;
     ensure!(*worst < OUTAGE, "{worst:?} is no pause of a restart{}", fleet.logs());
-    match excuse(&written.fsync_p99) {
-        Some(why) => println!("{MEDIAN:?} and {WORST:?} are not asked for: {why}"),
-        None => {
-            let (median, worst) = (median(&of_leaders), of_leaders.iter().max());
-            let kept = median < Some(MEDIAN) && worst < Some(&WORST);
-            ensure!(kept, "handovers: {}{}", shown(&of_leaders), fleet.logs());
-        }
+    match cfg!(debug_assertions) {
+        true => println!("{MEDIAN:?} and {WORST:?} are not asked of this build: make test-ops"),
+        false => kept(&of_leaders, &written.fsync_p99).with_context(|| fleet.logs())?,
     }
     fleet.verify()?;
     fleet.passed()
