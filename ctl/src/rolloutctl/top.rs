@@ -195,6 +195,7 @@ fn workers_table(workers: &[v1::WorkerInfo]) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use super::super::alarm::seen::Alarm;
     use super::super::run::summary::sample;
     use super::*;
 
@@ -202,13 +203,20 @@ mod tests {
     fn what_is_not_known_is_said_in_its_place() {
         let workers =
             vec![v1::WorkerInfo { name: "w1".into(), state: "ready".into(), ..Default::default() }];
+        let alarm = Alarm {
+            kind: "NO_LEADER",
+            member: None,
+            what: "1 of 3 voters answer".into(),
+            fix: "start the others".into(),
+        };
         let look = Look {
-            survey: Survey { health: "no leader", ..Survey::default() },
+            survey: Survey { health: "no leader", alarms: vec![alarm], ..Survey::default() },
             runs: Err("nobody leads".into()),
             workers: Ok(workers),
         };
         let shown = text(&look, &BTreeMap::new());
         assert!(shown.contains("runs     unknown: nobody leads"), "{shown}");
+        assert!(shown.contains("alarm    NO_LEADER: 1 of 3 voters answer   fix: start"), "{shown}");
         assert!(shown.contains("w1      ready"), "{shown}");
     }
 
