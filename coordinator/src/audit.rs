@@ -3,13 +3,14 @@
 //!
 //! *Invariant:* a line is in the file before the answer leaves, one of a request whose caller did
 //! not wait as soon as that is known; which methods are audited is a table that a test compares
-//! with the contract ([`methods`]). A line that cannot be written goes to the log, and is counted.
+//! with the contract ([`methods`]). Of those who have proved to be nobody only some have a line ([`strangers`]). A line that cannot be written goes to the log, and is counted.
 //!
 //! Deliberately absent: what workers and training processes do all the time, which the events
 //! tell; requests that this member did not decide, for another one leads; the content of requests.
 
 mod methods;
 mod sink;
+mod strangers;
 
 use crate::placed;
 use crate::traced::method_of;
@@ -17,7 +18,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rollout_ledger::RequestId;
-use rollout_proto::{ErrorCode, Outcome, PeerInfo, RpcError, trace};
+use rollout_proto::{ErrorCode, Outcome, PeerInfo, Role, RpcError, trace};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -170,7 +171,17 @@ impl Open {
                 Outcome::Unknown => "unknown",
             },
         };
-        Some(self.fields(outcome, error.as_ref()))
+        let mut line = self.fields(outcome, error.as_ref());
+        if error.is_some() && self.is_a_strangers() {
+            line.insert("untold".into(), self.log.strangers.told(Instant::now())?.into());
+        }
+        Some(line)
+    }
+
+    /// Whether nobody knows whose request it is.
+    fn is_a_strangers(&self) -> bool {
+        let newcomer = |peer: &PeerInfo| peer.identity.role == Role::Newcomer;
+        self.peer.as_ref().is_none_or(newcomer) && self.noted.lock().known_as.is_none()
     }
 
     fn fields(&self, outcome: &str, error: Option<&RpcError>) -> Map<String, Value> {
@@ -211,6 +222,10 @@ impl Drop for Open {
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut line = self.fields("unknown", None);
+        if self.is_a_strangers() {
+            let Some(untold) = self.log.strangers.told(Instant::now()) else { return };
+            line.insert("untold".into(), untold.into());
+        }
         line.insert("message".into(), "the caller did not wait for the answer".into());
         let log = self.log.clone();
         runtime.spawn(async move { log.write(line).await });

@@ -6,6 +6,7 @@
 //!
 //! Deliberately absent: fsyncs. What a host's power loss takes of the last second is in the ledger.
 
+use super::strangers::Strangers;
 use crate::config::Audit;
 use metrics::counter;
 use serde_json::{Map, Value};
@@ -19,6 +20,7 @@ pub(crate) struct AuditLog {
     member: String,
     /// `None`: the lines go to the log.
     file: Option<Arc<tokio::sync::Mutex<Rotated>>>,
+    pub(super) strangers: Strangers,
 }
 
 impl AuditLog {
@@ -29,7 +31,7 @@ impl AuditLog {
             None => None,
         };
         let file = file.map(|file| Arc::new(tokio::sync::Mutex::new(file)));
-        Ok(Self { member: member.to_owned(), file })
+        Ok(Self { member: member.to_owned(), file, strangers: Strangers::default() })
     }
 
     pub(super) fn member(&self) -> &str {

@@ -111,6 +111,41 @@ async fn who_has_no_certificate_is_named_by_what_it_proved_and_by_nothing_before
 }
 
 #[tokio::test]
+async fn a_crowd_of_strangers_leaves_room_for_what_the_audit_says_of_others() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let inner = tower::service_fn(|request: http::Request<()>| async move {
+        let known = request.extensions().get::<PeerInfo>().map(|peer| peer.identity.role);
+        let refused = (known == Some(Role::Newcomer))
+            .then(|| RpcError::new(ErrorCode::PermissionDenied, "who are you"));
+        Ok::<_, Infallible>(answer(refused))
+    });
+    let mut service = AuditLayer(log(dir.path())).layer(inner);
+    for method in ["Cluster/Status", "Enrolment/Enrol"].into_iter().cycle().take(1000) {
+        let mut request = request(method);
+        let addr = "127.0.0.1:9".parse().expect("an address");
+        let identity = Identity::newcomer();
+        request.extensions_mut().insert(PeerInfo { identity, addr, certificate: None });
+        service.call(request).await.expect("an answer");
+    }
+    service.call(request("Runs/CreateRun")).await.expect("an answer");
+    let lines = lines(dir.path());
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!((&lines[0]["identity"], &lines[0]["untold"]), (&json!("newcomer/?"), &json!(0)));
+    assert_eq!(lines[1]["identity"], "client/bob");
+}
+
+#[test]
+fn the_next_line_about_strangers_says_how_many_had_none() {
+    let (strangers, begun) = (strangers::Strangers::default(), Instant::now());
+    assert_eq!(strangers.told(begun), Some(0));
+    for ms in [0, 1, 9_999] {
+        assert_eq!(strangers.told(begun + Duration::from_millis(ms)), None);
+    }
+    assert_eq!(strangers.told(begun + strangers::TOLD_EVERY), Some(3));
+    assert_eq!(strangers.told(begun + strangers::TOLD_EVERY), None);
+}
+
+#[tokio::test]
 async fn reads_and_what_another_member_decides_have_no_line_and_what_is_forbidden_always_has() {
     assert!(said("Runs/ListRuns", None).await.is_empty());
     assert!(said("Worker/Work", None).await.is_empty());
