@@ -32,7 +32,7 @@ use rollout_storage::BlobStore;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
@@ -44,7 +44,8 @@ const NEWCOMER_WITHIN: Duration = Duration::from_secs(20);
 /// A newcomer's message: a token and a signing request, which has bounds of its own.
 const NEWCOMER_MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
-/// Runs a member until SIGTERM or SIGINT.
+/// Runs a member until SIGTERM or SIGINT; a second of these while it hands over and ends is obeyed at once. SIGHUP, by
+/// which operators ask daemons for their changed files, looks at the certificates.
 ///
 /// # Errors
 /// What keeps it from starting, by name: a file, an address, a data directory.
@@ -113,10 +114,13 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     // A member that waits to be made part of a cluster has started: nobody is to start it again for that.
     let supervisor = Supervisor::from_env();
     supervisor.ready();
+    let reloaded = shared.tls.clone();
     let standing = move || http::standing(&shared).1;
     let alive = tokio::spawn(supervisor.clone().keep_alive(standing));
-    wait_for_signal().await?;
+    let mut signals = Signals::listen()?;
+    signals.stop(&reloaded).await;
     tracing::info!("stopping");
+    tokio::spawn(signals.stop_at_once());
     supervisor.stopping();
     stop_gently(&node, &stop).await;
     // The epoch has ended with the hand-over; without one it ends with consensus.
@@ -173,14 +177,49 @@ async fn bind(what: &str, addr: std::net::SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(addr).await.with_context(|| format!("cannot listen on {addr} ({what})"))
 }
 
-async fn wait_for_signal() -> Result<()> {
-    let mut term = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut int = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+/// What a supervisor or an operator asks of a member.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?,
+            hangup: signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?,
+        })
     }
-    Ok(())
+
+    /// Until it is to stop. Unheard, a SIGHUP would end it without a hand-over.
+    async fn stop(&mut self, tls: &ServerTls) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => {
+                    let certificates = match (tls.refresh(), tls.refused()) {
+                        (true, _) => "taken".to_owned(),
+                        (false, None) => "unchanged".to_owned(),
+                        (false, Some(why)) => format!("refused: {why}"),
+                    };
+                    tracing::info!(certificates, "SIGHUP: looked at the certificates; all else is read at a start");
+                }
+            }
+        }
+    }
+
+    /// Whoever asks again does not want to wait for the hand-over.
+    async fn stop_at_once(mut self) {
+        let number = tokio::select! {
+            _ = self.terminate.recv() => 15,
+            _ = self.interrupt.recv() => 2,
+        };
+        tracing::warn!("asked again to stop: ends at once, without a hand-over");
+        std::process::exit(128 + number);
+    }
 }
 
 async fn stop_gently(node: &Node, stop: &CancellationToken) {

@@ -1,8 +1,10 @@
 //! Members come and go during a run; nothing is lost, nothing accepted is repeated.
 
 use anyhow::Result;
-use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions};
+use rollout_tests::{Batch, Executions, Fleet, FleetOptions, WorkerOptions, eventually_or_show};
 use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn options(fleet: &Fleet) -> WorkerOptions {
     let side = fleet.path("w1.side");
@@ -40,5 +42,33 @@ fn coord_restart_no_duplicates() -> Result<()> {
     fleet.verify()?;
     let executions = Executions::read(&[fleet.path("w1.side")])?;
     assert_eq!(executions.started, 12_000, "a row was run again");
+    fleet.passed()
+}
+
+/// What other daemons take for "read your files again" costs no member and no worker its life.
+#[test]
+fn a_hangup_ends_nobody() -> Result<()> {
+    const SIGHUP: i32 = 1;
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let options = options(&fleet);
+    fleet.start_worker("w1", &options)?;
+    let mut batch = Batch::submit(&fleet, "hung-up", 500, "")?;
+    let leader = fleet.leader();
+    for name in fleet.member_names() {
+        fleet.member_process(&name).signal(SIGHUP)?;
+    }
+    fleet.worker_process("w1").signal(SIGHUP)?;
+    for name in ["c1", "c2", "c3", "worker-w1"] {
+        eventually_or_show("it has heard of it", PATIENCE, |seen| {
+            *seen = std::fs::read_to_string(fleet.path(&format!("{name}.log"))).ok()?;
+            seen.contains("SIGHUP").then_some(())
+        });
+    }
+    batch.finish(&fleet)?;
+    assert_eq!(fleet.leader(), leader, "somebody else leads");
+    for name in fleet.member_names() {
+        let status = fleet.member_process(&name).terminate(PATIENCE)?;
+        assert!(status.success(), "{name} ended with {status}{}", fleet.logs());
+    }
     fleet.passed()
 }

@@ -122,7 +122,8 @@ async fn work_until_drained(mut config: Config) -> ExitCode {
     }
 }
 
-/// The first SIGTERM or SIGINT drains, the second leaves [`HURRY`], the third ends the process at once.
+/// The first SIGTERM or SIGINT drains, the second leaves [`HURRY`], the third ends the process at once. SIGHUP ends nothing:
+/// changed certificates are seen without it, at the next connection.
 fn drain_on_signals(
     drains: Drains,
     drain: Duration,
@@ -130,6 +131,14 @@ fn drain_on_signals(
 ) -> std::io::Result<()> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            tracing::info!(
+                "SIGHUP: changed certificates are taken by themselves; all else is read at a start"
+            );
+        }
+    });
     tokio::spawn(async move {
         for count in 1.. {
             let (number, name) = tokio::select! {
