@@ -10,8 +10,8 @@ use rollout_proto::{ErrorCode, Outcome, RpcError};
 use rollout_raft::{DiskRoom, Node};
 use std::time::{Duration, Instant};
 
-/// A leader with a full disk lets another one try, and not more often than this: its disk may be full too.
-const HAND_OVER_EVERY: Duration = Duration::from_secs(60);
+/// How often a leader with a full disk asks whether another voter has room, and no sooner after it was elected.
+const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_secs(10);
 
 /// Whether the ledger is larger for it, for longer than the request takes.
 pub(crate) fn grows(kind: &OpKind) -> bool {
@@ -57,17 +57,21 @@ pub(crate) fn check<'a>(
     Err(RpcError::new(ErrorCode::DiskFull, message).with_outcome(Outcome::NotApplied))
 }
 
-/// Hands leadership over where this disk is full; whoever gets it may have room. `last` begins with the epoch: of members
-/// that are all full each leads for a while.
-pub(crate) async fn hand_over(leading: &Leading, last: &mut Instant) {
-    if leading.node.disk_room() < DiskRoom::Full || last.elapsed() < HAND_OVER_EVERY {
+/// Hands leadership over where this disk is full and another voter's is not. `last` begins with the epoch. It does not wait:
+/// leases have to end though a voter does not answer.
+pub(crate) fn hand_over(leading: &Leading, last: &mut Instant) {
+    if leading.node.disk_room() < DiskRoom::Full || last.elapsed() < LOOK_FOR_ROOM_EVERY {
         return;
     }
     *last = Instant::now();
-    match leading.node.transfer_leader(None).await {
-        Ok(()) => tracing::warn!("leadership was handed over: the disk is full"),
-        Err(error) => tracing::warn!(%error, "the disk is full, and leadership stays here"),
-    }
+    let node = leading.node.clone();
+    tokio::spawn(async move {
+        match node.leave_full_disk().await {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!("the disk is full, and no other voter's has room"),
+            Err(error) => tracing::warn!(%error, "the disk is full, and leadership stays here"),
+        }
+    });
 }
 
 #[cfg(test)]

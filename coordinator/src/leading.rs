@@ -313,7 +313,7 @@ impl Leading {
                 self.look_at_participants().await;
                 self.parked.sweep();
                 self.offer_duplicates();
-                full_disk::hand_over(&self, &mut handed_over).await;
+                full_disk::hand_over(&self, &mut handed_over);
             }
         }
     }

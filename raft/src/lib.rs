@@ -44,6 +44,7 @@ mod state_machine;
 mod status;
 #[cfg(test)]
 mod store_suite;
+mod successor;
 mod transfer;
 mod types;
 mod watchdog;

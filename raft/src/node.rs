@@ -38,7 +38,7 @@ use crate::running::{LOG_DIR, Running, Stores};
 use crate::runtime::OwnRuntime;
 use crate::status::NodeStatus;
 use crate::types::{Command, Types};
-use crate::{backup, cluster, membership, transfer};
+use crate::{backup, cluster, membership, successor, transfer};
 
 /// One member of a cluster, or a process that waits to become one. Clones share it.
 #[derive(Clone)]
@@ -520,6 +520,11 @@ impl Node {
     /// Hands leadership to the named member, or to the most advanced one, and waits until it has left.
     pub async fn transfer_leader(&self, to: Option<&str>) -> Result<(), ClusterError> {
         transfer::transfer_leader(&*self.leading()?, to).await
+    }
+
+    /// Hands leadership to the voter whose disk has most room, and waits until it has left; false where all are full.
+    pub async fn leave_full_disk(&self) -> Result<bool, ClusterError> {
+        successor::to_one_with_room(&*self.leading()?).await
     }
 
     /// Hands leadership over where possible, then ends consensus and closes the stores. Other clones see a stopped

@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 use openraft::async_runtime::WatchReceiver;
 use tokio::runtime::Handle;
 
-use crate::cluster::hello;
 use crate::errors::ClusterError;
 use crate::fatal::stop_process;
-use crate::member::MemberRecord;
 use crate::running::Running;
+use crate::successor::to_a_faster_one;
 use crate::transfer::transfer_leader;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -26,8 +25,6 @@ const AGAIN_STALLED: Duration = Duration::from_secs(1);
 const AGAIN_SLOW: Duration = Duration::from_secs(5);
 /// The part of `stall_transfer_ms` that fsyncs take on a disk that is slow.
 const SLOW_PART: u64 = 4;
-/// How many times faster the disk of a successor has to be, so that leadership does not go round among slow ones.
-const TIMES_FASTER: u64 = 4;
 
 /// Starts the thread. It ends with the member.
 pub(crate) fn start(running: &Arc<Running>, runtime: Handle) {
@@ -109,52 +106,9 @@ fn leads(running: &Running) -> bool {
     running.raft.metrics().borrow_watched().state.is_leader()
 }
 
-/// Hands leadership to the voter whose disk is the fastest now, if that is worth it.
-async fn to_a_faster_one(running: &Running, own_us: u64) -> Result<(), ClusterError> {
-    let others: Vec<MemberRecord> = {
-        let metrics = running.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let config = &metrics.membership_config;
-        let ids = config.voter_ids().filter(|id| *id != running.context.me);
-        ids.filter_map(|id| config.get_node(&id).cloned()).collect()
-    };
-    let asked = others.iter().map(async |member| {
-        let answer = hello(&running.context.dialer, member).await.ok()?;
-        (answer.member_id == member.id).then_some((answer.fsync_us, member.name.as_str()))
-    });
-    let answers = futures::future::join_all(asked).await.into_iter().flatten();
-    let Some((its_us, name)) = successor(answers, own_us) else {
-        tracing::warn!(own_us, "the disk is slow, and no other voter has one that is much faster");
-        return Ok(());
-    };
-    tracing::warn!(own_us, its_us, to = name, "the disk is slow; leadership is handed over");
-    transfer_leader(running, Some(name)).await
-}
-
-/// Of voters with the times of their fsyncs the fastest, if it is much faster. One that does not say is none.
-fn successor<'a>(
-    voters: impl Iterator<Item = (u64, &'a str)>,
-    own_us: u64,
-) -> Option<(u64, &'a str)> {
-    let known = voters.filter(|(its_us, _)| *its_us > 0);
-    known.min().filter(|(its_us, _)| its_us.saturating_mul(TIMES_FASTER) <= own_us)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn leadership_goes_to_the_fastest_disk_and_to_none_that_is_hardly_better() {
-        let of = |voters: &[(u64, &'static str)], own_us| {
-            successor(voters.iter().copied(), own_us).map(|(_, name)| name)
-        };
-        assert_eq!(of(&[(9_000, "b"), (2_000, "c")], 700_000), Some("c"));
-        assert_eq!(of(&[(700_000, "b"), (650_000, "c")], 700_000), None, "all are slow");
-        assert_eq!(of(&[(0, "b"), (170_000, "c")], 700_000), Some("c"), "b does not say");
-        assert_eq!(of(&[(0, "b")], 700_000), None);
-        assert_eq!(of(&[], 700_000), None);
-    }
 
     #[test]
     fn an_attempt_that_failed_is_made_again_and_never_two_at_a_time() {

@@ -91,7 +91,7 @@ async fn a_cluster_without_room_reads_and_deletes_and_takes_in_what_grows_when_t
         let free = told("rollout_storage_disk_free_bytes").context("the page")?;
         ensure!(free < told("rollout_storage_disk_reserve_bytes").context("the page")?, "{free}");
     }
-    // Whoever leads is full, and has not led for a minute.
+    // Whoever leads is full, and nobody else is any better.
     let refused = eventually("a write that grows is refused", PATIENCE, || {
         let asked = async {
             let mut runs = runs_at_leader(&fleet).await.ok()?;
@@ -122,6 +122,29 @@ async fn a_cluster_without_room_reads_and_deletes_and_takes_in_what_grows_when_t
         ensure!(fleet.member_process(name).runs(), "{name} went: {}", fleet.logs());
         ensure!(disk.trouble() == WELL);
     }
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_leader_whose_disk_is_full_hands_over_to_the_voter_that_has_room() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let disks = with_disks(&mut fleet)?;
+    let old = fleet.leader();
+    // Of two whose logs are equally long the last is asked first to lead, unless somebody looks.
+    let roomy = fleet.member_names().into_iter().find(|name| *name != old).context("another")?;
+    for (name, disk) in &disks {
+        disk.set(if *name == roomy { WELL } else { NONE });
+    }
+    eventually("the member with room leads", PATIENCE, || (fleet.leader() == roomy).then_some(()));
+    // What grows is taken again, though two disks of three are full.
+    let mut batch = Batch::submit(&fleet, "elsewhere", 10, "")?;
+    disks.values().for_each(|disk| disk.set(WELL));
+    fleet.start_worker(
+        "w1",
+        &WorkerOptions { engine: "kind = \"mock\"\n".into(), ..Default::default() },
+    )?;
+    batch.finish(&fleet)?;
     fleet.verify()?;
     fleet.passed()
 }

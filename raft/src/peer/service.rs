@@ -30,6 +30,7 @@ use crate::codec::{
 use crate::node::Node;
 use crate::running::Running;
 use crate::state_machine::SnapshotData;
+use crate::successor::told;
 use crate::types::Types;
 
 /// The `Peer` service of one member; made by [`Node::peer_service`].
@@ -257,6 +258,7 @@ impl Peer for PeerService {
             version_min: self.node.config().versions.0,
             version_max: self.node.config().versions.1,
             fsync_us: self.node.running().map_or(0, |r| r.store.log().stats().fsync_us.latest),
+            disk_room: told(self.node.disk_room()),
         }))
     }
 

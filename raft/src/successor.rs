@@ -1,0 +1,118 @@
+//! Owns: who is to lead instead of a member whose disk is slow or full: the other voters are asked how theirs is.
+//!
+//! Invariant: leadership goes to a disk that is much better, so it does not go round among bad ones; a voter that does
+//! not answer is none to go to.
+//! Absent: when to ask (the watchdog for a slow disk, the coordinator for a full one), and how leadership is handed over.
+
+use openraft::async_runtime::WatchReceiver;
+use rollout_proto::v1::HelloResponse;
+
+use crate::cluster::hello;
+use crate::disk_space::DiskRoom;
+use crate::errors::ClusterError;
+use crate::member::MemberRecord;
+use crate::running::Running;
+use crate::transfer::transfer_leader;
+
+/// How many times faster the disk of a successor has to be.
+const TIMES_FASTER: u64 = 4;
+
+/// Hands leadership to the voter whose disk is the fastest now, if that is worth it.
+pub(crate) async fn to_a_faster_one(running: &Running, own_us: u64) -> Result<(), ClusterError> {
+    let answers = others(running).await;
+    let asked = answers.iter().map(|(name, answer)| (answer.fsync_us, name.as_str()));
+    let Some((its_us, name)) = fastest(asked, own_us) else {
+        tracing::warn!(own_us, "the disk is slow, and no other voter has one that is much faster");
+        return Ok(());
+    };
+    tracing::warn!(own_us, its_us, to = name, "the disk is slow; leadership is handed over");
+    transfer_leader(running, Some(name)).await
+}
+
+/// Hands leadership to the voter whose disk has most room, if there is one that is not full; says whether there is.
+pub(crate) async fn to_one_with_room(running: &Running) -> Result<bool, ClusterError> {
+    let answers = others(running).await;
+    let asked = answers.iter().map(|(name, answer)| (answer.disk_room, name.as_str()));
+    let Some(name) = roomiest(asked) else { return Ok(false) };
+    tracing::warn!(to = name, "the disk is full; leadership is handed over");
+    transfer_leader(running, Some(name)).await.map(|()| true)
+}
+
+/// What the other voters say of themselves.
+async fn others(running: &Running) -> Vec<(String, HelloResponse)> {
+    let others: Vec<MemberRecord> = {
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let config = &metrics.membership_config;
+        let ids = config.voter_ids().filter(|id| *id != running.context.me);
+        ids.filter_map(|id| config.get_node(&id).cloned()).collect()
+    };
+    let asked = others.into_iter().map(async |member| {
+        let answer = hello(&running.context.dialer, &member).await.ok()?;
+        (answer.member_id == member.id).then_some((member.name, answer))
+    });
+    futures::future::join_all(asked).await.into_iter().flatten().collect()
+}
+
+/// Of voters with the times of their fsyncs the fastest, if it is much faster. One that does not say is none.
+fn fastest<'a>(
+    voters: impl Iterator<Item = (u64, &'a str)>,
+    own_us: u64,
+) -> Option<(u64, &'a str)> {
+    let known = voters.filter(|(its_us, _)| *its_us > 0);
+    known.min().filter(|(its_us, _)| its_us.saturating_mul(TIMES_FASTER) <= own_us)
+}
+
+/// Of voters with the room of their disks, as [`told`], the one with most, if any is not full. One that does not say, being of an
+/// older build, may have room: it is better than none.
+fn roomiest<'a>(voters: impl Iterator<Item = (u32, &'a str)>) -> Option<&'a str> {
+    let worth = |room: u32| match room {
+        ENOUGH => Some(2),
+        LOW => Some(1),
+        FULL => None,
+        _ => Some(0),
+    };
+    let open = voters.filter_map(|(room, name)| Some((worth(room)?, name)));
+    open.max_by_key(|(worth, _)| *worth).map(|(_, name)| name)
+}
+
+const ENOUGH: u32 = 1;
+const LOW: u32 = 2;
+const FULL: u32 = 3;
+
+/// Room as a member tells it to another; 0 is what an older build says.
+pub(crate) fn told(room: DiskRoom) -> u32 {
+    match room {
+        DiskRoom::Enough => ENOUGH,
+        DiskRoom::Low => LOW,
+        DiskRoom::Full => FULL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leadership_goes_to_the_fastest_disk_and_to_none_that_is_hardly_better() {
+        let of = |voters: &[(u64, &'static str)], own_us| {
+            fastest(voters.iter().copied(), own_us).map(|(_, name)| name)
+        };
+        assert_eq!(of(&[(9_000, "b"), (2_000, "c")], 700_000), Some("c"));
+        assert_eq!(of(&[(700_000, "b"), (650_000, "c")], 700_000), None, "all are slow");
+        assert_eq!(of(&[(0, "b"), (170_000, "c")], 700_000), Some("c"), "b does not say");
+        assert_eq!(of(&[(0, "b")], 700_000), None);
+        assert_eq!(of(&[], 700_000), None);
+    }
+
+    #[test]
+    fn leadership_goes_to_the_disk_with_most_room_and_to_none_that_is_full() {
+        let of = |voters: &[(u32, &'static str)]| roomiest(voters.iter().copied());
+        assert_eq!(of(&[(ENOUGH, "b"), (FULL, "c")]), Some("b"));
+        assert_eq!(of(&[(LOW, "b"), (ENOUGH, "c")]), Some("c"));
+        assert_eq!(of(&[(ENOUGH, "b"), (0, "c")]), Some("b"), "c does not say");
+        assert_eq!(of(&[(FULL, "b"), (0, "c")]), Some("c"));
+        assert_eq!(of(&[(FULL, "b"), (FULL, "c")]), None, "it would only go round");
+        assert_eq!(of(&[]), None);
+    }
+}
