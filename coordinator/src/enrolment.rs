@@ -6,7 +6,7 @@
 
 use crate::config::{Config, EnrolmentSettings};
 use anyhow::{Context, Result};
-use rollout_proto::pki::{self, IssuingAuthority, RequestedKey};
+use rollout_proto::pki::{self, IssuingAuthority, RequestedKey, Validity};
 use rollout_proto::{ErrorCode, Identity, RpcError, Security, v1};
 use rustls_pki_types::CertificateDer;
 use std::path::PathBuf;
@@ -44,13 +44,19 @@ impl EnrolmentDesk {
     /// How long what is issued now is good: as configured, but no longer than the issuing key's own certificate.
     pub(crate) fn lifetime_left_s(&self) -> Result<u64, RpcError> {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let left_s = self.issuer.not_after_unix().saturating_sub(now_s);
+        let ends_s = u64::try_from(self.issuer.validity().not_after_unix).unwrap_or(0);
+        let left_s = ends_s.saturating_sub(now_s);
         if left_s < LEFT_MIN_S {
             let text =
                 "the certificate of the issuing key has expired: rolloutctl cert init-issuer";
             return Err(RpcError::new(ErrorCode::EnrolmentOff, text));
         }
         Ok(self.lifetime_s.min(left_s))
+    }
+
+    /// How long the certificate of the issuing key is good.
+    pub(crate) fn validity(&self) -> Validity {
+        self.issuer.validity()
     }
 
     /// Whether its key issued that certificate.

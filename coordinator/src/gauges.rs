@@ -4,7 +4,7 @@
 //! most [`POOLS_MAX`]; what is left of them is told together. A pool that is gone is told as empty once it was told.
 //! Absent on purpose: runs, rows, sessions and workers as labels; `rolloutctl` tells of those.
 
-use crate::grpc::{Shared, cert_expiry};
+use crate::grpc::Shared;
 use crate::ledger_read::ReadLedger;
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -16,8 +16,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Models that are told apart.
 const POOLS_MAX: usize = 64;
-/// Before its end a certificate is an alarm for so long.
-const CERT_EXPIRING_SECONDS: u64 = 14 * 86_400;
 /// What the models beyond that are told as.
 const OTHER: &str = "other";
 
@@ -131,9 +129,15 @@ fn consensus(shared: &Shared) {
     gauge!("rollout_raft_has_leader").set(yes(shared.node.leader().is_some()));
     gauge!("rollout_raft_term").set(status.term as f64);
     gauge!("rollout_raft_applied_index").set(status.applied.unwrap_or(0) as f64);
+    let voters = shared.node.members().iter().filter(|(_, votes)| *votes).count();
+    gauge!("rollout_raft_voters").set(voters as f64);
     counter!("rollout_raft_snapshots_installed_total").absolute(status.snapshots_installed);
-    let expires = cert_expiry(&shared.tls);
-    gauge!("rollout_tls_certificate_expiry_timestamp_seconds").set(expires as f64);
+    let cert = shared.certificate_times();
+    gauge!("rollout_tls_certificate_expiry_timestamp_seconds").set(cert.expires as f64);
+    gauge!("rollout_tls_certificate_renewal_timestamp_seconds").set(cert.renewal as f64);
+    let issuer = shared.issuer_times();
+    gauge!("rollout_issuer_certificate_expiry_timestamp_seconds").set(issuer.expires as f64);
+    gauge!("rollout_issuer_certificate_renewal_timestamp_seconds").set(issuer.renewal as f64);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     // One that waits to be made part of a cluster misses no leader.
     let led = shared.node.leader().is_some() || shared.node.is_waiting();
@@ -141,30 +145,22 @@ fn consensus(shared: &Shared) {
         ("awaiting_replace", shared.node.awaits_replacement()),
         ("cert_reload_failed", shared.tls.refused().is_some()),
     ];
-    let judged = alarms(led, expires, now, shared.node.disk_room());
-    for (kind, is) in judged.into_iter().chain(seen) {
+    let [cert_expiring, cert_expired] = cert.alarms(now);
+    let [issuer_expiring, issuer_expired] = issuer.alarms(now);
+    let dated = [
+        ("cert_expiring", cert_expiring),
+        ("cert_expired", cert_expired),
+        ("issuer_expiring", issuer_expiring),
+        ("issuer_expired", issuer_expired),
+    ];
+    let judged = [("no_leader", !led)].into_iter().chain(disk_alarms(shared.node.disk_room()));
+    for (kind, is) in judged.chain(dated).chain(seen) {
         gauge!("rollout_alarm", "kind" => kind).set(yes(is));
     }
 }
 
-/// What is wrong as far as a member sees it by itself, by the bounds of `rolloutctl alarm list`. A certificate that ends
-/// at 0 is none.
-fn alarms(
-    led: bool,
-    expires_unix: u64,
-    now_unix: u64,
-    room: DiskRoom,
-) -> [(&'static str, bool); 5] {
-    let dated = expires_unix > 0;
-    let expired = dated && expires_unix <= now_unix;
-    let expiring = dated && !expired && expires_unix - now_unix < CERT_EXPIRING_SECONDS;
-    [
-        ("no_leader", !led),
-        ("cert_expiring", expiring),
-        ("cert_expired", expired),
-        ("disk_low", room == DiskRoom::Low),
-        ("disk_full", room == DiskRoom::Full),
-    ]
+fn disk_alarms(room: DiskRoom) -> [(&'static str, bool); 2] {
+    [("disk_low", room == DiskRoom::Low), ("disk_full", room == DiskRoom::Full)]
 }
 
 fn storage(shared: &Shared) {
@@ -214,13 +210,11 @@ mod tests {
         assert!(page.contains("rollout_webhooks_total{outcome=\"given_up\"} 0\n"), "{page}");
     }
 
-    fn raised(all: [(&'static str, bool); 5]) -> Vec<&'static str> {
-        all.into_iter().filter(|alarm| alarm.1).map(|alarm| alarm.0).collect()
-    }
-
     #[test]
     fn one_alarm_is_raised_for_a_disk_with_little_room_and_another_for_a_full_one() {
-        let of = |room| raised(alarms(true, 0, 0, room));
+        let of = |room| -> Vec<&str> {
+            disk_alarms(room).into_iter().filter(|alarm| alarm.1).map(|alarm| alarm.0).collect()
+        };
         assert_eq!(of(DiskRoom::Enough), Vec::<&str>::new());
         assert_eq!(of(DiskRoom::Low), ["disk_low"]);
         assert_eq!(of(DiskRoom::Full), ["disk_full"]);
@@ -240,17 +234,6 @@ mod tests {
         let full = told(Space { free_bytes: 0, all_bytes: 4096 });
         assert!(full.contains("rollout_storage_disk_free_bytes 0\n"), "{full}");
         assert!(full.contains("rollout_storage_disk_bytes 4096\n"), "{full}");
-    }
-
-    #[test]
-    fn alarms_are_raised_for_a_missing_leader_and_a_certificate_that_ends() {
-        let raised = |led, expires, now| raised(alarms(led, expires, now, DiskRoom::Enough));
-        let day = 86_400;
-        assert_eq!(raised(true, 0, 100 * day), Vec::<&str>::new());
-        assert_eq!(raised(false, 0, 100 * day), ["no_leader"]);
-        assert_eq!(raised(true, 114 * day, 100 * day), Vec::<&str>::new());
-        assert_eq!(raised(true, 113 * day, 100 * day), ["cert_expiring"]);
-        assert_eq!(raised(false, 100 * day, 100 * day), ["no_leader", "cert_expired"]);
     }
 
     #[test]

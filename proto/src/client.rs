@@ -38,6 +38,7 @@ use self::probe::Heard;
 use crate::channel::{ConnectError, channel};
 use crate::endpoint::Endpoint;
 use crate::error::RpcError;
+use crate::pki::Validity;
 use crate::stamp::Channel;
 use crate::tls::ClientTls;
 use crate::v1;
@@ -152,6 +153,11 @@ impl Client {
     /// The highest epoch seen; 0: none yet.
     pub fn coord_epoch(&self) -> u64 {
         self.inner.known.lock().coord_epoch
+    }
+
+    /// How long the certificate in use is good; none without one.
+    pub fn certificate_validity(&self) -> Option<Validity> {
+        self.inner.tls.validity()
     }
 
     /// The cluster's id; empty until somebody answered.

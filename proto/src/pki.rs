@@ -132,24 +132,46 @@ pub struct CertInfo {
     pub identity: Option<Identity>,
     /// The common name of the authority that issued it; empty where it has none.
     pub issuer: String,
-    /// From when on it is good, in seconds since 1970.
-    pub not_before_unix: i64,
-    /// When it expires, in seconds since 1970.
-    pub not_after_unix: i64,
+    /// How long it is good.
+    pub validity: Validity,
     /// Its alternative names, as text (`dns:a`, `ip:127.0.0.1`, `uri:rollout://...`).
     pub sans: Vec<String>,
 }
 
-impl CertInfo {
-    /// Whether it is time for another one at `now_unix`: it is in the last third of its life, and ends within `within_s`
-    /// seconds. What lives for a day is not always about to end, and what lives for years has time until then.
-    pub fn is_due(&self, now_unix: i64, within_s: i64) -> bool {
+/// From when to when a certificate is good, in seconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Validity {
+    /// Its first second.
+    pub not_before_unix: i64,
+    /// Its last one.
+    pub not_after_unix: i64,
+}
+
+impl Validity {
+    pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {
+        let validity = certificate.validity();
+        Self {
+            not_before_unix: validity.not_before.timestamp(),
+            not_after_unix: validity.not_after.timestamp(),
+        }
+    }
+
+    /// From when on it is time for another one: in the last third of its life, and no sooner than `within_s` seconds before
+    /// its end. What lives for a day is not always about to end, and what lives for years has time until then.
+    pub fn renewal_unix(&self, within_s: i64) -> i64 {
         let lifetime_s = self.not_after_unix.saturating_sub(self.not_before_unix).max(0);
         let last_third_s = renewal_ahead(Duration::from_secs(lifetime_s.unsigned_abs())).as_secs();
-        let ahead_s = within_s.min(last_third_s.cast_signed());
-        self.not_after_unix.saturating_sub(now_unix) < ahead_s
+        self.not_after_unix.saturating_sub(within_s.min(last_third_s.cast_signed()))
+    }
+
+    /// Whether that time has come at `now_unix`.
+    pub fn is_due(&self, now_unix: i64, within_s: i64) -> bool {
+        now_unix > self.renewal_unix(within_s)
     }
 }
+
+/// Before its end a certificate is told to be about to end for no longer than this, in seconds: two weeks.
+pub const RENEWAL_WITHIN_S: i64 = 14 * 86_400;
 
 /// How long before its end a certificate of that lifetime is renewed: a third of it, which leaves time to try again.
 pub fn renewal_ahead(lifetime: Duration) -> Duration {
@@ -269,8 +291,7 @@ pub fn inspect_der(der: &CertificateDer<'_>) -> Option<CertInfo> {
     Some(CertInfo {
         identity: Identity::from_x509(&parsed).ok(),
         issuer: issuer.unwrap_or_default().to_owned(),
-        not_before_unix: parsed.validity().not_before.timestamp(),
-        not_after_unix: parsed.validity().not_after.timestamp(),
+        validity: Validity::of(&parsed),
         sans: sans.map(san_text).collect(),
     })
 }

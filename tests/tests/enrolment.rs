@@ -76,7 +76,9 @@ fn a_worker_with_a_token_alone_joins_works_and_is_renewed_without_a_lost_stream(
     let key = std::fs::read(fleet.path("worker-w1/identity/worker-w1.key"))?;
     eventually("its certificate is renewed", PATIENCE, || {
         let now = pki::inspect(&fleet.enrolled_cert("w1")).ok()?;
-        (now.not_after_unix > first.not_after_unix && now.identity == first.identity).then_some(())
+        (now.validity.not_after_unix > first.validity.not_after_unix
+            && now.identity == first.identity)
+            .then_some(())
     });
     ensure!(session(&fleet)? == before, "its stream was lost");
     ensure!(std::fs::read(fleet.path("worker-w1/identity/worker-w1.key"))? == key);

@@ -175,7 +175,8 @@ impl Holder {
         let left = left.mul_f64(rand::rng().random_range(1.0..1.1));
         loop {
             let Ok(info) = pki::inspect(&self.files.cert) else { return };
-            let ends = Duration::from_secs(u64::try_from(info.not_after_unix).unwrap_or(0));
+            let ends =
+                Duration::from_secs(u64::try_from(info.validity.not_after_unix).unwrap_or(0));
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let wait = ends.saturating_sub(left).saturating_sub(now);
             if wait.is_zero() {

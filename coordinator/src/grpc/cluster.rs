@@ -12,7 +12,7 @@ use crate::reject;
 use rollout_ledger::id::SlotNo;
 use rollout_ledger::view::{WorkerState, WorkerView};
 use rollout_ledger::{Body, OpKind};
-use rollout_proto::{ErrorCode, RpcError, ServerTls, v1};
+use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_raft::{DiskRoom, Joins, MemberRecord, NodeStatus, Role};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +62,7 @@ impl ClusterService {
     fn member_status(&self, status: &NodeStatus) -> v1::MemberStatus {
         let shared = &self.0;
         let disk = shared.node.disk_space();
+        let (cert, issuer) = (shared.certificate_times(), shared.issuer_times());
         v1::MemberStatus {
             name: shared.config.name.clone(),
             id: shared.node.identity().map_or(0, |i| i.member_id),
@@ -75,7 +76,10 @@ impl ClusterService {
             image_bytes: status.image_bytes,
             version: env!("CARGO_PKG_VERSION").into(),
             zone: shared.config.zone.clone(),
-            cert_expires_unix: cert_expiry(&shared.tls),
+            cert_expires_unix: cert.expires,
+            cert_renewal_unix: cert.renewal,
+            issuer_expires_unix: issuer.expires,
+            issuer_renewal_unix: issuer.renewal,
             cert_refused: shared.tls.refused().unwrap_or_default(),
             uptime_ms: shared.started.elapsed().as_millis() as u64,
             resident_bytes: process::resident_bytes(),
@@ -125,11 +129,6 @@ fn worker_out(leading: Option<&Leading>, w: WorkerView) -> v1::WorkerInfo {
             leading.liveness.started(w.session).iter().map(|held| held.rows.len()).sum()
         }),
     }
-}
-
-/// When the certificate that this member presents ends, in seconds of Unix time; 0 without one.
-pub(crate) fn cert_expiry(tls: &ServerTls) -> u64 {
-    tls.not_after_unix().map_or(0, |at| u64::try_from(at).unwrap_or(0))
 }
 
 #[tonic::async_trait]

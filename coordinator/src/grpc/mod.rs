@@ -29,7 +29,7 @@ mod worker;
 
 pub(crate) use barrier::BarrierService;
 pub(crate) use checkpoint::CheckpointsService;
-pub(crate) use cluster::{ClusterService, VERSIONS, cert_expiry};
+pub(crate) use cluster::{ClusterService, VERSIONS};
 pub(crate) use dataset::DatasetsService;
 pub(crate) use enrolment::EnrolmentService;
 pub(crate) use events::EventsService;

@@ -51,5 +51,6 @@ fn lasts(files: &TlsFiles) -> bool {
         .map_or(0, |since| since.as_secs().cast_signed());
     files.ca.is_file()
         && files.key.is_file()
-        && pki::inspect(&files.cert).is_ok_and(|info| info.not_after_unix - now > RENEW_BEFORE_S)
+        && pki::inspect(&files.cert)
+            .is_ok_and(|info| info.validity.not_after_unix - now > RENEW_BEFORE_S)
 }

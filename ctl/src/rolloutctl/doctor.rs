@@ -89,8 +89,8 @@ fn expiry(what: &str, seconds_left: i64, args: &DoctorArgs, todo: &str) -> Findi
 /// What is left of a certificate that is here: one that lives for days is not always about to end.
 fn life(what: &str, info: &CertInfo, args: &DoctorArgs, todo: &str) -> Finding {
     let now = now_unix();
-    let due = info.is_due(now, i64::from(args.cert_days) * 86_400);
-    ending(what, info.not_after_unix - now, due, todo)
+    let due = info.validity.is_due(now, i64::from(args.cert_days) * 86_400);
+    ending(what, info.validity.not_after_unix - now, due, todo)
 }
 
 fn ending(what: &str, seconds_left: i64, due: bool, todo: &str) -> Finding {

@@ -21,8 +21,8 @@ use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{
-    BACKDATE_S, CA_CERT, CA_KEY, DAY_S, IssueRequest, PkiError, files, leaf_params, read_ca,
-    read_key, set_validity, unix_now_s,
+    BACKDATE_S, CA_CERT, CA_KEY, DAY_S, IssueRequest, PkiError, Validity, files, leaf_params,
+    read_ca, read_key, set_validity, unix_now_s,
 };
 use crate::identity::{Identity, Role};
 
@@ -121,12 +121,12 @@ pub struct IssuingAuthority {
     der: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
     issued_by_it: Arc<dyn ClientCertVerifier>,
-    not_after_s: u64,
+    validity: Validity,
 }
 
 impl std::fmt::Debug for IssuingAuthority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("IssuingAuthority").field("not_after_s", &self.not_after_s).finish()
+        f.debug_struct("IssuingAuthority").field("validity", &self.validity).finish()
     }
 }
 
@@ -144,6 +144,7 @@ impl IssuingAuthority {
         if !parsed.is_ca() {
             return Err(malformed());
         }
+        let validity = Validity::of(&parsed);
         let mut anchor = RootCertStore::empty();
         anchor.add(found.der.clone()).map_err(|_| malformed())?;
         let provider = crate::tls::provider();
@@ -151,12 +152,16 @@ impl IssuingAuthority {
             .build()
             .map_err(|_| malformed())?;
         let issuer = Issuer::from_ca_cert_der(&found.der, key)?;
-        Ok(Self { der: found.der, issuer, issued_by_it, not_after_s: found.not_after_s })
+        Ok(Self { der: found.der, issuer, issued_by_it, validity })
     }
 
-    /// When its own certificate ends, in seconds since 1970.
-    pub fn not_after_unix(&self) -> u64 {
-        self.not_after_s
+    /// How long its own certificate is good.
+    pub fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    fn not_after_s(&self) -> u64 {
+        self.validity.not_after_unix.try_into().unwrap_or(0)
     }
 
     /// A certificate of `identity` for `key`: good for `lifetime_s`, but no longer than the authority. The chain, DER, the
@@ -174,7 +179,7 @@ impl IssuingAuthority {
             return Err(PkiError::RoleByHand(identity.role));
         }
         let now_s = unix_now_s();
-        let not_after_s = (now_s + lifetime_s).min(self.not_after_s);
+        let not_after_s = (now_s + lifetime_s).min(self.not_after_s());
         let says = IssueRequest {
             role: identity.role,
             name: identity.name.clone(),

@@ -130,12 +130,12 @@ fn a_certificate_says_what_was_asked_for() {
         info.sans,
         ["uri:rollout://client/ann?ns=a,b", "dns:localhost", "ip:127.0.0.1", "ip:::1"]
     );
-    let left_s = info.not_after_unix - i64::try_from(unix_now_s()).unwrap();
+    let left_s = info.validity.not_after_unix - i64::try_from(unix_now_s()).unwrap();
     assert!((29 * 86_400..=30 * 86_400).contains(&left_s), "{left_s}");
     // The authority is nobody, but its expiry can be watched too.
     let authority = inspect(&ca).unwrap();
     assert_eq!(authority.identity, None);
-    assert!(authority.not_after_unix > info.not_after_unix);
+    assert!(authority.validity.not_after_unix > info.validity.not_after_unix);
 }
 
 #[test]
@@ -163,7 +163,10 @@ fn a_certificate_does_not_outlive_its_authority() {
     let now_s = unix_now_s();
     let files =
         issue_between(dir.path(), &wanted, dir.path(), now_s, now_s + 100 * 365 * DAY_S).unwrap();
-    assert_eq!(inspect(&files.cert).unwrap().not_after_unix, inspect(&ca).unwrap().not_after_unix);
+    assert_eq!(
+        inspect(&files.cert).unwrap().validity.not_after_unix,
+        inspect(&ca).unwrap().validity.not_after_unix
+    );
 }
 
 #[test]

@@ -15,6 +15,7 @@ use super::reload::Reloading;
 use super::verify::{MemberVerifier, provider};
 use super::{ALPN_H2, Security, TlsError, pinned};
 use crate::identity::Identity;
+use crate::pki::Validity;
 
 /// What a caller presents and trusts; cheap to clone, and every clone follows the files.
 #[derive(Clone)]
@@ -78,9 +79,9 @@ impl ClientTls {
         }
     }
 
-    /// When the certificate in use expires, in seconds since 1970; none without one.
-    pub fn not_after_unix(&self) -> Option<i64> {
-        self.files().map(|tls| tls.get().not_after_unix)
+    /// How long the certificate in use is good; none without one.
+    pub fn validity(&self) -> Option<Validity> {
+        self.files().map(|tls| tls.get().validity)
     }
 
     /// Looks at the files now instead of at the next connection; whether new ones were taken.

@@ -1,24 +1,33 @@
 //! One accepted connection, with who is at its other end.
 //!
-//! *Invariant:* a value of this type is past its handshake.
+//! *Invariant:* a value of this type is past its handshake, and reads nothing once the certificate of the other end has
+//! ended: whoever has been given another by then connects anew with that one.
 
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use crate::identity::PeerInfo;
+
+/// A timer is set no further ahead: such a connection is closed then, and made again.
+const OPEN_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 /// A connection that a server accepted; requests on it carry its [`PeerInfo`].
 #[derive(Debug)]
 pub struct ServerConn {
     stream: Stream,
     peer: PeerInfo,
+    /// Ready when the other end's certificate has ended; none where it showed none.
+    ends: Option<Pin<Box<Sleep>>>,
     // Given back when the connection is closed.
     _place: Option<OwnedSemaphorePermit>,
 }
@@ -32,17 +41,38 @@ enum Stream {
 
 impl ServerConn {
     pub(super) fn plain(stream: TcpStream, peer: PeerInfo) -> Self {
-        ServerConn { stream: Stream::Plain(stream), peer, _place: None }
+        ServerConn { stream: Stream::Plain(stream), peer, ends: None, _place: None }
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>, peer: PeerInfo) -> Self {
-        ServerConn { stream: Stream::Tls(Box::new(stream)), peer, _place: None }
+        ServerConn { stream: Stream::Tls(Box::new(stream)), peer, ends: None, _place: None }
+    }
+
+    /// Lasts no longer than the other end's certificate. How long that is was found at the handshake, so that a clock
+    /// that jumps later closes nothing.
+    pub(super) fn until(mut self, not_after_unix: i64) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let not_after = Duration::from_secs(not_after_unix.try_into().unwrap_or(0));
+        let left = not_after.saturating_sub(now).min(OPEN_MAX);
+        self.ends = Some(Box::pin(tokio::time::sleep(left)));
+        self
     }
 
     /// Takes this place among the connections of its listener, until it is dropped.
     pub(super) fn at(mut self, place: OwnedSemaphorePermit) -> Self {
         self._place = Some(place);
         self
+    }
+
+    /// Why nothing more is read; wakes the task when that comes true.
+    fn has_ended(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Option<io::Error> {
+        let ends = self.ends.as_mut()?;
+        if ends.as_mut().poll(cx).is_pending() {
+            return None;
+        }
+        let PeerInfo { identity, addr, .. } = &self.peer;
+        tracing::info!(%identity, %addr, "closed a connection: the certificate of its caller has ended");
+        Some(io::Error::new(io::ErrorKind::PermissionDenied, "the certificate has ended"))
     }
 
     /// Who is at the other end.
@@ -76,10 +106,13 @@ macro_rules! on_stream {
 
 impl AsyncRead for ServerConn {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if let Some(error) = self.as_mut().has_ended(cx) {
+            return Poll::Ready(Err(error));
+        }
         on_stream!(self, stream => stream.poll_read(cx, buf))
     }
 }

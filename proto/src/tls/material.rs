@@ -15,6 +15,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{TlsError, TlsFiles};
 use crate::identity::{Identity, IdentityError};
+use crate::pki::Validity;
 
 const PEM_FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -27,7 +28,7 @@ pub(super) struct Material {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
     pub(super) identity: Identity,
-    pub(super) not_after_unix: i64,
+    pub(super) validity: Validity,
 }
 
 impl Material {
@@ -38,12 +39,12 @@ impl Material {
             roots.add(root.clone()).map_err(|cause| pem_error(&files.ca, "certificate", cause))?;
         }
         let chain = certificates(&files.cert)?;
-        let (identity, not_after_unix) = leaf(&files.cert, &chain[0])?;
+        let (identity, validity) = leaf(&files.cert, &chain[0])?;
         warn_if_others_can_read(&files.key);
         let key = PrivateKeyDer::from_pem_slice(&bounded_read(&files.key)?)
             .map_err(|cause| pem_error(&files.key, "private key", cause))?;
         let files = files.clone();
-        Ok(Material { files, roots, authorities, chain, key, identity, not_after_unix })
+        Ok(Material { files, roots, authorities, chain, key, identity, validity })
     }
 
     /// The error for what rustls refuses to build from this material.
@@ -68,16 +69,17 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(all)
 }
 
-fn leaf(path: &Path, der: &CertificateDer<'_>) -> Result<(Identity, i64), TlsError> {
+fn leaf(path: &Path, der: &CertificateDer<'_>) -> Result<(Identity, Validity), TlsError> {
     let refused = |cause| TlsError::Identity { path: path.to_owned(), cause };
     let (_, certificate) =
         X509Certificate::from_der(der).map_err(|_| refused(IdentityError::Unparsable))?;
     let identity = Identity::from_x509(&certificate).map_err(refused)?;
-    let not_after_unix = certificate.validity().not_after.timestamp();
-    if not_after_unix < unix_now_s() {
+    let validity = Validity::of(&certificate);
+    if validity.not_after_unix < unix_now_s() {
+        let not_after_unix = validity.not_after_unix;
         return Err(TlsError::Expired { path: path.to_owned(), not_after_unix });
     }
-    Ok((identity, not_after_unix))
+    Ok((identity, validity))
 }
 
 fn unix_now_s() -> i64 {

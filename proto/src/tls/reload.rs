@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use super::material::Material;
 use super::{TlsError, TlsFiles};
 use crate::identity::Identity;
+use crate::pki::Validity;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -23,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Loaded<C> {
     pub(super) config: Arc<C>,
     pub(super) identity: Identity,
-    pub(super) not_after_unix: i64,
+    pub(super) validity: Validity,
 }
 
 // What tells one state of a file from another: a replaced file has another inode, one written in
@@ -93,7 +94,7 @@ impl<C> Reloading<C> {
             Ok(loaded) => {
                 tracing::info!(
                     identity = %loaded.identity,
-                    not_after_unix = loaded.not_after_unix,
+                    not_after_unix = loaded.validity.not_after_unix,
                     cert = %self.files.cert.display(),
                     "took the changed certificate files"
                 );
@@ -115,8 +116,8 @@ impl<C> Reloading<C> {
 
 fn read_and_build<C>(files: &TlsFiles, build: Build<C>) -> Result<Loaded<C>, TlsError> {
     let material = Material::read(files)?;
-    let (identity, not_after_unix) = (material.identity.clone(), material.not_after_unix);
-    Ok(Loaded { config: Arc::new(build(material)?), identity, not_after_unix })
+    let (identity, validity) = (material.identity.clone(), material.validity);
+    Ok(Loaded { config: Arc::new(build(material)?), identity, validity })
 }
 
 fn states(files: &TlsFiles) -> [FileState; 3] {

@@ -18,7 +18,7 @@ use super::reload::Reloading;
 use super::verify::{ClientIdentityVerifier, provider};
 use super::{ALPN_H2, Security, TlsError};
 use crate::identity::{Identity, PeerInfo, Role};
-use crate::pki::AUTHORITIES_MAX;
+use crate::pki::{AUTHORITIES_MAX, Validity, inspect_der};
 
 /// What a server presents and whom it lets in; cheap to clone, and every clone follows the files.
 #[derive(Clone)]
@@ -73,9 +73,9 @@ impl ServerTls {
         self.files.as_ref().map_or_else(Identity::insecure, |tls| tls.get().identity.clone())
     }
 
-    /// When the certificate in use expires, in seconds since 1970; none without one.
-    pub fn not_after_unix(&self) -> Option<i64> {
-        self.files.as_ref().map(|tls| tls.get().not_after_unix)
+    /// How long the certificate in use is good; none without one.
+    pub fn validity(&self) -> Option<Validity> {
+        self.files.as_ref().map(|tls| tls.get().validity)
     }
 
     /// Why changed files are not taken, so that the certificate in use is another than the files'; none where it is theirs.
@@ -106,7 +106,9 @@ impl ServerTls {
         let leaf = leaf.ok_or_else(|| std::io::Error::other("the caller sent no certificate"))?;
         let identity = Identity::from_certificate(leaf).map_err(std::io::Error::other)?;
         let certificate = Some(Arc::new(leaf.clone().into_owned()));
-        Ok(ServerConn::tls(stream, PeerInfo { identity, addr, certificate }))
+        let unread = || std::io::Error::other("the caller's certificate cannot be read");
+        let not_after_unix = inspect_der(leaf).ok_or_else(unread)?.validity.not_after_unix;
+        Ok(ServerConn::tls(stream, PeerInfo { identity, addr, certificate }).until(not_after_unix))
     }
 }
 

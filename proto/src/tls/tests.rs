@@ -151,7 +151,7 @@ async fn both_ends_know_each_other_after_the_handshake() {
 async fn plaintext_on_both_ends_makes_everybody_the_insecure_identity() {
     let (mut incoming, addr) = listen(ServerTls::load(&Security::InsecurePlaintext).unwrap()).await;
     let tls = ClientTls::load(&Security::InsecurePlaintext).unwrap();
-    assert!(tls.connector().is_none() && tls.not_after_unix().is_none());
+    assert!(tls.connector().is_none() && tls.validity().is_none());
     let (_stream, conn) = tokio::join!(TcpStream::connect(addr), next(&mut incoming));
     assert!(conn.peer().identity.is_insecure());
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
+use rollout_proto::pki::RENEWAL_WITHIN_S;
 use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_proto::v1::leader_message::Kind;
 use rollout_proto::{Channel, ErrorCode, MemberRef, RpcError, services, v1};
@@ -292,6 +293,12 @@ impl Session {
         metrics::gauge!("rollout_worker_concurrency").set(concurrency as f64);
         metrics::gauge!("rollout_worker_rows_started").set(unsettled as f64);
         metrics::gauge!("rollout_worker_fenced").set(if self.fence.is_open() { 0.0 } else { 1.0 });
+        if let Some(validity) = self.client.certificate_validity() {
+            let renewal = validity.renewal_unix(RENEWAL_WITHIN_S) as f64;
+            let expiry = validity.not_after_unix as f64;
+            metrics::gauge!("rollout_worker_certificate_renewal_timestamp_seconds").set(renewal);
+            metrics::gauge!("rollout_worker_certificate_expiry_timestamp_seconds").set(expiry);
+        }
         live.last_heartbeat += 1;
         let seq = live.last_heartbeat;
         let drain = self.drains.current().map(|order| v1::Drain {

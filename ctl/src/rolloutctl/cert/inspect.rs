@@ -57,10 +57,10 @@ impl Report for Certificate {
 pub(crate) fn run(format: Format, args: &InspectArgs) -> anyhow::Result<()> {
     let info = pki::inspect(&args.file)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let not_after = OffsetDateTime::from_unix_timestamp(info.not_after_unix)
+    let not_after = OffsetDateTime::from_unix_timestamp(info.validity.not_after_unix)
         .ok()
         .and_then(|at| at.format(&Rfc3339).ok())
-        .unwrap_or_else(|| info.not_after_unix.to_string());
+        .unwrap_or_else(|| info.validity.not_after_unix.to_string());
     let (role, name, namespaces) = match info.identity {
         Some(id) => (Some(id.role.to_string()), Some(id.name), id.namespaces),
         None => (None, None, Vec::new()),
@@ -73,7 +73,7 @@ pub(crate) fn run(format: Format, args: &InspectArgs) -> anyhow::Result<()> {
             namespaces,
             issuer: info.issuer,
             not_after,
-            seconds_left: info.not_after_unix - now.cast_signed(),
+            seconds_left: info.validity.not_after_unix - now.cast_signed(),
             alternative_names: info.sans,
         },
     )

@@ -40,13 +40,13 @@ struct Line {
 
 impl Line {
     fn of(place: String, info: CertInfo, now_unix: i64) -> Self {
-        let left = info.not_after_unix - now_unix;
+        let left = info.validity.not_after_unix - now_unix;
         let problem = match left {
             ..=0 => Some("expired".to_owned()),
-            _ if info.is_due(now_unix, WARN_SECONDS) => Some("renew it soon".to_owned()),
+            _ if info.validity.is_due(now_unix, WARN_SECONDS) => Some("renew it soon".to_owned()),
             _ => None,
         };
-        let not_after = OffsetDateTime::from_unix_timestamp(info.not_after_unix).ok();
+        let not_after = OffsetDateTime::from_unix_timestamp(info.validity.not_after_unix).ok();
         Self {
             name: place,
             identity: info.identity.map(|id| id.to_string()),

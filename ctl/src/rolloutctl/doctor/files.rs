@@ -75,7 +75,7 @@ pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> 
 /// The authorities in a bundle: the first that ends is what counts.
 fn authority(ca: &Path, args: &DoctorArgs) -> Option<Finding> {
     let all = pki::inspect_all(ca).ok()?;
-    let first = all.iter().min_by_key(|info| info.not_after_unix)?;
+    let first = all.iter().min_by_key(|info| info.validity.not_after_unix)?;
     let what = match all.len() {
         1 => format!("authority {}", ca.display()),
         n => format!("the first of {n} authorities in {}", ca.display()),

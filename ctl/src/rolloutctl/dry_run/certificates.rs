@@ -53,7 +53,8 @@ fn renewal(connect: &ConnectArgs) -> anyhow::Result<Plan> {
         return Err(Failure::usage("in plaintext there is no certificate to renew").into());
     };
     let info = pki::inspect(&files.cert)?;
-    let now = format!("{} ends at {} (Unix time)", files.cert.display(), info.not_after_unix);
+    let now =
+        format!("{} ends at {} (Unix time)", files.cert.display(), info.validity.not_after_unix);
     Ok(Plan::new("get another certificate in the place of your own", now))
 }
 

@@ -64,6 +64,30 @@ fn lax(files: &TlsFiles) -> TlsConnector {
 }
 
 #[tokio::test]
+async fn a_connection_ends_with_the_certificate_that_it_was_opened_with() {
+    let authority = Authority::new();
+    let (mut incoming, addr) = listen(load_server(&authority.issue(Role::Member, "c1"))).await;
+    // To the second, as certificates say it: two to three of them from now.
+    let brief = custom(&authority, "brief", &["rollout://client/brief"], |params| {
+        params.not_after = (std::time::SystemTime::now() + Duration::from_secs(3)).into();
+    });
+    let lasting = authority.issue(Role::Client, "lasting");
+    let mut open = Vec::new();
+    for files in [&brief, &lasting] {
+        let (stream, conn) = tokio::join!(connect(lax(files), addr), next(&mut incoming));
+        open.push((stream.unwrap(), conn));
+    }
+    let [(_brief_stream, mut brief), (mut lasting_stream, mut lasting)] =
+        <[_; 2]>::try_from(open).unwrap();
+    let ended = timeout(LIMIT, brief.read(&mut [0])).await.expect("still open");
+    assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+    // And for good.
+    assert!(brief.read(&mut [0]).await.is_err());
+    lasting_stream.write_all(b"!").await.unwrap();
+    assert_eq!(timeout(LIMIT, lasting.read(&mut [0])).await.expect("an answer").unwrap(), 1);
+}
+
+#[tokio::test]
 async fn a_caller_without_a_certificate_is_refused() {
     let authority = Authority::new();
     let connector = lax_connector(&authority.path().join("ca.pem"), None);

@@ -62,7 +62,7 @@ async fn files_that_cannot_be_used_never_replace_those_that_could() {
     let before = on_disk(&files);
     let (cert, key) = (std::fs::read(&files.cert).unwrap(), std::fs::read(&files.key).unwrap());
 
-    let ends = server.not_after_unix();
+    let ends = server.validity();
     assert_eq!(server.refused(), None);
 
     // A worker's certificate, half a file, no file, and the moment between two renames.
@@ -83,7 +83,7 @@ async fn files_that_cannot_be_used_never_replace_those_that_could() {
         assert_eq!(presented(&tls, addr).await, before);
         assert_eq!(server.identity().name, "c1");
         assert!(server.refused().is_some(), "that it was refused is told");
-        assert_eq!(server.not_after_unix(), ends, "what is told is of the one in use");
+        assert_eq!(server.validity(), ends, "what is told is of the one in use");
     }
 
     // And what is whole again is taken.

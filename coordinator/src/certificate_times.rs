@@ -1,0 +1,71 @@
+//! When a member's certificates end, as status, alarms and metrics tell it: its own, and that of its issuing key.
+//!
+//! *Invariant:* all three go by one rule, [`Validity::renewal_unix`], so that a certificate that lives for a day is not
+//! always about to end. Deliberately absent: workers' certificates, which their own metrics tell, and the authority's.
+
+use crate::grpc::Shared;
+use rollout_proto::pki::{RENEWAL_WITHIN_S, Validity};
+
+/// When a certificate ends, and from when on that is about to happen, in seconds of Unix time; 0 where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CertificateTimes {
+    pub(crate) expires: u64,
+    pub(crate) renewal: u64,
+}
+
+impl CertificateTimes {
+    fn of(validity: Option<Validity>) -> Self {
+        let unix = |at: i64| u64::try_from(at).unwrap_or(0);
+        validity.map_or_else(Self::default, |validity| Self {
+            expires: unix(validity.not_after_unix),
+            renewal: unix(validity.renewal_unix(RENEWAL_WITHIN_S)),
+        })
+    }
+
+    /// Whether it is about to end, and whether it has, by the bounds of `rolloutctl alarm list`.
+    pub(crate) fn alarms(self, now_unix: u64) -> [bool; 2] {
+        let dated = self.expires > 0;
+        let expired = dated && self.expires <= now_unix;
+        [dated && !expired && self.renewal < now_unix, expired]
+    }
+}
+
+impl Shared {
+    /// Of the certificate that this member presents.
+    pub(crate) fn certificate_times(&self) -> CertificateTimes {
+        CertificateTimes::of(self.tls.validity())
+    }
+
+    /// Of the certificate of the key by which it enrols: when that has ended nothing is issued or renewed, and all who
+    /// were enrolled are out as theirs end.
+    pub(crate) fn issuer_times(&self) -> CertificateTimes {
+        CertificateTimes::of(self.desk.as_ref().map(|desk| desk.validity()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: i64 = 86_400;
+
+    fn times(from_day: i64, to_day: i64) -> CertificateTimes {
+        CertificateTimes::of(Some(Validity {
+            not_before_unix: from_day * DAY,
+            not_after_unix: to_day * DAY,
+        }))
+    }
+
+    #[test]
+    fn a_certificate_of_a_year_is_told_two_weeks_ahead_and_one_of_a_day_eight_hours() {
+        let at = |times: CertificateTimes, seconds: i64| times.alarms(seconds.unsigned_abs());
+        let year = times(100, 465);
+        assert_eq!(at(year, 451 * DAY), [false, false]);
+        assert_eq!(at(year, 451 * DAY + 1), [true, false]);
+        assert_eq!(at(year, 465 * DAY), [false, true]);
+        let day = times(100, 101);
+        assert_eq!(at(day, 100 * DAY + 16 * 3600), [false, false]);
+        assert_eq!(at(day, 100 * DAY + 16 * 3600 + 1), [true, false]);
+        assert_eq!(CertificateTimes::of(None).alarms(100), [false, false], "there is none");
+    }
+}
