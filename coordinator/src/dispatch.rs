@@ -27,7 +27,11 @@ pub(crate) async fn exchange(
     message: v1::Exchange,
     out: Outbox,
 ) {
-    let slot = SlotRef { session, slot: SlotNo(message.slot as u16) };
+    let Ok(number) = u16::try_from(message.slot) else {
+        let error = convert::invalid(format!("there is no slot {}", message.slot));
+        return deliver(&leading, &out, Err(error.into())).await;
+    };
+    let slot = SlotRef { session, slot: SlotNo(number) };
     // Whatever is newer ends a pull that waits: a slot that drains asks for that with an empty one.
     if let Some(parked) = leading.parked.take(slot).filter(|p| p.seq != message.seq) {
         let empty = answer(&leading, slot, parked.seq, Done::empty());
@@ -355,6 +359,17 @@ impl Done {
         match (reply, said) {
             (Reply::Granted(grants), _) => self.grants = grants,
             (Reply::Taken { refused }, _) => self.refused.extend(refused),
+            // Of the whole command, not of the rows: the stream ends, and the worker says it again. What is answered as
+            // refused it forgets.
+            (
+                Reply::Rejected(
+                    why @ (Rejection::ClockStep { .. }
+                    | Rejection::EpochStale { .. }
+                    | Rejection::VersionLow { .. }
+                    | Rejection::Limit { .. }),
+                ),
+                _,
+            ) => return Err(reject::rejected(&why)),
             (Reply::Rejected(why), Some(sets)) => {
                 self.refused.extend(sets.into_iter().map(|s| RefusedRows {
                     run: s.run,

@@ -18,7 +18,7 @@ use crate::ledger_read::ReadLedger;
 use crate::liveness::Liveness;
 use crate::parked::Parked;
 use crate::participants::{Participants, Silent};
-use crate::proposer::{LeaderClock, Proposer, stamp};
+use crate::proposer::{LeaderClock, Proposer, propose};
 use crate::stealing::{Ask, Stealing};
 use crate::webhooks::{self, Webhooks};
 use crate::worker_stream::WorkerStream;
@@ -165,9 +165,8 @@ async fn try_open(
     let base = node.ledger(|l| l.clock());
     let clock = Arc::new(LeaderClock::new(base));
     let propose = async |body| {
-        let command = stamp(CoordEpoch(term), &clock, body);
-        let (_, replies) = node.propose(term, command.encode()).await.map_err(|e| e.to_string())?;
-        Ok::<_, String>(replies)
+        let applied = propose(node, CoordEpoch(term), &clock, body).await;
+        applied.map(|(_, replies)| replies).map_err(|error| error.to_string())
     };
     let replies = propose(Body::OpenEpoch).await?;
     let Some(Reply::EpochOpened { .. }) = replies.first() else {

@@ -10,6 +10,7 @@
 //! own replies, or learns that its outcome is unknown. Commands whose epoch has ended are not
 //! proposed.
 
+use parking_lot::Mutex;
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
 use rollout_ledger::{
     Among, Body, CheckpointOp, Command, DatasetOp, Ledger, Op, OpKind, Reply, StoreOp, TrainerOp,
@@ -18,7 +19,6 @@ use rollout_ledger::{
 use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
@@ -30,7 +30,7 @@ const ROWS_MAX: u64 = 4096;
 const BYTES_MAX: usize = 1 << 20;
 /// Bundles that wait. Over it, requests wait to be queued, and streams stop being read.
 const QUEUE_MAX: usize = 8192;
-/// The most by which a command moves ledger time beyond the last: well below what is refused.
+/// The most by which a command moves ledger time: well below what is refused.
 const STEP_MAX_MS: u64 = limits::CLOCK_STEP_MAX_MS / 2;
 
 /// A place in the log: an entry, and an operation of its command.
@@ -63,25 +63,51 @@ struct Bundle {
 }
 
 /// Ledger time at a leader: where the log stood, and its own monotonic clock since.
+///
+/// *Invariant:* it is never further ahead of the ledger than the ledger takes in one step, whoever looks at it how often;
+/// else all commands would be refused for good. Time in which nothing could be applied, because no quorum answered or the
+/// process stood still, does not count beyond that, as it does not when another member takes over: nobody's time runs out
+/// while nobody could be heard.
 pub(crate) struct LeaderClock {
-    base: LedgerMs,
     since: Instant,
-    last: AtomicU64,
+    reading: Mutex<Reading>,
+}
+
+struct Reading {
+    /// Ledger time at `since`, less what did not count: below zero where that is longer than the ledger is old.
+    base_ms: i64,
+    /// Of the newest command that was applied.
+    applied_ms: u64,
+    last_ms: u64,
 }
 
 impl LeaderClock {
     pub(crate) fn new(base: LedgerMs) -> Self {
-        Self { base, since: Instant::now(), last: AtomicU64::new(base.0) }
+        let LedgerMs(ms) = base;
+        let base_ms = i64::try_from(ms).unwrap_or(i64::MAX);
+        let reading = Reading { base_ms, applied_ms: ms, last_ms: ms };
+        Self { since: Instant::now(), reading: Mutex::new(reading) }
     }
 
-    /// Ledger time now. Never goes back, and catches up in small steps after the process stood
-    /// still.
+    /// Ledger time now. Never goes back.
     pub(crate) fn now(&self) -> LedgerMs {
-        let real = self.base.0 + self.since.elapsed().as_millis() as u64;
-        let last = self.last.load(Ordering::Relaxed);
-        let now = real.min(last + STEP_MAX_MS).max(last);
-        self.last.fetch_max(now, Ordering::Relaxed);
-        LedgerMs(now)
+        self.reading.lock().at(self.since.elapsed().as_millis() as u64)
+    }
+
+    /// A command of that time was applied.
+    pub(crate) fn applied(&self, at: LedgerMs) {
+        let mut reading = self.reading.lock();
+        reading.applied_ms = reading.applied_ms.max(at.0);
+    }
+}
+
+impl Reading {
+    fn at(&mut self, elapsed_ms: u64) -> LedgerMs {
+        let real_ms = self.base_ms.saturating_add_unsigned(elapsed_ms).try_into().unwrap_or(0);
+        let beyond_ms = u64::saturating_sub(real_ms, self.applied_ms.saturating_add(STEP_MAX_MS));
+        self.base_ms = self.base_ms.saturating_sub_unsigned(beyond_ms);
+        self.last_ms = self.last_ms.max(real_ms - beyond_ms);
+        LedgerMs(self.last_ms)
     }
 }
 
@@ -165,8 +191,7 @@ impl Proposer {
         if let Some(why) = version.and_then(|version| check_body_version(&body, version).err()) {
             return Ok((Place::NOWHERE.index, vec![Reply::Rejected(why)]));
         }
-        let command = stamp(self.epoch, &self.clock, body);
-        self.node.propose(self.epoch.0, command.encode()).await
+        propose(&self.node, self.epoch, &self.clock, body).await
     }
 }
 
@@ -189,9 +214,21 @@ fn too_new(ops: &[Op], version: u32) -> Option<Vec<Reply>> {
     Some(vec![Reply::Rejected(why); ops.len()])
 }
 
-pub(crate) fn stamp(epoch: CoordEpoch, clock: &LeaderClock, body: Body) -> Command {
+/// Has a command of the time of `clock` applied: where it stands, and a reply an operation.
+pub(crate) async fn propose(
+    node: &Node,
+    epoch: CoordEpoch,
+    clock: &LeaderClock,
+    body: Body,
+) -> Result<(u64, Vec<Reply>), ProposeError> {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Command { epoch, at: clock.now(), wall_ms: wall.as_millis() as u64, body }
+    let at = clock.now();
+    let command = Command { epoch, at, wall_ms: wall.as_millis() as u64, body };
+    let result = node.propose(epoch.0, command.encode()).await;
+    if result.is_ok() {
+        clock.applied(at);
+    }
+    result
 }
 
 struct Merging<F> {
@@ -236,11 +273,10 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
             // invariant: nobody closes this semaphore.
             let Ok(permit) = in_flight.clone().acquire_owned().await else { return };
             let (merged, ops) = pending.take();
-            let command = stamp(self.epoch, &self.clock, Body::Ops(ops)).encode();
-            let (node, epoch) = (self.node.clone(), self.epoch.0);
+            let (node, epoch, clock) = (self.node.clone(), self.epoch, self.clock.clone());
             let (applied, landed) = (self.applied.clone(), self.landed.clone());
             tokio::spawn(async move {
-                let result = node.propose(epoch, command).await;
+                let result = propose(&node, epoch, &clock, Body::Ops(ops)).await;
                 drop(permit);
                 landed.notify_one();
                 distribute(merged, result);
@@ -458,10 +494,24 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_clock_catches_up_in_small_steps() {
-        let mut clock = LeaderClock::new(LedgerMs(5));
-        clock.since = Instant::now() - std::time::Duration::from_secs(300);
-        assert_eq!(clock.now(), LedgerMs(5 + STEP_MAX_MS));
-        assert_eq!(clock.now(), LedgerMs(5 + 2 * STEP_MAX_MS));
+    fn time_in_which_nothing_was_applied_does_not_count_and_stops_nothing_for_good() {
+        for base in [5, 1_000_000] {
+            let clock = LeaderClock::new(LedgerMs(base));
+            let mut reading = clock.reading.lock();
+            assert_eq!(reading.at(10), LedgerMs(base + 10));
+            // Whoever looks at it for minutes while nothing is applied moves nothing.
+            for second in 60..300 {
+                assert_eq!(reading.at(second * 1000), LedgerMs(base + STEP_MAX_MS));
+            }
+            // From the first command on that is applied it goes as it did.
+            reading.applied_ms = base + STEP_MAX_MS;
+            assert_eq!(reading.at(299_100), LedgerMs(base + STEP_MAX_MS + 100));
+            assert_eq!(reading.at(309_000), LedgerMs(base + STEP_MAX_MS + 10_000));
+            assert_eq!(
+                reading.at(300_000),
+                LedgerMs(base + STEP_MAX_MS + 10_000),
+                "back it never goes"
+            );
+        }
     }
 }
