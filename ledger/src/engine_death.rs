@@ -1,7 +1,8 @@
 //! An engine died, and one of the rows that it ran may be why.
 //!
-//! *Invariant:* only a row that ran alone gets a strike. Rows that ran together are suspects: they
-//! are tried again in halves, each half alone on a slot, until what kills the engine is alone.
+//! *Invariant:* only a row that ran alone gets a strike. Rows that ran together are suspects, whosever they are: one that is
+//! somebody else's by now, done or cancelled, ran too, and may be why. Suspects are tried again in halves, each half alone
+//! on a slot, until what kills the engine is alone.
 //! Halving is part of the state, so a new leader goes on where the old one stopped. A death in a
 //! trial is never held against the slot; any other is, until one of the rows that ran proves guilty,
 //! and the slot is cordoned when too many follow one another. So that a broken slot makes no good row poison, a row that was alone is tried next
@@ -47,7 +48,7 @@ impl Ledger {
         if !in_trial && !told_before && (started.is_empty() || !suspects.is_empty()) {
             self.count_death(ctx, slot, suspects, &failure.code);
         }
-        let among = dead.iter().chain(&spared).map(|h| h.rows.len()).sum::<u64>();
+        let among = started.iter().map(|h| h.rows.len()).sum::<u64>();
         for held in spared {
             let failed = self.failed_try(ctx, slot, held.attempt, &failure);
             self.excuse(held.run, &held.rows, &failed);

@@ -23,7 +23,7 @@ impl Model {
             return Err(Rejection::SlotUnknown);
         }
         let in_trial = self.trial_at(slot);
-        let (mut spared, mut ran) = (0, BTreeSet::new());
+        let mut ran = BTreeSet::new();
         let (mut refused, mut dead) = (Vec::new(), BTreeMap::<u32, BTreeSet<u64>>::new());
         for set in started {
             let mut rest = Vec::new();
@@ -34,7 +34,6 @@ impl Model {
                         r.failed_once = true;
                         ran.insert((set.run.0, row));
                         if r.step_aside(set.attempt) {
-                            spared += 1;
                             continue;
                         }
                         r.state = RowState::Failed; // Until it is known what becomes of it.
@@ -53,7 +52,7 @@ impl Model {
         if self.is_news(slot, number) && !in_trial && (started.is_empty() || !ran.is_empty()) {
             self.count_death(slot, ran);
         }
-        let among = dead.values().map(BTreeSet::len).sum::<usize>() + spared;
+        let among = started.iter().map(|set| set.rows.len()).sum::<u64>();
         let (clock, runs) = (self.clock, dead.len());
         for (no, rows) in dead {
             let rows: Vec<u64> = rows.into_iter().collect();

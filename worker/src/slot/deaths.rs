@@ -46,7 +46,9 @@ impl Slot {
         if class == FailureClass::OutOfMemory {
             self.out_of_memory(self.pace.generation());
         }
-        let started = self.company_spares(started, death.unwanted);
+        // Rows that were taken away a moment ago, and that the engine still had, ran as well.
+        let unwanted = death.unwanted + death.rows.len().saturating_sub(started.len());
+        let started = self.company_spares(started, unwanted);
         self.end_all(&started);
         let mut message = death.message.clone();
         truncate(&mut message);
