@@ -1,7 +1,7 @@
 //! A run ends at its deadline, whoever leads by then, and keeps what is done.
 
 use anyhow::{Result, ensure};
-use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use rollout_tests::{Batch, Fleet, FleetOptions, Process, WorkerOptions, eventually};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -18,6 +18,9 @@ fn a_deadline_survives_the_leader_and_what_is_done_is_kept() -> Result<()> {
     // At 4 rows in 0.3 s it would take a quarter of an hour.
     let mut batch = Batch::submit(&fleet, "eval", 12_000, "[run]\ndeadline_s = 12\n")?;
     batch.until(&fleet, "rows are done", |c| c.done > 4);
+    // Whoever reads the rows as they come is told when there come no more.
+    let follow = fleet.rollout(&["run", "results", "eval", "--follow", "--quiet"]);
+    let mut follower = Process::start(follow, &fleet.path("follow.log"))?;
     let old = fleet.leader();
     fleet.member_process(&old).kill();
     fleet.leader_other_than(&old);
@@ -37,6 +40,9 @@ fn a_deadline_survives_the_leader_and_what_is_done_is_kept() -> Result<()> {
     // Its user is told why, with the code's exit status.
     let status = batch.process().wait(PATIENCE)?;
     let said = std::fs::read_to_string(&batch.process().log)?;
+    ensure!(status.code() == Some(5) && said.contains("RO-2016"), "{status:?}: {said}");
+    let status = follower.wait(PATIENCE)?;
+    let said = std::fs::read_to_string(&follower.log)?;
     ensure!(status.code() == Some(5) && said.contains("RO-2016"), "{status:?}: {said}");
     let resumed = fleet.ctl(&["run", "resume", "eval"])?;
     ensure!(resumed.status.code() == Some(5), "{resumed:?}");

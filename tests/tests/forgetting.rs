@@ -52,6 +52,24 @@ fn a_sealed_run_exports_the_same_bytes_and_a_deleted_one_leaves_no_object() -> R
     };
     let written = std::fs::read(fleet.path("kept-out").join("completions.jsonl"))?;
     assert_eq!(export(&fleet, "again")?, written, "the manifest lists what the ledger listed");
+    // The ledger has nothing of its rows any more, and says so; who wants them is led to the manifest.
+    for args in
+        [&["item", "list", "kept", "--state", "done"][..], &["item", "describe", "kept", "17"]]
+    {
+        let out = fleet.ctl(args)?;
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        anyhow::ensure!(
+            out.status.code() == Some(5) && said.contains("sealed"),
+            "{args:?}: {out:?}"
+        );
+    }
+    let results = fleet.rollout(&["run", "results", "kept", "--quiet"]).output()?;
+    let lines = results.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
+    anyhow::ensure!(
+        results.status.success() && lines == 9000,
+        "{lines} rows: {:?}",
+        results.status
+    );
     let verified = fleet.rollout(&["verify", "kept"]).output()?;
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
 

@@ -1,6 +1,6 @@
 //! `Items`: single rows of a run, and what they went through.
 
-use super::runs::unexpected;
+use super::runs::{check_unsealed, unexpected};
 use super::{Shared, caller};
 use crate::convert;
 use crate::leading::Leading;
@@ -21,6 +21,16 @@ const PAGE_MAX: u32 = 1000;
 #[derive(Clone)]
 pub(crate) struct ItemsService(pub(crate) Arc<Shared>);
 
+impl ItemsService {
+    fn check_rows_are_here(&self, no: RunNo, name: &str) -> Result<(), RpcError> {
+        // No look at rows, and so at no place in the log.
+        match self.0.node.ledger(|l| l.run_view(no)) {
+            Some(run) => check_unsealed(&run, name),
+            None => Ok(()),
+        }
+    }
+}
+
 #[tonic::async_trait]
 impl v1::items_server::Items for ItemsService {
     async fn list_items(
@@ -37,6 +47,7 @@ impl v1::items_server::Items for ItemsService {
         let leading = self.0.reading_for(&request).await?;
         let header = self.0.header();
         let no = self.0.find_run(&identity, &r.namespace, &r.run)?;
+        self.check_rows_are_here(no, &r.run)?;
         let mut items = self.0.node.ledger(|l| {
             let now = now(leading.as_deref(), l);
             let found = l.items(no, state, r.from_row, limit as usize);
@@ -61,6 +72,7 @@ impl v1::items_server::Items for ItemsService {
         let header = self.0.header();
         let r = request.into_inner();
         let no = self.0.find_run(&identity, &r.namespace, &r.run)?;
+        self.check_rows_are_here(no, &r.run)?;
         let found = self.0.seen(|l| {
             let item = l.item(no, r.row)?;
             let (namespace, folder) = l.run_folder(no)?;

@@ -55,6 +55,17 @@ impl RunsService {
     }
 }
 
+/// The ledger has no rows of a sealed run any more: what it says of one that ended long ago is nothing about its rows.
+pub(super) fn check_unsealed(run: &RunView, name: &str) -> Result<(), RpcError> {
+    if run.sealed.is_none() {
+        return Ok(());
+    }
+    let text = format!(
+        "run {name} is sealed: what became of its rows is in its manifest, and rollout run results or export reads it"
+    );
+    Err(RpcError::new(ErrorCode::RunEnded, text))
+}
+
 #[tonic::async_trait]
 impl v1::runs_server::Runs for RunsService {
     async fn open_session(
@@ -298,11 +309,8 @@ impl v1::runs_server::Runs for RunsService {
         let no = RunNo(r.run);
         let (_, name) = self.check_run(&identity, no)?;
         let v = self.view(no)?.0;
+        check_unsealed(&v, &name)?;
         let (namespace, folder) = (v.namespace, v.folder);
-        if v.sealed.is_some() {
-            let message = format!("run {name} is sealed: its manifest has its results");
-            return Err(RpcError::new(ErrorCode::RunEnded, message).into());
-        }
         let (out, stream) = mpsc::channel(STREAM_AHEAD);
         let shared = self.0.clone();
         tokio::spawn(async move {

@@ -8,12 +8,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use rollout_proto::{Client, v1};
 use rollout_storage::BlobStore;
 
 use super::format::{Lines, OutputFormat};
+use super::full_spec;
+use super::live;
 use super::parts::{CACHE_BYTES, PartCache};
-use super::results::Results;
 use super::segment::Fetch;
 use crate::batch::error::BatchError;
 use crate::batch::submit;
@@ -42,8 +44,16 @@ pub struct Selection {
 /// Rows that become done within this time are looked up together.
 const MERGE: Duration = Duration::from_millis(100);
 /// What events have to do with outcomes.
-const KINDS: [&str; 6] =
-    ["completed", "failed", "run_finished", "run_cancelled", "run_deleted", "retried"];
+const KINDS: [&str; 8] = [
+    "completed",
+    "failed",
+    "run_finished",
+    "run_cancelled",
+    "run_deadline_exceeded",
+    "run_sealed",
+    "run_deleted",
+    "retried",
+];
 
 /// Takes lines; false ends the reading.
 pub type Take<'a> = dyn FnMut(&str) -> bool + 'a;
@@ -85,7 +95,7 @@ impl<'a> Follow<'a> {
         follow: bool,
         take: &mut Take<'_>,
     ) -> Result<v1::RunSummary, BatchError> {
-        let run_spec = self.described.spec.clone().unwrap_or_default();
+        let run_spec = full_spec(&self.store, &self.described).await?;
         let format = Lines::new(&run_spec, OutputFormat::of_spec(&run_spec))?;
         let parts = PartCache::new(self.store.clone(), CACHE_BYTES);
         let store = self.store.clone();
@@ -197,8 +207,9 @@ impl<'a> Follow<'a> {
         let run = self.described.run.clone().unwrap_or_default();
         let rows = run.counts.unwrap_or_default().rows;
         let every = self.selection.sample.map_or(1, |n| (rows / n.max(1)).max(1));
-        let mut results = Results::range(self.client, run.run, numbers);
-        while let Some(mut listed) = results.next().await? {
+        let results = live::range(self.client, fetch.store, run, numbers);
+        let mut results = std::pin::pin!(results);
+        while let Some(mut listed) = results.try_next().await? {
             let number = listed.number as usize;
             if number == self.segments.len() {
                 let given = vec![(false, false); listed.rows as usize];

@@ -1,8 +1,10 @@
-//! Owns: the list of a run that was not sealed when somebody began to read it.
+//! Owns: the list of a run, or of some of its segments, as the leader has it.
 //!
-//! Invariant: each segment once and in order, also where the run is sealed in between: its manifest lists the same,
-//! from the segment on that the leader did not list any more.
+//! Invariant: each segment once and in order, also where the run was sealed before or is in between: its manifest lists
+//! the same, from the segment on that the leader did not list any more.
 //! Absent: runs that are deleted in between. That is an error.
+
+use std::ops::Range;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
@@ -25,6 +27,7 @@ struct Reading<'a> {
     client: Client,
     store: &'a BlobStore,
     run: v1::RunSummary,
+    numbers: Range<u32>,
     from: From<'a>,
 }
 
@@ -34,8 +37,20 @@ pub(super) fn segments<'a>(
     store: &'a BlobStore,
     run: v1::RunSummary,
 ) -> impl Stream<Item = Listed> + Send + 'a {
-    let from = From::Leader(Box::new(Results::new(client, &run)));
-    stream::unfold(Reading { client: client.clone(), store, run, from }, |mut reading| async {
+    let numbers = 0..run.segments;
+    range(client, store, run, numbers)
+}
+
+/// Some of a run's segments, in order.
+pub(super) fn range<'a>(
+    client: &Client,
+    store: &'a BlobStore,
+    run: v1::RunSummary,
+    numbers: Range<u32>,
+) -> impl Stream<Item = Listed> + Send + 'a {
+    let from = From::Leader(Box::new(Results::range(client, run.run, numbers.clone())));
+    let reading = Reading { client: client.clone(), store, run, numbers, from };
+    stream::unfold(reading, |mut reading| async {
         reading.next().await.map(|listed| (listed, reading))
     })
 }
@@ -49,7 +64,10 @@ impl Reading<'_> {
                 Err(error) if was_sealed(&error) => {
                     match list_sealed(&self.client, self.store, &self.run).await {
                         Ok(segments) => {
-                            self.from = From::Manifest(segments.skip(passed as usize).boxed());
+                            let passed = self.numbers.start + passed;
+                            let left = self.numbers.end.saturating_sub(passed);
+                            let rest = segments.skip(passed as usize).take(left as usize);
+                            self.from = From::Manifest(rest.boxed());
                         }
                         Err(error) => return self.fail(error),
                     }

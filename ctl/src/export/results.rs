@@ -19,10 +19,6 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    pub(super) fn new(client: &Client, run: &v1::RunSummary) -> Self {
-        Self::range(client, run.run, 0..run.segments)
-    }
-
     /// Some of a run's segments.
     pub(super) fn range(client: &Client, run: u32, segments: std::ops::Range<u32>) -> Self {
         let patience = Patience::new(client, "read results");
