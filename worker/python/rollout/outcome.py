@@ -1,7 +1,7 @@
 """Owns: what an engine made of a row, as the agent is told.
 
-Invariant: `extra` is a JSON object's text or empty, and has no numbers that JSON lacks.
-Absent: failures.
+Invariant: `extra` is a JSON object's text or empty, and has no numbers that JSON lacks. What vLLM gave up is no completion.
+Absent: failures of requests that never began.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from rollout.failures import RowError
 
 # JSON has no infinity; the OpenAI API writes this.
 LEAST_LOGPROB = -9999.0
+# What vLLM says of a completion that it gave up: for want of a grammar or of a lost cache, or stopped by itself. Requests that
+# we abort come to no such end: vLLM forgets them. Its own handlers make an error of the first.
+GIVEN_UP = {"error", "abort"}
 
 
 class Outcome(NamedTuple):
@@ -38,9 +41,12 @@ def as_json(extra: dict[str, Any]) -> str:
 
 
 def of_completion(ticket: int, output: Any) -> Outcome:
-    """A row's end from vLLM's final `RequestOutput`."""
+    """A row's end from vLLM's final `RequestOutput`; raises where a completion of it was given up."""
     extra: dict[str, Any] = {}
     every = sorted(output.outputs, key=lambda one: one.index)
+    for one in every:
+        if str(one.finish_reason) in GIVEN_UP:
+            raise RowError("GENERATION_FAILED", f"vLLM gave the completion up: {one.finish_reason}", transient=True)
     if len(every) > 1:
         extra["completions"] = [completion(one) for one in every]
     first = every[0]

@@ -41,6 +41,18 @@ class Outcomes(unittest.TestCase):
         self.assertEqual([list(at.values()) for at in extra["logprobs"]["top_logprobs"]], [[one] for one in chosen])
         self.assertEqual([at and at["0"]["logprob"] for at in extra["prompt_logprobs"]], [None, None, -1.0])
 
+    def test_a_completion_that_vllm_gave_up_is_the_rows_failure_and_worth_another_try(self) -> None:
+        for reason in ["error", "abort"]:
+            given_up = output([-0.5])
+            given_up.outputs.append(SimpleNamespace(**{**vars(given_up.outputs[0]), "index": 1, "finish_reason": reason}))
+            with self.assertRaises(failures.RowError) as raised:
+                of_completion(7, given_up)
+            self.assertEqual(failures.classify(raised.exception)[:2], ("transient", "GENERATION_FAILED"))
+        for reason in ["stop", "length", "repetition", None]:
+            ended = output([-0.5])
+            ended.outputs[0].finish_reason = reason
+            self.assertEqual(of_completion(7, ended).finish_reason, reason or "")
+
     def test_a_vector_that_is_no_numbers_is_the_rows_failure(self) -> None:
         with self.assertRaises(failures.RowError) as raised:
             as_json({"embedding": [0.5, NAN]})
