@@ -1,7 +1,8 @@
-"""Owns: the LoRA adapters that rows may name, and what vLLM must be told to load them.
+"""Owns: the LoRA adapters that rows may name, what vLLM must be told to load them, and that it can.
 
-Invariant: an adapter has one number, whoever asks for it. A name that the configuration lacks is the row's failure.
-Absent: loading, which vLLM does when a row first names one.
+Invariant: an adapter has one number, whoever asks for it. A name that the configuration lacks is the row's failure; an adapter
+that cannot be loaded is the start's, for vLLM would find out within a step, and die of it.
+Absent: which of them are on the device, which is vLLM's affair.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 from typing import Any
 
+from rollout import failures
 from rollout.failures import RowError
 
 # vLLM takes these ranks only.
@@ -31,8 +33,19 @@ class Adapters:
             return
         arguments.setdefault("enable_lora", True)
         arguments.setdefault("max_loras", loras_at_once(len(self.paths)))
-        rank = max(rank_of(path) for path in self.paths.values())
-        arguments.setdefault("max_lora_rank", next((fit for fit in RANKS if fit >= rank), RANKS[-1]))
+        if "max_lora_rank" not in arguments:
+            rank = max(rank_of(name, path) for name, path in self.paths.items())
+            arguments["max_lora_rank"] = next((fit for fit in RANKS if fit >= rank), RANKS[-1])
+
+    def load(self, engine: Any) -> None:
+        """Has vLLM load each of them once. Raises what it does not take."""
+        for name, path in self.paths.items():
+            try:
+                engine.add_lora(self.of(name))
+            except Exception as error:
+                if failures.is_fatal(error):
+                    raise
+                raise ValueError(f"vLLM does not load the adapter {name!r} of {path}: {error}") from error
 
     def of(self, name: Any) -> Any:
         """vLLM's name for an adapter; None for none."""
@@ -58,11 +71,14 @@ def loras_at_once(count: int) -> int:
     return min(count, LORAS_AT_ONCE)
 
 
-def rank_of(path: str) -> int:
-    """The rank that an adapter's own configuration says; the smallest where it cannot be read."""
+def rank_of(name: str, path: str) -> int:
+    """The rank that an adapter's own configuration says, which vLLM has to have room for before it loads one."""
+    from vllm.lora.utils import get_adapter_absolute_path
+
     try:
-        with open(os.path.join(path, "adapter_config.json"), encoding="utf-8") as file:
-            return int(json.load(file).get("r", RANKS[0]))
-    except (OSError, ValueError, TypeError, AttributeError):
-        # A name of the hub, perhaps: vLLM says more when it is to be loaded.
-        return RANKS[0]
+        # One of the hub is fetched for it.
+        with open(os.path.join(get_adapter_absolute_path(path), "adapter_config.json"), encoding="utf-8") as file:
+            return int(json.load(file)["r"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ValueError(f"the adapter {name!r} of {path} says no rank, nor engine_args a max_lora_rank: {why}") from error

@@ -30,13 +30,14 @@ Failed = tuple[int, str, str, str]
 
 
 class Calls:
-    """Rows on their way through handlers."""
+    """Rows on their way through handlers, which are made first: what they do not take of the configuration is raised here."""
 
     def __init__(self, client: HostClient, serving: Serving) -> None:
         self._client = client
         self._serving = serving
         self._loop = asyncio.new_event_loop()
         self._tasks: dict[int, asyncio.Task[Outcome]] = {}
+        self._loop.run_until_complete(serving.build())
 
     def add(self, ticket: int, task: str, model: str, row: dict[str, Any]) -> None:
         """Takes a row up."""

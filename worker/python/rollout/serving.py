@@ -2,7 +2,7 @@
 `/v1/completions`, which vLLM's batch runner does not know, as they do for vLLM's server.
 
 Invariant: a response is what the handler gave, and nothing of it is made here. A request for another model than the run's
-is the row's failure.
+is the row's failure. Handlers are there before the first row: a configuration that they do not take is nobody's row's fault.
 Absent: which thread it happens on (`vllm_engine` lets the handlers run between two steps).
 """
 
@@ -49,8 +49,13 @@ class Serving:
         arguments = {**arguments, "structured_outputs_config": client.vllm_config.structured_outputs_config}
         self._adapters = adapters
         self._args = namespace(arguments, names, adapters)
-        self._registry: dict[str, Any] | None = None
-        self._state: State | None = None
+        self._registry: dict[str, Any] = {}
+        self._state = State()
+
+    async def build(self) -> None:
+        """Makes the handlers. Raises what they do not take of the configuration."""
+        self._registry = await run_batch.build_endpoint_registry(self._client, self._args)
+        await init_app_state(self._client, self._state, self._args, await self._client.get_supported_tasks())
 
     async def answer(self, model: str, row: dict[str, Any]) -> Response:
         """The response to a row. Raises where there is none to give."""
@@ -63,8 +68,6 @@ class Serving:
         if row.get("url") == COMPLETIONS:
             return await self._completion(CompletionRequest.model_validate(body))
         request = run_batch.BatchRequestInput.model_validate(row)
-        if self._registry is None:
-            self._registry = await run_batch.build_endpoint_registry(self._client, self._args)
         endpoint = self._registry.get(request.url.split("/")[-1])
         answer = endpoint and run_batch.handle_endpoint_request(request, Silent(), **endpoint)
         if answer is None:
@@ -81,10 +84,6 @@ class Serving:
 
     async def _completion(self, request: CompletionRequest) -> Response:
         """What vLLM's server answers; an exception and a stream are what its batch runner makes of them elsewhere."""
-        if self._state is None:
-            state = State()
-            await init_app_state(self._client, state, self._args, await self._client.get_supported_tasks())
-            self._state = state
         handler = self._state.openai_serving_completion
         request_id = f"vllm-batch-{random_uuid()}"
         refused = None

@@ -4,7 +4,8 @@ One engine in this very process where one device serves a slot, so that its deat
 agent sees how; with more devices vLLM's own workers are its children and die with its group.
 Invariant: rows are added and stopped between steps. A completion is what vLLM's own `LLM` gives for the same prompt and
 the parameters that `params` makes, the model's own defaults among them. What vLLM refuses is raised by `add`, or comes back
-as a failure, and the engine goes on.
+as a failure, and the engine goes on with nothing left of it. What vLLM does not take of the configuration (an adapter, an
+argument of its handlers) is raised before there are rows.
 Absent: which rows, and their results' ways.
 """
 
@@ -21,6 +22,7 @@ from typing import Any, NoReturn
 from rollout import failures
 from rollout.adapters import Adapters
 from rollout.counters import Counters, Counts
+from rollout.failures import RowError
 from rollout.outcome import Outcome, of_completion
 from rollout.versions import versions
 
@@ -73,8 +75,11 @@ class VllmEngine:
         config = self._engine.model_config
         self._params = ParamsOf(config.get_diff_sampling_param(), config.max_model_len, config.get_vocab_size())
         self._counters = Counters(self._engine)
+        self._adapters.load(self._engine)
         self._client: Any = None
         self._calls: Any = None
+        if asks_handlers(options):
+            self._make_handlers()
 
     def versions(self) -> dict[str, str]:
         """What runs here, and on what kind of device."""
@@ -105,27 +110,34 @@ class VllmEngine:
 
     def add(self, ticket: int, task: str, model: str, sampling: dict[str, Any], row: dict[str, Any]) -> None:
         """Takes a row up; raises what vLLM raises of it."""
+        # The OpenAI format names an adapter as a model.
+        adapter = self._adapters.of(row.get("lora")) if task != "openai" else None
         if task != "generate":
-            self._handlers().add(ticket, task, model, row)
+            if self._calls is None:
+                raise RowError("TASK_UNKNOWN", f"the tasks of this engine's block lack {task!r}")
+            self._calls.add(ticket, task, model, row)
             return
         from rollout.prompts import rendered
 
-        adapter = self._adapters.of(row.get("lora"))
         prompt = rendered(self._engine, sampling, row)
         params = self._params.make(sampling, row, len(prompt["prompt_token_ids"]))
-        self._engine.add_request(str(ticket), prompt, params, lora_request=adapter)
+        try:
+            self._engine.add_request(str(ticket), prompt, params, lora_request=adapter)
+        except Exception as error:
+            if not failures.is_fatal(error):
+                # Of several completions some may have been taken, or the front end's half of one.
+                self._abort(str(ticket))
+            raise
         self._counters.added()
 
-    def _handlers(self) -> Any:
-        if self._calls is None:
-            from rollout.calls import Calls
-            from rollout.client import HostClient
-            from rollout.serving import Serving
+    def _make_handlers(self) -> None:
+        from rollout.calls import Calls
+        from rollout.client import HostClient
+        from rollout.serving import Serving
 
-            self._client = HostClient(self._engine, self._adapters, self._abort)
-            serving = Serving(self._client, self._arguments, self._names, self._adapters.paths)
-            self._calls = Calls(self._client, serving)
-        return self._calls
+        self._client = HostClient(self._engine, self._adapters, self._abort)
+        serving = Serving(self._client, self._arguments, self._names, self._adapters.paths)
+        self._calls = Calls(self._client, serving)
 
     def _abort(self, request_id: str) -> None:
         # As `LLMEngine.abort_request` does, which keeps vLLM's own names for itself.
@@ -196,3 +208,9 @@ def names_of(options: dict[str, Any]) -> list[str]:
     """The names that requests may call the model by: those of the configuration, without revisions."""
     names = [name.rsplit("@", 1)[0] for name in options.get("models") or [] if name != "*"]
     return names or [options["model"]]
+
+
+def asks_handlers(options: dict[str, Any]) -> bool:
+    """Whether rows may come that vLLM's handlers answer: all but those of our own format for completions. A block that names no
+    tasks offers such, whatever its model."""
+    return set(options.get("tasks") or ["openai"]) != {"generate"}

@@ -40,6 +40,8 @@ class Serving:
 
     client: Any
 
+    async def build(self) -> None: ...
+
     async def answer(self, model: str, row: dict[str, Any]) -> Any:
         async def one(number: int) -> None:
             async for _ in self.client.generate("p", None, f"r{number}"):
