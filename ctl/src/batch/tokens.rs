@@ -24,6 +24,8 @@ pub struct Tokenizer {
     pub python: PathBuf,
     /// The model's directory, or a name that transformers finds.
     pub model: String,
+    /// The model's revision, where one is asked for; a directory has none.
+    pub revision: Option<String>,
     /// The run's task.
     pub task: String,
     /// The run's sampling parameters as JSON.
@@ -110,6 +112,7 @@ impl Counting {
         let mut child = Command::new(&tokenizer.python)
             .args(["-m", "rollout.tokens", "--model", &tokenizer.model, "--task", &tokenizer.task])
             .args(["--sampling", &tokenizer.sampling])
+            .args(tokenizer.revision.iter().flat_map(|name| ["--revision", name]))
             .args(
                 tokenizer.model_len.iter().flat_map(|n| ["--max-model-len".into(), n.to_string()]),
             )
@@ -265,6 +268,7 @@ mod tests {
         let tokenizer = |python: &str| Tokenizer {
             python: python.into(),
             model: "m".into(),
+            revision: None,
             task: "generate".into(),
             sampling: "{}".into(),
             model_len: None,

@@ -29,9 +29,13 @@ const ERRORS_MAX: usize = 1000;
 pub(super) fn tokenizer(args: &BatchArgs, run_spec: &v1::RunSpec) -> Option<Tokenizer> {
     let engine = run_spec.engine.clone().unwrap_or_default();
     let sampling = run_spec.sampling_json.clone();
+    // What is named by itself is no revision of the run's model.
+    let revision =
+        Some(engine.revision).filter(|name| args.tokenizer.is_none() && !name.is_empty());
     Some(Tokenizer {
         python: tokens::python(args.python.as_deref())?,
         model: args.tokenizer.clone().unwrap_or(engine.model),
+        revision,
         task: engine.task,
         sampling: if sampling.is_empty() { "{}".to_owned() } else { sampling },
         model_len: None,

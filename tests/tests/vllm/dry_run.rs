@@ -1,13 +1,13 @@
-//! What a dry run counts with the model's own tokenizer and chat template.
+//! What a dry run counts with the model's own tokenizer and chat template, and that the engine counts the same.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use rollout_tests::{Fleet, FleetOptions, output};
+use anyhow::{Context, Result, ensure};
+use rollout_tests::{Batch, Fleet, FleetOptions, eventually, output};
 use serde_json::{Value, json};
 
-use super::setup::{python, tiny_model};
+use super::setup::{Engine, LOADING, MODEL_LEN, python, tiny_model};
 
 /// What it prints, and the errors that it lists, of lines that are not all rows.
 fn dry_run(fleet: &Fleet, model: &str, name: &str, lines: &[Value]) -> Result<(String, String)> {
@@ -84,7 +84,7 @@ fn a_dry_run_counts_every_row_with_the_models_own_tokenizer() -> Result<()> {
     };
     let openai = [
         chats(0, 9.into(), 2),
-        chats(1, 1010.into(), 1),
+        chats(1, 1025.into(), 1),
         chats(2, (-1).into(), 1),
         chats(3, "9".into(), 1),
         ask(4, "/v1/completions", json!({"prompt": ["hello", "you"]})),
@@ -94,6 +94,93 @@ fn a_dry_run_counts_every_row_with_the_models_own_tokenizer() -> Result<()> {
     let all = format!("{} of prompts, at most {chat} in one of 1,024", 3 * chat + 8 + 5);
     let bound = format!("at most {} of completions, and 2 rows say no bound", 2 * 9 + 2 * 16);
     has(&said, &[&all, &bound])?;
-    has(&errors, &["row 1: TOO_LONG: 23 tokens and 1010 asked for", "1 error"])?;
+    has(&errors, &["row 1: TOO_LONG: 1025 tokens asked for", "1 error"])?;
+    fleet.passed()
+}
+
+fn request(url: &str, asked: Value, more: Value) -> Value {
+    let mut body = json!({"model": "tiny", "max_tokens": 2});
+    if let Value::Object(body) = &mut body {
+        body.extend(
+            [asked, more].into_iter().filter_map(|part| part.as_object().cloned()).flatten(),
+        );
+    }
+    json!({"method": "POST", "url": url, "body": body})
+}
+
+/// Requests about as long as there is room for, and messages of every kind.
+fn requests() -> Vec<Value> {
+    let room = MODEL_LEN as usize;
+    let chat = |content: Value, more| {
+        let messages = json!([{"role": "user", "content": content}]);
+        request("/v1/chat/completions", json!({ "messages": messages }), more)
+    };
+    let complete = |letters: usize, more| {
+        request("/v1/completions", json!({"prompt": "x".repeat(letters)}), more)
+    };
+    // Letters that the template writes around a message.
+    let around = 6 + 1 + 11;
+    let whole = json!({ "max_tokens": room });
+    let more = json!({ "max_tokens": room + 1 });
+    let parts = json!([{"type": "text", "text": "two"}, {"type": "text", "text": "parts"}]);
+    let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let called = json!({"messages": [
+        {"role": "developer", "content": "call"},
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": parts},
+    ]});
+    vec![
+        chat("hello".into(), whole.clone()),
+        chat("hello".into(), more.clone()),
+        chat("x".repeat(room - around - 1).into(), json!({"max_tokens": 9})),
+        chat("x".repeat(room - around).into(), json!({ "max_tokens": null })),
+        chat("x".repeat(2 * room).into(), json!({"truncate_prompt_tokens": 7})),
+        chat("x".repeat(2 * room).into(), json!({"truncate_prompt_tokens": -1})),
+        chat(parts, json!({})),
+        request("/v1/chat/completions", called, json!({})),
+        complete(room - 1, whole),
+        complete(room, json!({})),
+        complete(5, more),
+        complete(room + 1, json!({"truncate_prompt_tokens": room + 1})),
+    ]
+}
+
+#[test]
+fn what_a_dry_run_says_of_a_request_is_what_the_engine_answers() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let model = tiny_model(&fleet)?;
+    fleet.start_worker("w1", &Engine::new(&model, 8).worker(""))?;
+    eventually("the engine says how much it has room for", LOADING, || {
+        let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
+        let versions = &list["workers"][0]["slots"][0]["versions"];
+        (versions["max_model_len"].as_str()?.parse() == Ok(MODEL_LEN)).then_some(())
+    });
+    let mut rows = requests();
+    for (number, row) in rows.iter_mut().enumerate() {
+        row["custom_id"] = number.to_string().into();
+    }
+    let (said, listed) = dry_run(&fleet, &model, "asked", &rows)?;
+    has(&said, &["that the workers' engines have room for"])?;
+    let number = |line: &str| line.strip_prefix("row ")?.split(':').next()?.parse().ok();
+    let listed: Vec<usize> = listed.lines().filter_map(number).collect();
+
+    let input = fleet.path("asked.jsonl");
+    let count = rows.len() as u64;
+    let lines = "[model]\nuri = \"tiny\"\n[sampling]\n";
+    let mut batch = Batch::submit_file(&fleet, "answered", input, count, lines)?;
+    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
+    ensure!(status.code() == Some(1), "{status}{}", fleet.logs());
+    let read = |name: &str| -> Result<Vec<Value>> {
+        let text = std::fs::read_to_string(batch.output.join(name))?;
+        text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+    };
+    let refused = read("errors.jsonl")?;
+    let id = |row: &Value| row["custom_id"].as_str().and_then(|id| id.parse().ok());
+    let ids: Vec<usize> = refused.iter().filter_map(id).collect();
+    ensure!(listed == ids, "{listed:?} were listed, and refused: {refused:?}");
+    let used = |row: &Value| row["response"]["body"]["usage"]["prompt_tokens"].as_u64();
+    let tokens: u64 = read("output.jsonl")?.iter().filter_map(used).sum();
+    has(&said.replace(',', ""), &[&format!("{tokens} of prompts")])?;
     fleet.passed()
 }

@@ -1,19 +1,22 @@
 """Owns: counting the tokens of rows before they are submitted, with the model's own tokenizer and chat template.
 
-`python -m rollout.tokens --model DIR [--task TASK] [--sampling JSON] [--max-model-len N]` reads one row a line and writes
-one JSON object a line: first `{"model_len": N}` (null where nobody knows), then for each row `{"tokens": N}` with
+`python -m rollout.tokens --model DIR [--revision REVISION] [--task TASK] [--sampling JSON] [--max-model-len N]` reads one row a
+line and writes one JSON object a line: first `{"model_len": N}` (null where nobody knows), then for each row `{"tokens": N}` with
 `"most"`, the tokens that its completions may have together at most (null: the model's room), or `{"code": …, "error": …}`.
-Invariant: a row's answer is one line, whatever the row is. Nothing but answers is written to the standard output.
-Absent: vLLM. What only an engine can refuse is not found here.
+Invariant: a row's answer is one line, whatever the row is. Nothing but answers is written to the standard output. A row that
+vLLM 0.32 takes is no error, as far as its prompt's length decides.
+Absent: vLLM. What only an engine can refuse is not found here. Images and other media have no tokens.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from typing import Any
 
+from rollout.conversation import Template, request_arguments
 from rollout.failures import RowError
 from rollout.template import object_of, template_arguments
 
@@ -21,80 +24,114 @@ from rollout.template import object_of, template_arguments
 NO_BOUND = 1 << 40
 # What vLLM's server gives to `/v1/completions` that name no bound.
 SERVERS_MAX_TOKENS = 16
+COMPLETIONS = "/v1/completions"
+CHATS = "/v1/chat/completions"
+# Transcriptions and translations, of files that are not looked into.
+SOUNDS = "/v1/audio/"
+# How a model scores a query with a document: each by itself, or both in one text, with a separator or without.
+APART, SEPARATED, JOINED = "apart", "separated", "joined"
 
 
 class Counter:
     """Counts for one model."""
 
-    def __init__(self, tokenizer: Any, task: str, sampling: dict[str, Any], model_len: int | None) -> None:
+    def __init__(
+        self, tokenizer: Any, task: str, sampling: dict[str, Any], model_len: int | None, scores: str = APART
+    ) -> None:
         self._tokenizer = tokenizer
+        self._template = Template(tokenizer)
         self._task = task
-        self._sampling = sampling
+        # A request of the OpenAI format says everything in its body; vectors and scores are not sampled.
+        self._sampling = sampling if task == "generate" else {}
         self._model_len = model_len
+        self._scores = scores
 
     def count(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row's answer; raises where it would be refused."""
         openai = self._task == "openai"
         body = object_of(row.get("body"), "body") if openai else row
-        # A request of the OpenAI format says everything in its body.
-        sampling = {} if openai else self._sampling
-        template = template_arguments(sampling, body)
-        tokens = [self._tokens(text, template) for text in texts(body)]
+        if openai and str(row.get("url")).startswith(SOUNDS):
+            return {"tokens": 0, "most": None}
+        most, several = self._completions(row, body)
+        completes = several > 0
+        tokens = self._prompts(body, completes)
+        if openai:
+            tokens = [self._kept(count, body.get("truncate_prompt_tokens"), most) for count in tokens]
         if not tokens or 0 in tokens:
             raise RowError("EMPTY", "nothing to go on from")
-        most, several = self._completions(row, body)
-        longest = max(tokens)
-        # vLLM's server wants room for all that is asked for; a completion of ours ends where the room does, and needs room
-        # for a token; a vector needs none.
-        room = self._model_len and self._model_len - ((most or 0) if openai else int(self._task == "generate"))
-        if room is not None and longest > room:
-            raise RowError("TOO_LONG", self._too_long(longest, most if openai else None))
+        # A completion ends where the room does, and needs room for a token; a vector needs none.
+        if self._model_len is not None and max(tokens) > self._model_len - completes:
+            raise RowError("TOO_LONG", f"{max(tokens)} tokens, and the model has room for {self._model_len}")
+        # vLLM's server refuses what no prompt could have.
+        if openai and self._model_len is not None and (most or 0) > self._model_len:
+            raise RowError("TOO_LONG", f"{most} tokens asked for, and the model has room for {self._model_len}")
         bound = None if most is None else min(most * several * len(tokens), NO_BOUND)
         return {"tokens": sum(tokens), "most": bound}
 
     def _completions(self, row: dict[str, Any], body: dict[str, Any]) -> tuple[int | None, int]:
-        """The tokens that a completion may have, and the completions of a prompt."""
+        """The tokens that a completion may have, and the completions of a prompt; none where something else is asked for."""
         if self._task == "generate":
             asked = {**self._sampling, **object_of(row.get("sampling_params"), "sampling_params")}
             return whole(asked.get("max_tokens")), whole(asked.get("n")) or 1
         url = row.get("url") if self._task == "openai" else None
-        if url == "/v1/chat/completions":
-            most = body.get("max_completion_tokens")
-            most = body.get("max_tokens") if most is None else most
-        elif url == "/v1/completions":
-            most = body.get("max_tokens")
-            most = SERVERS_MAX_TOKENS if most is None else most
-        else:
-            return 0, 1
+        if url not in (CHATS, COMPLETIONS):
+            return 0, 0
+        most = body.get("max_tokens")
+        if url == CHATS and body.get("max_completion_tokens") is not None:
+            most = body["max_completion_tokens"]
+        if url == COMPLETIONS and most is None:
+            most = SERVERS_MAX_TOKENS
         return whole(most), whole(body.get("n")) or 1
 
-    def _too_long(self, longest: int, most: int | None) -> str:
-        asked = f" and {most} asked for" if most else ""
-        return f"{longest} tokens{asked}, and the model has room for {self._model_len}"
+    def _prompts(self, body: dict[str, Any], completes: bool) -> list[int]:
+        """The tokens of each text that the model reads of a row."""
+        special = body.get("add_special_tokens") if self._task == "openai" else None
+        messages = body.get("messages") if body.get("prompt") is None else None
+        if isinstance(messages, list):
+            if self._task == "generate":
+                arguments = {"add_generation_prompt": True, **template_arguments(self._sampling, body)}
+            else:
+                arguments = request_arguments(body, completes)
+            return [self._text(self._template.write(messages, arguments), special is True)]
+        one = given(body, "prompt", "input")
+        if one is not None:
+            several = isinstance(one, list) and one and not isinstance(one[0], int)
+            return [self._tokens(text, special is not False) for text in (one if several else [one])]
+        queries = listed(given(body, "query", "queries", "text_1", "data_1"))
+        documents = listed(given(body, "document", "documents", "items", "text_2", "data_2"))
+        return self._scored(queries, documents)
 
-    def _tokens(self, text: Any, template: dict[str, Any]) -> int:
-        if isinstance(text, str):
-            return len(self._tokenizer(text).input_ids)
-        if not isinstance(text, list):
-            raise RowError("ROW_SHAPE", "neither a text nor messages")
-        if all(isinstance(token, int) for token in text):
+    def _scored(self, queries: list[str], documents: list[str]) -> list[int]:
+        if not queries or not documents or len(queries) not in (1, len(documents)):
+            raise RowError("ROW_SHAPE", "no prompt, messages, or query with a document, one or as many as documents")
+        if self._scores == APART:
+            return [self._text(text) for text in queries + documents]
+        pairs = zip(queries * (len(documents) // len(queries)), documents, strict=True)
+        if self._scores == JOINED:
+            return [self._text(query + document) for query, document in pairs]
+        return [len(self._tokenizer(query, document).input_ids) for query, document in pairs]
+
+    def _kept(self, tokens: int, bound: Any, most: int | None) -> int:
+        """The tokens that are left of a prompt which its request bounds; -1 is what the model has room for."""
+        if type(bound) is not int:
+            return tokens
+        room = self._model_len
+        if room is not None and bound > room:
+            raise RowError("TOO_LONG", f"truncate_prompt_tokens is {bound}, and the model has room for {room}")
+        if bound < 0:
+            # vLLM leaves room for a completion whose bound it knows.
+            return tokens if room is None else min(tokens, room - 1 if most else room)
+        return min(tokens, bound)
+
+    def _tokens(self, text: Any, special: bool) -> int:
+        if isinstance(text, list) and text and all(isinstance(token, int) for token in text):
             return len(text)
-        arguments = {"add_generation_prompt": True, **template, "tokenize": False}
-        written = self._tokenizer.apply_chat_template(text, **arguments)
-        return len(self._tokenizer(written, add_special_tokens=False).input_ids)
+        if not isinstance(text, str):
+            raise RowError("ROW_SHAPE", "neither a text nor messages")
+        return self._text(text, special)
 
-
-def texts(body: dict[str, Any]) -> list[Any]:
-    """What a model reads of a row: prompts, messages, queries with documents."""
-    one = given(body, "prompt", "messages", "input")
-    if one is not None:
-        several = isinstance(one, list) and one and all(isinstance(text, str) for text in one)
-        return one if several else [one]
-    queries = listed(given(body, "query", "queries", "text_1"))
-    documents = listed(given(body, "document", "documents", "text_2"))
-    if not queries or not documents:
-        raise RowError("ROW_SHAPE", "no prompt, messages, or query with a document")
-    return [query + document for query in queries for document in documents]
+    def _text(self, text: str, special: bool = True) -> int:
+        return len(self._tokenizer(text, add_special_tokens=special).input_ids)
 
 
 def given(body: dict[str, Any], *names: str) -> Any:
@@ -123,23 +160,41 @@ def answer(counter: Counter, line: str) -> dict[str, Any]:
         return {"code": type(error).__name__, "error": str(error) or type(error).__name__}
 
 
-def length_of(model: str, tokenizer: Any) -> int | None:
-    """The tokens that a model has room for, if its files say so."""
+def config_of(model: str, revision: str | None) -> Any:
+    """What a model's files say of it, if they can be read."""
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(model).get_text_config()
-        bounds = [getattr(config, "max_position_embeddings", None), tokenizer.model_max_length]
+        return AutoConfig.from_pretrained(model, revision=revision)
     except (OSError, ValueError):
-        bounds = [tokenizer.model_max_length]
+        return None
+
+
+def length_of(config: Any, tokenizer: Any) -> int | None:
+    """The tokens that a model has room for, if its files say so."""
+    bounds = [tokenizer.model_max_length]
+    with contextlib.suppress(AttributeError, ValueError):
+        bounds.append(config.get_text_config().max_position_embeddings)
     known = [bound for bound in bounds if isinstance(bound, int) and 0 < bound < NO_BOUND]
     return min(known) if known else None
+
+
+def scores_of(config: Any) -> str:
+    """How vLLM has a model score: one that classifies reads both texts at once."""
+    classifies = any(name.endswith("ForSequenceClassification") for name in getattr(config, "architectures", None) or ())
+    if not classifies:
+        return APART
+    # The older name goes before.
+    separated = getattr(config, "use_pad_token", None)
+    separated = getattr(config, "use_sep_token", True) if separated is None else separated
+    return SEPARATED if separated else JOINED
 
 
 def main() -> int:
     """Answers the rows of the standard input."""
     parser = argparse.ArgumentParser(prog="rollout.tokens")
     parser.add_argument("--model", required=True)
+    parser.add_argument("--revision")
     parser.add_argument("--task", default="generate")
     parser.add_argument("--sampling", default="{}", type=json.loads)
     parser.add_argument("--max-model-len", type=int)
@@ -149,13 +204,14 @@ def main() -> int:
 
     logging.set_verbosity_error()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(args.model)
+        tokenizer = AutoTokenizer.from_pretrained(args.model, revision=args.revision)
     except (OSError, ValueError) as error:
         print(f"rollout.tokens: no tokenizer for {args.model}: {error}", file=sys.stderr)
         return 2
-    model_len = args.max_model_len or length_of(args.model, tokenizer)
+    config = config_of(args.model, args.revision)
+    model_len = args.max_model_len or length_of(config, tokenizer)
     print(json.dumps({"model_len": model_len}), flush=True)
-    counter = Counter(tokenizer, args.task, args.sampling, model_len)
+    counter = Counter(tokenizer, args.task, args.sampling, model_len, scores_of(config))
     for line in sys.stdin:
         print(json.dumps(answer(counter, line)))
     return 0

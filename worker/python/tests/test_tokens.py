@@ -1,4 +1,4 @@
-"""What is counted of a row, with a tokenizer that makes a token of each letter."""
+"""What is counted of a row, with a tokenizer that makes a token of each letter, and templates that write what they are given."""
 
 from __future__ import annotations
 
@@ -7,21 +7,47 @@ import unittest
 from types import SimpleNamespace
 from typing import Any
 
-from rollout.tokens import NO_BOUND, Counter, answer
+from rollout.tokens import APART, JOINED, NO_BOUND, SEPARATED, Counter, answer, scores_of
 
 
 class Tokenizer:
-    def __call__(self, text: str, **_: Any) -> Any:
-        return SimpleNamespace(input_ids=list(text))
+    """A letter is a token, and one more is between two texts."""
 
-    def apply_chat_template(self, messages: list[dict[str, str]], **_: Any) -> str:
-        return "".join(message["content"] for message in messages)
+    chat_template = "for texts"
+
+    def __call__(self, text: str, pair: str | None = None, **_: Any) -> Any:
+        return SimpleNamespace(input_ids=list(text) + (["|", *pair] if pair is not None else []))
+
+    def apply_chat_template(self, messages: list[dict[str, Any]], tokenize: bool, **arguments: Any) -> str:
+        self.arguments = arguments
+        self.messages = messages
+        return "".join(self.content(message) for message in messages)
+
+    def content(self, message: dict[str, Any]) -> str:
+        return message["content"] + ""
 
 
-def counted(row: dict[str, Any], task: str = "generate", sampling: dict[str, Any] | None = None) -> Any:
+class PartsTokenizer(Tokenizer):
+    """Its template goes through a message's parts."""
+
+    chat_template = "for 'developer'"
+
+    def content(self, message: dict[str, Any]) -> str:
+        return "".join(part.get("text", "") for part in message["content"])
+
+
+def counted(row: dict[str, Any], task: str = "generate", sampling: dict[str, Any] | None = None, **more: Any) -> Any:
     """Tokens and bound of a row, or why it has none; the model has room for 40."""
-    said = answer(Counter(Tokenizer(), task, sampling or {}, 40), json.dumps(row))
+    tokenizer = more.pop("tokenizer", None) or Tokenizer()
+    said = answer(Counter(tokenizer, task, sampling or {}, 40, **more), json.dumps(row))
     return said.get("code") or (said["tokens"], said["most"])
+
+
+def written(body: dict[str, Any], tokenizer: Tokenizer, url: str = "/v1/chat/completions") -> Any:
+    """The messages and arguments that the template is given for a request."""
+    error = counted(request(url, **body), "openai", tokenizer=tokenizer)
+    assert isinstance(error, tuple), error
+    return tokenizer.messages, tokenizer.arguments
 
 
 def request(url: str, **body: Any) -> dict[str, Any]:
@@ -56,6 +82,7 @@ class Counts(unittest.TestCase):
         self.assertEqual(completion("abc"), (3, 16))
         self.assertEqual(completion(["ab", "cde"], max_tokens=5, n=2), (5, 20))
         self.assertEqual(completion([1, 2, 3], max_tokens=5), (3, 5))
+        self.assertEqual(completion([[1, 2, 3], [4]], max_tokens=5), (4, 10))
 
     def test_what_makes_no_completions_has_no_bound_to_miss(self) -> None:
         self.assertEqual(counted({"prompt": "abc"}, "embed"), (3, 0))
@@ -66,12 +93,49 @@ class Counts(unittest.TestCase):
         self.assertEqual(counted({"prompt": "x" * 39}), (39, None))
         self.assertEqual(counted({"prompt": "x" * 40}), "TOO_LONG")
         self.assertEqual(counted({"prompt": "x" * 40}, "embed"), (40, 0))
-        # A completion of ours ends where the room does.
-        self.assertEqual(counted({"prompt": "x" * 30}, sampling={"max_tokens": 20}), (30, 20))
-        self.assertEqual(chat("x" * 30, max_tokens=10), (30, 10))
-        self.assertEqual(chat("x" * 30, max_tokens=11), "TOO_LONG")
-        self.assertEqual(completion("x" * 24), (24, 16))
-        self.assertEqual(completion("x" * 25), "TOO_LONG")
+        # A completion ends where the room does.
+        self.assertEqual(counted({"prompt": "x" * 30}, sampling={"max_tokens": 50}), (30, 50))
+        for ask in [chat, completion]:
+            self.assertEqual(ask("x" * 39, max_tokens=40), (39, 40))
+            self.assertEqual(ask("x" * 40, max_tokens=1), "TOO_LONG")
+            self.assertEqual(ask("x" * 40), "TOO_LONG")
+            # More than there is room for without any prompt.
+            self.assertEqual(ask("x", max_tokens=41), "TOO_LONG")
+        self.assertEqual(completion("x" * 39), (39, 16))
+        self.assertEqual(counted(request("/v1/embeddings", input="x" * 40), "openai"), (40, 0))
+        self.assertEqual(counted(request("/v1/embeddings", input="x" * 41), "openai"), "TOO_LONG")
+
+    def test_a_prompt_that_its_request_cuts_off_is_as_long_as_what_is_left(self) -> None:
+        self.assertEqual(completion("x" * 99, truncate_prompt_tokens=7), (7, 16))
+        self.assertEqual(completion("x" * 99, truncate_prompt_tokens=-1), (39, 16))
+        self.assertEqual(completion("x" * 5, truncate_prompt_tokens=-1), (5, 16))
+        # Of a chat without a bound vLLM leaves as many tokens as the model has room for, and then none for a completion.
+        self.assertEqual(chat("x" * 99, truncate_prompt_tokens=-1), "TOO_LONG")
+        self.assertEqual(chat("x", truncate_prompt_tokens=41), "TOO_LONG")
+        self.assertEqual(chat("x", truncate_prompt_tokens=0), "EMPTY")
+        embedding = request("/v1/embeddings", input="x" * 99, truncate_prompt_tokens=-1)
+        self.assertEqual(counted(embedding, "openai"), (40, 0))
+
+    def test_texts_are_scored_apart_or_as_one_as_the_model_does(self) -> None:
+        row = {"query": "x" * 30, "document": "y" * 20}
+        self.assertEqual(counted(row, "score"), (50, 0))
+        self.assertEqual(counted(row, "score", scores=SEPARATED), "TOO_LONG")
+        several = request("/score", queries="ab", documents=["c", "def"])
+        self.assertEqual(counted(several, "openai"), (6, 0))
+        self.assertEqual(counted(several, "openai", scores=JOINED), (3 + 5, 0))
+        self.assertEqual(counted(several, "openai", scores=SEPARATED), (4 + 6, 0))
+        as_many = request("/v1/score", text_1=["a", "b"], text_2=["c", "def"])
+        self.assertEqual(counted(as_many, "openai", scores=JOINED), (2 + 4, 0))
+        self.assertEqual(counted(request("/score", queries=["a", "b"], documents=["c"]), "openai"), "ROW_SHAPE")
+        config = SimpleNamespace(architectures=["LlamaForCausalLM"])
+        self.assertEqual((scores_of(None), scores_of(config)), (APART, APART))
+        config.architectures = ["Qwen3ForSequenceClassification"]
+        self.assertEqual(scores_of(config), SEPARATED)
+        config.use_sep_token = False
+        self.assertEqual(scores_of(config), JOINED)
+
+    def test_a_sound_has_no_tokens_and_is_no_error(self) -> None:
+        self.assertEqual(counted(request("/v1/audio/transcriptions", file_url="http://h/a.wav"), "openai"), (0, None))
 
     def test_null_is_what_is_not_there(self) -> None:
         messages = [{"role": "user", "content": "four"}]
@@ -86,6 +150,54 @@ class Counts(unittest.TestCase):
         self.assertEqual(counted({"prompt": "a", "sampling_params": "none"}), "ROW_SHAPE")
         self.assertEqual(counted({"body": 7}, "openai"), "ROW_SHAPE")
         self.assertEqual(answer(Counter(Tokenizer(), "generate", {}, None), "no json")["code"], "JSONDecodeError")
+
+
+class Messages(unittest.TestCase):
+    """As vLLM's `parse_chat_messages` hands them over."""
+
+    def test_parts_are_one_text_or_parts_as_the_template_has_it(self) -> None:
+        parts = [{"type": "text", "text": "ab"}, "c", {"type": "input_text", "text": "d"}, {"type": "text", "text": None}]
+        image = {"type": "image_url", "image_url": {"url": "http://h/i.png"}}
+        body = {"messages": [{"role": "user", "content": [*parts, image]}]}
+        (message,), _ = written(body, Tokenizer())
+        self.assertEqual(message["content"], "ab\nc\nd")
+        (message,), _ = written(body, PartsTokenizer())
+        texts = [{"type": "text", "text": text} for text in ["ab", "c", "d"]]
+        self.assertEqual(message["content"], [*texts, {"type": "image"}])
+        self.assertEqual(counted({"messages": body["messages"]}), (6, None))
+        self.assertEqual(counted({"messages": body["messages"]}, tokenizer=PartsTokenizer()), (4, None))
+
+    def test_arguments_of_a_call_are_an_object_and_its_message_may_say_nothing(self) -> None:
+        for arguments, read in [('{"a": 1}', {"a": 1}), ({"a": 1}, {"a": 1}), ("no json", {}), ("[1]", {}), (None, {})]:
+            call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+            messages = [
+                {"role": "user", "content": "x"},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "y"}]},
+            ]
+            (_, called, result), _ = written({"messages": messages}, Tokenizer())
+            self.assertEqual(called["tool_calls"][0]["function"], {"name": "f", "arguments": read})
+            self.assertEqual((called["content"], result["content"], result["tool_call_id"]), ("", "y", "1"))
+
+    def test_the_template_is_given_the_tools_as_vllm_writes_them_and_what_the_request_says_of_it(self) -> None:
+        messages = [{"role": "user", "content": "x"}]
+        tools = [{"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object"}}}]
+        body = {"messages": messages, "tools": tools, "reasoning_effort": "none", "documents": None}
+        body["chat_template_kwargs"] = {"tone": "kind", "add_generation_prompt": False}
+        _, arguments = written(body, Tokenizer())
+        function = {"name": "f", "description": None, "parameters": {"type": "object"}, "strict": True}
+        said = {"add_generation_prompt": True, "reasoning_effort": "none", "enable_thinking": False, "tone": "kind"}
+        self.assertEqual(arguments, {**said, "tools": [{"type": "function", "function": function}]})
+        _, arguments = written({"messages": messages, "tools": tools}, Tokenizer(), "/v1/embeddings")
+        self.assertEqual(arguments, {"add_generation_prompt": False})
+
+    def test_a_developer_is_the_system_where_the_template_knows_none(self) -> None:
+        said = [("system", "a"), ("user", "x"), ("developer", "b")]
+        body = {"messages": [{"role": role, "content": content} for role, content in said]}
+        messages, _ = written(body, Tokenizer())
+        self.assertEqual([(one["role"], one["content"]) for one in messages], [("system", "a\n\nb"), ("user", "x")])
+        messages, _ = written(body, PartsTokenizer())
+        self.assertEqual([one["role"] for one in messages], ["system", "user", "developer"])
 
 
 if __name__ == "__main__":
