@@ -1,7 +1,8 @@
 //! Owns: the sampling parameters of a run and of a row, and the canonical JSON that ids and engines take them from.
 //!
 //! Invariant: only what was set appears, keys sorted, so a default that an engine changes changes no id. A row's parameters
-//! go over the run's, key by key. The run's obey bounds; whether a row's do is found out here, and decided by the engine.
+//! go over the run's, key by key. The run's are known here and obey bounds; whether a row's are and do is found out here, and
+//! decided by the engine.
 //! Absent: defaults. They are the engine's.
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ pub(crate) use self::check::Wrong;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sampling {
-    /// Completions of a row, 1 to 1024.
+    /// Completions of a row, 1 to 16,384.
     pub n: Option<u32>,
     /// Randomness, 0 to 100; 0 is greedy.
     pub temperature: Option<f64>,
@@ -52,8 +53,20 @@ pub struct Sampling {
     pub frequency_penalty: Option<f64>,
     /// Against tokens of prompt and completion, above 0; 1 is none.
     pub repetition_penalty: Option<f64>,
-    /// What is added to a token's logit, by token id: -100 to 100.
+    /// What is added to a token's logit, by token id.
     pub logit_bias: Option<BTreeMap<String, f64>>,
+    /// The only tokens that may be generated, by token id.
+    pub allowed_token_ids: Option<Vec<u32>>,
+    /// Whether special tokens are left out of the text.
+    pub skip_special_tokens: Option<bool>,
+    /// Whether a space is between special tokens in the text.
+    pub spaces_between_special_tokens: Option<bool>,
+    /// Whether the text that ended a completion is part of it.
+    pub include_stop_str_in_output: Option<bool>,
+    /// The most tokens that a reasoning model may think.
+    pub thinking_token_budget: Option<i64>,
+    /// What plug-ins of the engine take.
+    pub extra_args: Option<serde_json::Map<String, Value>>,
     /// The likeliest tokens whose log probabilities come back for each token; -1 for all.
     pub logprobs: Option<i64>,
     /// The same for the prompt's tokens.
@@ -62,6 +75,15 @@ pub struct Sampling {
     pub structured_outputs: Option<serde_json::Map<String, Value>>,
     /// Arguments of the model's chat template for rows with messages; a row's own go over them, key by key.
     pub chat_template_kwargs: Option<serde_json::Map<String, Value>>,
+}
+
+/// Why an engine may not run a row with its parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Doubt {
+    /// A value that engines refuse.
+    Refused(String),
+    /// A parameter that is not known here: an engine may have it.
+    Unknown(String),
 }
 
 /// Does something with every parameter, by its name.
@@ -84,6 +106,12 @@ macro_rules! each {
             frequency_penalty,
             repetition_penalty,
             logit_bias,
+            allowed_token_ids,
+            skip_special_tokens,
+            spaces_between_special_tokens,
+            include_stop_str_in_output,
+            thinking_token_budget,
+            extra_args,
             logprobs,
             prompt_logprobs,
             structured_outputs,
@@ -102,11 +130,11 @@ impl Sampling {
         }
     }
 
-    /// The canonical JSON of a row's parameters over those of its run, and why an engine will refuse the row, where that is
-    /// known. An error says why it is no object of parameters.
+    /// The canonical JSON of a row's parameters over those of its run, and why an engine may refuse the row. An error says why
+    /// it is no object of parameters.
     ///
     /// What a parameter may be is the engine's affair: a row that asks for what there is not is one failed row.
-    pub fn of_row(&self, row: &RawValue) -> Result<(String, Option<String>), String> {
+    pub fn of_row(&self, row: &RawValue) -> Result<(String, Option<Doubt>), String> {
         let wrong = |error: serde_json::Error| nearest::explain(&plain_message(&error));
         let told = |error: CanonicalError| error.to_string();
         let Fields(fields) = serde_json::from_str(row.get()).map_err(wrong)?;
@@ -116,9 +144,7 @@ impl Sampling {
         match serde_json::from_str::<Self>(row.get()) {
             Ok(own) => {
                 let merged = own.over(self);
-                let doubt = merged.check().err().map(|(key, message)| {
-                    format!("{}: {message}", key.strip_prefix("sampling.").unwrap_or(key))
-                });
+                let doubt = merged.check().err().map(refused);
                 Ok((merged.canonical_json().map_err(told)?, doubt))
             }
             // As it was written: another name or type than is known here.
@@ -128,21 +154,30 @@ impl Sampling {
                     serde_json::from_str(&run).map_err(wrong)?;
                 all.extend(fields.iter().map(|(key, value)| (&**key, *value)));
                 let all = serde_json::to_string(&all).map_err(wrong)?;
-                // The parser names no field of a value that it does not take.
-                let guilty = fields.iter().find(|(key, value)| {
-                    let one = BTreeMap::from([(&**key, *value)]);
-                    let one = serde_json::to_string(&one).unwrap_or_default();
-                    serde_json::from_str::<Self>(&one).is_err()
-                });
-                let doubt = match (guilty, wrong(error)) {
-                    (Some((key, _)), doubt) if !doubt.contains(&**key) => {
-                        format!("{key}: {doubt}")
-                    }
-                    (_, doubt) => doubt,
-                };
+                let doubt = self.doubt_of(&fields).unwrap_or_else(|| Doubt::Refused(wrong(error)));
                 Ok((canonical_text(&all).map_err(told)?, Some(doubt)))
             }
         }
+    }
+
+    /// What an engine may refuse of a row's parameters that are not all known, or not all of their types. What is known and
+    /// wrong goes before what is unknown.
+    fn doubt_of(&self, fields: &[(std::borrow::Cow<'_, str>, &RawValue)]) -> Option<Doubt> {
+        let mut unknown = None;
+        let mut known = Self::default();
+        for (key, value) in fields {
+            // The parser names no field of a value that it does not take, so each is tried by itself; and null is a value
+            // that every parameter takes which it knows.
+            if let Err(told) = one(key, RawValue::NULL) {
+                unknown.get_or_insert(Doubt::Unknown(told));
+                continue;
+            }
+            match one(key, value) {
+                Ok(one) => known = one.over(&known),
+                Err(told) => return Some(Doubt::Refused(format!("{key}: {told}"))),
+            }
+        }
+        known.over(self).check().err().map(refused).or(unknown)
     }
 
     /// These parameters and, where they say nothing, those below.
@@ -178,6 +213,19 @@ impl Sampling {
         each!(put);
         canonical_text(&Value::Object(fields).to_string())
     }
+}
+
+/// One parameter alone.
+fn one(key: &str, value: &RawValue) -> Result<Sampling, String> {
+    let object = serde_json::to_string(&BTreeMap::from([(key, value)]));
+    object
+        .and_then(|object| serde_json::from_str(&object))
+        .map_err(|error| nearest::explain(&plain_message(&error)))
+}
+
+/// A value out of its bounds, by its key in a row.
+fn refused((key, message): Wrong) -> Doubt {
+    Doubt::Refused(format!("{}: {message}", key.strip_prefix("sampling.").unwrap_or(key)))
 }
 
 #[cfg(test)]

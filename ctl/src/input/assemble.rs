@@ -42,21 +42,28 @@ pub(super) struct Parsed {
     pub(super) rewritten: Vec<u8>,
     pub(super) lines: u64,
     pub(super) rows: Vec<ParsedRow>,
-    /// Line within the chunk, column, message: the first of them.
-    pub(super) errors: Vec<(u64, usize, String)>,
-    /// Errors beyond those.
-    pub(super) errors_more: u64,
+    pub(super) errors: Notes,
+    pub(super) warnings: Notes,
 }
 
-/// Errors that are kept of one chunk.
-const CHUNK_ERRORS_MAX: usize = 1000;
+/// What is said of a chunk's lines.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// Line within the chunk, column, message: the first of them.
+    first: Vec<(u64, usize, String)>,
+    /// How many there are beyond those.
+    more: u64,
+}
 
-impl Parsed {
-    pub(super) fn error(&mut self, line: u64, column: usize, message: String) {
-        if self.errors.len() < CHUNK_ERRORS_MAX {
-            self.errors.push((line, column, message));
+/// Notes that are kept of one chunk.
+const CHUNK_NOTES_MAX: usize = 1000;
+
+impl Notes {
+    pub(super) fn note(&mut self, line: u64, column: usize, message: String) {
+        if self.first.len() < CHUNK_NOTES_MAX {
+            self.first.push((line, column, message));
         } else {
-            self.errors_more += 1;
+            self.more += 1;
         }
     }
 }
@@ -136,10 +143,14 @@ impl<'a> Assembler<'a> {
             self.lines_before = 0;
         }
         self.tabular = parsed.tabular;
-        for (line, column, message) in &parsed.errors {
+        for (line, column, message) in &parsed.errors.first {
             self.error(parsed.file, self.lines_before + line + 1, *column, message.clone());
         }
-        self.scan.error_count += parsed.errors_more;
+        self.scan.error_count += parsed.errors.more;
+        for (line, column, message) in &parsed.warnings.first {
+            self.warning(parsed.file, self.lines_before + line + 1, *column, message.clone());
+        }
+        self.scan.warning_count += parsed.warnings.more;
         for row in &parsed.rows {
             self.row(parsed, row)?;
         }
@@ -225,10 +236,22 @@ impl<'a> Assembler<'a> {
 
     fn error(&mut self, file: u32, line: u64, column: usize, message: String) {
         self.scan.error_count += 1;
-        let column = if self.tabular { 0 } else { column };
         if self.scan.errors.len() < self.errors_max {
+            let column = self.column(column);
             self.scan.errors.push(LineError { file, line, column, message });
         }
+    }
+
+    fn warning(&mut self, file: u32, line: u64, column: usize, message: String) {
+        self.scan.warning_count += 1;
+        if self.scan.warnings.len() < self.errors_max {
+            let column = self.column(column);
+            self.scan.warnings.push(LineError { file, line, column, message });
+        }
+    }
+
+    fn column(&self, column: usize) -> usize {
+        if self.tabular { 0 } else { column }
     }
 
     /// Ends the last segment and looks for duplicates.

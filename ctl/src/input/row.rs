@@ -14,7 +14,7 @@ use super::column::{Column, Find, Found};
 use super::mapping::Mapping;
 use super::openai;
 use super::task::Task;
-use crate::sampling::Sampling;
+use crate::sampling::{Doubt, Sampling};
 
 /// The most bytes of a row's own id, as JSON.
 pub const ID_BYTES_MAX: usize = 1024;
@@ -43,7 +43,9 @@ pub struct Row<'a> {
     /// Where columns are mapped: the row as workers read it.
     pub rewritten: Option<String>,
     /// Why an engine will refuse it, where that is known: its failure, and no error of the input.
-    pub doubt: Option<RowError>,
+    pub refused: Option<RowError>,
+    /// What an engine may not know of it.
+    pub unknown: Option<RowError>,
 }
 
 /// Where the values of a row are, for errors.
@@ -115,15 +117,25 @@ impl<'a> Row<'a> {
             Task::Generate | Task::Embed => asked_prompt(line, found, made)?,
         };
         let own = found.given(Column::SamplingParams);
-        let (sampling_json, doubt) = match own {
-            Some(own) => {
-                let wrong = |message| line.at(own, format!("\"sampling_params\": {message}"));
-                let (merged, doubt) = sampling.of_row(own).map_err(wrong)?;
-                (Some(merged), doubt.map(wrong))
-            }
-            None => (None, None),
+        let mut row = Self {
+            asked_json,
+            id_json,
+            sampling_json: None,
+            rewritten: None,
+            refused: None,
+            unknown: None,
         };
-        Ok(Self { asked_json, id_json, sampling_json, rewritten: None, doubt })
+        if let Some(own) = own {
+            let wrong = |message| line.at(own, format!("\"sampling_params\": {message}"));
+            let (merged, doubt) = sampling.of_row(own).map_err(wrong)?;
+            row.sampling_json = Some(merged);
+            match doubt {
+                Some(Doubt::Refused(why)) => row.refused = Some(wrong(why)),
+                Some(Doubt::Unknown(why)) => row.unknown = Some(wrong(why)),
+                None => {}
+            }
+        }
+        Ok(row)
     }
 }
 

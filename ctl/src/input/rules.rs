@@ -59,7 +59,7 @@ impl Rules {
         })
     }
 
-    /// The same, for whom a row that an engine will refuse is an error already.
+    /// The same, for whom a row that an engine will refuse is an error already, and what it may not know a warning.
     pub fn strict(self) -> Self {
         Self { strict: true, ..self }
     }
@@ -77,9 +77,9 @@ impl Rules {
     /// Reads a line of the input.
     pub fn read<'a>(&self, line: &'a str) -> Result<Row<'a>, RowError> {
         let row = Row::parse(line, self.task, &self.sampling, self.mapping.as_deref())?;
-        match row.doubt {
-            Some(doubt) if self.strict => Err(doubt),
-            _ => Ok(row),
+        match row.refused {
+            Some(refused) if self.strict => Err(refused),
+            _ => Ok(Row { unknown: row.unknown.filter(|_| self.strict), ..row }),
         }
     }
 

@@ -37,7 +37,7 @@ pub struct SinkClosed;
 /// How to scan.
 #[derive(Debug, Clone)]
 pub struct ScanOptions {
-    /// Errors that are kept; all are counted.
+    /// Errors that are kept, and warnings; all are counted.
     pub errors_max: usize,
     /// End with the chunk in which this many errors are reached; u64::MAX to see the whole input.
     pub stop_after_errors: u64,
@@ -108,6 +108,10 @@ pub struct Scan {
     pub errors: Vec<LineError>,
     /// All errors.
     pub error_count: u64,
+    /// The first things that an engine may not know, in order, where the rules ask for them.
+    pub warnings: Vec<LineError>,
+    /// All of them.
+    pub warning_count: u64,
     /// Of the item ids in order, where there was an admission to heed.
     pub ids_digest: Option<[u8; 32]>,
 }
@@ -213,7 +217,7 @@ fn read(
                 Chunk::Lines(bytes) => parsed.bytes = bytes,
                 Chunk::TooLong => {
                     let message = format!("the line is longer than {LINE_BYTES_MAX} bytes");
-                    parsed.error(0, LINE_BYTES_MAX + 1, message);
+                    parsed.errors.note(0, LINE_BYTES_MAX + 1, message);
                     parsed.lines = 1;
                 }
             }
@@ -292,7 +296,7 @@ pub(super) fn parse_chunk(parsed: &mut Parsed, rules: &mut Rules) {
                         let valid = &line[..error.valid_up_to()];
                         let column = String::from_utf8_lossy(valid).chars().count() + 1;
                         let message = "the line is no utf-8".to_owned();
-                        parsed.error(parsed.lines, column, message);
+                        parsed.errors.note(parsed.lines, column, message);
                         parsed.lines += 1;
                     }
                 }
@@ -317,6 +321,9 @@ fn parse_line(parsed: &mut Parsed, rules: &mut Rules, text: &str, at: usize) {
     let indent = text.len() - text.trim_ascii_start().len();
     match rules.read(body) {
         Ok(row) => {
+            if let Some(unknown) = &row.unknown {
+                parsed.warnings.note(line, indent + unknown.column, unknown.message.clone());
+            }
             let item_id = rules.item_id(&row, 0);
             let own_id = row.id_json.as_deref().map(Duplicates::hash);
             let (start, end) = match &row.rewritten {
@@ -329,7 +336,7 @@ fn parse_line(parsed: &mut Parsed, rules: &mut Rules, text: &str, at: usize) {
             };
             parsed.rows.push(ParsedRow { start, end, line, item_id, own_id });
         }
-        Err(error) => parsed.error(line, indent + error.column, error.message),
+        Err(error) => parsed.errors.note(line, indent + error.column, error.message),
     }
 }
 

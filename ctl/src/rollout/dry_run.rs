@@ -22,7 +22,7 @@ use crate::input::files::InputFile;
 use crate::input::scan::{Scan, ScanControl, ScanOptions, SinkClosed};
 use crate::say::{to_stderr, to_stdout};
 
-/// Errors that are listed.
+/// Errors that are listed, and warnings.
 const ERRORS_MAX: usize = 1000;
 
 /// What counts tokens, if a Python was named.
@@ -60,6 +60,7 @@ pub(super) async fn run(
     };
     to_stdout(&report::plan(name, run_spec, &files, &scan, &config.output.dir));
     to_stderr(&report::errors(&scan, &files, ERRORS_MAX));
+    to_stderr(&report::warnings(&scan, &files, ERRORS_MAX));
     let problems = match &counted {
         Ok(Some(counted)) => {
             let here = || Speed::of(&config.output.dir.join("completions.jsonl"));

@@ -15,22 +15,31 @@ use crate::batch::tokens::Counted;
 use crate::export::Totals;
 use crate::export::output::Layout;
 use crate::input::files::InputFile;
-use crate::input::scan::Scan;
+use crate::input::scan::{LineError, Scan};
 
 /// The errors of an input, one a line: file, line, column.
 pub(super) fn errors(scan: &Scan, files: &[InputFile], max: usize) -> String {
+    places("", &scan.errors, scan.error_count, files, max)
+}
+
+/// What engines may not know of an input, in the same way.
+pub(super) fn warnings(scan: &Scan, files: &[InputFile], max: usize) -> String {
+    places("warning: ", &scan.warnings, scan.warning_count, files, max)
+}
+
+fn places(kind: &str, notes: &[LineError], count: u64, files: &[InputFile], max: usize) -> String {
     let mut text = String::new();
-    for error in scan.errors.iter().take(max) {
-        let file = files.get(error.file as usize).map(|file| file.path.display().to_string());
-        let (file, line, message) = (file.unwrap_or_default(), error.line, &error.message);
-        text += &match error.column {
-            0 => format!("{file}: row {line}: {message}\n"),
-            column => format!("{file}:{line}:{column}: {message}\n"),
+    for note in notes.iter().take(max) {
+        let file = files.get(note.file as usize).map(|file| file.path.display().to_string());
+        let (file, line, message) = (file.unwrap_or_default(), note.line, &note.message);
+        text += &match note.column {
+            0 => format!("{kind}{file}: row {line}: {message}\n"),
+            column => format!("{kind}{file}:{line}:{column}: {message}\n"),
         };
     }
-    let shown = scan.errors.len().min(max) as u64;
-    if scan.error_count > shown {
-        text += &format!("and {} more\n", HumanCount(scan.error_count - shown));
+    let shown = notes.len().min(max) as u64;
+    if count > shown {
+        text += &format!("{kind}and {} more\n", HumanCount(count - shown));
     }
     text
 }

@@ -42,6 +42,12 @@ fn a_rows_parameters_go_over_the_runs_key_by_key() {
 fn what_an_engine_will_refuse_of_a_row_is_known_and_goes_to_it_as_it_was_written() {
     for (row, what, merged) in [
         (
+            // Beside what is not known, too.
+            r#"{"later": 1, "top_p": 7}"#,
+            "top_p: 7 is not 0 to 1",
+            r#"{"later":1,"max_tokens":16,"top_p":7}"#,
+        ),
+        (
             r#"{"temperature": -1}"#,
             "temperature: -1 is not 0 to 100",
             r#"{"max_tokens":16,"temperature":-1.0}"#,
@@ -53,16 +59,11 @@ fn what_an_engine_will_refuse_of_a_row_is_known_and_goes_to_it_as_it_was_written
             r#"{"max_tokens":-1}"#,
         ),
         (
-            r#"{"temprature": 1}"#,
-            "unknown key \"temprature\", did you mean \"temperature\"?",
-            r#"{"max_tokens":16,"temprature":1}"#,
-        ),
-        (
             r#"{"min_tokens": 17}"#,
             "min_tokens: 17 is more than max_tokens, 16",
             r#"{"max_tokens":16,"min_tokens":17}"#,
         ),
-        (r#"{"n": 0}"#, "n: has to be 1 to 1024", r#"{"max_tokens":16,"n":0}"#),
+        (r#"{"n": 0}"#, "n: has to be 1 to 16384", r#"{"max_tokens":16,"n":0}"#),
         (r#"{"stop": {"b": 1, "a": 2}}"#, "", r#"{"max_tokens":16,"stop":{"a":2,"b":1}}"#),
         (
             r#"{"structured_outputs": {}}"#,
@@ -73,10 +74,27 @@ fn what_an_engine_will_refuse_of_a_row_is_known_and_goes_to_it_as_it_was_written
         let raw: &RawValue = serde_json::from_str(row).unwrap();
         let (canonical, doubt) = parse("max_tokens = 16").of_row(raw).unwrap();
         assert_eq!(canonical, merged);
-        assert!(doubt.is_some_and(|doubt| doubt.contains(what)), "{row}");
+        assert!(matches!(doubt, Some(Doubt::Refused(why)) if why.contains(what)), "{row}");
     }
-    let good: &RawValue = serde_json::from_str(r#"{"n": 2}"#).unwrap();
-    assert_eq!(parse("").of_row(good).unwrap().1, None);
+}
+
+#[test]
+fn nothing_is_held_against_a_row_that_an_engine_will_run_and_little_against_what_is_not_known() {
+    for good in [
+        r#"{"n": 2000}"#,
+        r#"{"repetition_penalty": 150}"#,
+        r#"{"skip_special_tokens": false, "include_stop_str_in_output": true}"#,
+        r#"{"logit_bias": {"7": -1000}, "allowed_token_ids": [7]}"#,
+        r#"{"thinking_token_budget": 64, "extra_args": {"a": 1}}"#,
+    ] {
+        let row: &RawValue = serde_json::from_str(good).unwrap();
+        assert_eq!(parse("max_tokens = 16").of_row(row).unwrap().1, None, "{good}");
+    }
+    let row: &RawValue = serde_json::from_str(r#"{"temprature": 1}"#).unwrap();
+    let (canonical, doubt) = parse("max_tokens = 16").of_row(row).unwrap();
+    assert_eq!(canonical, r#"{"max_tokens":16,"temprature":1}"#);
+    let told = "unknown key \"temprature\", did you mean \"temperature\"?";
+    assert!(matches!(doubt, Some(Doubt::Unknown(why)) if why.contains(told)));
 }
 
 #[test]
@@ -94,7 +112,10 @@ fn a_runs_parameters_have_bounds() {
     for (run, what) in [
         ("logprobs = -2", "logprobs"),
         ("logit_bias = { x = 1 }", "is no token id"),
-        ("bad_words = [\"\"]", "has to be"),
+        ("bad_words = [\"\"]", "has an empty text"),
+        ("repetition_penalty = inf", "inf is not above 0"),
+        ("logit_bias = { 7 = nan }", "NaN is no number"),
+        ("allowed_token_ids = []", "allows no token"),
         ("structured_outputs = { json = {}, regex = \"a\" }", "exactly one of json"),
         ("structured_outputs = { choices = [\"a\"] }", "\"choices\" is unknown"),
         ("structured_outputs = { choice = [] }", "a list of texts"),

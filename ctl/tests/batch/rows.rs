@@ -88,6 +88,12 @@ fn rows_with_parameters_of_their_own_are_items_of_their_own_and_show_them() {
     assert_eq!(refused.code, 2, "{refused:?}");
     let message = "in.jsonl:2:33: \"sampling_params\": temperature: -1 is not 0 to 100";
     assert!(refused.stderr.contains(message), "{refused:?}");
+    job.write("in.jsonl", &rows.replace("\"temperature\":1", "\"temprature\":1"));
+    let warned = job.batch(&["--dry-run"]);
+    assert_eq!(warned.code, 0, "an engine may know it: {warned:?}");
+    let message = "in.jsonl:2:33: \"sampling_params\": unknown key \"temprature\", did you mean \"temperature\"?";
+    assert!(warned.stderr.contains(message) && warned.stderr.contains("warning: "), "{warned:?}");
+    job.write("in.jsonl", &rows.replace("\"temperature\":1", "\"temperature\":-1"));
     // Submitted all the same, it is that row's affair: the engine's answer to it, which the mock has for everything.
     let ended = job.batch(&[]);
     assert_eq!(ended.code, 0, "{ended:?}");

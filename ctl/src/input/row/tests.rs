@@ -56,8 +56,8 @@ fn what_goes_with_a_prompt_is_part_of_what_is_asked() {
     assert_eq!(message, "\"sampling_params\": top_p is null; leave it out");
     let row = parse(r#"{"prompt":"a","sampling_params":{"top_p":2}}"#).unwrap();
     assert_eq!(row.sampling_json.as_deref(), Some(r#"{"top_p":2.0}"#));
-    let doubt = row.doubt.expect("an engine refuses it");
-    assert_eq!(doubt.message, "\"sampling_params\": top_p: 2 is not 0 to 1");
+    let refused = row.refused.expect("an engine refuses it");
+    assert_eq!(refused.message, "\"sampling_params\": top_p: 2 is not 0 to 1");
 }
 
 #[test]
