@@ -93,7 +93,7 @@ class Calls:
         if response.status != 200:
             transient = response.status >= 500
             if task == "openai":
-                raise RowError("ENGINE_REFUSED_ROW", response.as_extra(), transient=transient)
+                raise RowError("ENGINE_REFUSED_ROW", failures.shortened_answer(response.as_extra()), transient=transient)
             told = body.get("error") or {}
             raise RowError(told.get("type") or "ENGINE_REFUSED_ROW", told.get("message") or "", transient=transient)
         usage = body.get("usage") or {}

@@ -9,8 +9,12 @@ import contextlib
 import json
 import os
 import threading
+from typing import Any
 
 MESSAGE_BYTES_MAX = 12_288
+# What stands for the rest of a message that was cut, and the letters of what is kept beside one.
+CUT = "…"
+NAME_MAX = 256
 CRASH_VERSION = 1
 CRASH_FILE_ENV = "ROLLOUT_CRASH_FILE"
 
@@ -71,6 +75,39 @@ def shortened(text: str) -> str:
     """The beginning of a text, in as many bytes as a message may have."""
     encoded = text.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]
     return encoded.decode("utf-8", "ignore")
+
+
+def shortened_answer(answer: str) -> str:
+    """The text `{"response": {…, "body": {"error": {…}}}}` in as many bytes as a message may have. What is cut is the error's own
+    message, and what beside it is long is left out, so that it stays an answer."""
+    if len(answer.encode("utf-8", "replace")) <= MESSAGE_BYTES_MAX:
+        return answer
+    told = json.loads(answer)
+    body = told["response"]["body"]
+    error = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict):
+        error = {"message": as_text(body)}
+    message = str(error.get("message"))
+    kept = {name: error[name] for name in ("type", "param", "code") if name in error}
+    kept = {name: value for name, value in kept.items() if len(as_text(value)) <= NAME_MAX}
+    told["response"]["body"] = {"error": {"message": CUT, **kept}}
+    spare = MESSAGE_BYTES_MAX - bytes_of(told)
+    # Each letter is one byte or more.
+    over = bytes_of(message) - bytes_of("") - spare
+    if over > 0:
+        message = message[: max(0, len(message) - over)] + CUT
+    told["response"]["body"]["error"]["message"] = message
+    return as_text(told)
+
+
+def as_text(value: Any) -> str:
+    """A value's JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def bytes_of(value: Any) -> int:
+    """The bytes of a value's JSON."""
+    return len(as_text(value).encode("utf-8", "replace"))
 
 
 def leave_crash_file(error: BaseException, child: int | None = None) -> None:

@@ -59,6 +59,38 @@ class Outcomes(unittest.TestCase):
         self.assertEqual(failures.classify(raised.exception)[:2], ("invalid", "RESULT_NOT_FINITE"))
 
 
+class Refusals(unittest.TestCase):
+    def shortened(self, body: Any) -> tuple[dict[str, Any], int]:
+        answer = json.dumps({"response": {"status_code": 400, "request_id": "r", "body": body}}, ensure_ascii=False)
+        text = failures.shortened_answer(answer)
+        # Nothing more is cut off on the way.
+        self.assertEqual(failures.shortened(text), text)
+        return json.loads(text)["response"], len(text.encode())
+
+    def test_an_answer_that_is_too_long_stays_one_and_keeps_as_much_of_its_message_as_there_is_room_for(self) -> None:
+        for letter, bytes_of_it in [("x", 1), ("é", 2), ('"', 2), ("\n", 2), ("\x01", 6), ("🦀", 4)]:
+            error = {"message": letter * 20_000, "type": "BadRequestError", "param": None, "code": 400}
+            response, length = self.shortened({"error": error})
+            message = response["body"]["error"].pop("message")
+            self.assertEqual(response["body"]["error"], {"type": "BadRequestError", "param": None, "code": 400})
+            self.assertEqual((response["status_code"], response["request_id"]), (400, "r"))
+            self.assertEqual(message.strip(letter), failures.CUT)
+            if bytes_of_it == 1:
+                self.assertEqual(length, failures.MESSAGE_BYTES_MAX)
+
+    def test_an_answer_that_is_too_long_for_other_reasons_keeps_what_there_is_room_for(self) -> None:
+        error = {"message": "short", "type": "T", "param": "p" * 20_000, "code": 400}
+        response, _ = self.shortened({"error": error})
+        self.assertEqual(response["body"], {"error": {"message": "short", "type": "T", "code": 400}})
+        for body in [{"detail": "x" * 20_000}, ["x" * 20_000], {"error": "x" * 20_000}, {"error": {"x": 1, "message": "x" * 9**5}}]:
+            response, _ = self.shortened(body)
+            self.assertIn("xxx", response["body"]["error"]["message"])
+
+    def test_an_answer_that_fits_is_left_as_it_is(self) -> None:
+        answer = '{"response": {"body":{ "error":{"message":"m" }}}}'
+        self.assertEqual(failures.shortened_answer(answer), answer)
+
+
 class Agent:
     """Hands over what it was made with, and takes down what comes back."""
 

@@ -60,7 +60,8 @@ impl OpenaiLines {
                 out.push_str(",\"error\":null}\n");
             }
             Outcome::Failed { failure, text, .. } => {
-                let answered = response_of(&failure.message).or(text.and_then(response_of));
+                // What the ledger keeps of a long one may be a shorter one.
+                let answered = text.and_then(response_of).or_else(|| response_of(&failure.message));
                 match answered {
                     Some(response) => {
                         out.push_str(",\"response\":");
