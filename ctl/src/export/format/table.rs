@@ -1,7 +1,7 @@
 //! Owns: an output as Parquet: our lines as rows of one fixed schema.
 //!
 //! Every column is optional; a row's own fields are in `input`, as JSON, but for `id`, `prompt` and `messages`. What is an
-//! object or a list is JSON, but for `embedding`.
+//! object or a list is JSON, but for `embedding`. One that is no list of numbers is in `extra`, as it is.
 //! Invariant: equal lines give equal bytes, with one version of this program; a row group has at most [`GROUP_ROWS_MAX`]
 //! rows and is ended at [`GROUP_BYTES`] bytes.
 //! Absent: other schemas. Columns that differ from run to run could not be written before the last row was seen.
@@ -45,8 +45,8 @@ const TEXTS: [&str; 14] = [
 const COUNTS: [&str; 2] = ["prompt_tokens", "completion_tokens"];
 const EMBEDDING: &str = "embedding";
 const SCORE: &str = "score";
-/// Fields that are together in `extra`.
-const EXTRAS: [&str; 3] = ["completions", "logprobs", "prompt_logprobs"];
+/// Fields that are together in `extra`; the last two where their own columns do not take them.
+const EXTRAS: [&str; 5] = ["completions", "logprobs", "prompt_logprobs", EMBEDDING, SCORE];
 const INPUT: usize = 3;
 const EXTRA: usize = 11;
 
@@ -169,10 +169,14 @@ impl<W: Write + Send> Table<W> {
                 texts[at] = text_of(value)?;
             } else if let Some(at) = COUNTS.iter().position(|known| known == name) {
                 counts[at] = serde_json::from_str(text)?;
-            } else if name == EMBEDDING {
-                embedding = serde_json::from_str(text)?;
-            } else if name == SCORE {
-                score = serde_json::from_str(text)?;
+            } else if name == EMBEDDING
+                && let Ok(vector) = serde_json::from_str(text)
+            {
+                embedding = vector;
+            } else if name == SCORE
+                && let Ok(number) = serde_json::from_str(text)
+            {
+                score = number;
             } else {
                 let of = if EXTRAS.contains(&&**name) { &mut extra } else { &mut input };
                 of.push_str(if of.is_empty() { "{" } else { "," });
@@ -322,6 +326,32 @@ mod tests {
                 assert!(rows[row].contains(part), "{part}: {}", rows[row]);
             }
         }
+    }
+
+    #[test]
+    fn a_result_that_is_not_of_numbers_costs_its_row_a_column_and_nothing_else() {
+        let values = ["[0.5,null]", "[[0.5]]", "\"AAAA\"", "[1e999]"];
+        let mut lines = String::new();
+        for value in values {
+            lines += &format!("{{\"id\":\"a\",\"embedding\":{value},\"score\":{value}}}\n");
+        }
+        lines += "{\"id\":\"b\",\"embedding\":[0.5],\"score\":null}\n";
+        let mut table = Table::new(Vec::new()).unwrap();
+        table.push(&lines).unwrap();
+        let bytes = table.end().unwrap();
+        let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).unwrap();
+        let rows: Vec<String> =
+            reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
+        for (row, value) in rows.iter().zip(values) {
+            let extra = format!("extra: \"{{\"embedding\":{value},\"score\":{value}}}\"");
+            for part in [extra.as_str(), "embedding: null", "score: null"] {
+                assert!(row.contains(part), "{part}: {row}");
+            }
+        }
+        assert!(
+            rows[4].contains("embedding: [0.5]") && rows[4].contains("extra: null"),
+            "{rows:?}"
+        );
     }
 
     #[test]

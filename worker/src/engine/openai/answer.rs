@@ -2,7 +2,7 @@
 //! none.
 //!
 //! Invariant: what a request of the OpenAI Batch format is answered goes on as it came, byte for byte but for the space
-//! around it.
+//! around it. A vector is of finite numbers.
 //! Absent: sending requests.
 
 use reqwest::StatusCode;
@@ -148,6 +148,10 @@ pub(super) fn completion(bytes: &[u8]) -> Result<Completion, EngineFailure> {
 pub(super) fn embedding(bytes: &[u8]) -> Result<Completion, EngineFailure> {
     let answer: Vectors<'_> = serde_json::from_slice(bytes).map_err(unreadable)?;
     let vector = answer.data.first().ok_or_else(|| bad("has no vector"))?;
+    if let Err(error) = serde_json::from_str::<Vec<f64>>(vector.embedding.get()) {
+        let message = format!("the vector is not of finite numbers: {error}");
+        return Err(EngineFailure::invalid("RESULT_NOT_FINITE", message));
+    }
     Ok(Completion {
         finish_reason: "stop".to_owned(),
         prompt_tokens: answer.usage.prompt_tokens,
@@ -199,4 +203,21 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> EngineFailure {
         _ => (FailureClass::Transient, "ENGINE_ERROR"),
     };
     EngineFailure::new(class, code, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_that_is_not_of_finite_numbers_is_the_rows_failure() {
+        for vector in ["[0.5,null]", "[[0.5]]", "null", "\"AAAA\"", "[1e999]"] {
+            let answer = format!("{{\"data\":[{{\"embedding\":{vector}}}]}}");
+            let failure = embedding(answer.as_bytes()).unwrap_err();
+            assert_eq!(failure.class, FailureClass::InvalidRow, "{vector}");
+            assert_eq!(failure.code, "RESULT_NOT_FINITE", "{vector}");
+        }
+        let done = embedding(br#"{"data":[{"embedding":[ 0.50,1]}]}"#).unwrap();
+        assert_eq!(done.extra, r#"{"embedding":[ 0.50,1]}"#, "as it came");
+    }
 }
