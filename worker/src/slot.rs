@@ -18,6 +18,7 @@ mod pace;
 mod results;
 mod rows;
 mod sending;
+mod shorten;
 mod telling;
 mod tokens;
 mod uplink;

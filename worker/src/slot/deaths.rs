@@ -6,7 +6,8 @@
 
 use rollout_proto::v1::{self, FailureClass};
 
-use super::results::truncate;
+use super::results::MESSAGE_BYTES_MAX;
+use super::shorten::shortened;
 use super::telling::Telling;
 use super::{Event, Slot};
 use crate::engine::evidence::classify;
@@ -50,8 +51,7 @@ impl Slot {
         let unwanted = death.unwanted + death.rows.len().saturating_sub(started.len());
         let started = self.company_spares(started, unwanted);
         self.end_all(&started);
-        let mut message = death.message.clone();
-        truncate(&mut message);
+        let message = shortened(&death.message, MESSAGE_BYTES_MAX);
         let exception = death.evidence.crash.as_ref().map(|crash| crash.exception.clone());
         let report = v1::EngineDeath {
             number: 0, // Numbered as it is sent.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rollout_proto::v1::{self, FailureClass};
 
+use super::shorten::shortened;
 use super::telling::Telling;
 use super::{BACKLOG_BYTES, BACKLOG_PARTS, Event, Slot, Uploaded};
 use crate::engine::{Completion, EngineFailure, RowEnd};
@@ -20,7 +21,7 @@ const REFUSED_RETRY: Duration = Duration::from_secs(2);
 /// With nothing left to do a part does not wait for its full time.
 const IDLE_LINGER: Duration = Duration::from_millis(100);
 /// Bytes of a failure's message that the ledger keeps.
-const MESSAGE_BYTES_MAX: usize = 512;
+pub(super) const MESSAGE_BYTES_MAX: usize = 512;
 
 impl Slot {
     pub(super) async fn ran(
@@ -230,9 +231,8 @@ impl Slot {
             .increment(rows.len() as u64);
         let held: Held = rows.iter().map(|row| (lease, *row)).collect();
         self.end_all(&held);
-        let mut message = failure.message.clone();
-        truncate(&mut message);
-        let cut = message.len() < failure.message.len();
+        let message = shortened(&failure.message, MESSAGE_BYTES_MAX);
+        let cut = message != failure.message;
         let text = if cut { failure.message.clone() } else { String::new() };
         let report = v1::FailedAttempt {
             run: lease.0,
@@ -303,11 +303,4 @@ impl Slot {
 
 fn rows_of(part: &OpenPart) -> Held {
     part.rows.iter().map(|row| ((part.id.run, row.attempt), row.row)).collect()
-}
-
-pub(super) fn truncate(message: &mut String) {
-    if message.len() > MESSAGE_BYTES_MAX {
-        let end = (0..=MESSAGE_BYTES_MAX).rev().find(|at| message.is_char_boundary(*at));
-        message.truncate(end.unwrap_or(0));
-    }
 }

@@ -12,6 +12,7 @@ use rollout_proto::v1;
 use rollout_storage::evidence_key;
 use tokio::time::timeout;
 
+use super::shorten::shortened;
 use super::upload::Uploader;
 use super::{Event, Slot};
 use crate::engine::LAST_WORDS_BYTES_MAX;
@@ -81,8 +82,8 @@ impl Slot {
 
 impl Uploader {
     /// Writes a text for each of the runs; what is returned names it in any of them.
-    async fn keep_text(self, runs: BTreeSet<u32>, mut text: String) -> Result<v1::BlobRef, String> {
-        text.truncate(text.floor_char_boundary(LAST_WORDS_BYTES_MAX));
+    async fn keep_text(self, runs: BTreeSet<u32>, text: String) -> Result<v1::BlobRef, String> {
+        let text = shortened(&text, LAST_WORDS_BYTES_MAX);
         let bytes = bytes::Bytes::from(text);
         let digest = *blake3::hash(&bytes).as_bytes();
         let mut infos = Vec::with_capacity(runs.len());
