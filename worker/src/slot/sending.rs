@@ -34,7 +34,7 @@ impl Slot {
                 run = refused.run,
                 attempt = refused.attempt,
                 code = refused.code,
-                "rows were refused, somebody else has them"
+                "rows were refused: what this worker made of them does not count"
             );
         }
         self.book.lock().settle(&settled.rows);
