@@ -1,12 +1,18 @@
 //! Knossos histories: a vector or list of operation maps, or one map after another.
 //!
-//! A history of nothing but the nemesis is a history. An entry whose process is no number is the nemesis's, and is ignored. Tags before a map
-//! (`#jepsen.history.Op{…}`) are ignored.
+//! A history of nothing but the nemesis is a history. An entry whose process is a keyword (`:nemesis`) is of no client, and is
+//! ignored. Tags before a map (`#jepsen.history.Op{…}`) are ignored.
+//!
+//! *Invariant:* two keys are one object exactly if they are equal as EDN: `0` and `"0"` are two.
 
 use super::edn_text::{Form, Text};
 use super::{Event, Kind, ReadError};
 use crate::value::Value;
 use std::io::BufRead;
+use std::sync::Arc;
+
+/// Before the names of keys that are no strings.
+const NO_STRING: char = '#';
 
 pub(super) struct Reader<R> {
     text: Text<R>,
@@ -76,7 +82,14 @@ fn event(form: &Form, line: u64, at: u64) -> Result<Option<Event>, String> {
         entry.map(|(_, value)| value)
     };
     let process = get("process").ok_or("an operation without :process")?;
-    let Form::Value(Value::Int(process)) = process else { return Ok(None) };
+    let process = match process {
+        Form::Value(Value::Int(process)) => process,
+        Form::Keyword(_) => return Ok(None),
+        other => {
+            let other = other.value();
+            return Err(format!("a :process is a number or a keyword, not {other}"));
+        }
+    };
     let kind = match get("type") {
         Some(Form::Keyword(kind)) => match kind.as_str() {
             "invoke" => Kind::Invoke,
@@ -90,12 +103,45 @@ fn event(form: &Form, line: u64, at: u64) -> Result<Option<Event>, String> {
     let Some(Form::Keyword(f)) = get("f") else {
         return Err("an operation without :f".to_owned());
     };
-    let key = match get("key").map(Form::value) {
-        None | Some(Value::Nil) => None,
-        Some(Value::Text(key)) => Some(key),
-        Some(other) => Some(other.to_string().into()),
-    };
+    let key = get("key").map(Form::value).and_then(named);
     let value = get("value").map(Form::value).unwrap_or_default();
     let (process, f) = (*process, f.as_str().into());
     Ok(Some(Event { line, at, process, kind, f, key, value, place: None, request: None }))
+}
+
+/// An object's name: a string is its own, but that the mark of all others stands before it only twice.
+fn named(key: Value) -> Option<Arc<str>> {
+    match key {
+        Value::Nil => None,
+        Value::Text(key) if key.starts_with(NO_STRING) => Some(format!("{NO_STRING}{key}").into()),
+        Value::Text(key) => Some(key),
+        other => Some(format!("{NO_STRING}{other}").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_one_exactly_if_they_are_equal() {
+        let name = |key: Value| named(key).unwrap_or_default().to_string();
+        let text = Value::text;
+        let keys = [
+            Value::Int(0),
+            text("0"),
+            text("#0"),
+            text("##0"),
+            Value::Other(":0".into()),
+            text(":0"),
+            Value::List(vec![Value::Int(0)]),
+            text("[0]"),
+        ];
+        let mut names: Vec<String> = keys.iter().cloned().map(name).collect();
+        assert_eq!((names[0].as_str(), names[1].as_str()), ("#0", "0"));
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), keys.len(), "{names:?}");
+        assert_eq!(named(Value::Nil), None);
+    }
 }

@@ -1,6 +1,9 @@
 //! Forms of EDN (Clojure's data notation), read from a stream within bounds.
 //!
-//! Absent on purpose: characters, floats and symbols have no meaning here and become their text.
+//! *Invariant:* equal numbers are equal values however they are written (`1.0` and `1.00`, a whole number with or without
+//! its `N`), however large.
+//!
+//! Absent on purpose: characters, floats, decimals (`1.0M`) and symbols have no meaning here and become text.
 
 use super::ReadError;
 use crate::value::Value;
@@ -202,14 +205,7 @@ impl<R: BufRead> Text<R> {
                     b'b' => bytes.push(8),
                     b'f' => bytes.push(12),
                     b'u' => {
-                        let mut hex = String::new();
-                        for _ in 0..4 {
-                            hex.push(char::from(self.take(END)?));
-                        }
-                        let code = u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32);
-                        let Some(code) = code else {
-                            return self.err(format!("unknown escape \\u{hex}"));
-                        };
+                        let code = self.escaped()?;
                         bytes.extend_from_slice(code.encode_utf8(&mut [0; 4]).as_bytes());
                     }
                     plain @ (b'"' | b'\\') => bytes.push(plain),
@@ -223,6 +219,35 @@ impl<R: BufRead> Text<R> {
         match String::from_utf8(bytes) {
             Ok(text) => Ok(Form::Value(Value::Text(text.into()))),
             Err(_) => self.err("a string is not UTF-8"),
+        }
+    }
+
+    /// The character behind `\u`: four hexadecimal digits, or twice that where it takes two halves of UTF-16.
+    fn escaped(&mut self) -> Result<char, ReadError> {
+        let first = self.unit()?;
+        let mut units = vec![first];
+        if (0xd800..0xdc00).contains(&first) {
+            for expected in *b"\\u" {
+                if self.take("a string has no end")? != expected {
+                    return self.err(format!("\\u{first:04x} is half a character"));
+                }
+            }
+            units.push(self.unit()?);
+        }
+        match char::decode_utf16(units).next() {
+            Some(Ok(code)) => Ok(code),
+            _ => self.err(format!("\\u{first:04x} is half a character")),
+        }
+    }
+
+    fn unit(&mut self) -> Result<u16, ReadError> {
+        let mut hex = String::new();
+        for _ in 0..4 {
+            hex.push(char::from(self.take("a string has no end")?));
+        }
+        match u16::from_str_radix(&hex, 16) {
+            Ok(unit) if !hex.starts_with('+') => Ok(unit),
+            _ => self.err(format!("unknown escape \\u{hex}")),
         }
     }
 
@@ -254,11 +279,26 @@ fn atom(word: &str) -> Form {
         "nil" => Value::Nil,
         "true" => Value::Bool(true),
         "false" => Value::Bool(false),
-        _ => match word.strip_suffix('N').unwrap_or(word).parse() {
-            Ok(number) => Value::Int(number),
-            Err(_) => Value::Other(word.into()),
-        },
+        _ => number(word).unwrap_or_else(|| Value::Other(word.into())),
     })
+}
+
+/// A number in the one way in which each is written here.
+fn number(word: &str) -> Option<Value> {
+    let unsigned = word.strip_prefix(['+', '-']).unwrap_or(word);
+    if !unsigned.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let digits = unsigned.strip_suffix('N').unwrap_or(unsigned);
+    if digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        let sign = if word.starts_with('-') { "-" } else { "" };
+        let whole = format!("{sign}{digits}");
+        let large = || Value::Other(format!("{sign}{}", digits.trim_start_matches('0')).into());
+        return Some(whole.parse().map_or_else(|_| large(), Value::Int));
+    }
+    // No float has a zero with a sign of its own.
+    let float = word.parse::<f64>().ok().filter(|float| float.is_finite())? + 0.0;
+    Some(Value::Other(format!("{float:?}").into()))
 }
 
 #[cfg(test)]
@@ -272,6 +312,7 @@ mod tests {
         assert_eq!(shown(" ; why\n #op{:a -1, :b #{nil}} ").unwrap(), "{:a -1, :b [nil]}");
         assert_eq!(shown("#_ [1 2] (true 3N \"a\\n\\u00e9\")").unwrap(), "[true 3 \"a\\né\"]");
         assert_eq!(shown("1.5").unwrap(), "1.5");
+        assert_eq!(shown(r#""\ud83d\ude00 \u00e9""#).unwrap(), "\"😀 é\"");
     }
 
     #[test]
@@ -283,10 +324,43 @@ mod tests {
             ("\"a", "no end"),
             ("]", "stray"),
             ("\"\\q\"", "escape"),
+            (r#""\u+0e9""#, "escape"),
+            (r#""\ud83d""#, "half a character"),
+            (r#""\ud83d\u0041""#, "half a character"),
+            (r#""\ude00\ud83d""#, "half a character"),
             (&"[".repeat(100), "too deeply"),
         ] {
             let err = value(text).unwrap_err();
             assert!(err.contains(why), "{text}: {err}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_equal_however_they_are_written() {
+        let read = |text: &str| value(text).unwrap();
+        for (one, other) in [
+            ("7", "7N"),
+            ("7", "+7"),
+            ("0", "-0"),
+            ("99999999999999999999", "99999999999999999999N"),
+            ("-99999999999999999999", "-99999999999999999999N"),
+            ("99999999999999999999", "+99999999999999999999"),
+            ("1.0", "1.00"),
+            ("1e3", "1000.0"),
+            ("0.0", "-0.0"),
+        ] {
+            assert_eq!(read(one), read(other), "{one} and {other}");
+        }
+        for (one, other) in [
+            ("99999999999999999999", "99999999999999999998"),
+            ("99999999999999999999", "-99999999999999999999"),
+            ("1", "1.0"),
+            ("1.0", "1.0M"),
+            ("1.0", "1.5"),
+            ("1e999", "2e999"),
+            ("1", "\"1\""),
+        ] {
+            assert_ne!(read(one), read(other), "{one} and {other}");
         }
     }
 }

@@ -37,32 +37,40 @@ fn word(text: &str) -> (&str, &str) {
     text.split_once(char::is_whitespace).unwrap_or((text, ""))
 }
 
-/// Process, type, function and the text of the value, if this is the line of an operation.
-fn fields(line: &str) -> Option<(i64, Kind, &str, &str)> {
+/// Process, type, function and the text of the value, if this is the line of an operation: a process that is a number
+/// does something that is known.
+fn fields(line: &str) -> Result<Option<(i64, Kind, &str, &str)>, String> {
     let mut rest = line;
     for expected in ["INFO", "jepsen.util", "-"] {
         let (found, after) = word(rest);
         if found != expected {
-            return None;
+            return Ok(None);
         }
         rest = after;
     }
     let (process, rest) = word(rest);
     let (kind, rest) = word(rest);
     let (f, rest) = word(rest);
+    let f = f.strip_prefix(':').filter(|f| ["read", "write", "cas"].contains(f));
+    let digits = process.strip_prefix('-').unwrap_or(process);
+    let (Some(f), true) = (f, digits.bytes().all(|b| b.is_ascii_digit()) && !digits.is_empty())
+    else {
+        return Ok(None);
+    };
     let kind = match kind {
         ":invoke" => Kind::Invoke,
         ":ok" => Kind::Ok,
         ":fail" => Kind::Fail,
         ":info" => Kind::Info,
-        _ => return None,
+        other => return Err(format!("unknown type {other}")),
     };
-    let f = f.strip_prefix(':').filter(|f| ["read", "write", "cas"].contains(f))?;
-    Some((process.parse().ok()?, kind, f, rest))
+    let process = process.parse().map_err(|_| format!("process {process} is too large"))?;
+    Ok(Some((process, kind, f, rest)))
 }
 
 fn event(line: &Line) -> Result<Option<Event>, ReadError> {
-    let Some((process, kind, f, rest)) = fields(&line.text) else { return Ok(None) };
+    let fields = fields(&line.text).map_err(|what| ReadError::at(line.number, what))?;
+    let Some((process, kind, f, rest)) = fields else { return Ok(None) };
     let (kind, value) = match (kind, f) {
         (Kind::Fail, "cas") => (Kind::Ok, Value::Bool(false)),
         // Here stands why: `:timed-out`.

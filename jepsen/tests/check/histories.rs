@@ -218,6 +218,16 @@ pub(crate) const EDN: &[Known] = &[
         GOOD,
     ),
     known(
+        "a key that is a number is not the key of that text",
+        "kv",
+        r#"{:process 0, :type :invoke, :f :append, :key 0, :value "x"}
+{:process 0, :type :ok, :f :append, :key 0, :value "x"}
+{:process 0, :type :invoke, :f :get, :key "0", :value nil}
+{:process 0, :type :ok, :f :get, :key "0", :value ""}
+"#,
+        GOOD,
+    ),
+    known(
         "an acknowledged append is lost",
         "kv",
         r#"{:process 0, :type :invoke, :f :append, :key "a", :value "x"}
@@ -322,6 +332,30 @@ pub(crate) const UNREADABLE: &[(&str, &str, &str, &str)] = &[
         REGISTER,
         "INFO  jepsen.util - 0\t:invoke\t:write\t1\nINFO  jepsen.util - 0\t:ok\t:write\t2\n",
         "line 2: a write of 1 that answers 2",
+    ),
+    (
+        "jepsen-log",
+        REGISTER,
+        "INFO  jepsen.util - 0\t:invoke\t:read\tnil\nINFO  jepsen.util - 0\t:OK\t:read\t4\n",
+        "line 2: unknown type :OK",
+    ),
+    (
+        "jepsen-log",
+        REGISTER,
+        "INFO  jepsen.util - 99999999999999999999\t:invoke\t:read\tnil\n",
+        "line 1: process 99999999999999999999 is too large",
+    ),
+    (
+        "edn",
+        REGISTER,
+        "{:process \"0\", :type :invoke, :f :read}",
+        "line 1: a :process is a number or a keyword, not \"0\"",
+    ),
+    (
+        "edn",
+        REGISTER,
+        "\n{:process 99999999999999999999, :type :invoke, :f :read}",
+        "line 2: a :process is a number or a keyword, not 99999999999999999999",
     ),
     ("edn", REGISTER, "", "no operation in it"),
     ("edn", REGISTER, "[{:process 0, :type :invoke, :f :read}\n", "line 2: the history has no end"),
