@@ -108,8 +108,10 @@ fn status(statuses: &[u8]) -> u8 {
 }
 
 fn judge_file<M: Model>(model: &M, file: &Path, args: &Args) -> Result<Judgement, ReadError> {
+    let started = Instant::now();
     let operations = pair(events(args.format, BufReader::new(File::open(file)?)))?;
-    let time = Duration::from_millis(args.time_limit_ms);
+    // To read it is part of what it takes.
+    let time = Duration::from_millis(args.time_limit_ms).saturating_sub(started.elapsed());
     let budget = Budget { configurations: args.budget_configs, time };
     judge(model, &operations, budget, args.explain)
 }
@@ -117,9 +119,9 @@ fn judge_file<M: Model>(model: &M, file: &Path, args: &Args) -> Result<Judgement
 fn print(file: &Path, judged: &Judgement, took: Duration, output: Output) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let file = file.display();
-    let violated = judged.violated.as_ref();
-    let witness = violated.and_then(|violated| violated.witness.as_ref());
+    let first = judged.violated.first();
     if output == Output::Json {
+        let keys: Vec<&str> = judged.violated.iter().filter_map(|v| v.key.as_deref()).collect();
         let line = json!({
             "file": file.to_string(),
             "verdict": judged.verdict,
@@ -129,13 +131,19 @@ fn print(file: &Path, judged: &Judgement, took: Duration, output: Output) -> io:
             "configurations": judged.configurations,
             "elapsed_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             "limit": judged.limit,
-            "violated_key": violated.and_then(|violated| violated.key.as_deref()),
-            "witness": witness,
+            "violated_key": keys.first(),
+            "violated_keys": keys,
+            "witness": first.and_then(|violated| violated.witness.as_ref()),
         });
         return writeln!(out, "{line}");
     }
     writeln!(out, "{file} {}", judged.verdict)?;
-    if let (Some(Violated { key, .. }), Some(witness)) = (violated, witness) {
+    if judged.operations == 0 {
+        // An empty history has an order; whoever expected another has to learn it.
+        writeln!(io::stderr(), "{file}: it has 0 operations")?;
+    }
+    for Violated { key, witness } in &judged.violated {
+        let Some(witness) = witness else { continue };
         if let Some(key) = key {
             writeln!(out, "  key {key:?}:")?;
         }

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// How many configurations each key may visit before all others had their turn.
 const FIRST_TURN: u64 = 1_000;
+/// Violated keys that are explained at most.
+const EXPLAINED_MAX: usize = 5;
 
 /// How much one history may cost.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +69,8 @@ pub struct Judgement {
     pub configurations: u64,
     /// Why the verdict is unknown.
     pub limit: Option<&'static str>,
-    /// The key whose answers no order explains.
-    pub violated: Option<Violated>,
+    /// The keys whose answers no order explains, as far as the budget told.
+    pub violated: Vec<Violated>,
 }
 
 /// Where a violation is.
@@ -76,7 +78,7 @@ pub struct Judgement {
 pub struct Violated {
     /// The key, if the history has keys.
     pub key: Option<Arc<str>>,
-    /// The evidence for a person, if it was asked for.
+    /// The evidence for a person, if it was asked for and this is one of the first.
     pub witness: Option<Witness>,
 }
 
@@ -97,7 +99,8 @@ struct Turn<'a, 'h, M: Model> {
     verdict: Option<Stop>,
 }
 
-/// Judges the operations of one history; with `explain`, adds a witness to a violation.
+/// Judges the operations of one history; with `explain`, adds witnesses to the first violations, for which it takes as
+/// long again at most.
 ///
 /// # Errors
 /// An operation that the model cannot understand, with its line.
@@ -111,39 +114,41 @@ pub fn judge<M: Model>(
     let keys = understand(model, operations)?;
     let mut turns: Vec<Turn<'_, '_, M>> = Vec::with_capacity(keys.len());
     for (key, understood) in &keys {
-        let search = Search::new(model, &intervals(understood, u64::MAX).0);
+        let search = Search::until(model, &intervals(understood, u64::MAX).0, deadline);
         turns.push(Turn { key: *key, search, verdict: None });
     }
-    let violated = take_turns(&mut turns, budget, deadline);
+    take_turns(&mut turns, budget, deadline);
     let configurations = turns.iter().map(|t| t.search.configurations()).sum();
-    let unfinished = turns.iter().find_map(|t| t.verdict.filter(|stop| *stop != Stop::Found));
-    let verdict = match (violated.is_some(), unfinished) {
-        (true, _) => Verdict::Violation,
-        (false, None) => Verdict::Linearizable,
-        (false, Some(_)) => Verdict::Unknown,
+    let ended = |stop: &Stop| matches!(stop, Stop::Found | Stop::Exhausted);
+    let unfinished = turns.iter().find_map(|t| t.verdict.filter(|stop| !ended(stop)));
+    let exhausted = turns.iter().filter(|t| t.verdict == Some(Stop::Exhausted));
+    let violated: Vec<Option<&str>> = exhausted.map(|t| t.key).collect();
+    let verdict = match (violated.is_empty(), unfinished) {
+        (false, _) => Verdict::Violation,
+        (true, None) => Verdict::Linearizable,
+        (true, Some(_)) => Verdict::Unknown,
     };
     let limit = unfinished.filter(|_| verdict == Verdict::Unknown).map(|stop| match stop {
         Stop::OutOfTime => "time",
         Stop::OutOfMemory => "memory",
         _ => "configurations",
     });
-    let violated = violated.map(|key| {
-        drop(turns);
-        let find = || keys.get(&key).map(|understood| witness::find(model, understood, budget));
-        let witness = explain.then(find).flatten();
+    drop(turns);
+    let deadline = Instant::now().checked_add(budget.time);
+    let witness = |(nth, key): (usize, Option<&str>)| {
+        let asked = keys.get(&key).filter(|_| explain && nth < EXPLAINED_MAX);
+        let witness = asked
+            .map(|understood| witness::find(model, understood, budget.configurations, deadline));
         Violated { key: key.map(Into::into), witness }
-    });
+    };
+    let violated = violated.into_iter().enumerate().map(witness).collect();
     let unanswered = operations.iter().filter(|o| o.outcome == Outcome::Unknown).count();
     let (operations, keys) = (operations.len(), keys.len());
     Ok(Judgement { verdict, operations, unanswered, keys, configurations, limit, violated })
 }
 
-/// Lets every key search in turn. Returns the key of a violation; every other turn has its verdict.
-fn take_turns<'h, M: Model>(
-    turns: &mut [Turn<'_, 'h, M>],
-    budget: Budget,
-    deadline: Option<Instant>,
-) -> Option<Option<&'h str>> {
+/// Lets every key search in turn, also when one is violated: what is wrong with the others is told too.
+fn take_turns<M: Model>(turns: &mut [Turn<'_, '_, M>], budget: Budget, deadline: Option<Instant>) {
     let mut left = budget.configurations;
     let mut allowance = FIRST_TURN;
     loop {
@@ -153,14 +158,10 @@ fn take_turns<'h, M: Model>(
             let stop = turn.search.run(allowance.min(before.saturating_add(left)), deadline);
             left = left.saturating_sub(turn.search.configurations() - before);
             turn.verdict = Some(stop);
-            match stop {
-                Stop::Exhausted => return Some(turn.key),
-                Stop::Paused => waiting = true,
-                Stop::Found | Stop::OutOfTime | Stop::OutOfMemory => {}
-            }
+            waiting |= stop == Stop::Paused;
         }
         if !waiting || left == 0 {
-            return None;
+            return;
         }
         allowance = allowance.saturating_mul(10);
     }

@@ -125,6 +125,11 @@ pub struct Search<'a, M: Model> {
 impl<'a, M: Model> Search<'a, M> {
     /// Prepares a search over at most 2^31 intervals.
     pub fn new(model: &'a M, intervals: &[Interval<M::Op>]) -> Self {
+        Self::until(model, intervals, None)
+    }
+
+    /// The same for one that has to end by then: what only makes it quicker is not prepared for longer.
+    pub fn until(model: &'a M, intervals: &[Interval<M::Op>], deadline: Option<Instant>) -> Self {
         let mut space = Space::new(model);
         let mut required = Vec::new();
         let mut crashed = Vec::new();
@@ -138,7 +143,7 @@ impl<'a, M: Model> Search<'a, M> {
         required.sort_by_key(|r| (r.call, r.ret));
         crashed.sort_by_key(|c| c.call);
         link_equal(&mut crashed, space.classes());
-        let mut outlook = Outlook::new(&mut space);
+        let mut outlook = Outlook::new(&mut space, deadline);
         required.iter().for_each(|r| outlook.add(r.class, true));
         crashed.iter().for_each(|c| outlook.add(c.class, false));
         Self {

@@ -74,8 +74,8 @@ pub struct Judged {
     pub keys: usize,
     /// See `operations`.
     pub configurations: u64,
-    /// The key that no order explains.
-    pub violated_key: Option<String>,
+    /// The keys that no order explains.
+    pub violated_keys: Vec<String>,
 }
 
 /// A run as it was recorded.
@@ -140,7 +140,7 @@ pub fn judged(run: &Recorded) -> Result<Judged> {
         unanswered: found.unanswered,
         keys: found.keys,
         configurations: found.configurations,
-        violated_key: found.violated_key,
+        violated_keys: found.violated_keys,
     })
 }
 

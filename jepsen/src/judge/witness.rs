@@ -1,7 +1,7 @@
 //! The evidence of a violation, for a person: the first answer that no order explains, an order of
 //! all that was answered before it, and what was in flight.
 
-use super::{Budget, Understood, intervals};
+use super::{Understood, intervals};
 use crate::models::Model;
 use crate::operations::{Operation, Outcome};
 use crate::search::{Search, Stop};
@@ -53,9 +53,9 @@ pub struct Step {
 pub(super) fn find<M: Model>(
     model: &M,
     understood: &[Understood<'_, M::Op>],
-    budget: Budget,
+    configurations: u64,
+    deadline: Option<Instant>,
 ) -> Witness {
-    let deadline = Instant::now().checked_add(budget.time);
     let mut answers: Vec<(u64, usize)> = Vec::new();
     for (index, one) in understood.iter().enumerate() {
         if let (Some(at), Some(_)) = (one.operation.answered_at(), &one.answered) {
@@ -69,7 +69,7 @@ pub(super) fn find<M: Model>(
     while explained + 1 < refused {
         let middle = explained.midpoint(refused);
         let (known, _) = intervals(understood, answers[middle - 1].0);
-        match Search::new(model, &known).run(budget.configurations, deadline) {
+        match Search::until(model, &known, deadline).run(configurations, deadline) {
             Stop::Exhausted => refused = middle,
             Stop::Found => explained = middle,
             Stop::Paused | Stop::OutOfTime | Stop::OutOfMemory => {
@@ -80,7 +80,7 @@ pub(super) fn find<M: Model>(
     }
     let (until, last) = answers[refused - 1];
     let (before, omitted, state) = match explained.checked_sub(1) {
-        Some(index) => order(model, understood, answers[index].0, budget, deadline),
+        Some(index) => order(model, understood, answers[index].0, configurations, deadline),
         None => (Vec::new(), 0, Some(model.show(&model.initial()))),
     };
     let called = |one: &&Understood<'_, M::Op>| {
@@ -105,12 +105,12 @@ fn order<M: Model>(
     model: &M,
     understood: &[Understood<'_, M::Op>],
     until: u64,
-    budget: Budget,
+    configurations: u64,
     deadline: Option<Instant>,
 ) -> (Vec<Step>, usize, Option<String>) {
     let (known, which) = intervals(understood, until);
-    let mut search = Search::new(model, &known);
-    if search.run(budget.configurations, deadline) != Stop::Found {
+    let mut search = Search::until(model, &known, deadline);
+    if search.run(configurations, deadline) != Stop::Found {
         return (Vec::new(), 0, None);
     }
     let order: Vec<usize> = search.order().map(|interval| which[interval]).collect();

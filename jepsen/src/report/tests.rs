@@ -65,3 +65,28 @@ fn a_page_needs_nothing_else_and_shows_faults_leaders_and_the_answer_that_nothin
         assert!(!page.contains(foreign), "{foreign}");
     }
 }
+
+#[test]
+fn every_object_that_a_violation_names_gets_a_timeline_and_no_word_is_taken_for_one() {
+    let mut keys = ["3/1", "run:s1-1", "a", "batch-3", "batch-3-by-7"].map(|key| {
+        let key = Some(key.into());
+        Operation { key, ..read(1, 5, "x") }
+    });
+    keys.sort_by(|one, other| one.key.cmp(&other.key));
+    let run = Recorded { operations: keys.to_vec(), events: Vec::new() };
+    let failing = |violations: &[&str], violated: &[&str]| -> Vec<String> {
+        let owned = |all: &[&str]| all.iter().map(|&one| one.to_owned()).collect::<Vec<_>>();
+        let mut judged = judged(&run).unwrap();
+        judged.violations = owned(violations);
+        judged.violated_keys = owned(violated);
+        timeline::failing(&run, &judged).into_iter().map(str::to_owned).collect()
+    };
+    let told = ["the only request for run:s1-1 found it, which nobody made", "item 3/1: a read"];
+    assert_eq!(failing(&told, &[]), ["run:s1-1", "3/1"]);
+    assert_eq!(failing(&["batch-3-by-7: row 4 has two results"], &[]), ["batch-3-by-7"]);
+    assert_eq!(failing(&["a release of t2 was refused"], &[]), Vec::<String>::new());
+    assert_eq!(
+        failing(&["no order of its operations explains item a"], &["a", "3/1"]),
+        ["a", "3/1"]
+    );
+}

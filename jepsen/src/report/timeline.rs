@@ -16,21 +16,30 @@ const OPERATIONS_MAX: usize = 300;
 const ROW: f64 = 15.0;
 const BLAMED: &str = "#cc3311";
 
-/// The objects that violations name, in their order.
+/// The objects that violations name, in their order: those that no order explains first.
 pub(super) fn failing<'a>(run: &'a Recorded, judged: &Judged) -> Vec<&'a str> {
     let keys: BTreeSet<&str> =
         run.operations.iter().filter_map(|operation| operation.key.as_deref()).collect();
-    let mut found = Vec::new();
-    for violation in &judged.violations {
-        let first = violation.lines().next().unwrap_or_default();
-        for word in first.split([' ', ':', ',']) {
-            if let Some(key) = keys.get(word).filter(|key| !found.contains(*key)) {
-                found.push(*key);
-            }
+    let told = judged.violated_keys.iter().map(String::as_str);
+    let firsts = judged.violations.iter().filter_map(|violation| violation.lines().next());
+    let mut found: Vec<&str> = Vec::new();
+    for name in told.chain(firsts.flat_map(named)) {
+        if let Some(key) = keys.get(name).filter(|key| !found.contains(*key)) {
+            found.push(*key);
         }
     }
     found.truncate(KEYS_MAX);
     found
+}
+
+/// What a violation may name: any word behind `item`, and others if no sentence has them.
+fn named(violation: &str) -> impl Iterator<Item = &str> {
+    let words = violation.split([' ', ',']).map(|word| word.trim_end_matches([':', ';', '.']));
+    let behind = std::iter::once("").chain(words.clone());
+    let name = |(before, word): &(&str, &str)| {
+        *before == "item" || word.contains(|c: char| !c.is_ascii_alphabetic())
+    };
+    behind.zip(words).filter(name).map(|(_, word)| word)
 }
 
 /// Whether a violation names the operation, by its lines.

@@ -14,12 +14,19 @@
 //!   another can be put in order at once: its effect is seen by nobody, now or later.
 //!
 //! *Invariant:* targets are counted over what is not in order yet, so taking and returning an
-//! operation are exact opposites.
+//! operation are exact opposites. What all of this costs is bounded before it is spent: where it would be more than it
+//! may be, nothing is excluded, which is always right.
 
 use super::bits;
 use super::space::{ClassId, Space, StateId};
 use crate::models::{Effect, Model, Need};
 use std::collections::HashMap;
+use std::time::Instant;
+
+/// About how many bytes may be spent on which target each state leads to, before the search begins.
+const REACH_MAX_BYTES: usize = super::MAX_BYTES / 2;
+/// How many classes of operations are looked at between two looks at the clock.
+const CLASSES_PER_LOOK: usize = 16;
 
 /// A target's number.
 type Target = u32;
@@ -96,27 +103,50 @@ pub(super) struct Outlook {
 }
 
 impl Outlook {
-    pub(super) fn new<M: Model>(space: &mut Space<'_, M>) -> Self {
+    pub(super) fn new<M: Model>(space: &mut Space<'_, M>, deadline: Option<Instant>) -> Self {
         let mut targets = Vec::new();
-        let mut classes = classes(space, &mut targets).unwrap_or_default();
-        if classes.is_empty() {
-            targets.clear();
+        let classes = classes(space, &mut targets).unwrap_or_default();
+        let row_bytes = targets.len().div_ceil(64) * 8;
+        let sets = classes.iter().filter(|class| class.sets.is_some()).count();
+        let bytes = sets.saturating_mul(row_bytes * 2); // Each row, and what each class supplies of it.
+        if classes.is_empty() || bytes > REACH_MAX_BYTES {
+            return Self::of(Vec::new());
         }
+        Self::of(targets).with(classes, space, deadline).unwrap_or_else(|| Self::of(Vec::new()))
+    }
+
+    /// One that excludes nothing yet.
+    fn of(targets: Vec<StateId>) -> Self {
         let counts = || Counts::new(targets.len());
         let (demand, wish, avoid, supply) = (counts(), counts(), counts(), counts());
-        let mut outlook =
-            Self { classes: Vec::new(), targets, demand, wish, avoid, supply, reach: Vec::new() };
-        for class in &mut classes {
-            if let Some(to) = class.sets {
-                outlook.see(space, to);
-                let reach = outlook.reach(to);
-                let all = 0..outlook.targets.len();
-                class.supplies =
-                    all.filter(|&t| bits::get(reach, t)).map(|t| t as Target).collect();
+        Self { classes: Vec::new(), targets, demand, wish, avoid, supply, reach: Vec::new() }
+    }
+
+    /// With what each of these supplies; none where the deadline passes first, or what they supply is too much.
+    fn with<M: Model>(
+        mut self,
+        mut classes: Vec<Class>,
+        space: &Space<'_, M>,
+        deadline: Option<Instant>,
+    ) -> Option<Self> {
+        let mut bytes = 0;
+        for (nth, class) in classes.iter_mut().enumerate() {
+            let Some(to) = class.sets else { continue };
+            let looks = nth.is_multiple_of(CLASSES_PER_LOOK);
+            if looks && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return None;
+            }
+            self.see(space, to);
+            let reach = self.reach(to);
+            let all = 0..self.targets.len();
+            class.supplies = all.filter(|&t| bits::get(reach, t)).map(|t| t as Target).collect();
+            bytes += class.supplies.capacity() * size_of::<Target>();
+            if bytes > REACH_MAX_BYTES {
+                return None;
             }
         }
-        outlook.classes = classes;
-        outlook
+        self.classes = classes;
+        Some(self)
     }
 
     /// Counts an operation that is to be put in order, or back among those that are.
@@ -265,4 +295,26 @@ fn classes<M: Model>(space: &mut Space<'_, M>, targets: &mut Vec<StateId>) -> Op
         classes.push(Class { needs, avoids, changes_nothing, sets, supplies });
     }
     Some(classes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::{CasRegister, RegisterOp};
+    use crate::value::Value;
+
+    #[test]
+    fn an_outlook_that_takes_too_long_is_none_and_excludes_nothing() {
+        let prepared = |deadline| {
+            let mut space = Space::new(&CasRegister);
+            for number in 0..100 {
+                space.class(&RegisterOp::Write(Value::Int(number)));
+                space.class(&RegisterOp::Read(Value::Int(number)));
+            }
+            let outlook = Outlook::new(&mut space, deadline);
+            (outlook.classes.len(), outlook.targets.len(), outlook.bytes() > 0)
+        };
+        assert_eq!(prepared(None), (200, 100, true));
+        assert_eq!(prepared(Some(Instant::now())), (0, 0, false));
+    }
 }

@@ -3,7 +3,7 @@
 //! *Invariant:* a history of a workload that nobody knows is judged by none, which is a doubt.
 
 use super::{duels, endings, lineages, onward, passages, rounds, rows, submissions, tickets};
-use crate::judge::{Budget, Judgement, Verdict, judge};
+use crate::judge::{Budget, Judgement, Verdict, Violated, judge};
 use crate::models::{Cell, Item, Kv, Model, Shelf};
 use crate::operations::{Operation, Outcome, READS};
 use crate::replay::{out_of_order, replay};
@@ -13,6 +13,8 @@ use crate::workload::shards::ONWARD_PREFIX;
 use anyhow::Result;
 use std::time::Duration;
 
+/// Objects that no order explains and that are told; one is enough for the verdict.
+const UNEXPLAINED_MAX: usize = 20;
 /// What a search may cost.
 const BUDGET: Budget = Budget { configurations: 50_000_000, time: Duration::from_secs(120) };
 
@@ -25,7 +27,8 @@ pub(super) struct Found {
     pub(super) unanswered: usize,
     pub(super) keys: usize,
     pub(super) configurations: u64,
-    pub(super) violated_key: Option<String>,
+    /// The objects that no order explains.
+    pub(super) violated_keys: Vec<String>,
     /// Answers that were replayed by their places.
     pub(super) replayed: u64,
     /// Answers whose places were compared with time.
@@ -186,23 +189,22 @@ impl Found {
     }
 
     fn take(&mut self, search: Judgement) {
-        let violated = search.violated.as_ref();
-        let key = violated.and_then(|violated| violated.key.as_deref().map(str::to_owned));
-        match search.verdict {
-            Verdict::Linearizable => {}
-            Verdict::Violation => {
-                let witness = violated.and_then(|violated| violated.witness.as_ref());
-                let witness = witness.map_or_else(String::new, |witness| format!("\n{witness}"));
-                let named = key.as_deref().unwrap_or("?");
-                let what = format!("no order of its operations explains item {named}{witness}");
-                self.violations.push(what);
-            }
-            Verdict::Unknown => {
-                let limit = search.limit.unwrap_or("budget");
-                self.doubts.push(format!("the search ended for its limit of {limit}"));
-            }
+        if search.verdict == Verdict::Unknown {
+            let limit = search.limit.unwrap_or("budget");
+            self.doubts.push(format!("the search ended for its limit of {limit}"));
         }
-        self.violated_key = self.violated_key.take().or(key);
+        let more = search.violated.len().saturating_sub(UNEXPLAINED_MAX);
+        for Violated { key, witness } in search.violated.into_iter().take(UNEXPLAINED_MAX) {
+            let witness = witness.map_or_else(String::new, |witness| format!("\n{witness}"));
+            let named = key.as_deref().unwrap_or("?");
+            let what = format!("no order of its operations explains item {named}{witness}");
+            self.violations.push(what);
+            self.violated_keys.extend(key.map(|key| key.to_string()));
+        }
+        if more > 0 {
+            self.violations
+                .push(format!("and {more} more items that no order of operations explains"));
+        }
         self.operations += search.operations;
         self.unanswered += search.unanswered;
         self.keys += search.keys;

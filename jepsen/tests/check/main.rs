@@ -149,3 +149,55 @@ fn an_explanation_names_the_first_answer_that_no_order_explains() {
     assert_eq!(line["operations"], 6);
     assert_eq!(line["unanswered"], 1);
 }
+
+#[test]
+fn a_history_of_no_operation_says_so() {
+    let dir = TempDir::new().unwrap();
+    let path = file(&dir, "h", "[{:process :nemesis, :type :info, :f :start}]");
+    let output = check(&["--model", "cas-register", "--format", "edn", &path]);
+    assert_eq!(stdout(&output), format!("{path} linearizable\n"));
+    assert_eq!(stderr(&output), format!("{path}: it has 0 operations\n"));
+}
+
+#[test]
+fn every_key_that_no_order_explains_is_told() {
+    let dir = TempDir::new().unwrap();
+    let mut history = String::new();
+    for (key, seen) in [("a", "x"), ("b", ""), ("c", "y")] {
+        for kind in ["invoke", "ok"] {
+            let get =
+                format!("{{:process 1, :type :{kind}, :f :get, :key {key:?}, :value {seen:?}}}\n");
+            history.push_str(&get);
+        }
+    }
+    let path = file(&dir, "h", &history);
+    let arguments = ["--model", "kv", "--format", "edn", "--explain", &path];
+    let text = stdout(&check(&arguments));
+    assert!(text.contains("key \"a\":") && text.contains("key \"c\":"), "{text}");
+    let output = check(&[&arguments[..], &["-o", "json"]].concat());
+    let line: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(line["violated_keys"], serde_json::json!(["a", "c"]));
+    assert_eq!(line["violated_key"], "a");
+}
+
+/// The time that a file may take holds also while the search is prepared.
+#[test]
+fn forty_thousand_operations_on_one_key_end_at_their_time_limit() {
+    let dir = TempDir::new().unwrap();
+    let mut history = String::new();
+    for number in 0..20_000 {
+        for f in ["write", "read"] {
+            for kind in ["invoke", "ok"] {
+                let op = format!("{{:process 1, :type :{kind}, :f :{f}, :value {number}}}\n");
+                history.push_str(&op);
+            }
+        }
+    }
+    let path = file(&dir, "h", &history);
+    let arguments =
+        ["--model=cas-register", "--format=edn", "-ojson", "--time-limit-ms", "100", &path];
+    let line: Value = serde_json::from_str(&stdout(&check(&arguments))).unwrap();
+    assert_eq!((line["verdict"].as_str(), line["limit"].as_str()), (Some("unknown"), Some("time")));
+    let elapsed_ms = line["elapsed_ms"].as_u64().unwrap();
+    assert!(elapsed_ms < 1000, "{line}");
+}
