@@ -71,13 +71,14 @@ bench-torch: ## sets and gets of the shared store beside TCPStore's: SECONDS of 
 	@set -e; python="$${ROLLOUT_TORCH_PYTHON:-$$(bash tests/torch/setup.sh)}"; \
 	  ROLLOUT_TORCH_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python-release" "$(TARGET)/release/bench-torch-store"
 
-jepsen: build ## try to break it: every workload with three seeds, ninety seconds each, ROLLOUT_JEPSEN_JOBS at a time
+jepsen: build ## try to break it: every workload with three seeds, and what operators do, ninety seconds each, ROLLOUT_JEPSEN_JOBS at a time
 	$(CARGO) build -p rollout-preload
-	@for seed in 1 2 3; do for workload in item steal session run store rendezvous barrier shards; do \
-	  echo "--workload $$workload --seed $$seed"; done; done | \
+	@{ for nemesis in membership rolling; do echo "--workload item --nemesis $$nemesis --seed 1"; done; \
+	  for seed in 1 2 3; do for workload in item steal session run store rendezvous barrier shards; do \
+	  echo "--workload $$workload --seed $$seed"; done; done; } | \
 	  xargs -L1 -P "$${ROLLOUT_JEPSEN_JOBS:-1}" "$(TARGET)/debug/rollout-jepsen" run --secs 90
 
-jepsen-nightly: build ## every workload under every family of faults, for an hour: ROLLOUT_JEPSEN_BUDGET, _JOBS, _OUT
+jepsen-nightly: build ## every workload under every family of faults, for an hour: ROLLOUT_JEPSEN_BUDGET, _JOBS, _OUT, _SEED, _ALL_PAIRS=1
 	$(CARGO) build -p rollout-preload
 	"$(TARGET)/debug/rollout-jepsen" matrix --budget "$${ROLLOUT_JEPSEN_BUDGET:-1h}" --jobs "$${ROLLOUT_JEPSEN_JOBS:-1}" \
 	  --out "$${ROLLOUT_JEPSEN_OUT:-$(TARGET)/jepsen-nightly}"

@@ -101,7 +101,8 @@ fn measured(args: &Args) -> Result<Matrix> {
     if let Some(unknown) = args.only.iter().find(|name| !bugs.contains(name) && *name != CLEAN) {
         bail!("there is no bug {unknown}; there are: {}", bugs.join(", "));
     }
-    let nemesis = names(&Family::expanded(&args.nemesis)).join(",");
+    let families: Vec<String> = Family::expanded(&args.nemesis).iter().map(name).collect();
+    let nemesis = Family::listed(&families);
     let plan = |workload| Plan { workload, nemesis: nemesis.clone() };
     let plans: Vec<Plan> = names(&args.workload).into_iter().map(plan).collect();
     let mut matrix = Matrix::open(&args.out)?;

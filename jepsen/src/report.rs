@@ -7,6 +7,7 @@ mod axes;
 mod plots;
 mod timeline;
 
+use crate::nemesis::Family;
 use crate::run::Args;
 use crate::verdict::{Judged, Recorded, Verdict};
 use axes::Axis;
@@ -19,7 +20,7 @@ pub fn replay(args: &Args) -> String {
 }
 
 fn command(workload: &str, nemesis: &[String], seed: u64, secs: u64) -> String {
-    let nemesis = nemesis.join(",");
+    let nemesis = Family::listed(nemesis);
     format!(
         "rollout-jepsen run --workload {workload} --nemesis {nemesis} --seed {seed} --secs {secs}"
     )

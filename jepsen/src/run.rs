@@ -29,7 +29,7 @@ pub struct Args {
     /// What clients do
     #[arg(long, value_enum, default_value = "item")]
     pub workload: WorkloadName,
-    /// What breaks, alone and mixed; empty: nothing
+    /// What breaks, alone and mixed; none: nothing
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
     pub nemesis: Vec<Family>,
     /// Decides what breaks when, and what clients do

@@ -5,6 +5,8 @@
 /// A family of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Family {
+    /// Nothing
+    None,
     /// Every family of faults: all but what operators do, `rolling` and `membership`
     All,
     /// Links that pass nothing
@@ -56,6 +58,11 @@ impl Family {
         !matches!(self, Family::Rolling | Family::Membership)
     }
 
+    /// These names as the command line takes them; of none, that which says so.
+    pub fn listed(names: &[String]) -> String {
+        if names.is_empty() { Family::None.name() } else { names.join(",") }
+    }
+
     /// As it is written on the command line.
     pub fn name(self) -> String {
         let value = clap::ValueEnum::to_possible_value(&self);
@@ -102,7 +109,7 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) fn of(family: Family) -> &'static [Kind] {
         match family {
-            Family::All => &[],
+            Family::None | Family::All => &[],
             Family::Partition => &[
                 Kind::LeaderMinority,
                 Kind::LeaderMajority,
@@ -137,7 +144,7 @@ impl Kind {
     /// Those that a run with this family has in any case; a verdict asks for them.
     pub(super) fn due(family: Family) -> &'static [Kind] {
         match family {
-            Family::All => &[],
+            Family::None | Family::All => &[],
             Family::Partition => &[Kind::LeaderMinority, Kind::LeaderMajority],
             Family::Kill => &[Kind::KillLeader],
             Family::Pause => &[Kind::PauseLeader],
@@ -147,7 +154,12 @@ impl Kind {
             Family::Bitflip => &[Kind::BitflipMinority],
             Family::Snapshot => &[Kind::SnapshotCut, Kind::SnapshotLeaderCut],
             Family::Rolling => &[Kind::RollingRestart],
-            Family::Membership => &[Kind::MembershipReplace, Kind::MembershipLeader],
+            Family::Membership => &[
+                Kind::MembershipFive,
+                Kind::MembershipReplace,
+                Kind::MembershipLeader,
+                Kind::MembershipCut,
+            ],
         }
     }
 
@@ -208,6 +220,11 @@ mod tests {
             assert!(Kind::due(family).iter().all(|kind| Kind::of(family).contains(kind)));
             assert_eq!(Family::expanded(&[family, family]), [family]);
         }
+        assert_eq!(Family::expanded(&[Family::None]), []);
+        assert_eq!(
+            (Family::listed(&[]), Family::listed(&["kill".into()])),
+            ("none".into(), "kill".into())
+        );
         let all = Family::expanded(&[Family::Kill, Family::All]);
         assert_eq!(all, Family::EACH[..8], "what operators do is asked for by name");
         let named = [Family::Membership, Family::All, Family::Rolling];
