@@ -120,7 +120,7 @@ impl Recorded {
 pub fn judged(run: &Recorded) -> Result<Judged> {
     let found = histories::judged(run.plan().0, &run.operations)?;
     let mut violations = rules::broken(&run.events);
-    violations.extend(leases::broken(&run.events));
+    violations.extend(leases::broken(&run.events, &run.operations));
     violations.extend(found.violations);
     let mut doubts = found.doubts;
     let (replayed, ordered) = (found.replayed, found.ordered);

@@ -1,4 +1,4 @@
-//! Of a worker that its leader hears nobody takes a row that it has not settled.
+//! Of a worker that its leader hears nobody takes a row that it has not settled, and its first result of it is taken.
 //!
 //! A heartbeat that was answered was heard between its sending and its answer, so that of answered
 //! heartbeats that follow each other closely enough the leader cannot have missed any for longer
@@ -7,8 +7,11 @@
 //! *Invariant:* a violation is a proof: row, session and leader are the same throughout, no copy of
 //! a registration may still arrive, and the leader's silence is bounded from both sides.
 
+mod refusals;
+
 use crate::events::{Event, What};
 use crate::fleet::FAILURE;
+use crate::operations::Operation;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// For so long it was heard before the row was asked for: what an earlier silence led to is over.
@@ -36,8 +39,8 @@ struct Heard {
     doubtful: BTreeSet<(u64, u64)>,
 }
 
-/// Every row that was taken from a worker that was heard.
-pub(super) fn broken(events: &[Event]) -> Vec<String> {
+/// Every row that was taken from a worker that was heard, and every result of such a one that was not.
+pub(super) fn broken(events: &[Event], operations: &[Operation]) -> Vec<String> {
     let heard = Heard::of(events);
     let (mut grants, mut settled) = (BTreeMap::<&str, Vec<Grant<'_>>>::new(), BTreeMap::new());
     for Event { time_ns, what } in events {
@@ -55,7 +58,7 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
         }
     }
     let mut found = Vec::new();
-    for mut of in grants.into_values() {
+    for of in grants.values_mut() {
         of.sort_by_key(|grant| grant.attempt);
         for pair in of.windows(2) {
             let (had, got) = (&pair[0], &pair[1]);
@@ -76,6 +79,7 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
         }
     }
     found.truncate(TOLD_MAX);
+    found.extend(refusals::broken(&heard, &grants, operations));
     found
 }
 
@@ -160,7 +164,7 @@ mod tests {
         }
         events.push(granted(8, 6, 6500));
         events.sort_by_key(|event| event.time_ns);
-        broken(&events)
+        broken(&events, &[])
     }
 
     #[test]
