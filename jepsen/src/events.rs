@@ -50,6 +50,10 @@ pub enum What {
     Healed { id: u64 },
     /// A member's process ended without being killed.
     Died { member: String, status: String, panicked: bool },
+    /// The real client ended by a panic, or by a signal that nobody sent.
+    Crashed { what: String, status: String },
+    /// The log of a process tells of a panic: the first line that does.
+    Panicked { log: String, line: String },
     /// A request was sent twice under one id. `same`: both answers were equal.
     Repeated { what: String, request_id: String, same: bool, detail: String },
     /// A session was opened for this client or worker.

@@ -63,6 +63,18 @@ impl Place {
     }
 }
 
+/// How a member's process ended although nobody killed it.
+pub struct Death {
+    /// The member.
+    pub at: usize,
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Its log tells of a panic.
+    pub panicked: bool,
+    /// When it was noticed.
+    pub seen: Instant,
+}
+
 /// See the module.
 pub struct Fleet {
     dir: PathBuf,
@@ -72,6 +84,8 @@ pub struct Fleet {
     /// Who the members are, and after these three who may become one for a while.
     pub places: Vec<Place>,
     processes: Vec<Option<Process>>,
+    /// Of those that were to be killed, and were found dead.
+    found: Vec<Death>,
     /// Below all of them.
     pub preload: Arc<Preload>,
     /// Between all of them.
@@ -112,6 +126,7 @@ impl Fleet {
             snapshots,
             places: Vec::new(),
             processes: Vec::new(),
+            found: Vec::new(),
             preload: Arc::new(Preload::new(bin, &dir.join("preload"))?),
             network: Arc::default(),
         };
@@ -306,8 +321,11 @@ impl Fleet {
         self.processes[at].as_mut().context("the member does not run")
     }
 
-    /// Kills a member. True if it was alive until then.
+    /// Kills a member. True if it was alive until then; how it ended otherwise is kept for [`Self::deaths`].
     pub fn kill(&mut self, at: usize) -> bool {
+        if let Some(death) = self.died(at) {
+            self.found.push(death);
+        }
         self.processes[at].take().is_some_and(|mut process| process.kill())
     }
 
@@ -325,13 +343,20 @@ impl Fleet {
         Ok(())
     }
 
-    /// A member that runs no more although nobody killed it: how it ended, and whether by a panic.
-    pub fn died(&mut self, at: usize) -> Option<(ExitStatus, bool)> {
+    /// A member that runs no more although nobody killed it: how it ended. Told once.
+    pub fn died(&mut self, at: usize) -> Option<Death> {
         let process = self.processes[at].as_mut()?;
-        let ended = process.ended()?;
+        let status = process.ended()?;
         let panicked = process.panicked();
         self.processes[at] = None;
-        Some((ended, panicked))
+        Some(Death { at, status, panicked, seen: Instant::now() })
+    }
+
+    /// Every death that was not told yet.
+    pub fn deaths(&mut self) -> Vec<Death> {
+        let mut deaths = std::mem::take(&mut self.found);
+        deaths.extend((0..self.processes.len()).filter_map(|at| self.died(at)));
+        deaths
     }
 
     /// Whether its process was started and not taken away.

@@ -21,8 +21,8 @@ pub(crate) use kind::required;
 use self::bitflip::Flip;
 use self::kind::Kind;
 use crate::events::What;
-use crate::fleet::{Fleet, MEMBERS};
-use crate::observe::Observers;
+use crate::fleet::{Death, Fleet, MEMBERS};
+use crate::observe::{self, Observers};
 use crate::recorder::Recorder;
 use anyhow::Result;
 use rand::rngs::StdRng;
@@ -32,8 +32,9 @@ use rollout_powerloss::Trouble;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long a fault waits for a leader.
+/// How long a fault waits for a leader, and how long where another fault may have taken it.
 const LEADER_WAIT: Duration = Duration::from_secs(8);
+const OTHER_WAIT: Duration = Duration::from_secs(2);
 
 /// What has to be undone.
 enum Undo {
@@ -60,14 +61,6 @@ struct Effect {
     /// A probe saw it.
     proven: bool,
     undo: Undo,
-}
-
-/// Most faults are on the leader or on the others: waits until there is one, but not for ever.
-async fn await_leader(watch: &Observers) {
-    let begun = Instant::now();
-    while watch.leader().is_none() && begun.elapsed() < LEADER_WAIT {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 /// See the module.
@@ -124,10 +117,12 @@ impl Nemesis {
                 tokio::time::sleep(hold.min(until.saturating_duration_since(Instant::now()))).await;
                 continue;
             }
-            await_leader(watch).await;
+            self.tell_deaths(recorder);
             let mut undo = Vec::new();
             for kind in self.draw() {
-                undo.push(self.begin(kind, watch, recorder).await?);
+                let wait = if undo.is_empty() { LEADER_WAIT } else { OTHER_WAIT };
+                let leader = self.leader(watch, wait).await;
+                undo.push(self.begin(kind, leader, watch, recorder).await?);
             }
             tokio::time::sleep(hold).await;
             // A membership is restored by members that nothing else holds.
@@ -163,14 +158,30 @@ impl Nemesis {
         drawn
     }
 
+    /// Most faults are on the leader or on the others: waits until somebody leads, and says so itself when asked now.
+    async fn leader(&self, watch: &Observers, limit: Duration) -> Option<usize> {
+        let begun = Instant::now();
+        loop {
+            if let Some(at) = watch.leader()
+                && observe::leads(&self.fleet, at).await
+            {
+                return Some(at);
+            }
+            if begun.elapsed() > limit {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     async fn begin(
         &mut self,
         kind: Kind,
+        leader: Option<usize>,
         watch: &Observers,
         recorder: &Recorder,
     ) -> Result<(u64, Undo)> {
         let others = |this: usize| (0..3).filter(move |at| *at != this);
-        let leader = watch.leader();
         let anybody = self.rng.random_range(0..3);
         let one = leader.unwrap_or(anybody);
         let follower = others(one).nth(self.rng.random_range(0..2)).unwrap_or(one);
@@ -284,15 +295,23 @@ impl Nemesis {
 
     /// Starts members that ended by themselves, and tells of them.
     fn revive(&mut self, recorder: &Recorder) -> Result<()> {
-        for at in 0..self.fleet.places.len() {
-            if let Some((status, panicked)) = self.fleet.died(at) {
-                let member = self.fleet.places[at].name.clone();
-                recorder.event(What::Died { member, status: status.to_string(), panicked });
-            }
-            if at < MEMBERS && !self.fleet.runs(at) {
-                self.fleet.start_member(at)?;
-            }
+        self.tell_deaths(recorder);
+        for at in (0..MEMBERS).filter(|at| !self.fleet.runs(*at)).collect::<Vec<_>>() {
+            self.fleet.start_member(at)?;
         }
         Ok(())
+    }
+
+    /// Tells of members that ended by themselves, each once.
+    pub fn tell_deaths(&mut self, recorder: &Recorder) {
+        for death in self.fleet.deaths() {
+            self.tell(&death, recorder);
+        }
+    }
+
+    fn tell(&self, death: &Death, recorder: &Recorder) {
+        let member = self.fleet.places[death.at].name.clone();
+        let (status, panicked) = (death.status.to_string(), death.panicked);
+        recorder.event_since(death.seen, What::Died { member, status, panicked });
     }
 }

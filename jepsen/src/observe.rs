@@ -4,7 +4,7 @@
 use crate::events::What;
 use crate::fleet::{Fleet, MEMBERS, Place};
 use crate::recorder::Recorder;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rollout_proto::v1;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,6 +17,8 @@ use tokio::task::JoinHandle;
 const COMPARE_EVERY: Duration = Duration::from_secs(5);
 const EVERY: Duration = Duration::from_millis(150);
 const LIMIT: Duration = Duration::from_millis(400);
+/// One call for digests at the end.
+const ASK_LIMIT: Duration = Duration::from_secs(5);
 /// What was seen longer ago says nothing of who leads now.
 const FRESH: Duration = Duration::from_millis(1500);
 
@@ -75,6 +77,14 @@ impl Drop for Observers {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// Whether this member says, asked now and past the network, that it leads.
+pub async fn leads(fleet: &Fleet, at: usize) -> bool {
+    let Ok(mut cluster) = fleet.observer(at) else { return false };
+    let asked = tokio::time::timeout(LIMIT, cluster.status(v1::StatusRequest {})).await;
+    let Ok(Ok(answer)) = asked else { return false };
+    answer.into_inner().self_.is_some_and(|own| own.role == LEADER)
 }
 
 type Cluster = v1::cluster_client::ClusterClient<tonic::transport::Channel>;
@@ -155,7 +165,7 @@ pub async fn digests(fleet: &Fleet, recorder: &Recorder, limit: Duration) -> Res
         for at in 0..MEMBERS {
             let mut cluster = fleet.observer(at)?;
             let asked = cluster.request_digest(v1::RequestDigestRequest {});
-            if let Ok(Ok(answer)) = tokio::time::timeout(Duration::from_secs(3), asked).await {
+            if let Ok(Ok(answer)) = tokio::time::timeout(ASK_LIMIT, asked).await {
                 fixed = Some(answer.into_inner().index);
                 break;
             }
@@ -166,12 +176,16 @@ pub async fn digests(fleet: &Fleet, recorder: &Recorder, limit: Duration) -> Res
         let mut cluster = fleet.observer(at)?;
         let answer = loop {
             let request = v1::DigestsRequest { index, wait_ms: 1500 };
-            match cluster.digests(request).await {
-                Ok(answer) => break answer.into_inner(),
-                Err(status) if begun.elapsed() > limit => {
+            // A member that accepts the call and never answers it must not hold up the verdict.
+            match tokio::time::timeout(ASK_LIMIT, cluster.digests(request)).await {
+                Ok(Ok(answer)) => break answer.into_inner(),
+                Ok(Err(status)) if begun.elapsed() > limit => {
                     return Err(status).with_context(|| format!("digests of {}", place.name));
                 }
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                Err(_) if begun.elapsed() > limit => {
+                    bail!("digests of {}: no answer in time", place.name);
+                }
+                _ => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         };
         recorder.event(What::Digest {

@@ -4,15 +4,30 @@
 
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+/// What Rust writes where a thread panics.
+const PANIC: &str = "panicked at";
+
+/// The first line of a log, from this byte on, that tells of a panic.
+pub fn panic_in(log: &Path, from: u64) -> Option<String> {
+    let mut file = File::open(log).ok()?;
+    file.seek(SeekFrom::Start(from)).ok()?;
+    let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
+    let mut lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+    lines.find(|line| line.contains(PANIC))
+}
+
 /// A running child. Killed when it is dropped.
 pub struct Process {
     child: Child,
     log: PathBuf,
+    /// Where in the log its own lines begin.
+    begins_at: u64,
 }
 
 impl Process {
@@ -22,6 +37,7 @@ impl Process {
     /// When it cannot be started.
     pub fn start(mut command: Command, log: &Path) -> Result<Self> {
         let out = File::options().create(true).append(true).open(log)?;
+        let begins_at = out.metadata()?.len();
         command.stdout(out.try_clone()?).stderr(out).stdin(Stdio::null());
         // SAFETY: prctl is async-signal-safe, and nothing else happens between fork and exec.
         unsafe {
@@ -31,7 +47,7 @@ impl Process {
             });
         }
         let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
-        Ok(Self { child, log: log.to_owned() })
+        Ok(Self { child, log: log.to_owned(), begins_at })
     }
 
     fn signal(&self, signal: i32) -> Result<()> {
@@ -96,9 +112,9 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Whether its log tells of a panic.
+    /// Whether its log tells of a panic of its own, not of an earlier process's.
     pub fn panicked(&self) -> bool {
-        std::fs::read_to_string(&self.log).is_ok_and(|log| log.contains("panicked at"))
+        panic_in(&self.log, self.begins_at).is_some()
     }
 }
 
@@ -106,5 +122,30 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.resume();
         self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_of_the_process_that_wrote_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("c1.log");
+        let run = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let mut process = Process::start(command, &log).unwrap();
+            while process.ended().is_none() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            process
+        };
+        assert!(!run("echo all is well").panicked());
+        let first = run(r"printf 'thread x panicked at a.rs:1\n\377\n'; exit 3");
+        assert!(first.panicked());
+        assert!(!run("exit 74").panicked(), "the log has a panic of the process before");
+        assert_eq!(panic_in(&log, 0).as_deref(), Some("thread x panicked at a.rs:1"));
     }
 }

@@ -101,7 +101,14 @@ impl Recorder {
 
     /// Something seen or done now.
     pub fn event(&self, what: What) {
-        let event = Event { time_ns: self.now_ns(), what };
+        self.event_since(Instant::now(), what);
+    }
+
+    /// Something that was seen or done then.
+    pub fn event_since(&self, then: Instant, what: What) {
+        let since = then.saturating_duration_since(self.start);
+        let time_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+        let event = Event { time_ns, what };
         let written = event.write(&mut *lock(&self.events));
         self.keep(written);
     }

@@ -4,6 +4,7 @@ use crate::events::What;
 use crate::fleet::Fleet;
 use crate::nemesis::{Family, Nemesis};
 use crate::observe::{self, Observers};
+use crate::process::panic_in;
 use crate::recorder::Recorder;
 use crate::report;
 use crate::verdict::{Judged, Recorded, judged};
@@ -139,12 +140,28 @@ async fn record(args: &Args, dir: &Path) -> Result<()> {
     println!("{:>6.1} s  everything is healed", recorder.now_ns() as f64 / 1e9);
     running.finish(RECOVERY).await?;
     let digests = observe::digests(&nemesis.fleet, &recorder, DIGESTS).await;
+    nemesis.tell_deaths(&recorder);
+    tell_panics(dir, &recorder)?;
     recorder.finish()?;
     // Members that cannot say are a doubt, which the verdict finds by the missing records.
     digests.or_else(|error| {
         eprintln!("{error:#}");
         Ok(())
     })
+}
+
+/// Tells of every log with a panic: whoever wrote it may have been killed, and started anew, before its end was looked at.
+fn tell_panics(dir: &Path, recorder: &Recorder) -> Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "log")
+            && let Some(line) = panic_in(&path, 0)
+        {
+            let log = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            recorder.event(What::Panicked { log, line });
+        }
+    }
+    Ok(())
 }
 
 fn verdict(dir: &Path) -> Result<Judged> {
@@ -157,4 +174,40 @@ fn verdict(dir: &Path) -> Result<Judged> {
     println!("{}", report::text(&judged));
     println!("report: {}", page.display());
     Ok(judged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events;
+    use crate::recorder::EVENTS;
+
+    #[test]
+    fn a_panic_is_told_from_any_log_whoever_wrote_it_and_however_that_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("c1.log", "all is well\nthread 'main' panicked at src/lib.rs:7\nkilled\n"),
+            ("worker-w2.log", "thread 'main' panicked at src/lib.rs:8\n"),
+            ("c2.log", "all is well\n"),
+            ("c3.toml", "panicked at\n"),
+        ] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let recorder = Recorder::create(dir.path()).unwrap();
+        tell_panics(dir.path(), &recorder).unwrap();
+        recorder.finish().unwrap();
+        let events = std::fs::read(dir.path().join(EVENTS)).unwrap();
+        let mut told: Vec<String> = Vec::new();
+        for event in events::read(&events[..]).unwrap() {
+            if let What::Panicked { log, line } = event.what {
+                told.push(format!("{log}: {line}"));
+            }
+        }
+        told.sort();
+        let panics = [
+            "c1.log: thread 'main' panicked at src/lib.rs:7",
+            "worker-w2.log: thread 'main' panicked at src/lib.rs:8",
+        ];
+        assert_eq!(told, panics);
+    }
 }

@@ -5,6 +5,7 @@
 //! applied and every minimum of coverage reached. Everything else is `unknown`.
 
 mod coverage;
+mod deaths;
 mod duels;
 mod endings;
 mod histories;
@@ -120,6 +121,7 @@ impl Recorded {
 pub fn judged(run: &Recorded) -> Result<Judged> {
     let found = histories::judged(run.plan().0, &run.operations)?;
     let mut violations = rules::broken(&run.events);
+    violations.extend(deaths::broken(&run.events));
     violations.extend(leases::broken(&run.events, &run.operations));
     violations.extend(found.violations);
     let mut doubts = found.doubts;

@@ -30,6 +30,8 @@ const CHECKERS: &[(&str, &str)] = &[
     (", repeated, was answered", "repeats"),
     ("panicked", "panic"),
     ("back to", "epochs"),
+    (" crashed with ", "panic"),
+    (" ended itself with ", "deaths"),
     ("and said epoch", "epochs"),
     ("in the same term", "leaders"),
     ("no write succeeded", "recovery"),

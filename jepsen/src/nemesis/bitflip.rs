@@ -109,12 +109,12 @@ impl Nemesis {
         let died = self.fleet.died(member);
         let name = self.fleet.places[member].name.clone();
         let file = flip.path.display().to_string();
-        recorder.event(What::Flipped { member: name.clone(), file, noticed: died.is_some() });
+        recorder.event(What::Flipped { member: name, file, noticed: died.is_some() });
         let life = self.fleet.places[member].lives.load(Ordering::Relaxed);
-        let refused = died.is_some_and(|(status, _)| status.code() == Some(1))
+        let refused = died.as_ref().is_some_and(|death| death.status.code() == Some(1))
             && watch.life(member) != Some(life);
-        if let Some((status, panicked)) = died {
-            recorder.event(What::Died { member: name, status: status.to_string(), panicked });
+        if let Some(death) = died {
+            self.tell(&death, recorder);
         }
         self.fleet.kill(member);
         if refused {

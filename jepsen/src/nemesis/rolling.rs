@@ -3,7 +3,6 @@
 //! *Invariant:* it counts only if every member ended by itself and without complaint, and was back before the next.
 
 use super::{Effect, Nemesis, Undo};
-use crate::events::What;
 use crate::fleet::MEMBERS;
 use crate::observe::Observers;
 use crate::recorder::Recorder;
@@ -27,12 +26,9 @@ impl Nemesis {
                 proven = false; // The other fault of the pair holds it.
                 continue;
             }
-            let process = self.fleet.process(at)?;
-            let ended = process.terminate(END_LIMIT).await?;
-            let panicked = process.panicked();
-            if let Some(status) = ended.filter(|status| !status.success()) {
-                let member = self.fleet.places[at].name.clone();
-                recorder.event(What::Died { member, status: status.to_string(), panicked });
+            let ended = self.fleet.process(at)?.terminate(END_LIMIT).await?;
+            if let Some(death) = self.fleet.died(at).filter(|death| !death.status.success()) {
+                self.tell(&death, recorder);
             }
             proven &= ended.is_some_and(|status| status.success());
             self.fleet.kill(at);

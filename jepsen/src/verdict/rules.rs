@@ -55,6 +55,10 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
             What::Died { member, panicked: true, status } => {
                 found.push(format!("{member} panicked and ended with {status}"));
             }
+            What::Crashed { what, status } => found.push(format!("{what} crashed with {status}")),
+            What::Panicked { log, line } => {
+                found.push(format!("{log} tells of something that panicked: {line}"));
+            }
             What::EpochBehind { f, key, said, placed } => found.push(format!(
                 "a {f} of {key} was answered from epoch {placed}, and its message went back to epoch {said}"
             )),

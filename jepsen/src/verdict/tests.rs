@@ -53,6 +53,10 @@ fn each_rule_is_broken_by_its_evidence() {
     let fell = vec![seen(What::EpochBehind { f, key, said: 6, placed: 7 })];
     let (member, status) = ("c1".to_owned(), "signal".to_owned());
     let panicked = vec![seen(What::Died { member, status, panicked: true })];
+    let (what, status) = ("the client of batch-1".to_owned(), "exit status: 101".to_owned());
+    let crashed = vec![seen(What::Crashed { what, status })];
+    let (log, line) = ("c1.log".to_owned(), "thread 'x' panicked at a.rs:1".to_owned());
+    let lost = vec![seen(What::Panicked { log, line })];
     let compared = |member: &str, state: &str| {
         let (member, chain, state) = (member.to_owned(), "c".to_owned(), state.to_owned());
         seen(What::Compared { member, index: 8, chain, state })
@@ -66,7 +70,7 @@ fn each_rule_is_broken_by_its_evidence() {
     let meanwhile = vec![compared("c1", "a"), compared("c3", "b")];
     let broken = [
         ahead, behind, meanwhile, back, two, apart, stuck, falling, twice, revived, taken, other,
-        panicked, fell,
+        panicked, fell, crashed, lost,
     ];
     for events in broken.into_iter().chain(members()) {
         let broken = rules::broken(&events);

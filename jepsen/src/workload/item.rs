@@ -27,13 +27,15 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 /// Before the name of a run, in the keys of what was done to make it.
 pub(crate) const RUN_PREFIX: &str = "run:";
 
-/// How long workers may take for what is left when everything is healed.
-const DRAIN_MAX: Duration = Duration::from_secs(75);
+/// How long workers may take for what is left when everything is healed: time to tell that what waits longest waits for ever.
+const DRAIN_MAX: Duration = Duration::from_secs(140);
 /// How many runs are made for workers that wait, and how long these wait before.
 const FRESH_MAX: u32 = 3;
 const UNANSWERED: Duration = Duration::from_secs(2);
 /// Rows of which so long nothing became are stuck: no lease lasts so long without a sign of life.
 const STUCK: Duration = Duration::from_secs(20);
+/// And those that wait for their next try, which they do for a minute at most.
+const WAITING_STUCK: Duration = Duration::from_secs(70);
 
 /// What workers and runs are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,10 +180,11 @@ impl Running {
     }
 
     /// Waits until every row has ended, and tells of runs to whose rows nothing happens any more. One that is not there
-    /// any more was told when it was asked for.
+    /// any more was told when it was asked for; rows that end too slowly are read at the end as what they are, which is no pass.
     async fn drained(&mut self, recorder: &Recorder) {
         let (mut left, mut fresh) = (self.shared.all_runs(), 0);
-        let (begun, mut moved, mut before) = (Instant::now(), Instant::now(), Vec::new());
+        let (begun, mut moved) = (Instant::now(), Instant::now());
+        let mut before: Vec<(u32, Option<v1::RunCounts>)> = Vec::new();
         while begun.elapsed() < DRAIN_MAX {
             let mut states = Vec::new();
             for run in std::mem::take(&mut left) {
@@ -197,7 +200,7 @@ impl Running {
             }
             if states != before {
                 (moved, before) = (Instant::now(), states);
-            } else if moved.elapsed() > STUCK {
+            } else if before.iter().flat_map(|(_, c)| c).any(|c| stuck(c, moved.elapsed()) > 0) {
                 break;
             } else if moved.elapsed() > UNANSWERED && fresh < FRESH_MAX {
                 // A worker that keeps rows may have asked for more before it became dutiful, and
@@ -207,21 +210,27 @@ impl Running {
             }
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
-        let secs = moved.elapsed().as_secs();
-        if moved.elapsed() < STUCK {
-            return;
-        }
+        let unmoved = moved.elapsed();
         for (run, counts) in before {
-            let Some(v1::RunCounts { rows, waiting, running, done, failed, .. }) = counts else {
-                continue;
-            };
-            // A row that waits for its next try may do so for a minute.
-            let left = rows.saturating_sub(done + failed + waiting);
+            let Some(counts) = counts else { continue };
+            let (left, running, secs) =
+                (stuck(&counts, unmoved), counts.running, unmoved.as_secs());
             let name = self.shared.run(run).map_or_else(String::new, |run| run.name);
             if left > 0 {
                 recorder.event(What::Stuck { run: name, left, running, secs });
             }
         }
+    }
+}
+
+/// How many rows of a run are stuck, if these counts have been the same for so long.
+fn stuck(counts: &v1::RunCounts, unmoved: Duration) -> u64 {
+    let v1::RunCounts { rows, waiting, done, failed, .. } = counts;
+    let left = rows.saturating_sub(done + failed);
+    match unmoved {
+        unmoved if unmoved > WAITING_STUCK => left,
+        unmoved if unmoved > STUCK => left.saturating_sub(*waiting),
+        _ => 0,
     }
 }
 
@@ -234,4 +243,28 @@ pub(super) async fn recovered(recorder: &Recorder, limit: Duration) {
     let recovered = recorder.succeeded() > before;
     let after_ms = recovered.then(|| u64::try_from(healed.elapsed().as_millis()).unwrap_or(0));
     recorder.event(What::Recovered { after_ms });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_stuck_after_twenty_seconds_and_those_that_wait_after_their_longest_wait() {
+        let counts = v1::RunCounts {
+            rows: 6,
+            pending: 1,
+            waiting: 2,
+            done: 2,
+            failed: 1,
+            ..v1::RunCounts::default()
+        };
+        let after = |secs| stuck(&counts, Duration::from_secs(secs));
+        assert_eq!([19, 21, 61, 71].map(after), [0, 1, 1, 3]);
+        let ended = v1::RunCounts { rows: 6, done: 5, failed: 1, ..v1::RunCounts::default() };
+        assert_eq!(stuck(&ended, Duration::from_secs(600)), 0);
+        let retried = v1::RunCounts { rows: 6, waiting: 1, done: 5, ..v1::RunCounts::default() };
+        let after = |secs| stuck(&retried, Duration::from_secs(secs));
+        assert_eq!([21, 59, 71].map(after), [0, 0, 1], "a timer that was lost");
+    }
 }

@@ -142,7 +142,9 @@ impl Workers {
             self.next = self.asked.clone();
             self.next.shuffle(&mut self.rng);
         }
-        let Some(blow) = self.next.pop() else { return self.revive() };
+        // One that ended by itself is told, and runs again, before anything is done to it.
+        self.revive()?;
+        let Some(blow) = self.next.pop() else { return Ok(()) };
         let which = self.rng.random_range(0..self.agents.len());
         let away = Duration::from_millis(self.rng.random_range(100..3000));
         self.next_id += 1;

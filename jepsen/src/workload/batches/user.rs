@@ -12,7 +12,7 @@ use anyhow::Result;
 use rand::Rng;
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -30,6 +30,14 @@ pub(super) struct User {
     pub(super) context: PathBuf,
     pub(super) dir: PathBuf,
     pub(super) shared: Arc<Shared>,
+}
+
+/// What a Rust program ends with whose main thread panics.
+const PANICKED: i32 = 101;
+
+/// Whether a client that nobody killed ended by a signal or a panic, which no refusal explains.
+fn crashed(ended: ExitStatus) -> bool {
+    ended.code().is_none_or(|code| code == PANICKED)
 }
 
 /// Why the client was called no more.
@@ -138,7 +146,7 @@ impl User {
             let begun = Instant::now();
             let ended = loop {
                 if let Some(ended) = process.ended() {
-                    break ended.code();
+                    break self.code(batch, ended);
                 }
                 if self.shared.is_over() {
                     recorder.info(&submit, "it did not end in time".to_owned());
@@ -179,7 +187,7 @@ impl User {
         let mut process = Process::start(command, &batch.log())?;
         let ended = loop {
             match process.ended() {
-                Some(ended) => break ended.code(),
+                Some(ended) => break self.code(batch, ended),
                 None if self.shared.is_over() => break None,
                 None => tokio::time::sleep(LOOK).await,
             }
@@ -196,6 +204,15 @@ impl User {
         Ok(false)
     }
 
+    /// The exit status of a client that ended by itself. Errors are called again; a crash is told.
+    fn code(&self, batch: &Batch, ended: ExitStatus) -> Option<i32> {
+        if crashed(ended) {
+            let what = format!("the client of {}", batch.key);
+            self.shared.recorder.event(What::Crashed { what, status: ended.to_string() });
+        }
+        ended.code()
+    }
+
     /// Tells of rows that have not ended although all workers could run them.
     async fn stuck(&self, batch: &Batch) {
         let Ok((counts, _)) = self.counts(batch).await else { return };
@@ -204,5 +221,18 @@ impl User {
             let (run, running, secs) = (batch.name.clone(), counts.running, PATIENCE.as_secs());
             self.shared.recorder.event(What::Stuck { run, left, running, secs });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn a_client_crashes_by_a_panic_or_a_signal_and_not_by_a_refusal() {
+        let ended = |code: i32| crashed(ExitStatus::from_raw(code << 8));
+        assert_eq!([0, 1, 64, 69, 101].map(ended), [false, false, false, false, true]);
+        assert!(crashed(ExitStatus::from_raw(libc::SIGSEGV)));
     }
 }

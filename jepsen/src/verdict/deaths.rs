@@ -1,0 +1,145 @@
+//! Who ends itself has a reason to.
+//!
+//! A member ends itself where its disk fails or is full, where a bit of its files flipped, and where the membership
+//! changes under it. Whatever else it meets (members that are away, clocks that jump, a death before) it has to live through,
+//! and a start after a kill or a loss of power has to succeed.
+//!
+//! *Invariant:* a violation is a proof as far as times go: from the last that was heard of the member until its end was
+//! noticed, and for some time before, no such fault was in force on it.
+//!
+//! Absent: real workers, of which only panics are alarms.
+
+use crate::events::{Event, What};
+use std::collections::BTreeMap;
+
+/// What a fault did may show so long after it was healed.
+const LINGERS_NS: u64 = 10_000_000_000;
+/// A fault is told when it was probed: so long after it began, and after a change of members began, at most.
+const PROBED_NS: u64 = 5_000_000_000;
+const CHANGED_NS: u64 = 20_000_000_000;
+
+/// A fault that a member may end itself for; nobody named: any member.
+struct Reason<'a> {
+    member: Option<&'a str>,
+    from_ns: u64,
+    to_ns: u64,
+}
+
+/// The member that a fault is on, of `c2`, `c2 (300 ms)` and `c2/log/000004.log at 7`.
+fn member_of(on: &str) -> &str {
+    on.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
+}
+
+fn reasons(events: &[Event]) -> Vec<Reason<'_>> {
+    let mut healed = BTreeMap::new();
+    for Event { time_ns, what } in events {
+        if let What::Healed { id } = what {
+            healed.entry(*id).or_insert(*time_ns);
+        }
+    }
+    let mut found = Vec::new();
+    for Event { time_ns, what } in events {
+        // Whether or not a probe saw it: it may have been met later.
+        let What::Fault { id, kind, on, .. } = what else { continue };
+        let (member, before) = match kind.split('-').next() {
+            Some("disk" | "bitflip") => (Some(member_of(on)), PROBED_NS),
+            Some("membership") => (None, CHANGED_NS),
+            _ => continue,
+        };
+        let from_ns = time_ns.saturating_sub(before);
+        let to_ns = healed.get(id).map_or(u64::MAX, |at| at.saturating_add(LINGERS_NS));
+        found.push(Reason { member, from_ns, to_ns });
+    }
+    found
+}
+
+/// Every member that ended itself without a reason. Panics are alarms of their own.
+pub(super) fn broken(events: &[Event]) -> Vec<String> {
+    let reasons = reasons(events);
+    let mut heard: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut found = Vec::new();
+    // An end may be told later than what the next process says of itself.
+    let mut in_time: Vec<&Event> = events.iter().collect();
+    in_time.sort_by_key(|event| event.time_ns);
+    for Event { time_ns, what } in in_time {
+        match what {
+            What::Status { member, .. } => {
+                heard.insert(member, *time_ns);
+            }
+            What::Died { member, status, panicked: false } => {
+                // Only members say of themselves how they are.
+                let Some(heard_ns) = heard.get(member.as_str()) else { continue };
+                let explains = |reason: &Reason<'_>| {
+                    reason.member.is_none_or(|name| name == member)
+                        && reason.from_ns <= *time_ns
+                        && reason.to_ns >= *heard_ns
+                };
+                if !reasons.iter().any(explains) {
+                    let at = *time_ns as f64 / 1e9;
+                    found.push(format!(
+                        "{member} ended itself with {status}, as was seen at {at:.1} s, and nothing on it was in trouble"
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    /// A fault from 20 s to 25 s, and a member of which this is the last that was heard, which was seen dead then.
+    fn alarms(kind: &str, on: &str, heard_s: u64, died_s: u64, panicked: bool) -> usize {
+        let event = |at_s: u64, what| Event { time_ns: at_s * S, what };
+        let status = |at_s: u64| {
+            let (member, role) = ("c2".to_owned(), "follower".to_owned());
+            let status =
+                What::Status { member, life: 1, role, term: 1, epoch: 1, applied: 1, installed: 0 };
+            event(at_s, status)
+        };
+        let (member, status_said) = ("c2".to_owned(), "exit status: 1".to_owned());
+        let mut events = vec![
+            status(heard_s),
+            event(20, What::Fault { id: 4, kind: kind.into(), on: on.into(), proven: false }),
+            event(25, What::Healed { id: 4 }),
+            event(died_s, What::Died { member, status: status_said, panicked }),
+            status(died_s + 1),
+            event(9, What::Died { member: "w1".into(), status: "x".into(), panicked: false }),
+        ];
+        // In whichever order they were told.
+        let alarms = broken(&events).len();
+        events.reverse();
+        assert_eq!(broken(&events).len(), alarms);
+        alarms
+    }
+
+    #[test]
+    fn a_member_ends_itself_for_its_disk_for_a_bit_and_for_a_membership_and_for_nothing_else() {
+        for (kind, on) in [
+            ("disk-full", "c2"),
+            ("disk-slow", "c2 (300 ms)"),
+            ("bitflip-leader", "c2/log/db/000004.log at 22"),
+            ("membership-leader", "c1"),
+        ] {
+            assert_eq!(alarms(kind, on, 22, 25, false), 0, "{kind}");
+            assert_eq!(alarms(kind, on, 40, 43, false), 1, "{kind} is long over");
+        }
+        for (kind, on) in [
+            ("disk-full", "c1"),
+            ("bitflip-leader", "c22/log/db/000004.log at 22"),
+            ("kill-leader", "c2"),
+            ("power-all", "c1,c2,c3"),
+            ("clock-leader", "c2+3600s"),
+            ("pause-leader", "c2"),
+            ("worker-disk", "w1"),
+        ] {
+            assert_eq!(alarms(kind, on, 22, 25, false), 1, "{kind}");
+        }
+        assert_eq!(alarms("kill-leader", "c2", 22, 25, true), 0, "a panic is another alarm");
+    }
+}
