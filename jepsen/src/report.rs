@@ -56,6 +56,11 @@ pub fn text(judged: &Judged) -> String {
         "  {} leader changes; {} writes accepted under a fault; {} of {} rows read at the end",
         c.leader_changes, c.written_under_fault, c.final_reads.0, c.final_reads.1
     );
+    let (results, under) = c.completed;
+    if results > 0 {
+        let _ =
+            writeln!(text, "  {results} results of rows accepted, {under} of them under a fault");
+    }
     let recovered = c.recovered_ms.map_or("never".to_owned(), |ms| format!("after {ms} ms"));
     let _ = writeln!(
         text,

@@ -1,10 +1,11 @@
 //! Whether enough happened for a pass to mean anything.
 
+mod rows;
+
 use super::Recorded;
 use crate::events::{Event, What};
-use crate::history::LogPosition;
 use crate::nemesis::required;
-use crate::operations::{Operation, Outcome, READS};
+use crate::operations::{Outcome, READS};
 use crate::value::Value;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +23,13 @@ pub struct Coverage {
     pub written_under_fault: u64,
     /// Writes that were refused as no longer the worker's.
     pub refused: u64,
+    /// Results of rows that were accepted; and those of them that were accepted while a fault was in force.
+    pub completed: (u64, u64),
     /// Rows read at the end, and how many there were.
     pub final_reads: (u64, u64),
-    /// Members whose digests were compared.
+    /// Rows of which the last that was read is that nothing is decided.
+    pub undecided: u64,
+    /// Members that told their digests at one index at the end; of several indexes, at that which most told.
     pub digests: u64,
     /// Requests that were sent twice.
     pub repeated: u64,
@@ -67,6 +72,7 @@ const UNSEATING: &[&str] = &["partition", "kill", "pause", "power", "rolling", "
 pub struct Minimum {
     leader_changes: u64,
     written_under_fault: u64,
+    completed: u64,
     snapshots: u64,
 }
 
@@ -79,6 +85,8 @@ impl Minimum {
         Self {
             leader_changes: if unseating { 1 + secs / 45 } else { 0 },
             written_under_fault: if faults { 20 + secs } else { 0 },
+            // A tenth of what a busy machine does.
+            completed: 1 + secs / 6,
             snapshots: 1 + secs / 60,
         }
     }
@@ -119,6 +127,7 @@ impl Coverage {
         let mut terms = BTreeSet::new();
         let mut installed = BTreeMap::new();
         let mut compared: BTreeMap<u64, BTreeSet<&String>> = BTreeMap::new();
+        let mut digests: BTreeMap<u64, BTreeSet<&String>> = BTreeMap::new();
         let later = proven_later(&run.events);
         for Event { what, .. } in &run.events {
             match what {
@@ -136,7 +145,9 @@ impl Coverage {
                 What::Fault { .. } => found.unproven += 1,
                 What::Repeated { .. } => found.repeated += 1,
                 What::Recovered { after_ms } => found.recovered_ms = *after_ms,
-                What::Digest { .. } => found.digests += 1,
+                What::Digest { member, index, .. } => {
+                    digests.entry(*index).or_default().insert(member);
+                }
                 What::Compared { member, index, .. } => {
                     compared.entry(*index).or_default().insert(member);
                 }
@@ -152,22 +163,34 @@ impl Coverage {
                 _ => {}
             }
         }
-        found.compared =
-            compared.values().map(|members| members.len() as u64).filter(|n| *n > 1).sum();
-        found.rows_under_fault = rows_under(&bands(&run.events), &run.operations);
-        (found.stolen, found.doubled) = shared(&run.operations);
+        let told = |members: &BTreeSet<&String>| members.len() as u64;
+        found.compared = compared.values().map(told).filter(|n| *n > 1).sum();
+        found.digests = digests.values().map(told).max().unwrap_or_default();
+        found.rows_under_fault = rows::under(&bands(&run.events), &run.operations);
+        (found.stolen, found.doubled) = rows::shared(&run.operations);
         found.snapshots = installed.values().sum();
         found.leader_changes = (terms.len() as u64).saturating_sub(1);
+        found.undecided = rows::undecided(&run.operations);
+        found.written(run);
+        found
+    }
+
+    /// Counts what was asked to be changed, and what of it was accepted.
+    fn written(&mut self, run: &Recorded) {
         let bands = bands(&run.events);
         for operation in run.operations.iter().filter(|o| !READS.contains(&&*o.f)) {
             let Outcome::Answered { value, at, .. } = &operation.outcome else { continue };
             if *value == Value::Bool(false) {
-                found.refused += 1;
-            } else if bands.iter().any(|(from, to, _)| operation.called_at >= *from && at <= to) {
-                found.written_under_fault += 1;
+                self.refused += 1;
+                continue;
+            }
+            let under = bands.iter().any(|(from, to, _)| operation.called_at >= *from && at <= to);
+            self.written_under_fault += u64::from(under);
+            if &*operation.f == "complete" && *value == Value::Bool(true) {
+                self.completed.0 += 1;
+                self.completed.1 += u64::from(under);
             }
         }
-        found
     }
 
     /// What is missing for a pass.
@@ -183,7 +206,7 @@ impl Coverage {
         };
         want("leader changes", self.leader_changes, least.leader_changes);
         want("rows read at the end", self.final_reads.0, self.final_reads.1.max(1));
-        want("members whose digests were compared", self.digests, 3);
+        want("members whose digests are of one index at the end", self.digests, 3);
         want("digests compared on the way", self.compared, 2);
         let workload = run.plan().0;
         if workload == "run" {
@@ -204,6 +227,12 @@ impl Coverage {
                 least.written_under_fault,
             );
             want("requests sent twice", self.repeated, 1);
+        }
+        if let "item" | "steal" = workload {
+            // An order of refusals alone explains itself.
+            want("results accepted", self.completed.0, least.completed);
+            let under = if nemesis.is_empty() { 0 } else { least.completed };
+            want("results accepted under a fault", self.completed.1, under);
         }
         if let "item" | "steal" | "session" | "store" = workload {
             want("answers replayed by their places in the log", self.replayed, 1);
@@ -229,65 +258,9 @@ impl Coverage {
         if nemesis.iter().any(|family| family == "power") {
             want("losses of power that took something", self.power_lost.0, 1);
         }
+        if self.undecided > 0 {
+            missing.push(format!("rows that had not ended at the end: {}", self.undecided));
+        }
         missing
     }
-}
-
-/// Rows that were stolen, and rows that were granted beside an attempt that was not over, as far as
-/// the places of answers show it.
-fn shared(operations: &[Operation]) -> (u64, u64) {
-    let mut given_up = BTreeSet::new();
-    let mut over: BTreeMap<(&str, i64), u64> = BTreeMap::new();
-    let mut granted: BTreeMap<&str, Vec<(LogPosition, i64)>> = BTreeMap::new();
-    for operation in operations {
-        let Outcome::Answered { value, place: Some(place), .. } = &operation.outcome else {
-            continue;
-        };
-        let key = operation.key.as_deref().unwrap_or_default();
-        match (&*operation.f, value, &operation.input) {
-            ("claim" | "lease", Value::Int(attempt), _) => {
-                granted.entry(key).or_default().push((place.at, *attempt));
-            }
-            (f, Value::Bool(taken), Value::List(input)) => {
-                if let Some(Value::Int(attempt)) = input.first().filter(|_| *taken) {
-                    over.insert((key, *attempt), place.at.index);
-                }
-                if f == "yield" && *taken {
-                    given_up.insert((key, place.at));
-                }
-            }
-            _ => {}
-        }
-    }
-    let (mut stolen, mut doubled) = (0, 0);
-    for (key, mut grants) in granted {
-        grants.sort_unstable();
-        stolen += grants.iter().filter(|(at, _)| given_up.contains(&(key, *at))).count() as u64;
-        for pair in grants.windows(2) {
-            // The earlier one finished, or was given back, after the later one was granted.
-            let end = over.get(&(key, pair[0].1));
-            doubled += u64::from(end.is_some_and(|end| *end > pair[1].0.index));
-        }
-    }
-    (stolen, doubled)
-}
-
-/// Rows of which a report says for the first time that they have ended, and that was made while a
-/// fault was in force.
-fn rows_under(bands: &[(u64, u64, &str)], operations: &[Operation]) -> u64 {
-    let mut ended: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut under = 0;
-    for operation in operations.iter().filter(|operation| &*operation.f == "progress") {
-        let Outcome::Answered { value: Value::List(counts), at, .. } = &operation.outcome else {
-            continue;
-        };
-        let [.., Value::Int(done), Value::Int(failed)] = counts.as_slice() else { continue };
-        let before = ended.entry(operation.key.as_deref().unwrap_or_default()).or_default();
-        let now = u64::try_from(done + failed).unwrap_or(0).max(*before);
-        if bands.iter().any(|(from, to, _)| operation.called_at >= *from && at <= to) {
-            under += now - *before;
-        }
-        *before = now;
-    }
-    under
 }

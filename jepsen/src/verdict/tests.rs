@@ -270,3 +270,79 @@ fn rows_that_are_in_no_state_or_in_two_are_seen_and_a_batch_without_an_end_is_a_
     let unended = rows::judged(&operations[..1]);
     assert_eq!((unended.violations.len(), unended.doubts.len()), (0, 1));
 }
+
+/// Two rows under a fault from 4 s to 28 s: each granted, and completed so often with these answers, and read at the end.
+fn completed(times: u64, accepted: bool, read: Value) -> Recorded {
+    const S: u64 = 1_000_000_000;
+    let event = |at_s: u64, what| Event { time_ns: at_s * S, what };
+    let (workload, nemesis) = ("item".to_owned(), vec!["kill".to_owned()]);
+    let fault = What::Fault { id: 1, kind: "kill-leader".into(), on: "c1".into(), proven: true };
+    let mut events = vec![
+        event(0, What::Plan { workload, nemesis, seed: 1, secs: 30 }),
+        event(4, fault),
+        event(28, What::Healed { id: 1 }),
+    ];
+    for (member, index) in [("c1", 9), ("c2", 9), ("c3", 9)] {
+        let Event { what: What::Digest { chain, state, image, error, .. }, .. } =
+            digest(member, "a")
+        else {
+            continue;
+        };
+        let member = member.to_owned();
+        events.push(event(90, What::Digest { member, index, chain, state, image, error }));
+    }
+    let operation = |at_s: u64, f: &str, row: u64, value| {
+        let (f, key) = (f.into(), Some(format!("1/{row}").into()));
+        let at = at_s * S + 1;
+        let outcome = Outcome::Answered { value, at, line: 2, place: None };
+        let (input, called_at) = (Value::Nil, at_s * S);
+        Operation { process: 1, request: None, f, key, input, called_at, line: 1, outcome }
+    };
+    let mut operations = Vec::new();
+    for nth in 0..times {
+        operations.push(operation(10, "complete", nth % 2, Value::Bool(accepted)));
+    }
+    for row in 0..2 {
+        operations.push(operation(8, "read", row, Value::Nil));
+        operations.push(operation(80, "read", row, read.clone()));
+    }
+    Recorded { operations, events }
+}
+
+#[test]
+fn a_run_whose_results_are_all_refused_or_whose_rows_do_not_end_is_no_pass() {
+    let missing = |run: Recorded| Coverage::of(&run).missing(&run).join("\n");
+    let well = missing(completed(12, true, Value::text("p")));
+    for asked in ["results accepted", "rows that had not ended", "digests are of one index"] {
+        assert!(!well.contains(asked), "{well}");
+    }
+    let refused = missing(completed(120, false, Value::Nil));
+    assert!(refused.contains("results accepted: 0, at least 6 are needed"), "{refused}");
+    assert!(refused.contains("results accepted under a fault: 0"), "{refused}");
+    assert!(refused.contains("rows that had not ended at the end: 2"), "{refused}");
+    let open = missing(completed(12, true, Value::Nil));
+    assert!(open.contains("rows that had not ended at the end: 2"), "{open}");
+    let few = missing(completed(5, true, Value::text("p")));
+    assert!(few.contains("results accepted under a fault: 5, at least 6"), "{few}");
+}
+
+#[test]
+fn the_last_digests_are_of_three_members_at_one_index() {
+    let told = |digests: &[(&str, u64)]| {
+        let mut run = completed(12, true, Value::text("p"));
+        run.events.retain(|event| !matches!(event.what, What::Digest { .. }));
+        for (member, index) in digests {
+            let (member, index, text) = ((*member).to_owned(), *index, || "a".to_owned());
+            let (chain, state, image, error) = (text(), text(), text(), String::new());
+            let digest = What::Digest { member, index, chain, state, image, error };
+            run.events.push(Event { time_ns: 1, what: digest });
+        }
+        let coverage = Coverage::of(&run);
+        let says = "members whose digests are of one index at the end";
+        (coverage.digests, coverage.missing(&run).iter().any(|what| what.starts_with(says)))
+    };
+    assert_eq!(told(&[("c1", 9), ("c2", 9), ("c3", 9)]), (3, false));
+    assert_eq!(told(&[("c1", 9), ("c2", 10), ("c3", 11)]), (1, true), "each at its own");
+    assert_eq!(told(&[("c1", 9), ("c1", 9), ("c2", 9)]), (2, true), "one twice");
+    assert_eq!(told(&[]), (0, true));
+}
