@@ -81,7 +81,8 @@ jepsen: build ## try to break it: every workload with three seeds, and what oper
 jepsen-nightly: build ## every workload under every family of faults, for an hour: ROLLOUT_JEPSEN_BUDGET, _JOBS, _OUT, _SEED, _ALL_PAIRS=1
 	$(CARGO) build -p rollout-preload
 	"$(TARGET)/debug/rollout-jepsen" matrix --budget "$${ROLLOUT_JEPSEN_BUDGET:-1h}" --jobs "$${ROLLOUT_JEPSEN_JOBS:-1}" \
-	  --out "$${ROLLOUT_JEPSEN_OUT:-$(TARGET)/jepsen-nightly}"
+	  --seed "$${ROLLOUT_JEPSEN_SEED:-$$(( $$(date -u +%s) / 86400 * 1000 ))}" $${ROLLOUT_JEPSEN_ALL_PAIRS:+--all-pairs} \
+	  --out "$${ROLLOUT_JEPSEN_OUT:-$(TARGET)/jepsen-nightly/$$(date -u +%Y-%m-%dT%H%M%S)}"
 
 kill-matrix: build ## which seeded bugs the fault tests find: hours; goes on where an earlier call ended
 	$(CARGO) build -p rollout-coordinator --features seeded-bugs --target-dir "$(TARGET)/seeded-bugs"

@@ -1,7 +1,8 @@
 //! `rollout-jepsen matrix`: every workload under every family of faults, under all of them at once, and under what
 //! operators do, with one seed after another until a budget of time ends.
 //!
-//! *Invariant:* each run is a process of its own in a directory of its own, so that none disturbs the
+//! *Invariant:* every pair of a workload and a kind of faults comes once before one comes again, and few runs reach each
+//! workload and each kind; a pair that the budget did not reach is told. Each run is a process of its own in a directory of its own, so that none disturbs the
 //! next; one that could not be made is no pass. The index is written anew after each run: a matrix
 //! that is interrupted can be read.
 
@@ -23,8 +24,8 @@ const BESIDE: Duration = Duration::from_secs(600);
 
 /// Every workload under every family of faults, and under all mixed, until a budget ends.
 ///
-/// Exit status: 0 all passed, 1 a violation, 2 a run that is no pass or could not be made, 64 wrong
-/// usage, 70 no run could be made.
+/// Exit status: 0 all passed, 1 a violation, 2 a run that is no pass or could not be made, or, if that was asked for, a
+/// pair without a run; 64 wrong usage, 70 no run could be made.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// No run begins that would end later: 90s, 45m, 1h
@@ -33,7 +34,7 @@ pub struct Args {
     /// Where everything is written; it has to be empty
     #[arg(long)]
     pub out: PathBuf,
-    /// How long each run breaks things; half as long again where all families are mixed
+    /// How long each run breaks things; half as long again where all families are mixed, and under membership
     #[arg(long, default_value_t = 60)]
     pub secs: u64,
     /// The first run's seed; each run has the next one
@@ -45,6 +46,9 @@ pub struct Args {
     /// These families alone, each by itself, and its faults mixed
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all,rolling,membership")]
     pub nemesis: Vec<Family>,
+    /// Exit with 2 where a pair of a workload and a kind of faults had no run
+    #[arg(long)]
+    pub all_pairs: bool,
     /// Runs at a time; each has members and ports of its own, but they share the machine
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=16))]
     pub jobs: u64,
@@ -69,7 +73,7 @@ fn span(text: &str) -> Result<Duration, String> {
 /// Runs, and tells.
 pub fn run(args: &Args) -> ExitCode {
     match filled(args) {
-        Ok(index) => ExitCode::from(index.status()),
+        Ok(index) => ExitCode::from(index.status(args.all_pairs)),
         Err(error) => {
             eprintln!("rollout-jepsen: {error:#}");
             ExitCode::from(BROKEN)
@@ -85,9 +89,8 @@ struct Plan {
     secs: u64,
 }
 
-/// The plan of the run of this number: mixed faults come first, and every workload meets one kind
-/// of faults before the next kind comes.
-fn plan(args: &Args, number: u64) -> Plan {
+/// Workloads, and what breaks them: all faults mixed, then each family.
+fn axes(args: &Args) -> (Vec<WorkloadName>, Vec<Vec<Family>>) {
     let workloads = match args.workload.is_empty() {
         true => WorkloadName::ALL.to_vec(),
         false => args.workload.clone(),
@@ -99,13 +102,52 @@ fn plan(args: &Args, number: u64) -> Plan {
         kinds.push(faults);
     }
     kinds.extend(families.iter().map(|family| vec![*family]));
-    let at = |number: u64, len: usize| usize::try_from(number % len.max(1) as u64).unwrap_or(0);
-    let workload = workloads[at(number, workloads.len())];
-    let nemesis = kinds.get(at(number / workloads.len() as u64, kinds.len()));
-    let nemesis = nemesis.cloned().unwrap_or_default();
-    let mixed = nemesis.len() > 1;
-    let secs = if mixed { args.secs + args.secs / 2 } else { args.secs };
+    if kinds.is_empty() {
+        kinds.push(Vec::new()); // Nothing breaks.
+    }
+    (workloads, kinds)
+}
+
+/// How many steps two wheels of so many teeth take until they stand as before.
+fn steps(one: usize, other: usize) -> usize {
+    let (mut a, mut b) = (one, other);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    one / a.max(1) * other
+}
+
+/// The plan of the run of this number. Both axes move on with each run, so that few runs reach all of either; where that
+/// would come back to a pair before all had their turn, one of them moves on once more.
+fn plan(args: &Args, number: u64) -> Plan {
+    let (workloads, kinds) = axes(args);
+    let round = usize::try_from(number % (workloads.len() * kinds.len()) as u64).unwrap_or(0);
+    let shift = round / steps(workloads.len(), kinds.len());
+    let workload = workloads[round % workloads.len()];
+    let nemesis = kinds[(round + shift) % kinds.len()].clone();
+    // Many kinds have to fit in, or changes that take long.
+    let long = nemesis.len() > 1 || nemesis == [Family::Membership];
+    let secs = if long { args.secs + args.secs / 2 } else { args.secs };
     Plan { workload, nemesis, seed: args.seed.wrapping_add(number), secs }
+}
+
+/// What a kind of faults is called.
+fn kind(nemesis: &[Family]) -> String {
+    match nemesis {
+        [] => Family::None.name(),
+        [one] => one.name(),
+        _ => "mixed".to_owned(),
+    }
+}
+
+/// Every pair that a matrix is to have a run of.
+fn pairs(args: &Args) -> Vec<(String, String)> {
+    let (workloads, kinds) = axes(args);
+    let of = |workload: &WorkloadName| {
+        let workload = workload.name().to_owned();
+        kinds.iter().map(move |nemesis| (workload.clone(), kind(nemesis)))
+    };
+    workloads.iter().flat_map(of).collect()
 }
 
 fn filled(args: &Args) -> Result<Index> {
@@ -117,7 +159,7 @@ fn filled(args: &Args) -> Result<Index> {
         begun: Instant::now(),
         next: 0,
         longest_beside: Duration::from_secs(20),
-        index: Index::new(&args.out),
+        index: Index::new(&args.out, pairs(args)),
     });
     println!("{}", index::HEADING);
     std::thread::scope(|scope| {
@@ -128,6 +170,10 @@ fn filled(args: &Args) -> Result<Index> {
     })?;
     let index = board.into_inner().map_err(|_| anyhow!("a lane panicked"))?.index;
     println!("{}", index.summary());
+    index
+        .without_a_run()
+        .iter()
+        .for_each(|(workload, kind)| println!("no run of {workload} under {kind}"));
     println!("index: {}", args.out.join(index::PAGE).display());
     Ok(index)
 }
@@ -168,11 +214,11 @@ fn lane(args: &Args, board: &Mutex<Board>) -> Result<()> {
 
 fn one(args: &Args, plan: &Plan, number: u64) -> Result<Cell> {
     let nemesis: Vec<String> = plan.nemesis.iter().map(|family| family.name()).collect();
-    let what = if nemesis.len() > 1 { "mixed" } else { nemesis.first().map_or("none", |n| n) };
+    let (nemesis, what) = (Family::listed(&nemesis), kind(&plan.nemesis));
     let name = format!("{:03}-{}-{what}-{}", number + 1, plan.workload.name(), plan.seed);
     let (dir, log) = (args.out.join(&name), args.out.join(format!("{name}.log")));
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["run", "--workload", plan.workload.name(), "--nemesis", &nemesis.join(",")]);
+    command.args(["run", "--workload", plan.workload.name(), "--nemesis", &nemesis]);
     command.args(["--seed", &plan.seed.to_string(), "--secs", &plan.secs.to_string()]);
     command.arg("--dir").arg(&dir);
     if let Some(bin) = &args.bin {
@@ -192,7 +238,7 @@ fn one(args: &Args, plan: &Plan, number: u64) -> Result<Cell> {
     if status == Some(0) {
         remove_data(&dir).context("the data of a run that passed")?;
     }
-    Cell::of(name, plan.workload.name(), what, plan.seed, status, &dir, started.elapsed())
+    Cell::of(name, plan.workload.name(), &what, plan.seed, status, &dir, started.elapsed())
 }
 
 /// What members stored is large, and of use only where something is to be explained.

@@ -34,6 +34,8 @@ pub(super) struct Cell {
 /// All runs so far.
 pub(super) struct Index {
     dir: PathBuf,
+    /// Pairs of a workload and a kind of faults that are to have a run.
+    wanted: Vec<(String, String)>,
     cells: Vec<Cell>,
 }
 
@@ -102,8 +104,17 @@ fn escaped(text: &str) -> String {
 }
 
 impl Index {
-    pub(super) fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), cells: Vec::new() }
+    /// Of runs below `dir`, of which each of these pairs of a workload and a kind of faults is to have one.
+    pub(super) fn new(dir: &Path, wanted: Vec<(String, String)>) -> Self {
+        Self { dir: dir.to_owned(), wanted, cells: Vec::new() }
+    }
+
+    /// The pairs that no run was made of.
+    pub(super) fn without_a_run(&self) -> Vec<&(String, String)> {
+        let is = |cell: &Cell, pair: &(String, String)| {
+            cell.workload == pair.0 && cell.nemesis == pair.1 && cell.verdict != "broken"
+        };
+        self.wanted.iter().filter(|pair| !self.cells.iter().any(|cell| is(cell, pair))).collect()
     }
 
     /// Adds a run, and writes page and file anew.
@@ -125,18 +136,21 @@ impl Index {
     /// One sentence over all.
     pub(super) fn summary(&self) -> String {
         format!(
-            "{} runs: {} passed, {} violations, {} unknown, {} could not be made",
+            "{} runs: {} passed, {} violations, {} unknown, {} could not be made; {} of {} pairs had no run",
             self.cells.len(),
             self.count("pass"),
             self.count("violation"),
             self.count("unknown"),
-            self.count("broken")
+            self.count("broken"),
+            self.without_a_run().len(),
+            self.wanted.len()
         )
     }
 
-    /// The exit status: a violation is certain whatever else happened.
-    pub(super) fn status(&self) -> u8 {
-        match (self.count("violation"), self.count("pass") == self.cells.len()) {
+    /// The exit status: a violation is certain whatever else happened. `all_pairs`: each of them has to have a run.
+    pub(super) fn status(&self, all_pairs: bool) -> u8 {
+        let whole = !all_pairs || self.without_a_run().is_empty();
+        match (self.count("violation"), whole && self.count("pass") == self.cells.len()) {
             (1.., _) => 1,
             (0, false) => 2,
             (0, true) => 0,
@@ -165,6 +179,10 @@ impl Index {
                 escaped(cell.what())
             );
         }
-        page + "</table>"
+        page += "</table>";
+        for (workload, kind) in self.without_a_run() {
+            let _ = write!(page, "<p>no run of {workload} under {kind}</p>");
+        }
+        page
     }
 }
