@@ -11,7 +11,7 @@ use crate::process::Process;
 use crate::workload::WorkloadName;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use matrix::{Found, Matrix, Outcome, Row};
+use matrix::{Conditions, Found, Matrix, Outcome, Row, digest};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -51,7 +51,7 @@ pub struct Args {
     /// No run begins after so many minutes
     #[arg(long)]
     pub budget_mins: Option<u64>,
-    /// Where everything is written; what it holds of an earlier call is not run again
+    /// Where everything is written; what it holds of an earlier call with the same programs and plan is not run again
     #[arg(long)]
     pub out: PathBuf,
     /// The members with bugs; without it `../seeded-bugs/debug` beside this program
@@ -105,7 +105,22 @@ fn measured(args: &Args) -> Result<Matrix> {
     let nemesis = Family::listed(&families);
     let plan = |workload| Plan { workload, nemesis: nemesis.clone() };
     let plans: Vec<Plan> = names(&args.workload).into_iter().map(plan).collect();
-    let mut matrix = Matrix::open(&args.out)?;
+    let conditions = Conditions {
+        seeds: args.seeds,
+        secs: args.secs,
+        workloads: plans.iter().map(|plan| plan.workload.clone()).collect(),
+        nemesis,
+        member: digest(&with_bugs.join(MEMBER))?,
+        suite: digest(&own)?,
+    };
+    let without = Conditions { member: digest(&clean.join(MEMBER))?, ..conditions.clone() };
+    let of = |bug: &str| if bug == CLEAN { without.clone() } else { conditions.clone() };
+    let (mut matrix, forgotten) = Matrix::open(&args.out, of)?;
+    if forgotten > 0 {
+        println!(
+            "{forgotten} rows were measured of other programs or under another plan, and do not count"
+        );
+    }
     let begun = Instant::now();
     let budget = args.budget_mins.map(|mins| Duration::from_secs(mins * 60));
     let over = || budget.is_some_and(|budget| begun.elapsed() >= budget);
@@ -116,7 +131,7 @@ fn measured(args: &Args) -> Result<Matrix> {
             continue;
         }
         let bin = if bug == CLEAN { &clean } else { &with_bugs };
-        let row = hunted(args, bug, bin, &plans, &over)?;
+        let row = hunted(args, Row::new(bug, of(bug)), bin, &plans, &over)?;
         println!("{}", row.line());
         matrix.add(row)?;
     }
@@ -161,20 +176,20 @@ fn beside_the_rest(folder: &Path, members: &Path, rest: &Path) -> Result<PathBuf
 /// Runs every seed until one finds the bug; the clean build has to go through all of them.
 fn hunted(
     args: &Args,
-    bug: &str,
+    mut row: Row,
     bin: &Path,
     plans: &[Plan],
     over: &impl Fn() -> bool,
 ) -> Result<Row> {
     let begun = Instant::now();
-    let mut row = Row::new(bug);
+    let bug = row.bug.clone();
     for seed in 1..=args.seeds {
         for plan in plans {
             if over() {
                 row.cut = true;
                 return Ok(row);
             }
-            let found = one(args, bug, bin, plan, seed)?;
+            let found = one(args, &bug, bin, plan, seed)?;
             row.runs += 1;
             row.secs = begun.elapsed().as_secs();
             println!("{bug}, seed {seed}, {}: {}", plan.workload, found.text());

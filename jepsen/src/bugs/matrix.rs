@@ -1,7 +1,8 @@
 //! What was found of which bug, kept from call to call, and told as a table.
 //!
 //! *Invariant:* a bug counts as found by a violation alone. A run that ended as `unknown` or could
-//! not be made is counted as such.
+//! not be made is counted as such. All that is told was measured of the same programs, under the same plan: what an earlier
+//! call measured otherwise is forgotten.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -29,9 +30,9 @@ const CHECKERS: &[(&str, &str)] = &[
     ("the image of", "image"),
     (", repeated, was answered", "repeats"),
     ("panicked", "panic"),
-    ("back to", "epochs"),
     (" crashed with ", "panic"),
     (" ended itself with ", "deaths"),
+    ("back to", "epochs"),
     ("and said epoch", "epochs"),
     ("in the same term", "leaders"),
     ("no write succeeded", "recovery"),
@@ -100,6 +101,27 @@ fn short(alarms: &[String]) -> String {
     }
 }
 
+/// What a row was measured of, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Conditions {
+    pub(super) seeds: u64,
+    pub(super) secs: u64,
+    pub(super) workloads: Vec<String>,
+    pub(super) nemesis: String,
+    /// Digests of the member's program, and of this one, which torments and judges it.
+    pub(super) member: String,
+    pub(super) suite: String,
+}
+
+/// The digest of a program.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn digest(program: &Path) -> Result<String> {
+    let file = std::fs::File::open(program).with_context(|| program.display().to_string())?;
+    Ok(blake3::Hasher::new().update_reader(file)?.finalize().to_hex()[..16].to_owned())
+}
+
 /// The alarms that found a bug.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Found {
@@ -132,12 +154,15 @@ pub(super) struct Row {
     pub(super) secs: u64,
     /// The budget ended first.
     pub(super) cut: bool,
+    /// Rows of an older form have none, and are of no use.
+    #[serde(default)]
+    pub(super) conditions: Conditions,
 }
 
 impl Row {
-    pub(super) fn new(bug: &str) -> Self {
+    pub(super) fn new(bug: &str, conditions: Conditions) -> Self {
         let bug = bug.to_owned();
-        Self { bug, found: None, runs: 0, broken: 0, unknown: 0, secs: 0, cut: false }
+        Self { bug, found: None, runs: 0, broken: 0, unknown: 0, secs: 0, cut: false, conditions }
     }
 
     /// The row for a terminal.
@@ -174,14 +199,18 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// With what an earlier call has found.
-    pub(super) fn open(dir: &Path) -> Result<Self> {
-        let rows = match std::fs::read_to_string(dir.join(ROWS)) {
+    /// With what an earlier call has found under the conditions that `of` says of the row of a bug. How many rows were
+    /// measured under others, and are forgotten.
+    pub(super) fn open(dir: &Path, of: impl Fn(&str) -> Conditions) -> Result<(Self, usize)> {
+        let mut rows: Vec<Row> = match std::fs::read_to_string(dir.join(ROWS)) {
             Ok(text) => text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error).context(ROWS),
         };
-        Ok(Self { dir: dir.to_owned(), rows })
+        let before = rows.len();
+        rows.retain(|row| row.conditions == of(&row.bug));
+        let forgotten = before - rows.len();
+        Ok((Self { dir: dir.to_owned(), rows }, forgotten))
     }
 
     /// Whether it was run to its end.
@@ -237,29 +266,90 @@ impl Matrix {
 mod tests {
     use super::*;
 
+    fn conditions() -> Conditions {
+        let (workloads, nemesis) = (vec!["item".to_owned()], "kill".to_owned());
+        let (member, suite) = ("aa".to_owned(), "bb".to_owned());
+        Conditions { seeds: 5, secs: 90, workloads, nemesis, member, suite }
+    }
+
+    fn row(bug: &str) -> Row {
+        Row::new(bug, conditions())
+    }
+
+    fn open(dir: &Path) -> Matrix {
+        Matrix::open(dir, |_| conditions()).expect("a matrix").0
+    }
+
     #[test]
     fn what_is_unknown_or_cut_short_is_no_find_and_what_an_earlier_call_found_stays() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut matrix = Matrix::open(dir.path()).expect("an empty matrix");
-        let mut cut = Row::new("a");
+        let mut matrix = open(dir.path());
+        let mut cut = row("a");
         (cut.cut, cut.unknown) = (true, 1);
         matrix.add(cut).expect("a row");
         assert!(!matrix.knows("a"), "it has to be run again");
         assert_eq!(matrix.status(), 2);
         let alarms = vec!["2 different states at log index 7".to_owned()];
         let found = Some(Found { seed: 1, workload: "item".into(), alarms });
-        matrix.add(Row { found, ..Row::new("a") }).expect("a row");
+        matrix.add(Row { found, ..row("a") }).expect("a row");
         assert_eq!(matrix.status(), 0);
-        let again = Matrix::open(dir.path()).expect("what was written");
+        let again = open(dir.path());
         assert!(again.knows("a"));
         assert!(again.table().contains("digests"), "{}", again.table());
-        matrix.add(Row { unknown: 1, ..Row::new(super::super::CLEAN) }).expect("a row");
+        matrix.add(Row { unknown: 1, ..row(super::super::CLEAN) }).expect("a row");
         assert_eq!(matrix.status(), 2, "a run that is no pass clears nobody");
-        matrix.add(Row::new(super::super::CLEAN)).expect("a row");
+        matrix.add(row(super::super::CLEAN)).expect("a row");
         assert_eq!(matrix.status(), 0);
         let alarms = vec!["c1 panicked".to_owned()];
         let found = Some(Found { seed: 2, workload: "item".into(), alarms });
-        matrix.add(Row { found, ..Row::new(super::super::CLEAN) }).expect("a row");
+        matrix.add(Row { found, ..row(super::super::CLEAN) }).expect("a row");
         assert_eq!(matrix.status(), 1);
+    }
+
+    #[test]
+    fn what_was_measured_of_other_programs_or_under_another_plan_is_measured_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut matrix = open(dir.path());
+        for bug in ["a", super::super::CLEAN] {
+            matrix.add(row(bug)).expect("a row");
+        }
+        let others: [fn(&mut Conditions); 6] = [
+            |c| c.seeds = 2,
+            |c| c.secs = 30,
+            |c| c.workloads.push("run".into()),
+            |c| c.nemesis = "none".into(),
+            |c| c.member = "cc".into(),
+            |c| c.suite = "cc".into(),
+        ];
+        for change in others {
+            let mut other = conditions();
+            change(&mut other);
+            let (matrix, forgotten) =
+                Matrix::open(dir.path(), |_| other.clone()).expect("a matrix");
+            assert!(!matrix.knows("a") && forgotten == 2, "{other:?}");
+        }
+        let clean_alone = |bug: &str| match bug {
+            super::super::CLEAN => conditions(),
+            _ => Conditions { member: "cc".into(), ..conditions() },
+        };
+        let (matrix, forgotten) = Matrix::open(dir.path(), clean_alone).expect("a matrix");
+        assert!(forgotten == 1 && matrix.knows(super::super::CLEAN) && !matrix.knows("a"));
+        // A row of an older form says nothing of its conditions.
+        let old =
+            r#"{"bug":"a","found":null,"runs":1,"broken":0,"unknown":0,"secs":1,"cut":false}"#;
+        std::fs::write(dir.path().join(ROWS), old).expect("a file");
+        assert!(!open(dir.path()).knows("a"));
+    }
+
+    #[test]
+    fn a_program_is_known_by_what_is_in_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let told = |text: &str| {
+            std::fs::write(dir.path().join("p"), text).expect("a file");
+            digest(&dir.path().join("p")).expect("a digest")
+        };
+        let (one, other) = (told("one"), told("other"));
+        assert!(one != other && one == told("one") && one.len() == 16);
+        assert!(digest(&dir.path().join("absent")).is_err());
     }
 }
