@@ -1,5 +1,5 @@
-//! One short run of the whole suite. Its verdict may be `unknown` on a machine too busy for enough
-//! to happen in that time; a violation it may never be.
+//! One short run of the whole suite. Its verdict may be `unknown`, for not every kind of fault fits into that time; a
+//! violation it may never be, and something has to have happened.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,28 @@ fn a_short_run_under_all_faults_shows_no_violation() {
         panic!("status {status:?}, recorded in {}:\n{text}", kept.display());
     }
     println!("{text}");
+    something_happened(dir.path());
     let recheck = Command::new(exe).arg("recheck").arg(dir.path()).status().unwrap();
     assert_eq!(recheck.code(), status, "a recorded run gets the same verdict again");
     assert!(std::fs::read_to_string(dir.path().join("report.html")).unwrap().contains("<svg"));
+}
+
+/// Of each thing that a pass is made of, at least a little.
+fn something_happened(dir: &Path) {
+    let verdict = std::fs::read(dir.join("verdict.json")).unwrap();
+    let verdict: serde_json::Value = serde_json::from_slice(&verdict).unwrap();
+    let coverage = &verdict["coverage"];
+    let faults: u64 =
+        coverage["faults"].as_object().unwrap().values().filter_map(|n| n.as_u64()).sum();
+    assert!(faults > 0, "no fault was proven: {coverage}");
+    for (what, counts) in [
+        ("writes accepted under a fault", &coverage["written_under_fault"]),
+        ("results accepted", &coverage["completed"][0]),
+        ("results accepted under a fault", &coverage["completed"][1]),
+        ("rows read at the end", &coverage["final_reads"][0]),
+        ("digests at one index", &coverage["digests"]),
+        ("answers replayed", &coverage["replayed"]),
+    ] {
+        assert!(counts.as_u64().is_some_and(|count| count > 0), "{what}: {coverage}");
+    }
 }

@@ -2,6 +2,7 @@
 //! cuts, and the orders that it claims to have found.
 
 mod brute;
+mod objects;
 mod random;
 
 use random::{Object, Plan, history};
