@@ -4,12 +4,16 @@
 //! *Invariant:* a member is dialled by nobody but through a link of its own, observers excepted:
 //! what they see must not depend on the faults.
 
+mod processes;
 mod programs;
+
+pub use processes::Death;
 
 use crate::network::Network;
 use crate::preload::Preload;
 use crate::process::Process;
 use anyhow::{Context, Result, bail};
+use processes::Processes;
 use rollout_proto::pki::{self, IssueRequest};
 use rollout_proto::{
     ChannelOptions, Client, ClientConfig, ClientTls, DialMap, Endpoint, Role, Security, TlsFiles,
@@ -18,7 +22,7 @@ use rollout_proto::{
 use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -63,18 +67,6 @@ impl Place {
     }
 }
 
-/// How a member's process ended although nobody killed it.
-pub struct Death {
-    /// The member.
-    pub at: usize,
-    /// Its exit status.
-    pub status: ExitStatus,
-    /// Its log tells of a panic.
-    pub panicked: bool,
-    /// When it was noticed.
-    pub seen: Instant,
-}
-
 /// See the module.
 pub struct Fleet {
     dir: PathBuf,
@@ -83,9 +75,7 @@ pub struct Fleet {
     snapshots: bool,
     /// Who the members are, and after these three who may become one for a while.
     pub places: Vec<Place>,
-    processes: Vec<Option<Process>>,
-    /// Of those that were to be killed, and were found dead.
-    found: Vec<Death>,
+    processes: Processes,
     /// Below all of them.
     pub preload: Arc<Preload>,
     /// Between all of them.
@@ -125,8 +115,7 @@ impl Fleet {
             bin: bin.to_owned(),
             snapshots,
             places: Vec::new(),
-            processes: Vec::new(),
-            found: Vec::new(),
+            processes: Processes::default(),
             preload: Arc::new(Preload::new(bin, &dir.join("preload"))?),
             network: Arc::default(),
         };
@@ -136,7 +125,7 @@ impl Fleet {
             let lives = Arc::default();
             fleet.issue(Role::Member, &name)?;
             fleet.places.push(Place { name, client, peer, lives });
-            fleet.processes.push(None);
+            fleet.processes.add();
         }
         fleet.issue(Role::Admin, "observer")?;
         clients.iter().try_for_each(|name| fleet.issue(Role::Client, name))?;
@@ -281,7 +270,7 @@ impl Fleet {
         self.preload.give(&mut command, name, &self.dir.join(name))?;
         place.lives.fetch_add(1, Ordering::Relaxed);
         let log = self.dir.join(format!("{name}.log"));
-        self.processes[at] = Some(Process::start(command, &log)?);
+        self.processes.put(at, Process::start(command, &log)?);
         Ok(())
     }
 
@@ -318,15 +307,12 @@ impl Fleet {
     /// # Errors
     /// When it was killed and not started again.
     pub fn process(&mut self, at: usize) -> Result<&mut Process> {
-        self.processes[at].as_mut().context("the member does not run")
+        self.processes.of(at).context("the member does not run")
     }
 
     /// Kills a member. True if it was alive until then; how it ended otherwise is kept for [`Self::deaths`].
     pub fn kill(&mut self, at: usize) -> bool {
-        if let Some(death) = self.died(at) {
-            self.found.push(death);
-        }
-        self.processes[at].take().is_some_and(|mut process| process.kill())
+        self.processes.kill(at)
     }
 
     /// Takes the disk of a member, which does not run then.
@@ -345,22 +331,16 @@ impl Fleet {
 
     /// A member that runs no more although nobody killed it: how it ended. Told once.
     pub fn died(&mut self, at: usize) -> Option<Death> {
-        let process = self.processes[at].as_mut()?;
-        let status = process.ended()?;
-        let panicked = process.panicked();
-        self.processes[at] = None;
-        Some(Death { at, status, panicked, seen: Instant::now() })
+        self.processes.died(at)
     }
 
     /// Every death that was not told yet.
     pub fn deaths(&mut self) -> Vec<Death> {
-        let mut deaths = std::mem::take(&mut self.found);
-        deaths.extend((0..self.processes.len()).filter_map(|at| self.died(at)));
-        deaths
+        self.processes.deaths()
     }
 
     /// Whether its process was started and not taken away.
     pub fn runs(&self, at: usize) -> bool {
-        self.processes[at].is_some()
+        self.processes.runs(at)
     }
 }

@@ -1,0 +1,104 @@
+//! The processes of members: which run, and how those ended that nobody killed.
+//!
+//! *Invariant:* every end that was none of ours is told once, also of a process that was to be killed and was found dead.
+
+use crate::process::Process;
+use std::process::ExitStatus;
+use std::time::Instant;
+
+/// How a member's process ended although nobody killed it.
+pub struct Death {
+    /// The member.
+    pub at: usize,
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Its log tells of a panic.
+    pub panicked: bool,
+    /// When it was noticed.
+    pub seen: Instant,
+}
+
+/// See the module. Members are numbered from 0.
+#[derive(Default)]
+pub(super) struct Processes {
+    slots: Vec<Option<Process>>,
+    /// Of those that were to be killed, and were found dead.
+    found: Vec<Death>,
+}
+
+impl Processes {
+    /// Room for one more member, which does not run yet.
+    pub(super) fn add(&mut self) {
+        self.slots.push(None);
+    }
+
+    /// The member's new process.
+    pub(super) fn put(&mut self, at: usize, process: Process) {
+        self.slots[at] = Some(process);
+    }
+
+    /// The member's process, if it was started and not taken away.
+    pub(super) fn of(&mut self, at: usize) -> Option<&mut Process> {
+        self.slots[at].as_mut()
+    }
+
+    pub(super) fn runs(&self, at: usize) -> bool {
+        self.slots[at].is_some()
+    }
+
+    /// Kills it. True if it was alive until then; how it ended otherwise is kept for [`Self::deaths`].
+    pub(super) fn kill(&mut self, at: usize) -> bool {
+        if let Some(death) = self.died(at) {
+            self.found.push(death);
+        }
+        self.slots[at].take().is_some_and(|mut process| process.kill())
+    }
+
+    /// How it ended, if it runs no more although nobody killed it. Told once.
+    pub(super) fn died(&mut self, at: usize) -> Option<Death> {
+        let process = self.slots[at].as_mut()?;
+        let status = process.ended()?;
+        let panicked = process.panicked();
+        self.slots[at] = None;
+        Some(Death { at, status, panicked, seen: Instant::now() })
+    }
+
+    /// Every death that was not told yet.
+    pub(super) fn deaths(&mut self) -> Vec<Death> {
+        let mut deaths = std::mem::take(&mut self.found);
+        deaths.extend((0..self.slots.len()).filter_map(|at| self.died(at)));
+        deaths
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::time::Duration;
+
+    #[test]
+    fn each_end_that_nobody_made_is_told_once_also_of_whom_is_killed_too_late() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut processes = Processes::default();
+        let scripts = ["exit 3", "sleep 60", "echo panicked at a.rs:1; exit 101", "exit 74"];
+        for (at, script) in scripts.into_iter().enumerate() {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let log = dir.path().join(format!("c{at}.log"));
+            processes.add();
+            processes.put(at, Process::start(command, &log).unwrap());
+        }
+        for at in [0, 2, 3] {
+            while processes.of(at).unwrap().ended().is_none() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        assert!(processes.kill(1), "it was alive");
+        assert!(!processes.kill(2), "it was not");
+        assert_eq!(processes.died(3).and_then(|death| death.status.code()), Some(74));
+        let told: Vec<_> = processes.deaths().into_iter().map(|d| (d.at, d.panicked)).collect();
+        assert_eq!(told, [(2, true), (0, false)]);
+        assert!(processes.deaths().is_empty() && !(0..4).any(|at| processes.runs(at)));
+    }
+}
