@@ -5,6 +5,7 @@
 //! every format that the operation did not happen.
 
 mod edn;
+mod edn_number;
 mod edn_text;
 mod jepsen_log;
 mod jsonl;

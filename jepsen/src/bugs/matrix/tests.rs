@@ -1,0 +1,88 @@
+//! Rows of bugs, kept and told.
+
+use super::*;
+
+fn conditions() -> Conditions {
+    let (workloads, nemesis) = (vec!["item".to_owned()], "kill".to_owned());
+    let (member, suite) = ("aa".to_owned(), "bb".to_owned());
+    Conditions { seeds: 5, secs: 90, workloads, nemesis, member, suite }
+}
+
+fn row(bug: &str) -> Row {
+    Row::new(bug, conditions())
+}
+
+fn open(dir: &Path) -> Matrix {
+    Matrix::open(dir, |_| conditions()).expect("a matrix").0
+}
+
+#[test]
+fn what_is_unknown_or_cut_short_is_no_find_and_what_an_earlier_call_found_stays() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut matrix = open(dir.path());
+    let mut cut = row("a");
+    (cut.cut, cut.unknown) = (true, 1);
+    matrix.add(cut).expect("a row");
+    assert!(!matrix.knows("a"), "it has to be run again");
+    assert_eq!(matrix.status(), 2);
+    let alarms = vec!["2 different states at log index 7".to_owned()];
+    let found = Some(Found { seed: 1, workload: "item".into(), alarms });
+    matrix.add(Row { found, ..row("a") }).expect("a row");
+    assert_eq!(matrix.status(), 0);
+    let again = open(dir.path());
+    assert!(again.knows("a"));
+    assert!(again.table().contains("digests"), "{}", again.table());
+    matrix.add(Row { unknown: 1, ..row(super::super::CLEAN) }).expect("a row");
+    assert_eq!(matrix.status(), 2, "a run that is no pass clears nobody");
+    matrix.add(row(super::super::CLEAN)).expect("a row");
+    assert_eq!(matrix.status(), 0);
+    let alarms = vec!["c1 panicked".to_owned()];
+    let found = Some(Found { seed: 2, workload: "item".into(), alarms });
+    matrix.add(Row { found, ..row(super::super::CLEAN) }).expect("a row");
+    assert_eq!(matrix.status(), 1);
+}
+
+#[test]
+fn what_was_measured_of_other_programs_or_under_another_plan_is_measured_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut matrix = open(dir.path());
+    for bug in ["a", super::super::CLEAN] {
+        matrix.add(row(bug)).expect("a row");
+    }
+    let others: [fn(&mut Conditions); 6] = [
+        |c| c.seeds = 2,
+        |c| c.secs = 30,
+        |c| c.workloads.push("run".into()),
+        |c| c.nemesis = "none".into(),
+        |c| c.member = "cc".into(),
+        |c| c.suite = "cc".into(),
+    ];
+    for change in others {
+        let mut other = conditions();
+        change(&mut other);
+        let (matrix, forgotten) = Matrix::open(dir.path(), |_| other.clone()).expect("a matrix");
+        assert!(!matrix.knows("a") && forgotten == 2, "{other:?}");
+    }
+    let clean_alone = |bug: &str| match bug {
+        super::super::CLEAN => conditions(),
+        _ => Conditions { member: "cc".into(), ..conditions() },
+    };
+    let (matrix, forgotten) = Matrix::open(dir.path(), clean_alone).expect("a matrix");
+    assert!(forgotten == 1 && matrix.knows(super::super::CLEAN) && !matrix.knows("a"));
+    // A row of an older form says nothing of its conditions.
+    let old = r#"{"bug":"a","found":null,"runs":1,"broken":0,"unknown":0,"secs":1,"cut":false}"#;
+    std::fs::write(dir.path().join(ROWS), old).expect("a file");
+    assert!(!open(dir.path()).knows("a"));
+}
+
+#[test]
+fn a_program_is_known_by_what_is_in_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let told = |text: &str| {
+        std::fs::write(dir.path().join("p"), text).expect("a file");
+        digest(&dir.path().join("p")).expect("a digest")
+    };
+    let (one, other) = (told("one"), told("other"));
+    assert!(one != other && one == told("one") && one.len() == 16);
+    assert!(digest(&dir.path().join("absent")).is_err());
+}
