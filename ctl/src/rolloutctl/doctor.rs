@@ -20,6 +20,7 @@ use rollout_proto::pki::CertInfo;
 use self::files::now_unix;
 use self::finding::{Finding, Findings, Level};
 use super::Failure;
+use super::cert::left::{Left, Stage};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format};
 
@@ -81,30 +82,35 @@ pub(crate) async fn run(
     }
 }
 
-/// What is left of a certificate, of which nothing else is known.
-fn expiry(what: &str, seconds_left: i64, args: &DoctorArgs, todo: &str) -> Finding {
-    ending(what, seconds_left, seconds_left < i64::from(args.cert_days) * 86_400, todo)
+/// What is left of a certificate that a member tells of.
+fn expiry(what: &str, left: Left, args: &DoctorArgs, todo: (&str, &str)) -> Finding {
+    let stage = left.stage(i64::from(args.cert_days) * 86_400);
+    ending(what, left.seconds, stage == Stage::Due, todo)
 }
 
 /// What is left of a certificate that is here: one that lives for days is not always about to end.
 fn life(what: &str, info: &CertInfo, args: &DoctorArgs, todo: &str) -> Finding {
     let now = now_unix();
     let due = info.validity.is_due(now, i64::from(args.cert_days) * 86_400);
-    ending(what, info.validity.not_after_unix - now, due, todo)
+    ending(what, info.validity.not_after_unix - now, due, (REFUSED, todo))
 }
 
-fn ending(what: &str, seconds_left: i64, due: bool, todo: &str) -> Finding {
-    let days = seconds_left.div_euclid(86_400);
+/// What comes of the end of a certificate that a caller or a member shows.
+const REFUSED: &str = "connections are refused from then on";
+
+/// `(why, todo)`: what comes of its end, and what to do before it.
+fn ending(what: &str, seconds_left: i64, due: bool, (why, todo): (&str, &str)) -> Finding {
+    let left = output::duration(seconds_left as f64);
     let check = "certificate";
     match seconds_left {
         ..=0 => {
             Finding::fail(check, format!("{what} has expired"), "nobody accepts it any more", todo)
         }
         _ if due => {
-            let found = format!("{what} ends in {days} days");
-            Finding::warn(check, found, "connections are refused from then on", todo)
+            let found = format!("{what} ends in {left}");
+            Finding::warn(check, found, why, todo)
         }
-        _ => Finding::ok(check, format!("{what} is good for {days} days")),
+        _ => Finding::ok(check, format!("{what} is good for {left}")),
     }
 }
 

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use super::Failure;
 use super::alarm::seen::{self, Alarm};
+use super::cert::left::Left;
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::output::{self, Format, rfc3339, u64_string};
 
@@ -110,6 +111,12 @@ pub struct MemberSays {
     pub uptime_seconds: f64,
     /// Seconds until its certificate ends; `None` without TLS.
     pub cert_seconds: Option<i64>,
+    /// Seconds until it is about to end, and an alarm; negative since it is.
+    pub cert_renewal_seconds: Option<i64>,
+    /// Seconds until the certificate ends of the key by which it enrols; `None` where it does not, or does not say.
+    pub issuer_seconds: Option<i64>,
+    /// Seconds until that is about to end, and an alarm; negative since it is.
+    pub issuer_renewal_seconds: Option<i64>,
     /// Why it does not take its changed certificate files; `None` where it has no others than it uses.
     pub cert_refused: Option<String>,
     /// Program version.
@@ -145,6 +152,18 @@ pub(in crate::rolloutctl) fn lost_command(member: &MemberLine) -> String {
 }
 
 impl MemberSays {
+    /// What is left of its own certificate; none without TLS.
+    pub(in crate::rolloutctl) fn cert(&self) -> Option<Left> {
+        let renewal_seconds = self.cert_renewal_seconds?;
+        Some(Left { seconds: self.cert_seconds?, renewal_seconds })
+    }
+
+    /// What is left of that of its issuing key; none where it has none.
+    pub(in crate::rolloutctl) fn issuer(&self) -> Option<Left> {
+        let renewal_seconds = self.issuer_renewal_seconds?;
+        Some(Left { seconds: self.issuer_seconds?, renewal_seconds })
+    }
+
     /// Whether it has what it has promised, and keeps it: one that waits, or has stopped, has no vote.
     pub(in crate::rolloutctl) fn takes_part(&self) -> bool {
         !matches!(self.role.as_str(), "waiting" | "stopped" | AWAITING_REPLACE)
@@ -336,8 +355,8 @@ fn line(
     };
     let own = answer.self_.unwrap_or_default();
     let now_unix = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let cert_seconds = (own.cert_expires_unix > 0)
-        .then(|| own.cert_expires_unix.cast_signed() - now_unix.cast_signed());
+    let cert = Left::of(own.cert_expires_unix, own.cert_renewal_unix, now_unix);
+    let issuer = Left::of(own.issuer_expires_unix, own.issuer_renewal_unix, now_unix);
     let says = MemberSays {
         zone: own.zone,
         role: own.role,
@@ -349,7 +368,10 @@ fn line(
         log_bytes: own.log_bytes,
         resident_bytes: own.resident_bytes,
         uptime_seconds: own.uptime_ms as f64 / 1000.0,
-        cert_seconds,
+        cert_seconds: cert.map(|left| left.seconds),
+        cert_renewal_seconds: cert.map(|left| left.renewal_seconds),
+        issuer_seconds: issuer.map(|left| left.seconds),
+        issuer_renewal_seconds: issuer.map(|left| left.renewal_seconds),
         cert_refused: Some(own.cert_refused).filter(|why| !why.is_empty()),
         version: own.version,
         disk_free_bytes: (own.disk_bytes > 0).then(|| own.disk_free_bytes.to_string()),

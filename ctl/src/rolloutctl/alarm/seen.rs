@@ -5,13 +5,10 @@
 
 use serde::Serialize;
 
+use super::certificates;
 use crate::output::count;
-use crate::rolloutctl::status::{
-    AWAITING_REPLACE, MemberSays, Survey, lost_command, replace_command,
-};
+use crate::rolloutctl::status::{AWAITING_REPLACE, Survey, lost_command, replace_command};
 
-/// Seconds before its end from which on a certificate is an alarm.
-const CERT_SECONDS: i64 = 14 * 86_400;
 /// What to do where a disk has little room.
 const DISK_FIX: &str = "free space there, or: rolloutctl errors explain RO-4005";
 /// Entries that a member may be behind.
@@ -61,7 +58,7 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
             alarm("MEMBER_UNREACHABLE", what, fix);
             continue;
         };
-        certificate(&name, says, &mut alarm);
+        certificates::of(&name, says, &mut alarm);
         if says.role == AWAITING_REPLACE {
             let what = "it waits with an empty disk, without the vote that it had".into();
             alarm("AWAITING_REPLACE", what, replace_command(&name));
@@ -91,57 +88,26 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
     all
 }
 
-/// A certificate that ends, has ended, or is another than its files hold.
-fn certificate(
-    name: &str,
-    says: &MemberSays,
-    alarm: &mut impl FnMut(&'static str, String, String),
-) {
-    match says.cert_seconds {
-        Some(left) if left < 0 => {
-            let what = "its certificate has ended".into();
-            alarm("CERT_EXPIRED", what, format!("rolloutctl cert issue member {name}"));
-        }
-        Some(left) if left < CERT_SECONDS => {
-            let what = format!("its certificate ends in {} days", left / 86_400);
-            alarm("CERT_EXPIRING", what, format!("rolloutctl cert issue member {name}"));
-        }
-        _ => {}
-    }
-    if let Some(why) = &says.cert_refused {
-        let what = format!("it uses an old certificate, its changed files are refused: {why}");
-        let fix = format!("mend them: rolloutctl cert issue member {name}, into the same files");
-        alarm("CERT_RELOAD_FAILED", what, fix);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rolloutctl::status::MemberLine;
+    use crate::rolloutctl::status::{MemberLine, MemberSays};
 
     fn says(name: &str, cert_days: i64, behind: u64) -> MemberLine {
         with_room(name, cert_days, behind, "enough")
     }
 
     fn with_room(name: &str, cert_days: i64, behind: u64, room: &str) -> MemberLine {
+        let seconds = cert_days * 86_400;
         let says = MemberSays {
-            zone: String::new(),
             role: "follower".into(),
-            term: 1,
-            applied_index: 1,
             behind,
-            image_index: 1,
-            image_bytes: 1,
-            log_bytes: 1,
-            resident_bytes: 1,
-            uptime_seconds: 1.0,
-            cert_seconds: Some(cert_days * 86_400),
-            cert_refused: None,
+            cert_seconds: Some(seconds),
+            cert_renewal_seconds: Some(seconds - 14 * 86_400),
             version: "0.1.0".into(),
-            disk_free_bytes: None,
             disk_room: room.into(),
             has_quorum: true,
+            ..MemberSays::default()
         };
         let address = "h:1".into();
         MemberLine { name: name.into(), address, says: Some(says), ..MemberLine::default() }
@@ -173,14 +139,6 @@ mod tests {
         let raised = of(&survey);
         assert_eq!(raised.iter().map(|a| a.kind).collect::<Vec<_>>(), ["AWAITING_REPLACE"]);
         assert!(raised[0].fix.starts_with("rolloutctl member replace c3 --peer-addr "));
-        let mut unread = says("c1", 90, 0);
-        if let Some(says) = &mut unread.says {
-            says.cert_refused = Some("member-c1.pem: no certificate".into());
-        }
-        survey = Survey { leader: Some("c1".into()), members: vec![unread], ..Survey::default() };
-        let raised = of(&survey);
-        assert_eq!(raised.iter().map(|a| a.kind).collect::<Vec<_>>(), ["CERT_RELOAD_FAILED"]);
-        assert!(raised[0].what.contains("member-c1.pem"));
         let rooms =
             [with_room("c1", 90, 0, "low"), with_room("c2", 90, 0, "full"), says("c3", 90, 0)];
         survey = Survey { leader: Some("c1".into()), members: rooms.into(), ..Survey::default() };

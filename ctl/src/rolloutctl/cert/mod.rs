@@ -8,4 +8,5 @@ pub(super) mod init_ca;
 pub(super) mod init_issuer;
 pub(super) mod inspect;
 pub(super) mod issue;
+pub(super) mod left;
 pub(super) mod status;

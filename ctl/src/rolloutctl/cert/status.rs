@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rollout_proto::pki::{self, CertInfo};
+use rollout_proto::pki::{self, CertInfo, RENEWAL_WITHIN_S};
 use rollout_proto::{ChannelOptions, ClientTls, Endpoint, MemberRef, Security, presented};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -14,10 +14,8 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::output::{self, Format, Report, Table};
+use crate::rolloutctl::cert::left::days_or_hours;
 use crate::rolloutctl::{Failure, status};
-
-/// Certificates in the last third of their lives that end sooner are marked.
-const WARN_SECONDS: i64 = 14 * 86_400;
 
 /// Which certificates.
 #[derive(Debug, clap::Args)]
@@ -43,7 +41,9 @@ impl Line {
         let left = info.validity.not_after_unix - now_unix;
         let problem = match left {
             ..=0 => Some("expired".to_owned()),
-            _ if info.validity.is_due(now_unix, WARN_SECONDS) => Some("renew it soon".to_owned()),
+            _ if info.validity.is_due(now_unix, RENEWAL_WITHIN_S) => {
+                Some("renew it soon".to_owned())
+            }
             _ => None,
         };
         let not_after = OffsetDateTime::from_unix_timestamp(info.validity.not_after_unix).ok();
@@ -85,14 +85,6 @@ impl Report for CertificateList {
 
     fn wide(&self) -> String {
         self.columns(&["NAMES"])
-    }
-}
-
-/// What is left, in whole days, and in hours where there are not two of those.
-fn days_or_hours(seconds_left: i64) -> String {
-    match seconds_left {
-        0..172_800 => format!("{}h", seconds_left / 3_600),
-        _ => format!("{}d", seconds_left.div_euclid(86_400)),
     }
 }
 

@@ -9,9 +9,10 @@ use std::time::SystemTime;
 use rollout_proto::{Client, Security, pki, services, v1};
 
 use super::finding::Finding;
-use super::{DoctorArgs, expiry, life, space};
+use super::{DoctorArgs, REFUSED, expiry, life, space};
 use crate::connect::ConnectArgs;
 use crate::output::{count, duration};
+use crate::rolloutctl::alarm::certificates::ANOTHER_ISSUER;
 use crate::rolloutctl::status::{self, Answer, MemberLine, Survey};
 
 /// A member that lacks more entries than this is not merely a heartbeat behind.
@@ -109,10 +110,15 @@ fn of_survey(survey: &Survey, args: &DoctorArgs) -> Vec<Finding> {
         let up = duration(says.uptime_seconds);
         findings.push(Finding::ok("member", format!("{name} is a {}, up for {up}", says.role)));
         findings.extend(of_member(member, says));
-        if let Some(left) = says.cert_seconds {
+        if let Some(left) = says.cert() {
             let todo =
                 format!("rolloutctl cert issue member {name}, into the same files: no restart");
-            findings.push(expiry(&format!("that of {name}"), left, args, &todo));
+            findings.push(expiry(&format!("that of {name}"), left, args, (REFUSED, &todo)));
+        }
+        if let Some(left) = says.issuer() {
+            let what = format!("that of the issuing key of {name}");
+            let why = "nobody is enrolled or renewed from then on, and all who were are shut out";
+            findings.push(expiry(&what, left, args, (why, ANOTHER_ISSUER)));
         }
         if let Some(free) = says.disk_free_bytes.as_ref().and_then(|text| text.parse().ok()) {
             findings.push(space(&format!("the disk of {name}"), free, args));
@@ -368,6 +374,31 @@ mod tests {
         };
         assert!(todo(Some(true)).contains("rolloutctl member replace c4 "));
         assert!(todo(Some(false)).contains("rolloutctl member remove c4"));
+    }
+
+    #[test]
+    fn a_certificate_is_worth_a_warning_in_its_last_third_and_so_is_the_issuing_keys() {
+        let found = |cert: [i64; 2], issuer: [i64; 2]| {
+            let mut survey = survey(1, 1, &["a"]);
+            let says = survey.members[0].says.as_mut().unwrap();
+            [says.cert_seconds, says.cert_renewal_seconds] = cert.map(Some);
+            [says.issuer_seconds, says.issuer_renewal_seconds] = issuer.map(Some);
+            of_survey(&survey, &super::super::tests::args())
+                .into_iter()
+                .filter(|finding| finding.check == "certificate")
+                .collect::<Vec<_>>()
+        };
+        // Of a day: 20 hours left, and 7.
+        let (young, old) = ([72_000, 43_200], [25_200, -3_600]);
+        let levels = |cert, issuer| found(cert, issuer).iter().map(|f| f.level).collect::<Vec<_>>();
+        assert_eq!(levels(young, young), [Level::Ok, Level::Ok]);
+        assert_eq!(levels(old, young), [Level::Warn, Level::Ok]);
+        assert_eq!(levels(young, old), [Level::Ok, Level::Warn]);
+        assert_eq!(levels(young, [0, -28_800]), [Level::Ok, Level::Fail]);
+        let found = found(old, old);
+        assert_eq!(found[0].found, "that of c1 ends in 7h 0m");
+        assert_eq!(found[1].found, "that of the issuing key of c1 ends in 7h 0m");
+        assert!(found[1].todo.as_ref().unwrap().contains("rolloutctl cert init-issuer"));
     }
 
     #[test]

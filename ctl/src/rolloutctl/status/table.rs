@@ -3,11 +3,11 @@
 //! Invariant: every member is a line, also one that says nothing: its line has the phase that failed; and what is an alarm
 //! is a line too, with what mends it.
 
+use rollout_proto::pki::RENEWAL_WITHIN_S;
+
 use super::{AWAITING_REPLACE, Alarm, Survey};
 use crate::output::{Align, Report, Table, bytes, count, duration};
-
-/// A certificate that ends sooner is marked.
-const CERT_WARN_DAYS: i64 = 14;
+use crate::rolloutctl::cert::left::{Left, Stage, days_or_hours};
 
 impl Report for Survey {
     const KIND: &'static str = "ClusterStatus";
@@ -94,7 +94,7 @@ impl Survey {
                 behind,
                 bytes(says.image_bytes),
                 bytes(says.log_bytes),
-                says.cert_seconds.map_or("-".into(), cert),
+                says.cert().map_or("-".into(), cert),
                 duration(says.uptime_seconds),
                 says.version.clone(),
                 problem.into(),
@@ -107,11 +107,11 @@ impl Survey {
     }
 }
 
-fn cert(seconds: i64) -> String {
-    let days = seconds.div_euclid(86_400);
-    match days {
-        ..0 => "expired !".into(),
-        0..CERT_WARN_DAYS => format!("{days}d !"),
-        _ => format!("{days}d"),
+/// What is left of a certificate, marked where that is an alarm.
+fn cert(left: Left) -> String {
+    match left.stage(RENEWAL_WITHIN_S) {
+        Stage::Good => days_or_hours(left.seconds),
+        Stage::Due => format!("{} !", days_or_hours(left.seconds)),
+        Stage::Ended => "expired !".into(),
     }
 }

@@ -111,6 +111,42 @@ fn a_leader_without_room_is_on_the_screen_though_every_voter_answers() {
     assert!(!well.table().contains("DISK_FULL"), "{}", well.table());
 }
 
+/// Asked at `hours` of Unix time, of a member whose certificates of a day end at the thirtieth and the hundredth.
+#[test]
+fn a_certificate_of_a_day_is_marked_for_its_last_eight_hours_and_its_times_are_told() {
+    let hour = 3_600;
+    let at = |hours: u64| {
+        let mut alone = answer("c2", "leader", 3, 100);
+        if let Ok(answer) = &mut alone.1
+            && let Some(own) = &mut answer.self_
+        {
+            (own.cert_expires_unix, own.cert_renewal_unix) = (30 * hour, 22 * hour);
+            (own.issuer_expires_unix, own.issuer_renewal_unix) = (100 * hour, 92 * hour);
+        }
+        merge(vec![alone], UNIX_EPOCH + Duration::from_secs(hours * hour))
+    };
+    let kinds = |survey: &Survey| -> Vec<&str> {
+        let certificates = |alarm: &&Alarm| alarm.kind != "MEMBER_UNREACHABLE";
+        survey.alarms.iter().filter(certificates).map(|alarm| alarm.kind).collect()
+    };
+    let young = at(20);
+    assert!(young.table().contains(" 10h  ") && !young.table().contains("10h !"), "{young:?}");
+    assert_eq!(kinds(&young), [""; 0]);
+    let old = at(23);
+    assert!(old.table().contains(" 7h !  "), "{}", old.table());
+    assert_eq!(kinds(&old), ["CERT_EXPIRING"]);
+    assert_eq!(kinds(&at(93)), ["CERT_EXPIRED", "ISSUER_EXPIRING"]);
+    assert_eq!(kinds(&at(100)), ["CERT_EXPIRED", "ISSUER_EXPIRED"]);
+    assert!(at(100).table().contains("expired !"));
+    let says = serde_json::to_value(&old).unwrap()["members"][0]["says"].clone();
+    assert_eq!(
+        (&says["certSeconds"], &says["certRenewalSeconds"]),
+        (&25_200.into(), &(-3_600).into())
+    );
+    let issuer = (&says["issuerSeconds"], &says["issuerRenewalSeconds"]);
+    assert_eq!(issuer, (&277_200.into(), &248_400.into()));
+}
+
 #[test]
 fn a_deposed_leader_that_still_talks_is_not_the_leader() {
     let survey =

@@ -1,0 +1,108 @@
+//! Alarms of certificates: a member's own, and that of the key by which it enrols.
+//!
+//! Invariant: one that is about to end and one that has ended are two kinds, and never both at a time. Deliberately absent:
+//! workers' certificates; their metrics and their logs tell of those.
+
+use rollout_proto::pki::RENEWAL_WITHIN_S;
+
+use crate::output::duration;
+use crate::rolloutctl::cert::left::{Left, Stage};
+use crate::rolloutctl::status::MemberSays;
+
+/// What puts another issuing key in the place of one: members read it when they start.
+pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str =
+    "rolloutctl cert init-issuer, its two files to every member, and restart them one by one";
+
+/// Those of one member.
+pub(super) fn of(
+    name: &str,
+    says: &MemberSays,
+    alarm: &mut impl FnMut(&'static str, String, String),
+) {
+    let ends = |left: Left| duration(left.seconds as f64);
+    let another = || format!("rolloutctl cert issue member {name}");
+    if let Some(left) = says.cert() {
+        match left.stage(RENEWAL_WITHIN_S) {
+            Stage::Good => {}
+            Stage::Due => {
+                let what = format!("its certificate ends in {}", ends(left));
+                alarm("CERT_EXPIRING", what, another());
+            }
+            Stage::Ended => alarm("CERT_EXPIRED", "its certificate has ended".into(), another()),
+        }
+    }
+    if let Some(left) = says.issuer() {
+        match left.stage(RENEWAL_WITHIN_S) {
+            Stage::Good => {}
+            Stage::Due => {
+                let what = format!("the certificate of its issuing key ends in {}", ends(left));
+                alarm("ISSUER_EXPIRING", what, ANOTHER_ISSUER.into());
+            }
+            Stage::Ended => {
+                let what =
+                    "the certificate of its issuing key has ended: nobody is enrolled or renewed";
+                alarm("ISSUER_EXPIRED", what.into(), ANOTHER_ISSUER.into());
+            }
+        }
+    }
+    if let Some(why) = &says.cert_refused {
+        let what = format!("it uses an old certificate, its changed files are refused: {why}");
+        let fix = format!("mend them: {}, into the same files", another());
+        alarm("CERT_RELOAD_FAILED", what, fix);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: i64 = 86_400;
+
+    fn raised(says: &MemberSays) -> Vec<(&'static str, String, String)> {
+        let mut all = Vec::new();
+        of("c1", says, &mut |kind, what, fix| all.push((kind, what, fix)));
+        all
+    }
+
+    fn with(cert: [i64; 2], issuer: [i64; 2]) -> MemberSays {
+        MemberSays {
+            cert_seconds: Some(cert[0]),
+            cert_renewal_seconds: Some(cert[1]),
+            issuer_seconds: Some(issuer[0]),
+            issuer_renewal_seconds: Some(issuer[1]),
+            ..MemberSays::default()
+        }
+    }
+
+    fn kinds(says: &MemberSays) -> Vec<&'static str> {
+        raised(says).into_iter().map(|alarm| alarm.0).collect()
+    }
+
+    #[test]
+    fn each_has_its_own_end_and_its_own_remedy() {
+        let good = [100 * DAY, 86 * DAY];
+        // Of a day, 8 hours and a second before its end, and a second later than that.
+        let day = |past: i64| [DAY / 3 + 1 - past, 1 - past];
+        assert_eq!(kinds(&with(good, good)), [""; 0]);
+        assert_eq!(kinds(&with(day(0), day(0))), [""; 0]);
+        assert_eq!(kinds(&with(day(2), good)), ["CERT_EXPIRING"]);
+        assert_eq!(kinds(&with(good, day(2))), ["ISSUER_EXPIRING"]);
+        let ended = [0, -DAY];
+        assert_eq!(kinds(&with(ended, good)), ["CERT_EXPIRED"]);
+        assert_eq!(kinds(&with(good, ended)), ["ISSUER_EXPIRED"]);
+        assert_eq!(kinds(&MemberSays::default()), [""; 0], "plaintext has none");
+        let both = raised(&with(day(2), ended));
+        assert_eq!(both[0].1, "its certificate ends in 7h 59m");
+        assert_eq!(both[0].2, "rolloutctl cert issue member c1");
+        assert!(both[1].2.contains("rolloutctl cert init-issuer"), "{}", both[1].2);
+        assert!(both[1].2.contains("restart them"), "{}", both[1].2);
+    }
+
+    #[test]
+    fn files_that_are_not_taken_are_told_beside_what_the_one_in_use_has_left() {
+        let refused = Some("member-c1.pem: no certificate".to_owned());
+        let says = MemberSays { cert_refused: refused, ..with([100, -100], [100 * DAY, 86 * DAY]) };
+        assert_eq!(kinds(&says), ["CERT_EXPIRING", "CERT_RELOAD_FAILED"]);
+        assert!(raised(&says)[1].1.contains("member-c1.pem"));
+    }
+}

@@ -1,0 +1,121 @@
+//! What is left of a certificate that somebody else tells of: a member of its own, and of its issuing key's.
+//!
+//! Invariant: whether it is about to end is the teller's rule, which goes by the certificate's whole life, so one that lives
+//! for a day is not always about to end. Deliberately absent: certificates that are here, see [`Validity`].
+//!
+//! [`Validity`]: rollout_proto::pki::Validity
+
+use rollout_proto::pki::RENEWAL_WITHIN_S;
+
+/// What is left of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::rolloutctl) struct Left {
+    /// Seconds until it ends.
+    pub(in crate::rolloutctl) seconds: i64,
+    /// Seconds until it is about to end, which are two weeks less at most.
+    pub(in crate::rolloutctl) renewal_seconds: i64,
+}
+
+/// How a certificate stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::rolloutctl) enum Stage {
+    /// Nothing is to be done.
+    Good,
+    /// It is time for another one.
+    Due,
+    /// It has ended.
+    Ended,
+}
+
+impl Left {
+    /// What is left at `now_unix`, all in seconds of Unix time; `None` where there is no certificate, told as one that ends
+    /// at 0. Members of before say nothing of when it is about to end: of theirs that is two weeks ahead.
+    pub(in crate::rolloutctl) fn of(
+        expires_unix: u64,
+        renewal_unix: u64,
+        now_unix: u64,
+    ) -> Option<Self> {
+        if expires_unix == 0 {
+            return None;
+        }
+        let until = |unix: u64| unix.cast_signed().saturating_sub(now_unix.cast_signed());
+        let seconds = until(expires_unix);
+        let renewal_seconds = match renewal_unix {
+            0 => seconds.saturating_sub(RENEWAL_WITHIN_S),
+            told => until(told),
+        };
+        Some(Self { seconds, renewal_seconds })
+    }
+
+    /// How it stands where `within_s` seconds are wanted of it; the last third of its life is always enough. A third of more
+    /// than two weeks is told as two weeks: then what is wanted counts alone.
+    pub(in crate::rolloutctl) fn stage(self, within_s: i64) -> Stage {
+        let told_s = self.seconds.saturating_sub(self.renewal_seconds);
+        let ahead_s = if told_s < RENEWAL_WITHIN_S { told_s.min(within_s) } else { within_s };
+        match self.seconds {
+            ..=0 => Stage::Ended,
+            seconds if seconds < ahead_s => Stage::Due,
+            _ => Stage::Good,
+        }
+    }
+}
+
+/// What is left, in whole days, and in hours where there are not two of those.
+pub(in crate::rolloutctl) fn days_or_hours(seconds_left: i64) -> String {
+    match seconds_left {
+        0..172_800 => format!("{}h", seconds_left / 3_600),
+        _ => format!("{}d", seconds_left.div_euclid(86_400)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollout_proto::pki::Validity;
+
+    use super::*;
+
+    const HOUR: i64 = 3_600;
+    const DAY: i64 = 86_400;
+    const FROM: i64 = 20_000 * DAY;
+
+    /// As a member tells of a certificate of that life, when that much of it is gone.
+    fn told(life_s: i64, gone_s: i64) -> Left {
+        let validity = Validity { not_before_unix: FROM, not_after_unix: FROM + life_s };
+        let unix = |at: i64| u64::try_from(at).unwrap();
+        let renewal = validity.renewal_unix(RENEWAL_WITHIN_S);
+        Left::of(unix(FROM + life_s), unix(renewal), unix(FROM + gone_s)).unwrap()
+    }
+
+    #[test]
+    fn one_of_a_day_is_good_for_16_hours_and_one_of_a_year_until_14_days_before_its_end() {
+        for (life_s, gone_s, stage) in [
+            (DAY, 0, Stage::Good),
+            (DAY, 16 * HOUR, Stage::Good),
+            (DAY, 16 * HOUR + 1, Stage::Due),
+            (DAY, DAY, Stage::Ended),
+            (365 * DAY, 351 * DAY, Stage::Good),
+            (365 * DAY, 351 * DAY + 1, Stage::Due),
+            (365 * DAY, 365 * DAY, Stage::Ended),
+        ] {
+            let left = told(life_s, gone_s);
+            assert_eq!(left.stage(RENEWAL_WITHIN_S), stage, "{gone_s} s of {life_s} s: {left:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_of_one_is_bounded_by_its_last_third_where_that_is_known() {
+        assert_eq!(told(DAY, 20 * HOUR).stage(0), Stage::Good);
+        assert_eq!(told(365 * DAY, 340 * DAY).stage(30 * DAY), Stage::Due);
+        assert_eq!(told(365 * DAY, 340 * DAY).stage(20 * DAY), Stage::Good);
+        assert_eq!(told(7 * DAY, 4 * DAY).stage(30 * DAY), Stage::Good);
+    }
+
+    #[test]
+    fn of_an_older_member_two_weeks_count_and_where_there_is_none_nothing_is_told() {
+        let stage = |left_s: u64| Left::of(left_s, 0, 0).unwrap().stage(RENEWAL_WITHIN_S);
+        assert_eq!(stage(14 * 86_400), Stage::Good);
+        assert_eq!(stage(14 * 86_400 - 1), Stage::Due);
+        assert_eq!(Left::of(0, 0, 5), None);
+        assert_eq!(Left::of(4, 1, 5).unwrap().stage(0), Stage::Ended);
+    }
+}
