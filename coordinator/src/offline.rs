@@ -30,6 +30,7 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
 #[derive(Debug, Parser)]
 #[command(
     name = "rollout-coordinator snapshot",
+    bin_name = "rollout-coordinator snapshot",
     version,
     about = "Make a member's directory of a snapshot, or the reverse"
 )]
