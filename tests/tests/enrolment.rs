@@ -1,6 +1,7 @@
 //! Whoever has a join token gets a certificate, as often and as whom the token says, and nobody else does.
 
 use anyhow::{Context, Result, ensure};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use rollout_proto::enrolment::{self, EnrolError, Enrolled, JoinToken};
 use rollout_proto::{
     ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, RpcError, Security, TlsFiles, channel,
@@ -229,6 +230,67 @@ async fn an_answer_that_was_lost_with_its_leader_is_no_second_use() -> Result<()
         let status = fleet.ctl_json(&["status"]).ok()?;
         (status["health"] == "healthy").then_some(())
     });
+    fleet.verify()?;
+    fleet.passed()
+}
+
+/// Puts an issuing key in the place of the members', whose certificate ended years ago.
+fn expire_issuer(fleet: &Fleet) -> Result<()> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+    let certificate = params.self_signed(&key)?;
+    std::fs::write(fleet.path("issuer/issuer.key"), key.serialize_pem())?;
+    Ok(std::fs::write(fleet.path("issuer/issuer.pem"), certificate.pem())?)
+}
+
+fn restart_one_by_one(fleet: &mut Fleet) -> Result<()> {
+    for name in fleet.member_names() {
+        fleet.member_process(&name).terminate(PATIENCE)?;
+        fleet.start_member(&name)?;
+        eventually("all are back", PATIENCE, || {
+            let status = fleet.ctl_json(&["status"]).ok()?;
+            (status["health"] == "healthy").then_some(())
+        });
+    }
+    Ok(())
+}
+
+/// The members whose issuing key's certificate has ended, by the alarms.
+fn with_ended_issuers(fleet: &Fleet) -> Option<Vec<String>> {
+    let list = fleet.ctl_json(&["alarm", "list"]).ok()?;
+    let ended = |alarm: &&Value| alarm["kind"] == "ISSUER_EXPIRED";
+    let name = |alarm: &Value| Some(alarm["member"].as_str()?.to_owned());
+    list["alarms"].as_array()?.iter().filter(ended).map(name).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issuing_key_that_has_ended_lets_nobody_in_and_ends_no_member() -> Result<()> {
+    let mut fleet = fleet(3600)?;
+    let token = fleet.token("rack", &["--role", "worker"])?;
+    ensure!(with_ended_issuers(&fleet) == Some(Vec::new()), "a new one has not ended");
+    expire_issuer(&fleet)?;
+    restart_one_by_one(&mut fleet)?;
+    ensure!(with_ended_issuers(&fleet) == Some(fleet.member_names()), "who has one");
+    for name in fleet.member_names() {
+        let told = fleet.counted(&name, "rollout_alarm{kind=\"issuer_expired\"}");
+        ensure!(told == Some(1), "{name}: {told:?}");
+    }
+    let late = files(&fleet, "w1");
+    let refused = enrol(&token, "w1", &desks(&fleet), &late).await?;
+    let error = refused.err().context("it was let in")?;
+    ensure!(error.code() == Some(ErrorCode::EnrolmentOff), "{error}");
+    ensure!(uses(&fleet, "rack")? == 0, "the token was used");
+    // Whoever has a certificate is served.
+    let listed = fleet.ctl(&["run", "list"])?;
+    ensure!(listed.status.success(), "{listed:?}");
+
+    pki::init_issuer(&fleet.path("ca"), &fleet.path("issuer"), 30)?;
+    restart_one_by_one(&mut fleet)?;
+    ensure!(with_ended_issuers(&fleet) == Some(Vec::new()), "there is another one");
+    let enrolled = enrol(&token, "w1", &desks(&fleet), &late).await??;
+    ensure!(enrolled.identity.to_string() == "worker/w1", "{enrolled:?}");
     fleet.verify()?;
     fleet.passed()
 }
