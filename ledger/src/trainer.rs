@@ -1,8 +1,9 @@
 //! Trainers come, stay, go and are lost; and the others recover.
 //!
-//! *Invariant:* a trainer that is lost with work that no checkpoint holds tears its lineage, unless the job goes on
-//! without; so does the last trainer that goes, in whatever way, while there is such work of anybody's: it is in nobody's
-//! state then. A recovery is known by its round: all who ask for the same get the same lineage.
+//! *Invariant:* a trainer that is lost with a part in the job's state tears its lineage, unless the job goes on without:
+//! any once the lineage has a checkpoint, and before that one with work of its own. So does the last trainer that goes,
+//! in whatever way, while there is work of anybody's that no checkpoint holds: it is in nobody's state then. A recovery is
+//! known by its round: all who ask for the same get the same lineage.
 
 use crate::apply::Context;
 use crate::id::{LedgerMs, SessionId, TrainingNo};
@@ -248,14 +249,18 @@ impl Ledger {
         let Some(training) = self.trainings.get_mut(&no) else { return };
         let Some(trainer) = training.trainers.get(name) else { return };
         let host = trainer.host.clone();
-        let torn = training.head.on_loss == LossPolicy::Recover && training.has_unsealed(name);
+        let torn = training.head.on_loss == LossPolicy::Recover && training.needs(name);
+        let with = match training.has_unsealed(name) {
+            true => "work that no checkpoint holds".to_owned(),
+            false => format!("its part of checkpoint {}", training.head.base),
+        };
         if torn && training.head.torn.is_none() {
             training.head.torn = Some((name.to_owned(), host.clone()));
             self.dirty.trainings.insert(no);
         }
         self.emit_training(ctx, no, "trainer_lost", format!("{name} on {host}: {why}"));
         if torn {
-            let why = format!("{name} on {host} was lost with work that no checkpoint holds");
+            let why = format!("{name} on {host} was lost with {with}");
             self.emit_training(ctx, no, "torn", why);
         }
         self.free_shards_of(no, name);

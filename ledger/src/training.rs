@@ -1,8 +1,9 @@
 //! A job's training: its lineage, its trainers, and the passes and checkpoints of both.
 //!
 //! *Invariant:* what is heard is of the present lineage and of a ticket that holds: recovering makes the next lineage
-//! and voids every ticket. A lineage that is torn, for it lost a trainer, or all of them, with work that no checkpoint
-//! holds, does nothing but recover. A rank is a trainer's position in the world.
+//! and voids every ticket. A lineage that is torn, for it lost a trainer that may have had what the others' state lacks,
+//! or all of them with work that no checkpoint holds, does nothing but recover. A rank is a trainer's position in the
+//! world.
 //!
 //! Deliberately absent: how trainers find each other (rendezvous), and their bytes.
 
@@ -37,7 +38,7 @@ pub struct TrainerRef {
     pub ticket: SessionId,
 }
 
-/// What becomes of a lineage that loses a trainer with work that no checkpoint holds.
+/// What becomes of a lineage that loses a trainer with a part in its state, or with work that no checkpoint holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LossPolicy {
     /// It is torn, and has to be recovered.
@@ -131,6 +132,13 @@ impl Training {
     pub(crate) fn has_unsealed(&self, name: &str) -> bool {
         let contributed = self.trainers.get(name).and_then(|trainer| trainer.contributed);
         contributed.is_some_and(|step| !self.is_sealed(step)) || self.held_by(name).next().is_some()
+    }
+
+    /// Whether the state of the others lacks something without a trainer, as far as anybody can know: what it did, or the
+    /// part in the last complete checkpoint that was its own, or that it took over. Of that part the next checkpoint
+    /// would have nothing, and what is sealed would be in no state.
+    pub(crate) fn needs(&self, name: &str) -> bool {
+        self.head.base != 0 || self.has_unsealed(name)
     }
 
     /// Whether nobody is there, though something was done that no complete checkpoint holds.

@@ -22,10 +22,8 @@ pub enum TrainingRefusal {
         "the ticket does not hold any more: the trainer was lost, or the job has recovered since"
     )]
     TicketVoid,
-    /// The lineage lost work.
-    #[error(
-        "trainer {trainer} on {host} is gone with work that no checkpoint holds: recover first"
-    )]
+    /// The lineage lost work, or a part of its state.
+    #[error("trainer {trainer} on {host} is gone with what the others may not have: recover first")]
     Torn {
         /// Who.
         trainer: String,

@@ -371,6 +371,7 @@ fn random_stories_reach_what_matters() {
         ("lineage torn", 10),
         ("lineage deserted", 3),
         ("trainer lost", 10),
+        ("trainer lost with nothing but its part of a checkpoint", 1),
         ("trainer lost and gone on without", 2),
         ("dataset refused", 2),
         ("Training", 200),

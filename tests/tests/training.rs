@@ -11,7 +11,7 @@ use rollout_tests::{
 };
 use rollout_training::mock::MockModel;
 use rollout_training::{
-    CheckpointWriter, Recovery, ShardReader, Trainer, TrainerOptions, restore_rank,
+    CheckpointWriter, Recovery, ShardReader, TrainError, Trainer, TrainerOptions, restore_rank,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -23,6 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// The status of a trainer that has to recover.
 const HAS_TO_RECOVER: i32 = 17;
 const SEED: u64 = 42;
+/// The job of those trainers that are of the test's own process.
+const OWN: &str = "leaves";
+/// Silence after which such a trainer is lost: longer than any test, or soon.
+const NEVER: Duration = Duration::from_secs(600);
+const SOON: Duration = Duration::from_secs(5);
 
 /// The trainers of one round.
 struct Round<'a> {
@@ -344,9 +349,8 @@ struct Rank {
 }
 
 impl Rank {
-    fn options(name: &str) -> TrainerOptions {
-        let keep_alive = Duration::from_secs(60);
-        let (job, name) = ("leaves".into(), name.into());
+    fn options(name: &str, keep_alive: Duration) -> TrainerOptions {
+        let (job, name) = (OWN.into(), name.into());
         TrainerOptions { job, name, keep_alive, ..TrainerOptions::default() }
     }
 
@@ -357,18 +361,26 @@ impl Rank {
     }
 
     /// One that begins the job, with others.
-    async fn first(fleet: &Fleet, name: &str, world: &[&str]) -> Result<Self> {
+    async fn first(fleet: &Fleet, name: &str, world: &[&str], lost: Duration) -> Result<Self> {
         let world = world.iter().map(|name| (*name).to_owned()).collect();
         let recovery = Recovery { round: 1, world, ..Recovery::default() };
         let (trainer, _) =
-            Trainer::recover(client(fleet)?, &Self::options(name), &recovery).await?;
+            Trainer::recover(client(fleet)?, &Self::options(name, lost), &recovery).await?;
         Ok(Self::new(trainer, MockModel::new(SEED), Vec::new()))
+    }
+
+    /// One that recovers the job alone, and takes over what all ranks had in the last complete checkpoint.
+    async fn recovers(fleet: &Fleet, name: &str, round: u64) -> Result<Self> {
+        let recovery = Recovery { round, world: vec![name.to_owned()], ..Recovery::default() };
+        let options = Self::options(name, NEVER);
+        let (trainer, _) = Trainer::recover(client(fleet)?, &options, &recovery).await?;
+        Ok(Self::new(trainer, folded(fleet, OWN).await?, ids_in(fleet, OWN).await?))
     }
 
     /// One that joins the lineage, and takes over what `left` had in the last complete checkpoint.
     async fn joins(fleet: &Fleet, name: &str, left: &str) -> Result<Self> {
-        let trainer = Trainer::join(client(fleet)?, &Self::options(name)).await?;
-        let checkpoint = latest_checkpoint(fleet, "leaves").await?;
+        let trainer = Trainer::join(client(fleet)?, &Self::options(name, NEVER)).await?;
+        let checkpoint = latest_checkpoint(fleet, OWN).await?;
         let rank = checkpoint.ranks.iter().position(|rank| rank.trainer == left);
         let restored = restore_rank(&checkpoint, rank.context("a rank of it")?).await?;
         let model = MockModel::load_weights(&restored.files[0].1).context("weights")?;
@@ -430,8 +442,10 @@ async fn every_sample_is_in_once_though_trainers_leave_between_checkpoints_and_o
     let mut fleet = Fleet::start(FleetOptions::default())?;
     create_dataset(&fleet, 200).await?;
     let world = ["t0", "t1"];
-    let mut ranks =
-        vec![Rank::first(&fleet, "t0", &world).await?, Rank::first(&fleet, "t1", &world).await?];
+    let mut ranks = Vec::new();
+    for name in world {
+        ranks.push(Rank::first(&fleet, name, &world, NEVER).await?);
+    }
     let lineage = ranks[0].trainer.lineage().number;
     for (number, name) in ["t2", "t3", "t4"].into_iter().enumerate() {
         for rank in &mut ranks {
@@ -464,7 +478,7 @@ async fn every_sample_is_in_once_though_trainers_leave_between_checkpoints_and_o
     one.until_step(last);
     other.until_step(last);
     ensure!(!one.reports().await? && other.reports().await?, "the last checkpoint");
-    each_is_in_once(&fleet, "leaves", 1, 200).await?;
+    each_is_in_once(&fleet, OWN, 1, 200).await?;
     // All is in a checkpoint: nothing is torn when the last one goes.
     for rank in &ranks {
         rank.trainer.leave().await?;
@@ -493,6 +507,36 @@ async fn a_lineage_that_lost_a_trainer_in_silence_is_torn_until_it_recovers() ->
     let plan = Plan { steps: steps.next_multiple_of(10) + 100, ..plan };
     Round::start(&fleet, "torn", 2, &["t0"], plan)?.end(0)?;
     each_is_in_once(&fleet, "torn", 1, 400).await?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trainer_lost_with_nothing_but_its_part_of_a_checkpoint_takes_no_sample_with_it()
+-> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    create_dataset(&fleet, 100).await?;
+    let world = ["t0", "t1"];
+    let mut t0 = Rank::first(&fleet, "t0", &world, SOON).await?;
+    let mut t1 = Rank::first(&fleet, "t1", &world, SOON).await?;
+    for rank in [&mut t0, &mut t1] {
+        rank.step(10, false).await?; // A whole shard.
+        ensure!(rank.reader.progress().is_empty(), "{} holds a shard", rank.trainer.name());
+    }
+    ensure!(!t0.reports().await? && t1.reports().await?, "all that was read is in a checkpoint");
+    drop(t1);
+    // The next checkpoint would be complete without what t1 had read, and so there is none.
+    eventually_or_show("t0 hears that t1 is lost", PATIENCE, |seen| {
+        *seen = format!("{:?}", fleet.ctl_json(&["shard", "list", OWN]).ok());
+        t0.trainer.is_lost().then_some(())
+    });
+    let refused = t0.trainer.begin_checkpoint(2, "", PATIENCE).await.err();
+    ensure!(refused.as_ref().is_some_and(TrainError::has_to_recover), "{refused:?}");
+    let mut t0 = Rank::recovers(&fleet, "t0", 2).await?;
+    ensure!(t0.ids.len() == 20, "what both had: {:?}", t0.ids);
+    t0.reads_on().await?;
+    ensure!(t0.reports().await?, "the last checkpoint");
+    each_is_in_once(&fleet, OWN, 1, 100).await?;
     fleet.verify()?;
     fleet.passed()
 }

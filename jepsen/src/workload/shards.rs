@@ -34,7 +34,7 @@ pub(super) struct Career {
     pub(super) job: &'static str,
     /// Before every key of it in the history.
     pub(super) prefix: &'static str,
-    /// What becomes of it when it loses a trainer with work that no checkpoint holds.
+    /// What becomes of it when it loses a trainer with what the others may not have.
     pub(super) on_loss: v1::LossPolicy,
 }
 

@@ -97,7 +97,12 @@ impl Model {
         let open = contributed.is_some_and(|step| job.base().is_none_or(|b| b.step < step));
         let held: Vec<_> =
             job.claims.iter().filter(|c| c.1.0 == trainer).map(|c| c.0.clone()).collect();
-        let matters = open || !held.is_empty();
+        // Of what a checkpoint has of it nobody else may have anything.
+        let matters = open || !held.is_empty() || job.base().is_some();
+        if matters && !open && held.is_empty() {
+            self.note("trainer lost with nothing but its part of a checkpoint");
+        }
+        let Some(job) = self.trainings.jobs.get_mut(name) else { return };
         let tears = matters && job.on_loss == LossPolicy::Recover;
         if tears && job.torn.is_none() {
             job.torn = Some((trainer.to_owned(), "h".to_owned()));

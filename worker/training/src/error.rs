@@ -29,7 +29,7 @@ impl TrainError {
         }
     }
 
-    /// Whether the trainer has to recover: the others have, or a trainer was lost with work that no checkpoint holds.
+    /// Whether the trainer has to recover: the others have, or a trainer was lost with what the others may not have.
     pub fn has_to_recover(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::TrainerLeftBehind | ErrorCode::LineageTorn))
     }

@@ -56,7 +56,7 @@ pub struct Recovery {
     pub world: Vec<String>,
     /// The checkpoint; 0: the last complete one.
     pub from: u32,
-    /// Whether the job goes on when it loses a trainer with work that no checkpoint holds.
+    /// Whether the job goes on when it loses a trainer with what the others may not have.
     pub continue_on_loss: bool,
 }
 
