@@ -3,7 +3,8 @@
 //! *Invariant:* a name within a job is at most one participant's, whose ticket is the log position
 //! that made it; whoever comes later under the name takes its place, and the earlier ticket is void
 //! for ever. A job exists from its first use until nobody has taken part in it for
-//! [`limits::JOB_TTL_MS`], or until another needs its room and none was unused for longer.
+//! [`limits::JOB_TTL_MS`], and as often again while a store of its rounds is there; or until
+//! another needs its room and none was unused for longer. No store of its rounds outlives it.
 //!
 //! Deliberately absent: keep-alives. The leader counts silence in memory (`coordinator`) and says
 //! here only who was silent for too long.
@@ -262,10 +263,7 @@ impl Ledger {
             return no;
         }
         if let Ok(Some(unused)) = self.job_to_forget(&name.namespace) {
-            let gone = self.jobs.get(&unused).map(|job| job.head.name.clone());
             self.remove_job(unused);
-            // The next of its name counts rounds from 1: it is not to find their stores.
-            gone.into_iter().for_each(|gone| self.drop_stores_before(&gone, u64::MAX));
         }
         self.meta.jobs_made += 1;
         let no = JobNo(self.meta.jobs_made);
@@ -279,7 +277,8 @@ impl Ledger {
         no
     }
 
-    /// A job in which nobody takes part goes, with its barriers.
+    /// A job in which nobody takes part goes, with its barriers and the stores of its rounds: the next of its name counts
+    /// rounds from 1, and is not to find what these had.
     pub(crate) fn remove_job(&mut self, no: JobNo) {
         let Some(job) = self.jobs.remove(&no) else { return };
         self.job_names.remove(&job.head.name);
@@ -289,6 +288,7 @@ impl Ledger {
         }
         self.dirty.jobs.insert(no);
         self.dirty.barriers.extend(job.barriers.into_keys().map(|name| (no, name)));
+        self.drop_stores_before(&job.head.name, u64::MAX);
         self.job_changes += 1;
     }
 

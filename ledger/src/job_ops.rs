@@ -7,7 +7,7 @@
 use crate::apply::Context;
 use crate::command::StoreName;
 use crate::event::EventKind;
-use crate::id::{JobNo, LedgerMs, SessionId};
+use crate::id::{JobNo, LedgerMs, SessionId, StoreNo};
 use crate::job::{Departed, Job, JobName, Participant, ParticipantDecl, Told};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -115,11 +115,16 @@ impl Ledger {
         }
     }
 
+    /// The stores of a job's rounds that come before one.
+    fn stores_before(&self, job: &JobName, round: u64) -> impl Iterator<Item = StoreNo> + use<'_> {
+        let JobName { namespace, job } = job.clone();
+        let of = |round| StoreName { namespace: namespace.clone(), job: job.clone(), round };
+        self.store_names.range(of(1)..of(round)).map(|store| *store.1)
+    }
+
     /// The stores of a job's earlier rounds go: nobody who lives uses them.
     pub(crate) fn drop_stores_before(&mut self, job: &JobName, round: u64) {
-        let of =
-            |round| StoreName { namespace: job.namespace.clone(), job: job.job.clone(), round };
-        let old: Vec<_> = self.store_names.range(of(1)..of(round)).map(|s| *s.1).collect();
+        let old: Vec<_> = self.stores_before(job, round).collect();
         old.into_iter().for_each(|no| self.remove_store(no));
     }
 
@@ -212,7 +217,10 @@ impl Ledger {
         for no in due {
             let Some(job) = self.jobs.get(&no) else { continue };
             let ends = job.head.used_at.0.saturating_add(limits::JOB_TTL_MS);
-            if job.head.participants.is_empty() && ends <= now.0 {
+            let unused = job.head.participants.is_empty() && ends <= now.0;
+            // Somebody may use the stores of its rounds yet, and the next job of its name is not to find them.
+            let stores = || self.stores_before(&job.head.name, u64::MAX).next().is_some();
+            if unused && !stores() {
                 self.remove_job(no);
             } else {
                 self.change_job(ctx, no, |job, now, told| job.pass(now, told));

@@ -196,4 +196,24 @@ pub(crate) fn ttl() {
     assert!(bench.ledger.job(&job("j")).is_some());
     bench.tick_to(limits::JOB_TTL_MS);
     assert!(bench.ledger.job(&job("j")).is_none());
+    ttl_with_stores();
+}
+
+/// The next job of a name counts rounds from 1: it finds no store of a round, and nobody loses one that is in use.
+fn ttl_with_stores() {
+    let mut bench = Bench::new();
+    let store = |round| StoreName { namespace: "default".into(), job: "j".into(), round };
+    bench.granted(OpKind::CloseRendezvous { job: job("j") });
+    bench.tick_to(limits::JOB_TTL_MS - 1);
+    bench.granted(OpKind::Store { store: store(1), ops: Vec::new() });
+    bench.tick_to(limits::JOB_TTL_MS);
+    let there = |bench: &Bench| {
+        (bench.ledger.job(&job("j")).is_some(), bench.ledger.store(&store(1)).is_some())
+    };
+    assert_eq!(there(&bench), (true, true), "it is in use");
+    bench.tick_to(limits::JOB_TTL_MS * 2 - 1);
+    assert_eq!(there(&bench), (true, false));
+    bench.tick_to(limits::JOB_TTL_MS * 2);
+    assert_eq!(there(&bench), (false, false));
+    bench.ledger.check_invariants().unwrap();
 }
