@@ -2,11 +2,12 @@
 //! nobody before.
 //!
 //! *Invariant:* a generation ends once, open or failed, and never changes after. Whoever has arrived
-//! is of its set and counts once. Only the latest generation of a barrier waits.
+//! is of its set and counts once, for as long as its ticket holds: nobody passes by the arrival of an
+//! earlier process of its name. Only the latest generation of a barrier waits.
 //!
 //! Deliberately absent: who is told and when (`coordinator`).
 
-use crate::id::LedgerMs;
+use crate::id::{LedgerMs, SessionId};
 use crate::job::{Departed, Departure};
 use crate::limits;
 use crate::reply::Rejection;
@@ -144,7 +145,7 @@ impl Generation {
     }
 
     /// Somebody has arrived.
-    pub(crate) fn arrive(&mut self, name: &str) {
+    fn arrive(&mut self, name: &str) {
         let order = self.arrived.len() as u32;
         self.arrived.entry(name.to_owned()).or_insert(order);
         self.open_if_all();
@@ -174,12 +175,17 @@ impl Generation {
         if let Some(members) = &mut self.members {
             members.remove(&gone.name);
         }
-        if let Some(order) = self.arrived.remove(&gone.name) {
-            self.arrived.values_mut().filter(|o| **o > order).for_each(|o| *o -= 1);
-        }
+        self.take_back(&gone.name);
         self.expected -= 1;
         self.without.push(gone.name.clone());
         self.open_if_all();
+        true
+    }
+
+    /// Takes an arrival back; whether there was one.
+    fn take_back(&mut self, name: &str) -> bool {
+        let Some(order) = self.arrived.remove(name) else { return false };
+        self.arrived.values_mut().filter(|o| **o > order).for_each(|o| *o -= 1);
         true
     }
 
@@ -210,7 +216,14 @@ pub(crate) struct Barrier {
     pub(crate) generations: VecDeque<Generation>,
     /// When it was last used.
     pub(crate) used_at: LedgerMs,
+    /// By generation and name, the ticket of each arrival: a record of its own, which images of before lack, and then it
+    /// is not known whose the arrival was.
+    #[serde(skip)]
+    pub(crate) tickets: Tickets,
 }
+
+/// Tickets of arrivals, by generation and name.
+pub(crate) type Tickets = BTreeMap<u64, BTreeMap<String, SessionId>>;
 
 impl Barrier {
     /// The generation that waits.
@@ -220,6 +233,44 @@ impl Barrier {
 
     pub(crate) fn waiting_mut(&mut self) -> Option<&mut Generation> {
         self.generations.back_mut().filter(|g| g.end.is_none())
+    }
+
+    /// Somebody has arrived at the generation that waits.
+    pub(crate) fn arrive(&mut self, name: &str, ticket: SessionId) {
+        let Some(g) = self.waiting_mut() else { return };
+        g.arrive(name);
+        let number = g.number;
+        self.tickets.entry(number).or_default().insert(name.to_owned(), ticket);
+    }
+
+    /// Whether an earlier process of the name has arrived there, and not the one with this ticket.
+    pub(crate) fn is_of_earlier(&self, number: u64, name: &str, ticket: SessionId) -> bool {
+        let theirs = self.tickets.get(&number).and_then(|arrivals| arrivals.get(name));
+        theirs.is_some_and(|theirs| *theirs < ticket)
+    }
+
+    /// Another process has the name: its arrival at the generation that waits is void, and one where nobody else has
+    /// arrived has not begun. Whether anything changed.
+    pub(crate) fn void(&mut self, name: &str) -> bool {
+        let Some(g) = self.waiting_mut() else { return false };
+        if !g.take_back(name) {
+            return false;
+        }
+        if g.arrived.is_empty() {
+            self.generations.pop_back();
+        }
+        self.forget_tickets();
+        true
+    }
+
+    /// Forgets the tickets of arrivals that are not there any more.
+    pub(crate) fn forget_tickets(&mut self) {
+        let generations = &self.generations;
+        self.tickets.retain(|number, arrivals| {
+            let found = generations.iter().find(|g| g.number == *number);
+            arrivals.retain(|name, _| found.is_some_and(|g| g.arrived.contains_key(name)));
+            !arrivals.is_empty()
+        });
     }
 
     /// When it has waited for too long.
@@ -238,6 +289,13 @@ impl Barrier {
         let ended = self.generations.iter().rev().skip(1).all(|g| g.end.is_some());
         if !ended {
             return Err("waits for two generations".into());
+        }
+        for (number, arrivals) in &self.tickets {
+            let found = self.generations.iter().find(|g| g.number == *number);
+            let there = |name| found.is_some_and(|g| g.arrived.contains_key(name));
+            if arrivals.is_empty() || !arrivals.keys().all(there) {
+                return Err(format!("has tickets of generation {number}: {arrivals:?}"));
+            }
         }
         self.generations.iter().try_for_each(Generation::check)
     }

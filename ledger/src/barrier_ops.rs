@@ -37,19 +37,26 @@ fn gone_text(gone: &Departure) -> String {
 }
 
 impl Job {
-    /// What the arrival of `name` at a generation leads to.
+    /// What the arrival of `name`, with its ticket, at a generation leads to.
     fn arrival(
         &self,
-        barrier: &str,
-        generation: u64,
-        name: &str,
+        (barrier, generation): (&str, u64),
+        (name, ticket): (&str, SessionId),
         spec: &BarrierSpec,
     ) -> Result<Arrival, Rejection> {
         let not_of = || Rejection::NotOfBarrier { name: name.to_owned() };
-        let known = self.barriers.get(barrier).map(|b| &b.generations);
+        let at = self.barriers.get(barrier);
+        let known = at.map(|b| &b.generations);
+        let is_at = |last: &Generation| {
+            let state = if last.end.is_none() { "waits" } else { "has ended" };
+            Rejection::BarrierGeneration { latest: last.number, state: state.into() }
+        };
         if let Some(g) = known.and_then(|all| all.iter().find(|g| g.number == generation)) {
             if g.spec != *spec {
                 return Err(Rejection::BarrierConflict);
+            }
+            if at.is_some_and(|b| g.end.is_some() && b.is_of_earlier(generation, name, ticket)) {
+                return Err(known.and_then(|all| all.back()).map_or_else(not_of, is_at));
             }
             return match &g.end {
                 Some(BarrierEnd::Open) if !g.arrived.contains_key(name) => Err(not_of()),
@@ -61,8 +68,7 @@ impl Job {
         if let Some(last) = known.and_then(|all| all.back())
             && (last.end.is_none() || last.number > generation)
         {
-            let state = if last.end.is_none() { "waits" } else { "has ended" };
-            return Err(Rejection::BarrierGeneration { latest: last.number, state: state.into() });
+            return Err(is_at(last));
         }
         let members: Option<BTreeSet<String>> = match &spec.among {
             Among::Count(count) => return Ok(Arrival::Begins(None, *count)),
@@ -94,7 +100,7 @@ impl Job {
     fn count_arrival(
         &mut self,
         (barrier, number): (&str, u64),
-        name: &str,
+        (name, ticket): (&str, SessionId),
         (spec, arrival): (BarrierSpec, Arrival),
         (now, told): (LedgerMs, &mut Told),
     ) {
@@ -119,9 +125,8 @@ impl Job {
                 end,
             });
         }
-        if let Some(g) = at.waiting_mut() {
-            g.arrive(name);
-        }
+        at.arrive(name, ticket);
+        at.forget_tickets();
         told.barriers.insert(barrier.to_owned());
         if begins {
             self.without_the_gone(barrier);
@@ -141,6 +146,16 @@ impl Job {
                 g.without(gone);
             }
         }
+    }
+
+    /// Another process has taken a name: what the earlier one arrived at, and that waits, is none of its arrivals.
+    pub(crate) fn void_arrivals(&mut self, name: &str, told: &mut Told) {
+        self.barriers.retain(|barrier, at| {
+            if at.void(name) {
+                told.barriers.insert(barrier.clone());
+            }
+            !at.generations.is_empty()
+        });
     }
 
     /// Members of the round that are gone: lost, or by their own wish.
@@ -204,6 +219,7 @@ impl Job {
                 ended.push(name.clone());
             }
             if g.end.is_some() || g.expected != before {
+                barrier.forget_tickets();
                 told.barriers.insert(name.clone());
             }
         }
@@ -229,13 +245,13 @@ impl Ledger {
         let none = Job::default();
         let there = found.and_then(|no| self.jobs.get(&no)).unwrap_or(&none);
         there.has_room(&name)?;
-        let arrival = there.arrival(&barrier, generation, &name, &spec)?;
-        let forget = there.barrier_to_forget(&barrier)?;
         let had = there.head.participants.get(&name);
         let (ticket, keep_alive_ms) = match had {
             Some(had) => (had.ticket, had.decl.keep_alive_ms),
             None => (ctx.session(), who.participant.keep_alive_ms),
         };
+        let arrival = there.arrival((&barrier, generation), (&name, ticket), &spec)?;
+        let forget = there.barrier_to_forget(&barrier)?;
         let newcomer = had.is_none().then_some(who.participant);
         let no = self.make_job(job);
         self.change_job(ctx, no, |job, now, told| {
@@ -254,7 +270,7 @@ impl Ledger {
             }
             if !matches!(arrival, Arrival::Late) {
                 let at = (barrier.as_str(), generation);
-                job.count_arrival(at, &name, (spec, arrival), (now, told));
+                job.count_arrival(at, (&name, ticket), (spec, arrival), (now, told));
             }
         });
         Ok(Reply::Participant { ticket, keep_alive_ms })

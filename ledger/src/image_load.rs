@@ -3,6 +3,7 @@
 //! *Invariant:* what loads is what was drained. A record that cannot be read, or that belongs to
 //! nothing, is an error: the member stops rather than serve a state that is not the cluster's.
 
+use crate::barrier::Barrier;
 use crate::codec;
 use crate::id::{JobNo, RunNo, SessionId, StoreNo};
 use crate::job::Job;
@@ -68,6 +69,12 @@ impl Ledger {
         if let Some((no, _)) = ledger.jobs.iter().find(|(_, j)| j.head.name.job.is_empty()) {
             return Err(bad(&crate::image::job_key(b'G', *no, &[])));
         }
+        for (no, job) in &ledger.jobs {
+            // Tickets of a barrier that is not there.
+            if let Some((name, _)) = job.barriers.iter().find(|b| b.1.generations.is_empty()) {
+                return Err(bad(&crate::image::job_key(b'A', *no, name.as_bytes())));
+            }
+        }
         if !ledger.derive_trainings() {
             return Err(bad(b"L"));
         }
@@ -126,10 +133,11 @@ impl Ledger {
                 let (store, name) = self.loading_store(key)?;
                 store.queues.insert(name, read(key, value)?);
             }
+            Some(b'A') => self.loading_barrier(key)?.tickets = read(key, value)?,
             Some(b'B') => {
-                let name = key.get(5..).and_then(|name| std::str::from_utf8(name).ok());
-                let name = name.ok_or_else(|| bad(key))?.to_owned();
-                self.loading_job(key)?.barriers.insert(name, read(key, value)?);
+                let barrier = self.loading_barrier(key)?;
+                let Barrier { generations, used_at, .. } = read(key, value)?;
+                (barrier.generations, barrier.used_at) = (generations, used_at);
             }
             Some(b'G') => self.loading_job(key)?.head = read(key, value)?,
             _ => self.load_training_record(key, value)?,
@@ -150,6 +158,12 @@ impl Ledger {
 
     fn loading_job(&mut self, key: &[u8]) -> Result<&mut Job, LoadError> {
         Ok(self.jobs.entry(JobNo(u32::from_be_bytes(number(key, 1)?))).or_default())
+    }
+
+    fn loading_barrier(&mut self, key: &[u8]) -> Result<&mut Barrier, LoadError> {
+        let name = key.get(5..).and_then(|name| std::str::from_utf8(name).ok());
+        let name = name.ok_or_else(|| bad(key))?.to_owned();
+        Ok(self.loading_job(key)?.barriers.entry(name).or_default())
     }
 
     fn derive(&mut self) {

@@ -35,7 +35,10 @@ impl Job {
         standing: Standing,
         told: &mut Told,
     ) {
-        self.remove_participant(&decl.name, Departed::Replaced, (wall_ms, wall_ms), told);
+        let times = (wall_ms, wall_ms);
+        if self.remove_participant(&decl.name, Departed::Replaced, times, told).is_some() {
+            self.void_arrivals(&decl.name, told);
+        }
         told.came.push((ticket, decl.name.clone()));
         let name = decl.name.clone();
         let participant = Participant { ticket, decl, seen_wall_ms: wall_ms, standing };

@@ -13,15 +13,26 @@ struct Job {
 
 impl Job {
     fn start(fleet: &Fleet, args: &[&str]) -> Result<Self> {
-        let mut who = Vec::new();
-        for name in ["w0", "w1", "w2"] {
-            let gate = format!("gate={}", fleet.path(&format!("gate-{name}")).display());
-            let mut all = vec!["members=w0,w1,w2", &gate];
-            all.extend(args);
-            who.push(Participant::start(fleet, PROGRAM, ("pass", "train", name), &all)?);
-        }
+        let names = ["w0", "w1", "w2"];
+        let who = names.map(|name| Self::one(fleet, name, args)).into_iter();
+        let who = who.collect::<Result<Vec<_>>>()?;
         who.iter().for_each(|w| drop(w.until_it_says("joined", "")));
         Ok(Self { who })
+    }
+
+    fn one(fleet: &Fleet, name: &str, args: &[&str]) -> Result<Participant> {
+        let gate = format!("gate={}", fleet.path(&format!("gate-{name}")).display());
+        let mut all = vec!["members=w0,w1,w2", &gate];
+        all.extend(args);
+        Participant::start(fleet, PROGRAM, ("pass", "train", name), &all)
+    }
+
+    /// Kills one, and starts another process under its name.
+    fn starts_again(&mut self, fleet: &Fleet, n: usize, args: &[&str]) -> Result<()> {
+        self.who[n].process.kill();
+        self.who[n] = Self::one(fleet, &format!("w{n}"), args)?;
+        self.who[n].until_it_says("joined", "");
+        Ok(())
     }
 
     /// Lets one arrive at a generation.
@@ -65,6 +76,33 @@ fn nobody_passes_before_all_have_arrived_though_the_leader_is_killed() -> Result
     fleet.member_process(&leader).kill();
     job.who.iter().for_each(|w| drop(w.until_it_says("passed 2", ": w0 w1 w2")));
     fleet.start_member(&leader)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_process_that_is_started_again_is_waited_for_itself() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    // It is started again long before it would be lost.
+    let args = ["alive=30000"];
+    let mut job = Job::start(&fleet, &args)?;
+    job.arrives(&fleet, 0, 1)?;
+    std::fs::remove_file(fleet.path("gate-w0.1"))?;
+    job.starts_again(&fleet, 0, &args)?;
+    job.arrives(&fleet, 1, 1)?;
+    job.arrives(&fleet, 2, 1)?;
+    let seen = fleet.ctl_json(&["barrier", "describe", "train", "epoch"])?;
+    let waiting = &seen["generations"][0];
+    ensure!(waiting["state"] == "waiting" && waiting["arrived"] == 2, "{seen}");
+    ensure!(waiting["missing"][0] == "w0", "{seen}");
+    job.arrives(&fleet, 0, 1)?;
+    job.who.iter().for_each(|w| drop(w.until_it_says("passed 1", ": w1 w2 w0")));
+    // The gate is open yet: the next process comes to a generation at which it has never been.
+    job.starts_again(&fleet, 0, &args)?;
+    let refused = job.who[0].until_it_says("refused 1", "");
+    ensure!(refused.contains("RO-6006") && refused.contains("has ended"), "{refused}");
+    (0..3).try_for_each(|n| job.let_through(&fleet, n, 2))?;
+    job.who.iter().for_each(|w| drop(w.until_it_says("passed 2", "")));
     fleet.verify()?;
     fleet.passed()
 }

@@ -2,7 +2,8 @@
 //! told the same, once and for good, and where it failed it did so for a reason.
 //!
 //! *Invariant:* an arrival counts from its answer on, but only if the generation still waited then, which is certain
-//! once somebody who asked later was told that it does.
+//! once somebody who asked later was told that it does; and only until its participant comes again, as another process
+//! would: while the generation waits, that voids it.
 
 use super::silences::Signs;
 use crate::operations::{Operation, Outcome};
@@ -23,6 +24,17 @@ struct Arrival {
     called_at: u64,
     answered_at: Option<u64>,
 }
+
+/// A participant's coming, as another process than before.
+#[derive(Clone, Copy)]
+struct Coming {
+    called_at: u64,
+    /// None: it may not have come.
+    answered_at: Option<u64>,
+}
+
+/// Of each participant its comings.
+type Comings<'a> = BTreeMap<&'a str, Vec<Coming>>;
 
 /// One generation, as far as it is known.
 #[derive(Default)]
@@ -52,6 +64,7 @@ fn names(value: Option<&Value>) -> Vec<&str> {
 pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
     let mut generations: BTreeMap<&str, Generation<'_>> = BTreeMap::new();
     let mut signs: Signs<&str> = Signs::default();
+    let mut comings = Comings::default();
     for operation in operations {
         let key = operation.key.as_deref().unwrap_or_default();
         let (who, called_at) = (text(Some(&operation.input)), operation.called_at);
@@ -75,14 +88,18 @@ pub(super) fn broken(operations: &[Operation]) -> (Vec<String>, usize) {
             ("alive", Some((gone, at))) if *gone == Value::text("") => {
                 signs.add(who, called_at, at);
             }
-            ("come", Some((_, at))) => signs.add(who, called_at, at),
+            ("come", _) => {
+                let answered_at = answer.map(|answer| answer.1);
+                comings.entry(who).or_default().push(Coming { called_at, answered_at });
+                answered_at.into_iter().for_each(|at| signs.add(who, called_at, at));
+            }
             _ => {}
         }
     }
     let mut found = Vec::new();
     let mut passed = 0;
     for (key, generation) in &generations {
-        generation.judge(key, &signs, &mut found);
+        generation.judge(key, (&signs, &comings), &mut found);
         passed += usize::from(generation.is_open());
     }
     (found, passed)
@@ -93,7 +110,12 @@ impl Generation<'_> {
         self.ends.iter().any(|(told, ..)| names(Some(told)).first() == Some(&"open"))
     }
 
-    fn judge(&self, key: &str, signs: &Signs<&str>, found: &mut Vec<String>) {
+    fn judge(
+        &self,
+        key: &str,
+        (signs, comings): (&Signs<&str>, &Comings<'_>),
+        found: &mut Vec<String>,
+    ) {
         let Some((first, ..)) = self.ends.first() else { return };
         for (told, who, _, at) in &self.ends {
             if told != first {
@@ -104,8 +126,8 @@ impl Generation<'_> {
             }
             let Value::List(parts) = told else { continue };
             match text(parts.first()) {
-                "open" => self.opened(key, who, parts, *at, found),
-                _ => self.failed(key, who, parts, *at, found),
+                "open" => self.opened(key, (who, *at), parts, comings, found),
+                _ => self.failed(key, (who, *at), parts, comings, found),
             }
         }
         let asked = self.arrivals.values().flatten().map(|arrival| arrival.called_at).min();
@@ -115,7 +137,14 @@ impl Generation<'_> {
         }
     }
 
-    fn opened(&self, key: &str, who: &str, told: &[Value], at: u64, found: &mut Vec<String>) {
+    fn opened(
+        &self,
+        key: &str,
+        (who, at): (&str, u64),
+        told: &[Value],
+        comings: &Comings<'_>,
+        found: &mut Vec<String>,
+    ) {
         let (members, without) = (names(told.get(1)), names(told.get(2)));
         let all: BTreeSet<&str> = members.iter().chain(&without).copied().collect();
         let n = members.len();
@@ -129,26 +158,56 @@ impl Generation<'_> {
         }
         for member in members {
             let arrivals = self.arrivals.get(member).into_iter().flatten();
-            let first = arrivals.map(|arrival| arrival.called_at).min();
-            if first.is_none_or(|first| first > at) {
+            let called: Vec<u64> = arrivals.map(|arrival| arrival.called_at).collect();
+            if called.iter().all(|called| *called > at) {
                 found.push(format!("{who} passed barrier {key} before {member} had arrived"));
+            } else if called.iter().all(|called| self.is_void(member, *called, comings)) {
+                found.push(format!(
+                    "{who} passed barrier {key} by an arrival of {member} before it came anew"
+                ));
             }
         }
-        for name in self.counted().into_iter().filter(|name| !all.contains(name)) {
+        for name in self.counted(comings).into_iter().filter(|name| !all.contains(name)) {
             found.push(format!("{who} passed barrier {key} without {name}, who had arrived"));
         }
     }
 
-    /// Whose arrival certainly counted: it was answered while the generation waited.
-    fn counted(&self) -> BTreeSet<&str> {
-        let still = self.waits.iter().max().copied().unwrap_or(0);
-        let in_time =
-            |arrival: &Arrival| arrival.answered_at.is_some_and(|answered| answered < still);
-        let all = self.arrivals.iter().filter(|(_, arrivals)| arrivals.iter().any(in_time));
+    /// Until when the generation waited for certain.
+    fn waited(&self) -> u64 {
+        self.waits.iter().max().copied().unwrap_or(0)
+    }
+
+    /// Whether an arrival certainly did not count: its participant had come anew, and the generation still waited then.
+    fn is_void(&self, name: &str, called_at: u64, comings: &Comings<'_>) -> bool {
+        comings.get(name).into_iter().flatten().any(|coming| {
+            let came = coming.answered_at.is_some_and(|came| came < self.waited());
+            coming.called_at > called_at && came
+        })
+    }
+
+    /// Whose arrival certainly counted: it was answered while the generation waited, and nobody may have come anew
+    /// under the name before it had ended.
+    fn counted(&self, comings: &Comings<'_>) -> BTreeSet<&str> {
+        let ended = self.ends.iter().map(|end| end.3).min().unwrap_or(u64::MAX);
+        let counts = |name: &str, arrival: &Arrival| {
+            let in_time = arrival.answered_at.is_some_and(|answered| answered < self.waited());
+            let between = arrival.called_at..ended;
+            let mut all = comings.get(name).into_iter().flatten();
+            in_time && !all.any(|coming| between.contains(&coming.called_at))
+        };
+        let all = self.arrivals.iter();
+        let all = all.filter(|(name, arrivals)| arrivals.iter().any(|a| counts(name, a)));
         all.map(|(name, _)| *name).collect()
     }
 
-    fn failed(&self, key: &str, who: &str, told: &[Value], at: u64, found: &mut Vec<String>) {
+    fn failed(
+        &self,
+        key: &str,
+        (who, at): (&str, u64),
+        told: &[Value],
+        comings: &Comings<'_>,
+        found: &mut Vec<String>,
+    ) {
         let (why, participant, host) = (text(told.get(1)), text(told.get(2)), text(told.get(3)));
         let missing = names(told.get(4));
         match why {
@@ -165,7 +224,7 @@ impl Generation<'_> {
             }
             other => found.push(format!("barrier {key} failed as {other}, which nobody did")),
         }
-        for name in self.counted().into_iter().filter(|name| missing.contains(name)) {
+        for name in self.counted(comings).into_iter().filter(|name| missing.contains(name)) {
             found.push(format!("barrier {key} failed without {name}, who had arrived"));
         }
     }

@@ -19,7 +19,7 @@ pub(crate) enum JobAct {
 
 pub(crate) fn job_act() -> impl Strategy<Value = JobAct> {
     let job = || prop_oneof![4 => 0..2u8, 1 => Just(2u8)];
-    let ahead = || prop_oneof![6 => Just(0i8), 3 => Just(1i8), 1 => -1..3i8];
+    let ahead = || prop_oneof![6 => Just(0i8), 3 => Just(1i8), 2 => Just(-1i8), 1 => 1..3i8];
     let arrive = (job(), 0..2u8, ahead(), 0..4u8, any::<bool>(), 0..14u8);
     prop_oneof![
         12 => (job(), 0..4u8, prop::bool::weighted(0.05))

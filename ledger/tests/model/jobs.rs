@@ -40,7 +40,8 @@ pub(crate) struct Gen {
     spec: BarrierSpec,
     /// Names, or how many.
     waits_for: Result<Vec<String>, usize>,
-    arrived: Vec<String>,
+    /// Who, and by which ticket.
+    arrived: Vec<(String, SessionId)>,
     until: u64,
     /// How it ended.
     pub(crate) end: Option<&'static str>,
@@ -138,10 +139,16 @@ impl Job {
         (self.roster, self.complete, self.last_call) = (names, true, None);
     }
 
-    fn come(&mut self, name: &str, ticket: SessionId, place: Place) {
+    fn come(
+        &mut self,
+        name: &str,
+        (ticket, place): (SessionId, Place),
+        notes: &mut Vec<&'static str>,
+    ) {
         if let Some(at) = self.at(name) {
             self.who.remove(at);
             self.gone.push((name.to_owned(), "replaced"));
+            self.void(name, notes);
         }
         self.who.push(Who { name: name.to_owned(), ticket, place });
     }
@@ -219,14 +226,14 @@ impl Model {
             if !others {
                 job.terms = Some(terms);
             }
-            job.come(&decl.name, ticket, place);
+            job.come(&decl.name, (ticket, place), notes);
         });
         Ok(reply)
     }
 
     pub(crate) fn participate(&mut self, name: &JobName, decl: &ParticipantDecl) -> Outcome {
         let (ticket, reply) = self.comes(decl.keep_alive_ms);
-        self.on_job(name, |job, _, _| job.come(&decl.name, ticket, Place::Apart));
+        self.on_job(name, |job, _, notes| job.come(&decl.name, (ticket, Place::Apart), notes));
         Ok(reply)
     }
 

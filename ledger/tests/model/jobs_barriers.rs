@@ -10,6 +10,10 @@ impl Gen {
         self.waits_for.as_ref().map_or_else(|n| *n, Vec::len)
     }
 
+    fn has(&self, name: &str) -> bool {
+        self.arrived.iter().any(|a| a.0 == name)
+    }
+
     fn open(&mut self, notes: &mut Vec<&'static str>) {
         if self.end.is_none() && self.arrived.len() == self.expected() {
             self.end = Some("open");
@@ -20,7 +24,7 @@ impl Gen {
     pub(super) fn without(&mut self, name: &str, why: &'static str, notes: &mut Vec<&'static str>) {
         let concerned = match &self.waits_for {
             Ok(names) => names.iter().any(|n| n == name),
-            Err(_) => self.arrived.iter().any(|n| n == name),
+            Err(_) => self.has(name),
         };
         if !concerned || self.end.is_some() {
             return;
@@ -31,7 +35,7 @@ impl Gen {
             return;
         }
         notes.push("barrier shrunk");
-        self.arrived.retain(|n| n != name);
+        self.arrived.retain(|a| a.0 != name);
         match &mut self.waits_for {
             Ok(names) => names.retain(|n| n != name),
             Err(n) => *n -= 1,
@@ -59,12 +63,25 @@ impl Model {
         let job = self.jobs.get(name).unwrap_or(&none);
         let gens = job.barriers.get(barrier).cloned().unwrap_or_default();
         let not_of = Rejection::NotOfBarrier { name: who.clone() };
+        let had = job.who.iter().find(|w| w.name == who).map(|w| w.ticket);
+        let (new, reply) = self.comes(decl.keep_alive_ms);
+        let holds = had.unwrap_or(new);
+        let is_at = |last: &Gen| {
+            let state = if last.end.is_none() { "waits" } else { "has ended" };
+            Rejection::BarrierGeneration { latest: last.number, state: state.to_owned() }
+        };
         let mut begins = None;
         if let Some(g) = gens.iter().find(|g| g.number == number) {
             if g.spec != spec {
                 return Err(Rejection::BarrierConflict);
             }
-            let there = g.arrived.contains(&who);
+            let before = g.arrived.iter().any(|a| a.0 == who && a.1 != holds);
+            if g.end.is_some() && before {
+                let why = is_at(gens.last().expect("g at least"));
+                self.note("arrival at what an earlier process arrived at");
+                return Err(why);
+            }
+            let there = g.has(&who);
             let of_it = match &g.waits_for {
                 Ok(names) => names.contains(&who),
                 Err(n) => there || g.arrived.len() < *n,
@@ -76,9 +93,7 @@ impl Model {
             if let Some(last) = gens.last()
                 && (last.end.is_none() || last.number > number)
             {
-                let state = if last.end.is_none() { "waits" } else { "has ended" };
-                let (latest, state) = (last.number, state.to_owned());
-                return Err(Rejection::BarrierGeneration { latest, state });
+                return Err(is_at(last));
             }
             let waits_for = match &spec.among {
                 Among::Count(n) => Err(*n as usize),
@@ -91,17 +106,15 @@ impl Model {
             let until = self.clock + spec.timeout_ms;
             begins = Some(Gen { number, spec, waits_for, arrived: Vec::new(), until, end: None });
         }
-        let had = job.who.iter().find(|w| w.name == who).map(|w| w.ticket);
-        let (new, reply) = self.comes(decl.keep_alive_ms);
         let reply = match had {
             Some(ticket) => Reply::Participant { ticket, keep_alive_ms: KEEP_ALIVE_MS },
             None => reply,
         };
         self.on_job(name, |job, _, notes| {
             if had.is_none() {
-                job.come(&who, new, Place::Apart);
+                job.come(&who, (new, Place::Apart), notes);
             }
-            job.count_arrival((barrier, number), &who, begins, notes);
+            job.count_arrival((barrier, number), (&who, holds), begins, notes);
         });
         Ok(reply)
     }
@@ -124,11 +137,27 @@ impl Model {
 }
 
 impl Job {
+    /// Another process has the name: what the earlier one arrived at and waits there for has not been arrived at.
+    pub(super) fn void(&mut self, name: &str, notes: &mut Vec<&'static str>) {
+        for gens in self.barriers.values_mut() {
+            let Some(g) = gens.last_mut().filter(|g| g.end.is_none() && g.has(name)) else {
+                continue;
+            };
+            notes.push("arrival void");
+            g.arrived.retain(|a| a.0 != name);
+            if g.arrived.is_empty() {
+                notes.push("generation begins anew");
+                gens.pop();
+            }
+        }
+        self.barriers.retain(|_, gens| !gens.is_empty());
+    }
+
     /// Somebody has arrived who may.
     fn count_arrival(
         &mut self,
         (barrier, number): (&str, u64),
-        who: &str,
+        (who, ticket): (&str, SessionId),
         begins: Option<Gen>,
         notes: &mut Vec<&'static str>,
     ) {
@@ -154,11 +183,11 @@ impl Job {
         let Some(g) = gens.iter_mut().find(|g| g.number == number && g.end.is_none()) else {
             return;
         };
-        if g.arrived.iter().any(|n| n == who) {
+        if g.has(who) {
             notes.push("arrived again");
             return;
         }
-        g.arrived.push(who.to_owned());
+        g.arrived.push((who.to_owned(), ticket));
         g.open(notes);
         for (name, why) in gone {
             g.without(&name, why, notes);

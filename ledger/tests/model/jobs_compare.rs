@@ -53,8 +53,13 @@ pub(crate) fn difference(ledger: &Ledger, jobs: &BTreeMap<JobName, Job>) -> Opti
             return Some(format!("{name:?}: {seen:?}, not {told:?}"));
         }
         for (barrier, gens) in &job.barriers {
-            let told: Vec<_> =
-                gens.iter().map(|g| (g.number, g.arrived.clone(), g.expected(), g.end)).collect();
+            let told: Vec<_> = gens
+                .iter()
+                .map(|g| {
+                    let arrived = g.arrived.iter().map(|a| a.0.clone()).collect::<Vec<_>>();
+                    (g.number, arrived, g.expected(), g.end)
+                })
+                .collect();
             let seen: Vec<_> = view
                 .generations(barrier)
                 .map(|g| {

@@ -175,3 +175,29 @@ fn a_time_out_that_comes_early_is_found() {
     forgot[3] = fail("timed_out", "", "", &["hard-b", "hard-c"], 15_200);
     told(&forgot, "without hard-b, who had arrived");
 }
+
+#[test]
+fn an_arrival_counts_until_its_participant_comes_anew() {
+    let comes = |who, told| operation("come", who, told, 115 + LATER_MS);
+    let (came, unknown) = (|| Some(Value::text("9")), || None);
+    let passes = |again: bool| {
+        let mut story = vec![arrive("hard-a", 100), arrive("hard-b", 110), arrive("hard-c", 112)];
+        story.extend([comes("hard-c", came()), waits("hard-a", 120)]);
+        story.extend(again.then(|| arrive("hard-c", 130)));
+        story.push(pass("hard-a", &ALL, &[], 150));
+        story
+    };
+    told(&passes(false), "by an arrival of hard-c before it came anew");
+    assert_eq!(alarms(&passes(true)), Vec::<String>::new());
+    // It may have come after the generation had opened.
+    let mut late = passes(false);
+    late.remove(4);
+    assert_eq!(alarms(&late), Vec::<String>::new());
+    // Nobody can say of one that may have come anew that it had arrived.
+    for told in [came(), unknown()] {
+        let mut story = story();
+        story.push(comes("hard-b", told));
+        story.push(fail("timed_out", "", "", &["hard-b", "hard-c"], 15_200));
+        assert_eq!(alarms(&story), Vec::<String>::new());
+    }
+}
