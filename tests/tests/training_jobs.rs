@@ -181,6 +181,37 @@ async fn a_report_of_objects_that_are_not_in_the_store_is_refused() -> Result<()
     fleet.passed()
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_of_which_an_object_is_gone_is_not_begun_from_and_the_way_out_is_said()
+-> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let trainer = recover(&fleet, "t0", &["t0"], 1).await?;
+    complete(&trainer, 1).await?;
+    let last = complete(&trainer, 2).await?;
+    let objects = std::fs::read_dir(fleet.path("store").join(&last.prefix))?;
+    let objects: Vec<_> = objects.collect::<Result<_, _>>()?;
+    ensure!(objects.len() == 2, "a manifest and what it names: {objects:?}");
+    for object in &objects {
+        let (path, name) = (object.path(), object.file_name().to_string_lossy().into_owned());
+        let good = std::fs::read(&path)?;
+        std::fs::remove_file(&path)?;
+        let refused = recover(&fleet, "t0", &["t0"], 2).await.err();
+        let said = refused.map(|error| error.to_string()).unwrap_or_default();
+        ensure!(said.contains("RO-5001") && said.contains(&name), "{said}");
+        ensure!(said.contains("an earlier one by its number: 1, of step 1"), "{said}");
+        std::fs::write(&path, good)?;
+    }
+    // No lineage was begun: whoever trains goes on.
+    complete(&trainer, 3).await?;
+    let options =
+        TrainerOptions { job: "sft".into(), name: "t0".into(), ..TrainerOptions::default() };
+    let recovery = Recovery { round: 2, world: vec!["t0".into()], from: 1, ..Recovery::default() };
+    let (_, earlier) = Trainer::recover(client(&fleet)?, &options, &recovery).await?;
+    ensure!(earlier.checkpoint.is_some_and(|c| c.step == 1), "the one that was named");
+    fleet.verify()?;
+    fleet.passed()
+}
+
 /// As many sessions as the cluster remembers: it forgets those that were there before.
 async fn open_sessions(fleet: &Fleet) -> Result<()> {
     const REMEMBERED: usize = 10_000;

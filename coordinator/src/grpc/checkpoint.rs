@@ -1,7 +1,9 @@
 //! `Checkpoints`: what ranks report, and what a job recovers from.
 //!
-//! *Invariant:* before a report is proposed, what it names was looked for in the store: `checkpoint_manifest`.
+//! *Invariant:* before a report is proposed, what it names was looked for in the store: `checkpoint_manifest`; and before
+//! a recovery that begins a lineage is, what its checkpoint names: `checkpoint_base`.
 
+use super::checkpoint_base::{Base, Bases};
 use super::runs::unexpected;
 use super::shard::samples_of;
 use super::training_convert::{
@@ -26,11 +28,13 @@ pub(crate) struct CheckpointsService {
     shared: Arc<Shared>,
     waits: TrainingWaits,
     store: BlobStore,
+    bases: Bases,
 }
 
 impl CheckpointsService {
     pub(crate) fn new(shared: Arc<Shared>, waits: TrainingWaits, store: BlobStore) -> Self {
-        Self { shared, waits, store }
+        let bases = Bases::new(store.clone());
+        Self { shared, waits, store, bases }
     }
 
     /// A checkpoint; 0: the last complete one.
@@ -254,6 +258,11 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         let job = job_in(&identity, r.job)?;
         let (trainer, on_loss) = (decl_in(r.trainer)?, on_loss_in(r.on_loss)?);
         let name = trainer.name.clone();
+        self.shared.leading()?;
+        let base = self.shared.node.ledger(|l| Base::of(l, &job, r.round, r.from));
+        if let Some(base) = base {
+            self.bases.check(base).await?;
+        }
         let op = TrainerOp::Recover {
             job: job.clone(),
             round: r.round,

@@ -89,14 +89,14 @@ fn refused(error: &BlobError, what: &str) -> RpcError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use rollout_ledger::BlobRef;
 
     const PREFIX: &str = "training/default/sft/00000001";
 
-    /// A rank's two objects and its manifest, and what it reports of them.
-    async fn written(store: &BlobStore) -> (Vec<String>, RankReport) {
+    /// Two objects of `t0` and its manifest, of checkpoint 1 of job `sft`, and what it reports of them.
+    pub(crate) async fn written(store: &BlobStore) -> (Vec<String>, RankReport) {
         let (mut keys, mut chunks) = (Vec::new(), Vec::new());
         for content in [&b"weights"[..], b"optimizer"] {
             let digest = *blake3::hash(content).as_bytes();

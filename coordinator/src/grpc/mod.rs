@@ -6,6 +6,7 @@
 
 mod barrier;
 mod checkpoint;
+mod checkpoint_base;
 mod checkpoint_manifest;
 mod cluster;
 mod dataset;

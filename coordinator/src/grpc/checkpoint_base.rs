@@ -1,0 +1,215 @@
+//! Whether the store has what a lineage is to begin from.
+//!
+//! *Invariant:* before a recovery is proposed that begins a lineage, every object that its checkpoint names was looked for,
+//! of all ranks, less than [`HOLDS`] ago: [`checkpoint_manifest`]. A refusal names what is missing and the way out, and
+//! changes nothing. Whoever asks while the store is looked at waits for that look, and it ends though they have given up:
+//! a long one is not begun anew by each who repeats.
+//!
+//! Deliberately absent: bytes, which whoever restores compares; and another checkpoint than the one that was asked for,
+//! for which one is begun from is not the cluster's to choose.
+
+use super::checkpoint_manifest;
+use futures::future::{BoxFuture, FutureExt, Shared};
+use futures::{StreamExt, TryStreamExt};
+use parking_lot::Mutex;
+use rollout_ledger::{CheckpointState, Ledger, RankReport, TrainingName, TrainingView};
+use rollout_proto::{ErrorCode, Outcome, RpcError};
+use rollout_storage::BlobStore;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// What was found holds for so long: what is asked for again after a lost answer is not looked for again.
+const HOLDS: Duration = Duration::from_secs(30);
+/// Ranks of a checkpoint that are looked at at a time.
+const RANKS: usize = 8;
+/// Checkpoints that are looked at at a time.
+const LOOKS: usize = 4;
+
+/// A checkpoint that a lineage is to begin from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Base {
+    job: TrainingName,
+    number: u32,
+    step: u64,
+    /// Each trainer by rank, and what it reported.
+    ranks: Vec<(String, RankReport)>,
+    /// The newest other complete one: its number and step.
+    other: Option<(u32, u64)>,
+}
+
+impl Base {
+    /// The checkpoint, if this recovery begins a lineage, and at one that can be begun from.
+    pub(super) fn of(ledger: &Ledger, job: &TrainingName, round: u64, from: u32) -> Option<Self> {
+        let training = ledger.training(job)?;
+        let lineage = training.lineage();
+        if round != 0 && round <= lineage.round {
+            return None;
+        }
+        let number = if from == 0 { lineage.checkpoint } else { from };
+        let found = training.checkpoint(number)?;
+        if found.state() != CheckpointState::Complete {
+            return None;
+        }
+        let ranks = found.ranks().map(|(name, report)| Some((name.to_owned(), report?.clone())));
+        let (ranks, other) = (ranks.collect::<Option<_>>()?, other_than(&training, number));
+        Some(Self { job: job.clone(), number, step: found.step(), ranks, other })
+    }
+
+    /// Looks at all ranks.
+    async fn look(self, store: BlobStore) -> Result<(), RpcError> {
+        let TrainingName { namespace, job } = &self.job;
+        let prefix = rollout_storage::checkpoint_prefix(namespace, job, self.number);
+        let mut looks = Vec::with_capacity(self.ranks.len());
+        for (trainer, report) in &self.ranks {
+            looks.push(checkpoint_manifest::check(&store, &prefix, trainer, report));
+        }
+        let all = futures::stream::iter(looks).buffer_unordered(RANKS).try_collect::<()>();
+        all.await.map_err(|error| self.refused(error))
+    }
+
+    fn refused(&self, error: RpcError) -> RpcError {
+        let Self { job, number, step, .. } = self;
+        let what = format!("checkpoint {number} of step {step} cannot be begun from");
+        if error.retryable {
+            return RpcError { message: format!("{what}: {}", error.message), ..error };
+        }
+        let out = match self.other {
+            Some((other, step)) => {
+                format!(
+                    "recover from an earlier one by its number: {other}, of step {step}, is complete"
+                )
+            }
+            None => {
+                let job = &job.job;
+                format!(
+                    "no other is complete: put it back, or delete the job (rolloutctl job delete {job})"
+                )
+            }
+        };
+        let message = format!("{what}: {}; {out}", error.message);
+        RpcError::new(ErrorCode::StoreRefused, message).with_outcome(Outcome::NotApplied)
+    }
+}
+
+/// The newest complete checkpoint but one.
+fn other_than(training: &TrainingView<'_>, number: u32) -> Option<(u32, u64)> {
+    let complete = training.checkpoints().filter(|c| c.state() == CheckpointState::Complete);
+    complete.filter(|c| c.number != number).map(|c| (c.number, c.step())).max()
+}
+
+/// When a look ended, and how.
+type Looked = (Instant, Result<(), RpcError>);
+type Look = Shared<BoxFuture<'static, Looked>>;
+
+/// The looks at a store: under way, and just ended.
+#[derive(Clone)]
+pub(super) struct Bases {
+    store: BlobStore,
+    looks: Arc<Mutex<BTreeMap<(TrainingName, u32), Look>>>,
+    room: Arc<Semaphore>,
+}
+
+impl Bases {
+    pub(super) fn new(store: BlobStore) -> Self {
+        Self { store, looks: Arc::default(), room: Arc::new(Semaphore::new(LOOKS)) }
+    }
+
+    /// Refuses a checkpoint of which something is missing.
+    pub(super) async fn check(&self, base: Base) -> Result<(), RpcError> {
+        loop {
+            let (ended, found) = self.look(&base).await;
+            // One that nobody waited for may have ended long ago: then it is not taken again.
+            if ended.elapsed() < HOLDS {
+                return found;
+            }
+        }
+    }
+
+    fn look(&self, base: &Base) -> Look {
+        let mut looks = self.looks.lock();
+        looks.retain(|_, look| match look.peek() {
+            Some((ended, Ok(()))) => ended.elapsed() < HOLDS,
+            Some((_, Err(_))) => false,
+            None => true,
+        });
+        let key = (base.job.clone(), base.number);
+        looks.entry(key).or_insert_with(|| self.begin(base.clone())).clone()
+    }
+
+    fn begin(&self, base: Base) -> Look {
+        let (store, room) = (self.store.clone(), self.room.clone());
+        let looking = tokio::spawn(async move {
+            let _room = room.acquire_owned().await;
+            let found = base.look(store).await;
+            (Instant::now(), found)
+        });
+        let ended = looking.map(|ended| {
+            ended.unwrap_or_else(|error| {
+                let message = format!("the look at the checkpoint did not end: {error}");
+                (Instant::now(), Err(RpcError::new(ErrorCode::Internal, message)))
+            })
+        });
+        ended.boxed().shared()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::checkpoint_manifest::tests::written;
+    use super::*;
+
+    /// A checkpoint of one rank, its objects, and who looks at them.
+    async fn base(name: &str) -> (Base, Vec<String>, Bases) {
+        let url = format!("memory://{name}-{}", std::process::id());
+        let store = BlobStore::open(&url).unwrap();
+        let (keys, report) = written(&store).await;
+        let job = TrainingName { namespace: "default".into(), job: "sft".into() };
+        let ranks = vec![("t0".to_owned(), report)];
+        let base = Base { job, number: 1, step: 7, ranks, other: Some((3, 20)) };
+        (base, keys, Bases::new(store))
+    }
+
+    #[tokio::test]
+    async fn what_is_not_in_the_store_is_not_begun_from_until_it_is_back() {
+        let (base, keys, bases) = base("bases-gone").await;
+        bases.store.delete(&keys[1]).await.unwrap();
+        let error = bases.check(base.clone()).await.unwrap_err();
+        assert_eq!((error.code, error.outcome), (ErrorCode::StoreRefused, Outcome::NotApplied));
+        let says = |error: &RpcError, what: &str| {
+            assert!(error.message.contains(what), "{what}: {error:?}");
+        };
+        says(&error, "checkpoint 1 of step 7 cannot be begun from");
+        says(&error, &keys[1]);
+        says(&error, "an earlier one by its number: 3, of step 20");
+        let error = bases.check(Base { other: None, ..base.clone() }).await.unwrap_err();
+        says(&error, "rolloutctl job delete sft");
+        // A store that does not answer is no damage: it is asked again.
+        let error = base.refused(RpcError::new(ErrorCode::StoreUnavailable, "busy"));
+        assert!(error.retryable && error.code == ErrorCode::StoreUnavailable, "{error:?}");
+        bases.store.put(&keys[1], b"optimizer"[..].into()).await.unwrap();
+        bases.check(base).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_asks_at_one_time_waits_for_one_look_which_ends_though_they_have_gone() {
+        let (base, keys, bases) = base("bases-one").await;
+        let room = bases.room.clone().acquire_many_owned(LOOKS as u32).await.unwrap();
+        let look = bases.look(&base);
+        assert!(look.ptr_eq(&bases.look(&base)), "two looks at one checkpoint");
+        let other = Base { number: 2, ..base.clone() };
+        assert!(!look.ptr_eq(&bases.look(&other)), "one look at two checkpoints");
+        drop(look);
+        drop(room);
+        // The rooms are free again once the looks have ended, though nobody waits for them.
+        while bases.room.available_permits() < LOOKS || bases.looks.lock().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        bases.check(base.clone()).await.unwrap();
+        // It holds for a while, and is not looked for again.
+        bases.store.delete(&keys[0]).await.unwrap();
+        bases.check(base).await.unwrap();
+        assert!(bases.check(other).await.is_err(), "of another checkpoint nothing is there");
+    }
+}
