@@ -78,7 +78,7 @@ impl Base {
         let out = match self.other {
             Some((other, step)) => {
                 format!(
-                    "recover from an earlier one by its number: {other}, of step {step}, is complete"
+                    "recover from another one by its number: {other}, of step {step}, is complete"
                 )
             }
             None => {
@@ -182,7 +182,7 @@ mod tests {
         };
         says(&error, "checkpoint 1 of step 7 cannot be begun from");
         says(&error, &keys[1]);
-        says(&error, "an earlier one by its number: 3, of step 20");
+        says(&error, "another one by its number: 3, of step 20");
         let error = bases.check(Base { other: None, ..base.clone() }).await.unwrap_err();
         says(&error, "rolloutctl job delete sft");
         // A store that does not answer is no damage: it is asked again.

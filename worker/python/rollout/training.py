@@ -267,7 +267,7 @@ class TrainingOrchestrator:
         same world and the same `round`, which is above that of the lineage before (a rendezvous counts one). It begins at
         the last complete checkpoint, or at the one that is named: `trainer.checkpoint` has it, and `trainer.assigned` the
         shards; what was finished later is open again, and whoever was left behind gets HasToRecover. Of a checkpoint of
-        which the store lacks something no lineage begins: RO-5001 names it, and an earlier checkpoint. With
+        which the store lacks something no lineage begins: RO-5001 names it, and another checkpoint. With
         `continue_on_loss` the shards of a trainer that is lost are given to others at once: at least once, no longer
         exactly once."""
         if not world:
