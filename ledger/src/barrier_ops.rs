@@ -126,9 +126,9 @@ impl Job {
             });
         }
         at.arrive(name, ticket);
-        at.forget_tickets();
         told.barriers.insert(barrier.to_owned());
         if begins {
+            at.forget_tickets();
             self.without_the_gone(barrier);
         }
         self.tell_end(barrier, told);
