@@ -43,6 +43,8 @@ pub(crate) type Outbox = mpsc::Sender<Result<v1::LeaderMessage, tonic::Status>>;
 const TICK: Duration = Duration::from_millis(50);
 /// How often workers' silence is looked at, in ticks.
 const LIVENESS_TICKS: u32 = 5;
+/// How often it is looked whether a quorum answers, by which ledger time goes on.
+const HOLD_EVERY: Duration = Duration::from_millis(25);
 /// Ledger time is moved at least this often, so that it never falls a refused step behind.
 const TICK_AT_LEAST: Duration = Duration::from_secs(15);
 /// How often parked pulls are looked at when nothing says that there is work.
@@ -226,6 +228,7 @@ impl Leading {
             folders: RwLock::default(),
         });
         tokio::spawn(leading.clone().until_ended(leading.clone().keep_time()));
+        tokio::spawn(leading.clone().until_ended(leading.clone().hold_time()));
         tokio::spawn(leading.clone().until_ended(leading.clone().pump()));
         leading
     }
@@ -313,6 +316,19 @@ impl Leading {
                 self.parked.sweep();
                 self.offer_duplicates();
                 full_disk::hand_over(&self, &mut handed_over);
+            }
+        }
+    }
+
+    /// Ledger time stands still while no quorum answers. Apart from [`Self::keep_time`], which waits for commands.
+    async fn hold_time(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(HOLD_EVERY);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            match self.node.lease_valid() {
+                true => drop(self.clock.now()),
+                false => self.clock.hold(),
             }
         }
     }

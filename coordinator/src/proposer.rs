@@ -65,9 +65,9 @@ struct Bundle {
 /// Ledger time at a leader: where the log stood, and its own monotonic clock since.
 ///
 /// *Invariant:* it is never further ahead of the ledger than the ledger takes in one step, whoever looks at it how often;
-/// else all commands would be refused for good. Time in which nothing could be applied, because no quorum answered or the
-/// process stood still, does not count beyond that, as it does not when another member takes over: nobody's time runs out
-/// while nobody could be heard.
+/// else all commands would be refused for good. Time in which no quorum answered does not count ([`Self::hold`]), as it
+/// does not when another member takes over: nobody's time runs out while nobody could be heard. Of other time in which
+/// nothing was applied, for the process stood still, it counts one step.
 pub(crate) struct LeaderClock {
     since: Instant,
     reading: Mutex<Reading>,
@@ -94,6 +94,11 @@ impl LeaderClock {
         self.reading.lock().at(self.since.elapsed().as_millis() as u64)
     }
 
+    /// Ledger time is what it was when somebody last looked at it: meanwhile nothing could be applied.
+    pub(crate) fn hold(&self) {
+        self.reading.lock().hold(self.since.elapsed().as_millis() as u64);
+    }
+
     /// A command of that time was applied.
     pub(crate) fn applied(&self, at: LedgerMs) {
         let mut reading = self.reading.lock();
@@ -102,6 +107,11 @@ impl LeaderClock {
 }
 
 impl Reading {
+    fn hold(&mut self, elapsed_ms: u64) {
+        let last_ms = i64::try_from(self.last_ms).unwrap_or(i64::MAX);
+        self.base_ms = last_ms.saturating_sub_unsigned(elapsed_ms);
+    }
+
     fn at(&mut self, elapsed_ms: u64) -> LedgerMs {
         let real_ms = self.base_ms.saturating_add_unsigned(elapsed_ms).try_into().unwrap_or(0);
         let beyond_ms = u64::saturating_sub(real_ms, self.applied_ms.saturating_add(STEP_MAX_MS));
@@ -491,6 +501,18 @@ mod tests {
         pending.push(claim(10_000));
         pending.push(claim(1));
         assert_eq!(pending.take().0.len(), 1);
+    }
+
+    #[test]
+    fn time_without_a_quorum_does_not_count_at_all() {
+        let clock = LeaderClock::new(LedgerMs(1000));
+        let mut reading = clock.reading.lock();
+        assert_eq!(reading.at(500), LedgerMs(1500));
+        for elapsed_ms in (550..20_000).step_by(50) {
+            reading.hold(elapsed_ms);
+            assert_eq!(reading.at(elapsed_ms), LedgerMs(1500));
+        }
+        assert_eq!(reading.at(20_000), LedgerMs(1550), "from the last look on it goes again");
     }
 
     #[test]
