@@ -62,6 +62,8 @@ pub async fn run(config: Config) -> Result<()> {
 }
 
 async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<()> {
+    // Before anything that takes time: the log is read while nobody waits for signals yet.
+    let hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let files = open_files::raise_limit();
     let shares = Shares::of(files);
     tracing::info!(files, ?shares, "connections that are taken at a time");
@@ -117,7 +119,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let reloaded = shared.tls.clone();
     let standing = move || http::standing(&shared).1;
     let alive = tokio::spawn(supervisor.clone().keep_alive(standing));
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen(hangup)?;
     signals.stop(&reloaded).await;
     tracing::info!("stopping");
     tokio::spawn(signals.stop_at_once());
@@ -185,11 +187,11 @@ struct Signals {
 }
 
 impl Signals {
-    fn listen() -> Result<Self> {
+    fn listen(hangup: Signal) -> Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?,
             interrupt: signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?,
-            hangup: signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?,
+            hangup,
         })
     }
 
