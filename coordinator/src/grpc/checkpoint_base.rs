@@ -129,7 +129,8 @@ impl Bases {
 
     fn look(&self, base: &Base) -> Look {
         let mut looks = self.looks.lock();
-        looks.retain(|_, look| match look.peek() {
+        // Asked, and not only peeked at: one whose callers have all gone tells of its end to nobody else.
+        looks.retain(|_, look| match look.clone().now_or_never() {
             Some((ended, Ok(()))) => ended.elapsed() < HOLDS,
             Some((_, Err(_))) => false,
             None => true,

@@ -156,7 +156,9 @@ impl Trainer {
             from: recovery.from,
             on_loss: on_loss.into(),
         };
-        let limits = patient(CallOptions::default(), options.patience);
+        // The store is looked at first, for all ranks.
+        let limits = patient(CallOptions::default(), options.patience)
+            .attempt_timeout(checkpoints::REPORT_ATTEMPT);
         let answer = sessions
             .change(|id| {
                 let request = v1::RecoverRequest { request: Some(id), ..request.clone() };

@@ -14,7 +14,7 @@ use crate::writer::Written;
 /// Between two tries when another rank has not come, or too many checkpoints are open.
 const PAUSE: Duration = Duration::from_millis(100);
 /// One attempt of a report: the leader looks for every object that it names.
-const REPORT_ATTEMPT: Duration = Duration::from_secs(60);
+pub(super) const REPORT_ATTEMPT: Duration = Duration::from_secs(60);
 
 impl Trainer {
     /// Begins the checkpoint of a step, or finds it. Waits for ranks that have not joined yet, and while too many
