@@ -7,6 +7,9 @@
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 
+/// What a status says of a member whose port another process had when it was started.
+pub const PORT_TAKEN: &str = "its port was taken";
+
 /// Something seen or done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

@@ -20,7 +20,7 @@ pub(crate) use kind::required;
 
 use self::bitflip::Flip;
 use self::kind::Kind;
-use crate::events::What;
+use crate::events::{PORT_TAKEN, What};
 use crate::fleet::{Death, Fleet, MEMBERS};
 use crate::observe::{self, Observers};
 use crate::recorder::Recorder;
@@ -311,7 +311,11 @@ impl Nemesis {
 
     fn tell(&self, death: &Death, recorder: &Recorder) {
         let member = self.fleet.places[death.at].name.clone();
-        let (status, panicked) = (death.status.to_string(), death.panicked);
+        let panicked = death.panicked;
+        let status = match death.port_taken {
+            true => format!("{}, {PORT_TAKEN}", death.status),
+            false => death.status.to_string(),
+        };
         recorder.event_since(death.seen, What::Died { member, status, panicked });
     }
 }

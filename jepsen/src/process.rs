@@ -112,6 +112,13 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
+    /// Whether it could not start for an address that somebody else had: ports of members that are down are free for all.
+    pub fn found_its_port_taken(&self) -> bool {
+        let Ok(log) = std::fs::read(&self.log) else { return false };
+        let own = log.get(self.begins_at as usize..).unwrap_or_default();
+        String::from_utf8_lossy(own).contains("cannot listen on")
+    }
+
     /// Whether its log tells of a panic of its own, not of an earlier process's.
     pub fn panicked(&self) -> bool {
         panic_in(&self.log, self.begins_at).is_some()

@@ -14,6 +14,8 @@ pub struct Death {
     pub status: ExitStatus,
     /// Its log tells of a panic.
     pub panicked: bool,
+    /// It could not start for an address that another process of this machine had.
+    pub port_taken: bool,
     /// When it was noticed.
     pub seen: Instant,
 }
@@ -58,9 +60,9 @@ impl Processes {
     pub(super) fn died(&mut self, at: usize) -> Option<Death> {
         let process = self.slots[at].as_mut()?;
         let status = process.ended()?;
-        let panicked = process.panicked();
+        let (panicked, port_taken) = (process.panicked(), process.found_its_port_taken());
         self.slots[at] = None;
-        Some(Death { at, status, panicked, seen: Instant::now() })
+        Some(Death { at, status, panicked, port_taken, seen: Instant::now() })
     }
 
     /// Every death that was not told yet.
@@ -81,7 +83,12 @@ mod tests {
     fn each_end_that_nobody_made_is_told_once_also_of_whom_is_killed_too_late() {
         let dir = tempfile::tempdir().unwrap();
         let mut processes = Processes::default();
-        let scripts = ["exit 3", "sleep 60", "echo panicked at a.rs:1; exit 101", "exit 74"];
+        let scripts = [
+            "echo cannot listen on 127.0.0.1:9; exit 1",
+            "sleep 60",
+            "echo panicked at a.rs:1; exit 101",
+            "exit 74",
+        ];
         for (at, script) in scripts.into_iter().enumerate() {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
@@ -97,8 +104,8 @@ mod tests {
         assert!(processes.kill(1), "it was alive");
         assert!(!processes.kill(2), "it was not");
         assert_eq!(processes.died(3).and_then(|death| death.status.code()), Some(74));
-        let told: Vec<_> = processes.deaths().into_iter().map(|d| (d.at, d.panicked)).collect();
-        assert_eq!(told, [(2, true), (0, false)]);
+        let told = processes.deaths().into_iter().map(|d| (d.at, d.panicked, d.port_taken));
+        assert_eq!(told.collect::<Vec<_>>(), [(2, true, false), (0, false, true)]);
         assert!(processes.deaths().is_empty() && !(0..4).any(|at| processes.runs(at)));
     }
 }

@@ -2,7 +2,7 @@
 
 mod rows;
 
-use super::Recorded;
+use super::{Recorded, deaths};
 use crate::events::{Event, What};
 use crate::nemesis::required;
 use crate::operations::{Outcome, READS};
@@ -261,6 +261,7 @@ impl Coverage {
         if self.undecided > 0 {
             missing.push(format!("rows that had not ended at the end: {}", self.undecided));
         }
+        missing.extend(deaths::of_the_machine(&run.events));
         missing
     }
 }

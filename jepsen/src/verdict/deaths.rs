@@ -7,9 +7,12 @@
 //! *Invariant:* a violation is a proof as far as times go: from the last that was heard of the member until its end was
 //! noticed, and for some time before, no such fault was in force on it.
 //!
+//! What this machine did to a member (killed it for memory, gave its port to somebody else while it was down) is no proof of
+//! anything: it is a doubt ([`of_the_machine`]).
+//!
 //! Absent: real workers, of which only panics are alarms.
 
-use crate::events::{Event, What};
+use crate::events::{Event, PORT_TAKEN, What};
 use std::collections::BTreeMap;
 
 /// What a fault did may show so long after it was healed.
@@ -17,6 +20,22 @@ const LINGERS_NS: u64 = 10_000_000_000;
 /// A fault is told when it was probed: so long after it began, and after a change of members began, at most.
 const PROBED_NS: u64 = 5_000_000_000;
 const CHANGED_NS: u64 = 20_000_000_000;
+
+/// Whether that is what the machine does, and no member to itself.
+fn is_the_machines(status: &str) -> bool {
+    status.ends_with(PORT_TAKEN) || status.starts_with("signal: 9")
+}
+
+/// The ends of members that this machine made: such a run proves less than it was to.
+pub(super) fn of_the_machine(events: &[Event]) -> Vec<String> {
+    let died = events.iter().filter_map(|event| match &event.what {
+        What::Died { member, status, panicked: false } if is_the_machines(status) => {
+            Some(format!("{member} was ended by this machine: {status}"))
+        }
+        _ => None,
+    });
+    died.collect()
+}
 
 /// A fault that a member may end itself for; nobody named: any member.
 struct Reason<'a> {
@@ -66,7 +85,7 @@ pub(super) fn broken(events: &[Event]) -> Vec<String> {
             What::Status { member, .. } => {
                 heard.insert(member, *time_ns);
             }
-            What::Died { member, status, panicked: false } => {
+            What::Died { member, status, panicked: false } if !is_the_machines(status) => {
                 // Only members say of themselves how they are.
                 let Some(heard_ns) = heard.get(member.as_str()) else { continue };
                 let explains = |reason: &Reason<'_>| {
@@ -116,6 +135,25 @@ mod tests {
         events.reverse();
         assert_eq!(broken(&events).len(), alarms);
         alarms
+    }
+
+    #[test]
+    fn what_this_machine_does_to_a_member_is_a_doubt_and_no_alarm() {
+        let heard = |at_s: u64| {
+            let (member, role) = ("c2".to_owned(), "follower".to_owned());
+            let what =
+                What::Status { member, life: 1, role, term: 1, epoch: 1, applied: 1, installed: 0 };
+            Event { time_ns: at_s * S, what }
+        };
+        let died = |status: &str| {
+            let what = What::Died { member: "c2".into(), status: status.into(), panicked: false };
+            let events = [heard(3), Event { time_ns: 5 * S, what }];
+            (broken(&events).len(), of_the_machine(&events).len())
+        };
+        assert_eq!(died("exit status: 1"), (1, 0));
+        assert_eq!(died(&format!("exit status: 1, {PORT_TAKEN}")), (0, 1));
+        assert_eq!(died("signal: 9 (SIGKILL)"), (0, 1));
+        assert_eq!(died("signal: 6 (SIGABRT) (core dumped)"), (1, 0));
     }
 
     #[test]

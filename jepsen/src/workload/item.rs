@@ -70,6 +70,8 @@ pub(super) struct Shared {
     stop: AtomicBool,
     dutiful: AtomicBool,
     runs: Mutex<BTreeMap<u32, Run>>,
+    /// Held by each who is making a run.
+    making: Arc<()>,
 }
 
 impl Shared {
@@ -105,6 +107,16 @@ impl Shared {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).get(&run).cloned()
     }
 
+    /// To be held while a run is made.
+    pub(super) fn making(&self) -> Arc<()> {
+        self.making.clone()
+    }
+
+    /// Whether rows may yet be declared.
+    fn is_making(&self) -> bool {
+        Arc::strong_count(&self.making) > 1
+    }
+
     fn all_runs(&self) -> Vec<u32> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
     }
@@ -129,6 +141,7 @@ pub fn start(fleet: &Fleet, recorder: &Arc<Recorder>, seed: u64, style: Style) -
         stop: AtomicBool::new(false),
         dutiful: AtomicBool::new(false),
         runs: Mutex::default(),
+        making: Arc::default(),
     });
     let submitter = |certificate: &'static str, name: &str, seed: u64| -> Result<Submitter> {
         let trainer = Trainer::new(fleet, certificate, name, &shared.requests, seed ^ 0x5eed)?;
@@ -183,6 +196,7 @@ impl Running {
     /// any more was told when it was asked for; rows that end too slowly are read at the end as what they are, which is no pass.
     async fn drained(&mut self, recorder: &Recorder) {
         let (mut left, mut fresh) = (self.shared.all_runs(), 0);
+        let mut seen = 0;
         let (begun, mut moved) = (Instant::now(), Instant::now());
         let mut before: Vec<(u32, Option<v1::RunCounts>)> = Vec::new();
         while begun.elapsed() < DRAIN_MAX {
@@ -196,7 +210,13 @@ impl Running {
                 }
             }
             if left.is_empty() {
-                return;
+                // Whoever was making a run when all was to end may have declared it, or its second piece, since.
+                let making = self.shared.is_making();
+                left = self.shared.all_runs();
+                let known = std::mem::replace(&mut seen, left.len());
+                if !making && known == seen {
+                    return;
+                }
             }
             if states != before {
                 (moved, before) = (Instant::now(), states);

@@ -90,6 +90,7 @@ impl Submitter {
 
     /// A run with its rows declared; `None` if nobody knows what became of one of its requests.
     pub(super) async fn make(&mut self, name: &str) -> Option<u32> {
+        let _making = self.shared.making();
         let rows = match self.shared.style {
             Style::Item => ROWS_MAX / 2,
             Style::Steal => ROWS_MAX,

@@ -11,6 +11,7 @@ use crate::recorder::By;
 use anyhow::Result;
 use rand::Rng;
 use serde_json::{Value, json};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
@@ -35,9 +36,10 @@ pub(super) struct User {
 /// What a Rust program ends with whose main thread panics.
 const PANICKED: i32 = 101;
 
-/// Whether a client that nobody killed ended by a signal or a panic, which no refusal explains.
+/// Whether a client that nobody killed ended by a signal or a panic, which no refusal explains. SIGKILL is the
+/// machine's, for memory.
 fn crashed(ended: ExitStatus) -> bool {
-    ended.code().is_none_or(|code| code == PANICKED)
+    ended.code().is_none_or(|code| code == PANICKED) && ended.signal() != Some(9)
 }
 
 /// Why the client was called no more.
@@ -227,12 +229,12 @@ impl User {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::process::ExitStatusExt;
 
     #[test]
     fn a_client_crashes_by_a_panic_or_a_signal_and_not_by_a_refusal() {
         let ended = |code: i32| crashed(ExitStatus::from_raw(code << 8));
         assert_eq!([0, 1, 64, 69, 101].map(ended), [false, false, false, false, true]);
         assert!(crashed(ExitStatus::from_raw(libc::SIGSEGV)));
+        assert!(!crashed(ExitStatus::from_raw(libc::SIGKILL)));
     }
 }
