@@ -189,16 +189,26 @@ class TrainingOrchestrator:
         name = name or f"{self.addr}_{os.getpid()}"
         worker = Worker(self, name, keep_alive_interval, keep_alive_attempts)
         # Not before: what ends while it registers would be taken for its own.
+        try:
+            generations = self._generations_to_come()
+        except BaseException:
+            worker.leave()
+            raise
         self._generations.clear()
-        after, more = "", True
+        self._generations.update(generations)
+        self.worker = worker
+        return worker
+
+    def _generations_to_come(self) -> dict[str, itertools.count[int]]:
+        """Of each barrier of the job: the generation that waits, or the one after the last."""
+        generations, after, more = {}, "", True
         while more:
             answer = self.call("Barrier/List", {"job": self.job_name, "after": after})
             for each in answer["barriers"]:
                 after = each["barrier"]["barrier"]
-                self._generations[after] = itertools.count(each["generation"] + (each["state"] != "waiting"))
+                generations[after] = itertools.count(each["generation"] + (each["state"] != "waiting"))
             more = answer["more"]
-        self.worker = worker
-        return worker
+        return generations
 
     def workers(self) -> list[dict[str, Any]]:
         """The participants of the job, by name."""
