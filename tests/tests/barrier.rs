@@ -96,7 +96,7 @@ fn a_process_that_is_started_again_is_waited_for_itself() -> Result<()> {
     ensure!(waiting["state"] == "waiting" && waiting["arrived"] == 2, "{seen}");
     ensure!(waiting["missing"][0] == "w0", "{seen}");
     job.arrives(&fleet, 0, 1)?;
-    job.who.iter().for_each(|w| drop(w.until_it_says("passed 1", ": w1 w2 w0")));
+    job.who.iter().for_each(|w| drop(w.until_it_says("passed 1", ": w0 w1 w2")));
     // The gate is open yet: the next process comes to a generation at which it has never been.
     job.starts_again(&fleet, 0, &args)?;
     let refused = job.who[0].until_it_says("refused 1", "");

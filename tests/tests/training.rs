@@ -27,7 +27,7 @@ const SEED: u64 = 42;
 const OWN: &str = "leaves";
 /// Silence after which such a trainer is lost: longer than any test, or soon.
 const NEVER: Duration = Duration::from_secs(600);
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(15);
 
 /// The trainers of one round.
 struct Round<'a> {
