@@ -15,11 +15,15 @@ use serde::Serialize;
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
+use crate::rolloutctl::member::list;
 
 /// The cluster versions that members of this release can run: each says so itself when it is asked.
 const CLUSTER_VERSIONS: (u32, u32) = (1, 2);
 /// How long forming a cluster may take: every member writes and fsyncs its identity.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long its first leader is waited for: elections take well under a second.
+const LED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Who becomes a member.
 #[derive(Debug, clap::Args)]
@@ -152,7 +156,7 @@ pub(crate) async fn run(
     if connect.endpoints.is_empty() && connect.context.is_none() {
         settings.endpoints = vec![args.members[0].client_addr.clone()];
     }
-    let address = settings.endpoints.swap_remove(0);
+    let address = settings.endpoints[0].clone();
     let members = args
         .members
         .iter()
@@ -160,6 +164,12 @@ pub(crate) async fn run(
         .collect();
     let (cluster_id, created) =
         form(&address, &settings.security, &settings.dial_map, members, args.store).await?;
+    // Whoever goes on with the next command finds a cluster that answers.
+    settings.endpoints.extend(args.members.iter().map(|member| member.client_addr.clone()));
+    let client = settings.client(None)?;
+    if !matches!(tokio::time::timeout(LED_WITHIN, list::ask(&client)).await, Ok(Ok(_))) {
+        eprintln!("the cluster is formed, and no member leads it yet: rolloutctl status says why");
+    }
     let members = args.members.into_iter().map(|member| member.name).collect();
     output::emit(format, &Bootstrapped { cluster_id, created, members })
 }
