@@ -31,6 +31,10 @@ fn with_disks(fleet: &mut Fleet) -> Result<BTreeMap<String, &'static Disk>> {
         fleet.preload(&name, DISK_ENV, path);
         fleet.member_process(&name).terminate(PATIENCE)?;
         fleet.start_member(&name)?;
+        // It is heard before the next one goes: of three, two that are away would be one too many.
+        eventually(&format!("{name} is back"), PATIENCE, || {
+            alarms(fleet)?.is_empty().then_some(())
+        });
         fleet.leader();
     }
     Ok(disks)
