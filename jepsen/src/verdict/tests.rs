@@ -120,6 +120,10 @@ fn what_was_asked_for_and_did_not_happen_keeps_a_run_from_passing() {
         assert!(missing(vec![plan(&[family])]).contains(asked), "{family}");
         assert!(!missing(vec![plan(&["clock"])]).contains(asked), "{family}");
     }
+    for (family, changes) in [("kill", 2), ("membership", 1)] {
+        let asked = format!("leader changes: 0, at least {changes} are needed");
+        assert!(missing(vec![plan(&[family])]).contains(&asked), "{family}");
+    }
     let cut = || vec![plan(&["snapshot"]), fault(4, "snapshot-cut", false)];
     assert!(missing(cut()).contains("proven snapshot-cut: 0"));
     let late = cut().into_iter().chain([seen(What::Proven { id: 4 })]).collect();
