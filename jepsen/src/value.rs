@@ -1,8 +1,9 @@
 //! A value of a history, whatever format it came in.
 //!
-//! *Invariant:* two values are equal exactly if a client could not tell them apart. What no model
-//! computes with (floats, keywords, maps) is kept as its text.
+//! *Invariant:* two values are equal exactly if a client could not tell them apart, in whatever order what has none (a
+//! set, a map) was written. What no model computes with (floats, keywords) is kept as its text.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,6 +21,10 @@ pub enum Value {
     Text(Arc<str>),
     /// Several values, in order.
     List(Vec<Value>),
+    /// Several values without an order, each once.
+    Set(BTreeSet<Value>),
+    /// What belongs to each of several values, which have no order.
+    Map(BTreeMap<Value, Value>),
     /// Anything else, as it was written.
     Other(Arc<str>),
 }
@@ -29,6 +34,23 @@ impl Value {
     pub fn text(text: &str) -> Self {
         Self::Text(text.into())
     }
+
+    /// A number with a fraction, in the one way in which it is kept: no such number has a zero with a sign of its own.
+    pub(crate) fn float(number: f64) -> Self {
+        Self::Other(format!("{:?}", number + 0.0).into())
+    }
+}
+
+/// Writes values with a gap between each two.
+fn joined<T: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    values: impl IntoIterator<Item = T>,
+) -> fmt::Result {
+    for (nth, value) in values.into_iter().enumerate() {
+        let gap = if nth == 0 { "" } else { " " };
+        write!(f, "{gap}{value}")?;
+    }
+    Ok(())
 }
 
 impl fmt::Display for Value {
@@ -41,11 +63,20 @@ impl fmt::Display for Value {
             Self::Other(text) => f.write_str(text),
             Self::List(values) => {
                 f.write_str("[")?;
-                for (i, value) in values.iter().enumerate() {
-                    let gap = if i == 0 { "" } else { " " };
-                    write!(f, "{gap}{value}")?;
-                }
+                joined(f, values)?;
                 f.write_str("]")
+            }
+            Self::Set(values) => {
+                f.write_str("#{")?;
+                joined(f, values)?;
+                f.write_str("}")
+            }
+            Self::Map(entries) => {
+                for (nth, (key, value)) in entries.iter().enumerate() {
+                    let gap = if nth == 0 { "{" } else { ", " };
+                    write!(f, "{gap}{key} {value}")?;
+                }
+                f.write_str(if entries.is_empty() { "{}" } else { "}" })
             }
         }
     }
@@ -57,13 +88,17 @@ impl From<serde_json::Value> for Value {
         match json {
             Json::Null => Self::Nil,
             Json::Bool(truth) => Self::Bool(truth),
-            Json::Number(number) => match number.as_i64() {
-                Some(number) => Self::Int(number),
-                None => Self::Other(number.to_string().into()),
+            Json::Number(number) => match (number.as_i64(), number.as_f64()) {
+                (Some(whole), _) => Self::Int(whole),
+                (None, Some(float)) if number.is_f64() => Self::float(float),
+                _ => Self::Other(number.to_string().into()),
             },
             Json::String(text) => Self::Text(text.into()),
             Json::Array(values) => Self::List(values.into_iter().map(Self::from).collect()),
-            object => Self::Other(object.to_string().into()),
+            Json::Object(entries) => {
+                let entry = |(key, value): (String, Json)| (Self::text(&key), Self::from(value));
+                Self::Map(entries.into_iter().map(entry).collect())
+            }
         }
     }
 }

@@ -20,9 +20,7 @@ pub(super) fn value(word: &str) -> Option<Value> {
         let large = || Value::Other(format!("{sign}{}", digits.trim_start_matches('0')).into());
         return Some(whole.parse().map_or_else(|_| large(), Value::Int));
     }
-    // No float has a zero with a sign of its own.
-    let float = word.parse::<f64>().ok().filter(|float| float.is_finite())? + 0.0;
-    Some(Value::Other(format!("{float:?}").into()))
+    word.parse::<f64>().ok().filter(|float| float.is_finite()).map(Value::float)
 }
 
 #[cfg(test)]

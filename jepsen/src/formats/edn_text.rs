@@ -4,6 +4,7 @@
 
 use super::{ReadError, edn_number};
 use crate::value::Value;
+use std::collections::BTreeSet;
 use std::io::BufRead;
 
 /// How deep forms may be nested.
@@ -20,9 +21,11 @@ pub(super) enum Form {
     Value(Value),
     /// `:name`, without its colon.
     Keyword(String),
-    /// A vector, list or set.
+    /// A vector or list.
     List(Vec<Form>),
-    /// Pairs in the order in which they stand.
+    /// A set, in the order in which it stands.
+    Set(Vec<Form>),
+    /// Pairs in the order in which they stand; no key is there twice.
     Map(Vec<(Form, Form)>),
 }
 
@@ -33,11 +36,10 @@ impl Form {
             Self::Value(value) => value.clone(),
             Self::Keyword(name) => Value::Other(format!(":{name}").into()),
             Self::List(forms) => Value::List(forms.iter().map(Self::value).collect()),
-            Self::Map(entries) => {
-                let entry = |(k, v): &(Self, Self)| format!("{} {}", k.value(), v.value());
-                let entries: Vec<String> = entries.iter().map(entry).collect();
-                Value::Other(format!("{{{}}}", entries.join(", ")).into())
-            }
+            Self::Set(forms) => Value::Set(forms.iter().map(Self::value).collect()),
+            Self::Map(entries) => Value::Map(
+                entries.iter().map(|(key, value)| (key.value(), value.value())).collect(),
+            ),
         }
     }
 }
@@ -146,20 +148,10 @@ impl<R: BufRead> Text<R> {
         }
         match self.peek_form_at(depth)? {
             None => self.err("a form is missing at the end"),
-            Some(b'[') => self.list(b']', depth),
-            Some(b'(') => self.list(b')', depth),
-            Some(b'#') => self.list(b'}', depth),
-            Some(b'{') => {
-                let Form::List(flat) = self.list(b'}', depth)? else {
-                    return self.err("not a map");
-                };
-                if flat.len() % 2 != 0 {
-                    return self.err("a map with a key that has no value");
-                }
-                let mut flat = flat.into_iter();
-                let pairs = std::iter::from_fn(|| Some((flat.next()?, flat.next()?)));
-                Ok(Form::Map(pairs.collect()))
-            }
+            Some(b'[') => self.list(b']', depth).map(Form::List),
+            Some(b'(') => self.list(b')', depth).map(Form::List),
+            Some(b'#') => self.list(b'}', depth).map(Form::Set),
+            Some(b'{') => self.map(depth),
             Some(b'"') => self.string(),
             Some(stray @ (b']' | b')' | b'}')) => {
                 self.err(format!("a stray {:?}", char::from(stray)))
@@ -168,7 +160,23 @@ impl<R: BufRead> Text<R> {
         }
     }
 
-    fn list(&mut self, close: u8, depth: usize) -> Result<Form, ReadError> {
+    fn map(&mut self, depth: usize) -> Result<Form, ReadError> {
+        let flat = self.list(b'}', depth)?;
+        if flat.len() % 2 != 0 {
+            return self.err("a map with a key that has no value");
+        }
+        let mut flat = flat.into_iter();
+        let pairs: Vec<(Form, Form)> =
+            std::iter::from_fn(|| Some((flat.next()?, flat.next()?))).collect();
+        let mut keys = BTreeSet::new();
+        match pairs.iter().map(|(key, _)| key.value()).find(|key| !keys.insert(key.clone())) {
+            Some(twice) => self.err(format!("a map with the key {twice} twice")),
+            None => Ok(Form::Map(pairs)),
+        }
+    }
+
+    /// The forms up to `close`.
+    fn list(&mut self, close: u8, depth: usize) -> Result<Vec<Form>, ReadError> {
         self.in_set = false;
         self.skip()?;
         let mut forms = Vec::new();
@@ -177,7 +185,7 @@ impl<R: BufRead> Text<R> {
                 None => return self.err(format!("{:?} is missing at the end", char::from(close))),
                 Some(found) if found == close => {
                     self.skip()?;
-                    return Ok(Form::List(forms));
+                    return Ok(forms);
                 }
                 Some(_) if forms.len() >= MAX_ELEMENTS => return self.err("too many elements"),
                 Some(_) => forms.push(self.form_at(depth + 1)?),
@@ -288,10 +296,37 @@ mod tests {
     fn forms_are_read_past_comments_tags_and_what_is_discarded() {
         let shown = |text: &str| value(text).map(|v| v.to_string());
         assert_eq!(shown("[0 4]").unwrap(), "[0 4]");
-        assert_eq!(shown(" ; why\n #op{:a -1, :b #{nil}} ").unwrap(), "{:a -1, :b [nil]}");
+        assert_eq!(shown(" ; why\n #op{:a -1, :b #{nil}} ").unwrap(), "{:a -1, :b #{nil}}");
         assert_eq!(shown("#_ [1 2] (true 3N \"a\\n\\u00e9\")").unwrap(), "[true 3 \"a\\né\"]");
         assert_eq!(shown("1.5").unwrap(), "1.5");
         assert_eq!(shown(r#""\ud83d\ude00 \u00e9""#).unwrap(), "\"😀 é\"");
+    }
+
+    #[test]
+    fn what_has_no_order_is_equal_in_any_and_a_set_is_no_vector() {
+        let read = |text: &str| value(text).unwrap();
+        for (one, other) in [
+            ("#{1 2}", "#{2 1}"),
+            ("#{1 2}", "#{2 1 2}"),
+            ("{:a 1, :b 2}", "{:b 2, :a 1}"),
+            ("[{:a #{1 {:b 2 :c 3}}}]", "[{:a #{{:c 3 :b 2} 1}}]"),
+            ("(1 2)", "[1 2]"),
+        ] {
+            assert_eq!(read(one), read(other), "{one} and {other}");
+            assert_eq!(read(one).to_string(), read(other).to_string(), "{one} and {other}");
+        }
+        for (one, other) in [
+            ("#{1 2}", "[1 2]"),
+            ("[1 2]", "[2 1]"),
+            ("#{}", "[]"),
+            ("#{:a 1}", "{:a 1}"),
+            ("{:a 1}", "{:a 2}"),
+            ("{:a 1}", "\"{:a 1}\""),
+        ] {
+            assert_ne!(read(one), read(other), "{one} and {other}");
+            assert_ne!(read(one).to_string(), read(other).to_string(), "{one} and {other}");
+        }
+        assert_eq!(read("{}").to_string(), "{}");
     }
 
     #[test]
@@ -300,6 +335,7 @@ mod tests {
             ("", "missing"),
             ("[0 4", "missing at the end"),
             ("{:a}", "has no value"),
+            ("{:a 1, :b 2, :a 3}", "the key :a twice"),
             ("\"a", "no end"),
             ("]", "stray"),
             ("\"\\q\"", "escape"),

@@ -249,6 +249,48 @@ pub(crate) const EDN: &[Known] = &[
 "#,
         BAD,
     ),
+    known(
+        "a set and a map have no order, also within others",
+        REGISTER,
+        "{:process 0, :type :invoke, :f :write, :value [#{1 2} {:a 1, :b 2}]}
+{:process 0, :type :ok, :f :write, :value [#{2 1} {:b 2, :a 1}]}
+{:process 0, :type :invoke, :f :cas, :value [[#{2 1} {:b 2, :a 1}] #{1 {:a 1, :b 2}}]}
+{:process 0, :type :ok, :f :cas, :value [[#{1 2} {:a 1, :b 2}] #{{:b 2, :a 1} 1}]}
+{:process 0, :type :invoke, :f :read, :value nil}
+{:process 0, :type :ok, :f :read, :value #{{:a 1, :b 2} 1}}
+",
+        GOOD,
+    ),
+    known(
+        "a set is no vector",
+        REGISTER,
+        "{:process 0, :type :invoke, :f :write, :value #{1 2}}
+{:process 0, :type :ok, :f :write, :value #{1 2}}
+{:process 0, :type :invoke, :f :read, :value nil}
+{:process 0, :type :ok, :f :read, :value [1 2]}
+",
+        BAD,
+    ),
+    known(
+        "keys without an order are one: what was put under it is there",
+        "kv",
+        r#"{:process 0, :type :invoke, :f :put, :key #{1 {:a 1, :b 2}}, :value "x"}
+{:process 0, :type :ok, :f :put, :key #{{:b 2, :a 1} 1}, :value "x"}
+{:process 0, :type :invoke, :f :get, :key #{{:b 2, :a 1} 1}, :value nil}
+{:process 0, :type :ok, :f :get, :key #{1 {:a 1, :b 2}}, :value ""}
+"#,
+        BAD,
+    ),
+    known(
+        "and a set is not the key that a vector is",
+        "kv",
+        r#"{:process 0, :type :invoke, :f :put, :key #{1 2}, :value "x"}
+{:process 0, :type :ok, :f :put, :key #{1 2}, :value "x"}
+{:process 0, :type :invoke, :f :get, :key [1 2], :value nil}
+{:process 0, :type :ok, :f :get, :key [1 2], :value ""}
+"#,
+        GOOD,
+    ),
 ];
 
 pub(crate) const JSONL: &[Known] = &[
@@ -290,6 +332,26 @@ pub(crate) const JSONL: &[Known] = &[
 {"time_ns":6,"process":1,"type":"ok","f":"read","value":null}
 "#,
         GOOD,
+    ),
+    known(
+        "an object's entries have no order, and zero has no sign",
+        REGISTER,
+        r#"{"time_ns":1,"process":0,"type":"invoke","f":"write","value":[{"a":1,"b":{"c":0.0,"d":2}}]}
+{"time_ns":2,"process":0,"type":"ok","f":"write","value":[{"a":1,"b":{"c":0.0,"d":2}}]}
+{"time_ns":3,"process":0,"type":"invoke","f":"read"}
+{"time_ns":4,"process":0,"type":"ok","f":"read","value":[{"b":{"d":2,"c":-0.0},"a":1}]}
+"#,
+        GOOD,
+    ),
+    known(
+        "an object is not the text that looks like it",
+        REGISTER,
+        r#"{"time_ns":1,"process":0,"type":"invoke","f":"write","value":{"a":1}}
+{"time_ns":2,"process":0,"type":"ok","f":"write","value":{"a":1}}
+{"time_ns":3,"process":0,"type":"invoke","f":"read"}
+{"time_ns":4,"process":0,"type":"ok","f":"read","value":"{\"a\":1}"}
+"#,
+        BAD,
     ),
 ];
 
@@ -360,6 +422,12 @@ pub(crate) const UNREADABLE: &[(&str, &str, &str, &str)] = &[
     ("edn", REGISTER, "", "no operation in it"),
     ("edn", REGISTER, "[{:process 0, :type :invoke, :f :read}\n", "line 2: the history has no end"),
     ("edn", REGISTER, "[\n{:process 0, :type :invoke, :f}]", "line 2: a map with a key"),
+    (
+        "edn",
+        REGISTER,
+        "[{:process 0, :type :invoke, :f :read, :type :ok}]",
+        "line 1: a map with the key :type twice",
+    ),
     ("edn", REGISTER, "{:type :invoke, :f :read}", "line 1: an operation without :process"),
     ("edn", REGISTER, "{:process 0, :type :start, :f :read}", "unknown :type :start"),
     ("edn", REGISTER, "{:process 0, :type :invoke}", "an operation without :f"),
