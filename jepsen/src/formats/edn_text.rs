@@ -62,13 +62,13 @@ pub(super) fn value(text: &str) -> Result<Value, String> {
 pub(super) struct Text<R> {
     input: R,
     line: u64,
-    /// The `#` of a set was passed, its `{` is next.
-    in_set: bool,
+    /// The `#` of a set or of a symbolic number was passed: its `{` or its other `#` is next.
+    past_hash: bool,
 }
 
 impl<R: BufRead> Text<R> {
     pub(super) fn new(input: R) -> Self {
-        Self { input, line: 1, in_set: false }
+        Self { input, line: 1, past_hash: false }
     }
 
     /// The line being read, from 1.
@@ -112,7 +112,7 @@ impl<R: BufRead> Text<R> {
     }
 
     fn peek_form_at(&mut self, depth: usize) -> Result<Option<u8>, ReadError> {
-        while !self.in_set {
+        while !self.past_hash {
             match self.peek()? {
                 Some(b' ' | b'\t' | b'\r' | b'\n' | b',' | 0x0c) => self.skip()?,
                 Some(b';') => {
@@ -123,7 +123,7 @@ impl<R: BufRead> Text<R> {
                 Some(b'#') => {
                     self.skip()?;
                     match self.peek()? {
-                        Some(b'{') => self.in_set = true,
+                        Some(b'{' | b'#') => self.past_hash = true,
                         Some(b'_') => {
                             self.skip()?;
                             self.form_at(depth + 1)?;
@@ -150,7 +150,8 @@ impl<R: BufRead> Text<R> {
             None => self.err("a form is missing at the end"),
             Some(b'[') => self.list(b']', depth).map(Form::List),
             Some(b'(') => self.list(b')', depth).map(Form::List),
-            Some(b'#') => self.list(b'}', depth).map(Form::Set),
+            Some(b'#') if self.peek()? == Some(b'{') => self.list(b'}', depth).map(Form::Set),
+            Some(b'#') => self.symbolic(),
             Some(b'{') => self.map(depth),
             Some(b'"') => self.string(),
             Some(stray @ (b']' | b')' | b'}')) => {
@@ -177,7 +178,7 @@ impl<R: BufRead> Text<R> {
 
     /// The forms up to `close`.
     fn list(&mut self, close: u8, depth: usize) -> Result<Vec<Form>, ReadError> {
-        self.in_set = false;
+        self.past_hash = false;
         self.skip()?;
         let mut forms = Vec::new();
         loop {
@@ -190,6 +191,16 @@ impl<R: BufRead> Text<R> {
                 Some(_) if forms.len() >= MAX_ELEMENTS => return self.err("too many elements"),
                 Some(_) => forms.push(self.form_at(depth + 1)?),
             }
+        }
+    }
+
+    /// A number that has no digits.
+    fn symbolic(&mut self) -> Result<Form, ReadError> {
+        self.past_hash = false;
+        let word = self.word()?;
+        match word.as_str() {
+            "#Inf" | "#-Inf" | "#NaN" => Ok(Form::Value(Value::Other(format!("#{word}").into()))),
+            _ => self.err(format!("no value is called #{word}")),
         }
     }
 
@@ -258,8 +269,18 @@ impl<R: BufRead> Text<R> {
 
     fn word(&mut self) -> Result<String, ReadError> {
         let mut bytes = Vec::new();
+        if self.peek()? == Some(b'\\') {
+            bytes.push(b'\\');
+            self.skip()?;
+            // The first byte of a character is its own, also where it would end a word.
+            match self.peek()? {
+                Some(byte) if !byte.is_ascii_whitespace() => bytes.push(byte),
+                _ => return self.err("a character is missing behind a \\"),
+            }
+            self.skip()?;
+        }
         while let Some(byte) = self.peek()? {
-            let ends = byte.is_ascii_whitespace() || b",;\"()[]{}".contains(&byte);
+            let ends = byte.is_ascii_whitespace() || b",;\"()[]{}\\".contains(&byte);
             if ends {
                 break;
             }
@@ -299,6 +320,14 @@ mod tests {
         assert_eq!(shown(" ; why\n #op{:a -1, :b #{nil}} ").unwrap(), "{:a -1, :b #{nil}}");
         assert_eq!(shown("#_ [1 2] (true 3N \"a\\n\\u00e9\")").unwrap(), "[true 3 \"a\\né\"]");
         assert_eq!(shown("1.5").unwrap(), "1.5");
+        assert_eq!(
+            shown("[##Inf ##-Inf {##NaN #tag ##NaN}]").unwrap(),
+            "[##Inf ##-Inf {##NaN ##NaN}]"
+        );
+        assert_eq!(
+            shown(r#"[\( \[\] \" \; \# \é \newline]"#).unwrap(),
+            r#"[\( \[ \] \" \; \# \é \newline]"#
+        );
         assert_eq!(shown(r#""\ud83d\ude00 \u00e9""#).unwrap(), "\"😀 é\"");
     }
 
@@ -337,6 +366,10 @@ mod tests {
             ("{:a}", "has no value"),
             ("{:a 1, :b 2, :a 3}", "the key :a twice"),
             ("\"a", "no end"),
+            ("##", "no value is called ##"),
+            ("[##inf]", "no value is called ##inf"),
+            ("\\", "a character is missing"),
+            ("[\\ 1]", "a character is missing"),
             ("]", "stray"),
             ("\"\\q\"", "escape"),
             (r#""\u+0e9""#, "escape"),

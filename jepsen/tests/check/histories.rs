@@ -291,6 +291,28 @@ pub(crate) const EDN: &[Known] = &[
 "#,
         GOOD,
     ),
+    known(
+        "infinity is a value: what was written of it is not what was read",
+        REGISTER,
+        "{:process 0, :type :invoke, :f :write, :value [##Inf 1]}
+{:process 0, :type :ok, :f :write, :value [##Inf 1]}
+{:process 0, :type :invoke, :f :read, :value nil}
+{:process 0, :type :ok, :f :read, :value [1]}
+",
+        BAD,
+    ),
+    known(
+        "a value may be infinity, and a character that ends others",
+        REGISTER,
+        r"{:process 0, :type :invoke, :f :write, :value ##Inf}
+{:process 0, :type :ok, :f :write, :value ##Inf}
+{:process 0, :type :invoke, :f :cas, :value [##Inf \(]}
+{:process 0, :type :ok, :f :cas, :value [##Inf \(]}
+{:process 0, :type :invoke, :f :read, :value nil}
+{:process 0, :type :ok, :f :read, :value \(}
+",
+        GOOD,
+    ),
 ];
 
 pub(crate) const JSONL: &[Known] = &[
