@@ -23,18 +23,19 @@ mod moves;
 mod outlook;
 mod seen;
 mod space;
+mod watch;
 
 use crate::models::Model;
 use levels::Levels;
 use outlook::Outlook;
 use seen::Seen;
 use space::{ClassId, Space, StateId};
+use std::mem::size_of;
 use std::time::Instant;
+use watch::Watch;
 
 /// About how many bytes one search may hold.
 const MAX_BYTES: usize = 1 << 30;
-/// How many steps pass between two looks at the clock.
-const STEPS_PER_LOOK: u32 = 256;
 /// How many configurations are visited depth first: so many, and so many for each operation.
 const DEPTH_FIRST: u64 = 100_000;
 const DEPTH_FIRST_EACH: u64 = 10;
@@ -61,7 +62,7 @@ pub enum Stop {
     Exhausted,
     /// The configurations allowed are used up; it can go on.
     Paused,
-    /// The deadline has passed; it can go on.
+    /// The deadline has passed, perhaps in the middle of a step: it cannot go on.
     OutOfTime,
     /// It would hold too much memory.
     OutOfMemory,
@@ -114,7 +115,10 @@ pub struct Search<'a, M: Model> {
     choices: Vec<u32>,
     /// Required operations that may be next, as found by the last scan.
     available: Vec<u32>,
+    /// For each class of operations, in which configuration it was last looked at.
+    looked: Vec<u64>,
     key: Vec<u64>,
+    watch: Watch,
     configurations: u64,
     started: bool,
     /// How many configurations are visited depth first before it goes breadth first.
@@ -153,6 +157,8 @@ impl<'a, M: Model> Search<'a, M> {
             low: 0,
             left: required.len(),
             seen: Seen::default(),
+            looked: vec![0; space.classes()],
+            watch: Watch::default(),
             space,
             outlook,
             required,
@@ -195,7 +201,7 @@ impl<'a, M: Model> Search<'a, M> {
 
     /// Goes on until a verdict, until `configurations` were visited in all, or until `deadline`.
     pub fn run(&mut self, configurations: u64, deadline: Option<Instant>) -> Stop {
-        let mut steps = 0_u32;
+        self.watch.start(deadline);
         loop {
             if self.started && self.left == 0 {
                 return Stop::Found;
@@ -203,15 +209,12 @@ impl<'a, M: Model> Search<'a, M> {
             if self.configurations >= configurations && self.started {
                 return Stop::Paused;
             }
-            if steps.is_multiple_of(STEPS_PER_LOOK) {
-                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                    return Stop::OutOfTime;
-                }
-                if self.bytes() > MAX_BYTES {
-                    return Stop::OutOfMemory;
-                }
+            if self.watch.late() {
+                return Stop::OutOfTime;
             }
-            steps = steps.wrapping_add(1);
+            if self.bytes() > MAX_BYTES {
+                return Stop::OutOfMemory;
+            }
             if let Some(stop) = self.advance() {
                 return stop;
             }
@@ -248,7 +251,10 @@ impl<'a, M: Model> Search<'a, M> {
 
     fn bytes(&self) -> usize {
         let levels = self.levels.as_ref().map_or(0, Levels::bytes);
-        self.seen.bytes() + self.space.bytes() + self.outlook.bytes() + levels
+        let path = self.choices.capacity() * size_of::<u32>()
+            + self.frames.capacity() * size_of::<Frame>()
+            + self.trail.capacity() * size_of::<Taken>();
+        self.seen.bytes() + self.space.bytes() + self.outlook.bytes() + levels + path
     }
 
     /// Looks at a configuration just reached: whether it ends the search, is left, or is explored
@@ -258,6 +264,7 @@ impl<'a, M: Model> Search<'a, M> {
         if self.left == 0 {
             return true;
         }
+        self.watch.spend(self.outlook.targets());
         let known = self.outlook.dead_end(&self.space, self.state) || !self.admit(end);
         if known {
             self.undo(trail);

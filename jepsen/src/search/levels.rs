@@ -6,7 +6,7 @@
 //! seen on a level can be forgotten with it.
 //!
 //! *Invariant:* the search stands at the last node of the path; the moves along a path are the
-//! same whenever it is walked.
+//! same whenever it is walked, but once the deadline has passed: then none is walked any more.
 
 use super::{Search, Stop};
 use crate::models::Model;
@@ -70,6 +70,9 @@ impl<M: Model> Search<'_, M> {
             self.seen.clear();
         }
         self.walk_to(node);
+        if self.watch.late() {
+            return Some(Stop::OutOfTime); // Perhaps on the way, and not there.
+        }
         let (horizon, end) = self.scan();
         if self.left == 0 {
             return Some(Stop::Found);
@@ -81,15 +84,19 @@ impl<M: Model> Search<'_, M> {
         self.choices.clear();
         self.choose(horizon);
         let choices = std::mem::take(&mut self.choices);
-        let mut found = None;
+        let mut stop = None;
         for &operation in &choices {
             if self.look(node, operation, crashed) {
-                found = Some(Stop::Found);
+                stop = Some(Stop::Found);
+                break;
+            }
+            if self.watch.late() {
+                stop = Some(Stop::OutOfTime);
                 break;
             }
         }
         self.choices = choices;
-        found
+        stop
     }
 
     /// Takes one step from a node to see where it leads. True if that explains everything, and
@@ -101,6 +108,7 @@ impl<M: Model> Search<'_, M> {
         if self.left == 0 {
             return true;
         }
+        self.watch.spend(self.outlook.targets());
         if !self.outlook.dead_end(&self.space, self.state)
             && let Some(levels) = &mut self.levels
         {

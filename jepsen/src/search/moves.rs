@@ -8,23 +8,31 @@ use super::{CRASHED, Search, Taken, bits};
 use crate::models::Model;
 
 impl<M: Model> Search<'_, M> {
-    /// Takes what can be taken without a choice. Returns the earliest answer still to be explained
+    /// Takes what can be taken without a choice, as long as there is time. Returns the earliest answer still to be explained
     /// and the first operation called after it.
     pub(super) fn settle(&mut self) -> (u64, usize) {
         loop {
             let (horizon, end) = self.scan();
             let before = self.left;
             let available = std::mem::take(&mut self.available);
+            // Of the present state, until that changes, or what is left.
+            let mut idle = None;
             for &operation in &available {
                 let class = self.required[operation as usize].class;
                 let harmless = self.outlook.changes_nothing(class)
                     && step(&self.outlook, &mut self.space, self.state, class).is_some();
-                if harmless || self.outlook.unseen(&self.space, self.state, class) {
+                let (outlook, space, state) = (&mut self.outlook, &self.space, self.state);
+                let mut idles = || *idle.get_or_insert_with(|| outlook.idle(space, state));
+                if harmless || idles() && self.outlook.unseen(class) {
                     self.take(operation);
+                    idle = None;
+                }
+                if self.watch.late() {
+                    break;
                 }
             }
             self.available = available;
-            if self.left == before {
+            if self.left == before || self.watch.late() {
                 return (horizon, end);
             }
         }
@@ -34,16 +42,18 @@ impl<M: Model> Search<'_, M> {
     /// answer among those that are not in order yet.
     pub(super) fn scan(&mut self) -> (u64, usize) {
         self.available.clear();
-        let mut horizon = u64::MAX;
+        let (mut horizon, mut end) = (u64::MAX, self.required.len());
         for operation in bits::zeros_from(&self.done, self.low, self.required.len()) {
             let required = &self.required[operation];
             if required.call > horizon {
-                return (horizon, operation);
+                end = operation;
+                break;
             }
             horizon = horizon.min(required.ret);
             self.available.push(operation as u32);
         }
-        (horizon, self.required.len())
+        self.watch.spend(self.available.len());
+        (horizon, end)
     }
 
     /// Remembers this configuration, unless it can achieve nothing that one seen before cannot.
@@ -56,31 +66,31 @@ impl<M: Model> Search<'_, M> {
         while self.key.len() > 1 && self.key.last() == Some(&0) {
             self.key.pop();
         }
-        self.seen.admit(&self.key, &self.used)
+        self.seen.admit(&self.key, &self.used, &mut self.watch)
     }
 
     /// Pushes what may be next: the answered, those that must be explained soonest first; then
     /// the crashed, which an order should need as few of as possible.
     pub(super) fn choose(&mut self, horizon: u64) {
-        let start = self.choices.len();
         let Self { required, crashed, choices, available, space, outlook, used, state, .. } = self;
+        // Each class once: of equal operations one stands for all.
+        let (looked, now) = (&mut self.looked, self.configurations);
+        let mut first = |class: ClassId| std::mem::replace(&mut looked[class as usize], now) != now;
         available.sort_unstable_by_key(|&o| required[o as usize].ret);
         for &operation in available.iter() {
             let class = required[operation as usize].class;
-            let equal = |&o: &u32| required[o as usize].class == class;
-            if !choices[start..].iter().any(equal) && step(outlook, space, *state, class).is_some()
-            {
+            if first(class) && step(outlook, space, *state, class).is_some() {
                 choices.push(operation);
             }
         }
-        let answered = choices.len();
         let mut escape = false;
         for (index, one) in (0_u32..).zip(crashed.iter()) {
             if one.call > horizon {
                 break;
             }
+            self.watch.spend(1);
             let first_of_equals = one.earlier.is_none_or(|e| bits::get(used, e as usize));
-            if bits::get(used, index as usize) || !first_of_equals {
+            if bits::get(used, index as usize) || !first_of_equals || !first(one.class) {
                 continue;
             }
             let Some(to) = step(outlook, space, *state, one.class) else { continue };
@@ -88,9 +98,7 @@ impl<M: Model> Search<'_, M> {
                 true => Use::None,
                 false => outlook.used_for(space, (*state, to), one.class),
             };
-            let equal = |&o: &u32| required[o as usize].class == one.class;
-            let worth = good == Use::Own || good == Use::Escape && !escape;
-            if worth && !choices[start..answered].iter().any(equal) {
+            if good == Use::Own || good == Use::Escape && !escape {
                 escape |= good == Use::Escape;
                 choices.push(index | CRASHED);
             }
@@ -115,6 +123,7 @@ impl<M: Model> Search<'_, M> {
             self.outlook.remove(class, false);
             class
         };
+        self.watch.spend(1 + self.outlook.supplied(class));
         self.trail.push(Taken { operation, before: self.state });
         // invariant: only possible steps are chosen, so the state is never kept for want of one.
         let to = step(&self.outlook, &mut self.space, self.state, class);

@@ -64,19 +64,23 @@ pub(super) enum Use {
 struct Counts {
     counts: Vec<u32>,
     present: Vec<u64>,
+    /// How many there are of any target.
+    all: usize,
 }
 
 impl Counts {
     fn new(targets: usize) -> Self {
-        Self { counts: vec![0; targets], present: vec![0; targets.div_ceil(64)] }
+        Self { counts: vec![0; targets], present: vec![0; targets.div_ceil(64)], all: 0 }
     }
 
     fn add(&mut self, target: Target) {
+        self.all += 1;
         self.counts[target as usize] += 1;
         bits::set(&mut self.present, target as usize);
     }
 
     fn remove(&mut self, target: Target) {
+        self.all -= 1;
         let count = &mut self.counts[target as usize];
         *count -= 1;
         if *count == 0 {
@@ -84,8 +88,13 @@ impl Counts {
         }
     }
 
+    /// Whether any concerns one of these.
+    fn any(&self, targets: &[Target]) -> bool {
+        !self.is_empty() && targets.iter().any(|&target| self.counts[target as usize] > 0)
+    }
+
     fn is_empty(&self) -> bool {
-        self.present.iter().all(|&word| word == 0)
+        self.all == 0
     }
 }
 
@@ -209,8 +218,16 @@ impl Outlook {
         self.see(space, from);
         self.see(space, to);
         let Some(class) = self.classes.get(class as usize) else { return Use::Own };
-        if bits::intersect(self.reach(to), &self.wish.present) {
+        // What it sets leads to what it supplies, which is few words where the states are many.
+        let wished = match class.sets {
+            Some(_) => self.wish.any(&class.supplies),
+            None => bits::intersect(self.reach(to), &self.wish.present),
+        };
+        if wished {
             return Use::Own;
+        }
+        if self.avoid.is_empty() {
+            return Use::None;
         }
         let avoid = &self.avoid.present;
         match (bits::intersect(self.reach(from), avoid), bits::intersect(self.reach(to), avoid)) {
@@ -229,16 +246,25 @@ impl Outlook {
             && !bits::intersect(reach, &self.avoid.present)
     }
 
-    /// Whether an operation takes one forgotten state to another while nothing is to be avoided.
-    pub(super) fn unseen<M: Model>(
-        &mut self,
-        space: &Space<'_, M>,
-        state: StateId,
-        class: ClassId,
-    ) -> bool {
+    /// Whether the present state is forgotten while nothing is to be avoided.
+    pub(super) fn idle<M: Model>(&mut self, space: &Space<'_, M>, state: StateId) -> bool {
+        self.avoid.is_empty() && self.forgotten(space, state)
+    }
+
+    /// Whether operations of this class take a state that is idle to another that is.
+    pub(super) fn unseen(&self, class: ClassId) -> bool {
         let Some(class) = self.classes.get(class as usize) else { return false };
-        let Some(to) = class.sets.filter(|_| class.anytime()) else { return false };
-        self.avoid.is_empty() && self.forgotten(space, state) && self.forgotten(space, to)
+        class.sets.is_some() && class.anytime() && !self.wish.any(&class.supplies)
+    }
+
+    /// How many targets there are: about what it costs to ask anything about a state.
+    pub(super) fn targets(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// How many targets an operation supplies: what it costs to add and to remove it.
+    pub(super) fn supplied(&self, class: ClassId) -> usize {
+        self.classes.get(class as usize).map_or(0, |class| class.supplies.len())
     }
 
     /// About how many bytes it holds.

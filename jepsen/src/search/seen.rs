@@ -4,6 +4,7 @@
 //! *Invariant:* sets are compared, not their hashes: a collision costs time, never a verdict.
 
 use super::bits;
+use super::watch::Watch;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -54,10 +55,13 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Remembers a configuration; false if one like it was seen with no more crashed operations.
-    pub(super) fn admit(&mut self, key: &[u64], used: &[u64]) -> bool {
+    pub(super) fn admit(&mut self, key: &[u64], used: &[u64], watch: &mut Watch) -> bool {
         let words = used.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
         let used = &used[..words];
-        match self.visited.get_mut(key) {
+        watch.spend(key.len());
+        let visited = self.visited.get_mut(key);
+        watch.spend(visited.as_ref().map_or(0, |sets| sets.len() * words));
+        match visited {
             Some(sets) if sets.iter().any(|set| bits::subset(set, used)) => return false,
             Some(sets) => {
                 sets.retain(|set| !bits::subset(used, set));
@@ -90,13 +94,14 @@ mod tests {
     #[test]
     fn a_configuration_is_admitted_unless_one_with_fewer_crashed_operations_was() {
         let mut seen = Seen::default();
-        assert!(seen.admit(&[7], &[0b011, 0]));
-        assert!(!seen.admit(&[7], &[0b011, 0]));
-        assert!(!seen.admit(&[7], &[0b111, 0]));
-        assert!(seen.admit(&[7], &[0b101, 0]));
-        assert!(seen.admit(&[8], &[0b111, 0]));
-        assert!(seen.admit(&[7], &[0b001, 0]));
-        assert!(!seen.admit(&[7], &[0b101, 1]));
-        assert!(!seen.admit(&[7], &[0b001, 0]));
+        let mut admit = |key, used| seen.admit(key, used, &mut Watch::default());
+        assert!(admit(&[7], &[0b011, 0]));
+        assert!(!admit(&[7], &[0b011, 0]));
+        assert!(!admit(&[7], &[0b111, 0]));
+        assert!(admit(&[7], &[0b101, 0]));
+        assert!(admit(&[8], &[0b111, 0]));
+        assert!(admit(&[7], &[0b001, 0]));
+        assert!(!admit(&[7], &[0b101, 1]));
+        assert!(!admit(&[7], &[0b001, 0]));
     }
 }

@@ -201,3 +201,50 @@ fn forty_thousand_operations_on_one_key_end_at_their_time_limit() {
     let elapsed_ms = line["elapsed_ms"].as_u64().unwrap();
     assert!(elapsed_ms < 1000, "{line}");
 }
+
+fn entry(history: &mut String, process: usize, kind: &str, f: &str, value: &str) {
+    let entry = format!("{{:process {process}, :type :{kind}, :f :{f}, :value {value}}}\n");
+    history.push_str(&entry);
+}
+
+/// So many writes that are called together, of which each is read by somebody; before they are answered, one client reads
+/// nil again and again.
+fn called_together(writes: usize, nils: usize) -> String {
+    let mut history = String::new();
+    let numbers: Vec<String> = (1..=writes).map(|number| number.to_string()).collect();
+    let with_numbers = || numbers.iter().enumerate();
+    with_numbers().for_each(|(at, n)| entry(&mut history, at, "invoke", "write", n));
+    for _ in 0..nils {
+        entry(&mut history, writes, "invoke", "read", "nil");
+        entry(&mut history, writes, "ok", "read", "nil");
+    }
+    let reader = |at| writes + 1 + at;
+    with_numbers().for_each(|(at, _)| entry(&mut history, reader(at), "invoke", "read", "nil"));
+    with_numbers().for_each(|(at, n)| entry(&mut history, at, "ok", "write", n));
+    with_numbers().for_each(|(at, n)| entry(&mut history, reader(at), "ok", "read", n));
+    history
+}
+
+fn told(history: &str, model: &str, limit_ms: &str) -> Value {
+    let dir = TempDir::new().unwrap();
+    let path = file(&dir, "h", history);
+    let arguments =
+        ["--model", model, "--format=edn", "-ojson", "--time-limit-ms", limit_ms, &path];
+    serde_json::from_str(&stdout(&check(&arguments))).unwrap()
+}
+
+/// One step of the search may look at every operation that is in flight, and as often as another is answered.
+#[test]
+fn thousands_of_operations_in_flight_end_at_their_time_limit() {
+    let line = told(&called_together(8_000, 8_000), "cas-register", "500");
+    assert!(line["verdict"] != "violation", "{line}");
+    assert!(line["elapsed_ms"].as_u64().unwrap() < 1_500, "{line}");
+}
+
+#[test]
+fn thousands_of_writes_that_are_called_together_are_judged() {
+    for nils in [0, 3_000] {
+        let line = told(&called_together(3_000, nils), "cas-register", "30000");
+        assert_eq!(line["verdict"], "linearizable", "{line}");
+    }
+}
