@@ -12,7 +12,7 @@ mod shelf;
 pub use cas_register::{CasRegister, RegisterOp};
 pub use cell::{Cell, CellOp};
 pub use item::{Decided, Item, ItemOp, ItemState, STRIKES_MAX};
-pub use kv::{Kv, KvOp};
+pub use kv::{Kv, KvOp, Text};
 pub use shelf::{Act, Shelf, ShelfOp, ShelfState};
 
 use crate::value::Value;

@@ -1,5 +1,9 @@
 //! One key of a store with `get`, `put` and `append`, at first `""`.
 
+mod text;
+
+pub use text::Text;
+
 use super::{Effect, Model, Need, Shape};
 use crate::value::Value;
 use std::sync::Arc;
@@ -12,28 +16,28 @@ pub struct Kv;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KvOp {
     /// Answered this text.
-    Get(Arc<str>),
+    Get(Text),
     /// Replaced the text.
-    Put(Arc<str>),
+    Put(Text),
     /// Added to its end.
     Append(Arc<str>),
 }
 
 impl Model for Kv {
-    type State = Arc<str>;
+    type State = Text;
     type Op = KvOp;
 
     const KEYED: bool = true;
 
-    fn initial(&self) -> Arc<str> {
-        "".into()
+    fn initial(&self) -> Text {
+        Text::default()
     }
 
-    fn step(&self, state: &Arc<str>, op: &KvOp) -> Option<Arc<str>> {
+    fn step(&self, state: &Text, op: &KvOp) -> Option<Text> {
         match op {
             KvOp::Get(seen) => (seen == state).then(|| state.clone()),
             KvOp::Put(to) => Some(to.clone()),
-            KvOp::Append(more) => Some(format!("{state}{more}").into()),
+            KvOp::Append(more) => Some(state.with(more)),
         }
     }
 
@@ -44,7 +48,7 @@ impl Model for Kv {
         };
         match f {
             "get" => match answer {
-                Some(seen) => Ok(Some(KvOp::Get(text(seen, "a get answers")?))),
+                Some(seen) => Ok(Some(KvOp::Get(Text::new(&text(seen, "a get answers")?)))),
                 None => Ok(None),
             },
             "put" | "append" => {
@@ -55,13 +59,16 @@ impl Model for Kv {
                 {
                     return Err(format!("a {f} of {input} that answers {other}"));
                 }
-                Ok(Some(if f == "put" { KvOp::Put(given) } else { KvOp::Append(given) }))
+                Ok(Some(match f {
+                    "put" => KvOp::Put(Text::new(&given)),
+                    _ => KvOp::Append(given),
+                }))
             }
             other => Err(format!("kv has get, put and append, not {other:?}")),
         }
     }
 
-    fn shape(&self, op: &KvOp) -> Option<Shape<Arc<str>>> {
+    fn shape(&self, op: &KvOp) -> Option<Shape<Text>> {
         let (needs, effect) = match op {
             KvOp::Get(seen) => (Need::Exactly(seen.clone()), Effect::None),
             KvOp::Put(to) => (Need::Anything, Effect::Sets(to.clone())),
@@ -71,15 +78,15 @@ impl Model for Kv {
         Some(Shape { needs, effect })
     }
 
-    fn leads_to(&self, from: &Arc<str>, to: &Arc<str>) -> bool {
-        to.starts_with(&**from)
+    fn leads_to(&self, from: &Text, to: &Text) -> bool {
+        to.may_start_with(from)
     }
 
-    fn state_bytes(&self, state: &Arc<str>) -> usize {
-        state.len()
+    fn state_bytes(&self, state: &Text) -> usize {
+        state.own_bytes() // The rest is another state's, or an operation's.
     }
 
-    fn show(&self, state: &Arc<str>) -> String {
+    fn show(&self, state: &Text) -> String {
         format!("{state:?}")
     }
 }

@@ -248,3 +248,24 @@ fn thousands_of_writes_that_are_called_together_are_judged() {
         assert_eq!(line["verdict"], "linearizable", "{line}");
     }
 }
+
+/// A text that grows by each of many appends is not kept anew for each.
+#[test]
+fn one_client_that_appends_twelve_thousand_times_is_judged() {
+    let (mut history, mut all) = (String::new(), String::new());
+    let mut entries = |f: &str, given: &str, answer: &str| {
+        for (kind, value) in [("invoke", given), ("ok", answer)] {
+            let entry =
+                format!("{{:process 0, :type :{kind}, :f :{f}, :key \"0\", :value \"{value}\"}}\n");
+            history.push_str(&entry);
+        }
+    };
+    for number in 0..12_000 {
+        let more = format!("{number:020}");
+        entries("append", &more, &more);
+        all.push_str(&more);
+    }
+    entries("get", "", &all);
+    let line = told(&history, "kv", "60000");
+    assert_eq!((line["verdict"].as_str(), line["limit"].as_str()), (Some("linearizable"), None));
+}
