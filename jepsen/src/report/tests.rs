@@ -90,3 +90,33 @@ fn every_object_that_a_violation_names_gets_a_timeline_and_no_word_is_taken_for_
         ["a", "3/1"]
     );
 }
+
+#[test]
+fn a_timeline_that_is_too_long_shows_what_is_around_the_blame_and_tells_how_much_is_not_shown() {
+    // One second each; the answer of each is on the line after its call.
+    let operations: Vec<Operation> = (0..400).map(|nth| read(2 * nth + 1, nth, "x")).collect();
+    let run = Recorded { operations, events: Vec::new() };
+    let page = |blamed: Option<u64>| {
+        let mut judged = judged(&run).unwrap();
+        let names = |line: u64| format!("item 3/1: a read (lines {line} and {})", line + 1);
+        judged.violations = blamed.map(|nth| names(2 * nth + 1)).into_iter().collect();
+        timeline::of(&run, &judged, "3/1")
+    };
+    let rows = |page: &str| page.matches("<rect").count();
+    let (bold, more) = ("font-weight=\"bold\">", "more operations");
+    let none = page(None);
+    for (blamed, before, behind) in
+        [(Some(390), 100, 0), (Some(200), 50, 50), (Some(3), 0, 100), (None, 100, 0)]
+    {
+        let page = page(blamed);
+        assert_eq!(rows(&page), rows(&none));
+        let bolds = blamed.map(|nth| format!("{bold}{nth}.000 s, line {}: read", 2 * nth + 1));
+        assert!(bolds.is_none_or(|bold| page.contains(&bold)), "{blamed:?}: {page}");
+        for (count, side) in [(before, "before"), (behind, "behind")] {
+            let told = page.contains(&format!("{count} {more} {side} these"));
+            assert_eq!(told, count > 0, "{blamed:?}: {page}");
+        }
+        assert_eq!(page.matches(more).count(), usize::from(before > 0) + usize::from(behind > 0));
+    }
+    assert!(none.contains(">399.000 s, line 799: read") && !none.contains(">99.000 s"), "{none}");
+}

@@ -1,6 +1,7 @@
 //! What happened to one object, operation by operation, and which answer nobody can explain.
 //!
-//! *Invariant:* every operation on the object is there, up to a bound that is told.
+//! *Invariant:* every operation on the object is there, up to a bound; how many lie before and behind those that are shown
+//! is told, and the first that is blamed is among them.
 
 use super::axes::{Axis, WIDTH};
 use super::escaped;
@@ -9,6 +10,7 @@ use crate::value::Value;
 use crate::verdict::{Judged, Recorded};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::ops::Range;
 
 /// Objects that are shown, and operations of each.
 const KEYS_MAX: usize = 20;
@@ -54,13 +56,26 @@ fn blamed(operation: &Operation, judged: &Judged) -> bool {
     })
 }
 
+/// Which of so many operations are shown: those around the first that is blamed, else the last.
+fn shown(count: usize, blamed: Option<usize>) -> Range<usize> {
+    let latest = count.saturating_sub(OPERATIONS_MAX);
+    let from = blamed.map_or(latest, |at| at.saturating_sub(OPERATIONS_MAX / 2).min(latest));
+    from..count.min(from + OPERATIONS_MAX)
+}
+
+fn left_out(text: &mut String, count: usize, side: &str) {
+    if count > 0 {
+        let _ = write!(text, "<p class=\"key\">{count} more operations {side}</p>");
+    }
+}
+
 /// Its operations, each from its call to its answer.
 pub(super) fn of(run: &Recorded, judged: &Judged, key: &str) -> String {
-    let mut of: Vec<&Operation> =
+    let mut all: Vec<&Operation> =
         run.operations.iter().filter(|operation| operation.key.as_deref() == Some(key)).collect();
-    of.sort_by_key(|operation| operation.called_at);
-    let more = of.len().saturating_sub(OPERATIONS_MAX);
-    of.truncate(OPERATIONS_MAX);
+    all.sort_by_key(|operation| operation.called_at);
+    let shown = shown(all.len(), all.iter().position(|operation| blamed(operation, judged)));
+    let of = &all[shown.clone()];
     let from = of.first().map_or(0, |operation| operation.called_at);
     let last = |operation: &&Operation| operation.answered_at().unwrap_or(operation.called_at);
     // Whoever reads it long after gets no room: that would leave none for what happened.
@@ -71,10 +86,10 @@ pub(super) fn of(run: &Recorded, judged: &Judged, key: &str) -> String {
     for (row, operation) in of.iter().enumerate() {
         drawn(&mut body, &axis, row as f64 * ROW, operation, blamed(operation, judged));
     }
-    let mut text = axis.svg(of.len() as f64 * ROW, &body);
-    if more > 0 {
-        let _ = write!(text, "<p class=\"key\">and {more} more operations</p>");
-    }
+    let mut text = String::new();
+    left_out(&mut text, shown.start, "before these");
+    text += &axis.svg(of.len() as f64 * ROW, &body);
+    left_out(&mut text, all.len() - shown.end, "behind these");
     text
 }
 
