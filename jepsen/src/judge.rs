@@ -114,7 +114,7 @@ pub fn judge<M: Model>(
     let keys = understand(model, operations)?;
     let mut turns: Vec<Turn<'_, '_, M>> = Vec::with_capacity(keys.len());
     for (key, understood) in &keys {
-        let search = Search::until(model, &intervals(understood, u64::MAX).0, deadline);
+        let search = Search::until(model, &intervals(understood, Prefix::ALL).0, deadline);
         turns.push(Turn { key: *key, search, verdict: None });
     }
     take_turns(&mut turns, budget, deadline);
@@ -191,20 +191,45 @@ fn understand<'a, M: Model>(
     Ok(keys)
 }
 
-/// What was known at time `until`, and which operation each interval is.
+/// A part of a history: all answers up to one. Several may have its time; of those the order in the history decides which
+/// are in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Prefix {
+    /// The time of its last answer, by which all calls of the prefix were made.
+    at: u64,
+    /// The number of the operation that has this answer.
+    last: usize,
+}
+
+impl Prefix {
+    const ALL: Self = Self { at: u64::MAX, last: usize::MAX };
+
+    /// Whether the operation was called by then.
+    fn calls(self, operation: &Operation) -> bool {
+        operation.called_at <= self.at
+    }
+
+    /// Whether the answer of the operation, of this number, is in it.
+    fn answers(self, operation: &Operation, number: usize) -> bool {
+        operation.answered_at().is_some_and(|at| Self { at, last: number } <= self)
+    }
+}
+
+/// What is known of a prefix, and which operation each interval is.
 pub(crate) fn intervals<O: Clone>(
     understood: &[Understood<'_, O>],
-    until: u64,
+    prefix: Prefix,
 ) -> (Vec<Interval<O>>, Vec<usize>) {
     let mut intervals = Vec::new();
     let mut which = Vec::new();
     for (index, one) in understood.iter().enumerate() {
-        let call = one.operation.called_at;
-        if call > until {
+        if !prefix.calls(one.operation) {
             continue;
         }
-        let ret = one.operation.answered_at().filter(|&at| at <= until);
-        let op = if ret.is_some() { &one.answered } else { &one.unanswered };
+        let call = one.operation.called_at;
+        let in_time = prefix.answers(one.operation, index);
+        let ret = one.operation.answered_at().filter(|_| in_time);
+        let op = if in_time { &one.answered } else { &one.unanswered };
         if let Some(op) = op {
             intervals.push(Interval { op: op.clone(), call, ret });
             which.push(index);

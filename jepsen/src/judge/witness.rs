@@ -1,7 +1,7 @@
 //! The evidence of a violation, for a person: the first answer that no order explains, an order of
 //! all that was answered before it, and what was in flight.
 
-use super::{Understood, intervals};
+use super::{Prefix, Understood, intervals};
 use crate::models::Model;
 use crate::operations::{Operation, Outcome};
 use crate::search::{Search, Stop};
@@ -56,10 +56,10 @@ pub(super) fn find<M: Model>(
     configurations: u64,
     deadline: Option<Instant>,
 ) -> Witness {
-    let mut answers: Vec<(u64, usize)> = Vec::new();
-    for (index, one) in understood.iter().enumerate() {
+    let mut answers: Vec<Prefix> = Vec::new();
+    for (last, one) in understood.iter().enumerate() {
         if let (Some(at), Some(_)) = (one.operation.answered_at(), &one.answered) {
-            answers.push((at, index));
+            answers.push(Prefix { at, last });
         }
     }
     answers.sort_unstable();
@@ -68,7 +68,7 @@ pub(super) fn find<M: Model>(
     let (mut explained, mut refused) = (0, answers.len());
     while explained + 1 < refused {
         let middle = explained.midpoint(refused);
-        let (known, _) = intervals(understood, answers[middle - 1].0);
+        let (known, _) = intervals(understood, answers[middle - 1]);
         match Search::until(model, &known, deadline).run(configurations, deadline) {
             Stop::Exhausted => refused = middle,
             Stop::Found => explained = middle,
@@ -78,21 +78,23 @@ pub(super) fn find<M: Model>(
             }
         }
     }
-    let (until, last) = answers[refused - 1];
+    let prefix = answers[refused - 1];
     let (before, omitted, state) = match explained.checked_sub(1) {
-        Some(index) => order(model, understood, answers[index].0, configurations, deadline),
+        Some(index) => order(model, understood, answers[index], configurations, deadline),
         None => (Vec::new(), 0, Some(model.show(&model.initial()))),
     };
-    let called = |one: &&Understood<'_, M::Op>| {
-        let in_time = one.operation.answered_at().is_some_and(|at| at <= until);
-        one.operation.called_at <= until && !in_time && one.unanswered.is_some()
+    let in_flight = |(number, one): &(usize, &Understood<'_, M::Op>)| {
+        let answered = prefix.answers(one.operation, *number);
+        prefix.calls(one.operation) && !answered && one.unanswered.is_some()
     };
-    let in_flight = understood.iter().filter(called).map(|o| step(o.operation, until)).collect();
+    let all = understood.iter().enumerate();
+    let in_flight =
+        all.filter(in_flight).map(|(number, _)| step(understood, number, prefix)).collect();
     Witness {
         answers: refused,
         of: answers.len(),
         shortest,
-        refused: step(understood[last].operation, until),
+        refused: step(understood, prefix.last, prefix),
         before,
         omitted,
         state,
@@ -100,32 +102,34 @@ pub(super) fn find<M: Model>(
     }
 }
 
-/// An order of what was answered until then: its last steps, how many precede them, the state.
+/// An order of what is known of a prefix: its last steps, how many precede them, the state.
 fn order<M: Model>(
     model: &M,
     understood: &[Understood<'_, M::Op>],
-    until: u64,
+    prefix: Prefix,
     configurations: u64,
     deadline: Option<Instant>,
 ) -> (Vec<Step>, usize, Option<String>) {
-    let (known, which) = intervals(understood, until);
+    let (known, which) = intervals(understood, prefix);
     let mut search = Search::until(model, &known, deadline);
     if search.run(configurations, deadline) != Stop::Found {
         return (Vec::new(), 0, None);
     }
     let order: Vec<usize> = search.order().map(|interval| which[interval]).collect();
     let omitted = order.len().saturating_sub(SHOWN);
-    let steps = order[omitted..].iter().map(|&i| step(understood[i].operation, until)).collect();
+    let steps = order[omitted..].iter().map(|&i| step(understood, i, prefix)).collect();
     (steps, omitted, Some(short(&model.show(search.state()))))
 }
 
-fn step(operation: &Operation, until: u64) -> Step {
+/// The operation of this number as a prefix knows it.
+fn step<O>(understood: &[Understood<'_, O>], number: usize, prefix: Prefix) -> Step {
+    let operation: &Operation = understood[number].operation;
     let input = match &operation.input {
         Value::Nil => String::new(),
         input => format!(" {}", short(&input.to_string())),
     };
     let (answered, answer) = match &operation.outcome {
-        Outcome::Answered { value, at, line, .. } if *at <= until => {
+        Outcome::Answered { value, line, .. } if prefix.answers(operation, number) => {
             let same = *value == operation.input;
             (Some(*line), if same { String::new() } else { short(&value.to_string()) })
         }

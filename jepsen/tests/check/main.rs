@@ -150,6 +150,32 @@ fn an_explanation_names_the_first_answer_that_no_order_explains() {
     assert_eq!(line["unanswered"], 1);
 }
 
+/// Also where several have one time, the right ones among them are not blamed.
+#[test]
+fn of_answers_with_one_time_the_wrong_one_is_blamed() {
+    let dir = TempDir::new().unwrap();
+    for wrong in [0, 1, 2] {
+        let mut history = String::new();
+        for (time, kind) in [(1, "invoke"), (5, "ok")] {
+            for process in 0..3 {
+                let value = if process == wrong && kind == "ok" { "3" } else { "null" };
+                let record = format!(
+                    r#"{{"time_ns":{time},"process":{process},"type":"{kind}","f":"read","value":{value}}}"#
+                );
+                history.push_str(&(record + "\n"));
+            }
+        }
+        let path = file(&dir, "h", &history);
+        let arguments = ["--model=cas-register", "--format=jsonl", "--explain", "-ojson", &path];
+        let line: Value = serde_json::from_str(&stdout(&check(&arguments))).unwrap();
+        let witness = &line["witness"];
+        assert_eq!(witness["refused"]["process"], wrong, "{line}");
+        assert_eq!(witness["answers"], wrong + 1, "{line}");
+        assert_eq!(witness["shortest"], true, "{line}");
+        assert_eq!(witness["before"].as_array().unwrap().len(), wrong, "{line}");
+    }
+}
+
 #[test]
 fn a_history_of_no_operation_says_so() {
     let dir = TempDir::new().unwrap();
