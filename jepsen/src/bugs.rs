@@ -28,8 +28,8 @@ const CLEAN: &str = "(clean build)";
 
 /// Measure the suite: which seeded bugs it finds, and that it finds nothing without one.
 ///
-/// Exit status: 0 every bug was found and the clean build raised no alarm, 1 the clean build did,
-/// 2 a bug that was asked for was not found, or the clean build's runs were no passes, 64 wrong usage, 70 it could not be
+/// Exit status, of what was asked for: 0 every bug was found and the clean build raised no alarm, 1 the clean build did,
+/// 2 a bug was not found, or the clean build's runs were no passes; 64 wrong usage, 70 it could not be
 /// measured.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -62,10 +62,17 @@ pub struct Args {
     pub clean_bin: Option<PathBuf>,
 }
 
+impl Args {
+    /// Whether a bug, or the clean build, was asked for.
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    }
+}
+
 /// Measures, and tells.
 pub fn run(args: &Args) -> ExitCode {
     match measured(args) {
-        Ok(matrix) => ExitCode::from(matrix.status()),
+        Ok(matrix) => ExitCode::from(matrix.status(|bug| args.wants(bug))),
         Err(error) => {
             eprintln!("rollout-jepsen: {error:#}");
             ExitCode::from(crate::run::BROKEN)
@@ -124,9 +131,8 @@ fn measured(args: &Args) -> Result<Matrix> {
     let begun = Instant::now();
     let budget = args.budget_mins.map(|mins| Duration::from_secs(mins * 60));
     let over = || budget.is_some_and(|budget| begun.elapsed() >= budget);
-    let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
     // The build without a bug last: a bug that nobody finds is known early.
-    for bug in bugs.iter().map(String::as_str).chain([CLEAN]).filter(|bug| wanted(bug)) {
+    for bug in bugs.iter().map(String::as_str).chain([CLEAN]).filter(|bug| args.wants(bug)) {
         if matrix.knows(bug) {
             continue;
         }

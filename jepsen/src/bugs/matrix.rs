@@ -1,7 +1,8 @@
 //! What was found of which bug, kept from call to call, and told as a table.
 //!
 //! *Invariant:* a bug counts as found by a violation alone. A run that ended as `unknown` or could
-//! not be made is counted as such. All that is told was measured of the same programs, under the same plan: what an earlier
+//! not be made is counted as such; a bug of which a run could not be made, and none found it, is measured again by the next
+//! call. All that is told was measured of the same programs, under the same plan: what an earlier
 //! call measured otherwise is forgotten.
 
 use anyhow::{Context, Result};
@@ -213,12 +214,13 @@ impl Matrix {
         Ok((Self { dir: dir.to_owned(), rows }, forgotten))
     }
 
-    /// Whether it was run to its end.
+    /// Whether it was run to its end, and every run could be made, or one found it.
     pub(super) fn knows(&self, bug: &str) -> bool {
-        self.rows.iter().any(|row| row.bug == bug && !row.cut)
+        let known = |row: &Row| !row.cut && (row.broken == 0 || row.found.is_some());
+        self.rows.iter().any(|row| row.bug == bug && known(row))
     }
 
-    /// Adds a bug, in place of what was cut short.
+    /// Adds a bug, in place of what an earlier call has of it.
     pub(super) fn add(&mut self, row: Row) -> Result<()> {
         self.rows.retain(|old| old.bug != row.bug);
         self.rows.push(row);
@@ -247,18 +249,18 @@ impl Matrix {
         Ok(path)
     }
 
-    /// See `Args`.
-    pub(super) fn status(&self) -> u8 {
-        let clean = |row: &&Row| row.bug == super::CLEAN;
-        if self.rows.iter().filter(clean).any(|row| row.found.is_some()) {
+    /// What `Args` says of the bugs, and the clean build, that were asked for.
+    pub(super) fn status(&self, wanted: impl Fn(&str) -> bool) -> u8 {
+        let rows: Vec<&Row> = self.rows.iter().filter(|row| wanted(&row.bug)).collect();
+        if rows.iter().any(|row| row.bug == super::CLEAN && row.found.is_some()) {
             return 1;
         }
-        let missed = |row: &Row| match row.bug == super::CLEAN {
+        let missed = |row: &&Row| match row.bug == super::CLEAN {
             // A run that is no pass says nothing for the clean build either.
             true => row.unknown > 0 || row.broken > 0 || row.cut,
             false => row.found.is_none() || row.cut,
         };
-        if self.rows.iter().any(missed) { 2 } else { 0 }
+        if rows.iter().any(missed) { 2 } else { 0 }
     }
 }
 

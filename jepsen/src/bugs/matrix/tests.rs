@@ -24,22 +24,22 @@ fn what_is_unknown_or_cut_short_is_no_find_and_what_an_earlier_call_found_stays(
     (cut.cut, cut.unknown) = (true, 1);
     matrix.add(cut).expect("a row");
     assert!(!matrix.knows("a"), "it has to be run again");
-    assert_eq!(matrix.status(), 2);
+    assert_eq!(matrix.status(|_| true), 2);
     let alarms = vec!["2 different states at log index 7".to_owned()];
     let found = Some(Found { seed: 1, workload: "item".into(), alarms });
     matrix.add(Row { found, ..row("a") }).expect("a row");
-    assert_eq!(matrix.status(), 0);
+    assert_eq!(matrix.status(|_| true), 0);
     let again = open(dir.path());
     assert!(again.knows("a"));
     assert!(again.table().contains("digests"), "{}", again.table());
     matrix.add(Row { unknown: 1, ..row(super::super::CLEAN) }).expect("a row");
-    assert_eq!(matrix.status(), 2, "a run that is no pass clears nobody");
+    assert_eq!(matrix.status(|_| true), 2, "a run that is no pass clears nobody");
     matrix.add(row(super::super::CLEAN)).expect("a row");
-    assert_eq!(matrix.status(), 0);
+    assert_eq!(matrix.status(|_| true), 0);
     let alarms = vec!["c1 panicked".to_owned()];
     let found = Some(Found { seed: 2, workload: "item".into(), alarms });
     matrix.add(Row { found, ..row(super::super::CLEAN) }).expect("a row");
-    assert_eq!(matrix.status(), 1);
+    assert_eq!(matrix.status(|_| true), 1);
 }
 
 #[test]
@@ -73,6 +73,44 @@ fn what_was_measured_of_other_programs_or_under_another_plan_is_measured_again()
     let old = r#"{"bug":"a","found":null,"runs":1,"broken":0,"unknown":0,"secs":1,"cut":false}"#;
     std::fs::write(dir.path().join(ROWS), old).expect("a file");
     assert!(!open(dir.path()).knows("a"));
+}
+
+#[test]
+fn the_status_is_of_what_was_asked_for_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut matrix = open(dir.path());
+    let found = || {
+        let alarms = vec!["c1 panicked".to_owned()];
+        Some(Found { seed: 1, workload: "item".into(), alarms })
+    };
+    matrix.add(row("missed")).expect("a row");
+    matrix.add(Row { found: found(), ..row("found") }).expect("a row");
+    let status = |matrix: &Matrix, only: &[&str]| matrix.status(|bug| only.contains(&bug));
+    assert_eq!(status(&matrix, &["found"]), 0);
+    assert_eq!(status(&matrix, &["missed"]), 2);
+    assert_eq!(status(&matrix, &["missed", "found"]), 2);
+    let clean = super::super::CLEAN;
+    matrix.add(Row { found: found(), ..row(clean) }).expect("a row");
+    assert_eq!(status(&matrix, &["found"]), 0, "the alarm of an earlier call");
+    assert_eq!(status(&matrix, &["found", clean]), 1);
+}
+
+#[test]
+fn what_has_runs_that_could_not_be_made_and_found_nothing_is_measured_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut matrix = open(dir.path());
+    let alarms = vec!["c1 panicked".to_owned()];
+    let found = Some(Found { seed: 2, workload: "item".into(), alarms });
+    let clean = super::super::CLEAN;
+    for bug in ["missed", clean] {
+        matrix.add(Row { broken: 1, runs: 40, ..row(bug) }).expect("a row");
+        assert!(!open(dir.path()).knows(bug), "{bug}");
+        assert_eq!(matrix.status(|one| one == bug), 2, "{bug}");
+        matrix.add(Row { runs: 40, unknown: 1, ..row(bug) }).expect("a row");
+        assert!(open(dir.path()).knows(bug), "{bug}: it was measured");
+    }
+    matrix.add(Row { broken: 1, found, ..row("found") }).expect("a row");
+    assert!(open(dir.path()).knows("found"), "one run is enough");
 }
 
 #[test]
