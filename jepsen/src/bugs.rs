@@ -8,6 +8,7 @@ mod matrix;
 
 use crate::nemesis::Family;
 use crate::process::Process;
+use crate::run::SECS_MAX;
 use crate::workload::WorkloadName;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -37,7 +38,7 @@ pub struct Args {
     #[arg(long, default_value_t = 5)]
     pub seeds: u64,
     /// How long each run breaks things
-    #[arg(long, default_value_t = 90)]
+    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(..=SECS_MAX))]
     pub secs: u64,
     /// What clients do, one after another with each seed; without it all there is
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -49,7 +50,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
     /// No run begins after so many minutes
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=SECS_MAX / 60))]
     pub budget_mins: Option<u64>,
     /// Where everything is written; what it holds of an earlier call with the same programs and plan is not run again
     #[arg(long)]

@@ -10,7 +10,7 @@ mod index;
 
 use crate::nemesis::Family;
 use crate::process::Process;
-use crate::run::BROKEN;
+use crate::run::{BROKEN, SECS_MAX};
 use crate::workload::WorkloadName;
 use anyhow::{Context, Result, anyhow, bail};
 use index::{Cell, Index};
@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 
 /// What starting, healing, the last reads and the judge may take beside the run itself.
 const BESIDE: Duration = Duration::from_secs(600);
+
+/// The longest that the shorter runs may break things, so that the longer ones are not too long for a run.
+pub(crate) const SHORT_SECS_MAX: u64 = SECS_MAX / 3 * 2;
 
 /// Every workload under every family of faults, and under all mixed, until a budget ends.
 ///
@@ -35,7 +38,7 @@ pub struct Args {
     #[arg(long)]
     pub out: PathBuf,
     /// How long each run breaks things; half as long again where all families are mixed, and under membership
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=SHORT_SECS_MAX))]
     pub secs: u64,
     /// The first run's seed; each run has the next one
     #[arg(long, default_value_t = 1)]

@@ -22,6 +22,9 @@ const RECOVERY: Duration = Duration::from_secs(30);
 /// How long the members may take for their digests.
 const DIGESTS: Duration = Duration::from_secs(60);
 
+/// The longest that one run may break things, in seconds: a week.
+pub(crate) const SECS_MAX: u64 = 7 * 86_400;
+
 /// How to run.
 ///
 /// Exit status: 0 pass, 1 violation, 2 unknown, 64 wrong usage, 70 the run itself failed.
@@ -36,8 +39,8 @@ pub struct Args {
     /// Decides what breaks when, and what clients do
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How long
-    #[arg(long, default_value_t = 90)]
+    /// How long, a week at most
+    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(..=SECS_MAX))]
     pub secs: u64,
     /// Where everything is written; without it in a new directory of the system's for such
     #[arg(long)]
@@ -181,6 +184,33 @@ mod tests {
     use super::*;
     use crate::events;
     use crate::recorder::EVENTS;
+
+    #[test]
+    fn a_time_that_no_clock_can_count_to_is_wrong_usage() {
+        use crate::matrix::SHORT_SECS_MAX;
+        use clap::{Args as _, Command};
+        let commands = [
+            (super::Args::augment_args(Command::new("run")), "--secs", SECS_MAX),
+            (crate::matrix::Args::augment_args(Command::new("matrix")), "--secs", SHORT_SECS_MAX),
+            (crate::bugs::Args::augment_args(Command::new("bugs")), "--secs", SECS_MAX),
+            (crate::bugs::Args::augment_args(Command::new("bugs")), "--budget-mins", SECS_MAX / 60),
+        ];
+        const { assert!(SHORT_SECS_MAX + SHORT_SECS_MAX / 2 <= SECS_MAX) };
+        for (command, flag, max) in commands {
+            let name = command.get_name().to_owned();
+            let out = (name != "run").then_some("--out=x");
+            let taken = |number: u64| {
+                let number = format!("{flag}={number}");
+                let arguments = std::iter::once(name.as_str()).chain(out).chain([number.as_str()]);
+                command.clone().try_get_matches_from(arguments).map_err(|err| err.kind())
+            };
+            assert!(taken(max).is_ok(), "{name} {flag}");
+            for number in [max + 1, u64::MAX] {
+                let refused = taken(number).err();
+                assert_eq!(refused, Some(clap::error::ErrorKind::ValueValidation), "{name} {flag}");
+            }
+        }
+    }
 
     #[test]
     fn a_panic_is_told_from_any_log_whoever_wrote_it_and_however_that_ended() {
