@@ -2,10 +2,12 @@
 //!
 //! *Invariant:* [`Search::undo`] restores exactly what [`Search::take`] changed.
 
-use super::outlook::{Outlook, Use};
+use super::outlook::{Outlook, Target, Use};
+use super::seen::FastHash;
 use super::space::{ClassId, Space, StateId};
 use super::{CRASHED, Search, Taken, bits};
 use crate::models::Model;
+use std::collections::HashMap;
 
 impl<M: Model> Search<'_, M> {
     /// Takes what can be taken without a choice, as long as there is time. Returns the earliest answer still to be explained
@@ -17,7 +19,11 @@ impl<M: Model> Search<'_, M> {
             let available = std::mem::take(&mut self.available);
             // Of the present state, until that changes, or what is left.
             let mut idle = None;
+            let mut readers = None;
             for &operation in &available {
+                if bits::get(&self.done, operation as usize) {
+                    continue; // In this pass, behind what it reads.
+                }
                 let class = self.required[operation as usize].class;
                 let harmless = self.outlook.changes_nothing(class)
                     && step(&self.outlook, &mut self.space, self.state, class).is_some();
@@ -26,6 +32,18 @@ impl<M: Model> Search<'_, M> {
                 if harmless || idles() && self.outlook.unseen(class) {
                     self.take(operation);
                     idle = None;
+                } else if idle == Some(true)
+                    && let Some((target, wishes)) = self.outlook.serves(class)
+                {
+                    let readers = readers.get_or_insert_with(|| self.readers(&available));
+                    let all = readers.get(&target).into_iter().flatten().copied();
+                    let left = |&one: &u32| !bits::get(&self.done, one as usize);
+                    let all: Vec<u32> = all.filter(left).collect();
+                    if all.len() == wishes as usize {
+                        self.take(operation);
+                        all.into_iter().for_each(|one| self.take(one));
+                        idle = None;
+                    }
                 }
                 if self.watch.late() {
                     break;
@@ -36,6 +54,17 @@ impl<M: Model> Search<'_, M> {
                 return (horizon, end);
             }
         }
+    }
+
+    /// Of the operations that may be next those that change nothing, by the state that they need.
+    fn readers(&self, available: &[u32]) -> HashMap<Target, Vec<u32>, FastHash> {
+        let mut readers: HashMap<Target, Vec<u32>, FastHash> = HashMap::default();
+        for &operation in available {
+            if let Some(target) = self.outlook.reads(self.required[operation as usize].class) {
+                readers.entry(target).or_default().push(operation);
+            }
+        }
+        readers
     }
 
     /// Finds the required operations that may be next: those called no later than the earliest

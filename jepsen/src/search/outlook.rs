@@ -11,7 +11,10 @@
 //!   target, one such crashed operation that is possible in every state stands for all of them;
 //! - **forgotten**: the state leads to no target, wanted or to be avoided: all such states are one;
 //! - **unseen**: where nothing is to be avoided, an operation that takes one forgotten state to
-//!   another can be put in order at once: its effect is seen by nobody, now or later.
+//!   another can be put in order at once: its effect is seen by nobody, now or later;
+//! - **serves**: so can one that leaves a state that others need, if all of them may be next as well, change nothing, and
+//!   are put in order right behind it, and if nothing else that is needed comes of that state: wherever else an order has
+//!   them, what is between it and the next that sets a state is possible in any.
 //!
 //! *Invariant:* targets are counted over what is not in order yet, so taking and returning an
 //! operation are exact opposites. What all of this costs is bounded before it is spent: where it would be more than it
@@ -29,7 +32,7 @@ const REACH_MAX_BYTES: usize = super::MAX_BYTES / 2;
 const CLASSES_PER_LOOK: usize = 16;
 
 /// A target's number.
-type Target = u32;
+pub(super) type Target = u32;
 
 /// What is known of a class of operations.
 struct Class {
@@ -255,6 +258,26 @@ impl Outlook {
     pub(super) fn unseen(&self, class: ClassId) -> bool {
         let Some(class) = self.classes.get(class as usize) else { return false };
         class.sets.is_some() && class.anytime() && !self.wish.any(&class.supplies)
+    }
+
+    /// Where the state is idle: the target that operations of this class set, and how many need it, if nothing else that
+    /// is needed comes of it.
+    pub(super) fn serves(&self, class: ClassId) -> Option<(Target, u32)> {
+        let class = self.classes.get(class as usize)?;
+        let to = class.sets.filter(|_| class.anytime())?;
+        let count = |target: Target| self.wish.counts[target as usize];
+        let mut wished = class.supplies.iter().copied().filter(|&target| count(target) > 0);
+        match (wished.next(), wished.next()) {
+            (Some(target), None) if self.targets[target as usize] == to => {
+                Some((target, count(target)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The target that operations of this class need, if they change nothing.
+    pub(super) fn reads(&self, class: ClassId) -> Option<Target> {
+        self.classes.get(class as usize).filter(|class| class.changes_nothing)?.needs
     }
 
     /// How many targets there are: about what it costs to ask anything about a state.
