@@ -6,6 +6,8 @@
 //!
 //! *Invariant:* a [`Leading`] exists for at most one epoch at a time, and ends before the next.
 
+mod suspicion;
+
 use crate::cluster_version;
 use crate::config::{Retention, Workers};
 use crate::dispatch;
@@ -24,13 +26,13 @@ use crate::webhooks::{self, Webhooks};
 use crate::worker_stream::WorkerStream;
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
+#[cfg(feature = "seeded-bugs")]
 use rollout_ledger::seeded::{Bug, seeded};
-use rollout_ledger::view::WorkerState;
 use rollout_ledger::{Body, HeldRows, Op, OpKind, Reply, limits};
 use rollout_proto::v1;
 use rollout_raft::{DiskRoom, Leadership, Node};
 use rollout_storage::BlobStore;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
@@ -331,55 +333,6 @@ impl Leading {
                 false => self.clock.hold(),
             }
         }
-    }
-
-    async fn look_at_workers(&self) {
-        let workers: Vec<(SessionId, WorkerState)> = self.node.ledger(|l| {
-            let sessions = l.worker_sessions().into_iter();
-            sessions.filter_map(|id| Some((id, l.worker_state(id)?))).collect()
-        });
-        let mut failure = Duration::from_millis(self.workers.failure_ms);
-        if seeded(Bug::LeaseLapsesEarly) {
-            failure /= 10;
-        }
-        let mut ops = Vec::new();
-        for &(session, state) in &workers {
-            let silent = self.liveness.silence(session) >= failure;
-            match state {
-                WorkerState::Ready | WorkerState::Draining if silent => {
-                    tracing::warn!(%session, "a worker is silent: suspect");
-                    // Of one that this leader never heard, nobody knows what it runs: anything that it has.
-                    let started = match self.liveness.was_heard(session) {
-                        true => self.liveness.started(session),
-                        false => self.node.ledger(|l| l.held_rows(session)),
-                    };
-                    let unheard = match self.liveness.was_heard(session) {
-                        true => self.unheard(session),
-                        false => Vec::new(),
-                    };
-                    let grace_ms = self.workers.started_grace_ms;
-                    let suspect = match unheard.is_empty() {
-                        true => OpKind::Suspect { session, started, grace_ms },
-                        false => OpKind::SuspectUnheard { session, started, unheard, grace_ms },
-                    };
-                    ops.push(suspect.into());
-                }
-                WorkerState::Suspect { .. } if !silent && self.liveness.was_heard(session) => {
-                    tracing::info!(%session, "a suspect worker is back");
-                    ops.push(OpKind::Unsuspect { session }.into());
-                }
-                _ => {}
-            }
-        }
-        if !ops.is_empty() {
-            if let Err(error) = self.proposer.command(Body::Ops(ops)).await {
-                tracing::debug!(%error, "workers' states were not applied");
-            }
-            self.wake();
-        }
-        let alive: BTreeSet<SessionId> = workers.iter().map(|w| w.0).collect();
-        self.liveness.retain(|id| alive.contains(&id));
-        self.stealing.retain(|id| alive.contains(&id));
     }
 
     /// Participants of training jobs that were silent for too long are lost.

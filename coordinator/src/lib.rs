@@ -12,6 +12,7 @@
 mod audit;
 mod certificate_times;
 mod cluster_version;
+mod command_size;
 pub mod config;
 mod convert;
 mod diagnosis;

@@ -10,6 +10,7 @@
 //! own replies, or learns that its outcome is unknown. Commands whose epoch has ended are not
 //! proposed.
 
+use crate::command_size::BYTES_MAX;
 use parking_lot::Mutex;
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
 use rollout_ledger::{
@@ -26,8 +27,6 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 const IN_FLIGHT_MAX: usize = 4;
 /// Rows that one command speaks of, unless a single bundle has more.
 const ROWS_MAX: u64 = 4096;
-/// Bytes of one command, by estimate, unless a single bundle has more.
-const BYTES_MAX: usize = 1 << 20;
 /// Bundles that wait. Over it, requests wait to be queued, and streams stop being read.
 const QUEUE_MAX: usize = 8192;
 /// The most by which a command moves ledger time: well below what is refused.

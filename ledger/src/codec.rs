@@ -23,6 +23,13 @@ pub(crate) fn encode_into<T: Serialize>(value: &T, bytes: &mut Vec<u8>) {
     *bytes = postcard::to_extend(value, taken).expect("encoding into a vector cannot fail");
 }
 
+/// How many bytes a value takes within an encoding. Nothing is written.
+pub(crate) fn size<T: Serialize>(value: &T) -> usize {
+    // invariant: as in [`encode_into`], and counting takes no room.
+    postcard::serialize_with_flavor(value, postcard::ser_flavors::Size::default())
+        .expect("counting cannot fail")
+}
+
 /// Decodes what [`encode`] wrote; `None` for anything else.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let (&version, rest) = bytes.split_first()?;

@@ -8,6 +8,7 @@
 
 use crate::barrier::BarrierSpec;
 use crate::checkpoint::CheckpointOp;
+use crate::codec;
 use crate::dataset::DatasetOp;
 use crate::id::{Attempt, CoordEpoch, LedgerMs, RunNo, SegmentNo, SessionId, SlotNo, SlotRef};
 use crate::job::{JobName, ParticipantDecl};
@@ -61,6 +62,13 @@ pub struct Op {
 impl From<OpKind> for Op {
     fn from(kind: OpKind) -> Self {
         Self { request: None, kind }
+    }
+}
+
+impl Op {
+    /// How many bytes it takes in a command's encoding.
+    pub fn encoded_bytes(&self) -> usize {
+        codec::size(self)
     }
 }
 
