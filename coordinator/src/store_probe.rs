@@ -1,44 +1,169 @@
 //! The object that proves that a worker sees the same store as the members.
 //!
-//! *Invariant:* the probe is written, and durable, before a worker is told of it.
+//! *Invariant:* the probe is written, and durable, before a worker is told of it, and is there when the worker has asked,
+//! as far as this member can see: one that was removed or replaced is written again. Its key is this cluster's and this
+//! member's alone, for a store may be several clusters'.
+//! Absent: a verdict where the store cannot be read here. The worker finds out for itself.
 
-use rollout_proto::{ErrorCode, RpcError, v1};
-use rollout_storage::BlobStore;
-use tokio::sync::OnceCell;
+use bytes::Bytes;
+use rollout_proto::{ErrorCode, Outcome, RpcError, v1};
+use rollout_storage::{BlobError, BlobRef, BlobStore};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// How long the store may take to show a probe that was written; then it is taken to be there.
+const LOOK_WITHIN: Duration = Duration::from_secs(2);
 
 /// A member's access to the cluster's store, for probes alone.
 pub(crate) struct StoreProbe {
     store: BlobStore,
-    name: String,
-    written: OnceCell<v1::BlobRef>,
+    member: String,
+    /// The same for as long as the process lives: one that is written again is what workers were told of before.
+    bytes: Bytes,
+    /// Looks at the object that were begun.
+    begun: AtomicU64,
+    /// Held by the look that is under way.
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// The probe as it was written.
+    written: Option<BlobRef>,
+    /// What the last look came to; `None` where nobody waited for its end.
+    answer: Option<Result<v1::BlobRef, RpcError>>,
 }
 
 impl StoreProbe {
     pub(crate) fn new(store: BlobStore, member: &str) -> Self {
-        Self { store, name: format!("probes/{member}"), written: OnceCell::new() }
+        let bytes = format!("rollout probe {:032x}\n", rand::random::<u128>()).into();
+        let (begun, seen) = (AtomicU64::new(0), Mutex::default());
+        Self { store, member: member.to_owned(), bytes, begun, seen }
     }
 
     pub(crate) fn url(&self) -> &str {
         self.store.url()
     }
 
-    /// The probe, written at the first call.
-    pub(crate) async fn get(&self) -> Result<v1::BlobRef, RpcError> {
-        let write = || async {
-            let bytes = format!("rollout probe {:032x}\n", rand::random::<u128>());
-            let blob = self.store.put(&self.name, bytes.into_bytes().into()).await?;
-            let digest = blob.digest.to_vec().into();
-            Ok(v1::BlobRef { key: blob.key, digest, bytes: blob.len })
+    /// The probe of this member in that cluster, which is its own. One look at the store answers all who asked
+    /// before it began.
+    ///
+    /// # Errors
+    /// [`ErrorCode::StoreUnavailable`] or [`ErrorCode::StoreRefused`] where it has to be written and cannot be.
+    pub(crate) async fn get(&self, cluster_id: &str) -> Result<v1::BlobRef, RpcError> {
+        let before = self.begun.load(Ordering::Acquire);
+        let mut seen = self.seen.lock().await;
+        let since = self.begun.load(Ordering::Acquire) > before;
+        if since && let Some(answer) = &seen.answer {
+            return answer.clone();
+        }
+        seen.answer = None;
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        let key = format!("probes/{cluster_id}/{}", self.member);
+        let answer = self.keep(key, &mut seen.written).await.map_err(|e| refusal(&e));
+        seen.answer = Some(answer.clone());
+        answer
+    }
+
+    /// Writes the probe where it is not.
+    async fn keep(
+        &self,
+        key: String,
+        written: &mut Option<BlobRef>,
+    ) -> Result<v1::BlobRef, BlobError> {
+        let kept = match written.take() {
+            Some(blob) if blob.key == key && self.is_there(&blob).await => blob,
+            _ => self.store.put(&key, self.bytes.clone()).await?,
         };
-        self.written.get_or_try_init(write).await.cloned().map_err(
-            |e: rollout_storage::BlobError| {
-                let code = match e.retryable() {
-                    true => ErrorCode::StoreUnavailable,
-                    false => ErrorCode::StoreRefused,
-                };
-                RpcError::new(code, format!("the probe cannot be written: {e}"))
-                    .with_outcome(rollout_proto::Outcome::NotApplied)
-            },
-        )
+        let blob = written.insert(kept);
+        let digest = blob.digest.to_vec().into();
+        Ok(v1::BlobRef { key, digest, bytes: blob.len })
+    }
+
+    /// Whether nothing shows that it is gone.
+    async fn is_there(&self, blob: &BlobRef) -> bool {
+        let look = self.store.get(&blob.key, &blob.digest);
+        match tokio::time::timeout(LOOK_WITHIN, look).await {
+            Ok(Err(error @ (BlobError::Missing { .. } | BlobError::Corrupt { .. }))) => {
+                tracing::warn!(%error, "the store's probe is written again");
+                false
+            }
+            Ok(_) | Err(_) => true,
+        }
+    }
+}
+
+fn refusal(error: &BlobError) -> RpcError {
+    let code = match error.retryable() {
+        true => ErrorCode::StoreUnavailable,
+        false => ErrorCode::StoreRefused,
+    };
+    RpcError::new(code, format!("the probe cannot be written: {error}"))
+        .with_outcome(Outcome::NotApplied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store as a worker opens it.
+    fn store(dir: &tempfile::TempDir) -> BlobStore {
+        BlobStore::open(&format!("file://{}", dir.path().display())).expect("a store")
+    }
+
+    async fn is_readable(dir: &tempfile::TempDir, probe: &v1::BlobRef) -> bool {
+        let digest = <[u8; 32]>::try_from(&probe.digest[..]).expect("a digest");
+        store(dir).get(&probe.key, &digest).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn members_of_one_name_in_two_clusters_of_one_store_do_not_replace_each_others_probe() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (a, b) = (StoreProbe::new(store(&dir), "c1"), StoreProbe::new(store(&dir), "c1"));
+        let of_a = a.get("aaaa").await.expect("written");
+        let of_b = b.get("bbbb").await.expect("written");
+        assert!(is_readable(&dir, &of_a).await && is_readable(&dir, &of_b).await);
+        assert_eq!(a.get("aaaa").await, Ok(of_a), "it stays what it was");
+    }
+
+    #[tokio::test]
+    async fn a_probe_that_was_removed_or_replaced_is_written_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let probe = StoreProbe::new(store(&dir), "c1");
+        let told = probe.get("aaaa").await.expect("written");
+        store(&dir).delete(&told.key).await.expect("removed");
+        assert_eq!(probe.get("aaaa").await.as_ref(), Ok(&told));
+        assert!(is_readable(&dir, &told).await, "also by whoever was told of it before");
+        store(&dir).put(&told.key, "another's".into()).await.expect("replaced");
+        assert!(!is_readable(&dir, &told).await);
+        assert_eq!(probe.get("aaaa").await.as_ref(), Ok(&told));
+        assert!(is_readable(&dir, &told).await);
+    }
+
+    #[tokio::test]
+    async fn those_who_ask_at_once_share_a_look_and_whoever_asks_later_has_one_of_its_own() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let probe = StoreProbe::new(store(&dir), "c1");
+        let asked = futures::future::join_all((0..100).map(|_| probe.get("aaaa"))).await;
+        assert!(asked.iter().all(|answer| answer.is_ok() && *answer == asked[0]));
+        // The first one's, and one that began when all others had asked.
+        assert_eq!(probe.begun.load(Ordering::Acquire), 2);
+        // One that is abandoned on the way answers nobody.
+        drop(futures::poll!(Box::pin(probe.get("aaaa"))));
+        assert_eq!(probe.get("aaaa").await, asked[0]);
+        assert_eq!(probe.begun.load(Ordering::Acquire), 4);
+    }
+
+    #[tokio::test]
+    async fn a_store_that_cannot_be_read_here_is_no_reason_to_refuse_a_worker() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let probe = StoreProbe::new(store(&dir), "c1");
+        let told = probe.get("aaaa").await.expect("written");
+        let path = dir.path().join(&told.key);
+        std::fs::remove_file(&path).expect("removed");
+        // A folder in its place: neither missing nor other bytes.
+        std::fs::create_dir(&path).expect("a folder");
+        assert_eq!(probe.get("aaaa").await.as_ref(), Ok(&told));
     }
 }

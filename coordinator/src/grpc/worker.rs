@@ -71,7 +71,7 @@ impl v1::worker_server::Worker for WorkerService {
         Ok(Response::new(v1::ProbeResponse {
             header: Some(leading.full_header()),
             store_url: self.0.probe.url().to_owned(),
-            probe: Some(self.0.probe.get().await?),
+            probe: Some(self.0.probe.get(&leading.cluster_id).await?),
         }))
     }
 
