@@ -49,7 +49,7 @@ pub(crate) async fn exchange(
     }
 }
 
-/// Tries a parked pull again.
+/// Tries a parked pull again, which was taken out for that.
 pub(crate) async fn serve_parked(leading: Arc<Leading>, pull: Pull) {
     let Pull { slot, instance, seq, rows_max, .. } = pull;
     try_parked(leading, pull, OpKind::Claim { slot, instance, seq, rows_max }).await;
@@ -65,7 +65,11 @@ pub(crate) async fn duplicate_for(leading: Arc<Leading>, pull: Pull, rows_max: u
 
 async fn try_parked(leading: Arc<Leading>, pull: Pull, op: OpKind) {
     let Pull { slot, instance, seq, rows_max, out } = pull;
-    match leading.proposer.op_at(op).await {
+    let said = leading.proposer.op_at(op).await;
+    leading.parked.settled(slot, seq);
+    // It may have left rows that were counted as its own until now.
+    leading.wake();
+    match said {
         Ok((at, Reply::Granted(grants))) if !grants.is_empty() => {
             send(&leading, slot, seq, Done::granted(at, grants), &out).await;
         }

@@ -404,11 +404,7 @@ impl Leading {
                 continue;
             }
             let full = self.node.disk_room() == DiskRoom::Full;
-            let ready = self.node.ledger(|l| {
-                self.parked.take_ready(|p| {
-                    (!full && l.has_work_for(p.slot)) || l.has_answered(p.slot, p.seq)
-                })
-            });
+            let ready = self.node.ledger(|l| self.parked.take_ready(l, !full));
             for pull in ready {
                 tokio::spawn(dispatch::serve_parked(self.clone(), pull));
             }

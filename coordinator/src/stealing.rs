@@ -103,7 +103,7 @@ impl Stealing {
         self.due.swap(false, Ordering::AcqRel)
     }
 
-    /// Whom to ask now, for these slots whose pulls wait because nothing is pending for them.
+    /// Whom to ask now, for these slots whose pulls wait because nothing is left for them.
     pub(crate) fn choose(&self, thieves: &[SlotRef], ledger: &Ledger) -> Vec<Ask> {
         self.choose_at(Instant::now(), thieves, |victim, thief| ledger.stealable(victim, thief))
     }

@@ -10,6 +10,7 @@ pub use crate::item_view::{ItemPlace, ItemState, ItemView};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::notice::Notice;
+use crate::outlook::Work;
 pub use crate::pool_view::Pool;
 use crate::reply::SegmentRef;
 use crate::rows::Rows;
@@ -17,8 +18,8 @@ use crate::run::Run;
 pub use crate::run::{Counts, RunState};
 use crate::spec::{Misfit, RunSpec, SlotOffer};
 pub use crate::trouble::{DoneTry, FailedTry, Ruling, Strikes, Trouble};
-use crate::worker::Slot;
 pub use crate::worker::{Drain, WorkerState};
+use crate::worker::{Slot, Worker};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A run at a glance.
@@ -375,25 +376,36 @@ impl Ledger {
 
     /// Whether a pull of this slot would get anything. What the leader asks before it proposes.
     pub fn has_work_for(&self, slot: SlotRef) -> bool {
-        let Some(worker) = self.workers.get(&slot.session) else { return false };
-        let Some(pulls) = worker.slots.get(slot.slot.0 as usize) else { return false };
-        let empty = pulls.rows_held == 0;
-        let at = slot.slot.0 as usize;
-        if !self.takes_work(worker, at) && !self.only_tries(worker, at)
-            || pulls.rows_held >= u64::from(limits::SLOT_ROWS_MAX)
-            || self.namespace_room(&worker.namespace) == 0
-        {
-            return false;
-        }
-        if !empty && self.own_trial(slot).is_some() {
-            return false; // It empties itself first.
-        }
-        self.active.iter().any(|(_, no)| {
-            let run = &self.runs[no];
-            self.serves(run, worker, pulls)
-                && (pulls.cordon.is_none() && run.grantable_beside_trials() > 0
-                    || self.offered_trial(run, slot, empty).is_some())
+        self.work_for(slot).next().is_some()
+    }
+
+    /// What a pull of this slot could be served from, in the order of priorities.
+    pub(crate) fn work_for(&self, slot: SlotRef) -> impl Iterator<Item = Work<'_>> {
+        let pulling = self.pulling(slot).into_iter();
+        pulling.flat_map(move |(worker, pulls)| {
+            self.active.iter().filter_map(move |(_, no)| {
+                let run = &self.runs[no];
+                if !self.serves(run, worker, pulls) {
+                    return None;
+                }
+                let rows = pulls.cordon.is_none() && run.grantable_beside_trials() > 0;
+                let trial = self.offered_trial(run, slot, pulls.rows_held == 0).is_some();
+                (rows || trial).then_some(Work { run, rows, trial })
+            })
         })
+    }
+
+    /// A slot that may be given something, and its worker.
+    pub(crate) fn pulling(&self, slot: SlotRef) -> Option<(&Worker, &Slot)> {
+        let worker = self.workers.get(&slot.session)?;
+        let at = slot.slot.0 as usize;
+        let pulls = worker.slots.get(at)?;
+        let takes = self.takes_work(worker, at) || self.only_tries(worker, at);
+        let full = pulls.rows_held >= u64::from(limits::SLOT_ROWS_MAX)
+            || self.namespace_room(&worker.namespace) == 0;
+        // One that has a trial to come empties itself first.
+        let waits = || pulls.rows_held > 0 && self.own_trial(slot).is_some();
+        (takes && !full && !waits()).then_some((worker, pulls))
     }
 
     /// The runs of which `victim` holds rows that `thief` may be given.

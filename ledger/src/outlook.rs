@@ -1,0 +1,215 @@
+//! Which of many pulls that wait would get anything, before any of them is proposed.
+//!
+//! *Invariant:* a pull that is told to wait could have nothing but what the pulls before it ask for, so that a pending row is
+//! worth one proposal, however many wait for it. Where one of those gets less, or something else, it is seen when they have
+//! been applied and it is asked again: nobody waits for ever beside a row.
+//! Absent: turns among runs of one priority, and which trial a slot gets. A pull counts against what comes first.
+
+use crate::id::{RunNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::limits;
+use crate::run::Run;
+use std::collections::BTreeMap;
+
+/// What a pull could be served from.
+pub(crate) struct Work<'a> {
+    pub(crate) run: &'a Run,
+    /// It has rows beside its trials.
+    pub(crate) rows: bool,
+    /// It has a trial for this slot.
+    pub(crate) trial: bool,
+}
+
+/// What is left of a run for the next pull.
+struct Left {
+    rows: u64,
+    trials: u64,
+}
+
+/// What is pending, less what pulls have asked for.
+pub struct Outlook<'a> {
+    ledger: &'a Ledger,
+    /// Of the runs that pulls were served from.
+    runs: BTreeMap<RunNo, Left>,
+    /// Rows that namespaces may have yet, by name.
+    rooms: BTreeMap<&'a str, u64>,
+}
+
+impl Ledger {
+    /// What is pending, for pulls that are going to be proposed together.
+    pub fn outlook(&self) -> Outlook<'_> {
+        Outlook { ledger: self, runs: BTreeMap::new(), rooms: BTreeMap::new() }
+    }
+}
+
+impl<'a> Outlook<'a> {
+    /// Whether a pull of this slot for at most `rows_max` rows would get anything beside what those before it ask for.
+    /// What it would get is counted as asked for.
+    pub fn ask(&mut self, slot: SlotRef, rows_max: u32) -> bool {
+        let ledger: &'a Ledger = self.ledger;
+        let Some((worker, pulls)) = ledger.pulling(slot) else { return false };
+        let namespace = || ledger.namespace_room(&worker.namespace);
+        let namespace = self.rooms.entry(&worker.namespace).or_insert_with(namespace);
+        let room = u64::from(limits::SLOT_ROWS_MAX).saturating_sub(pulls.rows_held);
+        let most = u64::from(rows_max.min(limits::CLAIM_ROWS_MAX)).min(room).min(*namespace);
+        let mut wanted = most;
+        for Work { run, rows, trial } in ledger.work_for(slot) {
+            if wanted == 0 {
+                break;
+            }
+            let left = self.runs.entry(run.no).or_insert_with(|| Left {
+                rows: run.grantable_beside_trials().min(run.room()),
+                trials: run.ready_trials().count() as u64,
+            });
+            // A trial is had alone.
+            if trial && left.trials > 0 {
+                left.trials -= 1;
+                return true;
+            }
+            let asked = if rows { left.rows.min(wanted) } else { 0 };
+            left.rows -= asked;
+            *namespace -= asked;
+            wanted -= asked;
+        }
+        wanted < most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{BlobRef, Body, Command, OpKind, Registration, SegmentDecl};
+    use crate::id::{CoordEpoch, LedgerMs, SegmentNo, SlotNo};
+    use crate::ledger::EntryId;
+    use crate::reply::Reply;
+    use crate::spec::{EngineSpec, RunSpec, SlotOffer};
+
+    /// A ledger, and the index of its last entry.
+    struct Bench(Ledger, u64);
+
+    impl Bench {
+        fn new() -> Self {
+            let mut bench = Self(Ledger::new([1; 16]), 0);
+            bench.apply(Body::OpenEpoch);
+            bench
+        }
+
+        fn apply(&mut self, body: Body) -> Reply {
+            self.1 += 1;
+            let command = Command { epoch: CoordEpoch(1), at: LedgerMs(0), wall_ms: 0, body };
+            let entry = EntryId { index: self.1, term: 1 };
+            let mut replies = self.0.apply(entry, &command.encode()).expect("it is known");
+            replies.pop().expect("a reply")
+        }
+
+        fn op(&mut self, kind: OpKind) -> Reply {
+            match self.apply(Body::Ops(vec![kind.into()])) {
+                Reply::Rejected(why) => panic!("{why:?}"),
+                reply => reply,
+            }
+        }
+
+        /// A worker with so many slots, each for this model alone.
+        fn slots(&mut self, model: &str, slots: u16) -> Vec<SlotRef> {
+            let offer = SlotOffer { models: vec![model.into()], ..SlotOffer::default() };
+            let registration = Registration {
+                namespace: "default".into(),
+                name: format!("worker-{}", self.1),
+                instance: 1,
+                slots: vec![offer; slots.into()],
+                ..Registration::default()
+            };
+            match self.op(OpKind::Register(Box::new(registration))) {
+                Reply::Registered { session, .. } => {
+                    (0..slots).map(|slot| SlotRef { session, slot: SlotNo(slot) }).collect()
+                }
+                reply => panic!("{reply:?}"),
+            }
+        }
+
+        fn run(&mut self, model: &str, rows: u32, adjust: impl Fn(&mut RunSpec)) -> RunNo {
+            let mut spec = RunSpec {
+                engine: EngineSpec { model: model.into(), ..EngineSpec::default() },
+                weight: 1,
+                attempts_max: 1,
+                ..RunSpec::default()
+            };
+            adjust(&mut spec);
+            let name = format!("run-{}", self.1);
+            let (folder, spec) = (format!("{name}/own"), Box::new(spec));
+            let create = OpKind::CreateRun { namespace: "default".into(), name, spec, folder };
+            let Reply::Run { run, .. } = self.op(create) else { panic!("no run") };
+            let segment = SegmentDecl { number: SegmentNo(0), rows, blob: BlobRef::default() };
+            self.op(OpKind::AddSegments { run, segments: vec![segment] });
+            run
+        }
+
+        /// Those of the slots whose pull would be proposed.
+        fn asked(&self, slots: &[SlotRef], rows_max: u32) -> Vec<SlotRef> {
+            let mut outlook = self.0.outlook();
+            slots.iter().copied().filter(|slot| outlook.ask(*slot, rows_max)).collect()
+        }
+    }
+
+    #[test]
+    fn a_row_is_worth_one_pull_however_many_wait() {
+        let mut bench = Bench::new();
+        let slots = bench.slots("m", 64);
+        assert!(bench.asked(&slots, 512).is_empty());
+        bench.run("m", 1, |_| {});
+        assert!(slots.iter().all(|slot| bench.0.has_work_for(*slot)));
+        assert_eq!(bench.asked(&slots, 512), slots[..1]);
+        bench.run("m", 1000, |_| {});
+        assert_eq!(bench.asked(&slots, 512), slots[..2]);
+        assert_eq!(bench.asked(&slots, 100), slots[..11], "1001 rows");
+        assert!(bench.asked(&slots, 0).is_empty());
+    }
+
+    #[test]
+    fn what_a_pull_cannot_have_is_left_to_others() {
+        let mut bench = Bench::new();
+        let (mut slots, of_n) = (bench.slots("m", 8), bench.slots("n", 2));
+        slots.extend(&of_n);
+        bench.run("m", 1, |_| {});
+        bench.run("n", 1, |_| {});
+        assert_eq!(bench.asked(&slots, 512), [slots[0], of_n[0]]);
+        // What may not run has nothing to give, and what may run in part only so much.
+        bench.run("n", 100, |spec| spec.running_rows_max = 5);
+        bench.run("n", 100, |spec| spec.selector = [("zone".into(), "b".into())].into());
+        assert_eq!(bench.asked(&slots, 6), [slots[0], of_n[0]]);
+        assert_eq!(bench.asked(&slots, 3), [slots[0], of_n[0], of_n[1]]);
+        let name = "default".into();
+        bench.op(OpKind::SetNamespace { name, running_rows_max: 1 });
+        assert_eq!(bench.asked(&slots, 3), [slots[0]], "the namespace has room for one");
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_beside_a_row_that_it_could_have() {
+        let mut bench = Bench::new();
+        let mut slots = bench.slots("m", 5);
+        slots.extend(bench.slots("n", 5));
+        slots.extend(bench.slots("*", 5));
+        let mut pending = 0;
+        for (rows, priority) in [(7, 0), (1, 3), (30, 0), (2, 0), (11, 3)] {
+            for model in ["m", "n"] {
+                bench.run(model, rows, |spec| spec.priority = priority);
+                pending += u64::from(rows);
+            }
+        }
+        let mut granted = 0;
+        for seq in 1.. {
+            let asked = bench.asked(&slots, 4);
+            assert_eq!(asked.is_empty(), granted == pending, "{granted} of {pending}");
+            if asked.is_empty() {
+                break;
+            }
+            let before = granted;
+            for slot in asked {
+                let claim = OpKind::Claim { slot, instance: 1, seq, rows_max: 4 };
+                let Reply::Granted(grants) = bench.op(claim) else { panic!("no grant") };
+                granted += grants.iter().map(|grant| grant.held.rows.len()).sum::<u64>();
+            }
+            assert!(granted > before, "a round without a row");
+        }
+    }
+}
