@@ -6,6 +6,8 @@
 //!
 //! *Invariant:* a [`Leading`] exists for at most one epoch at a time, and ends before the next.
 
+#[cfg(test)]
+mod alone;
 mod suspicion;
 
 use crate::cluster_version;

@@ -1,7 +1,8 @@
 //! Which workers are suspect: those of which nothing was heard for too long, until they are heard again.
 //!
 //! *Invariant:* however many fall silent at once, each is named in a command that consensus takes, by what it holds and no
-//! more: nobody stays in its place for the sake of what others hold.
+//! more: nobody stays in its place for the sake of what others hold. Whoever was heard is forgotten when its session has
+//! ended, and not before.
 
 use super::Leading;
 use crate::command_size;
@@ -11,20 +12,23 @@ use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::view::WorkerState;
 use rollout_ledger::{Body, Op, OpKind};
 use rollout_raft::ProposeError;
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl Leading {
     /// Proposes whose silence has begun or ended.
     pub(super) async fn look_at_workers(&self) {
-        let workers: Vec<(SessionId, WorkerState)> = self.node.ledger(|l| {
-            let sessions = l.worker_sessions().into_iter();
-            sessions.filter_map(|id| Some((id, l.worker_state(id)?))).collect()
-        });
         let mut failure = Duration::from_millis(self.workers.failure_ms);
         if seeded(Bug::LeaseLapsesEarly) {
             failure /= 10;
         }
+        self.look_for_silence(failure).await;
+    }
+
+    async fn look_for_silence(&self, failure: Duration) {
+        let workers: Vec<(SessionId, WorkerState)> = self.node.ledger(|l| {
+            let sessions = l.worker_sessions().into_iter();
+            sessions.filter_map(|id| Some((id, l.worker_state(id)?))).collect()
+        });
         let ops = workers.iter().filter_map(|&(session, state)| {
             let silent = self.liveness.silence(session) >= failure;
             match state {
@@ -50,9 +54,17 @@ impl Leading {
             }
             self.wake();
         }
-        let alive: BTreeSet<SessionId> = workers.iter().map(|w| w.0).collect();
-        self.liveness.retain(|id| alive.contains(&id));
-        self.stealing.retain(|id| alive.contains(&id));
+        self.forget_ended();
+    }
+
+    /// Forgets sessions that are in the ledger no more. It is asked now, while nothing can be applied: whoever has
+    /// registered since the look began may have been heard.
+    fn forget_ended(&self) {
+        self.node.ledger(|l| {
+            let lives = |session| l.worker_state(session).is_some();
+            self.liveness.retain(lives);
+            self.stealing.retain(lives);
+        });
     }
 
     /// That a worker is silent, and what it may run.
@@ -68,5 +80,45 @@ impl Leading {
             true => OpKind::Suspect { session, started, grace_ms }.into(),
             false => OpKind::SuspectUnheard { session, started, unheard, grace_ms }.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Workers;
+    use crate::leading::alone::Alone;
+    use rollout_ledger::{Registration, Reply};
+
+    async fn register(leading: &Leading, name: &str) -> SessionId {
+        let name = name.to_owned();
+        let namespace = "default".to_owned();
+        let registration = Registration { namespace, name, instance: 1, ..Registration::default() };
+        let reply = leading.proposer.op(OpKind::Register(Box::new(registration))).await;
+        let Ok(Reply::Registered { session, .. }) = reply else { panic!("{reply:?}") };
+        session
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_registers_while_others_become_suspect_is_not_forgotten() {
+        // By the leader's own looks nobody is silent.
+        let workers = Workers { failure_ms: 3_600_000, ..Workers::default() };
+        let alone = Alone::leading(workers).await;
+        let leading = &alone.leading;
+        register(leading, "silent").await;
+        let ended = register(leading, "ended").await;
+        leading.liveness.heard(ended);
+        // As far as the command that makes the silent one suspect, which is under way now.
+        let mut look = Box::pin(leading.look_for_silence(Duration::ZERO));
+        let under_way = futures::poll!(&mut look);
+        assert!(under_way.is_pending(), "there is somebody to be suspect");
+        let deregister = OpKind::Deregister { session: ended };
+        leading.proposer.op(deregister).await.expect("applied");
+        let newcomer = register(leading, "newcomer").await;
+        leading.liveness.heard(newcomer);
+        look.await;
+        assert!(leading.liveness.was_heard(newcomer));
+        assert!(!leading.liveness.was_heard(ended), "its session has ended");
+        alone.end().await;
     }
 }

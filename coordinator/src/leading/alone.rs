@@ -1,0 +1,64 @@
+//! A leader of a cluster of its own, for tests: all that a member that leads has, but for callers.
+
+use super::{Leading, open};
+use crate::config::Workers;
+use rollout_proto::{DialMap, Security};
+use rollout_raft::{Joins, Leadership, MemberRecord, Node, RaftConfig};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The longest that anything may take here.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A member that leads nobody but itself.
+pub(crate) struct Alone {
+    pub(crate) leading: Arc<Leading>,
+    node: Node,
+    _dir: TempDir,
+}
+
+impl Alone {
+    /// Forms a cluster, and opens its first epoch.
+    pub(crate) async fn leading(workers: Workers) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("data");
+        let mut config =
+            RaftConfig::new(path, "c1", DialMap::default(), Security::InsecurePlaintext);
+        // However full and slow the disk of whoever tests is: a member whose disk stalls would end this process.
+        (config.disk_low_bytes, config.disk_reserve_bytes) = (0, 0);
+        (config.stall_transfer_ms, config.stall_exit_ms) = (3_600_000, 7_200_000);
+        let node = Node::open(config).await.expect("it opens");
+        let record = MemberRecord {
+            id: 0,
+            name: "c1".into(),
+            peer_addr: "127.0.0.1:1".into(),
+            client_addr: "127.0.0.1:2".into(),
+            zone: String::new(),
+            version_min: 1,
+            version_max: 1,
+            joins: Joins::default(),
+        };
+        node.bootstrap(vec![record]).await.expect("a cluster");
+        let opened = async {
+            let mut leadership = node.leadership();
+            loop {
+                let now = leadership.borrow_and_update().clone();
+                if let Leadership::Leader { term } = now
+                    && let Some(leading) = open(&node, term, &workers).await
+                {
+                    return leading;
+                }
+                leadership.changed().await.expect("it runs");
+            }
+        };
+        let leading = tokio::time::timeout(PATIENCE, opened).await.expect("it leads");
+        Self { leading, node, _dir: dir }
+    }
+
+    /// Ends the epoch and the member.
+    pub(crate) async fn end(self) {
+        self.leading.ended.cancel();
+        self.node.stop().await;
+    }
+}
