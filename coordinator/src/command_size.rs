@@ -1,26 +1,76 @@
 //! How much one command carries.
 //!
-//! *Invariant:* a command of several operations is within these bounds, so that consensus takes it: no operation is refused
-//! for the size of others. One that is over them goes alone.
+//! *Invariant:* a command of several operations is within these bounds, so that consensus takes it: none is refused for the
+//! size of others. What is over them goes alone. Bytes are those of the encoding, and no estimate: every text that a client
+//! may send counts.
 
-use rollout_ledger::{Op, limits};
+use rollout_ledger::{Op, OpKind, limits};
 
-/// Bytes of one command's operations, unless a single one has more.
+/// Rows that one command speaks of, unless what belongs together has more.
+const ROWS_MAX: u64 = 4096;
+/// Bytes of one command's operations, unless what belongs together has more.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
+
+/// How much of a command's bounds operations take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Weight {
+    rows: u64,
+    bytes: usize,
+    pub(crate) ops: usize,
+}
+
+impl Weight {
+    pub(crate) fn of(ops: &[Op]) -> Self {
+        let bytes = ops.iter().map(Op::encoded_bytes).sum();
+        Self { rows: ops.iter().map(rows).sum(), bytes, ops: ops.len() }
+    }
+
+    /// That of both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            rows: self.rows + other.rows,
+            bytes: self.bytes + other.bytes,
+            ops: self.ops + other.ops,
+        }
+    }
+
+    /// Whether one command carries them.
+    pub(crate) fn fits(self) -> bool {
+        self.rows <= ROWS_MAX && self.bytes <= BYTES_MAX && self.ops <= limits::OPS_PER_COMMAND_MAX
+    }
+
+    /// Whether they are worth a command of their own.
+    pub(crate) fn is_large(self) -> bool {
+        self.rows >= ROWS_MAX / 2 || self.bytes >= BYTES_MAX / 2
+    }
+}
+
+/// The rows that an operation grants, decides or gives back.
+fn rows(op: &Op) -> u64 {
+    match &op.kind {
+        OpKind::Claim { rows_max, .. } => u64::from(*rows_max),
+        OpKind::Complete { sets: held, .. }
+        | OpKind::Nack { held, .. }
+        | OpKind::Steal { held, .. } => held.iter().map(|h| h.rows.len()).sum(),
+        OpKind::Carry { rows, .. } => rows.len(),
+        OpKind::Fail { held, .. } => held.rows.len(),
+        _ => 0,
+    }
+}
 
 /// Operations that need not be together, in as many commands as it takes, in their order.
 pub(crate) fn in_commands(ops: impl IntoIterator<Item = Op>) -> Vec<Vec<Op>> {
     let mut commands: Vec<Vec<Op>> = Vec::new();
-    let mut bytes = 0;
+    let mut weight = Weight::default();
     for op in ops {
-        let more = op.encoded_bytes();
+        let own = Weight::of(std::slice::from_ref(&op));
         match commands.last_mut() {
-            Some(last) if bytes + more <= BYTES_MAX && last.len() < limits::OPS_PER_COMMAND_MAX => {
-                bytes += more;
+            Some(last) if weight.and(own).fits() => {
+                weight = weight.and(own);
                 last.push(op);
             }
             _ => {
-                bytes = more;
+                weight = own;
                 commands.push(vec![op]);
             }
         }

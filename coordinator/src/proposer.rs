@@ -10,13 +10,10 @@
 //! own replies, or learns that its outcome is unknown. Commands whose epoch has ended are not
 //! proposed.
 
-use crate::command_size::BYTES_MAX;
+use crate::command_size::Weight;
 use parking_lot::Mutex;
 use rollout_ledger::id::{CoordEpoch, LedgerMs};
-use rollout_ledger::{
-    Among, Body, CheckpointOp, Command, DatasetOp, Ledger, Op, OpKind, Reply, StoreOp, TrainerOp,
-    check_body_version, check_version, limits,
-};
+use rollout_ledger::{Body, Command, Ledger, Op, Reply, check_body_version, check_version, limits};
 use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
@@ -25,8 +22,6 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
 /// Commands under way at a time.
 const IN_FLIGHT_MAX: usize = 4;
-/// Rows that one command speaks of, unless a single bundle has more.
-const ROWS_MAX: u64 = 4096;
 /// Bundles that wait. Over it, requests wait to be queued, and streams stop being read.
 const QUEUE_MAX: usize = 8192;
 /// The most by which a command moves ledger time: well below what is refused.
@@ -58,6 +53,7 @@ pub(crate) type Answer = Result<Applied, ProposeError>;
 
 struct Bundle {
     ops: Vec<Op>,
+    weight: Weight,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -169,7 +165,9 @@ impl Proposer {
     /// Waits for a place in the queue, and then for the answer.
     async fn queued(&self, ops: Vec<Op>) -> Answer {
         let (answer, replies) = oneshot::channel();
-        let sent = self.queue.send(Bundle { ops, answer }).await;
+        // Here, and not by the one task through which all bundles go.
+        let weight = Weight::of(&ops);
+        let sent = self.queue.send(Bundle { ops, weight, answer }).await;
         if sent.is_err() {
             return Err(ProposeError::Stopped);
         }
@@ -299,9 +297,7 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
 #[derive(Default)]
 struct Pending {
     bundles: Vec<Bundle>,
-    rows: u64,
-    bytes: usize,
-    ops: usize,
+    weight: Weight,
     spare: Option<Bundle>,
 }
 
@@ -316,23 +312,17 @@ impl Pending {
 
     /// Worth a command of its own beside others that are under way.
     fn is_large(&self) -> bool {
-        self.is_full() || self.rows >= ROWS_MAX / 2 || self.bytes >= BYTES_MAX / 2
+        self.is_full() || self.weight.is_large()
     }
 
     /// Adds a bundle, or keeps it for the next command when it does not fit.
     fn push(&mut self, bundle: Bundle) {
-        let (rows, bytes) =
-            bundle.ops.iter().map(weight).fold((0, 0), |a, w| (a.0 + w.0, a.1 + w.1));
-        let full = self.rows + rows > ROWS_MAX
-            || self.bytes + bytes > BYTES_MAX
-            || self.ops + bundle.ops.len() > limits::OPS_PER_COMMAND_MAX;
-        if full && !self.is_empty() {
+        let weight = self.weight.and(bundle.weight);
+        if !weight.fits() && !self.is_empty() {
             self.spare = Some(bundle);
             return;
         }
-        self.rows += rows;
-        self.bytes += bytes;
-        self.ops += bundle.ops.len();
+        self.weight = weight;
         self.bundles.push(bundle);
     }
 
@@ -350,7 +340,7 @@ impl Pending {
         if let Some(bundle) = taken.spare {
             self.push(bundle);
         }
-        let mut ops = Vec::with_capacity(taken.ops);
+        let mut ops = Vec::with_capacity(taken.weight.ops);
         let mut merged = Vec::with_capacity(taken.bundles.len());
         for bundle in taken.bundles {
             merged.push((bundle.ops.len(), bundle.answer));
@@ -358,69 +348,6 @@ impl Pending {
         }
         (merged, ops)
     }
-}
-
-/// How much of a command's bounds an operation takes: rows, and bytes by estimate.
-fn weight(op: &Op) -> (u64, usize) {
-    match &op.kind {
-        OpKind::Claim { rows_max, .. } => (u64::from(*rows_max), 16),
-        OpKind::Complete { sets, .. } => {
-            let ranges: usize = sets.iter().map(|s| s.rows.ranges().len()).sum();
-            (sets.iter().map(|s| s.rows.len()).sum(), 64 + 16 * sets.len() + 10 * ranges)
-        }
-        OpKind::AddSegments { segments, .. } => (0, 48 * segments.len()),
-        OpKind::Carry { rows, .. } => (rows.len(), 128 + 10 * rows.ranges().len()),
-        OpKind::Fail { held, message, .. } => (held.rows.len(), 64 + message.len()),
-        OpKind::Nack { held, .. } | OpKind::Steal { held, .. } => {
-            (held.iter().map(|h| h.rows.len()).sum(), 32 * held.len())
-        }
-        OpKind::CreateRun { spec, .. } => (0, 1024 + spec.sampling_json.len()),
-        OpKind::Register(r) => (0, 1024 + 32 * (r.held.len() + r.started.len())),
-        OpKind::Store { ops, .. } => (0, 64 + ops.iter().map(store_bytes).sum::<usize>()),
-        OpKind::Join { participant: p, .. } | OpKind::Participate { participant: p, .. } => {
-            (0, 128 + p.name.len() + p.host.len() + p.addr.len())
-        }
-        OpKind::Arrive { participant: p, spec, .. } => {
-            let named = match &spec.among {
-                Among::Members(names) => names.iter().map(|name| 2 + name.len()).sum(),
-                Among::Count(_) | Among::Round => 0,
-            };
-            (0, 128 + p.name.len() + p.host.len() + p.addr.len() + named)
-        }
-        OpKind::Dataset(DatasetOp::Create { spec, .. }) => {
-            let metadata = spec.metadata.iter().map(|(k, v)| k.len() + v.len());
-            (0, 256 + spec.uri.len() + spec.format.len() + metadata.sum::<usize>())
-        }
-        OpKind::Trainer(TrainerOp::Recover { world, .. }) => {
-            (0, 256 + world.iter().map(|name| 2 + name.len()).sum::<usize>())
-        }
-        OpKind::Trainer(TrainerOp::Keep { trainers, .. }) => {
-            (0, 64 + trainers.iter().map(|(name, _)| 12 + name.len()).sum::<usize>())
-        }
-        OpKind::Checkpoint(CheckpointOp::Report { progress, .. }) => {
-            (0, 256 + progress.iter().map(|p| 24 + p.dataset.len()).sum::<usize>())
-        }
-        OpKind::Trainer(_) | OpKind::Shard(_) | OpKind::Checkpoint(_) => (0, 256),
-        _ => (0, 64),
-    }
-}
-
-fn store_bytes(op: &StoreOp) -> usize {
-    let bytes = match op {
-        StoreOp::Set { pairs } => {
-            pairs.iter().map(|(key, value)| 8 + key.len() + value.len()).sum()
-        }
-        StoreOp::CompareSet { key, expected, desired } => {
-            key.len() + expected.len() + desired.len()
-        }
-        StoreOp::Append { key, value } | StoreOp::Push { queue: key, value } => {
-            key.len() + value.len()
-        }
-        StoreOp::Add { key, .. } | StoreOp::Delete { key } | StoreOp::Pop { queue: key } => {
-            key.len()
-        }
-    };
-    16 + bytes
 }
 
 type Waiting = (usize, oneshot::Sender<Answer>);
@@ -448,13 +375,61 @@ fn distribute(merged: Vec<Waiting>, result: Result<(u64, Vec<Reply>), ProposeErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rollout_ledger::Rejection;
+    use crate::command_size::BYTES_MAX;
     use rollout_ledger::id::{SessionId, SlotNo, SlotRef};
+    use rollout_ledger::{EngineSpec, OpKind, Rejection, RunSpec};
+
+    fn bundle(ops: Vec<Op>) -> Bundle {
+        Bundle { weight: Weight::of(&ops), ops, answer: oneshot::channel().0 }
+    }
 
     fn claim(rows_max: u32) -> Bundle {
         let slot = SlotRef { session: SessionId(1), slot: SlotNo(0) };
-        let ops = vec![OpKind::Claim { slot, instance: 1, seq: 1, rows_max }.into()];
-        Bundle { ops, answer: oneshot::channel().0 }
+        bundle(vec![OpKind::Claim { slot, instance: 1, seq: 1, rows_max }.into()])
+    }
+
+    /// A run of which what its user chooses is as long as it may be.
+    fn large_run(name: usize) -> Bundle {
+        let json = || "x".repeat(limits::JSON_BYTES_MAX);
+        let spec = RunSpec {
+            engine: EngineSpec { model: "m".into(), options_json: json(), ..EngineSpec::default() },
+            options_json: json(),
+            weight: 1,
+            attempts_max: 1,
+            ..RunSpec::default()
+        };
+        assert_eq!(spec.check(), Ok(()));
+        let (name, folder) = (name.to_string(), format!("{name}/own"));
+        let (namespace, spec) = ("default".to_owned(), Box::new(spec));
+        bundle(vec![OpKind::CreateRun { namespace, name, spec, folder }.into()])
+    }
+
+    /// Runs that are created at once are no reason to refuse each other.
+    #[test]
+    fn however_large_operations_are_those_that_are_merged_are_a_command_that_consensus_takes() {
+        let (queue, mut bundles) = mpsc::channel(64);
+        for name in 0..40 {
+            assert!(queue.try_send(large_run(name)).is_ok(), "there is room");
+        }
+        let (mut pending, mut commands, mut proposed) = (Pending::default(), 0, 0);
+        loop {
+            pending.fill(&mut bundles);
+            if pending.is_empty() {
+                break;
+            }
+            let (merged, ops) = pending.take();
+            (commands, proposed) = (commands + 1, proposed + merged.len());
+            let command = Command {
+                epoch: CoordEpoch(u64::MAX),
+                at: LedgerMs(u64::MAX),
+                wall_ms: u64::MAX,
+                body: Body::Ops(ops),
+            };
+            let bytes = command.encode().len();
+            assert!(bytes <= BYTES_MAX + 64, "{bytes} bytes of {} bundles", merged.len());
+        }
+        assert_eq!(proposed, 40);
+        assert!(commands < 40, "as many as fit go together");
     }
 
     #[test]
