@@ -2,14 +2,16 @@
 
 use super::{Leading, open};
 use crate::config::Workers;
+use rollout_ledger::id::SessionId;
+use rollout_ledger::{OpKind, Registration, Reply, SlotOffer};
 use rollout_proto::{DialMap, Security};
-use rollout_raft::{Joins, Leadership, MemberRecord, Node, RaftConfig};
+use rollout_raft::{Leadership, MemberRecord, Node, RaftConfig};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// The longest that anything may take here.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A member that leads nobody but itself.
 pub(crate) struct Alone {
@@ -30,14 +32,12 @@ impl Alone {
         (config.stall_transfer_ms, config.stall_exit_ms) = (3_600_000, 7_200_000);
         let node = Node::open(config).await.expect("it opens");
         let record = MemberRecord {
-            id: 0,
             name: "c1".into(),
             peer_addr: "127.0.0.1:1".into(),
             client_addr: "127.0.0.1:2".into(),
-            zone: String::new(),
             version_min: 1,
             version_max: 1,
-            joins: Joins::default(),
+            ..MemberRecord::default()
         };
         node.bootstrap(vec![record]).await.expect("a cluster");
         let opened = async {
@@ -54,6 +54,30 @@ impl Alone {
         };
         let leading = tokio::time::timeout(PATIENCE, opened).await.expect("it leads");
         Self { leading, node, _dir: dir }
+    }
+
+    /// Has an operation applied, which is not rejected.
+    pub(crate) async fn op(&self, kind: OpKind) -> Reply {
+        match self.leading.proposer.op(kind).await {
+            Ok(Reply::Rejected(why)) => panic!("{why:?}"),
+            reply => reply.expect("it is applied"),
+        }
+    }
+
+    /// A worker with so many slots, each for the model `m`.
+    pub(crate) async fn register(&self, name: &str, slots: usize) -> SessionId {
+        let offer = SlotOffer { models: vec!["m".into()], ..SlotOffer::default() };
+        let registration = Registration {
+            namespace: "default".into(),
+            name: name.into(),
+            instance: 1,
+            slots: vec![offer; slots],
+            ..Registration::default()
+        };
+        match self.op(OpKind::Register(Box::new(registration))).await {
+            Reply::Registered { session, .. } => session,
+            reply => panic!("{reply:?}"),
+        }
     }
 
     /// Ends the epoch and the member.

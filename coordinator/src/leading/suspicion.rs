@@ -88,16 +88,6 @@ mod tests {
     use super::*;
     use crate::config::Workers;
     use crate::leading::alone::Alone;
-    use rollout_ledger::{Registration, Reply};
-
-    async fn register(leading: &Leading, name: &str) -> SessionId {
-        let name = name.to_owned();
-        let namespace = "default".to_owned();
-        let registration = Registration { namespace, name, instance: 1, ..Registration::default() };
-        let reply = leading.proposer.op(OpKind::Register(Box::new(registration))).await;
-        let Ok(Reply::Registered { session, .. }) = reply else { panic!("{reply:?}") };
-        session
-    }
 
     #[tokio::test]
     async fn a_worker_that_registers_while_others_become_suspect_is_not_forgotten() {
@@ -105,16 +95,15 @@ mod tests {
         let workers = Workers { failure_ms: 3_600_000, ..Workers::default() };
         let alone = Alone::leading(workers).await;
         let leading = &alone.leading;
-        register(leading, "silent").await;
-        let ended = register(leading, "ended").await;
+        alone.register("silent", 1).await;
+        let ended = alone.register("ended", 1).await;
         leading.liveness.heard(ended);
         // As far as the command that makes the silent one suspect, which is under way now.
         let mut look = Box::pin(leading.look_for_silence(Duration::ZERO));
         let under_way = futures::poll!(&mut look);
         assert!(under_way.is_pending(), "there is somebody to be suspect");
-        let deregister = OpKind::Deregister { session: ended };
-        leading.proposer.op(deregister).await.expect("applied");
-        let newcomer = register(leading, "newcomer").await;
+        alone.op(OpKind::Deregister { session: ended }).await;
+        let newcomer = alone.register("newcomer", 1).await;
         leading.liveness.heard(newcomer);
         look.await;
         assert!(leading.liveness.was_heard(newcomer));
