@@ -583,7 +583,7 @@ pub enum FailureClass {
     EngineDied,
     /// The row's segment is missing or corrupt: retried with back-off.
     InputUnreadable,
-    /// The store refuses writes: no fault of the row, the run is paused.
+    /// The store refuses a result, or to give the input: no fault of the row, the run is paused.
     StoreRefused,
 }
 

@@ -159,7 +159,7 @@ impl Ledger {
         let (failed, max) = (run.head.counts.failed, run.head.spec.failures_max);
         if failure.class == FailureClass::StoreRefused {
             run.head.state = RunState::Paused;
-            run.head.reason = format!("the store refuses writes: {}", failure.message);
+            run.head.reason = format!("the store refuses: {}", failure.message);
         } else if failed > max && failed > failed_before {
             run.head.state = RunState::Paused;
             run.head.reason =

@@ -287,7 +287,7 @@ fn a_store_that_refuses_a_write_pauses_the_run_and_loses_nothing() -> Result<()>
     std::fs::rename(&parts, &away)?;
     std::fs::write(&parts, "")?;
     let reason = until_state(&fleet, "full", "paused");
-    assert!(reason.contains("the store refuses writes"), "{reason}");
+    assert!(reason.contains("the store refuses: "), "{reason}");
     assert!(reason.contains("full/") && reason.contains("/parts"), "{reason}");
     let said = ["is paused: the store refuses", "rolloutctl run resume full"];
     until_said("the user is told", batch.process(), &said);

@@ -84,6 +84,47 @@ fn credentials_that_end_pause_the_run_with_the_reason_and_no_finished_row_is_los
 }
 
 #[test]
+fn credentials_that_end_while_a_worker_has_nothing_to_do_fail_no_row_of_the_next_run() -> Result<()>
+{
+    let s3 = S3::start()?;
+    let fleet = fleet(&s3, &["w1"], "kind = \"mock\"\nconcurrency = 8\n")?;
+    // It is registered, and was well when it did.
+    Batch::submit(&fleet, "before", 10, "")?.finish(&fleet)?;
+    s3.expire("w1", true);
+    let mut batch = Batch::submit(&fleet, "after", 200, "")?;
+    let reason = eventually_or_show("the run is paused", PATIENCE, |seen| {
+        let run = described(&fleet, "after")?;
+        *seen = run.to_string();
+        run["state"].as_str()?.to_lowercase().contains("paused").then(|| run["reason"].to_string())
+    });
+    ensure!(reason.contains("segment 0") && reason.contains("ExpiredToken"), "{reason}");
+    let ineligible = |wanted: bool| {
+        eventually_or_show("the worker says whether it takes work", PATIENCE, |seen| {
+            let list = fleet.ctl_json(&["--timeout", "5s", "worker", "list"]).ok()?;
+            *seen = list.to_string();
+            let why = list["workers"][0]["slots"][0]["ineligible"].as_str().unwrap_or_default();
+            (why.contains("ExpiredToken") == wanted).then_some(())
+        });
+    };
+    ineligible(true);
+    // Resumed too early, it waits for a worker that can read its input, and fails none.
+    let resumed = fleet.ctl(&["run", "resume", "after"])?;
+    ensure!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    std::thread::sleep(Duration::from_secs(5));
+    let counts = batch.counts(&fleet).context("counts")?;
+    ensure!((counts.done, counts.failed) == (0, 0), "{counts:?}");
+    let state = described(&fleet, "after").context("the run")?["state"].to_string();
+    ensure!(state.to_lowercase().contains("running"), "{state}");
+    s3.expire("w1", false);
+    ineligible(false);
+    batch.finish(&fleet)?;
+    let counts = batch.counts(&fleet).context("counts")?;
+    ensure!((counts.done, counts.failed) == (200, 0), "{counts:?}");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
 fn a_client_whose_credentials_have_ended_is_told_so_and_submits_nothing() -> Result<()> {
     let s3 = S3::start()?;
     let mut fleet = fleet(&s3, &[], "")?;

@@ -19,6 +19,9 @@ pub(crate) enum SegmentError {
     /// It is missing, corrupt or no segment at all: not without somebody's help.
     #[error("segment {number}: {reason}")]
     Unreadable { number: u32, code: &'static str, reason: String },
+    /// The store refuses to give it: the segment may be as good as any, and only a person can mend that.
+    #[error("segment {number}: {reason}")]
+    Refused { number: u32, reason: String },
     /// The store may answer later.
     #[error("segment {number}: {reason}")]
     Unavailable { number: u32, reason: String },
@@ -65,11 +68,15 @@ impl SegmentCache {
         let fetch = || async {
             let bytes = store.get(&blob.key, &digest).await.map_err(|error| match error {
                 BlobError::Missing { .. } => unreadable("SEGMENT_MISSING", error.to_string()),
-                BlobError::Corrupt { .. } => unreadable("SEGMENT_CORRUPT", error.to_string()),
+                // No writer makes a larger one.
+                BlobError::Corrupt { .. } | BlobError::TooLarge { .. } => {
+                    unreadable("SEGMENT_CORRUPT", error.to_string())
+                }
+                BlobError::Key { .. } => unreadable("SEGMENT_REF", error.to_string()),
                 error if error.retryable() => {
                     SegmentError::Unavailable { number: wanted.number, reason: error.to_string() }
                 }
-                error => unreadable("SEGMENT_REFUSED", error.to_string()),
+                error => SegmentError::Refused { number: wanted.number, reason: error.to_string() },
             })?;
             Segment::decode(bytes)
                 .map_err(|error| unreadable("SEGMENT_CORRUPT", format!("{}: {error}", blob.key)))

@@ -98,7 +98,7 @@ pub(crate) struct SlotParts {
     pub(crate) part: PartConfig,
     pub(crate) probe_every: Duration,
     pub(crate) fence: Fence,
-    /// Told when the slot becomes able, or unable, to take work.
+    /// Told when the slot becomes able, or unable, to take work, or may be so: the worker registers anew.
     pub(crate) eligibility: Arc<tokio::sync::Notify>,
     /// Told when the slot has run out of rows to start.
     pub(crate) ran_dry: Arc<tokio::sync::Notify>,

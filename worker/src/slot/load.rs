@@ -1,13 +1,15 @@
 //! Owns: the way from a grant to rows that an engine can run: the run's spec and the input segments.
 //!
 //! Invariant: every row of a grant comes back, either ready, or failed with its reason, or to be given back. An
-//! unavailable store or leader is waited for, the lease being the leader's to end.
+//! unavailable store or leader is waited for, the lease being the leader's to end. Only a segment that is missing or no
+//! segment is held against its rows; a store that refuses is not.
 //! Absent: running rows.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rollout_proto::ErrorCode;
 use rollout_proto::v1::{self, FailureClass};
 use rollout_storage::Segment;
 
@@ -18,8 +20,8 @@ use crate::run::{RunError, RunInfo, Runs};
 use crate::segments::{SegmentCache, SegmentError};
 use crate::stores::Stores;
 
-/// Tries before a missing or corrupt segment is reported: a shared file system may lag behind.
-const UNREADABLE_TRIES: u32 = 3;
+/// Tries before a segment that is missing, corrupt or refused is reported: a shared file system may lag behind.
+const TRIES: u32 = 3;
 
 /// What a grant's rows became.
 #[derive(Debug, Default)]
@@ -123,26 +125,31 @@ impl Loader {
         run: &RunInfo,
         wanted: &v1::SegmentRef,
     ) -> Result<Segment, EngineFailure> {
-        let unreadable =
-            |code, reason| EngineFailure::new(FailureClass::InputUnreadable, code, reason);
-        let store = self
-            .stores
-            .get(&run.store_url)
-            .map_err(|error| unreadable("STORE_UNKNOWN", error.to_string()))?;
+        let refused = |reason: String| {
+            EngineFailure::new(FailureClass::StoreRefused, ErrorCode::StoreRefused.code(), reason)
+        };
+        let store = self.stores.get(&run.store_url).map_err(|error| refused(error.to_string()))?;
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
         let mut tries = 0;
         loop {
-            match self.segments.get(&store, wanted).await {
+            let error = match self.segments.get(&store, wanted).await {
                 Ok(segment) => return Ok(segment),
-                Err(error @ SegmentError::Unavailable { .. }) => {
+                Err(error) => error,
+            };
+            let message = error.to_string();
+            let failure = match error {
+                SegmentError::Unavailable { .. } => {
                     tracing::warn!(%error, "cannot read a segment, trying again");
+                    None
                 }
-                Err(SegmentError::Unreadable { code, reason, number }) => {
-                    tries += 1;
-                    if tries >= UNREADABLE_TRIES {
-                        return Err(unreadable(code, format!("segment {number}: {reason}")));
-                    }
+                SegmentError::Unreadable { code, .. } => {
+                    Some(EngineFailure::new(FailureClass::InputUnreadable, code, message))
                 }
+                SegmentError::Refused { .. } => Some(refused(message)),
+            };
+            tries += u32::from(failure.is_some());
+            if let Some(failure) = failure.filter(|_| tries >= TRIES) {
+                return Err(failure);
             }
             backoff.sleep().await;
         }

@@ -67,6 +67,16 @@ impl Slot {
         };
         for (rows, failure) in loaded.failed {
             let rows = held(self, rows);
+            if failure.class == FailureClass::StoreRefused {
+                tracing::error!(
+                    run = lease.0,
+                    rows = rows.len(),
+                    reason = failure.message,
+                    "the store refuses a segment"
+                );
+                // Should it be the cluster's, and refuse everything here, the next registration finds out and says so.
+                self.eligibility.notify_one();
+            }
             self.fail(lease, rows, &failure);
         }
         let rows = held(self, loaded.give_back);

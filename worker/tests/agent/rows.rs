@@ -102,3 +102,39 @@ async fn a_store_that_refuses_costs_one_row_and_the_rest_is_committed_when_it_he
     assert_eq!(side(dir.path(), "started").len(), 20);
     drop(agent);
 }
+
+#[tokio::test]
+async fn a_store_that_refuses_the_input_is_no_fault_of_the_rows_and_the_worker_takes_none_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(200)).await;
+    fake.state.lock().hold_grants = true;
+    let mut config = config(dir.path(), &fake, |_| {});
+    config.timing.probe_ms = 50;
+    let agent = Agent::start(config);
+    fake.until("it waits for rows", |state| !state.exchanges.is_empty()).await;
+    // A directory in the place of the first segment: no identity can read it, root included. It is what the probe reads, too.
+    let key = fake.state.lock().segments[0].blob.clone().unwrap().key;
+    let (path, away) = (dir.path().join("store").join(key), dir.path().join("away"));
+    std::fs::rename(&path, &away).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    {
+        let mut state = fake.state.lock();
+        state.hold_grants = false;
+        state.wake();
+    }
+    fake.until("it says that it can take no work", |state| {
+        state.registers.last().is_some_and(|last| !last.slots[0].ineligible.is_empty())
+    })
+    .await;
+    std::fs::remove_dir(&path).unwrap();
+    std::fs::rename(&away, &path).unwrap();
+    fake.until("all rows are decided", |state| state.done() == 200).await;
+    let state = fake.state.lock();
+    let refused = Outcome::Failed(v1::FailureClass::StoreRefused, "RO-5001".to_owned());
+    let done = |outcome: &Option<Outcome>| matches!(outcome, Some(Outcome::Done(_)));
+    assert!(state.rows.iter().all(|row| done(&row.outcome) || row.outcome == Some(refused.clone())));
+    assert!(state.count(|row| row.outcome.as_ref() == Some(&refused)) > 0);
+    assert!(state.count(|row| done(&row.outcome)) >= 100, "those of the other segment");
+    drop(state);
+    drop(agent);
+}
