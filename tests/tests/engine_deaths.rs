@@ -320,7 +320,9 @@ fn an_engine_that_hangs_with_rows_that_nobody_waits_for_is_killed_and_costs_the_
         item["history"].as_array().context("history")?.iter().map(|h| &h["code"]).collect();
     ensure!(codes == ["ATTEMPT_TIMEOUT"], "{item}");
     // These come while it hangs, and wait for the next engine.
-    let mut next = submit(&fleet, "next", 40, &[])?;
+    // Their own time, which is over several times meanwhile, begins when an engine is given them.
+    let lines = "[run]\nattempt_timeout_ms = 2000\nattempts_max = 1\n";
+    let mut next = submit_with(&fleet, "next", 40, &[], lines)?;
     ends_with(&fleet, &mut next, &[], "")?;
     let log = std::fs::read_to_string(fleet.path("worker-w1.log"))?;
     let killed = "made no progress for 6000 ms with 0 rows started and 1 that it was to stop";

@@ -1,7 +1,7 @@
 //! Owns: what an engine is to a slot: it takes one row and gives a completion or a classified failure.
 //!
 //! Invariant: rows are independent; a slot runs up to its concurrency at once and waits for no batch. Dropping the
-//! future of [`Engine::run`] cancels the row.
+//! future of [`Engine::run`] cancels the row. A row's time begins when the engine is given it, and never before.
 //! Absent: attempts, retries, results' ways. An engine knows nothing of the cluster.
 
 pub(crate) mod evidence;
@@ -17,6 +17,7 @@ mod xid;
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -108,7 +109,28 @@ impl EngineFailure {
     }
 }
 
+/// A row that takes too long counts as a failure that may pass: elsewhere it may be quicker.
+fn timed_out(limit: Duration) -> EngineFailure {
+    let message = format!("no result within {limit:?}");
+    EngineFailure::new(FailureClass::Transient, "ATTEMPT_TIMEOUT", message)
+}
+
+/// Runs a row in an engine that has it from now on, for as long as its run allows.
+async fn timed(
+    limit: Option<Duration>,
+    row: impl Future<Output = Result<Completion, EngineFailure>>,
+) -> Result<Completion, EngineFailure> {
+    match limit {
+        Some(limit) => {
+            tokio::time::timeout(limit, row).await.unwrap_or_else(|_| Err(timed_out(limit)))
+        }
+        None => row.await,
+    }
+}
+
 pub(crate) trait Engine: Send + Sync {
+    /// Runs a row, for at most the `attempt_timeout` of its run from when the engine is given it. One that the engine is
+    /// not given for so long comes back as not started.
     fn run(&self, row: EngineRow) -> BoxFuture<'_, Result<Completion, EngineFailure>>;
 
     /// Whether rows can be run now; else why not.

@@ -2,7 +2,7 @@
 //! ends, and a death is told with the rows that it took.
 //!
 //! Invariant: every row that was taken comes back once: finished, failed, dead with its engine, or never started.
-//! A row counts as started only when the process was told of it. The process is restarted for ever, with growing
+//! A row counts as started only when the process was told of it, and its time begins then. The process is restarted for ever, with growing
 //! waits where it dies before it has done anything.
 //! Absent: which engine it is; whoever speaks `frame`'s protocol is one.
 
@@ -29,7 +29,7 @@ use self::life::Supervisor;
 pub(crate) use self::process::Program;
 use super::evidence::DeathEvidence;
 use super::xid::{Xid, Xids};
-use super::{Completion, Engine, EngineFailure, EngineRow, News, RowEnd};
+use super::{Completion, Engine, EngineFailure, EngineRow, News, RowEnd, timed_out};
 use crate::held::Lease;
 
 /// News that may wait for the slot.
@@ -95,7 +95,14 @@ enum State {
 struct Waiting {
     key: (Lease, u64),
     reply: oneshot::Sender<Result<Completion, EngineFailure>>,
-    started: bool,
+    /// Told when the process is given the row; gone from then on.
+    begun: Option<oneshot::Sender<()>>,
+}
+
+impl Waiting {
+    fn started(&self) -> bool {
+        self.begun.is_none()
+    }
 }
 
 #[derive(Default)]
@@ -142,16 +149,41 @@ impl HostEngine {
         let news = tokio::sync::Mutex::new(told);
         Self { shared, news, state: watched, _stop: stop.drop_guard() }
     }
+
+    /// Resolves when a row's time is over: that in which it was not begun, or that of its run.
+    async fn too_late(
+        &self,
+        ticket: u64,
+        limit: Option<Duration>,
+        begins: oneshot::Receiver<()>,
+    ) -> EngineFailure {
+        let Some(limit) = limit else { return std::future::pending().await };
+        let waited = tokio::time::timeout(limit, begins).await;
+        // Begun in this very moment, it has its time as well.
+        if waited.is_err() && self.shared.rows.lock().take_back(ticket) {
+            return not_started(&format!("the engine could not be given it within {limit:?}"));
+        }
+        tokio::time::sleep(limit).await;
+        timed_out(limit)
+    }
 }
 
 impl Engine for HostEngine {
     fn run(&self, row: EngineRow) -> BoxFuture<'_, Result<Completion, EngineFailure>> {
         async move {
+            let limit = row.run.attempt_timeout;
             let (reply, outcome) = oneshot::channel();
-            let ticket = self.shared.rows.lock().add(row, reply);
+            let (begun, begins) = oneshot::channel();
+            let ticket = self.shared.rows.lock().add(row, reply, begun);
             let _forget = Forget { shared: &self.shared, ticket };
             self.shared.changed.notify_one();
-            outcome.await.unwrap_or_else(|_| Err(not_started("the engine is stopped")))
+            tokio::select! {
+                biased;
+                outcome = outcome => {
+                    outcome.unwrap_or_else(|_| Err(not_started("the engine is stopped")))
+                }
+                failure = self.too_late(ticket, limit, begins) => Err(failure),
+            }
         }
         .boxed()
     }
@@ -209,14 +241,14 @@ struct Forget<'a> {
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         let mut rows = self.shared.rows.lock();
-        // Already answered for.
-        let Some(waiting) = rows.waiting.remove(&self.ticket) else { return };
-        if waiting.started {
+        if rows.take_back(self.ticket) {
+            return;
+        }
+        // Already answered for, or started.
+        if rows.waiting.remove(&self.ticket).is_some() {
             rows.cancelled.push(self.ticket);
             rows.stopping.insert(self.ticket);
             self.shared.changed.notify_one();
-        } else {
-            rows.queue.retain(|(ticket, _)| *ticket != self.ticket);
         }
     }
 }
@@ -226,17 +258,28 @@ impl Rows {
         &mut self,
         row: EngineRow,
         reply: oneshot::Sender<Result<Completion, EngineFailure>>,
+        begun: oneshot::Sender<()>,
     ) -> u64 {
         self.last_ticket += 1;
         let key = ((row.run.number, row.attempt), row.row);
-        self.waiting.insert(self.last_ticket, Waiting { key, reply, started: false });
+        self.waiting.insert(self.last_ticket, Waiting { key, reply, begun: Some(begun) });
         self.queue.push_back((self.last_ticket, row));
         self.last_ticket
     }
 
+    /// Takes a row back before the process was told of it; false where it was, or the row is answered for.
+    fn take_back(&mut self, ticket: u64) -> bool {
+        if self.waiting.get(&ticket).is_none_or(Waiting::started) {
+            return false;
+        }
+        self.waiting.remove(&ticket);
+        self.queue.retain(|(queued, _)| *queued != ticket);
+        true
+    }
+
     /// Rows that the process has been told of.
     fn started(&self) -> usize {
-        self.waiting.values().filter(|waiting| waiting.started).count()
+        self.waiting.values().filter(|waiting| waiting.started()).count()
     }
 
     /// Whether the process has rows to run, wanted or not.
@@ -247,8 +290,10 @@ impl Rows {
     /// The next row for the process; it counts as started from here on.
     fn next(&mut self) -> Option<(u64, EngineRow)> {
         let (ticket, row) = self.queue.pop_front()?;
-        if let Some(waiting) = self.waiting.get_mut(&ticket) {
-            waiting.started = true;
+        if let Some(begun) = self.waiting.get_mut(&ticket).and_then(|waiting| waiting.begun.take())
+        {
+            // Nobody waits any more: then nobody wants it.
+            let _ = begun.send(());
         }
         Some((ticket, row))
     }
@@ -265,7 +310,7 @@ impl Rows {
     fn bury(&mut self) -> (Vec<(Lease, u64)>, usize) {
         self.cancelled.clear();
         let unwanted = std::mem::take(&mut self.stopping).len();
-        let started = self.waiting.extract_if(|_, waiting| waiting.started);
+        let started = self.waiting.extract_if(|_, waiting| waiting.started());
         let mut rows = Vec::new();
         for (_, waiting) in started {
             rows.push(waiting.key);
@@ -307,7 +352,7 @@ mod tests {
         let start = || {
             let (reply, _) = oneshot::channel();
             let mut rows = shared.rows.lock();
-            rows.add(test_row(RunInfo::for_test(1), 0, "{}"), reply);
+            rows.add(test_row(RunInfo::for_test(1), 0, "{}"), reply, oneshot::channel().0);
             rows.next().map(|(ticket, _)| ticket).expect("a row waits")
         };
         let (one, two, three) = (start(), start(), start());

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use rollout_proto::v1::FailureClass;
 
 use self::deadly::Deadly;
-use super::{Completion, Engine, EngineFailure, EngineRow};
+use super::{Completion, Engine, EngineFailure, EngineRow, timed};
 use crate::config::{EngineConfig, Tail};
 
 /// Rows remembered as having failed once already.
@@ -196,7 +196,7 @@ impl Drop for Working<'_> {
 
 impl Engine for MockEngine {
     fn run(&self, row: EngineRow) -> BoxFuture<'_, Result<Completion, EngineFailure>> {
-        self.answer(row).boxed()
+        timed(row.run.attempt_timeout, self.answer(row)).boxed()
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -218,6 +218,14 @@ mod tests {
         let mut config = EngineConfig::new(EngineKind::Mock);
         change(&mut config);
         MockEngine::new(&config).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_row_that_takes_longer_than_its_run_allows_is_stopped() {
+        let limit = Some(Duration::from_millis(50));
+        let run = RunInfo { attempt_timeout: limit, ..RunInfo::for_test(1) };
+        let row = test_row(run, 0, r#"{"prompt":"MOCK_HANG"}"#);
+        assert_eq!(engine(|_| {}).run(row).await.unwrap_err().code, "ATTEMPT_TIMEOUT");
     }
 
     #[tokio::test]

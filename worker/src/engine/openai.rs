@@ -16,7 +16,7 @@ use rollout_proto::v1::FailureClass;
 use serde_json::{Map, Value};
 
 use super::request::{Input, Request};
-use super::{Completion, Engine, EngineFailure, EngineRow};
+use super::{Completion, Engine, EngineFailure, EngineRow, timed};
 use crate::config::EngineConfig;
 
 const ANSWER_BYTES_MAX: usize = 15 << 20;
@@ -139,7 +139,7 @@ impl OpenAiEngine {
 
 impl Engine for OpenAiEngine {
     fn run(&self, row: EngineRow) -> BoxFuture<'_, Result<Completion, EngineFailure>> {
-        self.complete(row).boxed()
+        timed(row.run.attempt_timeout, self.complete(row)).boxed()
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {

@@ -110,12 +110,10 @@ impl Slot {
             let running = Running { cancel: cancel.clone(), since, generation, bytes, tokens };
             self.running.insert((lease, number), running);
             let engine = self.engine.clone();
-            let limit = row.run.attempt_timeout;
             self.tasks.spawn(async move {
                 let run = std::panic::AssertUnwindSafe(engine.run(row)).catch_unwind();
                 let outcome = tokio::select! {
                     () = cancel.cancelled() => None,
-                    () = over(limit) => Some(Err(timed_out(limit))),
                     outcome = run => Some(outcome.unwrap_or_else(|_| {
                         let message = "the engine panicked";
                         Err(EngineFailure::new(FailureClass::EngineDied, "ENGINE_PANIC", message))
@@ -183,18 +181,4 @@ impl Slot {
         let beside = |lease: Lease| lease == next || !(trial || self.alone.contains(&lease));
         book.running_leases().into_iter().all(beside)
     }
-}
-
-/// Returns when an attempt's time is over, if it has one.
-async fn over(limit: Option<Duration>) {
-    match limit {
-        Some(limit) => tokio::time::sleep(limit).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// A row that takes too long counts as a failure that may pass: elsewhere it may be quicker.
-fn timed_out(limit: Option<Duration>) -> EngineFailure {
-    let message = format!("no result within {:?}", limit.unwrap_or_default());
-    EngineFailure::new(FailureClass::Transient, "ATTEMPT_TIMEOUT", message)
 }

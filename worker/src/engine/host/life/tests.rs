@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::super::{Forget, Program, Rows};
+use super::super::{Forget, HostEngine, Program, Rows};
 use super::*;
-use crate::engine::test_row;
+use crate::engine::{Engine, RowEnd, test_row};
 use crate::run::RunInfo;
 
 const STALL: Duration = Duration::from_millis(400);
@@ -39,13 +39,17 @@ struct Agent {
     shared: Arc<Shared>,
     /// Ends with the life; why it ended, and when it last saw progress.
     lives: tokio::task::JoinHandle<Why>,
-    _news: mpsc::Receiver<News>,
-    _state: watch::Receiver<State>,
+    news: mpsc::Receiver<News>,
+    state: watch::Receiver<State>,
 }
 
 impl Agent {
     /// One life of an engine that is ready for rows.
     async fn start(dir: &std::path::Path) -> (Self, Played) {
+        Self::start_with(dir, STALL).await
+    }
+
+    async fn start_with(dir: &std::path::Path, stall_timeout: Duration) -> (Self, Played) {
         let program = Program {
             path: "/bin/sleep".into(),
             args: vec!["60".into()],
@@ -62,21 +66,22 @@ impl Agent {
             program,
             options: "{}".to_owned(),
             gpus: None,
-            stall_timeout: STALL,
+            stall_timeout,
             start_timeout: Duration::from_secs(10),
         };
         let shared = Arc::new(Shared::default());
-        let (news, _news) = mpsc::channel(16);
-        let (state, _state) = watch::channel(State::Starting);
+        let (sender, news) = mpsc::channel(16);
+        let (told, state) = watch::channel(State::Starting);
         let stop = CancellationToken::new();
-        let supervisor = Supervisor { config, shared: shared.clone(), news, state, stop };
+        let supervisor = 
+            Supervisor { config, shared: shared.clone(), news: sender, state: told, stop };
         let mut life = Life::begin(process);
         let lives = tokio::spawn(async move { supervisor.live(&mut life).await });
         let mut played = Played { socket: UnixStream::from_std(theirs).unwrap() };
         assert!(matches!(played.hear().await, ToEngine::Hello { .. }));
         played.say(&FromEngine::Hello { version: frame::VERSION }).await;
         played.say(&FromEngine::Ready).await;
-        (Self { shared, lives, _news, _state }, played)
+        (Self { shared, lives, news, state }, played)
     }
 
     fn rows(&self) -> &Mutex<Rows> {
@@ -86,7 +91,11 @@ impl Agent {
     /// Somebody wants a row.
     fn want(&self) -> (u64, oneshot::Receiver<Result<Completion, crate::engine::EngineFailure>>) {
         let (reply, outcome) = oneshot::channel();
-        let ticket = self.rows().lock().add(test_row(RunInfo::for_test(1), 0, "{}"), reply);
+        let ticket = self.rows().lock().add(
+            test_row(RunInfo::for_test(1), 0, "{}"),
+            reply,
+            oneshot::channel().0,
+        );
         self.shared.changed.notify_one();
         (ticket, outcome)
     }
@@ -94,6 +103,13 @@ impl Agent {
     /// Nobody wants it any more.
     fn forget(&self, ticket: u64) {
         drop(Forget { shared: &self.shared, ticket });
+    }
+
+    /// What the slot has of it.
+    fn engine(self) -> HostEngine {
+        let stop = CancellationToken::new();
+        let (shared, state, news) = (self.shared, self.state, tokio::sync::Mutex::new(self.news));
+        HostEngine { shared, news, state, _stop: stop.drop_guard() }
     }
 
     async fn ends(self) -> Why {
@@ -114,7 +130,7 @@ async fn an_engine_that_does_not_stop_what_nobody_wants_hangs_and_gets_no_other_
     let shared = agent.shared.clone();
     assert_eq!(agent.ends().await, Why::Stalled);
     let mut rows = shared.rows.lock();
-    assert!(!rows.waiting[&next].started && outcome.try_recv().is_err(), "it waits");
+    assert!(!rows.waiting[&next].started() && outcome.try_recv().is_err(), "it waits");
     assert_eq!(rows.bury(), (Vec::new(), 1), "and is no suspect");
 }
 
@@ -139,4 +155,32 @@ async fn an_engine_that_answers_for_what_nobody_wants_lives_and_gets_the_next_ro
     engine.say(&FromEngine::Stopped { ticket: last }).await;
     tokio::time::sleep(2 * STALL).await;
     assert!(!agent.lives.is_finished(), "an engine that has nothing to do does not hang");
+}
+
+#[tokio::test]
+async fn a_rows_time_begins_when_the_engine_is_given_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (agent, mut played) = Agent::start_with(dir.path(), Duration::from_secs(60)).await;
+    let engine = Arc::new(agent.engine());
+    let run = |limit_ms: u64| {
+        let limit = Some(Duration::from_millis(limit_ms));
+        let info = RunInfo { attempt_timeout: limit, ..RunInfo::for_test(1) };
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.run(test_row(info, 0, "{}")).await })
+    };
+    let hanging = run(100);
+    let ticket = played.started().await;
+    let failure = hanging.await.unwrap().unwrap_err();
+    assert_eq!((&*failure.code, failure.end), ("ATTEMPT_TIMEOUT", RowEnd::Failed));
+    assert_eq!(played.hear().await, ToEngine::Cancel { ticket });
+    // Until the engine has answered for it, others wait: in vain, which is no fault of theirs, or with success.
+    let (in_vain, waits) = (run(100), run(4000));
+    assert_eq!(in_vain.await.unwrap().unwrap_err().end, RowEnd::NotStarted);
+    tokio::time::sleep(Duration::from_millis(2000)).await;
+    played.say(&FromEngine::Stopped { ticket }).await;
+    let ticket = played.started().await;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let done = Completion::default();
+    played.say(&frame::of_row(ticket, Ok(done.clone()))).await;
+    assert_eq!(waits.await.unwrap(), Ok(done), "it had its whole time");
 }
