@@ -15,6 +15,7 @@ mod fitting;
 mod give_up;
 mod load;
 mod pace;
+mod refusals;
 mod results;
 mod rows;
 mod sending;
@@ -42,6 +43,7 @@ use self::feed::Feed;
 use self::fitting::Fitting;
 use self::load::{Loaded, Loader};
 use self::pace::Pace;
+use self::refusals::Refusals;
 use self::telling::Told;
 use self::tokens::Tokens;
 use self::upload::{Uploaded, Uploader};
@@ -175,8 +177,7 @@ struct Slot {
     /// Closed parts that the leader has not answered for, with their rows.
     closed: BTreeMap<PartId, Held>,
     closed_bytes: BTreeMap<PartId, usize>,
-    /// When a run's store was last reported to refuse.
-    refused: BTreeMap<u32, Instant>,
+    refusals: Refusals,
     exchanges: Exchanges,
     /// Reports whose texts are on their way to the store.
     untold: usize,
@@ -251,7 +252,7 @@ impl Slot {
             recovered: Vec::new(),
             closed: BTreeMap::new(),
             closed_bytes: BTreeMap::new(),
-            refused: BTreeMap::new(),
+            refusals: Refusals::default(),
             exchanges: Exchanges::new(parts.index),
             untold: 0,
             asked: None,

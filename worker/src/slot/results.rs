@@ -1,7 +1,7 @@
 //! Owns: what becomes of a row that has ended: part, failure, or back to the leader.
 //!
 //! Invariant: every ended row stays in the book until the leader has answered for it, and a finished one in the
-//! spool. A store that refuses costs the run one row's execution, not the finished ones.
+//! spool. A store that refuses costs the run one row's execution each time that it is resumed, and no finished one else.
 //! Absent: sending.
 
 use std::time::{Duration, Instant};
@@ -15,8 +15,7 @@ use crate::engine::{Completion, EngineFailure, RowEnd};
 use crate::held::{Held, Lease, Named, ranges};
 use crate::part::{BODY_BYTES_MAX, Finished, OpenPart, PartId};
 
-/// A refusing store is reported so often, and tried so often.
-const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+/// A refusing store is tried so often.
 const REFUSED_RETRY: Duration = Duration::from_secs(2);
 /// With nothing left to do a part does not wait for its full time.
 const IDLE_LINGER: Duration = Duration::from_millis(100);
@@ -165,7 +164,7 @@ impl Slot {
         match uploaded {
             Uploaded::Done { part, result } => {
                 metrics::counter!("rollout_worker_parts_total").increment(1);
-                self.refused.remove(&part.id.run);
+                self.refusals.over(part.id.run);
                 self.exchanges.part(part.id, result);
             }
             Uploaded::Gone { part } => {
@@ -191,20 +190,20 @@ impl Slot {
     /// Reports a refusing store by one row, which pauses the run; all others are kept and tried again.
     async fn store_refuses(&mut self, mut part: OpenPart, reason: &str) {
         let run = part.id.run;
-        let now = Instant::now();
-        let due = self.refused.get(&run).is_none_or(|last| now >= *last + REFUSED_AGAIN);
-        if due {
-            self.refused.insert(run, now);
+        let newest = part.rows.iter().enumerate().max_by_key(|(_, row)| row.attempt);
+        let newest = newest.map(|(at, row)| (at, row.attempt, row.row));
+        if let Some((at, attempt, row)) = newest
+            && self.refusals.tell(run, attempt, Instant::now())
+        {
             tracing::error!(run, rows = part.rows.len(), reason, "the store refuses a part");
-            if let Some(row) = part.rows.pop() {
-                let failure = EngineFailure::new(
-                    FailureClass::StoreRefused,
-                    rollout_proto::ErrorCode::StoreRefused.code(),
-                    reason,
-                );
-                self.fail((run, row.attempt), vec![row.row], &failure);
-                self.closed.insert(part.id, rows_of(&part));
-            }
+            part.rows.remove(at);
+            let failure = EngineFailure::new(
+                FailureClass::StoreRefused,
+                rollout_proto::ErrorCode::StoreRefused.code(),
+                reason,
+            );
+            self.fail((run, attempt), vec![row], &failure);
+            self.closed.insert(part.id, rows_of(&part));
         }
         if part.rows.is_empty() {
             self.settle_part(part.id).await;

@@ -1,0 +1,58 @@
+//! Owns: which refusals of a store are told.
+//!
+//! Invariant: what tells one costs a row its execution, so of a run at most one is told in [`AGAIN`], and only by a row of
+//! a later attempt than any that told one before: the leader pauses the run at the first, and a worker without rows since
+//! has nothing to add.
+//! Absent: that a store takes parts again, which the slot sees.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A refusing store is reported so often.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// The latest refusal of each run's store that was told: when, and by which attempt.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(BTreeMap<u32, (Instant, u64)>);
+
+impl Refusals {
+    /// Whether a row of this attempt is to tell of a refusal now; if so, it is taken to do it.
+    pub(super) fn tell(&mut self, run: u32, attempt: u64, now: Instant) -> bool {
+        let news = self.0.get(&run).is_none_or(|(at, by)| now >= *at + AGAIN && attempt > *by);
+        if news {
+            self.0.insert(run, (now, attempt));
+        }
+        news
+    }
+
+    /// The store has taken a part of the run.
+    pub(super) fn over(&mut self, run: u32) {
+        self.0.remove(&run);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_once_and_again_only_by_a_later_attempt() {
+        let (mut refusals, start) = (Refusals::default(), Instant::now());
+        let at = |periods: u32| start + AGAIN * periods;
+        assert!(refusals.tell(1, 7, start));
+        assert!(!refusals.tell(1, 9, start), "not so soon");
+        for period in 1..100 {
+            assert!(
+                !refusals.tell(1, 7, at(period)),
+                "the run is paused, and this attempt's rows wait"
+            );
+            assert!(!refusals.tell(1, 5, at(period)));
+        }
+        assert!(refusals.tell(2, 5, at(1)), "another run");
+        // Resumed, it was granted more, and the store refuses still.
+        assert!(refusals.tell(1, 9, at(100)));
+        assert!(!refusals.tell(1, 9, at(101)));
+        refusals.over(1);
+        assert!(refusals.tell(1, 9, at(101)), "it was well meanwhile");
+    }
+}
