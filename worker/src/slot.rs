@@ -224,6 +224,7 @@ impl Slot {
             stores: parts.stores,
             runs: parts.runs,
             spool: parts.spool,
+            book: book.clone(),
             permits: Arc::new(tokio::sync::Semaphore::new(4)),
         };
         let mut slot = Self {
@@ -319,7 +320,7 @@ impl Slot {
                 self.exchanges.stream_broke();
                 self.uplink = Some(uplink);
                 self.quiet = false;
-                self.release_recovered().await;
+                self.release_recovered();
             }
             SlotCommand::Offline => {
                 self.uplink = None;

@@ -112,18 +112,9 @@ impl Slot {
     }
 
     /// The leader has said which rows count: what is left of the recovered parts goes on its way.
-    pub(super) async fn release_recovered(&mut self) {
-        for mut part in std::mem::take(&mut self.recovered) {
-            {
-                let (book, run) = (self.book.lock(), part.id.run);
-                part.retain(|row| book.is_ended((run, row.attempt), row.row));
-            }
-            self.closed.insert(part.id, rows_of(&part));
-            if part.rows.is_empty() {
-                self.settle_part(part.id).await;
-            } else {
-                self.spawn_upload(part, Duration::ZERO);
-            }
+    pub(super) fn release_recovered(&mut self) {
+        for part in std::mem::take(&mut self.recovered) {
+            self.spawn_upload(part, Duration::ZERO);
         }
     }
 
@@ -170,8 +161,8 @@ impl Slot {
             Uploaded::Gone { part } => {
                 tracing::warn!(
                     run = part.id.run,
-                    rows = part.rows.len(),
-                    "the run is gone, its results are dropped"
+                    rows = self.closed.get(&part.id).map_or(0, Held::len),
+                    "nobody wants these results any more, they are dropped"
                 );
                 self.settle_part(part.id).await;
             }
@@ -190,13 +181,13 @@ impl Slot {
     /// Reports a refusing store by one row, which pauses the run; all others are kept and tried again.
     async fn store_refuses(&mut self, mut part: OpenPart, reason: &str) {
         let run = part.id.run;
-        let newest = part.rows.iter().enumerate().max_by_key(|(_, row)| row.attempt);
-        let newest = newest.map(|(at, row)| (at, row.attempt, row.row));
-        if let Some((at, attempt, row)) = newest
+        // Sorted as it was encoded: the last row is of the latest attempt.
+        let latest = part.rows.last().map(|row| (row.attempt, row.row));
+        if let Some((attempt, row)) = latest
             && self.refusals.tell(run, attempt, Instant::now())
         {
             tracing::error!(run, rows = part.rows.len(), reason, "the store refuses a part");
-            part.rows.remove(at);
+            part.rows.pop();
             let failure = EngineFailure::new(
                 FailureClass::StoreRefused,
                 rollout_proto::ErrorCode::StoreRefused.code(),
@@ -262,8 +253,8 @@ impl Slot {
         held.iter().for_each(|(lease, row)| book.end(lease, row));
     }
 
-    /// Rows are no longer this worker's: those that run are stopped, results of the others dropped. Parts that are
-    /// on their way go on; the leader refuses those rows of them.
+    /// Rows are no longer this worker's: those that run are stopped, results of the others dropped. A part that is
+    /// being written goes on, and the leader refuses those rows of it; one that is to be tried again goes without them.
     pub(super) fn take_away(&mut self, named: &Named) {
         let taken = self.book.lock().take(named);
         if taken == 0 {

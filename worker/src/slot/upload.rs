@@ -1,16 +1,19 @@
 //! Owns: the way of one closed part into the object store.
 //!
 //! Invariant: the part's rows are synced in the spool before the upload, and its result is told to the leader only
-//! after the store has acknowledged it. An unavailable store is tried for ever; the spool keeps the rows meanwhile.
+//! after the store has acknowledged it. An unavailable store is tried for as long as anybody wants a row of the part; the
+//! spool keeps the rows meanwhile.
 //! Absent: what to do when a store refuses; the slot reports it and tries again later.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rollout_proto::v1;
 use rollout_storage::part_key;
 use tokio::sync::Semaphore;
 
+use super::book::Book;
 use crate::backoff::Backoff;
 use crate::part::OpenPart;
 use crate::run::{RunError, Runs};
@@ -24,7 +27,7 @@ pub(super) enum Uploaded {
     Done { part: OpenPart, result: v1::PartResult },
     /// The store refuses; trying again at once would change nothing.
     Refused { part: OpenPart, reason: String },
-    /// The run is gone, and its rows with it.
+    /// The run is gone, or all rows of the part were taken back: nobody wants them.
     Gone { part: OpenPart },
     /// This worker cannot read what the run is; another can, or the run was never any good.
     Unusable { part: OpenPart, reason: String },
@@ -36,6 +39,8 @@ pub(super) struct Uploader {
     pub(super) stores: Arc<Stores>,
     pub(super) runs: Arc<Runs>,
     pub(super) spool: SpoolHandle,
+    /// Knows which rows are still this worker's.
+    pub(super) book: Arc<Mutex<Book>>,
     /// Bounds how many run at a time.
     pub(super) permits: Arc<Semaphore>,
 }
@@ -45,6 +50,13 @@ impl Uploader {
     pub(super) async fn upload(self, mut part: OpenPart, delay: Duration) -> Uploaded {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
+        }
+        {
+            let (book, run) = (self.book.lock(), part.id.run);
+            part.retain(|row| book.is_ended((run, row.attempt), row.row));
+        }
+        if part.rows.is_empty() {
+            return Uploaded::Gone { part };
         }
         self.spool.sync(part.id).await;
         let encoded = match part.encode() {
@@ -69,6 +81,9 @@ impl Uploader {
         let key = part_key(&run.namespace, &run.folder, &digest);
         let len = encoded.bytes.len() as u64;
         loop {
+            if !self.is_wanted(&part) {
+                return Uploaded::Gone { part };
+            }
             // Whoever waits in a back-off holds no permit, so that one bad store stops no other.
             let put = match self.permits.acquire().await {
                 Ok(_permit) => store.put(&key, encoded.bytes.clone()).await,
@@ -93,5 +108,10 @@ impl Uploader {
             tokens_out: encoded.tokens_out,
         };
         Uploaded::Done { part, result }
+    }
+
+    fn is_wanted(&self, part: &OpenPart) -> bool {
+        let (book, run) = (self.book.lock(), part.id.run);
+        part.rows.iter().any(|row| book.is_ended((run, row.attempt), row.row))
     }
 }

@@ -1,6 +1,7 @@
 //! Rows are executed once each, and what came of them is kept until a leader has it.
 
 use rollout_proto::v1;
+use rollout_proto::v1::leader_message::Kind;
 use rollout_worker::Drained;
 
 use crate::fake::{Fake, Outcome, list};
@@ -104,7 +105,50 @@ async fn a_store_that_refuses_costs_one_row_and_the_rest_is_committed_when_it_he
 }
 
 #[tokio::test]
-async fn a_store_that_refuses_the_input_is_no_fault_of_the_rows_and_the_worker_takes_none_meanwhile() {
+async fn results_that_were_taken_back_are_not_kept_for_a_store_that_refuses_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(80)).await;
+    let parts = dir.path().join("store/runs/default/r/parts");
+    std::fs::write(&parts, b"in the way").unwrap();
+    let mut config = config(dir.path(), &fake, |_| {});
+    config.part.rows = 1;
+    let agent = Agent::start(config);
+    // As many parts as a slot keeps before it starts nothing more; one row has told of the refusal.
+    until("it is full", || spooled(dir.path()) >= 32).await;
+    let started = side(dir.path(), "started").len();
+    {
+        let mut state = fake.state.lock();
+        state.hold_grants = true;
+        let held: Vec<(u64, u64)> = (0..)
+            .zip(&state.rows)
+            .filter(|(_, row)| row.running)
+            .map(|(n, row)| (row.attempt, n))
+            .collect();
+        let rows = held.iter().map(|(attempt, row)| v1::HeldRows {
+            run: 1,
+            attempt: *attempt,
+            rows: Some(v1::Rows { starts: vec![*row], lens: vec![1] }),
+        });
+        state.post(Kind::Revoke(v1::Revoke { rows: rows.collect(), reason: "cancelled".into() }));
+        for (_, row) in held {
+            (state.rows[row as usize].running, state.rows[row as usize].attempt) = (false, 0);
+        }
+    }
+    until("it keeps nothing for nobody", || spooled(dir.path()) == 0).await;
+    {
+        let mut state = fake.state.lock();
+        state.hold_grants = false;
+        state.wake();
+    }
+    until("it works on", || side(dir.path(), "started").len() > started).await;
+    std::fs::remove_file(&parts).unwrap();
+    fake.until("all others are committed", |state| state.done() == 80).await;
+    assert_eq!(agent.drain().await, Drained { everything_answered: true });
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_the_input_is_no_fault_of_the_rows_and_the_worker_takes_none_meanwhile()
+ {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(1, dir.path(), &prompts(200)).await;
     fake.state.lock().hold_grants = true;
@@ -132,7 +176,9 @@ async fn a_store_that_refuses_the_input_is_no_fault_of_the_rows_and_the_worker_t
     let state = fake.state.lock();
     let refused = Outcome::Failed(v1::FailureClass::StoreRefused, "RO-5001".to_owned());
     let done = |outcome: &Option<Outcome>| matches!(outcome, Some(Outcome::Done(_)));
-    assert!(state.rows.iter().all(|row| done(&row.outcome) || row.outcome == Some(refused.clone())));
+    assert!(
+        state.rows.iter().all(|row| done(&row.outcome) || row.outcome == Some(refused.clone()))
+    );
     assert!(state.count(|row| row.outcome.as_ref() == Some(&refused)) > 0);
     assert!(state.count(|row| done(&row.outcome)) >= 100, "those of the other segment");
     drop(state);
