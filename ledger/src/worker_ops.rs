@@ -1,12 +1,13 @@
 //! How workers come, fall silent, come back and go.
 //!
 //! *Invariant:* one live registration a name, and one live process a registration. Whatever happens to a session, each of its rows
-//! stays its own, or is pending; none is lost between.
+//! stays its own, or is pending; none is lost between. What a process had in a slot that its successor lacks is the first
+//! slot's, for there its results are.
 
 use crate::apply::Context;
 use crate::command::{HeldRows, Registration, slot_ref};
 use crate::event::EventKind;
-use crate::id::{Attempt, LedgerMs, RunNo, SessionId, SlotRef};
+use crate::id::{Attempt, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply};
@@ -97,10 +98,14 @@ impl Ledger {
             let Some((slot, rows)) = self.runs.get(&no).and_then(|r| r.holding(attempt)) else {
                 continue;
             };
-            let slot_gone = slot.slot.0 as usize >= registration.slots.len();
-            let lost = if slot_gone { rows } else { rows.partition(&kept).1 };
+            let slot_gone = usize::from(slot.slot.0) >= registration.slots.len();
+            let moves = slot_gone && self.may_join_first(session, no, attempt);
+            let lost = if slot_gone && !moves { rows } else { rows.partition(&kept).1 };
             self.give_back(no, attempt, &lost);
             self.emit_returned(ctx, slot, (no, attempt), &lost, "resumed");
+            if moves {
+                self.move_to_first(ctx, no, attempt);
+            }
         }
         let dropped = registration.held.iter().filter_map(|h| self.lost_of(h)).collect();
         if let Some(worker) = self.workers.get_mut(&session) {
@@ -263,6 +268,42 @@ impl Ledger {
         }
     }
 
+    /// Whether an attempt can be the first slot's: a trial has no company.
+    fn may_join_first(&self, session: SessionId, no: RunNo, attempt: Attempt) -> bool {
+        let first = self.slot(SlotRef { session, slot: SlotNo(0) });
+        let grant = self.runs.get(&no).and_then(|run| run.flight.grants.get(&attempt));
+        first.is_some_and(|slot| slot.trial.is_none())
+            && grant.is_none_or(|grant| grant.trial.is_none())
+    }
+
+    /// What is left of an attempt is the first slot's of its session.
+    fn move_to_first(&mut self, ctx: &Context, no: RunNo, attempt: Attempt) {
+        let Some(run) = self.runs.get_mut(&no) else { return };
+        let Some((from, rows)) = run.holding(attempt) else { return };
+        let to = SlotRef { slot: SlotNo(0), ..from };
+        let flight = &mut run.flight;
+        let own = flight.grants.get(&attempt).map(|grant| grant.rows.clone());
+        for all in [&mut flight.grants, &mut flight.shadows, &mut flight.lapsed] {
+            if let Some(grant) = all.get_mut(&attempt) {
+                grant.slot = to;
+            }
+        }
+        if let Some(held) = self.slot_mut(from) {
+            held.held.remove(&(no, attempt));
+            held.rows_held -= rows.len();
+        }
+        if let Some(held) = self.slot_mut(to) {
+            held.held.insert((no, attempt));
+            held.rows_held += rows.len();
+        }
+        self.dirty.runs.insert(no);
+        // Rows that it shares are told as those of the attempt beside which it runs them.
+        if let Some(rows) = own {
+            let held = HeldRows { run: no, attempt, rows };
+            self.emit(ctx, EventKind::Granted { slot: to, held, how: "back" });
+        }
+    }
+
     /// A worker whose session has ended comes with rows of it: those that nobody else was given since
     /// are its own again, so that it need not run them twice. A trial's go back to their trial.
     fn adopt_held(&mut self, ctx: &Context, session: SessionId, held: &[HeldRows]) {
@@ -270,11 +311,11 @@ impl Ledger {
             let slots = self.workers.get(&session).map_or(0, |worker| worker.slots.len());
             let Some(run) = self.runs.get_mut(no).filter(|run| !run.ended()) else { continue };
             let Some(grant) = run.flight.lapsed.get_mut(attempt) else { continue };
-            let slot = grant.slot.slot;
-            let free = !self.workers.contains_key(&grant.slot.session) && grant.trial.is_none();
-            if !free || usize::from(slot.0) >= slots {
+            if self.workers.contains_key(&grant.slot.session) || grant.trial.is_some() {
                 continue;
             }
+            let same = Some(grant.slot.slot).filter(|slot| usize::from(slot.0) < slots);
+            let slot = same.unwrap_or(SlotNo(0));
             // What it does not say that it has, nobody has any more.
             let (mine, _) = grant.rows.partition(rows);
             if !mine.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::naive::{Model, Outcome};
 use crate::rows::{Lease, Row, RowState};
-use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotRef};
+use rollout_ledger::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::{HeldRows, Registration, Rejection, Reply, Rows, SlotOffer};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,13 +105,13 @@ impl Model {
                 let kept = r.held.iter().any(|h| {
                     h.run == RunNo(no) && h.attempt == lease.attempt && h.rows.contains(number)
                 });
-                let lost = !kept || usize::from(lease.slot.slot.0) >= r.slots.len();
-                if lost && !row.step_aside(lease.attempt) {
+                if !kept && !row.step_aside(lease.attempt) {
                     row.state = RowState::Pending { late: None };
                     run.returned += 1;
                 }
             }
         }
+        self.move_to_first(session, r.slots.len());
         let dropped = self.lost(&r.held);
         let worker = self.workers.get_mut(&session).expect("found");
         let mut fresh = slots(&r.slots);
@@ -132,6 +132,43 @@ impl Model {
         worker.unheard.clear();
         self.trim_grants(session);
         Reply::Registered { session, resumed: true, dropped }
+    }
+
+    /// What it still has of slots that are gone is the first one's; but a trial has no company.
+    fn move_to_first(&mut self, session: SessionId, slots: usize) {
+        let first = SlotRef { session, slot: SlotNo(0) };
+        let in_trial = self.trial_at(first);
+        for run in &mut self.runs {
+            let gone = |lease: &Lease| {
+                lease.slot.session == session && usize::from(lease.slot.slot.0) >= slots
+            };
+            let mut moved = BTreeSet::new();
+            for row in &mut run.rows {
+                let ended: Vec<Lease> = row.leases().filter(gone).collect();
+                for lease in ended {
+                    if !in_trial && row.trial.is_none() {
+                        moved.insert(lease.attempt);
+                    } else if !row.step_aside(lease.attempt) {
+                        row.state = RowState::Pending { late: None };
+                        run.returned += 1;
+                    }
+                }
+            }
+            for row in &mut run.rows {
+                let lease = match &mut row.state {
+                    RowState::Running(lease) | RowState::Pending { late: Some(lease) } => {
+                        Some(lease)
+                    }
+                    _ => None,
+                };
+                for lease in lease.into_iter().chain(&mut row.shadow) {
+                    if moved.contains(&lease.attempt) {
+                        lease.slot = first;
+                        self.events.push("lease moved to the first slot".into());
+                    }
+                }
+            }
+        }
     }
 
     /// What of these the attempt may not decide any more.
@@ -202,10 +239,7 @@ impl Model {
     /// What a session that is gone left to a worker that still has it.
     fn adopt_held(&mut self, session: SessionId, held: &[HeldRows], slots: usize) {
         for set in held {
-            let gone = |lease: &Lease| {
-                !self.workers.contains_key(&lease.slot.session)
-                    && usize::from(lease.slot.slot.0) < slots
-            };
+            let gone = |lease: &Lease| !self.workers.contains_key(&lease.slot.session);
             let Some(run) = self.runs.get_mut((set.run.0 as usize).wrapping_sub(1)) else {
                 continue;
             };
@@ -227,7 +261,8 @@ impl Model {
             for (number, row) in run.rows.iter_mut().enumerate() {
                 let Some(lease) = theirs(row) else { continue };
                 if set.rows.contains(number as u64) {
-                    let slot = SlotRef { session, slot: lease.slot.slot };
+                    let same = Some(lease.slot.slot).filter(|slot| usize::from(slot.0) < slots);
+                    let slot = SlotRef { session, slot: same.unwrap_or(SlotNo(0)) };
                     row.state = RowState::Running(Lease { slot, ..lease });
                     run.returned -= 1;
                     self.events.push("lease adopted by a new session".into());
