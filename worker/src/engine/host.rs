@@ -34,6 +34,8 @@ use crate::held::Lease;
 
 /// News that may wait for the slot.
 const NEWS: usize = 16;
+/// Longer than the kernel takes to end a process that it can end.
+pub(super) const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the agent's start waits for an engine before it goes on without.
 const FIRST_PROBE: Duration = Duration::from_secs(5);
 
@@ -55,6 +57,8 @@ pub(crate) struct HostConfig {
     pub(crate) stall_timeout: Duration,
     /// So long it may take until rows may come.
     pub(crate) start_timeout: Duration,
+    /// One that was killed is told as dead after so long, also where the kernel has not ended it.
+    pub(crate) kill_timeout: Duration,
 }
 
 impl HostConfig {
@@ -79,8 +83,8 @@ pub(crate) struct Death {
     pub(crate) rows: Vec<(Lease, u64)>,
     /// Rows that it had been told to stop and may have run still: any of them may be why it died.
     pub(crate) unwanted: usize,
-    /// It died before rows could come.
-    pub(crate) at_start: bool,
+    /// None takes its place for now: it died before rows could come, or was killed and does not end.
+    pub(crate) down: bool,
 }
 
 /// Whether rows can be run.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::host::{Gpus, HostConfig, Program, crash_file};
+use super::host::{Gpus, HostConfig, KILL_TIMEOUT, Program, crash_file};
 use super::xid::Xids;
 use crate::config::{EngineConfig, VISIBLE};
 use crate::engine::SlotPlace;
@@ -80,6 +80,7 @@ fn host(
         gpus: None,
         stall_timeout: Duration::from_millis(config.stall_timeout_ms),
         start_timeout: Duration::from_millis(config.start_timeout_ms),
+        kill_timeout: KILL_TIMEOUT,
     })
 }
 

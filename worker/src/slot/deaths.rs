@@ -67,7 +67,7 @@ impl Slot {
             }),
         };
         self.tell(Telling::Death(report), started, death.last_words);
-        if death.at_start {
+        if death.down {
             self.set_ineligible(Some(death.message));
             self.give_back_queued();
         }

@@ -3,7 +3,8 @@
 //! Invariant: what the process said before it died is taken up before its death is told; a death is told once, with
 //! the rows that it took. A process that breaks the protocol, hangs, or is wanted no more is killed with its group. It
 //! hangs also where nobody wants its rows any more; until it has answered for all of these it gets no others, which would be
-//! suspects of a hang that began before them.
+//! suspects of a hang that began before them. A process that was killed and does not end, for a driver holds it, is told as
+//! dead too; no other is started before it has ended.
 //! Absent: what a death means for the rows.
 
 use std::io;
@@ -57,6 +58,15 @@ struct Counts {
     xids: u64,
 }
 
+/// How a life ended.
+struct End {
+    evidence: DeathEvidence,
+    /// What a person reads.
+    how: String,
+    /// It was killed, and has not ended.
+    stuck: bool,
+}
+
 /// A life in progress.
 struct Life {
     killer: Killer,
@@ -77,29 +87,22 @@ impl Supervisor {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
         while !self.stop.is_cancelled() {
             let before = Counts { oom_kills: oom_kills::count(), xids: self.config.xids() };
-            let (death, worked) = match self.config.program.start().await {
-                Ok(process) => {
-                    let mut life = Life::begin(process);
-                    let why = self.live(&mut life).await;
-                    let (evidence, how) = self.end(&mut life, why, before).await;
-                    if why == Why::Stopped {
-                        break;
-                    }
-                    let last_words = life.last_words.text().await;
-                    (self.death(&life, evidence, last_words, &how), life.worked)
-                }
+            let worked = match self.config.program.start().await {
+                Ok(process) => match self.life(process, before).await {
+                    Some(worked) => worked,
+                    None => break,
+                },
                 Err(error) => {
                     let path = self.config.program.path.display();
                     let message = format!("the engine {path} cannot be started: {error}");
                     let rows = Vec::new();
                     let (evidence, last_words) = (DeathEvidence::default(), String::new());
-                    (
-                        Death { evidence, last_words, message, rows, unwanted: 0, at_start: true },
-                        false,
-                    )
+                    let unwanted = 0;
+                    self.tell(Death { evidence, last_words, message, rows, unwanted, down: true })
+                        .await;
+                    false
                 }
             };
-            self.tell(death).await;
             if worked {
                 backoff.reset();
             }
@@ -111,11 +114,36 @@ impl Supervisor {
         self.shared.rows.lock().give_back("the engine is stopped");
     }
 
-    fn death(&self, life: &Life, evidence: DeathEvidence, last_words: String, how: &str) -> Death {
+    /// One life, until the next may begin; whether it did any work. None: no other is wanted.
+    async fn life(&self, process: Process, before: Counts) -> Option<bool> {
+        let mut life = Life::begin(process);
+        let why = self.live(&mut life).await;
+        let end = self.end(&mut life, why, before).await;
+        if why == Why::Stopped {
+            return None;
+        }
+        let (stuck, last_words) = (end.stuck, life.last_words.text().await);
+        self.tell(self.death(&life, end, last_words)).await;
+        if stuck {
+            // Until then its devices and their memory are its own.
+            tokio::select! {
+                _ = &mut life.ended => {}
+                () = self.stop.cancelled() => return None,
+            }
+        }
+        Some(life.worked)
+    }
+
+    fn death(&self, life: &Life, end: End, last_words: String) -> Death {
+        let End { evidence, how, stuck } = end;
         let (rows, unwanted) = self.shared.rows.lock().bury();
         let mut message = format!("the engine {how} with {} rows started", rows.len());
         if unwanted > 0 {
             message = format!("{message} and {unwanted} that it was to stop");
+        }
+        if stuck {
+            let pid = life.killer.pid;
+            message = format!("{message}, and process {pid}, which was killed, does not end");
         }
         if let Some(Xid { device, code }) = evidence.xid {
             message = format!("{message}, after error {code} (XID) of GPU {device}");
@@ -123,13 +151,13 @@ impl Supervisor {
         if let Some(crash) = &evidence.crash {
             message = format!("{message}: {}: {}", crash.exception, crash.message);
         }
-        Death { evidence, last_words, message, rows, unwanted, at_start: !life.ready }
+        Death { evidence, last_words, message, rows, unwanted, down: !life.ready || stuck }
     }
 
     async fn tell(&self, death: Death) {
         let (slot, rows) = (self.config.program.slot, death.rows.len());
-        tracing::warn!(slot, rows, at_start = death.at_start, "{}", death.message);
-        if death.at_start {
+        tracing::warn!(slot, rows, down = death.down, "{}", death.message);
+        if death.down {
             self.state.send_replace(State::Down(death.message.clone()));
             self.shared.rows.lock().give_back(&death.message);
         } else {
@@ -268,16 +296,16 @@ impl Supervisor {
     }
 
     /// Sees the process end, takes up its last words, and gathers what speaks of its death.
-    async fn end(&self, life: &mut Life, why: Why, before: Counts) -> (DeathEvidence, String) {
+    async fn end(&self, life: &mut Life, why: Why, before: Counts) -> End {
         let mut status = None;
         if why == Why::Itself {
             status = timeout(END_TIMEOUT, &mut life.ended).await.ok();
         }
         life.killer.kill();
-        let status = match status {
-            Some(status) => status,
-            None => (&mut life.ended).await,
-        };
+        if status.is_none() {
+            status = timeout(self.config.kill_timeout, &mut life.ended).await.ok();
+        }
+        let stuck = status.is_none();
         // Whatever came before the end came before the death.
         while let Ok(Some(Ok(message))) = timeout(END_TIMEOUT, life.incoming.recv()).await {
             if life.ready {
@@ -285,7 +313,7 @@ impl Supervisor {
             }
         }
         let (exit_code, signal) = match status {
-            Ok(Ok(status)) => process::fate(status),
+            Some(Ok(Ok(status))) => process::fate(status),
             _ => (None, None),
         };
         let evidence = DeathEvidence {
@@ -313,7 +341,7 @@ impl Supervisor {
             (_, Some(code), _) => format!("ended with status {code}"),
             _ => "died".to_owned(),
         };
-        (evidence, how)
+        End { evidence, how, stuck }
     }
 }
 

@@ -70,6 +70,8 @@ impl Guard {
 /// Ends the group while there is one.
 #[derive(Clone)]
 pub(super) struct Killer {
+    /// The process that leads the group.
+    pub(super) pid: i32,
     group: Arc<Mutex<Option<i32>>>,
 }
 
@@ -104,7 +106,8 @@ impl Program {
                     tracing::warn!(%error, slot, "nothing ends the engine's children with this agent");
                 })
                 .ok();
-            let killer = Killer { group: Arc::new(Mutex::new(Some(child.id() as i32))) };
+            let pid = child.id() as i32;
+            let killer = Killer { pid, group: Arc::new(Mutex::new(Some(pid))) };
             // Nobody there to take it: it is of no use.
             if started.send(Ok((killer.clone(), last_words))).is_err() {
                 killer.kill();

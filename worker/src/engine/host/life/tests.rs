@@ -35,10 +35,10 @@ impl Played {
     }
 }
 
-struct Agent {
+struct Agent<T = Why> {
     shared: Arc<Shared>,
-    /// Ends with the life; why it ended, and when it last saw progress.
-    lives: tokio::task::JoinHandle<Why>,
+    /// Ends with the life, with why it ended.
+    lives: tokio::task::JoinHandle<T>,
     news: mpsc::Receiver<News>,
     state: watch::Receiver<State>,
 }
@@ -50,6 +50,24 @@ impl Agent {
     }
 
     async fn start_with(dir: &std::path::Path, stall_timeout: Duration) -> (Self, Played) {
+        Self::start_as(dir, stall_timeout, |supervisor, process| async move {
+            supervisor.live(&mut Life::begin(process)).await
+        })
+        .await
+    }
+
+    async fn ends(self) -> Why {
+        let ended = timeout(10 * STALL, self.lives).await;
+        ended.expect("the life ends").unwrap()
+    }
+}
+
+impl<T: Send + 'static> Agent<T> {
+    async fn start_as<L: Future<Output = T> + Send + 'static>(
+        dir: &std::path::Path,
+        stall_timeout: Duration,
+        lives: impl FnOnce(Supervisor, Process) -> L,
+    ) -> (Self, Played) {
         let program = Program {
             path: "/bin/sleep".into(),
             args: vec!["60".into()],
@@ -68,15 +86,15 @@ impl Agent {
             gpus: None,
             stall_timeout,
             start_timeout: Duration::from_secs(10),
+            kill_timeout: Duration::from_millis(200),
         };
         let shared = Arc::new(Shared::default());
         let (sender, news) = mpsc::channel(16);
         let (told, state) = watch::channel(State::Starting);
         let stop = CancellationToken::new();
-        let supervisor = 
+        let supervisor =
             Supervisor { config, shared: shared.clone(), news: sender, state: told, stop };
-        let mut life = Life::begin(process);
-        let lives = tokio::spawn(async move { supervisor.live(&mut life).await });
+        let lives = tokio::spawn(lives(supervisor, process));
         let mut played = Played { socket: UnixStream::from_std(theirs).unwrap() };
         assert!(matches!(played.hear().await, ToEngine::Hello { .. }));
         played.say(&FromEngine::Hello { version: frame::VERSION }).await;
@@ -110,11 +128,6 @@ impl Agent {
         let stop = CancellationToken::new();
         let (shared, state, news) = (self.shared, self.state, tokio::sync::Mutex::new(self.news));
         HostEngine { shared, news, state, _stop: stop.drop_guard() }
-    }
-
-    async fn ends(self) -> Why {
-        let ended = timeout(10 * STALL, self.lives).await;
-        ended.expect("the life ends").unwrap()
     }
 }
 
@@ -183,4 +196,32 @@ async fn a_rows_time_begins_when_the_engine_is_given_it() {
     let done = Completion::default();
     played.say(&frame::of_row(ticket, Ok(done.clone()))).await;
     assert_eq!(waits.await.unwrap(), Ok(done), "it had its whole time");
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_end_when_it_is_killed_is_told_as_dead_and_has_no_successor_yet() {
+    let dir = tempfile::tempdir().unwrap();
+    let (end, ended) = oneshot::channel();
+    let (mut agent, mut engine) = Agent::start_as(dir.path(), STALL, |supervisor, process| {
+        // As where a driver holds it: nobody is told of its end.
+        let process = Process { ended, ..process };
+        let before = Counts { oom_kills: None, xids: 0 };
+        async move { supervisor.life(process, before).await }
+    })
+    .await;
+    assert_eq!(agent.news.recv().await, Some(News::Ready));
+    let (ticket, mut outcome) = agent.want();
+    assert_eq!(engine.started().await, ticket);
+    let news = timeout(Duration::from_secs(20), agent.news.recv()).await;
+    let Some(News::Died(death)) = news.expect("its death is told") else { panic!("no death") };
+    assert!(death.down && death.evidence.stalled, "{death:?}");
+    assert_eq!(death.rows.len(), 1);
+    assert!(death.message.contains("does not end"), "{}", death.message);
+    assert_eq!(outcome.try_recv().unwrap().unwrap_err().end, RowEnd::Died);
+    assert!(matches!(&*agent.state.borrow(), State::Down(why) if why.contains("does not end")));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!agent.lives.is_finished(), "its devices are its own yet");
+    end.send(Ok(std::process::ExitStatus::default())).unwrap();
+    let lived = timeout(Duration::from_secs(20), agent.lives).await;
+    assert_eq!(lived.expect("the next may begin").unwrap(), Some(true));
 }
