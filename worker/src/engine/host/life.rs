@@ -47,8 +47,12 @@ enum Why {
     /// It ended by itself.
     Itself,
     Stalled,
-    /// It said what cannot be understood, or nothing in time.
+    /// It said what cannot be understood, or what has no place there.
     Garbled,
+    /// It speaks another version of the protocol.
+    Version(u32),
+    /// It was not ready for rows in time.
+    Late,
     Stopped,
 }
 
@@ -137,7 +141,10 @@ impl Supervisor {
     fn death(&self, life: &Life, end: End, last_words: String) -> Death {
         let End { evidence, how, stuck } = end;
         let (rows, unwanted) = self.shared.rows.lock().bury();
-        let mut message = format!("the engine {how} with {} rows started", rows.len());
+        let mut message = format!("the engine {how}");
+        if life.ready {
+            message = format!("{message} with {} rows started", rows.len());
+        }
         if unwanted > 0 {
             message = format!("{message} and {unwanted} that it was to stop");
         }
@@ -179,11 +186,12 @@ impl Supervisor {
         while !life.ready {
             tokio::select! {
                 () = self.stop.cancelled() => return Why::Stopped,
-                () = sleep_until(deadline) => return Why::Garbled,
+                () = sleep_until(deadline) => return Why::Late,
                 message = life.incoming.recv() => match message {
                     Some(Ok(FromEngine::Hello { version })) if version == frame::VERSION => {
                         said_hello = true;
                     }
+                    Some(Ok(FromEngine::Hello { version })) => return Why::Version(version),
                     Some(Ok(FromEngine::Loaded(told))) if said_hello => loaded = Some(told),
                     Some(Ok(FromEngine::Ready)) if said_hello => life.ready = true,
                     Some(Ok(_)) => return Why::Garbled,
@@ -323,7 +331,7 @@ impl Supervisor {
             oom_killed: false,
             xid: self.config.xid_since(before.xids),
             stalled: why == Why::Stalled,
-            garbled: why == Why::Garbled,
+            garbled: matches!(why, Why::Garbled | Why::Version(_) | Why::Late),
         };
         let followed = evidence.exit_code;
         let mut evidence = evidence.of_the_core();
@@ -335,7 +343,12 @@ impl Supervisor {
             (Why::Stalled, ..) => {
                 format!("made no progress for {} ms", self.config.stall_timeout.as_millis())
             }
-            (Why::Garbled, ..) if !life.ready => "did not begin as it should".to_owned(),
+            (Why::Late, ..) => {
+                format!("was not ready within {} ms", self.config.start_timeout.as_millis())
+            }
+            (Why::Version(version), ..) => {
+                format!("speaks version {version} of the protocol, not {}", frame::VERSION)
+            }
             (Why::Garbled, ..) => "broke the protocol".to_owned(),
             (_, _, Some(signal)) => format!("was ended by signal {signal}"),
             (_, Some(code), _) => format!("ended with status {code}"),

@@ -10,6 +10,7 @@ use crate::engine::{Engine, RowEnd, test_row};
 use crate::run::RunInfo;
 
 const STALL: Duration = Duration::from_millis(400);
+const START: Duration = Duration::from_secs(10);
 
 /// What the engine's side says and hears.
 struct Played {
@@ -68,6 +69,19 @@ impl<T: Send + 'static> Agent<T> {
         stall_timeout: Duration,
         lives: impl FnOnce(Supervisor, Process) -> L,
     ) -> (Self, Played) {
+        let (agent, mut played) = Self::begin(dir, stall_timeout, START, lives).await;
+        played.say(&FromEngine::Hello { version: frame::VERSION }).await;
+        played.say(&FromEngine::Ready).await;
+        (agent, played)
+    }
+
+    /// An engine that has heard the agent's hello and said nothing yet.
+    async fn begin<L: Future<Output = T> + Send + 'static>(
+        dir: &std::path::Path,
+        stall_timeout: Duration,
+        start_timeout: Duration,
+        lives: impl FnOnce(Supervisor, Process) -> L,
+    ) -> (Self, Played) {
         let program = Program {
             path: "/bin/sleep".into(),
             args: vec!["60".into()],
@@ -85,7 +99,7 @@ impl<T: Send + 'static> Agent<T> {
             options: "{}".to_owned(),
             gpus: None,
             stall_timeout,
-            start_timeout: Duration::from_secs(10),
+            start_timeout,
             kill_timeout: Duration::from_millis(200),
         };
         let shared = Arc::new(Shared::default());
@@ -97,8 +111,6 @@ impl<T: Send + 'static> Agent<T> {
         let lives = tokio::spawn(lives(supervisor, process));
         let mut played = Played { socket: UnixStream::from_std(theirs).unwrap() };
         assert!(matches!(played.hear().await, ToEngine::Hello { .. }));
-        played.say(&FromEngine::Hello { version: frame::VERSION }).await;
-        played.say(&FromEngine::Ready).await;
         (Self { shared, lives, news, state }, played)
     }
 
@@ -224,4 +236,27 @@ async fn an_engine_that_does_not_end_when_it_is_killed_is_told_as_dead_and_has_n
     end.send(Ok(std::process::ExitStatus::default())).unwrap();
     let lived = timeout(Duration::from_secs(20), agent.lives).await;
     assert_eq!(lived.expect("the next may begin").unwrap(), Some(true));
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_begin_says_what_it_lacked() {
+    let dir = tempfile::tempdir().unwrap();
+    for (start, said, told) in [
+        (300, None, "the engine was not ready within 300 ms"),
+        (10_000, Some(FromEngine::Hello { version: 77 }), "the engine speaks version 77 of the"),
+        (10_000, Some(FromEngine::Ready), "the engine broke the protocol"),
+    ] {
+        let start = Duration::from_millis(start);
+        let begun = Agent::begin(dir.path(), STALL, start, |supervisor, process| async move {
+            supervisor.life(process, Counts { oom_kills: None, xids: 0 }).await
+        });
+        let (mut agent, mut engine) = begun.await;
+        if let Some(said) = said {
+            engine.say(&said).await;
+        }
+        let news = timeout(Duration::from_secs(20), agent.news.recv()).await;
+        let Some(News::Died(death)) = news.expect("its death is told") else { panic!("none") };
+        assert!(death.message.starts_with(told), "{}", death.message);
+        assert!(death.down && death.evidence.garbled && !death.message.contains("rows"));
+    }
 }
