@@ -7,7 +7,7 @@
 
 use reqwest::StatusCode;
 use rollout_proto::v1::FailureClass;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -20,7 +20,7 @@ const QUOTE_BYTES_MAX: usize = 400;
 struct Answer<'a> {
     #[serde(borrow)]
     choices: Vec<Choice<'a>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     usage: Usage,
 }
 
@@ -49,8 +49,17 @@ struct Message {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Usage {
+    #[serde(deserialize_with = "or_nothing")]
     prompt_tokens: u64,
+    #[serde(deserialize_with = "or_nothing")]
     completion_tokens: u64,
+}
+
+/// Servers that count nothing say `null`.
+fn or_nothing<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    Option::<T>::deserialize(from).map(Option::unwrap_or_default)
 }
 
 /// One of several completions.
@@ -86,7 +95,7 @@ struct Called<'a> {
 struct Vectors<'a> {
     #[serde(borrow)]
     data: Vec<Vector<'a>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     usage: Usage,
 }
 
@@ -219,5 +228,16 @@ mod tests {
         }
         let done = embedding(br#"{"data":[{"embedding":[ 0.50,1]}]}"#).unwrap();
         assert_eq!(done.extra, r#"{"embedding":[ 0.50,1]}"#, "as it came");
+    }
+
+    #[test]
+    fn a_server_that_counts_no_tokens_gives_a_result_all_the_same() {
+        for usage in ["null", r#"{"prompt_tokens":null}"#, "{}"] {
+            let answer = format!(r#"{{"choices":[{{"text":"a"}}],"usage":{usage}}}"#);
+            let done = completion(answer.as_bytes()).unwrap();
+            assert_eq!((&*done.text, done.prompt_tokens, done.completion_tokens), ("a", 0, 0));
+            let answer = format!(r#"{{"data":[{{"embedding":[1]}}],"usage":{usage}}}"#);
+            assert_eq!(embedding(answer.as_bytes()).unwrap().prompt_tokens, 0);
+        }
     }
 }
