@@ -153,7 +153,9 @@ impl Ledger {
             Ok(None) => {
                 let reply = self.run_kind(ctx, op.kind).unwrap_or_else(Reply::Rejected);
                 if let Some(client) = self.clients.get_mut(&request.session) {
-                    client.replies.insert(request.seq, reply.clone());
+                    self.reply_value_bytes -= client.value_bytes;
+                    client.remember(request.seq, reply.clone());
+                    self.reply_value_bytes += client.value_bytes;
                 }
                 reply
             }
@@ -166,7 +168,10 @@ impl Ledger {
         self.dirty.clients.insert(request.session);
         self.client_uses.remove(&(client.used_at, client.id));
         self.client_uses.insert((now, client.id));
-        client.recall(request.seq, request.ack_upto, now)
+        self.reply_value_bytes -= client.value_bytes;
+        let recalled = client.recall(request.seq, request.ack_upto, now);
+        self.reply_value_bytes += client.value_bytes;
+        recalled
     }
 
     fn run_kind(&mut self, ctx: &mut Context, kind: OpKind) -> Result<Reply, Rejection> {
@@ -271,10 +276,8 @@ impl Ledger {
         }
         if self.clients.len() >= limits::CLIENTS_MAX {
             // The one that nobody used for longest; of several, the oldest.
-            let oldest = self.client_uses.pop_first();
-            if let Some((_, id)) = oldest {
-                self.clients.remove(&id);
-                self.dirty.clients.insert(id);
+            if let Some((used_at, id)) = self.client_uses.first().copied() {
+                self.forget_client(used_at, id);
             }
         }
         let session = ctx.session();
@@ -285,6 +288,7 @@ impl Ledger {
             ack_upto: 0,
             replies: Default::default(),
             holder,
+            value_bytes: 0,
         };
         self.client_uses.insert((client.used_at, session));
         self.clients.insert(session, client);

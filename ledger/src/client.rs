@@ -2,14 +2,16 @@
 //!
 //! *Invariant:* a request of a session that is known is executed at most once. Of one that is
 //! not, or whose answer was forgotten, the outcome is unknown and that is what it is told
-//! (Ongaro's thesis, section 6.3).
+//! (Ongaro's thesis, section 6.3). What is remembered of stores' values is counted exactly, and
+//! bounded: of one client here, of all where a store answers.
 
 use crate::id::{LedgerMs, SessionId};
+use crate::ledger::Ledger;
 use crate::limits;
 use crate::reply::{Rejection, Reply};
 use crate::seeded::{Bug, seeded};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One client's session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +24,9 @@ pub(crate) struct Client {
     pub(crate) replies: BTreeMap<u64, Reply>,
     /// Who opened it. What comes for it from somebody else never gets into the log.
     pub(crate) holder: String,
+    /// Derived: bytes of stores' values in the replies.
+    #[serde(skip)]
+    pub(crate) value_bytes: u64,
 }
 
 impl Client {
@@ -36,6 +41,7 @@ impl Client {
         if ack_upto > self.ack_upto {
             self.ack_upto = ack_upto;
             self.replies.retain(|&seq, _| seq > ack_upto);
+            self.value_bytes = self.count_value_bytes();
         }
         if seeded(Bug::RequestIdUnchecked) {
             return Ok(None);
@@ -52,6 +58,65 @@ impl Client {
                 max: limits::CLIENT_REPLIES_MAX as u64,
             });
         }
+        if self.value_bytes >= limits::CLIENT_REPLIES_BYTES_MAX {
+            return Err(Rejection::Limit {
+                what: "bytes of stores' values in unacknowledged answers of one client".into(),
+                max: limits::CLIENT_REPLIES_BYTES_MAX,
+            });
+        }
         Ok(None)
+    }
+
+    /// Remembers what a request was answered.
+    pub(crate) fn remember(&mut self, seq: u64, reply: Reply) {
+        self.value_bytes += reply.value_bytes();
+        if let Some(before) = self.replies.insert(seq, reply) {
+            self.value_bytes -= before.value_bytes();
+        }
+    }
+
+    /// Bytes of stores' values in the replies, counted anew.
+    pub(crate) fn count_value_bytes(&self) -> u64 {
+        self.replies.values().map(Reply::value_bytes).sum()
+    }
+}
+
+impl Ledger {
+    /// A session that was last used then is forgotten, with its answers.
+    pub(crate) fn forget_client(&mut self, used_at: LedgerMs, id: SessionId) {
+        self.client_uses.remove(&(used_at, id));
+        if let Some(client) = self.clients.remove(&id) {
+            self.reply_value_bytes -= client.value_bytes;
+        }
+        self.dirty.clients.insert(id);
+    }
+
+    /// Rebuilds what is derived of the clients.
+    pub(crate) fn derive_clients(&mut self) {
+        for client in self.clients.values_mut() {
+            client.value_bytes = client.count_value_bytes();
+            self.reply_value_bytes += client.value_bytes;
+            self.client_uses.insert((client.used_at, client.id));
+        }
+    }
+
+    /// What has to hold of the clients.
+    pub(crate) fn check_clients(&self) -> Result<(), String> {
+        let uses = self.clients.values().map(|c| (c.used_at, c.id)).collect::<BTreeSet<_>>();
+        if uses != self.client_uses {
+            return Err("the index of clients' last uses differs".into());
+        }
+        let mut bytes = 0;
+        for (id, client) in &self.clients {
+            let (counted, found) = (client.value_bytes, client.count_value_bytes());
+            if counted != found {
+                return Err(format!("client {id} counts {counted} bytes of values, has {found}"));
+            }
+            bytes += found;
+        }
+        match bytes == self.reply_value_bytes {
+            true => Ok(()),
+            false => Err(format!("{bytes} bytes of values are remembered, not as counted")),
+        }
     }
 }

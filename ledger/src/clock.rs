@@ -147,9 +147,7 @@ impl Ledger {
         while let Some(&(used_at, id)) =
             self.client_uses.first().filter(|c| client_ends(c.0) <= now)
         {
-            self.client_uses.remove(&(used_at, id));
-            self.clients.remove(&id);
-            self.dirty.clients.insert(id);
+            self.forget_client(used_at, id);
         }
     }
 }

@@ -308,7 +308,8 @@ pub enum OpKind {
     Store {
         /// Which.
         store: StoreName,
-        /// At most [`limits::STORE_OPS_MAX`](crate::limits::STORE_OPS_MAX).
+        /// At most [`limits::STORE_OPS_MAX`](crate::limits::STORE_OPS_MAX), of which
+        /// [`limits::STORE_VALUE_OPS_MAX`](crate::limits::STORE_VALUE_OPS_MAX) may be answered with a value.
         ops: Vec<StoreOp>,
     },
     /// A shared store goes with all that it holds.

@@ -15,6 +15,8 @@ use crate::reply::Reply;
 pub(crate) const MARK_EVERY: u64 = 4096;
 /// How many of these are kept.
 const MARKS_KEPT: usize = 64;
+/// Bytes that are kept for the next command's replies to be encoded in. Few take more.
+const SCRATCH_BYTES_KEPT: usize = 1 << 20;
 
 impl Ledger {
     pub(crate) fn extend_chain(&mut self, entry: EntryId, bytes: &[u8], replies: &[Reply]) {
@@ -29,6 +31,8 @@ impl Ledger {
         hasher.update(bytes);
         hasher.update(&scratch);
         self.meta.chain = *hasher.finalize().as_bytes();
+        scratch.truncate(SCRATCH_BYTES_KEPT);
+        scratch.shrink_to(SCRATCH_BYTES_KEPT);
         self.scratch = scratch;
         if entry.index.is_multiple_of(MARK_EVERY) {
             self.meta.chain_marks.insert(entry.index, self.meta.chain);

@@ -167,6 +167,7 @@ impl Ledger {
     }
 
     fn derive(&mut self) {
+        self.derive_clients();
         self.derive_stores();
         self.derive_jobs();
         for (no, run) in &self.runs {
@@ -178,7 +179,6 @@ impl Ledger {
             let times = run.troubles.iter().filter_map(|(row, t)| Some((t.not_before?, *row)));
             self.waiting.extend(times.map(|(at, row)| (at, *no, row)));
         }
-        self.client_uses = self.clients.values().map(|c| (c.used_at, c.id)).collect();
         for (id, worker) in &self.workers {
             self.worker_names.insert((worker.namespace.clone(), worker.name.clone()), *id);
         }

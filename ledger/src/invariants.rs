@@ -31,8 +31,7 @@ impl Ledger {
             ensure!(self.active.contains(&active) == should, "run {} active: {should}", run.no);
         }
         self.check_waiting()?;
-        let uses = self.clients.values().map(|c| (c.used_at, c.id)).collect::<BTreeSet<_>>();
-        ensure!(uses == self.client_uses, "the index of clients' last uses differs");
+        self.check_clients()?;
         self.check_slots()?;
         self.check_unheard()?;
         self.check_stores()?;

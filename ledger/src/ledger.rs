@@ -65,6 +65,8 @@ pub struct Ledger {
     pub(crate) active: BTreeSet<(Reverse<u8>, RunNo)>,
     /// Client sessions by when they were last used.
     pub(crate) client_uses: BTreeSet<(LedgerMs, SessionId)>,
+    /// Bytes of stores' values in what is remembered for clients.
+    pub(crate) reply_value_bytes: u64,
     /// Rows that wait, by time.
     pub(crate) waiting: BTreeSet<(LedgerMs, RunNo, u64)>,
     pub(crate) store_names: BTreeMap<StoreName, StoreNo>,
@@ -136,6 +138,7 @@ impl Ledger {
             unheard: BTreeMap::new(),
             clients: BTreeMap::new(),
             client_uses: BTreeSet::new(),
+            reply_value_bytes: 0,
             run_names: BTreeMap::new(),
             worker_names: BTreeMap::new(),
             active: BTreeSet::new(),

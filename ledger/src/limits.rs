@@ -41,6 +41,11 @@ pub const RUNS_MAX: usize = 10_000;
 pub const CLIENTS_MAX: usize = 10_000;
 /// Answers remembered for one client, above what it has acknowledged.
 pub const CLIENT_REPLIES_MAX: usize = 1024;
+/// Bytes of stores' values in the answers remembered for one client: at this or above it, nothing but an acknowledgement
+/// is taken from it. One answer is the most that it may be above.
+pub const CLIENT_REPLIES_BYTES_MAX: u64 = 16 << 20;
+/// The same of all clients; above it, no store is asked for values until some are acknowledged or forgotten.
+pub const REPLIES_BYTES_MAX: u64 = 256 << 20;
 /// Ledger time after which an unused client session is forgotten.
 pub const CLIENT_TTL_MS: u64 = 24 * 60 * 60 * 1000;
 /// Bytes that a sealed run takes, its manifest apart.
@@ -90,6 +95,8 @@ pub const STORES_BYTES_MAX: u64 = 512 << 20;
 pub const STORES_MAX: usize = 1024;
 /// Operations in one request to a store.
 pub const STORE_OPS_MAX: usize = 1024;
+/// Those of them that are answered with a value: all answers together fit a message, as what was popped has to.
+pub const STORE_VALUE_OPS_MAX: usize = 8;
 /// Pairs that are set at once.
 pub const STORE_PAIRS_MAX: usize = 4096;
 /// Ledger time after which a store that nobody has used is forgotten.

@@ -142,6 +142,18 @@ pub enum Reply {
     },
 }
 
+impl Reply {
+    /// Bytes of a store's values in it. All else that is answered to a request is small.
+    pub(crate) fn value_bytes(&self) -> u64 {
+        let Self::Store(answers) = self else { return 0 };
+        let values = answers.iter().map(|answer| match answer {
+            StoreAnswer::Value(Some(value)) => value.len() as u64,
+            _ => 0,
+        });
+        values.sum()
+    }
+}
+
 /// The answer to one operation on a shared store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StoreAnswer {

@@ -1,7 +1,8 @@
 //! What is done to a store, with the meaning that `torch.distributed.Store` gives it.
 //!
 //! *Invariant:* an operation that is refused has changed nothing, and one of the same request is
-//! executed once: a repeated `Add` counts once, a repeated `Pop` gives the same element.
+//! executed once: a repeated `Add` counts once, a repeated `Pop` gives the same element. What a
+//! request is answered fits a message.
 
 use crate::command::{StoreName, StoreOp};
 use crate::id::StoreNo;
@@ -47,6 +48,18 @@ fn check_pair(key: &[u8], value: &[u8]) -> Result<(), Rejection> {
     }
 }
 
+/// Whether what it is answered is remembered with a value, however small the request was.
+fn answers_value(op: &StoreOp) -> bool {
+    match op {
+        StoreOp::CompareSet { .. } | StoreOp::Pop { .. } => true,
+        StoreOp::Set { .. }
+        | StoreOp::Add { .. }
+        | StoreOp::Append { .. }
+        | StoreOp::Delete { .. }
+        | StoreOp::Push { .. } => false,
+    }
+}
+
 fn limit(what: &str, max: u64) -> Rejection {
     Rejection::Limit { what: what.into(), max }
 }
@@ -59,6 +72,15 @@ impl Ledger {
     ) -> Result<Reply, Rejection> {
         if ops.len() > limits::STORE_OPS_MAX {
             return Err(limit("store operations in a request", limits::STORE_OPS_MAX as u64));
+        }
+        let values = ops.iter().filter(|op| answers_value(op)).count();
+        if values > limits::STORE_VALUE_OPS_MAX {
+            let what = "store operations in a request that are answered with values";
+            return Err(limit(what, limits::STORE_VALUE_OPS_MAX as u64));
+        }
+        if values > 0 && self.reply_value_bytes >= limits::REPLIES_BYTES_MAX {
+            let what = "bytes of stores' values in answers that clients have not acknowledged";
+            return Err(limit(what, limits::REPLIES_BYTES_MAX));
         }
         let no = self.use_store(name)?;
         self.store_changes += 1;
@@ -93,6 +115,7 @@ impl Ledger {
             }
             StoreOp::CompareSet { key, expected, desired } => {
                 check_pair(&key, &desired)?;
+                check_pair(&key, &expected)?;
                 let answer = match self.value(no, &key) {
                     _ if seeded(Bug::CompareSetUnchecked) => {
                         self.put(no, key, desired.clone())?;

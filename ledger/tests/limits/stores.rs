@@ -1,7 +1,10 @@
 //! Bounds of shared stores.
 
-use crate::bench::Bench;
-use rollout_ledger::{OpKind, Rejection, Reply, StoreAnswer, StoreName, StoreOp, limits};
+use crate::bench::{Bench, open_client};
+use rollout_ledger::id::SessionId;
+use rollout_ledger::{
+    Op, OpKind, Rejection, Reply, RequestId, StoreAnswer, StoreName, StoreOp, limits,
+};
 
 fn store(job: &str) -> StoreName {
     StoreName { namespace: "default".into(), job: job.into(), round: 0 }
@@ -42,6 +45,14 @@ pub(crate) fn value_bytes() {
     let most = limits::STORE_VALUE_BYTES_MAX;
     over(&mut bench, "j", most as u64, of(most + 1));
     done(&mut bench, "j", of(most));
+    // Nor is any compared with what no key can have, and answered it.
+    let expected = vec![0; most + 1];
+    let compare = |expected| StoreOp::CompareSet { key: b"x".to_vec(), expected, desired: vec![1] };
+    over(&mut bench, "j", most as u64, compare(expected));
+    assert_eq!(
+        answer(&mut bench, "j", compare(vec![0; most])),
+        StoreAnswer::Value(Some(vec![0; most]))
+    );
     // Nor does a value grow beyond it.
     let append = StoreOp::Append { key: b"k".to_vec(), value: vec![0] };
     over(&mut bench, "j", most as u64, append);
@@ -111,6 +122,106 @@ pub(crate) fn ops() {
     let Reply::Store(answers) = bench.granted(of(limits::STORE_OPS_MAX)) else { panic!("none") };
     let sum = limits::STORE_OPS_MAX as i64;
     assert_eq!(answers.last(), Some(&StoreAnswer::Number(sum)), "of what was refused, nothing");
+}
+
+/// Keys and queues that have as much as they may, in a store of that name.
+fn big(bench: &mut Bench, job: &str) {
+    done(bench, job, set(vec![(b"k".to_vec(), vec![b'x'; limits::STORE_VALUE_BYTES_MAX])]));
+    let value = vec![b'x'; limits::STORE_VALUE_BYTES_MAX];
+    for n in 1..=limits::STORE_VALUE_OPS_MAX as i64 + 1 {
+        let push = StoreOp::Push { queue: b"q".to_vec(), value: value.clone() };
+        assert_eq!(answer(bench, job, push), StoreAnswer::Number(n));
+    }
+}
+
+/// Not set, and answered with the whole value.
+fn compare() -> StoreOp {
+    let (expected, desired) = (b"not this".to_vec(), b"y".to_vec());
+    StoreOp::CompareSet { key: b"k".to_vec(), expected, desired }
+}
+
+pub(crate) fn value_ops() {
+    let mut bench = Bench::new();
+    big(&mut bench, "j");
+    let pop = || StoreOp::Pop { queue: b"q".to_vec() };
+    let most = limits::STORE_VALUE_OPS_MAX;
+    for op in [compare(), pop()] {
+        // Nothing of what is refused: no element is gone of which nobody could be told.
+        let mut ops = vec![StoreOp::Delete { key: b"k".to_vec() }];
+        ops.extend(vec![op; most + 1]);
+        bench.over(most as u64, OpKind::Store { store: store("j"), ops });
+    }
+    let there = bench.ledger.store(&store("j")).expect("used");
+    assert_eq!((there.len(), there.queue_len(b"q")), (1, most + 1));
+    for op in [compare(), pop()] {
+        let mut ops = vec![StoreOp::Add { key: b"n".to_vec(), delta: 1 }; 100];
+        ops.extend(vec![op; most]);
+        let reply = bench.granted(OpKind::Store { store: store("j"), ops });
+        let Reply::Store(answers) = reply else { panic!("{reply:?}") };
+        let whole = |a: &&StoreAnswer| matches!(a, StoreAnswer::Value(Some(v)) if v.len() == limits::STORE_VALUE_BYTES_MAX);
+        assert_eq!(answers.iter().filter(whole).count(), most);
+    }
+}
+
+fn session(bench: &mut Bench) -> SessionId {
+    match bench.granted(open_client("c")) {
+        Reply::ClientOpened { session } => session,
+        reply => panic!("{reply:?}"),
+    }
+}
+
+/// Operations of that client.
+fn asked(session: SessionId, (seq, ack_upto): (u64, u64), ops: Vec<StoreOp>) -> Op {
+    let request = Some(RequestId { session, seq, ack_upto });
+    Op { request, kind: OpKind::Store { store: store("j"), ops } }
+}
+
+/// The answers that the client does not acknowledge have as many bytes of values as they may.
+fn remember_most(bench: &mut Bench, session: SessionId) -> u64 {
+    let one = limits::STORE_VALUE_BYTES_MAX as u64;
+    let answers = limits::CLIENT_REPLIES_BYTES_MAX / one;
+    for seq in 1..=answers {
+        bench.granted(asked(session, (seq, 0), vec![compare()]));
+    }
+    answers
+}
+
+pub(crate) fn reply_bytes_of_a_client() {
+    let mut bench = Bench::new();
+    big(&mut bench, "j");
+    let session = session(&mut bench);
+    let last = remember_most(&mut bench, session);
+    let bound = limits::CLIENT_REPLIES_BYTES_MAX;
+    bench.over(bound, asked(session, (last + 1, 0), vec![compare()]));
+    // What is remembered is told again, and whoever acknowledges has room.
+    bench.granted(asked(session, (last, 0), vec![compare()]));
+    bench.granted(asked(session, (last + 2, 1), vec![compare()]));
+    bench.over(bound, asked(session, (last + 3, 1), vec![compare()]));
+    bench.granted(asked(session, (last + 4, last + 3), vec![compare()]));
+}
+
+pub(crate) fn reply_bytes_of_all() {
+    let mut bench = Bench::new();
+    big(&mut bench, "j");
+    let clients = limits::REPLIES_BYTES_MAX / limits::CLIENT_REPLIES_BYTES_MAX;
+    let mut last = (SessionId(0), 0);
+    for _ in 0..clients {
+        let session = session(&mut bench);
+        last = (session, remember_most(&mut bench, session));
+    }
+    let other = session(&mut bench);
+    bench.over(limits::REPLIES_BYTES_MAX, asked(other, (1, 0), vec![compare()]));
+    // What answers no value is taken.
+    let add = StoreOp::Add { key: b"n".to_vec(), delta: 1 };
+    bench.granted(asked(other, (2, 1), vec![add.clone()]));
+    // Of one who acknowledges all, the bytes are free for anybody.
+    let (acknowledging, seq) = last;
+    bench.granted(asked(acknowledging, (seq + 1, seq), vec![add]));
+    bench.granted(asked(other, (3, 2), vec![compare()]));
+    // Those of a session that is forgotten are too.
+    bench.tick_to(limits::CLIENT_TTL_MS);
+    let fresh = session(&mut bench);
+    bench.granted(asked(fresh, (1, 0), vec![StoreOp::Pop { queue: b"q".to_vec() }]));
 }
 
 pub(crate) fn pairs() {
