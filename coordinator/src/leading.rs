@@ -219,7 +219,7 @@ impl Leading {
             epoch,
             node: node.clone(),
             proposer,
-            liveness: Liveness::new(),
+            liveness: Liveness::new(clock.now()),
             participants: Participants::default(),
             parked: Parked::default(),
             stealing: Stealing::default(),
@@ -324,14 +324,19 @@ impl Leading {
         }
     }
 
-    /// Ledger time stands still while no quorum answers. Apart from [`Self::keep_time`], which waits for commands.
+    /// Ledger time, by which silence is counted too, stands still while no quorum answers. Apart from [`Self::keep_time`],
+    /// which waits for commands.
     async fn hold_time(self: Arc<Self>) {
         let mut interval = tokio::time::interval(HOLD_EVERY);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
             match self.node.lease_valid() {
-                true => drop(self.clock.now()),
+                true => {
+                    self.clock.go_on();
+                    // So that it stands still from here on, if it does next.
+                    self.clock.now();
+                }
                 false => self.clock.hold(),
             }
         }
@@ -340,7 +345,7 @@ impl Leading {
     /// Participants of training jobs that were silent for too long are lost.
     async fn look_at_participants(&self) {
         let all: Vec<(SessionId, u64)> = self.node.ledger(|l| l.keep_alives().collect());
-        let silent = self.participants.silent(&all, Instant::now());
+        let silent = self.participants.silent(&all, self.now());
         for lost in silent.chunks(limits::OPS_PER_COMMAND_MAX) {
             let ops: Vec<Op> = lost
                 .iter()

@@ -1,16 +1,17 @@
 //! When each worker was last heard, in the leader's memory.
 //!
 //! *Invariant:* silence is counted from the later of the last message and the opening of the
-//! epoch, for nobody listened before. Only its consequences are proposed.
+//! epoch, for nobody listened before, and in ledger time, which stands still while no quorum
+//! answers: then nobody is listened to either. Only its consequences are proposed.
 
 use parking_lot::Mutex;
 use rollout_ledger::HeldRows;
-use rollout_ledger::id::SessionId;
+use rollout_ledger::id::{LedgerMs, SessionId};
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 struct Seen {
-    at: Instant,
+    at: LedgerMs,
     started: Vec<HeldRows>,
     /// What was applied when it said so: what was granted later it may have started since.
     index: u64,
@@ -18,31 +19,35 @@ struct Seen {
 
 /// Who was heard when.
 pub(crate) struct Liveness {
-    opened: Instant,
+    opened: LedgerMs,
     seen: Mutex<HashMap<SessionId, Seen>>,
 }
 
 impl Liveness {
-    pub(crate) fn new() -> Self {
-        Self { opened: Instant::now(), seen: Mutex::default() }
+    /// Of an epoch that is opened then.
+    pub(crate) fn new(opened: LedgerMs) -> Self {
+        Self { opened, seen: Mutex::default() }
     }
 
     /// A worker said something.
-    pub(crate) fn heard(&self, session: SessionId) {
-        let at = Instant::now();
+    pub(crate) fn heard(&self, session: SessionId, at: LedgerMs) {
         let mut seen = self.seen.lock();
         seen.entry(session).or_insert(Seen { at, started: Vec::new(), index: 0 }).at = at;
     }
 
-    /// A worker sent a heartbeat with what its engines run, when the log was applied up to `index`.
-    pub(crate) fn heartbeat(&self, session: SessionId, started: Vec<HeldRows>, index: u64) {
-        self.seen.lock().insert(session, Seen { at: Instant::now(), started, index });
+    /// A worker sent a heartbeat with what its engines run, when the log was applied up to that index.
+    pub(crate) fn heartbeat(
+        &self,
+        session: SessionId,
+        at: LedgerMs,
+        (started, index): (Vec<HeldRows>, u64),
+    ) {
+        self.seen.lock().insert(session, Seen { at, started, index });
     }
 
     /// For how long nothing was heard of it.
-    pub(crate) fn silence(&self, session: SessionId) -> Duration {
-        let at = self.seen.lock().get(&session).map_or(self.opened, |s| s.at);
-        at.elapsed()
+    pub(crate) fn silence(&self, session: SessionId, now: LedgerMs) -> Duration {
+        now.since(self.seen.lock().get(&session).map_or(self.opened, |s| s.at))
     }
 
     /// Whether it was heard in this epoch.
@@ -76,14 +81,16 @@ mod tests {
 
     #[test]
     fn what_a_worker_runs_is_known_from_its_first_heartbeat_on() {
-        let (liveness, session) = (Liveness::new(), SessionId(7));
-        liveness.heard(session);
+        let (liveness, session) = (Liveness::new(LedgerMs(10)), SessionId(7));
+        assert_eq!(liveness.silence(session, LedgerMs(35)), Duration::from_millis(25));
+        liveness.heard(session, LedgerMs(40));
         assert!(liveness.was_heard(session));
         assert_eq!(liveness.started_at(session), None);
         let rows = Rows::range(3, 1);
         let held = HeldRows { run: RunNo(1), attempt: Attempt(5), rows };
-        liveness.heartbeat(session, vec![held.clone()], 40);
-        liveness.heard(session);
+        liveness.heartbeat(session, LedgerMs(50), (vec![held.clone()], 40));
+        liveness.heard(session, LedgerMs(60));
+        assert_eq!(liveness.silence(session, LedgerMs(61)), Duration::from_millis(1));
         assert_eq!(liveness.started_at(session), Some((vec![held], 40)));
     }
 }

@@ -1,18 +1,20 @@
 //! When each participant of a training job was last heard, in the leader's memory.
 //!
 //! *Invariant:* nobody is lost who was not silent for all of its time under this leader: of one that it has not heard
-//! yet, silence counts from when it first noticed it, which for all that were there before is the opening of the epoch.
+//! yet, silence counts from when it first noticed it, which for all that were there before is the opening of the epoch. It
+//! is counted in ledger time, which stands still while no quorum answers: nobody could be heard then.
 
 use parking_lot::Mutex;
-use rollout_ledger::id::SessionId;
+use rollout_ledger::id::{LedgerMs, SessionId};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// Since when somebody is silent.
 #[derive(Clone, Copy)]
 struct Since {
-    at: Instant,
-    heard: bool,
+    at: LedgerMs,
+    /// When it was heard, if it was.
+    heard: Option<Instant>,
 }
 
 /// Who was heard when.
@@ -24,32 +26,31 @@ pub(crate) struct Participants(Mutex<HashMap<SessionId, Since>>);
 pub(crate) struct Silent {
     /// Who.
     pub(crate) ticket: SessionId,
-    /// For how long; `None` where this leader has never heard it.
+    /// For how long, with what did not count; `None` where this leader has never heard it.
     pub(crate) silent_ms: Option<u64>,
 }
 
 impl Participants {
     /// A participant said something.
-    pub(crate) fn heard(&self, ticket: SessionId) {
-        self.0.lock().insert(ticket, Since { at: Instant::now(), heard: true });
+    pub(crate) fn heard(&self, ticket: SessionId, now: LedgerMs) {
+        self.0.lock().insert(ticket, Since { at: now, heard: Some(Instant::now()) });
     }
 
     /// For how long nothing was heard of it, as far as this leader knows.
-    pub(crate) fn silence(&self, ticket: SessionId) -> Duration {
-        self.0.lock().get(&ticket).map_or(Duration::ZERO, |since| since.at.elapsed())
+    pub(crate) fn silence(&self, ticket: SessionId, now: LedgerMs) -> Duration {
+        self.0.lock().get(&ticket).map_or(Duration::ZERO, |since| now.since(since.at))
     }
 
     /// Of all that there are, with the milliseconds that each may be silent: who was silent for too long. Forgets all
     /// others.
-    pub(crate) fn silent(&self, all: &[(SessionId, u64)], now: Instant) -> Vec<Silent> {
+    pub(crate) fn silent(&self, all: &[(SessionId, u64)], now: LedgerMs) -> Vec<Silent> {
         let alive: HashSet<SessionId> = all.iter().map(|one| one.0).collect();
         let mut known = self.0.lock();
         known.retain(|ticket, _| alive.contains(ticket));
         let silent = all.iter().filter_map(|&(ticket, keep_alive_ms)| {
-            let since = *known.entry(ticket).or_insert(Since { at: now, heard: false });
-            let silence = now.saturating_duration_since(since.at);
-            let lost = silence >= Duration::from_millis(keep_alive_ms);
-            let silent_ms = since.heard.then_some(silence.as_millis() as u64);
+            let since = *known.entry(ticket).or_insert(Since { at: now, heard: None });
+            let lost = now.since(since.at) >= Duration::from_millis(keep_alive_ms);
+            let silent_ms = since.heard.map(|heard| heard.elapsed().as_millis() as u64);
             lost.then_some(Silent { ticket, silent_ms })
         });
         silent.collect()
@@ -64,17 +65,18 @@ mod tests {
     fn whom_a_leader_has_never_heard_is_given_all_of_its_time() {
         let participants = Participants::default();
         let (one, two) = ([(SessionId(1), 100)], [(SessionId(1), 100), (SessionId(2), 100)]);
-        let begun = Instant::now();
-        let after = |ms| begun + Duration::from_millis(ms);
+        let after = |ms: u64| LedgerMs(1000 + ms);
         assert!(participants.silent(&one, after(0)).is_empty());
         // Another one comes, and nobody has heard it yet.
         assert!(participants.silent(&two, after(99)).is_empty());
         let lost = participants.silent(&two, after(100));
         assert_eq!(lost, [Silent { ticket: SessionId(1), silent_ms: None }]);
-        participants.heard(SessionId(1));
-        assert!(participants.silent(&one, Instant::now()).is_empty());
-        let lost = participants.silent(&one, Instant::now() + Duration::from_millis(150));
-        assert!(lost[0].silent_ms.is_some_and(|ms| ms >= 100), "{lost:?}");
-        assert_eq!(participants.silence(SessionId(2)), Duration::ZERO, "it is forgotten");
+        participants.heard(SessionId(1), after(110));
+        assert!(participants.silent(&one, after(209)).is_empty());
+        let lost = participants.silent(&one, after(260));
+        // When it was heard is told by the clock on the wall, and that was just now.
+        assert!(lost[0].silent_ms.is_some_and(|ms| ms < 60_000), "{lost:?}");
+        assert_eq!(participants.silence(SessionId(1), after(260)), Duration::from_millis(150));
+        assert_eq!(participants.silence(SessionId(2), after(260)), Duration::ZERO, "forgotten");
     }
 }

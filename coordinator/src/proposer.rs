@@ -74,13 +74,15 @@ struct Reading {
     /// Of the newest command that was applied.
     applied_ms: u64,
     last_ms: u64,
+    /// It stands still.
+    held: bool,
 }
 
 impl LeaderClock {
     pub(crate) fn new(base: LedgerMs) -> Self {
         let LedgerMs(ms) = base;
         let base_ms = i64::try_from(ms).unwrap_or(i64::MAX);
-        let reading = Reading { base_ms, applied_ms: ms, last_ms: ms };
+        let reading = Reading { base_ms, applied_ms: ms, last_ms: ms, held: false };
         Self { since: Instant::now(), reading: Mutex::new(reading) }
     }
 
@@ -89,9 +91,15 @@ impl LeaderClock {
         self.reading.lock().at(self.since.elapsed().as_millis() as u64)
     }
 
-    /// Ledger time is what it was when somebody last looked at it: meanwhile nothing could be applied.
+    /// Ledger time is what it was when somebody last looked at it, and stays so until it goes on: meanwhile nothing can be
+    /// applied, nor anybody be heard.
     pub(crate) fn hold(&self) {
-        self.reading.lock().hold(self.since.elapsed().as_millis() as u64);
+        self.reading.lock().held = true;
+    }
+
+    /// It goes on from where it stood still, if it did.
+    pub(crate) fn go_on(&self) {
+        self.reading.lock().go_on(self.since.elapsed().as_millis() as u64);
     }
 
     /// A command of that time was applied.
@@ -102,12 +110,17 @@ impl LeaderClock {
 }
 
 impl Reading {
-    fn hold(&mut self, elapsed_ms: u64) {
-        let last_ms = i64::try_from(self.last_ms).unwrap_or(i64::MAX);
-        self.base_ms = last_ms.saturating_sub_unsigned(elapsed_ms);
+    fn go_on(&mut self, elapsed_ms: u64) {
+        if std::mem::take(&mut self.held) {
+            let last_ms = i64::try_from(self.last_ms).unwrap_or(i64::MAX);
+            self.base_ms = last_ms.saturating_sub_unsigned(elapsed_ms);
+        }
     }
 
     fn at(&mut self, elapsed_ms: u64) -> LedgerMs {
+        if self.held {
+            return LedgerMs(self.last_ms);
+        }
         let real_ms = self.base_ms.saturating_add_unsigned(elapsed_ms).try_into().unwrap_or(0);
         let beyond_ms = u64::saturating_sub(real_ms, self.applied_ms.saturating_add(STEP_MAX_MS));
         self.base_ms = self.base_ms.saturating_sub_unsigned(beyond_ms);
@@ -482,11 +495,16 @@ mod tests {
         let clock = LeaderClock::new(LedgerMs(1000));
         let mut reading = clock.reading.lock();
         assert_eq!(reading.at(500), LedgerMs(1500));
-        for elapsed_ms in (550..20_000).step_by(50) {
-            reading.hold(elapsed_ms);
+        reading.held = true;
+        // However often, and whenever, somebody looks at it.
+        for elapsed_ms in (530..20_000).step_by(30) {
             assert_eq!(reading.at(elapsed_ms), LedgerMs(1500));
         }
-        assert_eq!(reading.at(20_000), LedgerMs(1550), "from the last look on it goes again");
+        reading.go_on(20_000);
+        assert_eq!(reading.at(20_000), LedgerMs(1500));
+        assert_eq!(reading.at(20_050), LedgerMs(1550), "from there it goes again");
+        reading.go_on(20_070);
+        assert_eq!(reading.at(20_080), LedgerMs(1580), "it went on already");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::Duration;
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -34,6 +35,14 @@ number!(
     /// one to the next by the log. It is no wall time and starts at zero.
     LedgerMs(u64)
 );
+
+impl LedgerMs {
+    /// How much later than `earlier` it is; nothing where it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
 number!(
     /// A run. Counts from 1 in the order of creation and is never used again.
     RunNo(u32)

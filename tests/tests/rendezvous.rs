@@ -5,6 +5,11 @@ use rollout_tests::{Fleet, FleetOptions, Participant, eventually};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// Longer than the participants of the test may be silent.
+const AWAY: Duration = Duration::from_secs(5);
+/// How often the followers are away until they come back and the leader leads on.
+const TRIES: usize = 8;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_participant");
 
 fn meet(fleet: &Fleet, job: &str, name: &str, args: &[&str]) -> Result<Participant> {
@@ -112,6 +117,55 @@ fn a_participant_that_dies_while_it_joins_holds_nobody_up() -> Result<()> {
     ensure!(one.says("round").is_none(), "two are no round of three");
     let three = meet(&fleet, "train", "n3", &args)?;
     all_meet(&[&one, &two, &three], "n1 n2 n3")?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn nobody_is_lost_for_a_time_in_which_no_quorum_answered() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    // Each may be silent for three seconds.
+    let args = ["min=2", "max=2", "alive=1000"];
+    let one = meet(&fleet, "train", "n0", &args)?;
+    let two = meet(&fleet, "train", "n1", &args)?;
+    let round = all_meet(&[&one, &two], "n0 n1")?;
+    let epoch =
+        |fleet: &Fleet| Ok::<_, anyhow::Error>(fleet.ctl_json(&["status"])?["coordEpoch"].clone());
+    for tried in 1.. {
+        ensure!(
+            tried <= TRIES,
+            "each time a new leader gave everybody all of the time: nothing was tried"
+        );
+        let before = epoch(&fleet)?;
+        let leader = fleet.leader();
+        let followers: Vec<_> = fleet.member_names().into_iter().filter(|m| *m != leader).collect();
+        for follower in &followers {
+            fleet.member_process(follower).signal(libc::SIGSTOP)?;
+        }
+        std::thread::sleep(AWAY);
+        for follower in &followers {
+            fleet.member_process(follower).signal(libc::SIGCONT)?;
+        }
+        fleet.leader();
+        // Whoever is proposed to be lost is, by then.
+        std::thread::sleep(Duration::from_secs(1));
+        let seen = fleet.ctl_json(&["rendezvous", "describe", "train"])?;
+        ensure!(seen["gone"].as_array().is_none_or(Vec::is_empty), "{seen}");
+        ensure!(
+            seen["joined"] == 2 && seen["round"].as_str() == Some(&round.to_string()),
+            "{seen}"
+        );
+        if epoch(&fleet)? == before {
+            break;
+        }
+    }
+    // One that is silent while a quorum answers is lost as ever.
+    two.process.signal(libc::SIGSTOP)?;
+    eventually("the silent one is lost", Duration::from_secs(60), || {
+        let seen = fleet.ctl_json(&["rendezvous", "describe", "train"]).ok()?;
+        (seen["gone"][0]["why"] == "lost" && seen["gone"][0]["name"] == "n1").then_some(())
+    });
+    two.process.signal(libc::SIGCONT)?;
     fleet.verify()?;
     fleet.passed()
 }

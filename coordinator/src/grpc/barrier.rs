@@ -59,7 +59,8 @@ impl v1::barrier_server::Barrier for BarrierService {
         let kind = OpKind::Arrive { job, barrier, generation, ticket, participant, spec };
         match self.shared.apply(Some(id), kind).await? {
             Reply::Participant { ticket, keep_alive_ms } => {
-                self.shared.leading()?.participants.heard(ticket);
+                let leading = self.shared.leading()?;
+                leading.participants.heard(ticket, leading.now());
                 let header = Some(self.shared.header());
                 Ok(Response::new(v1::ArriveResponse { header, ticket: ticket.0, keep_alive_ms }))
             }

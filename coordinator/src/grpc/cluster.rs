@@ -122,7 +122,7 @@ fn worker_out(leading: Option<&Leading>, w: WorkerView) -> v1::WorkerInfo {
         drain_left_ms: leading
             .zip(w.drain)
             .map_or(0, |(leading, drain)| leading.drain_left_ms(drain)),
-        silent_ms: leading.map_or(0, |l| l.liveness.silence(w.session).as_millis() as u64),
+        silent_ms: leading.map_or(0, |l| l.liveness.silence(w.session, l.now()).as_millis() as u64),
         slots: slots.collect(),
         versions: w.versions.into_iter().collect(),
         started_rows: leading.map_or(0, |leading| {

@@ -50,7 +50,8 @@ impl RendezvousService {
         let id = self.shared.request_in(identity, request)?;
         match self.shared.apply(Some(id), kind).await? {
             Reply::Participant { ticket, keep_alive_ms } => {
-                self.shared.leading()?.participants.heard(ticket);
+                let leading = self.shared.leading()?;
+                leading.participants.heard(ticket, leading.now());
                 let header = Some(self.shared.header());
                 Ok(Response::new(v1::JoinResponse { header, ticket: ticket.0, keep_alive_ms }))
             }
@@ -100,7 +101,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         let (job, ticket) = (job_in(&identity, r.job)?, SessionId(r.ticket));
         let leading = self.shared.leading()?;
         if self.shared.node.ledger(|l| is_of(l, &job, ticket)) {
-            leading.participants.heard(ticket);
+            leading.participants.heard(ticket, leading.now());
         }
         let found = self.waits.until(r.wait_ms, |l| outcome(l, &job, ticket)).await?;
         let outcome = found.or_else(|| self.shared.seen(|l| pending(l, &job, ticket)));
@@ -128,7 +129,7 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
             .node
             .ledger(|l| asked.iter().map(|(job, ticket)| alive(l, job, *ticket)).collect());
         for ((_, ticket), _) in asked.iter().zip(&answers).filter(|(_, a)| a.gone.is_empty()) {
-            leading.participants.heard(*ticket);
+            leading.participants.heard(*ticket, leading.now());
         }
         let header = Some(leading.header());
         Ok(Response::new(v1::KeepAliveResponse { header, answers }))
@@ -379,7 +380,7 @@ fn describe(view: JobView<'_>, leading: &Leading) -> v1::RendezvousDescribeRespo
         standing: p.standing.name().into(),
         rank: if let Standing::Member { rank } = p.standing { rank } else { 0 },
         keep_alive_ms: p.decl.keep_alive_ms,
-        silent_ms: leading.participants.silence(p.ticket).as_millis() as u64,
+        silent_ms: leading.participants.silence(p.ticket, leading.now()).as_millis() as u64,
     });
     let gone = view.departures().rev().take(GONE_SHOWN).map(|d| v1::GoneInfo {
         name: d.name.clone(),

@@ -117,7 +117,7 @@ impl Serving {
         }
         let session = SessionId(message.session);
         let instance = self.speak_for(session, message.instance)?;
-        self.leading.liveness.heard(session);
+        self.leading.liveness.heard(session, self.leading.now());
         match message.kind {
             Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat).await,
             Some(Up::Exchange(exchange)) => {
@@ -176,7 +176,7 @@ impl Serving {
         let ended = if ended_too { &started[..] } else { &[] };
         self.leading.revoke_lost(session, &unfinished, ended);
         let index = self.shared.node.ledger(|l| l.applied().index);
-        self.leading.liveness.heartbeat(session, started, index);
+        self.leading.liveness.heartbeat(session, self.leading.now(), (started, index));
         let idle = self.leading.stealing.heard(session, &heartbeat.slots);
         if idle && !self.leading.parked.is_empty() {
             self.leading.wake();

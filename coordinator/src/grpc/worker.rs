@@ -35,7 +35,7 @@ impl Shared {
     fn is_alive(&self, leading: &Leading, holder: SessionId, resumes: bool) -> bool {
         let failure = std::time::Duration::from_millis(self.config.workers.failure_ms);
         let connected = || leading.streams.lock().contains_key(&holder);
-        leading.liveness.silence(holder) < failure && (!resumes || connected())
+        leading.liveness.silence(holder, leading.now()) < failure && (!resumes || connected())
     }
 
     /// A worker may speak for the session of its own name alone, in a namespace of its own.
@@ -112,7 +112,7 @@ impl v1::worker_server::Worker for WorkerService {
         let Reply::Registered { session, resumed, dropped } = reply else {
             return Err(unexpected(&reply));
         };
-        leading.liveness.heard(session);
+        leading.liveness.heard(session, leading.now());
         leading.wake();
         let drain = self.0.node.ledger(|l| l.worker_drain(session));
         Ok(Response::new(v1::RegisterResponse {

@@ -29,8 +29,9 @@ impl Leading {
             let sessions = l.worker_sessions().into_iter();
             sessions.filter_map(|id| Some((id, l.worker_state(id)?))).collect()
         });
+        let now = self.now();
         let ops = workers.iter().filter_map(|&(session, state)| {
-            let silent = self.liveness.silence(session) >= failure;
+            let silent = self.liveness.silence(session, now) >= failure;
             match state {
                 WorkerState::Ready | WorkerState::Draining if silent => {
                     tracing::warn!(%session, "a worker is silent: suspect");
@@ -97,14 +98,14 @@ mod tests {
         let leading = &alone.leading;
         alone.register("silent", 1).await;
         let ended = alone.register("ended", 1).await;
-        leading.liveness.heard(ended);
+        leading.liveness.heard(ended, leading.now());
         // As far as the command that makes the silent one suspect, which is under way now.
         let mut look = Box::pin(leading.look_for_silence(Duration::ZERO));
         let under_way = futures::poll!(&mut look);
         assert!(under_way.is_pending(), "there is somebody to be suspect");
         alone.op(OpKind::Deregister { session: ended }).await;
         let newcomer = alone.register("newcomer", 1).await;
-        leading.liveness.heard(newcomer);
+        leading.liveness.heard(newcomer, leading.now());
         look.await;
         assert!(leading.liveness.was_heard(newcomer));
         assert!(!leading.liveness.was_heard(ended), "its session has ended");
