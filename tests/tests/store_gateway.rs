@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use rollout_gateway::Sessions;
-use rollout_proto::{Client, ClientConfig, ClientError, ErrorCode, RpcError};
+use rollout_proto::{Client, ClientConfig, ClientError, ErrorCode, RpcError, v1};
 use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show, output};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -216,30 +216,29 @@ async fn a_session_that_the_cluster_has_forgotten_is_lent_to_nobody_again() -> R
     let fleet = Fleet::start(FleetOptions::default())?;
     let endpoints = fleet.member_names().iter().map(|m| fleet.client_addr(m).to_owned()).collect();
     let config = ClientConfig::new(endpoints, fleet.security("client", "user"));
-    let sessions = Sessions::new(Client::new(config.clone())?);
-    let refused =
-        |code| move || async move { Err::<(), ClientError>(RpcError::new(code, "no").into()) };
-    let mut lent = sessions.take().await?;
-    let first = lent.session().id();
-    ensure!(lent.until_answered(refused(ErrorCode::CheckpointConflict)).await.is_err(), "refused");
-    drop(lent);
-    let mut lent = sessions.take().await?;
-    ensure!(lent.session().id() == first, "what was refused is none of the session's");
-    ensure!(lent.until_answered(refused(ErrorCode::SessionUnknown)).await.is_err(), "forgotten");
-    drop(lent);
-    ensure!(sessions.take().await?.session().id() != first, "the one that is unknown came again");
-
-    // A change that was refused for it is asked for once more, in another session.
-    let sessions = Sessions::new(Client::new(config)?);
-    for (code, times) in [(ErrorCode::CheckpointConflict, 1), (ErrorCode::SessionUnknown, 2)] {
-        let asked = Mutex::new(BTreeSet::new());
-        let refused = sessions.change(|id| {
-            asked.lock().expect("no panic holds it").insert(id.session);
-            refused(code)()
-        });
-        ensure!(refused.await.is_err(), "nobody answered otherwise");
-        let asked = asked.into_inner()?;
-        ensure!(asked.len() == times, "{code:?} was asked for in {asked:?}");
+    for waits in [false, true] {
+        let sessions = Sessions::new(Client::new(config.clone())?);
+        // In which sessions a change is asked for that is refused so.
+        let refused = async |code| {
+            let asked = Mutex::new(BTreeSet::new());
+            let ask = |id: v1::RequestId| {
+                asked.lock().expect("no panic holds it").insert(id.session);
+                async move { Err::<(), ClientError>(RpcError::new(code, "no").into()) }
+            };
+            let answer = match waits {
+                true => sessions.change_until_answered(ask).await,
+                false => sessions.change(ask).await,
+            };
+            ensure!(answer.is_err(), "nobody answered otherwise");
+            Ok::<_, anyhow::Error>(asked.into_inner()?)
+        };
+        let first = refused(ErrorCode::CheckpointConflict).await?;
+        ensure!(first.len() == 1, "{first:?}");
+        // What was refused is none of the session's. It is asked for once more where the session is forgotten.
+        let unknown = refused(ErrorCode::SessionUnknown).await?;
+        ensure!(unknown.len() == 2 && unknown.is_superset(&first), "{first:?}, {unknown:?}");
+        let next = refused(ErrorCode::CheckpointConflict).await?;
+        ensure!(next.is_disjoint(&unknown), "one that is unknown came again: {next:?}");
     }
     fleet.passed()
 }

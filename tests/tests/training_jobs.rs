@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use rollout_gateway::JobStore;
 use rollout_proto::{Client, ClientConfig, ErrorCode, v1};
 use rollout_tests::{Fleet, FleetOptions, eventually_or_show};
 use rollout_training::{CheckpointWriter, Recovery, TrainError, Trainer, TrainerOptions};
@@ -247,6 +248,31 @@ async fn a_trainer_whose_session_was_forgotten_goes_on_in_another() -> Result<()
     second.finish(("pile", 0), &other, 1).await?;
     let begun = first.begin_checkpoint(1, "", PATIENCE).await?;
     ensure!(second.begin_checkpoint(1, "", PATIENCE).await?.number == begun.number, "the same");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_whose_sessions_were_forgotten_is_changed_in_others() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let name = v1::StoreName { namespace: String::new(), job: "sft".into(), round: 1 };
+    let store = JobStore::new(client(&fleet)?, name);
+    let add = || {
+        let add = v1::StoreAdd { key: "n".into(), delta: 1 };
+        store.change(v1::store_op::Kind::Add(add))
+    };
+    // Two sessions, of which either is used next.
+    let (one, two) = tokio::join!(add(), add());
+    ensure!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
+    open_sessions(&fleet).await?;
+    let (one, two, used) = tokio::join!(add(), add(), store.use_it());
+    used?;
+    let mut sums = [one?, two?].map(|answer| match answer {
+        v1::store_answer::Kind::Number(sum) => sum,
+        _ => 0,
+    });
+    sums.sort_unstable();
+    ensure!(sums == [3, 4], "each counted once: {sums:?}");
     fleet.verify()?;
     fleet.passed()
 }

@@ -1,7 +1,7 @@
 //! Owns: a job's store as its users know it, one call an operation.
 //!
 //! Invariant: a change is asked for under one request id until the cluster has answered, however long it has no leader;
-//! what only reads is asked again. An error is for good.
+//! what only reads is asked again. Of a session that the cluster has forgotten nobody hears. An error is for good.
 //! Absent: giving up. Whoever asked does that, by going away; then the change may yet take effect.
 
 use std::time::Duration;
@@ -57,8 +57,11 @@ impl JobStore {
     pub async fn keep_using(&self) -> ClientError {
         loop {
             tokio::time::sleep(USE_EVERY).await;
-            if let Err(error) = self.use_it().await {
-                return error;
+            match self.use_it().await {
+                // It was asked for too long to say whether it was in use; the next time it is, in another session.
+                Err(error) if error.code() == Some(ErrorCode::SessionUnknown) => {}
+                Err(error) => return error,
+                Ok(()) => {}
             }
         }
     }
@@ -74,15 +77,10 @@ impl JobStore {
     }
 
     async fn apply(&self, ops: Vec<v1::StoreOp>) -> Result<Vec<v1::StoreAnswer>, ClientError> {
-        let mut session = self.sessions.take().await?;
-        let pending = session.session().request();
-        let request = v1::StoreApplyRequest {
-            request: Some(pending.id()),
-            store: Some(self.name.clone()),
-            ops,
-        };
-        let changed = session.until_answered(|| {
-            self.client.with_leader("change the store", |channel| {
+        let request = v1::StoreApplyRequest { request: None, store: Some(self.name.clone()), ops };
+        let changed = self.sessions.change_until_answered(|id| {
+            let request = v1::StoreApplyRequest { request: Some(id), ..request.clone() };
+            self.client.with_leader("change the store", move |channel| {
                 let request = request.clone();
                 async move { services::store(channel).apply(request).await }
             })

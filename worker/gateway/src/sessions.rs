@@ -41,14 +41,7 @@ impl Sessions {
         Self { client, idle: Arc::default() }
     }
 
-    /// The session that was used last, or a new one.
-    ///
-    /// However long the cluster has no leader. An error is for good.
-    pub async fn take(&self) -> Result<Lent, ClientError> {
-        until_answered(|| self.take_once()).await
-    }
-
-    /// The same, where a new one is asked for by one call alone: as long as the client tries any.
+    /// The session that was used last, or a new one, for which one call asks: as long as the client tries any.
     ///
     /// # Errors
     /// A new one is needed, and was refused, or the cluster cannot be reached.
@@ -87,6 +80,31 @@ impl Sessions {
             answer => answer,
         }
     }
+
+    /// The same, repeated until the cluster answers or refuses, however long it has no leader. Whoever waits has a limit.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub async fn change_until_answered<T, Fut>(
+        &self,
+        ask: impl Fn(v1::RequestId) -> Fut,
+    ) -> Result<T, ClientError>
+    where
+        Fut: Future<Output = Result<T, ClientError>>,
+    {
+        let again = |id: v1::RequestId| {
+            let ask = &ask;
+            until_answered(move || ask(id))
+        };
+        let lent = until_answered(|| self.take_once()).await?;
+        let asked = Instant::now();
+        match lent.ask(&again).await {
+            Err(refusal) if was_forgotten(&refusal, asked) => {
+                until_answered(|| self.open()).await?.ask(&again).await
+            }
+            answer => answer,
+        }
+    }
 }
 
 /// Whether a change was refused, and not made, because the cluster had forgotten its session before it was `asked` for
@@ -103,19 +121,6 @@ impl Lent {
     /// The session; one request of it at a time.
     pub fn session(&self) -> &Session {
         &self.session
-    }
-
-    /// Repeats a change in this session until the cluster answers or refuses. Whoever waits has a limit.
-    ///
-    /// # Errors
-    /// The refusal. A session that the cluster does not know any more is lent to nobody again.
-    pub async fn until_answered<T, Fut>(&mut self, ask: impl Fn() -> Fut) -> Result<T, ClientError>
-    where
-        Fut: Future<Output = Result<T, ClientError>>,
-    {
-        let answer = until_answered(ask).await;
-        self.heard(&answer);
-        answer
     }
 
     /// Notes an answer to what was asked for in this session: one that the cluster does not know any more is lent to

@@ -57,42 +57,51 @@ impl Call {
 
     /// Sends it until the cluster answers or refuses. Whoever waits has a limit.
     pub(crate) async fn send(
-        mut self,
+        self,
         client: &Client,
         sessions: &Sessions,
         hold: Duration,
     ) -> Result<Bytes, ClientError> {
-        let mut options = CallOptions::read();
-        // Held until the answer is here.
-        let mut under_way = None;
-        if let Some((field, of)) = id_field(&self.request.descriptor()) {
-            options = CallOptions::default();
-            let session = sessions.take().await?;
-            let pending = session.session().request();
-            self.request.set_field(&field, id_value(of, pending.id()));
-            under_way = Some((pending, session));
-        }
-        let bytes = Bytes::from(self.request.encode_to_vec());
-        let options = options.attempt_timeout(hold + ATTEMPT);
-        let ask = || {
-            client.with_leader_opts("call", options, |channel| {
-                let (path, bytes) = (self.path.clone(), bytes.clone());
-                async move {
-                    let mut grpc = tonic::client::Grpc::new(channel)
-                        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-                        .max_encoding_message_size(MESSAGE_BYTES_MAX);
-                    let ready = grpc.ready().await;
-                    ready.map_err(|error| Status::from_error(error.into()))?;
-                    let answer = grpc.unary(Request::new(bytes), path, BytesCodec).await?;
-                    Told::read(answer)
-                }
-            })
-        };
-        let answer = match &mut under_way {
-            Some((_, session)) => session.until_answered(ask).await,
-            None => until_answered(ask).await,
+        let within = hold + ATTEMPT;
+        let answer = match id_field(&self.request.descriptor()) {
+            Some((field, of)) => {
+                let options = CallOptions::default().attempt_timeout(within);
+                let changed = sessions.change_until_answered(|id| {
+                    let mut request = self.request.clone();
+                    request.set_field(&field, id_value(of.clone(), id));
+                    self.ask(client, options, Bytes::from(request.encode_to_vec()))
+                });
+                changed.await
+            }
+            None => {
+                let options = CallOptions::read().attempt_timeout(within);
+                let bytes = Bytes::from(self.request.encode_to_vec());
+                until_answered(|| self.ask(client, options, bytes.clone())).await
+            }
         };
         Ok(answer?.bytes)
+    }
+
+    /// Asks once with these bytes: as long as the client tries any.
+    async fn ask(
+        &self,
+        client: &Client,
+        options: CallOptions,
+        bytes: Bytes,
+    ) -> Result<Told, ClientError> {
+        let asked = client.with_leader_opts("call", options, |channel| {
+            let (path, bytes) = (self.path.clone(), bytes.clone());
+            async move {
+                let mut grpc = tonic::client::Grpc::new(channel)
+                    .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                    .max_encoding_message_size(MESSAGE_BYTES_MAX);
+                let ready = grpc.ready().await;
+                ready.map_err(|error| Status::from_error(error.into()))?;
+                let answer = grpc.unary(Request::new(bytes), path, BytesCodec).await?;
+                Told::read(answer)
+            }
+        });
+        asked.await
     }
 
     /// An answer's bytes as JSON, without what every answer says of the cluster.

@@ -85,15 +85,13 @@ async fn come(
     job: &v1::JobName,
     participant: v1::Participant,
 ) -> Result<v1::JoinResponse, ClientError> {
-    let mut session = sessions.take().await?;
-    let pending = session.session().request();
-    let request = v1::ParticipateRequest {
-        request: Some(pending.id()),
-        job: Some(job.clone()),
-        participant: Some(participant),
-    };
-    let came = session.until_answered(|| {
-        client.with_leader("take part in the job", |channel| {
+    let came = sessions.change_until_answered(|id| {
+        let request = v1::ParticipateRequest {
+            request: Some(id),
+            job: Some(job.clone()),
+            participant: Some(participant.clone()),
+        };
+        client.with_leader("take part in the job", move |channel| {
             let request = request.clone();
             async move { services::rendezvous(channel).participate(request).await }
         })
@@ -108,11 +106,9 @@ pub(crate) async fn leave(
     job: &v1::JobName,
     ticket: u64,
 ) -> Result<(), ClientError> {
-    let mut session = sessions.take().await?;
-    let pending = session.session().request();
-    let request = v1::LeaveRequest { request: Some(pending.id()), job: Some(job.clone()), ticket };
-    let left = session.until_answered(|| {
-        client.with_leader("leave the rendezvous", |channel| {
+    let left = sessions.change_until_answered(|id| {
+        let request = v1::LeaveRequest { request: Some(id), job: Some(job.clone()), ticket };
+        client.with_leader("leave the rendezvous", move |channel| {
             let request = request.clone();
             async move { services::rendezvous(channel).leave(request).await }
         })

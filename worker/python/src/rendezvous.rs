@@ -164,19 +164,17 @@ impl Shared {
         join_timeout_ms: u64,
         last_call_ms: u64,
     ) -> Result<v1::JoinResponse, ClientError> {
-        let mut session = self.sessions.take().await?;
-        let pending = session.session().request();
-        let request = v1::JoinRequest {
-            request: Some(pending.id()),
-            job: Some(self.job.clone()),
-            participant: Some(self.participant.clone()),
-            min,
-            max,
-            join_timeout_ms,
-            last_call_ms,
-        };
-        let joined = session.until_answered(|| {
-            self.client.with_leader("join the rendezvous", |channel| {
+        let joined = self.sessions.change_until_answered(|id| {
+            let request = v1::JoinRequest {
+                request: Some(id),
+                job: Some(self.job.clone()),
+                participant: Some(self.participant.clone()),
+                min,
+                max,
+                join_timeout_ms,
+                last_call_ms,
+            };
+            self.client.with_leader("join the rendezvous", move |channel| {
                 let request = request.clone();
                 async move { services::rendezvous(channel).join(request).await }
             })
@@ -297,12 +295,10 @@ impl Shared {
     }
 
     async fn close(&self) -> Result<(), ClientError> {
-        let mut session = self.sessions.take().await?;
-        let pending = session.session().request();
-        let (request, job) = (Some(pending.id()), Some(self.job.clone()));
-        let request = v1::RendezvousCloseRequest { request, job };
-        let closed = session.until_answered(|| {
-            self.client.with_leader("close the rendezvous", |channel| {
+        let closed = self.sessions.change_until_answered(|id| {
+            let (request, job) = (Some(id), Some(self.job.clone()));
+            let request = v1::RendezvousCloseRequest { request, job };
+            self.client.with_leader("close the rendezvous", move |channel| {
                 let request = request.clone();
                 async move { services::rendezvous(channel).close(request).await }
             })
