@@ -2,6 +2,7 @@
 prints, the test waits for."""
 
 import os
+import signal
 import sys
 import time
 from datetime import timedelta
@@ -34,6 +35,57 @@ def passes(context, name, others, go):
         say("passed 1")
         assert sorted(job.barrier("warmed-up", count=len(members), timeout=LONG)) == members
         say("passed 2")
+
+
+def errs(context, name, others):
+    """Comes twice to the barrier with another idea of it than those who wait there, then as they do: it passes the
+    generation at which they wait."""
+    job = orchestrator(context)
+    members = sorted([name, *others.split(",")])
+    with job.register_worker(name):
+        say("registered")
+        while not any(each["arrived"] for each in listed(job)):
+            time.sleep(0.05)
+        for _ in range(2):
+            try:
+                job.barrier("warmed-up", count=len(members) + 1, timeout=LONG)
+            except rollout.RolloutError as refused:
+                assert "RO-6006" in str(refused), refused
+            else:
+                raise AssertionError("it was let in with another count")
+        say("refused")
+        passed = job.barrier("warmed-up", members=members, timeout=LONG)
+        assert sorted(passed) == members, passed
+        say("passed 1")
+        assert sorted(job.barrier("warmed-up", count=len(members), timeout=LONG)) == members
+        say("passed 2")
+
+
+def listed(job):
+    return job.call("Barrier/List", {"job": job.job_name})["barriers"]
+
+
+def interrupted(context, name, other):
+    """Is interrupted while it waits for one who is not there yet, and comes again: both pass the first generation."""
+    job = orchestrator(context)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    with job.register_worker(name):
+        members = sorted([name, other])
+        signal.alarm(2)
+        try:
+            job.barrier("epoch", members=members, timeout=LONG)
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("it passed alone")
+        say("interrupted")
+        assert sorted(job.barrier("epoch", members=members, timeout=LONG)) == members
+        assert [each["generation"] for each in listed(job)] == [1], listed(job)
+        say("passed 1")
 
 
 def passes_so_often(context, name, other, times, then):

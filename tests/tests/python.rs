@@ -380,6 +380,37 @@ fn a_process_that_is_started_again_comes_to_the_barrier_that_the_other_waits_at(
 }
 
 #[test]
+fn who_was_refused_or_interrupted_at_a_barrier_comes_to_the_same_generation_again() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let go = fleet.path("go").display().to_string();
+    std::fs::write(&go, "")?;
+    // Either of the two waits with the right idea of the barrier, which the third has not.
+    let waits = ["a", "b"].map(|name| {
+        let others = if name == "a" { "b,c" } else { "a,c" };
+        barriers(&fleet, name, &["passes", name, others, &go])
+    });
+    let errs = barriers(&fleet, "c", &["errs", "c", "a,b"])?;
+    ends(errs, 0)?;
+    for one in waits {
+        ends(one?, 0)?;
+    }
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn who_was_interrupted_while_it_waited_at_a_barrier_passes_it_with_the_other() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let interrupted = barriers(&fleet, "a", &["interrupted", "a", "b"])?;
+    until_it_says(&interrupted, "interrupted");
+    let other = barriers(&fleet, "b", &["passes_so_often", "b", "a", "1", "leaves"])?;
+    ends(interrupted, 0)?;
+    ends(other, 0)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
 fn a_barrier_fails_by_the_name_of_who_died() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let mut dies = barriers(&fleet, "dies", &["dies", "dead"])?;

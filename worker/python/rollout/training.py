@@ -10,7 +10,6 @@ Shards and checkpoints are a trainer's: `rollout.trainer`. `get_shard_for_worker
 
 from __future__ import annotations
 
-import itertools
 import os
 import socket
 import threading
@@ -168,7 +167,7 @@ class TrainingOrchestrator:
         self.addr = addr or socket.gethostname()
         self.worker: Worker | None = None
         #: Of each barrier that this process has come to: the generation that it comes to next.
-        self._generations: defaultdict[str, itertools.count[int]] = defaultdict(lambda: itertools.count(1))
+        self._generations: defaultdict[str, int] = defaultdict(lambda: 1)
         self._trainers: dict[str, Trainer] = {}
         self._joining = threading.Lock()
 
@@ -199,14 +198,14 @@ class TrainingOrchestrator:
         self.worker = worker
         return worker
 
-    def _generations_to_come(self) -> dict[str, itertools.count[int]]:
+    def _generations_to_come(self) -> dict[str, int]:
         """Of each barrier of the job: the generation that waits, or the one after the last."""
         generations, after, more = {}, "", True
         while more:
             answer = self.call("Barrier/List", {"job": self.job_name, "after": after})
             for each in answer["barriers"]:
                 after = each["barrier"]["barrier"]
-                generations[after] = itertools.count(each["generation"] + (each["state"] != "waiting"))
+                generations[after] = each["generation"] + (each["state"] != "waiting")
             more = answer["more"]
         return generations
 
@@ -364,12 +363,14 @@ class TrainingOrchestrator:
     ) -> list[str]:
         """Waits until all have arrived, and names them in that order. All are `members`, by name, or `count` of
         whomever, or else the members of the job's round. One that is lost fails it (BarrierFailed), or with `shrink` is
-        waited for no more. Without a `generation`, this process's calls count, from the one that waited when it registered,
-        or the one after the last: so the processes of a job that is started again wait for each other again."""
+        waited for no more. Without a `generation`, this process counts those that it has seen end, from the one that
+        waited when it registered, or the one after the last: so the processes of a job that is started again wait for each
+        other again, and whoever was refused, interrupted or not answered comes to the same one again."""
         if self.worker is None:
             raise RuntimeError("register_worker first: a barrier waits for workers")
+        counted = generation is None
         if generation is None:
-            generation = next(self._generations[name])
+            generation = self._generations[name]
         barrier = {"job": self.job_name, "barrier": name}
         arrival = {
             "barrier": barrier,
@@ -387,6 +388,8 @@ class TrainingOrchestrator:
             left = timedelta(seconds=max(0.001, until - time.monotonic()))
             asked = {"barrier": barrier, "generation": generation}
             outcome = held(self.cluster, "Barrier/Wait", asked, left)
+            if counted and (outcome.get("open") or outcome.get("failed")):
+                self._generations[name] = generation + 1
             if outcome.get("open"):
                 return list(outcome["open"]["members"])
             if outcome.get("failed"):
