@@ -60,6 +60,8 @@ def closes():
         assert works.waiting() == 0, "a new round is asked for, and nobody can join it"
         time.sleep(0.01)
     assert works.is_closed(LONG_MS) is True
+    # Whoever joins then is told so, and it is no fault of its own.
+    assert works.next(2, 2, LONG_MS, 1000, LONG_MS) == ("closed", None)
 
 
 def goes():

@@ -100,7 +100,12 @@ impl Rendezvous {
             "the cluster does not answer",
             self.shared.join(min, max, join_timeout_ms, last_call_ms),
         )?;
-        let joined = joined.map_err(raised)?;
+        let joined = match joined {
+            Err(error) if error.code() == Some(ErrorCode::RendezvousClosed) => {
+                return Ok(("closed".to_owned(), None));
+            }
+            joined => joined.map_err(raised)?,
+        };
         *self.shared.seen.lock() = Seen { ticket: joined.ticket, ..Seen::default() };
         let keeping = self.shared.clone().keep_alive(joined.ticket, joined.keep_alive_ms);
         self.tasks.lock().spawn_on(keeping, &runtime);
