@@ -88,6 +88,22 @@ def interrupted(context, name, other):
         say("passed 1")
 
 
+def comes_late(context, name, go):
+    """Comes to a barrier when the cluster has given it up."""
+    job = orchestrator(context)
+    job.register_worker(name, keep_alive_interval=timedelta(milliseconds=500))
+    say("registered")
+    while not os.path.exists(go):
+        time.sleep(0.001)
+    try:
+        job.barrier("epoch", members=[name, "nobody"], timeout=LONG)
+    except rollout.ParticipantLost as lost:
+        assert name in str(lost), lost
+    else:
+        raise AssertionError("it passed")
+    say("lost")
+
+
 def passes_so_often(context, name, other, times, then):
     """Passes a barrier with another; `then` it leaves, or stays until it is killed."""
     job = orchestrator(context)

@@ -411,6 +411,26 @@ fn who_was_interrupted_while_it_waited_at_a_barrier_passes_it_with_the_other() -
 }
 
 #[test]
+fn who_comes_to_a_barrier_when_it_was_given_up_is_told_that_it_is_lost() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let go = fleet.path("go");
+    let late = barriers(&fleet, "late", &["comes_late", "late", &go.display().to_string()])?;
+    until_it_says(&late, "registered");
+    late.signal(libc::SIGSTOP)?;
+    eventually_or_show("it is lost", PATIENCE, |seen| {
+        let described = fleet.ctl_json(&["rendezvous", "describe", "barriers"]).ok()?;
+        *seen = described.to_string();
+        (described["gone"][0]["why"] == "lost").then_some(())
+    });
+    // It comes before its keep-alive has told it.
+    std::fs::write(&go, "")?;
+    late.signal(libc::SIGCONT)?;
+    ends(late, 0)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
 fn a_barrier_fails_by_the_name_of_who_died() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     let mut dies = barriers(&fleet, "dies", &["dies", "dead"])?;

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rollout._native import RolloutError
 from rollout.connection import Connection
 from rollout.contract import HELD_MS, PATIENCE, call, held, milliseconds
 from rollout.trainer import Shard, Trainer
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from rollout.store import Store
 
 BARRIER_TIMEOUT = timedelta(seconds=300)
+# How the cluster refuses a participant that it does not count any more.
+TICKET_VOID = "RO-6004"
 # The job of whoever names none.
 JOB = "default"
 
@@ -363,9 +366,10 @@ class TrainingOrchestrator:
     ) -> list[str]:
         """Waits until all have arrived, and names them in that order. All are `members`, by name, or `count` of
         whomever, or else the members of the job's round. One that is lost fails it (BarrierFailed), or with `shrink` is
-        waited for no more. Without a `generation`, this process counts those that it has seen end, from the one that
-        waited when it registered, or the one after the last: so the processes of a job that is started again wait for each
-        other again, and whoever was refused, interrupted or not answered comes to the same one again."""
+        waited for no more. ParticipantLost: this process itself was. Without a `generation`, this process counts those that
+        it has seen end, from the one that waited when it registered, or the one after the last: so the processes of a job
+        that is started again wait for each other again, and whoever was refused, interrupted or not answered comes to the
+        same one again."""
         if self.worker is None:
             raise RuntimeError("register_worker first: a barrier waits for workers")
         counted = generation is None
@@ -381,7 +385,14 @@ class TrainingOrchestrator:
             "policy": "BARRIER_POLICY_SHRINK" if shrink else "BARRIER_POLICY_FAIL",
             "timeout_ms": milliseconds(timeout),
         }
-        self.call("Barrier/Arrive", arrival)
+        self.worker.check()
+        try:
+            self.call("Barrier/Arrive", arrival)
+        except RolloutError as error:
+            # Before its keep-alive has told it.
+            if str(error).startswith(TICKET_VOID):
+                raise ParticipantLost(f"{self.worker.name} is gone from {self.job}: {error}") from error
+            raise
         # The cluster ends it in time; this only ends the waiting for a cluster that is not there.
         until = time.monotonic() + timeout.total_seconds() + HELD_MS / 1000 + 60
         while True:
