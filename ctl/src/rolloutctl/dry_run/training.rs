@@ -1,6 +1,6 @@
 //! Plans of changes of what training jobs read, are and recover from.
 //!
-//! Invariant: what is taken already as another, is in use, or is complete is refused here too, with exit code 5.
+//! Invariant: what is taken already as another, is in use, is complete, or goes is refused here too, with exit code 5.
 
 use rollout_proto::v1;
 
@@ -74,6 +74,7 @@ impl Reader {
     pub(super) async fn label_checkpoint(&self, args: &LabelArgs) -> anyhow::Result<Plan> {
         let (job, number) = (&args.job, args.number);
         let found = checkpoint::find(&self.client, &self.settings.namespace, job, number).await?;
+        labelled(job, &found)?;
         let would = match &args.label {
             Some(label) => format!("keep checkpoint {number} of {job} as {label}"),
             None => format!("take its label from checkpoint {number} of {job}"),
@@ -108,6 +109,18 @@ fn deletable(job: &v1::Job) -> Result<String, Failure> {
     Ok(format!("{} epochs under way, {checkpoints} complete checkpoints", job.passes.len()))
 }
 
+/// One that was given up, or is being removed, gets no label, and has none taken away.
+fn labelled(job: &str, found: &v1::Checkpoint) -> Result<(), Failure> {
+    match found.state() {
+        v1::CheckpointState::Going => {
+            let text =
+                format!("checkpoint {} of {job} was given up: it stays as it is", found.number);
+            Err(Failure::conflict(text))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn reported(found: &v1::Checkpoint) -> String {
     let reported = found.ranks.iter().filter(|rank| rank.reported).count();
     let state = match found.state() {
@@ -136,5 +149,13 @@ mod tests {
         let job = |present| v1::Job { trainers: vec![trainer(present)], ..Default::default() };
         assert!(deletable(&job(false)).is_ok());
         assert_eq!(deletable(&job(true)).map_err(code), Err(5));
+
+        let label = |state: v1::CheckpointState| {
+            let found = v1::Checkpoint { number: 7, state: state.into(), ..Default::default() };
+            labelled("sft", &found).map_err(code)
+        };
+        assert_eq!(label(v1::CheckpointState::Complete), Ok(()));
+        assert_eq!(label(v1::CheckpointState::Open), Ok(()));
+        assert_eq!(label(v1::CheckpointState::Going), Err(5));
     }
 }
