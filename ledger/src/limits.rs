@@ -91,8 +91,8 @@ pub const STORE_ENTRIES_MAX: u64 = 100_000;
 pub const STORE_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of all stores together: they are in every member's memory.
 pub const STORES_BYTES_MAX: u64 = 512 << 20;
-/// Stores of one namespace.
-pub const STORES_MAX: usize = 1024;
+/// Stores of one namespace: those of a round of all jobs that are remembered, and as many that outlive rounds.
+pub const STORES_MAX: usize = 2 * JOBS_MAX;
 /// Operations in one request to a store.
 pub const STORE_OPS_MAX: usize = 1024;
 /// Those of them that are answered with a value: all answers together fit a message, as what was popped has to.

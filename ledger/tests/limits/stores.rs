@@ -1,6 +1,6 @@
 //! Bounds of shared stores.
 
-use crate::bench::{Bench, open_client};
+use crate::bench::{Bench, job, open_client};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
     Op, OpKind, Rejection, Reply, RequestId, StoreAnswer, StoreName, StoreOp, limits,
@@ -110,6 +110,16 @@ pub(crate) fn stores() {
     bench.all_granted((0..limits::STORES_MAX).map(|n| open(format!("j{n}"))));
     bench.over(limits::STORES_MAX as u64, open("more".into()));
     bench.granted(open("j0".into()));
+    // The jobs that are remembered take no room of those that come: with each that is forgotten its round's store goes, and
+    // those that outlive rounds have room of their own.
+    let mut bench = Bench::new();
+    bench.granted(open("outlives".into()));
+    for n in 0..=limits::JOBS_MAX {
+        bench.granted(OpKind::CloseRendezvous { job: job(&format!("j{n}")) });
+        let store = StoreName { round: 1, ..store(&format!("j{n}")) };
+        bench.granted(OpKind::Store { store, ops: Vec::new() });
+    }
+    assert_eq!(bench.ledger.store_names().count(), limits::JOBS_MAX + 1);
 }
 
 pub(crate) fn ops() {
