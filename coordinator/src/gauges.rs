@@ -126,7 +126,8 @@ fn consensus(shared: &Shared) {
     let yes = |is: bool| f64::from(u8::from(is));
     gauge!("rollout_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     gauge!("rollout_raft_is_leader").set(yes(shared.leading().is_ok()));
-    gauge!("rollout_raft_has_leader").set(yes(shared.node.leader().is_some()));
+    let heard = shared.node.heard_leader().is_some();
+    gauge!("rollout_raft_has_leader").set(yes(heard));
     gauge!("rollout_raft_term").set(status.term as f64);
     gauge!("rollout_raft_applied_index").set(status.applied.unwrap_or(0) as f64);
     let voters = shared.node.members().iter().filter(|(_, votes)| *votes).count();
@@ -140,7 +141,7 @@ fn consensus(shared: &Shared) {
     gauge!("rollout_issuer_certificate_renewal_timestamp_seconds").set(issuer.renewal as f64);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     // One that waits to be made part of a cluster misses no leader.
-    let led = shared.node.leader().is_some() || shared.node.is_waiting();
+    let led = heard || shared.node.is_waiting();
     let seen = [
         ("awaiting_replace", shared.node.awaits_replacement()),
         ("cert_reload_failed", shared.tls.refused().is_some()),

@@ -2,7 +2,9 @@
 //!
 //! `/healthz` says that the process lives and needs no quorum, so that a supervisor restarts
 //! nobody for a partition. `/readyz` says whether this member serves: it leads with a valid lease,
-//! or follows who leads and has caught up, so that whoever restarts members one by one may go on.
+//! or hears who leads and has caught up, so that whoever restarts members one by one may go on.
+//!
+//! *Invariant:* a connection is for one request and ends after [`OPEN_MAX`], so that no caller keeps a probe out.
 
 use crate::grpc::Shared;
 use crate::open_files::Bounded;
@@ -39,7 +41,7 @@ pub(crate) fn standing(shared: &Shared) -> (bool, String) {
     if shared.leading().is_ok() {
         return (true, "leading".into());
     }
-    match shared.node.leader() {
+    match shared.node.heard_leader() {
         Some(leader) if leader.name != shared.config.name => {
             following(&leader.name, shared.node.status().lacks)
         }

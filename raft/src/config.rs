@@ -61,6 +61,9 @@ pub struct RaftConfig {
 /// Shortest interval between heartbeats that is accepted, in milliseconds.
 const HEARTBEAT_MIN_MS: u64 = 5;
 
+/// How long a busy machine may stand still without being taken for a broken link.
+const STANDSTILL_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// A configuration that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("raft configuration: {0}")]
@@ -169,6 +172,12 @@ impl RaftConfig {
     /// The lease of a leader: nobody else is elected within this time of its last heartbeat.
     pub(crate) fn lease(&self) -> std::time::Duration {
         std::time::Duration::from_millis(self.election_max_ms)
+    }
+
+    /// For how long a follower may hear nothing of a leader that it says it follows. After two leases it asks for votes,
+    /// and after two more again, where nobody was elected; what is left is for a machine that stands still.
+    pub(crate) fn silence_max(&self) -> std::time::Duration {
+        4 * self.lease() + STANDSTILL_MAX
     }
 
     pub(crate) fn openraft(&self, cluster: &str) -> Result<Config, openraft::ConfigError> {

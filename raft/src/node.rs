@@ -447,19 +447,24 @@ impl Node {
         matches!(tokio::time::timeout(wait, reached).await, Ok(Ok(_)))
     }
 
-    /// How long ago the leader was last heard here, and on the leader, a quorum: what was committed before that is
-    /// known to this member. `None` while no leader is known.
-    pub fn silence(&self) -> Option<Duration> {
+    /// The leader, this member included, where it was heard lately; of itself, as leader, where a quorum was. `None` at one
+    /// that is cut off or left over, for which [`leader`](Self::leader) names the last leader for ever, and at one that was
+    /// removed: nobody sends to it any more.
+    ///
+    /// Lately is four leases and two seconds: longer than two elections, and than a busy machine stands still. A leader with
+    /// a valid lease is always heard.
+    pub fn heard_leader(&self) -> Option<MemberRecord> {
         let running = self.running()?;
-        let (leader, acknowledged) = {
-            let metrics = running.raft.metrics();
-            let metrics = metrics.borrow_watched();
-            (metrics.current_leader?, since_quorum(&metrics))
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let leader = metrics.current_leader?;
+        let silence = if leader == running.context.me {
+            since_quorum(&metrics)
+        } else {
+            running.presence.of(leader).0.map(|heard| heard.elapsed())
         };
-        if leader == running.context.me {
-            return acknowledged;
-        }
-        running.presence.of(leader).0.map(|heard| heard.elapsed())
+        silence.filter(|silence| *silence < running.config.silence_max())?;
+        metrics.membership_config.get_node(&leader).cloned()
     }
 
     /// Who leads, as far as this member knows, as it changes.
@@ -485,7 +490,8 @@ impl Node {
         metrics.membership_config.log_id().map_or(0, |id| id.index())
     }
 
-    /// The leader, this member included, where one is known.
+    /// Who is to be asked for what a leader does: the last leader that is known, this member included. Whether it still
+    /// is one, [`heard_leader`](Self::heard_leader) says.
     pub fn leader(&self) -> Option<MemberRecord> {
         let running = self.running()?;
         let metrics = running.raft.metrics();

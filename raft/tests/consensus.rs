@@ -4,7 +4,7 @@ mod trio;
 
 use std::time::Duration;
 
-use rollout_raft::{Leadership, ProposeError, Role};
+use rollout_raft::{Leadership, Node, ProposeError, Role};
 use trio::{
     Cluster, LIMIT, bulk, chain_and_digest, digest_at, eventually, logging, open_clients, opened,
     waiting,
@@ -172,6 +172,48 @@ async fn a_leader_without_a_quorum_neither_reads_nor_accepts_commands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_left_over_says_that_it_hears_no_leader() {
+    let mut cluster = Cluster::form(|_| {}).await;
+    let (leader, _) = cluster.open().await;
+    let (dead, left) = ((leader + 1) % 3, (leader + 2) % 3);
+    let named = |node: &Node| node.heard_leader().map(|member| member.name);
+    let name = cluster.members[leader].config.name.clone();
+    for (_, node) in cluster.running() {
+        eventually("it hears the leader", async || named(node).filter(|n| *n == name)).await;
+    }
+    cluster.members[dead].stop().await;
+    cluster.members[leader].stop().await;
+    let node = cluster.members[left].node();
+    eventually("it hears nobody", async || named(node).is_none().then_some(())).await;
+    // Whom it would send a caller to: it has nobody better.
+    assert_eq!(node.leader().map(|member| member.name), Some(name));
+
+    // The other one is back, and with it a leader; then it is the leader that is left.
+    cluster.members[dead].restart().await;
+    let (leader, _) = cluster.leader().await;
+    let name = cluster.members[leader].config.name.clone();
+    for (_, node) in cluster.running() {
+        eventually("it hears the new one", async || named(node).filter(|n| *n == name)).await;
+    }
+    let other = if leader == dead { left } else { dead };
+    cluster.members[other].stop().await;
+    let node = cluster.members[leader].node();
+    eventually("it has no quorum", async || named(node).is_none().then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_removed_and_still_runs_hears_no_leader() {
+    let cluster = Cluster::form(|_| {}).await;
+    let (leader, _) = cluster.open().await;
+    let gone = (leader + 1) % 3;
+    let name = cluster.members[gone].config.name.clone();
+    cluster.members[leader].node().remove_member(&name).await.expect("removed");
+    let node = cluster.members[gone].node();
+    eventually("nobody sends to it", async || node.heard_leader().is_none().then_some(())).await;
+    assert!(cluster.members[leader].node().heard_leader().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_follower_beyond_the_kept_log_is_given_a_snapshot() {
     let mut cluster = Cluster::form(|config| {
         config.log_keep_bytes = 64 << 10;
@@ -223,7 +265,7 @@ async fn one_member_alone_is_its_own_quorum_for_as_long_as_it_lives() {
     while led.elapsed() < std::time::Duration::from_secs(3) {
         let node = cluster.members[0].node();
         assert!(node.lease_valid(), "after {:?}", led.elapsed());
-        assert!(node.silence().is_some_and(|since| since.as_secs() < 1));
+        assert!(node.heard_leader().is_some());
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }

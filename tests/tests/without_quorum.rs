@@ -1,4 +1,5 @@
-//! Two of three members are dead: the third lives, serves nobody, and says all that it can without the others.
+//! Two of three members are dead, or cannot be reached: the third lives, serves nobody, and says all that it can without
+//! the others.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{
@@ -45,6 +46,23 @@ fn watched(watch: &Process, health: &str) {
         let last = lines.last()?["data"]["health"].as_str()?.to_owned();
         *seen = last;
         (seen == health && lines.len() >= 2).then_some(())
+    });
+}
+
+/// Waits until a member says everywhere whether it hears a leader.
+fn says_of_a_leader(fleet: &Fleet, member: &str, hears: bool, ready: (u16, &str)) {
+    probed(fleet, member, "/readyz", ready);
+    eventually_or_show("its metrics and its status say so", PATIENCE, |seen| {
+        let leader = fleet.counted(member, "rollout_raft_has_leader");
+        let alarm = fleet.counted(member, "rollout_alarm{kind=\"no_leader\"}");
+        let out = fleet.ctl(&["--timeout", "2s", "-o", "json", "status"]).ok()?;
+        let told: serde_json::Value = serde_json::from_slice(&out.stdout).ok()?;
+        let members = told["data"]["members"].as_array()?;
+        let own = members.iter().find(|m| m["name"] == *member)?;
+        *seen = format!("{leader:?} {alarm:?} {own}");
+        let quorum = own["says"]["hasQuorum"].as_bool()?;
+        (leader == Some(hears.into()) && alarm == Some((!hears).into()) && quorum == hears)
+            .then_some(())
     });
 }
 
@@ -150,5 +168,33 @@ fn a_lone_member_is_alive_and_not_ready_and_says_what_it_can() -> Result<()> {
     eventually("the terminal is as it was before", PATIENCE, || {
         top.shown().trim_end().ends_with("\x1b[?25h\x1b[?1049l").then_some(())
     });
+    fleet.passed()
+}
+
+#[test]
+fn a_follower_that_is_left_over_or_cut_off_says_that_it_hears_no_leader() -> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions { cuttable: true, ..FleetOptions::default() })?;
+    let leader = fleet.leader();
+    let mut others = fleet.member_names().into_iter().filter(|name| *name != leader);
+    let (alone, other) = (others.next().context("a follower")?, others.next().context("another")?);
+    let following = format!("following {leader}");
+    says_of_a_leader(&fleet, &alone, true, (200, &following));
+
+    // Whom it reaches still hears the leader, and elects nobody with it.
+    fleet.set_cut(&alone, &leader, true);
+    says_of_a_leader(&fleet, &alone, false, (503, "no leader"));
+    says_of_a_leader(&fleet, &other, true, (200, &following));
+    fleet.set_cut(&alone, &leader, false);
+    says_of_a_leader(&fleet, &alone, true, (200, &following));
+    ensure!(fleet.leader() == leader, "whoever was cut off deposed nobody");
+
+    // Both others are dead, the leader last: nobody ever took its place.
+    fleet.member_process(&other).kill();
+    fleet.member_process(&leader).kill();
+    says_of_a_leader(&fleet, &alone, false, (503, "no leader"));
+    probed(&fleet, &alone, "/healthz", (200, "ok"));
+    fleet.start_member(&other)?;
+    let next = fleet.leader();
+    says_of_a_leader(&fleet, &next, true, (200, "leading"));
     fleet.passed()
 }

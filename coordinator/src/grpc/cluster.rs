@@ -141,7 +141,7 @@ impl v1::cluster_server::Cluster for ClusterService {
         let status = shared.node.status();
         let has_quorum = match status.role {
             Role::Leader => shared.node.lease_valid(),
-            _ => shared.node.leader().is_some(),
+            _ => shared.node.heard_leader().is_some(),
         };
         let (mut ready, mut suspect, mut draining) = (0, 0, 0);
         let (running, paused, ended) = shared.node.ledger(|l| {
