@@ -31,7 +31,7 @@ use crate::identity::{Identity, contradiction};
 use crate::leadership::Leadership;
 use crate::log_store::LogStore;
 use crate::machine::blocking;
-use crate::member::{ClusterId, MemberRecord};
+use crate::member::MemberRecord;
 use crate::peer::{Dialer, MESSAGE_BYTES_MAX, PeerService};
 use crate::reads;
 use crate::running::{LOG_DIR, Running, Stores};
@@ -39,6 +39,8 @@ use crate::runtime::OwnRuntime;
 use crate::status::NodeStatus;
 use crate::types::{Command, Types};
 use crate::{backup, cluster, membership, successor, transfer};
+
+mod adoption;
 
 /// One member of a cluster, or a process that waits to become one. Clones share it.
 #[derive(Clone)]
@@ -52,12 +54,20 @@ struct Inner {
     /// Whether a member sent it, while it belonged to no cluster, what is for a member of one.
     sought: AtomicBool,
     /// Held while the member is being adopted.
-    adopting: tokio::sync::Mutex<()>,
+    adopting: tokio::sync::Mutex<Adopting>,
     leadership: watch::Sender<Leadership>,
     dialer: Arc<Dialer>,
     disk: Arc<DiskSpace>,
     // Last: what runs on it is dropped before it.
     runtime: OwnRuntime,
+}
+
+/// Whether this process may still become part of a cluster.
+#[derive(PartialEq, Eq)]
+enum Adopting {
+    Open,
+    /// It is stopping.
+    Over,
 }
 
 impl Drop for Inner {
@@ -85,7 +95,7 @@ impl Node {
                 config,
                 running: RwLock::new(None),
                 sought: AtomicBool::new(false),
-                adopting: tokio::sync::Mutex::new(()),
+                adopting: tokio::sync::Mutex::new(Adopting::Open),
                 leadership: watch::Sender::new(Leadership::Follower { leader: None, term: 0 }),
                 dialer,
                 disk,
@@ -183,108 +193,7 @@ impl Node {
         }
     }
 
-    /// Forms a cluster of these members, of which this one is one, and returns its id.
-    ///
-    /// Draws a random cluster id, gives out ids 1 to n, makes every member part of it and only then starts it,
-    /// with all of them at once. All must be reachable and empty. It may be repeated after any failure, at the same
-    /// member, with the same list.
-    pub async fn bootstrap(&self, members: Vec<MemberRecord>) -> Result<ClusterId, ClusterError> {
-        let members = cluster::number_members(members)?;
-        let name = &self.inner.config.name;
-        let Some(me) = members.iter().find(|member| member.name == *name) else {
-            return Err(ClusterError::BadMembers(format!(
-                "{name:?} is not in the list of members"
-            )));
-        };
-        if let Some(running) = self.running()
-            && !running.store.is_pristine()
-        {
-            return self.formed_already(&running, &members).await;
-        }
-        let dialer = &*self.inner.dialer;
-        let others: Vec<_> = members.iter().filter(|member| member.id != me.id).cloned().collect();
-        let asked = others.iter().map(|member| cluster::hello(dialer, member));
-        let answers = futures::future::try_join_all(asked).await?;
-        let earlier = cluster::earlier_attempt(&others, &answers)?;
-        let own = self.identity().map(|identity| identity.cluster_id);
-        let id = match (own, earlier) {
-            (Some(own), Some(other)) if own != other => {
-                return Err(ClusterError::Refused(format!(
-                    "this member was adopted by {own}, others by {other}: two attempts; empty the data directory \
-                     of one"
-                )));
-            }
-            (own, other) => own.or(other).unwrap_or_else(cluster::random_cluster_id),
-        };
-        // This member first: a repeated attempt finds the same cluster id here.
-        let refused = |error: OpenError| ClusterError::Refused(error.to_string());
-        self.adopt(id, me.id, &me.name).await.map_err(refused)?;
-        let adopted = others.iter().map(|member| cluster::adopt(dialer, member, id));
-        futures::future::try_join_all(adopted).await?;
-        let running = self.leading()?;
-        cluster::initialize(&running, &members).await?;
-        cluster::formed(&running).await?;
-        tracing::info!(cluster = %id, members = members.len(), "a cluster was formed");
-        Ok(id)
-    }
-
-    async fn formed_already(
-        &self,
-        running: &Running,
-        members: &[MemberRecord],
-    ) -> Result<ClusterId, ClusterError> {
-        cluster::formed(running).await?;
-        let known: Vec<MemberRecord> =
-            self.members().into_iter().map(|(member, _)| member).collect();
-        if known == members {
-            return Ok(running.identity.cluster_id);
-        }
-        Err(ClusterError::Refused(format!(
-            "this member is part of cluster {} already, which has other members",
-            running.identity.cluster_id
-        )))
-    }
-
-    /// Makes this empty member part of a cluster, under an id that was never used before.
-    pub async fn adopt(
-        &self,
-        cluster_id: ClusterId,
-        member_id: u64,
-        name: &str,
-    ) -> Result<(), OpenError> {
-        let _alone = self.inner.adopting.lock().await;
-        let dir = &self.inner.config.data_dir;
-        if name != self.inner.config.name {
-            let what = format!("this member is called {:?}, not {name:?}", self.inner.config.name);
-            return Err(contradiction(dir, what));
-        }
-        if let Some(expected) = self.inner.config.cluster_id
-            && expected != cluster_id
-        {
-            let what =
-                format!("this member is configured for cluster {expected}, not {cluster_id}");
-            return Err(contradiction(dir, what));
-        }
-        let identity = Identity { cluster_id, member_id, name: name.to_owned() };
-        if let Some(found) = self.identity() {
-            if found == identity {
-                return Ok(());
-            }
-            let what =
-                format!("it is member {} of cluster {} already", found.member_id, found.cluster_id);
-            return Err(contradiction(dir, what));
-        }
-        let (config, created) = (self.inner.config.clone(), identity.clone());
-        let stores = self.blocking(move || {
-            let stores = Stores::open(&config.data_dir)?;
-            // Last, so that a directory with an identity is complete.
-            created.create(&config.data_dir)?;
-            Ok(stores)
-        });
-        self.start(identity, stores.await?).await
-    }
-
-    /// Lists an empty, waiting member as one that joins, in the place of the voter `replace` if one is named (it may have
+    /// Lists an empty, waiting member, with the versions that it says it can run, as one that joins, in the place of the voter `replace` if one is named (it may have
     /// the same name: its disk was lost), and returns its id. This member must lead. What [`MemberRecord::joins`] says is
     /// done afterwards, by whoever leads then; asking again changes nothing.
     pub async fn add_member(
@@ -536,15 +445,19 @@ impl Node {
     /// Hands leadership over where possible, then ends consensus and closes the stores. Other clones see a stopped
     /// member.
     pub async fn shutdown(&self) {
-        let Some(running) = self.running() else { return };
-        if let Err(error) = transfer::transfer_leader(&running, None).await {
+        if let Some(running) = self.running()
+            && let Err(error) = transfer::transfer_leader(&running, None).await
+        {
             tracing::debug!(%error, "leadership was not handed over before the end");
         }
         self.stop().await;
     }
 
-    /// Ends consensus and closes the stores without handing leadership over.
+    /// Ends consensus and closes the stores without handing leadership over. An adoption that is under way ends before, so
+    /// that what it has opened is closed too; later ones are refused.
     pub async fn stop(&self) {
+        let mut adopting = self.inner.adopting.lock().await;
+        *adopting = Adopting::Over;
         let Some(running) = self.inner.running.write().take() else { return };
         let open = running.open.clone();
         let stopping = async move { running.stop().await };

@@ -48,6 +48,49 @@ async fn forming_needs_every_member_and_is_repeated_after_a_failure() {
     assert!(matches!(refused, Err(ClusterError::Refused(_))), "{refused:?}");
 }
 
+/// Polls a bootstrap until `enough`, and so many times more, and drops it, as a server does whose caller is gone.
+async fn begun_and_dropped(member: &Member, enough: impl Fn() -> bool, polls: usize) {
+    let mut forming = Box::pin(member.node().bootstrap(vec![member.record()]));
+    let mut more = 0;
+    eventually("it has begun", async || {
+        let ended = futures::poll!(&mut forming).is_ready();
+        more += usize::from(enough());
+        (ended || more > polls).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bootstrap_whose_caller_goes_away_can_be_repeated_at_the_same_process() {
+    logging();
+    let dir = tempfile::tempdir().expect("a directory");
+    let names = ["a", "b", "c", "d", "e", "f"];
+    for (member, polls) in waiting(dir.path(), &names, |_| {}).await.iter().zip(0..) {
+        let identity = member.config.data_dir.join("IDENTITY");
+        // The first one is dropped while its stores are opened, the others later and later after that.
+        begun_and_dropped(member, || polls == 0 || identity.exists(), polls).await;
+        let formed = member.node().bootstrap(vec![member.record()]).await;
+        assert!(formed.is_ok(), "after {polls} polls: {formed:?}");
+        assert_eq!(member.node().identity().map(|identity| identity.cluster_id), formed.ok());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_stops_while_it_is_adopted_closes_its_stores_and_is_adopted_no_more() {
+    logging();
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut members = waiting(dir.path(), &["a"], |_| {}).await;
+    begun_and_dropped(&members[0], || true, 0).await;
+    let node = members[0].node().clone();
+    members[0].stop().await;
+    assert!(node.bootstrap(vec![members[0].record()]).await.is_err(), "it is stopping");
+    drop(node);
+    // Nothing has its directory open any more.
+    members[0].restart().await;
+    let formed = members[0].node().bootstrap(vec![members[0].record()]).await;
+    assert!(formed.is_ok(), "{formed:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_of_a_living_cluster_is_never_adopted_by_another() {
     let cluster = Cluster::form(|_| {}).await;

@@ -27,6 +27,7 @@ use crate::codec::{
     decode_append, decode_snapshot_header, decode_transfer, decode_vote_request,
     encode_append_result, encode_transfer_reply, encode_vote, encode_vote_response,
 };
+use crate::errors::OpenError;
 use crate::node::Node;
 use crate::running::Running;
 use crate::state_machine::SnapshotData;
@@ -268,10 +269,12 @@ impl Peer for PeerService {
     ) -> Result<Response<AdoptResponse>, Status> {
         let request = request.into_inner();
         let cluster = request.cluster_id.parse().map_err(malformed)?;
-        self.node
-            .adopt(cluster, request.member_id, &request.name)
-            .await
-            .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        self.node.adopt(cluster, request.member_id, &request.name).await.map_err(|error| {
+            match error {
+                OpenError::Start(why) => Status::unavailable(why),
+                other => Status::failed_precondition(other.to_string()),
+            }
+        })?;
         Ok(Response::new(AdoptResponse {}))
     }
 }
