@@ -54,14 +54,31 @@ impl Known {
         self.named(name, true).map(|old| Some(old.id)).ok_or_else(|| self.unknown(name))
     }
 
-    /// The learner that an earlier call of the same words has listed already.
+    /// The learner that an earlier call of the same words has listed already. What it can run, it said itself.
     fn listed(&self, fresh: &MemberRecord) -> Option<u64> {
         let listed = self.named(&fresh.name, false)?;
-        (MemberRecord { id: fresh.id, ..listed.clone() } == *fresh).then_some(listed.id)
+        let (version_min, version_max) = (fresh.version_min, fresh.version_max);
+        let same = MemberRecord { id: fresh.id, version_min, version_max, ..listed.clone() };
+        (same == *fresh).then_some(listed.id)
+    }
+
+    /// Refuses the place of a voter that another takes already: the voter leaves once, and both would have a vote.
+    fn check_place(&self, replaced: Option<u64>) -> Result<(), ClusterError> {
+        let Some(old) = replaced.and_then(|id| self.members.get(&id)) else { return Ok(()) };
+        let takes = Joins::Voter { replaces: Some(old.id) };
+        let mut learners = self.members.values().filter(|m| !self.voters.contains(&m.id));
+        learners.find(|member| member.joins == takes).map_or(Ok(()), |first| {
+            Err(ClusterError::Refused(format!(
+                "member {:?} takes the place of {:?} already; wait for it, or take it out first: rolloutctl member \
+                 remove {}",
+                first.name, old.name, first.name
+            )))
+        })
     }
 
     /// Refuses a member that would be mistaken for another.
     fn check_new(&self, fresh: &MemberRecord, replaced: Option<u64>) -> Result<(), ClusterError> {
+        self.check_place(replaced)?;
         for member in self.members.values().filter(|member| Some(member.id) != replaced) {
             if member.name == fresh.name {
                 let what = if self.voters.contains(&member.id) { "a voter" } else { "a learner" };

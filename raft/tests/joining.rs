@@ -184,3 +184,27 @@ async fn what_would_cost_the_majority_or_mistake_one_member_for_another_is_refus
     assert!(misnamed.is_err(), "whoever answers there is d");
     assert_eq!(node.members().len(), 3, "nothing was changed");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_place_of_a_voter_is_given_to_one_at_a_time() {
+    let mut cluster = partly(&["a", "b", "c", "d", "e"], 3).await;
+    let (leader, _) = cluster.open().await;
+    let old = cluster.members[(leader + 1) % 3].config.name.clone();
+    let (first, second) = (cluster.members[3].record(), cluster.members[4].record());
+    let node = cluster.members[leader].node().clone();
+    let id = node.add_member(first.clone(), Some(&old)).await.expect("listed");
+    // Before it can have its vote, which takes two looks of the leader.
+    cluster.members[3].stop().await;
+    let refused = node.add_member(second.clone(), Some(&old)).await;
+    let Err(ClusterError::Refused(why)) = refused else { panic!("{refused:?}") };
+    assert!(why.contains("\"d\"") && why.contains("member remove d"), "{why}");
+    assert_eq!(node.add_member(first, Some(&old)).await, Ok(id), "asked again, it is the same");
+    assert_eq!(node.members().len(), 4, "nothing was changed");
+
+    // Taken out, it makes room for the other one.
+    node.remove_member("d").await.expect("removed");
+    node.add_member(second, Some(&old)).await.expect("listed");
+    let mut left = vec!["a", "b", "c", "e"];
+    left.retain(|name| *name != old);
+    cluster.voters_are(&left).await;
+}
