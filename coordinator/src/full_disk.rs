@@ -68,7 +68,9 @@ pub(crate) fn hand_over(leading: &Leading, last: &mut Instant) {
     tokio::spawn(async move {
         match node.leave_full_disk().await {
             Ok(true) => {}
-            Ok(false) => tracing::warn!("the disk is full, and no other voter's has room"),
+            Ok(false) => {
+                tracing::warn!("the disk is full, and no other voter that keeps up has room")
+            }
             Err(error) => tracing::warn!(%error, "the disk is full, and leadership stays here"),
         }
     });

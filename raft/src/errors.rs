@@ -109,7 +109,8 @@ pub enum ClusterError {
     /// No member has that name. Nothing was changed.
     #[error("{0}")]
     NoMember(String),
-    /// The change would cost the cluster its majority. Nothing was changed.
+    /// The change would cost the cluster its majority, or leave it without one that can go on at once. Nothing was
+    /// changed.
     #[error("{0}")]
     Unsafe(String),
     /// This member does not lead.

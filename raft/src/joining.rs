@@ -13,21 +13,20 @@ use crate::cluster::{adopt, hello};
 use crate::errors::ClusterError;
 use crate::member::{Joins, MemberRecord};
 use crate::membership::promote;
+use crate::pace::Pace;
 use crate::running::Running;
 
 /// How often a leader looks who joins.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Entries that a member may lack when it gets its vote, and while it serves: some rounds of replication under load.
-pub const LACKS_MAX: u64 = 256;
 
 /// Sees members in, wherever this member leads.
 pub(crate) async fn watch(running: Arc<Running>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let steps = joining(&running).into_iter().map(|(learner, lacks)| {
+        let steps = joining(&running).into_iter().map(|(learner, pace)| {
             let running = running.clone();
             async move {
-                if let Err(error) = step(&running, &learner, lacks).await {
+                if let Err(error) = step(&running, &learner, pace).await {
                     tracing::debug!(member = learner.name, %error, "a member has not joined yet");
                 }
             }
@@ -36,39 +35,29 @@ pub(crate) async fn watch(running: Arc<Running>) {
     }
 }
 
-/// The members without a vote, with the entries that each lacks; `None` where it never answered this leader. Empty
-/// where this member does not lead.
-fn joining(running: &Running) -> Vec<(MemberRecord, Option<u64>)> {
+/// The members without a vote, with how each keeps up. Empty where this member does not lead.
+fn joining(running: &Running) -> Vec<(MemberRecord, Pace)> {
     let metrics = running.raft.metrics();
     let metrics = metrics.borrow_watched();
-    let Some(replication) = metrics.replication.as_ref().filter(|_| metrics.state.is_leader())
-    else {
+    if !metrics.state.is_leader() || metrics.replication.is_none() {
         return Vec::new();
-    };
+    }
     let config = &metrics.membership_config;
-    let last = metrics.last_log_index.unwrap_or(0);
-    let lacks = |id: &u64| {
-        let matched = replication.get(id).copied().flatten()?;
-        Some(last.saturating_sub(matched.index()))
-    };
     let voter = |id: &u64| config.voter_ids().any(|voter| voter == *id);
     let learners = config.nodes().filter(|(id, _)| !voter(id));
-    learners.map(|(id, member)| (member.clone(), lacks(id))).collect()
+    let lease = running.config.lease();
+    learners.map(|(id, member)| (member.clone(), Pace::of(&metrics, *id, lease))).collect()
 }
 
-async fn step(
-    running: &Running,
-    learner: &MemberRecord,
-    lacks: Option<u64>,
-) -> Result<(), ClusterError> {
+async fn step(running: &Running, learner: &MemberRecord, pace: Pace) -> Result<(), ClusterError> {
     let wants_vote = matches!(learner.joins, Joins::Voter { .. });
-    let ready = lacks.is_some_and(|lacks| lacks <= LACKS_MAX);
-    if lacks.is_some() && !(wants_vote && ready) {
+    let (ready, known) = (pace.is_close(), pace.matched.is_some());
+    if known && !(wants_vote && ready) {
         return Ok(());
     }
     let answer = hello(&running.context.dialer, learner).await?;
     if answer.cluster_id.is_empty() {
-        if lacks.is_some() {
+        if known {
             let text = format!(
                 "{} lost its disk while it joined: remove it, and add it again",
                 learner.name

@@ -2,10 +2,11 @@
 //!
 //! Invariant: an id is given out by the log entry that lists its member, above every index before it, so never twice; a
 //! member joins without a vote, and `joining` sees to the rest, whoever leads. A change that would leave voters of
-//! which no majority answers is refused.
+//! which no majority answers and keeps up is refused.
 //! Absent: who may ask. The coordinator checks that.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
@@ -14,6 +15,7 @@ use openraft::errors::{ClientWriteError, RaftError};
 use crate::cluster::hello;
 use crate::errors::{ClusterError, NotLeader};
 use crate::member::{Joins, MemberRecord};
+use crate::pace::{KEEPS_UP_WITHIN, LACKS_MAX, LOOK_EVERY, Pace};
 use crate::reads;
 use crate::running::Running;
 use crate::transfer::transfer_leader;
@@ -103,8 +105,9 @@ impl Known {
     }
 }
 
-/// Refuses to go on with `keep` for voters if they could not commit anything. They are asked now: what was heard a moment
-/// ago may be dead, and a change that no majority can commit stops the cluster.
+/// Refuses to go on with `keep` for voters if they could not commit anything at once. They are asked now: what was heard a
+/// moment ago may be dead, and a change that no majority can commit stops the cluster. So does, for as long as it takes, one
+/// that a member has to catch up for.
 async fn check_majority(
     running: &Running,
     known: &Known,
@@ -123,7 +126,7 @@ async fn check_majority(
         futures::future::join_all(asked).await.into_iter().flatten().collect();
     let (answer, needed) = (answering.len(), keep.len() / 2 + 1);
     if answer >= needed {
-        return Ok(());
+        return check_pace(running, known, &answering, needed, gone).await;
     }
     let silent: BTreeSet<u64> = keep.difference(&answering).copied().collect();
     let first = silent.first().and_then(|id| known.members.get(id)).map_or("", |m| m.name.as_str());
@@ -134,6 +137,40 @@ async fn check_majority(
         keep.len(),
         known.names(&silent)
     )))
+}
+
+/// Refuses where of those that answer fewer than `needed` have nearly all of the log, this leader included.
+async fn check_pace(
+    running: &Running,
+    known: &Known,
+    answering: &BTreeSet<u64>,
+    needed: usize,
+    gone: &str,
+) -> Result<(), ClusterError> {
+    let give_up = Instant::now() + KEEPS_UP_WITHIN;
+    loop {
+        let behind = behind(running, answering);
+        if answering.len() - behind.len() >= needed {
+            return Ok(());
+        }
+        if Instant::now() >= give_up {
+            return Err(ClusterError::Unsafe(format!(
+                "without {gone} nothing could be written until {} caught up: more than {LACKS_MAX} entries are lacking \
+                 there; rolloutctl member list says how far each is",
+                known.names(&behind)
+            )));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Of these members those that have not nearly all of this leader's log.
+fn behind(running: &Running, of: &BTreeSet<u64>) -> BTreeSet<u64> {
+    let metrics = running.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let lease = running.config.lease();
+    let close = |id: u64| id == running.context.me || Pace::of(&metrics, id, lease).is_close();
+    of.iter().copied().filter(|id| !close(*id)).collect()
 }
 
 /// Lists `fresh`, a waiting member, as one that joins, in the place of the voter `replace` if one is named, and returns

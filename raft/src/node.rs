@@ -432,12 +432,14 @@ impl Node {
         blocking(move || Backup::new(checkpoint, header, bytes)).await.map(Some)
     }
 
-    /// Hands leadership to the named member, or to the most advanced one, and waits until it has left.
+    /// Hands leadership to the named member, or to the most advanced one, and waits until it has left. Refused where that one
+    /// does not answer or has not nearly all of the log, and does not within a second: writes would wait for it.
     pub async fn transfer_leader(&self, to: Option<&str>) -> Result<(), ClusterError> {
         transfer::transfer_leader(&*self.leading()?, to).await
     }
 
-    /// Hands leadership to the voter whose disk has most room, and waits until it has left; false where all are full.
+    /// Hands leadership to the voter that keeps up and whose disk has most room, and waits until it has left; false where all
+    /// are full.
     pub async fn leave_full_disk(&self) -> Result<bool, ClusterError> {
         successor::to_one_with_room(&*self.leading()?).await
     }

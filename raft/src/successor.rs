@@ -1,7 +1,7 @@
 //! Owns: who is to lead instead of a member whose disk is slow or full: the other voters are asked how theirs is.
 //!
 //! Invariant: leadership goes to a disk that is much better, so it does not go round among bad ones; a voter that does
-//! not answer is none to go to.
+//! not answer, or not keep up, is none to go to.
 //! Absent: when to ask (the watchdog for a slow disk, the coordinator for a full one), and how leadership is handed over.
 
 use openraft::async_runtime::WatchReceiver;
@@ -11,6 +11,7 @@ use crate::cluster::hello;
 use crate::disk_space::DiskRoom;
 use crate::errors::ClusterError;
 use crate::member::MemberRecord;
+use crate::pace::Pace;
 use crate::running::Running;
 use crate::transfer::transfer_leader;
 
@@ -22,7 +23,10 @@ pub(crate) async fn to_a_faster_one(running: &Running, own_us: u64) -> Result<()
     let answers = others(running).await;
     let asked = answers.iter().map(|(name, answer)| (answer.fsync_us, name.as_str()));
     let Some((its_us, name)) = fastest(asked, own_us) else {
-        tracing::warn!(own_us, "the disk is slow, and no other voter has one that is much faster");
+        tracing::warn!(
+            own_us,
+            "the disk is slow, and no other voter that keeps up has one that is much faster"
+        );
         return Ok(());
     };
     tracing::warn!(own_us, its_us, to = name, "the disk is slow; leadership is handed over");
@@ -38,13 +42,14 @@ pub(crate) async fn to_one_with_room(running: &Running) -> Result<bool, ClusterE
     transfer_leader(running, Some(name)).await.map(|()| true)
 }
 
-/// What the other voters say of themselves.
+/// What the other voters say of themselves that keep up.
 async fn others(running: &Running) -> Vec<(String, HelloResponse)> {
     let others: Vec<MemberRecord> = {
         let metrics = running.raft.metrics();
         let metrics = metrics.borrow_watched();
         let config = &metrics.membership_config;
-        let ids = config.voter_ids().filter(|id| *id != running.context.me);
+        let keeps_up = |id: u64| Pace::of(&metrics, id, running.config.lease()).keeps_up();
+        let ids = config.voter_ids().filter(|id| *id != running.context.me && keeps_up(*id));
         ids.filter_map(|id| config.get_node(&id).cloned()).collect()
     };
     let asked = others.into_iter().map(async |member| {

@@ -1,21 +1,19 @@
 //! Owns: handing leadership over.
 //!
-//! Invariant: it goes to a voter only, and the call returns once it has left, or an error.
+//! Invariant: it goes to a voter only that answers and has nearly all of the log: from when it is offered, this leader takes
+//! no writes and sends no heartbeats until it is deposed. The call returns once it has left, or an error.
 //! Absent: why it is handed over.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use openraft::Instant;
 use openraft::async_runtime::WatchReceiver;
 
 use crate::errors::{ClusterError, NotLeader};
+use crate::pace::{KEEPS_UP_WITHIN, LOOK_EVERY, Pace};
 use crate::running::Running;
 
 /// How long a transfer of leadership may take.
 const TRANSFER_LIMIT: Duration = Duration::from_secs(3);
-
-/// Leases within which a member answered a heartbeat, if it is to be preferred as a successor.
-const HEARD_LATELY: u32 = 2;
 
 /// Hands leadership to the named voter, or to the one whose log is longest, and waits until it has left.
 pub(crate) async fn transfer_leader(
@@ -23,34 +21,14 @@ pub(crate) async fn transfer_leader(
     to: Option<&str>,
 ) -> Result<(), ClusterError> {
     let me = running.context.me;
-    let target = {
-        let metrics = running.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let Some(replication) = metrics.replication.as_ref().filter(|_| metrics.state.is_leader())
-        else {
-            let leader = metrics.current_leader.filter(|id| *id != me);
-            let leader = leader.and_then(|id| metrics.membership_config.get_node(&id).cloned());
-            return Err(NotLeader { leader }.into());
-        };
-        let config = &metrics.membership_config;
-        let named = |id: &u64| {
-            config.get_node(id).is_some_and(|member| to.is_none_or(|to| member.name == to))
-        };
-        let voters: Vec<u64> = config.voter_ids().filter(|id| *id != me && named(id)).collect();
-        let heard = |id: &u64| {
-            metrics.heartbeat.as_ref().and_then(|acked| acked.get(id).copied().flatten())
-        };
-        let answers = |id: &u64| {
-            heard(id).is_some_and(|at| at.elapsed() < HEARD_LATELY * running.config.lease())
-        };
-        voters.into_iter().max_by_key(|id| (answers(id), replication.get(id).copied().flatten()))
-    };
-    let Some(target) = target else {
-        let text = match to {
-            Some(name) => format!("{name:?} is not another voter of this cluster"),
-            None => "there is no other voter".to_owned(),
-        };
-        return Err(ClusterError::Refused(text));
+    let give_up = Instant::now() + KEEPS_UP_WITHIN;
+    let target = loop {
+        match successor(running, to) {
+            Err(ClusterError::Unsafe(_)) if Instant::now() < give_up => {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            found => break found?,
+        }
     };
     let ended = |error: &dyn std::fmt::Display| ClusterError::Unfinished(error.to_string());
     running.raft.trigger().transfer_leader(target).await.map_err(|error| ended(&error))?;
@@ -61,4 +39,34 @@ pub(crate) async fn transfer_leader(
         .await
         .map(drop)
         .map_err(|error| ended(&format!("leadership has not left: {error}")))
+}
+
+/// Who can lead instead, of those that are meant.
+fn successor(running: &Running, to: Option<&str>) -> Result<u64, ClusterError> {
+    let me = running.context.me;
+    let metrics = running.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let config = &metrics.membership_config;
+    if !metrics.state.is_leader() || metrics.replication.is_none() {
+        let leader = metrics.current_leader.filter(|id| *id != me);
+        let leader = leader.and_then(|id| config.get_node(&id).cloned());
+        return Err(NotLeader { leader }.into());
+    }
+    let named =
+        |id: &u64| config.get_node(id).is_some_and(|member| to.is_none_or(|to| member.name == to));
+    let voters = config.voter_ids().filter(|id| *id != me && named(id));
+    let paces = voters.map(|id| (Pace::of(&metrics, id, running.config.lease()), id));
+    match (paces.max(), to) {
+        (Some((pace, id)), _) if pace.keeps_up() => Ok(id),
+        (Some((pace, _)), Some(name)) => Err(ClusterError::Unsafe(format!(
+            "{name} {pace}: nothing could be written until it has caught up; rolloutctl member list says how far each is"
+        ))),
+        (Some(_), None) => Err(ClusterError::Unsafe(
+            "no other voter answers and has nearly all of the log: rolloutctl member list says how far each is".to_owned(),
+        )),
+        (None, Some(name)) => {
+            Err(ClusterError::Refused(format!("{name:?} is not another voter of this cluster")))
+        }
+        (None, None) => Err(ClusterError::Refused("there is no other voter".to_owned())),
+    }
 }

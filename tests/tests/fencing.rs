@@ -201,7 +201,9 @@ fn a_leader_that_is_deposed_twice_fences_itself_once_an_epoch_and_lives_on() -> 
     let pid = fleet.member_process(&old).pid();
     for time in 1..=2 {
         if fleet.leader() != old {
-            fleet.ctl_json(&["leader", "transfer", &old])?;
+            eventually("it has caught up, and leads again", PATIENCE, || {
+                fleet.ctl_json(&["leader", "transfer", &old]).ok()
+            });
         }
         let (deposed, _) = depose(&mut fleet)?;
         assert_eq!(deposed, old, "it led again");

@@ -237,7 +237,10 @@ fn a_dead_member_is_replaced_by_another_and_leadership_goes_where_it_is_sent() -
     let left: Vec<&str> = ["c1", "c2", "c3", "c4"].into_iter().filter(|n| *n != dead).collect();
     voters_are(&fleet, &left);
     writers.step("leadership goes to the new one");
-    done(&fleet.ctl(&["leader", "transfer", "c4"])?)?;
+    eventually("it keeps up, and leads", PATIENCE, || {
+        let out = fleet.ctl(&["leader", "transfer", "c4"]).ok()?;
+        out.status.success().then_some(())
+    });
     ensure!(fleet.leader() == "c4");
     within_one_election(writers, &fleet)?;
     let show = fleet.ctl_json(&["leader", "show"])?;

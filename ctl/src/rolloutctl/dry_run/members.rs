@@ -1,6 +1,7 @@
 //! Plans of changes of the members, and of the first one.
 //!
-//! Invariant: a removal that would leave no majority that answers is refused here too, with exit code 6.
+//! Invariant: what would leave the cluster without a majority that can go on at once is refused here too, with exit code 6: a
+//! removal, and a transfer to a member that does not keep up.
 
 use rollout_proto::Endpoint;
 
@@ -10,6 +11,9 @@ use crate::rolloutctl::cli::MemberVerb;
 use crate::rolloutctl::cluster::bootstrap::BootstrapArgs;
 use crate::rolloutctl::member::list::{self, MemberLine};
 use crate::rolloutctl::status::{self, Survey};
+
+/// Entries that a member may lack that is to lead or to be counted on; `rollout-raft` refuses more.
+const LACKS_MAX: u64 = 256;
 
 impl Reader {
     pub(super) async fn member(&self, verb: MemberVerb) -> anyhow::Result<Plan> {
@@ -37,6 +41,7 @@ impl Reader {
             MemberVerb::Replace(args) => {
                 let old = line(find(&args.old)?);
                 let name = args.new_name.unwrap_or_else(|| args.old.clone());
+                check_place(&list.members, &args.old, &name)?;
                 let at = args.new.client_addr.to_string();
                 let new = self.newcomer(&name, &at).await?;
                 let would = format!("put member {name} in the place of {}", args.old);
@@ -107,11 +112,44 @@ impl Reader {
                     let text = format!("{name} is a learner: it has no vote, and cannot lead");
                     return Err(Failure::conflict(text).into());
                 }
+                check_pace(member, &status::survey(&self.client).await)?;
                 format!("hand leadership to {name}, {} entries behind", member.lacks())
             }
         };
         Ok(Plan::new(would, format!("{leader} leads")))
     }
+}
+
+/// Refuses the place of a voter that another takes already.
+fn check_place(members: &[MemberLine], old: &str, name: &str) -> Result<(), Failure> {
+    let takes = |member: &&MemberLine| {
+        member.role == "learner" && member.replaces.as_deref() == Some(old) && member.name != name
+    };
+    let Some(first) = members.iter().find(takes) else { return Ok(()) };
+    let first = &first.name;
+    Err(Failure::conflict(format!(
+        "{first} takes the place of {old} already; wait for it, or take it out first: rolloutctl member remove {first}"
+    )))
+}
+
+/// Refuses a successor that does not answer, or that writes would have to wait for.
+fn check_pace(member: &MemberLine, survey: &Survey) -> Result<(), Failure> {
+    let name = &member.name;
+    let problem = if !survey.takes_part(name) {
+        "does not answer".to_owned()
+    } else if lags(member) {
+        format!("lacks {} entries, {LACKS_MAX} at most may", member.lacks())
+    } else {
+        return Ok(());
+    };
+    Err(Failure::refused(format!(
+        "{name} {problem}: nothing could be written until it has caught up"
+    )))
+}
+
+fn lags(member: &MemberLine) -> bool {
+    let behind = member.behind.as_ref().and_then(|behind| behind.parse::<u64>().ok());
+    behind.is_some_and(|behind| behind > LACKS_MAX)
 }
 
 /// What the leader checks too, by what answers now.
@@ -132,7 +170,19 @@ fn check_majority(members: &[MemberLine], survey: &Survey, gone: &str) -> Result
             "{gone} is the last voter: the cluster would be gone"
         )));
     }
-    let Some(first) = silent.first().filter(|_| answer < needed) else { return Ok(()) };
+    let Some(first) = silent.first().filter(|_| answer < needed) else {
+        let behind = |member: &&MemberLine| {
+            keep.contains(&member.name.as_str()) && survey.takes_part(&member.name) && lags(member)
+        };
+        let behind: Vec<&str> = members.iter().filter(behind).map(|m| m.name.as_str()).collect();
+        if answer - behind.len() >= needed {
+            return Ok(());
+        }
+        return Err(Failure::refused(format!(
+            "without {gone} nothing could be written until {} caught up: more than {LACKS_MAX} entries are lacking there",
+            behind.join(", ")
+        )));
+    };
     Err(Failure::refused(format!(
         "without {gone} there would be {} voters, of which {answer} answer and {needed} are needed; {} would not\n  \
          do this instead: {}",
@@ -185,8 +235,36 @@ mod tests {
         let waits = Survey { members: waits, ..Survey::default() };
         let refused = check_majority(&members, &waits, "c1").unwrap_err().to_string();
         assert!(refused.contains("1 answer and 2 are needed; c3 would not"), "{refused}");
+        // One that answers and lacks much is waited for by every write.
+        let survey = Survey {
+            members: ["c1", "c2", "c3"].map(|name| asked(name, true)).into(),
+            ..Survey::default()
+        };
+        let lagging = MemberLine { behind: Some("257".into()), ..voter("c3") };
+        let lags = [voter("c1"), voter("c2"), lagging];
+        let refused = check_majority(&lags, &survey, "c1").unwrap_err().to_string();
+        assert!(refused.contains("until c3 caught up"), "{refused}");
+        assert!(check_majority(&lags, &survey, "c3").is_ok());
+        let refused = check_pace(&lags[2], &survey).unwrap_err().to_string();
+        assert!(refused.starts_with("c3 lacks 257 entries"), "{refused}");
+        assert!(check_pace(&lags[1], &survey).is_ok());
         // Without the dead one nothing is lost.
+        let some = vec![asked("c1", true), asked("c2", true), asked("c3", false)];
+        let survey = Survey { members: some, ..Survey::default() };
+        let refused = check_pace(&lags[2], &survey).unwrap_err().to_string();
+        assert!(refused.starts_with("c3 does not answer"), "{refused}");
         assert!(check_majority(&members, &survey, "c3").is_ok());
         assert!(check_majority(&members[..1], &survey, "c1").is_err());
+    }
+
+    #[test]
+    fn the_place_of_a_voter_is_taken_by_one_at_a_time() {
+        let takes =
+            MemberLine { role: "learner".into(), replaces: Some("c3".into()), ..voter("c4") };
+        let members = [voter("c1"), voter("c2"), voter("c3"), takes];
+        let refused = check_place(&members, "c3", "c5").unwrap_err().to_string();
+        assert!(refused.contains("member remove c4"), "{refused}");
+        assert!(check_place(&members, "c3", "c4").is_ok(), "it is a repeat");
+        assert!(check_place(&members, "c2", "c5").is_ok());
     }
 }

@@ -1,0 +1,92 @@
+//! Owns: how the other members keep up with this leader.
+//!
+//! Invariant: leadership is handed to none that does not keep up, and none that does not is counted where a majority is
+//! to go on at once: all writes would wait until it has caught up.
+//! Absent: followers' own view; see `status`.
+
+use std::fmt;
+use std::time::Duration;
+
+use openraft::{Instant, RaftMetrics};
+
+use crate::types::Types;
+
+/// Entries that a member may lack when it gets its vote or leadership, and while it serves: some rounds of replication
+/// under load.
+pub const LACKS_MAX: u64 = 256;
+/// Leases within which a member that answers has answered a heartbeat.
+const HEARD_LATELY: u32 = 2;
+/// How long a leader waits for a member to keep up, which it may not do for a moment, under load or after an election.
+pub(crate) const KEEPS_UP_WITHIN: Duration = Duration::from_secs(1);
+/// How often it looks meanwhile.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How one member keeps up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Pace {
+    /// It answered a heartbeat lately.
+    pub(crate) answers: bool,
+    /// The last index that its log is known to have; `None` where it never answered this leader.
+    pub(crate) matched: Option<u64>,
+    last: u64,
+}
+
+impl Pace {
+    /// Of `id`, as a leader with this lease knows it.
+    pub(crate) fn of(metrics: &RaftMetrics<Types>, id: u64, lease: Duration) -> Self {
+        let heard = metrics.heartbeat.as_ref().and_then(|heard| heard.get(&id).copied().flatten());
+        let matched = metrics.replication.as_ref().and_then(|all| all.get(&id).copied().flatten());
+        Self {
+            answers: heard.is_some_and(|at| at.elapsed() < HEARD_LATELY * lease),
+            matched: matched.map(|id| id.index()),
+            last: metrics.last_log_index.unwrap_or(0),
+        }
+    }
+
+    /// The entries that it lacks; `None` where it never answered this leader.
+    pub(crate) fn lacks(self) -> Option<u64> {
+        self.matched.map(|matched| self.last.saturating_sub(matched))
+    }
+
+    /// True where its log is nearly as long as the leader's.
+    pub(crate) fn is_close(self) -> bool {
+        self.lacks().is_some_and(|lacks| lacks <= LACKS_MAX)
+    }
+
+    /// True where it could go on at once.
+    pub(crate) fn keeps_up(self) -> bool {
+        self.answers && self.is_close()
+    }
+}
+
+/// What is wrong with one that does not keep up.
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.lacks() {
+            Some(lacks) if self.answers => {
+                write!(f, "lacks {lacks} entries, {LACKS_MAX} at most may")
+            }
+            _ => f.write_str("does not answer"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_keeps_up_that_answers_and_has_nearly_all_of_the_log() {
+        let pace = |answers, matched| Pace { answers, matched, last: 1000 };
+        assert!(pace(true, Some(1000)).keeps_up() && pace(true, Some(744)).keeps_up());
+        assert!(pace(true, Some(1001)).keeps_up(), "the leader's own log is behind its followers'");
+        for (bad, why) in [
+            (pace(true, Some(743)), "lacks 257 entries, 256 at most may"),
+            (pace(false, Some(1000)), "does not answer"),
+            (pace(true, None), "does not answer"),
+        ] {
+            assert!(!bad.keeps_up());
+            assert_eq!(bad.to_string(), why);
+        }
+    }
+}
