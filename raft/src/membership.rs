@@ -174,7 +174,8 @@ fn behind(running: &Running, of: &BTreeSet<u64>) -> BTreeSet<u64> {
 }
 
 /// Lists `fresh`, a waiting member, as one that joins, in the place of the voter `replace` if one is named, and returns
-/// its id. It is made part of the cluster, sent the log and given its vote afterwards.
+/// its id. It is made part of the cluster, sent the log and given its vote afterwards. Its build must be able to run what the
+/// cluster runs; which versions those are, it says itself.
 pub(crate) async fn add_member(
     running: &Running,
     mut fresh: MemberRecord,
@@ -199,6 +200,15 @@ pub(crate) async fn add_member(
         return Err(ClusterError::Refused(format!(
             "member {} belongs to cluster {} already; start it with an empty data directory",
             fresh.name, answer.cluster_id
+        )));
+    }
+    let version = running.machine.read(|state| state.ledger.version());
+    (fresh.version_min, fresh.version_max) = (answer.version_min, answer.version_max);
+    if !(fresh.version_min..=fresh.version_max).contains(&version) {
+        return Err(ClusterError::Refused(format!(
+            "member {} can run cluster versions {} to {}, and the cluster has version {version}: start a build there that \
+             can run it",
+            fresh.name, fresh.version_min, fresh.version_max
         )));
     }
     let highest = known.members.keys().max().copied().unwrap_or(0);

@@ -3,8 +3,8 @@
 mod trio;
 
 use rollout_ledger::{Body, Command};
-use rollout_raft::{Node, OpenError, RaftConfig};
-use trio::{Cluster, eventually, open_clients};
+use rollout_raft::{ClusterError, Node, OpenError, RaftConfig};
+use trio::{Cluster, Member, eventually, logging, open_clients, waiting};
 
 fn set_version(epoch: u64, version: u32) -> Vec<u8> {
     let epoch = rollout_ledger::id::CoordEpoch(epoch);
@@ -58,4 +58,38 @@ async fn members_say_what_they_support_and_an_old_build_is_not_started_on_a_newe
     }
     cluster.members[2].restart().await;
     cluster.all_applied(index).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newcomer_that_cannot_run_what_the_cluster_runs_is_refused_and_its_own_word_is_recorded()
+{
+    logging();
+    let dir = tempfile::tempdir().expect("a directory");
+    let newer = |config: &mut RaftConfig| config.versions = (1, 3);
+    let mut members = waiting(dir.path(), &["a", "b", "c", "d"], newer).await;
+    let records = members[..3].iter().map(Member::record).collect();
+    let id = members[0].node().bootstrap(records).await.expect("a cluster");
+    members[3].stop().await;
+    members[3].config.versions = (1, 1);
+    members[3].restart().await;
+    let mut cluster = Cluster { members, id, dir };
+    let (leader, epoch) = cluster.open().await;
+    let node = cluster.members[leader].node().clone();
+    node.propose(epoch, set_version(epoch, 2)).await.expect("applied");
+    let record = cluster.members[3].record();
+    for replaces in [None, Some(cluster.members[(leader + 1) % 3].config.name.clone())] {
+        let refused = node.add_member(record.clone(), replaces.as_deref()).await;
+        let Err(ClusterError::Refused(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("versions 1 to 1") && why.contains("version 2"), "{why}");
+    }
+    assert_eq!(node.members().len(), 3, "nothing was changed");
+    assert!(cluster.members[3].node().is_waiting(), "nor there");
+
+    // Of a build that can run it, what it can run is listed, and not what whoever asks says.
+    cluster.members[3].stop().await;
+    cluster.members[3].config.versions = (1, 2);
+    cluster.members[3].restart().await;
+    node.add_member(record, None).await.expect("listed");
+    let listed = node.members().into_iter().find(|(member, _)| member.name == "d").expect("it").0;
+    assert_eq!((listed.version_min, listed.version_max), (1, 2));
 }

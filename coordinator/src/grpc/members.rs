@@ -3,7 +3,6 @@
 //! *Invariant:* a change goes through the leader, which confirms its leadership first; what it refuses was not applied.
 //! Deliberately absent: how a member joins once it is listed; `rollout-raft` sees to that.
 
-use super::cluster::VERSIONS;
 use super::{Shared, caller, check_every_namespace, member_out};
 use crate::audit;
 use crate::reject;
@@ -82,8 +81,9 @@ impl v1::members_server::Members for MembersService {
             peer_addr: r.peer_addr,
             client_addr: r.client_addr,
             zone: r.zone,
-            version_min: VERSIONS.0,
-            version_max: VERSIONS.1,
+            // It says itself what it can run.
+            version_min: 0,
+            version_max: 0,
             joins,
         };
         tracing::info!(by = %identity, member = record.name, replaces = r.replaces, "add member");
