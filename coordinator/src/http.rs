@@ -10,11 +10,18 @@ use crate::grpc::Shared;
 use crate::open_files::Bounded;
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::map_response;
+use axum::response::Response;
 use axum::routing::get;
 use rollout_raft::LACKS_MAX;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+
+/// How long a connection may stay open: a probe's or a scrape's takes milliseconds.
+pub(crate) const OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// Serves until told to stop.
 pub(crate) async fn serve(
@@ -26,8 +33,15 @@ pub(crate) async fn serve(
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(render))
+        .layer(map_response(one_request))
         .with_state(shared);
     axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+/// The connection ends with its answer: an idle one would be in the way of another, and be cut off in its next request.
+async fn one_request(mut response: Response) -> Response {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {

@@ -1,7 +1,8 @@
 //! How many connections a member takes, by how many files it may have open.
 //!
 //! *Invariant:* all ports together leave half of the files to log, image and snapshots: a crowd of callers is refused and
-//! never makes the database run out, which would end the member.
+//! never makes the database run out, which would end the member. A place for HTTP, whose callers nobody knows, is held for a
+//! bounded time.
 //! Absent: a bound per caller.
 
 use std::io;
@@ -9,9 +10,11 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
 
 /// What is assumed where the system sets no limit.
 const UNLIMITED: u64 = 1 << 20;
@@ -57,16 +60,18 @@ pub(crate) fn raise_limit() -> u64 {
     limit.rlim_cur.min(UNLIMITED)
 }
 
-/// A listener for HTTP that closes at once what is over its share.
+/// A listener for HTTP that closes at once what is over its share, and what was open for too long.
 pub(crate) struct Bounded {
     listener: TcpListener,
     room: Arc<Semaphore>,
+    open_max: Duration,
 }
 
 impl Bounded {
-    pub(crate) fn new(listener: TcpListener, connections_max: usize) -> Self {
+    /// Takes so many connections at a time, each for `open_max` at most, whatever comes over it.
+    pub(crate) fn new(listener: TcpListener, connections_max: usize, open_max: Duration) -> Self {
         let room = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-        Self { listener, room }
+        Self { listener, room, open_max }
     }
 }
 
@@ -78,7 +83,10 @@ impl axum::serve::Listener for Bounded {
         loop {
             let (stream, addr) = axum::serve::Listener::accept(&mut self.listener).await;
             match self.room.clone().try_acquire_owned() {
-                Ok(permit) => return (Counted { stream, _permit: permit }, addr),
+                Ok(permit) => {
+                    let ends = Box::pin(tokio::time::sleep(self.open_max));
+                    return (Counted { stream, ends, _permit: permit }, addr);
+                }
                 Err(_) => tracing::debug!(%addr, "too many connections for HTTP: refused"),
             }
         }
@@ -89,10 +97,21 @@ impl axum::serve::Listener for Bounded {
     }
 }
 
-/// A connection that takes a place until it is closed.
+/// A connection that takes a place until it is closed, and is an error after its time.
 pub(crate) struct Counted {
     stream: TcpStream,
+    ends: Pin<Box<Sleep>>,
     _permit: OwnedSemaphorePermit,
+}
+
+impl Counted {
+    /// The error after its time; before that, whoever waits for the stream is woken when it comes.
+    fn check_time(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.ends.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "open for too long")),
+            Poll::Pending => Ok(()),
+        }
+    }
 }
 
 impl AsyncRead for Counted {
@@ -101,6 +120,7 @@ impl AsyncRead for Counted {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.check_time(cx)?;
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
@@ -111,6 +131,7 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.check_time(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -127,7 +148,7 @@ impl AsyncWrite for Counted {
 mod tests {
     use super::*;
     use axum::serve::Listener as _;
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[test]
     fn all_ports_together_leave_half_of_the_files_to_the_database() {
@@ -142,7 +163,7 @@ mod tests {
     async fn a_connection_over_the_share_is_closed_and_a_place_that_is_left_is_given_again() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let addr = listener.local_addr().expect("an address");
-        let mut bounded = Bounded::new(listener, 1);
+        let mut bounded = Bounded::new(listener, 1, Duration::from_secs(60));
         let _first = TcpStream::connect(addr).await.expect("connected");
         let (held, _) = bounded.accept().await;
         let accepting = tokio::spawn(async move { bounded.accept().await.1 });
@@ -153,5 +174,43 @@ mod tests {
         let third = TcpStream::connect(addr).await.expect("connected");
         let served = accepting.await.expect("accepted");
         assert_eq!(served, third.local_addr().expect("an address"));
+    }
+
+    #[tokio::test]
+    async fn callers_that_say_nothing_or_never_end_hold_their_places_for_a_bounded_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let addr = listener.local_addr().expect("an address");
+        let open_max = Duration::from_millis(300);
+        let app = axum::Router::new().route("/", axum::routing::get(|| async { "served" }));
+        let serving = axum::serve(Bounded::new(listener, 2, open_max), app);
+        let serving = tokio::spawn(serving.into_future());
+        let mut silent = TcpStream::connect(addr).await.expect("connected");
+        let mut endless = TcpStream::connect(addr).await.expect("connected");
+        let dripping = tokio::spawn(async move {
+            let mut next: &[u8] = b"GET / HTTP/1.1\r\nx: ";
+            while endless.write_all(next).await.is_ok() {
+                next = b"x";
+                tokio::time::sleep(open_max / 10).await;
+            }
+        });
+        let mut byte = [0];
+        let limit = Duration::from_secs(30);
+        let closed = tokio::time::timeout(limit, silent.read(&mut byte)).await.expect("in time");
+        assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+        tokio::time::timeout(limit, dripping).await.expect("in time").expect("no panic");
+        // A machine that is busy may take longer than a connection may.
+        let begun = std::time::Instant::now();
+        while !ask(addr).await.is_ok_and(|answer| answer.ends_with("served")) {
+            assert!(begun.elapsed() < limit, "nobody is served");
+        }
+        serving.abort();
+    }
+
+    async fn ask(addr: SocketAddr) -> io::Result<String> {
+        let mut stream = TcpStream::connect(addr).await?;
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
     }
 }

@@ -102,7 +102,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let audited = (shared.clone(), Arc::new(audit));
     let enrolling = newcomers.map(|port| tokio::spawn(port.serve(audited.clone(), stop.clone())));
     let clients = tokio::spawn(serve_clients(client, audited, store.clone(), stop.clone()));
-    let http = Bounded::new(http, shares.http);
+    let http = Bounded::new(http, shares.http, http::OPEN_MAX);
     let probes = tokio::spawn(http::serve(http, shared.clone(), stop.clone()));
     let keeping = (store, shared.config.retention, hooks);
     let workers = shared.config.workers.clone();

@@ -77,6 +77,16 @@ async fn connections_beyond_the_open_files_are_refused_and_the_member_lives() ->
         said().contains("too many connections").then_some(())
     });
     drop(silent);
+    // So it is at the port of probes, and these are answered again before a supervisor gives up.
+    let http = fleet.http_addr(&leader).to_owned();
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.extend(TcpStream::connect(&http).await.ok());
+    }
+    eventually("a probe is answered though the crowd stays", Duration::from_secs(30), || {
+        fleet.http(&leader, "/healthz").is_ok_and(|(status, _)| status == 200).then_some(())
+    });
+    drop(silent);
     // Callers with a good certificate are a crowd, too. Those that are taken stay.
     let (mut held, mut refused) = (Vec::new(), 0);
     for _ in 0..400 {
