@@ -54,21 +54,27 @@ pub(crate) fn index_of_operation() -> Option<u64> {
 }
 
 /// The layer.
-#[derive(Clone, Copy)]
-pub(crate) struct PlacedLayer;
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PlacedLayer {
+    /// Its answers say where they stand.
+    Told,
+    /// They do not: it is for the audit alone.
+    Kept,
+}
 
 impl<S> Layer<S> for PlacedLayer {
     type Service = Placed<S>;
 
     fn layer(&self, inner: S) -> Placed<S> {
-        Placed { inner }
+        Placed { inner, layer: *self }
     }
 }
 
-/// A service whose answers say where they stand.
+/// A service whose requests note where in the log their operations stand.
 #[derive(Clone)]
 pub(crate) struct Placed<S> {
     inner: S,
+    layer: PlacedLayer,
 }
 
 impl<S, B, R> Service<http::Request<B>> for Placed<S>
@@ -85,10 +91,12 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let answer = self.inner.call(request);
+        let (answer, layer) = (self.inner.call(request), self.layer);
         let placed = async move {
             let mut response = answer.await?;
-            if let Some(place) = NOTED.with(Cell::get) {
+            if layer == PlacedLayer::Told
+                && let Some(place) = NOTED.with(Cell::get)
+            {
                 place.write(response.headers_mut());
             }
             Ok(response)
@@ -108,11 +116,18 @@ mod tests {
 
     /// The place that an answer says, whose handler did this.
     async fn said(handle: fn() -> http::Response<()>) -> Option<AnswerPlace> {
+        said_by(PlacedLayer::Told, handle).await
+    }
+
+    async fn said_by(
+        layer: PlacedLayer,
+        handle: fn() -> http::Response<()>,
+    ) -> Option<AnswerPlace> {
         let inner = tower::service_fn(move |_: http::Request<()>| async move {
             tokio::task::yield_now().await;
             Ok::<_, Infallible>(handle())
         });
-        let answer = PlacedLayer.layer(inner).call(http::Request::new(())).await;
+        let answer = layer.layer(inner).call(http::Request::new(())).await;
         let headers = answer.expect("an answer").headers().clone();
         AnswerPlace::of(&MetadataMap::from_headers(headers))
     }
@@ -159,6 +174,16 @@ mod tests {
             ok()
         });
         assert_eq!(read_before_and_after.await, Some(APPLIED));
+    }
+
+    #[tokio::test]
+    async fn a_place_that_is_for_the_audit_alone_is_noted_and_not_told() {
+        let kept = said_by(PlacedLayer::Kept, || {
+            applied(3, AT);
+            assert_eq!(index_of_operation(), Some(AT.index));
+            ok()
+        });
+        assert_eq!(kept.await, None);
     }
 
     #[tokio::test]

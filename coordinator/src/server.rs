@@ -166,6 +166,8 @@ impl Newcomers {
             .max_connection_age(NEWCOMER_WITHIN)
             .max_connection_age_grace(NEWCOMER_WITHIN)
             .layer(TraceLayer)
+            // Written down, and not told to a stranger.
+            .layer(PlacedLayer::Kept)
             .layer(AuditLayer(audit))
             .layer(AuthzLayer)
             .add_service(enrolment)
@@ -293,7 +295,7 @@ async fn serve_clients(
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
     server()
         .layer(TraceLayer)
-        .layer(PlacedLayer)
+        .layer(PlacedLayer::Told)
         .layer(AuditLayer(audit))
         .layer(AuthzLayer)
         .layer(EpochGate(shared))

@@ -7,7 +7,7 @@ use rollout_proto::{
     ChannelOptions, ClientTls, DialMap, Endpoint, ErrorCode, RpcError, Security, TlsFiles, channel,
     pki, v1,
 };
-use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
+use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually, json_lines};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -297,4 +297,25 @@ async fn an_issuing_key_that_has_ended_lets_nobody_in_and_ends_no_member() -> Re
 
 fn forget(file: &Path) -> Result<()> {
     Ok(std::fs::remove_file(file)?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_enrolment_is_in_the_audit_with_the_place_of_its_operation() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("audit.log");
+    // All three add to one file, for the test's sake: none of them rotates it.
+    let line: &'static str = Box::leak(format!("file = {file:?}").into_boxed_str());
+    let fleet = Fleet::start(FleetOptions {
+        enrolment_lifetime_s: Some(3600),
+        member_lines: vec![("audit", line)],
+        ..FleetOptions::default()
+    })?;
+    let token = fleet.token("once", &["--role", "worker"])?;
+    enrol(&token, "a", &desks(&fleet), &files(&fleet, "a")).await??;
+    let all = json_lines(&std::fs::read_to_string(&file)?);
+    let mut enrolments = all.iter().filter(|line| line["method"] == "Enrolment/Enrol");
+    let enrolment =
+        enrolments.find(|line| line["outcome"] == "applied").context("no line of it")?;
+    ensure!(enrolment["index"].is_string() && enrolment["subject"] == "worker/a", "{enrolment}");
+    fleet.passed()
 }

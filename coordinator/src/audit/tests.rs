@@ -42,7 +42,7 @@ async fn said(method: &str, error: Option<RpcError>) -> Vec<Value> {
             Ok::<_, Infallible>(answer(error))
         }
     });
-    let mut service = PlacedLayer.layer(AuditLayer(log(dir.path())).layer(inner));
+    let mut service = PlacedLayer::Told.layer(AuditLayer(log(dir.path())).layer(inner));
     service.call(request(method)).await.expect("an answer");
     lines(dir.path())
 }
