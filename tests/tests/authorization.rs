@@ -355,7 +355,12 @@ async fn a_certificate_for_one_namespace_neither_reads_nor_changes_anything_of_a
         }
     }
     ensure!(named > 40 && numbered >= 4, "{named} methods with a namespace, {numbered} by number");
-    for path in ["Maintenance/SaveSnapshot", "Members/RemoveMember", "Members/TransferLeader"] {
+    for path in [
+        "Maintenance/SaveSnapshot",
+        "Maintenance/Diagnose",
+        "Members/RemoveMember",
+        "Members/TransferLeader",
+    ] {
         let path = format!("/rollout.v1.{path}");
         ensure!(admin.is_refused(&path, Vec::new()).await?, "{path} is for all namespaces");
     }

@@ -77,8 +77,9 @@ impl v1::maintenance_server::Maintenance for MaintenanceService {
 
     async fn diagnose(
         &self,
-        _: Request<v1::DiagnoseRequest>,
+        request: Request<v1::DiagnoseRequest>,
     ) -> Result<Response<v1::DiagnoseResponse>, Status> {
+        check_every_namespace(&caller(&request)?)?;
         let shared = &self.shared;
         Ok(Response::new(v1::DiagnoseResponse {
             header: Some(shared.header()),
