@@ -2,7 +2,7 @@
 //! has of it.
 //!
 //! Invariant: FILE appears under its name only when all of it is durable and was read back; until then, and after a
-//! failure, there is nothing but what was there before. A leader that changes meanwhile costs a new beginning.
+//! failure or a signal, there is nothing but what was there before. A leader that changes meanwhile costs a new beginning.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use rollout_proto::{CallOptions, Client, services, v1};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::coordinator;
 use super::shown::Shown;
@@ -55,6 +56,10 @@ pub(crate) async fn run(
         let shown = Shown::read(&args.file, &args.file, &Progress::new(say::is_quiet()))?;
         return output::emit(format, &shown);
     }
+    until_told(Box::pin(save(connect, format, &args))).await
+}
+
+async fn save(connect: &ConnectArgs, format: Format, args: &SaveArgs) -> anyhow::Result<()> {
     let client = connect.client(None)?;
     let progress = Progress::new(say::is_quiet());
     let partial = Partial::beside(&args.file);
@@ -71,6 +76,20 @@ pub(crate) async fn run(
     };
     partial.finish(&args.file)?;
     output::emit(format, &shown)
+}
+
+/// Drops the work at Ctrl-C or SIGTERM, and its unfinished file with it, which the end of the process would leave.
+async fn until_told(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let listen = |kind| signal(kind).context("cannot listen for signals");
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let code = tokio::select! {
+        done = work => return done,
+        _ = interrupt.recv() => 130,
+        _ = terminate.recv() => 143,
+    };
+    say::aside(format_args!("interrupted: nothing was saved"));
+    Err(Failure::told(code).into())
 }
 
 /// A file on its way to its name. Dropped before that, it goes.
@@ -136,4 +155,27 @@ async fn receive(
     }
     file.sync_all().with_context(|| format!("cannot sync {}", partial.path.display()))?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rolloutctl::exit;
+
+    #[tokio::test]
+    async fn a_signal_takes_the_unfinished_file_away() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("one.snap");
+        let told = until_told(async {
+            let partial = Partial::beside(&file);
+            partial.create()?.write_all(b"half").expect("written");
+            let own = std::process::id().to_string();
+            let sent = std::process::Command::new("kill").args(["-TERM", &own]).status()?;
+            assert!(sent.success() && partial.path.exists());
+            std::future::pending().await
+        });
+        let error = told.await.expect_err("it was interrupted");
+        assert_eq!(exit::code(&error), 143);
+        assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 0, "it left something");
+    }
 }
