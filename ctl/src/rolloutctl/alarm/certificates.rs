@@ -10,8 +10,8 @@ use crate::rolloutctl::cert::left::{Left, Stage};
 use crate::rolloutctl::status::MemberSays;
 
 /// What puts another issuing key in the place of one: members read it when they start.
-pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str =
-    "rolloutctl cert init-issuer, its two files to every member, and restart them one by one";
+pub(in crate::rolloutctl) const ANOTHER_ISSUER: &str = "rolloutctl cert init-issuer, its two files to every member, and restart them one by one; who was enrolled by the old \
+     one is not renewed by the new one, and needs a token that is good when its certificate ends";
 
 /// Those of one member.
 pub(super) fn of(
