@@ -1,6 +1,7 @@
 """`rollout.submit_batch` against a cluster with workers: `batch.py CONTEXT PROGRAM DIR`."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -19,6 +20,27 @@ assert completions[7]["completion"] == 'MOCK:row 7 "é"'
 # The same again is the same run.
 again = rollout.submit_batch(rows, output=directory / "good", sampling={"max_tokens": 8}, name="from-python", **common)
 assert sorted(row["id"] for row in again.results(follow=True)) == sorted(row["id"] for row in rows)
+# Other rows under that name are another run, whose results these are.
+others = [{"id": f"s{n}", "prompt": f"other {n}"} for n in range(5)]
+other = rollout.submit_batch(others, output=directory / "good", sampling={"max_tokens": 8}, name="from-python", **common)
+assert other.name == "from-python.r2", other.name
+assert other.wait()
+completions = [json.loads(line) for line in (directory / "good" / "completions.jsonl").read_text().splitlines()]
+assert [row["id"] for row in completions] == [row["id"] for row in others]
+assert sorted(row["id"] for row in other.results()) == sorted(row["id"] for row in others)
+
+# Results come from where the run is, which only the batch file says; no worker serves that namespace.
+elsewhere = {"cluster": {"namespace": "other"}}
+away = rollout.submit_batch(others, output=directory / "away", name="away", config=elsewhere, **common)
+assert list(away.results()) == []
+
+# However much it says meanwhile, the rows come.
+chatty = directory / "chatty"
+chatty.write_text("#!/bin/sh\nhead -c 300000 /dev/zero | tr '\\0' w >&2\necho '{\"id\": 1}'\n")
+chatty.chmod(0o755)
+signal.alarm(60)
+assert list(rollout.BatchRun("r", directory, directory / "none.toml", str(chatty), {}).results()) == [{"id": 1}]
+signal.alarm(0)
 
 bad = rollout.submit_batch([{"prompt": "MOCK_FAIL_INVALID please"}], output=directory / "bad", **common)
 assert not bad.wait()

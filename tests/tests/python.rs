@@ -447,6 +447,7 @@ fn a_barrier_fails_by_the_name_of_who_died() -> Result<()> {
 fn python_submits_a_batch_and_the_same_again_is_the_same_run() -> Result<()> {
     let mut fleet = Fleet::start(FleetOptions::default())?;
     fleet.start_worker("w1", &WorkerOptions::default())?;
+    fleet.ctl_json(&["namespace", "set-quota", "other", "--create", "--runs-max", "8"])?;
     let program = fleet.rollout(&[]).get_program().to_string_lossy().into_owned();
     let (context, dir) = (fleet.path("user.toml"), fleet.path("batches"));
     let (context, dir) = (context.display().to_string(), dir.display().to_string());

@@ -157,6 +157,9 @@ pub(super) struct ResultsArgs {
     /// Only rows of this outcome
     #[arg(long, value_enum, value_name = "STATE", default_value = "all")]
     pub(super) state: Wanted,
+    /// The batch file of the run, whose [cluster] and [tls] say where it is
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
     /// About so many rows, spread evenly over the input
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) sample: Option<u64>,

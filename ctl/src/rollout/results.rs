@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::cli::ResultsArgs;
 use super::export::store_of;
 use super::on_wait;
+use crate::batch::config::BatchConfig;
 use crate::batch::error::BatchError;
 use crate::batch::submit;
 use crate::connect::ConnectArgs;
@@ -16,7 +17,10 @@ use crate::export::follow::{Follow, Selection};
 use crate::progress::Progress;
 
 pub(super) async fn run(connect: &ConnectArgs, args: &ResultsArgs) -> Result<u8, BatchError> {
-    let settings = connect.settings()?;
+    let settings = match &args.config {
+        Some(file) => connect.settings_over(&BatchConfig::read(file)?.context())?,
+        None => connect.settings()?,
+    };
     let progress = Arc::new(Progress::new(args.quiet));
     let client = settings.client(Some(on_wait(&progress)))?;
     let described = submit::describe(&client, &settings.namespace, &args.run).await?;

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,24 +41,32 @@ class BatchRun:
         """Waits for the run's end and writes its output: `completions.jsonl`, and `errors.jsonl` where rows failed for
         good. True: none did. It may be asked again, by another process too: `rollout infer batch --resume`."""
         arguments = ["infer", "batch", "--config", str(self.config), "--resume", self.name, "--quiet"]
-        return _call(self._program, arguments, self._environment, also=_FAILED_ROWS) == 0
+        return _call(self._program, arguments, self._environment, also=_FAILED_ROWS).returncode == 0
 
     def results(self, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         """Rows that have their outcome; with `follow` also those to come, until the run ends."""
-        arguments = [self._program, "run", "results", self.name, "--quiet", *(["--follow"] if follow else [])]
-        with subprocess.Popen(
-            arguments, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
+        arguments = [self._program, "run", "results", self.name, "--config", str(self.config), "--quiet"]
+        # What it says goes to a file: a pipe that nobody reads while there are rows would fill, and stop it.
+        with (
+            tempfile.TemporaryFile("w+") as said,
+            subprocess.Popen(
+                [*arguments, *(["--follow"] if follow else [])],
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+            ) as process,
+        ):
             try:
                 for line in process.stdout or ():
                     yield json.loads(line)
-                said = process.stderr.read() if process.stderr else ""
                 status = process.wait()
             except GeneratorExit:
                 process.terminate()
                 raise
-        if status != 0:
-            raise BatchError(status, said)
+            if status != 0:
+                said.seek(0)
+                raise BatchError(status, said.read())
 
 
 def submit_batch(
@@ -74,7 +83,8 @@ def submit_batch(
     """Submits rows to be run by `model` and returns at once; `wait` of what it returns writes the output.
 
     `rows` is a file, a glob, a URL, or the rows themselves, which are then kept in `output`. `sampling` and the tables of
-    `config` are those of batch.toml. Submitting the same again is the same run: nothing is executed twice."""
+    `config` are those of batch.toml. Submitting the same again is the same run: nothing is executed twice. Other rows under
+    the name of a run that there is are a revision of it: `name` of what is returned says which."""
     found = shutil.which(program)
     if found is None:
         raise FileNotFoundError(f"no program {program}: say where it is (program=), or put it on PATH")
@@ -98,16 +108,18 @@ def submit_batch(
     environment = dict(os.environ)
     if context is not None:
         environment["ROLLOUT_CONTEXT"] = os.fspath(context)
-    _call(found, ["infer", "batch", "--config", str(file), "--detach", "--quiet"], environment)
-    name = name or tables.get("run", {}).get("name") or (directory / "run-id").read_text().strip()
-    return BatchRun(name, directory, file, found, environment)
+    submitted = _call(found, ["infer", "batch", "--config", str(file), "--detach", "--quiet"], environment)
+    # The revision that it is: other rows under a name that is taken are another run.
+    return BatchRun(submitted.stdout.strip(), directory, file, found, environment)
 
 
-def _call(program: str, arguments: list[str], environment: Mapping[str, str], also: int = 0) -> int:
+def _call(
+    program: str, arguments: list[str], environment: Mapping[str, str], also: int = 0
+) -> subprocess.CompletedProcess[str]:
     ran = subprocess.run([program, *arguments], env=environment, capture_output=True, text=True)
     if ran.returncode not in (0, also):
         raise BatchError(ran.returncode, ran.stderr)
-    return ran.returncode
+    return ran
 
 
 def _kept(rows: Iterable[Mapping[str, Any]], file: Path) -> Path:
