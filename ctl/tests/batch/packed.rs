@@ -114,6 +114,19 @@ fn objects_are_read_in_pieces_through_broken_connections() {
 }
 
 #[test]
+fn an_object_is_found_by_its_key_whatever_is_in_it() {
+    let (cluster, s3) = (TestCluster::start(), S3::start());
+    let keys = ["in/a~b%20c.jsonl", "in/d#{1}^é.jsonl"];
+    let mut job = job(&cluster, &format!("[\"s3://data/{}\", \"s3://data/{}\"]", keys[0], keys[1]));
+    job.env = s3.env();
+    s3.put(keys[0], rows(0, 3));
+    s3.put(keys[1], rows(3, 5));
+    let ended = job.batch(&["--name", "r"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(ids(&job), [0, 1, 2, 3, 4]);
+}
+
+#[test]
 fn an_object_that_is_changed_while_it_is_read_is_an_error() {
     let (cluster, s3) = (TestCluster::start(), S3::start());
     let mut job = job(&cluster, "\"s3://data/in.jsonl\"");

@@ -82,7 +82,7 @@ impl S3 {
         let path = target.strip_prefix("/data")?;
         match path.split_once('?') {
             Some((_, query)) => self.list(stream, query),
-            None => self.object(stream, &method, path.trim_start_matches('/'), &headers),
+            None => self.object(stream, &method, &key_of(path)?, &headers),
         }
     }
 
@@ -131,6 +131,18 @@ impl S3 {
         };
         respond(stream, "206 Partial Content", &range, &bytes[first..=last], sent)
     }
+}
+
+/// The key of a path, whose bytes may be given by two hexadecimal digits.
+fn key_of(path: &str) -> Option<String> {
+    let mut pieces = path.trim_start_matches('/').split('%');
+    let mut key = pieces.next()?.as_bytes().to_vec();
+    for piece in pieces {
+        let (digits, rest) = piece.split_at_checked(2)?;
+        key.push(u8::from_str_radix(digits, 16).ok()?);
+        key.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(key).ok()
 }
 
 /// Sends an answer, of its body at most `sent` bytes; None where that was not all.

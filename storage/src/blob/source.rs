@@ -54,7 +54,7 @@ impl ObjectSource {
         max: usize,
         mut wanted: impl FnMut(&str) -> bool,
     ) -> Result<Vec<SourceObject>, BlobError> {
-        let folder = prefix.rsplit_once('/').map(|(folder, _)| Path::from(folder));
+        let folder = prefix.rsplit_once('/').map(|(folder, _)| self.path(folder)).transpose()?;
         let mut listed = self.store.list(folder.as_ref());
         let mut found = Vec::new();
         while let Some(object) =
@@ -72,7 +72,7 @@ impl ObjectSource {
 
     /// The object of that key.
     pub async fn head(&self, key: &str) -> Result<SourceObject, BlobError> {
-        let found = self.store.head(&Path::from(key)).await;
+        let found = self.store.head(&self.path(key)?).await;
         found.map(|object| self.object(object)).map_err(|error| self.error(key, error))
     }
 
@@ -107,6 +107,14 @@ impl ObjectSource {
         }
     }
 
+    /// A key as it stands: one with `%` or `~` in it is another one once it is encoded.
+    fn path(&self, key: &str) -> Result<Path, BlobError> {
+        Path::parse(key).map_err(|error| BlobError::Url {
+            url: format!("{}{key}", self.base),
+            reason: error.to_string(),
+        })
+    }
+
     fn object(&self, object: object_store::ObjectMeta) -> SourceObject {
         let url = format!("{}{}", self.base, object.location);
         let (location, bytes, etag) = (object.location, object.size, object.e_tag);
@@ -123,7 +131,7 @@ mod tests {
     use super::*;
 
     async fn put(source: &ObjectSource, key: &str, text: &'static str) {
-        source.store.put(&Path::from(key), Bytes::from(text).into()).await.unwrap();
+        source.store.put(&source.path(key).unwrap(), Bytes::from(text).into()).await.unwrap();
     }
 
     #[tokio::test]
@@ -148,6 +156,20 @@ mod tests {
         assert!(source.read(&found[0], 10..60).await.unwrap().is_empty());
         assert_eq!(source.head("data/a.jsonl").await.unwrap(), found[0]);
         assert!(matches!(source.head("no").await, Err(BlobError::Missing { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_key_is_read_as_it_stands_and_one_that_no_key_can_be_is_refused() {
+        let (source, key) = ObjectSource::open("memory://odd/a~b%20c#{1}^/d%2F~.jsonl").unwrap();
+        put(&source, &key, "0123").await;
+        let found = source.head(&key).await.unwrap();
+        assert_eq!(found.url, "memory://odd/a~b%20c#{1}^/d%2F~.jsonl");
+        assert_eq!(source.read(&found, 1..3).await.unwrap(), "12");
+        assert_eq!(source.list("a~b%20c#{1}^/d", 10, |_| true).await.unwrap(), [found]);
+        for key in ["a//b", "a/../b"] {
+            let error = source.head(key).await.unwrap_err();
+            assert!(matches!(error, BlobError::Url { .. }), "{error}");
+        }
     }
 
     #[tokio::test]
