@@ -15,10 +15,13 @@ pub mod verify;
 mod compare;
 mod live;
 mod names;
+mod piece;
 mod place;
 mod results;
 mod sealed;
 mod segment;
+
+use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -26,19 +29,22 @@ use rollout_proto::{Client, v1};
 use rollout_storage::BlobStore;
 
 use self::format::{Lines, OutputFormat};
-use self::parts::{CACHE_BYTES, PartCache};
+pub use self::piece::Piece;
 pub use self::place::local_dir;
 pub use self::segment::SegmentOutput;
+use self::segment::{Fetch, Step};
 use crate::batch::error::BatchError;
 use crate::progress::Progress;
 
-/// Segments that are fetched and formatted at a time.
+/// Segments that are fetched and formatted ahead of the one that is taken, of each its first piece.
 const SEGMENTS_AHEAD: usize = 4;
 
 /// Takes the rows of a run, segment by segment, in order.
 pub trait Sink {
-    /// One segment.
-    fn segment(&mut self, output: &SegmentOutput) -> Result<(), BatchError>;
+    /// A segment begins.
+    fn segment(&mut self, segment: &SegmentOutput) -> Result<(), BatchError>;
+    /// Its next rows.
+    fn rows(&mut self, piece: &Piece) -> Result<(), BatchError>;
     /// The end.
     fn finish(self: Box<Self>) -> Result<(), BatchError>;
 }
@@ -116,15 +122,14 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Counts a segment.
-    fn add(&mut self, output: &SegmentOutput) {
-        self.rows += output.rows;
-        self.done += output.done;
-        self.failed += output.failed;
-        self.open += output.open;
-        self.segments += 1;
-        self.prompt_tokens += output.prompt_tokens;
-        self.completion_tokens += output.completion_tokens;
+    /// Counts rows.
+    fn add(&mut self, piece: &Piece) {
+        self.rows += piece.rows;
+        self.done += piece.done;
+        self.failed += piece.failed;
+        self.open += piece.open;
+        self.prompt_tokens += piece.prompt_tokens;
+        self.completion_tokens += piece.completion_tokens;
     }
 }
 
@@ -147,36 +152,42 @@ pub async fn read(
     let Listing { spec: run_spec, segments: results } =
         listing(source.client, &source.store, described).await?;
     let format = Lines::new(&run_spec, source.format)?;
-    let parts = PartCache::new(source.store.clone(), CACHE_BYTES);
-    let fetch = segment::Fetch {
-        store: &source.store,
-        parts: &parts,
-        format: &format,
-        run: &summary.name,
-        partial: source.partial,
-    };
-    let stream = results.map(|listed| async {
-        match listed {
-            Ok(listed) => fetch.segment(listed).await,
-            Err(error) => Err(error),
-        }
-    });
-    let mut outputs = std::pin::pin!(stream.buffered(SEGMENTS_AHEAD));
+    let name = summary.name.clone();
+    let fetch = Arc::new(Fetch::new(source.store.clone(), format, name, source.partial));
+    let started =
+        results.map(|listed| std::future::ready(listed.map(|listed| fetch.spawn(listed))));
+    let mut started = std::pin::pin!(started.buffered(SEGMENTS_AHEAD));
     let mut totals = Totals::default();
-    while let Some(output) = outputs.next().await {
-        let output = output?;
-        if output.first_row != totals.rows {
-            let message = format!(
-                "segment {} begins at row {}, expected {}",
-                output.number, output.first_row, totals.rows
-            );
-            return Err(BatchError::Inconsistent { name: summary.name.clone(), message });
+    while let Some(steps) = started.next().await {
+        let mut steps = steps?;
+        let mut end = totals.rows;
+        while let Some(step) = steps.recv().await {
+            match step? {
+                Step::Segment(segment) => {
+                    end += segment.rows;
+                    totals.segments += 1;
+                    if segment.first_row != totals.rows {
+                        let message = format!(
+                            "segment {} begins at row {}, expected {}",
+                            segment.number, segment.first_row, totals.rows
+                        );
+                        return Err(fetch.inconsistent(message));
+                    }
+                    sink.segment(&segment)?;
+                }
+                Step::Rows(piece) => {
+                    sink.rows(&piece)?;
+                    totals.add(&piece);
+                    progress.writing(totals.rows, counts.rows);
+                }
+            }
         }
-        sink.segment(&output)?;
-        totals.add(&output);
-        progress.writing(totals.rows, counts.rows);
+        // A segment that was not read to its end is no whole one.
+        if totals.rows != end {
+            return Err(fetch.inconsistent(format!("row {} was not read", totals.rows)));
+        }
     }
-    totals.parts = parts.fetched();
+    totals.parts = fetch.parts.fetched();
     sink.finish()?;
     Ok(totals)
 }

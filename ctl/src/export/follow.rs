@@ -15,7 +15,6 @@ use rollout_storage::BlobStore;
 use super::format::{Lines, OutputFormat};
 use super::full_spec;
 use super::live;
-use super::parts::{CACHE_BYTES, PartCache};
 use super::segment::Fetch;
 use crate::batch::error::BatchError;
 use crate::batch::submit;
@@ -97,10 +96,7 @@ impl<'a> Follow<'a> {
     ) -> Result<v1::RunSummary, BatchError> {
         let run_spec = full_spec(&self.store, &self.described).await?;
         let format = Lines::new(&run_spec, OutputFormat::of_spec(&run_spec))?;
-        let parts = PartCache::new(self.store.clone(), CACHE_BYTES);
-        let store = self.store.clone();
-        let fetch =
-            Fetch { store: &store, parts: &parts, format: &format, run: self.name, partial: true };
+        let fetch = Fetch::new(self.store.clone(), format, self.name.to_owned(), true);
         let mut events = self.events();
         if follow {
             // Heard of from here on; what lies before is read below.
@@ -138,7 +134,7 @@ impl<'a> Follow<'a> {
     async fn listen(
         &mut self,
         events: &mut EventStream,
-        fetch: &Fetch<'_>,
+        fetch: &Fetch,
         take: &mut Take<'_>,
     ) -> Result<bool, BatchError> {
         loop {
@@ -200,14 +196,14 @@ impl<'a> Follow<'a> {
     /// Reads segments and gives what is new in them. False: nobody reads any more.
     async fn look(
         &mut self,
-        fetch: &Fetch<'_>,
+        fetch: &Fetch,
         numbers: std::ops::Range<u32>,
         take: &mut Take<'_>,
     ) -> Result<bool, BatchError> {
         let run = self.described.run.clone().unwrap_or_default();
         let rows = run.counts.unwrap_or_default().rows;
         let every = self.selection.sample.map_or(1, |n| (rows / n.max(1)).max(1));
-        let results = live::range(self.client, fetch.store, run, numbers);
+        let results = live::range(self.client, &fetch.store, run, numbers);
         let mut results = std::pin::pin!(results);
         while let Some(mut listed) = results.try_next().await? {
             let number = listed.number as usize;
@@ -220,9 +216,11 @@ impl<'a> Follow<'a> {
             if !segment.keep_new(&mut listed, self.selection.wanted, every) {
                 continue;
             }
-            let output = fetch.segment(listed).await?;
-            if !take(&output.completions) || !take(&output.errors) {
-                return Ok(false);
+            let mut reading = fetch.begin(listed).await?;
+            while let Some(piece) = reading.next().await? {
+                if !take(&piece.completions) || !take(&piece.errors) {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)

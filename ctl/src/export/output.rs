@@ -13,7 +13,7 @@ use super::format::{OutputFormat, Table};
 use super::manifest::{FileEntry, Manifest};
 use super::names::Names;
 use super::place::{Directory, Place, Writing, failed};
-use super::{SegmentOutput, Sink, Totals};
+use super::{Piece, SegmentOutput, Sink, Totals};
 use crate::batch::error::BatchError;
 
 /// The layout of an output.
@@ -273,11 +273,15 @@ fn first_lines(lines: &str, max: u64) -> (u64, usize) {
 }
 
 impl Sink for Output<'_> {
-    fn segment(&mut self, output: &SegmentOutput) -> Result<(), BatchError> {
-        self.totals.add(output);
+    fn segment(&mut self, _: &SegmentOutput) -> Result<(), BatchError> {
+        Ok(())
+    }
+
+    fn rows(&mut self, piece: &Piece) -> Result<(), BatchError> {
+        self.totals.add(piece);
         self.with(|completions, errors, to| {
-            completions.push(&output.completions, to)?;
-            errors.push(&output.errors, to)
+            completions.push(&piece.completions, to)?;
+            errors.push(&piece.errors, to)
         })
     }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use rollout_proto::v1;
 
 use super::output::{Layout, Output};
-use super::{SegmentOutput, Sink, Source, Totals, full_spec, read};
+use super::{Piece, SegmentOutput, Sink, Source, Totals, full_spec, read};
 use crate::batch::error::BatchError;
 use crate::batch::spec;
 use crate::input::duplicates::{BUDGET_BYTES, Duplicates};
@@ -111,8 +111,12 @@ impl Sink for Proof<'_> {
             let noted = self.unique.push(u128::from_le_bytes(half), output.number, number);
             noted.map_err(|source| BatchError::Output { path: std::env::temp_dir(), source })?;
         }
+        Ok(())
+    }
+
+    fn rows(&mut self, piece: &Piece) -> Result<(), BatchError> {
         match &mut self.files {
-            Some(files) => files.segment(output),
+            Some(files) => files.rows(piece),
             None => Ok(()),
         }
     }

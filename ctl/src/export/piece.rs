@@ -1,0 +1,332 @@
+//! Owns: some rows of a segment put together with their results.
+//!
+//! Invariant: each row has one outcome or, where that is allowed, none; a result counts only where the part's row says
+//! that it is this row. A piece holds at most [`PIECE_BYTES`] of results, or one row. What is wanted of a part is copied, so
+//! that memory does not grow with the parts that a segment's rows are spread over.
+//! Absent: where the rows go.
+
+use std::collections::BTreeMap;
+
+use futures::TryStreamExt;
+use futures::stream::FuturesUnordered;
+use rollout_proto::v1;
+use rollout_storage::{BlobError, Part, PartRowKind};
+use serde::Deserialize;
+use tokio::sync::SemaphorePermit;
+
+use super::parts::{digest_of, fetch};
+use super::row::Outcome;
+use super::segment::{Fetch, SegmentOutput};
+use crate::batch::error::BatchError;
+
+/// Results that are in a piece, in bytes.
+const PIECE_BYTES: u64 = 16 << 20;
+/// Parts that are in use at a time. With the largest ones that is 256 MiB.
+pub(super) const PARTS_AT_A_TIME: usize = 16;
+/// Of these, by one segment.
+const PARTS_AHEAD: usize = 8;
+
+/// Rows that follow one another, ready to be written.
+#[derive(Debug, Default)]
+pub struct Piece {
+    /// How many.
+    pub rows: u64,
+    /// Lines of completions.jsonl.
+    pub completions: String,
+    /// Lines of errors.jsonl.
+    pub errors: String,
+    /// Completions.
+    pub done: u64,
+    /// Rows that failed for good.
+    pub failed: u64,
+    /// Rows without an outcome.
+    pub open: u64,
+    /// Tokens of the prompts of completed rows.
+    pub prompt_tokens: u64,
+    /// Tokens of their completions.
+    pub completion_tokens: u64,
+}
+
+/// What a result says that it cost.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Usage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+}
+
+/// A segment that is being read.
+pub(super) struct Reading<'a> {
+    fetch: &'a Fetch,
+    listed: v1::ReadResultsResponse,
+    pub(super) segment: SegmentOutput,
+    /// The row that the next piece begins with, from the segment's first.
+    next: usize,
+    /// The failure that comes next.
+    failure: usize,
+}
+
+/// Rows of one part, in order: of the segment, and in the part.
+struct Wanted {
+    part: usize,
+    rows: Vec<(usize, usize)>,
+}
+
+/// What the part says of a row.
+struct Found {
+    part: usize,
+    kind: PartRowKind,
+    body: Vec<u8>,
+}
+
+/// The results of the rows of a piece, and where it ends: before the first row that has no room.
+struct FoundRows {
+    first: usize,
+    end: usize,
+    bytes: u64,
+    rows: BTreeMap<usize, Found>,
+}
+
+impl FoundRows {
+    fn add(&mut self, row: usize, found: Found) {
+        if row >= self.end {
+            return;
+        }
+        self.bytes += found.body.len() as u64;
+        self.rows.insert(row, found);
+        while self.bytes > PIECE_BYTES
+            && let Some(last) = self.rows.keys().next_back().copied()
+        {
+            // A row that is larger has a piece of its own.
+            self.end_before(last.max(self.first + 1));
+            if last == self.first {
+                return;
+            }
+        }
+    }
+
+    fn end_before(&mut self, row: usize) {
+        self.end = self.end.min(row);
+        for (_, dropped) in self.rows.split_off(&self.end) {
+            self.bytes -= dropped.body.len() as u64;
+        }
+    }
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(
+        fetch: &'a Fetch,
+        listed: v1::ReadResultsResponse,
+        segment: SegmentOutput,
+    ) -> Self {
+        Self { fetch, listed, segment, next: 0, failure: 0 }
+    }
+
+    /// The next rows; None behind the last.
+    pub(super) async fn next(&mut self) -> Result<Option<Piece>, BatchError> {
+        if self.next == self.listed.parts.len() {
+            return match self.listed.failures.get(self.failure) {
+                None => Ok(None),
+                Some(failure) => {
+                    let message = format!(
+                        "segment {} lists a failure of row {}, out of order",
+                        self.listed.number, failure.row
+                    );
+                    Err(self.fetch.inconsistent(message))
+                }
+            };
+        }
+        if self.segment.segment.is_err() {
+            return self.without_input().map(Some);
+        }
+        let mut found = self.results().await?;
+        let texts = self.texts(&mut found).await?;
+        self.put_together(&found, &texts).map(Some)
+    }
+
+    /// The whole of a segment whose input is lost.
+    fn without_input(&mut self) -> Result<Piece, BatchError> {
+        let failed = self.listed.failures.len();
+        let rows = self.segment.rows;
+        let open = rows.saturating_sub(failed as u64);
+        let mut piece = Piece { rows, failed: failed as u64, open, ..Piece::default() };
+        for failure in &self.listed.failures {
+            let written = self.fetch.format.write_without_input(&mut piece.errors, failure);
+            written.map_err(|message| self.wrong_row(failure.row, &message))?;
+        }
+        (self.next, self.failure) = (self.listed.parts.len(), failed);
+        Ok(piece)
+    }
+
+    /// The parts that rows from the next one on are in, in the order of the first such row of each.
+    fn wanted(&self) -> Result<Vec<Wanted>, BatchError> {
+        let parts = 0..self.listed.part_table.len();
+        let mut wanted: Vec<Wanted> = parts.map(|part| Wanted { part, rows: Vec::new() }).collect();
+        let outcomes = self.listed.parts.iter().zip(&self.listed.part_rows).enumerate();
+        for (row, (part, part_row)) in outcomes.skip(self.next).filter(|(_, (part, _))| **part > 0)
+        {
+            match wanted.get_mut(*part as usize - 1) {
+                Some(wanted) => wanted.rows.push((row, *part_row as usize)),
+                None => {
+                    let message = format!("segment {} names no part {part}", self.listed.number);
+                    return Err(self.fetch.inconsistent(message));
+                }
+            }
+        }
+        wanted.retain(|wanted| !wanted.rows.is_empty());
+        wanted.sort_by_key(|wanted| wanted.rows[0]);
+        Ok(wanted)
+    }
+
+    /// The result of each row that has one, as far as a piece has room.
+    async fn results(&self) -> Result<FoundRows, BatchError> {
+        let (first, end) = (self.next, self.listed.parts.len());
+        let mut found = FoundRows { first, end, bytes: 0, rows: BTreeMap::new() };
+        let mut wanted = self.wanted()?.into_iter();
+        let mut fetching = FuturesUnordered::new();
+        loop {
+            while fetching.len() < PARTS_AHEAD {
+                match wanted.next().filter(|wanted| wanted.rows[0].0 < found.end) {
+                    Some(wanted) => fetching.push(self.part(wanted)),
+                    None => break,
+                }
+            }
+            let Some((wanted, part, _in_use)) = fetching.try_next().await? else {
+                return Ok(found);
+            };
+            for (row, part_row) in &wanted.rows {
+                if *row < found.end {
+                    found.add(*row, self.row_of(&part, wanted.part, *row, *part_row)?);
+                }
+            }
+        }
+    }
+
+    async fn part(
+        &self,
+        wanted: Wanted,
+    ) -> Result<(Wanted, Part, Option<SemaphorePermit<'_>>), BatchError> {
+        // There is always one: nobody closes it.
+        let in_use = self.fetch.in_use.acquire().await.ok();
+        let blob = &self.listed.part_table[wanted.part];
+        let part = self.fetch.parts.get(blob).await.map_err(|error| self.fetch.object(error))?;
+        Ok((wanted, part, in_use))
+    }
+
+    fn row_of(
+        &self,
+        decoded: &Part,
+        part: usize,
+        row: usize,
+        part_row: usize,
+    ) -> Result<Found, BatchError> {
+        let number = self.listed.first_row + row as u64;
+        let key = &self.listed.part_table[part].key;
+        let message = match decoded.row(part_row) {
+            Some(result) if result.row == number => {
+                return Ok(Found { part, kind: result.kind, body: result.body.to_vec() });
+            }
+            Some(result) => {
+                let other = result.row;
+                format!("row {part_row} of part {key} is the run's row {other}, not {number}")
+            }
+            None => format!("part {key} has no row {part_row}"),
+        };
+        Err(self.fetch.inconsistent(message))
+    }
+
+    /// The long texts of failures, where they are wanted, as far as a piece has room. One that is gone is none.
+    async fn texts(&self, found: &mut FoundRows) -> Result<BTreeMap<u64, String>, BatchError> {
+        let (mut texts, mut bytes) = (BTreeMap::new(), found.bytes);
+        let wanted = self.fetch.format.wants_evidence();
+        for failure in self.listed.failures[self.failure..].iter().filter(|_| wanted) {
+            let text = failure.evidence.as_ref().and_then(|evidence| evidence.text.as_ref());
+            let row = failure.row.saturating_sub(self.listed.first_row) as usize;
+            let Some(blob) = text.filter(|_| row < found.end) else { continue };
+            bytes += blob.bytes;
+            if bytes > PIECE_BYTES && row > found.first {
+                found.end_before(row);
+                return Ok(texts);
+            }
+            let digest = digest_of(blob).map_err(|error| self.fetch.object(error))?;
+            match fetch(&self.fetch.store, &blob.key, &digest).await {
+                Ok(bytes) => {
+                    texts.insert(failure.row, String::from_utf8_lossy(&bytes).into_owned());
+                }
+                Err(BlobError::Missing { .. } | BlobError::Corrupt { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(texts)
+    }
+
+    fn put_together(
+        &mut self,
+        found: &FoundRows,
+        texts: &BTreeMap<u64, String>,
+    ) -> Result<Piece, BatchError> {
+        let mut failures = self.listed.failures[self.failure..].iter().peekable();
+        let mut piece = Piece { rows: (found.end - found.first) as u64, ..Piece::default() };
+        for index in found.first..found.end {
+            let number = self.listed.first_row + index as u64;
+            let failure = failures.next_if(|failure| failure.row == number);
+            let result = found.rows.get(&index);
+            let text = texts.get(&number).map(String::as_str);
+            let Some(outcome) = self.outcome(number, failure, result, text)? else {
+                piece.open += 1;
+                continue;
+            };
+            let (lines, count) = match outcome {
+                Outcome::Done { body, .. } => {
+                    let used: Usage = serde_json::from_slice(body).unwrap_or_default();
+                    piece.prompt_tokens += used.prompt_tokens;
+                    piece.completion_tokens += used.completion_tokens;
+                    (&mut piece.completions, &mut piece.done)
+                }
+                Outcome::Failed { .. } => (&mut piece.errors, &mut piece.failed),
+            };
+            let row = self.segment.segment.as_ref().ok().and_then(|segment| segment.row(index));
+            let row = row.ok_or_else(|| self.wrong_row(number, "it is not in its segment"))?;
+            let written = self.fetch.format.write(lines, row.item_id, row.body, &outcome);
+            written.map_err(|message| self.wrong_row(number, &message))?;
+            *count += 1;
+        }
+        self.failure = self.listed.failures.len() - failures.len();
+        self.next = found.end;
+        Ok(piece)
+    }
+
+    /// What came of a row; None where that is nothing yet.
+    fn outcome<'r>(
+        &'r self,
+        number: u64,
+        failure: Option<&'r v1::FailedRow>,
+        found: Option<&'r Found>,
+        text: Option<&'r str>,
+    ) -> Result<Option<Outcome<'r>>, BatchError> {
+        let message = match (failure, found) {
+            (Some(failure), found) => {
+                let part = found.map(|found| &self.listed.part_table[found.part]);
+                let body = found.map(|found| &found.body[..]);
+                return Ok(Some(Outcome::Failed { failure, part, body, text }));
+            }
+            (None, Some(Found { kind: PartRowKind::Completed, body, part })) => {
+                let part = &self.listed.part_table[*part];
+                return Ok(Some(Outcome::Done { part, body }));
+            }
+            (None, Some(_)) => {
+                format!("the part of row {number} has a failure, the ledger has none")
+            }
+            (None, None) if self.fetch.partial => return Ok(None),
+            (None, None) => format!("row {number} has no outcome"),
+        };
+        Err(self.fetch.inconsistent(message))
+    }
+
+    fn wrong_row(&self, number: u64, message: &str) -> BatchError {
+        self.fetch.inconsistent(format!("row {number}: {message}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;
