@@ -28,16 +28,22 @@ pub struct Layout {
 impl Layout {
     /// The layout of what is in a directory, as far as its files tell.
     pub fn of_directory(dir: &Path, default: OutputFormat) -> Result<Self, BatchError> {
-        if let Some(manifest) = Manifest::read(dir)? {
-            return Ok(Self { format: manifest.format, shard_rows: manifest.shard_rows });
-        }
+        let manifest = match Manifest::read(dir) {
+            Ok(Some(manifest)) => {
+                return Ok(Self { format: manifest.format, shard_rows: manifest.shard_rows });
+            }
+            other => other,
+        };
         let known =
             [default, OutputFormat::Jsonl, OutputFormat::OpenaiBatch, OutputFormat::Parquet];
         let there = |format: &OutputFormat| {
             dir.join(format!("{}.{}", format.completions(), format.ending())).exists()
         };
-        let format = known.into_iter().find(there).unwrap_or(default);
-        Ok(Self { format, shard_rows: 0 })
+        match (known.into_iter().find(there), manifest) {
+            (None, Err(error)) => Err(error),
+            // A manifest.json beside one file is something else's.
+            (format, _) => Ok(Self { format: format.unwrap_or(default), shard_rows: 0 }),
+        }
     }
 
     /// What the files of completions are called, for people.
@@ -96,13 +102,16 @@ struct Counted {
 }
 
 impl<'a> Output<'a> {
-    /// Files in `dir`, which is created, of a run with that spec.
+    /// Files in `dir`, which is created, of a run with that spec. A manifest.json of something else is not overwritten.
     pub fn create(
         dir: &Path,
         layout: Layout,
         described: &'a v1::DescribeRunResponse,
         spec: &'a v1::RunSpec,
     ) -> Result<Self, BatchError> {
+        if layout.shard_rows > 0 {
+            Manifest::read(dir)?;
+        }
         Self::new(Box::new(Directory::create(dir)?), layout, (described, spec))
     }
 

@@ -1,7 +1,7 @@
 //! Owns: where the files of an output are written.
 //!
 //! Invariant: a name appears only when all bytes of all files are durable; what an earlier output of the same kind left
-//! there goes, and a manifest is there only when all of its files are.
+//! there goes, and a manifest is there only when all of its files are. What somebody else wrote there stays.
 //! Absent: what is in them.
 
 use std::fs::{self, File};
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{NamedTempFile, TempPath};
 
+use super::manifest::Manifest;
 use super::names::Names;
 use crate::batch::error::BatchError;
 
@@ -52,8 +53,10 @@ impl Directory {
     }
 
     fn rename_all(self, names: &Names) -> io::Result<()> {
-        let manifest = self.dir.join(Names::MANIFEST);
-        remove(&manifest)?;
+        // A file of that name which is something else is not ours to remove.
+        if let Ok(Some(_)) = Manifest::read(&self.dir) {
+            remove(&self.dir.join(Names::MANIFEST))?;
+        }
         let directory = File::open(&self.dir)?;
         for (name, file) in self.files {
             if name == Names::MANIFEST {

@@ -101,3 +101,21 @@ fn every_byte_of_every_shard_is_proven_and_nothing_more_may_be_there() {
     assert_eq!(names(&job, "o"), ["completions.jsonl"]);
     assert_eq!(job.run(&["verify", "r", "--output", "o"]).code, 0);
 }
+
+#[test]
+fn a_manifest_that_is_not_ours_is_neither_removed_nor_overwritten() {
+    let cluster = TestCluster::start();
+    let job = Job::new(&cluster, "job", &input(25));
+    std::fs::create_dir(job.dir.join("out")).unwrap();
+    let own = "{\"manifest_version\": 3, \"name\": \"an extension\"}";
+    job.write("out/manifest.json", own);
+    assert_eq!(job.batch(&["--name", "r"]).code, 0);
+    assert_eq!(job.read("out/manifest.json"), own);
+    let verified = job.run(&["verify", "r", "--output", "out"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+    let sharded = job.run(&["export", "r", "--output", "out", "--shard-rows", "10"]);
+    assert_eq!(sharded.code, 1, "{sharded:?}");
+    assert!(sharded.stderr.contains("out/manifest.json"), "{sharded:?}");
+    assert_eq!(names(&job, "out"), ["completions.jsonl", "manifest.json", "run-id"]);
+    assert_eq!(job.read("out/manifest.json"), own);
+}
