@@ -4,8 +4,9 @@
 //! somebody has thought of it. Secrets are files, and told by their paths; a URL goes without what
 //! might authenticate its bearer.
 
-use crate::config::Config;
+use crate::config::{Config, EnrolmentSettings};
 use rollout_proto::Security;
+use rollout_telemetry::TracingSettings;
 use serde_json::{Value, json};
 use url::Url;
 
@@ -21,6 +22,7 @@ pub(crate) fn settings(config: &Config) -> Value {
     json!({
         "name": config.name,
         "zone": config.zone,
+        "cluster_id": raft.cluster_id.map(|id| id.to_string()),
         "data_dir": raft.data_dir,
         "log": config.log,
         "listen": {
@@ -29,6 +31,7 @@ pub(crate) fn settings(config: &Config) -> Value {
         "advertise": { "client": config.advertise_client, "peer": config.advertise_peer },
         "tls": tls,
         "store": { "url": bare(&config.store_url) },
+        "storage": { "low_bytes": raft.disk_low_bytes, "reserve_bytes": raft.disk_reserve_bytes },
         "raft": {
             "heartbeat_ms": raft.heartbeat_ms,
             "election_min_ms": raft.election_min_ms,
@@ -47,6 +50,8 @@ pub(crate) fn settings(config: &Config) -> Value {
         "retention": {
             "run_ttl_ms": config.retention.run_ttl_ms,
             "retention_ms": config.retention.retention_ms,
+            "sweep_every_ms": config.retention.sweep_every_ms,
+            "sweep_age_ms": config.retention.sweep_age_ms,
         },
         "audit": {
             "file": config.audit.file,
@@ -58,6 +63,28 @@ pub(crate) fn settings(config: &Config) -> Value {
             "allow": config.webhooks.allow.iter().map(|url| bare(url)).collect::<Vec<_>>(),
             "secret_file": config.webhooks.secret_file,
         },
+        "enrolment": config.enrolment.as_ref().map(enrolment),
+        "tracing": tracing(&config.tracing),
+        "dial_map": raft.dial_map.to_string(),
+    })
+}
+
+fn enrolment(settings: &EnrolmentSettings) -> Value {
+    json!({
+        "listen": settings.listen,
+        "issuer_cert_file": settings.issuer_cert_file,
+        "issuer_key_file": settings.issuer_key_file,
+        "lifetime_s": settings.lifetime_s,
+    })
+}
+
+fn tracing(settings: &TracingSettings) -> Value {
+    let endpoint = Some(&settings.otlp_endpoint).filter(|endpoint| !endpoint.is_empty());
+    json!({
+        "otlp_endpoint": endpoint.map(|endpoint| bare(endpoint)),
+        "sample_ratio": settings.sample_ratio,
+        "queue_spans_max": settings.queue_spans_max,
+        "timeout_ms": settings.timeout_ms,
     })
 }
 
@@ -75,6 +102,81 @@ fn bare(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Flags;
+    use clap::Parser as _;
+    use std::collections::BTreeSet;
+
+    /// What the settings that hold do not have: a profile is the values that it stands for, and TLS is there.
+    const NOT_TOLD: [&str; 2] = ["raft.profile", "tls.insecure_plaintext"];
+
+    /// The keys of the table that `rolloutctl config` knows, which a test holds against what a member takes.
+    fn known() -> BTreeSet<String> {
+        let table =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../ctl/src/rolloutctl/config/coordinator.rs");
+        let text = std::fs::read_to_string(table).expect("the table");
+        let keys = text.split("key(").skip(1).filter_map(|key| {
+            let key = key.trim_start().strip_prefix('"')?;
+            Some(key.split_once('"')?.0.to_owned())
+        });
+        keys.collect()
+    }
+
+    fn told(path: &str, value: &Value, into: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(inner) => {
+                let dot = if path.is_empty() { "" } else { "." };
+                inner.iter().for_each(|(key, value)| {
+                    told(&format!("{path}{dot}{key}"), value, into);
+                });
+            }
+            _ => drop(into.insert(path.to_owned())),
+        }
+    }
+
+    #[test]
+    fn every_setting_that_there_is_is_told_and_no_secret() {
+        let text = r#"
+            name = "c1"
+            data_dir = "/tmp/c1"
+            cluster_id = "0123456789abcdef0123456789abcdef"
+            [listen]
+            client = "127.0.0.1:1"
+            peer = "127.0.0.1:2"
+            [tls]
+            ca_file = "/ca"
+            cert_file = "/cert"
+            key_file = "/key"
+            [store]
+            url = "s3://key:secret@bucket/prefix"
+            [enrolment]
+            listen = "127.0.0.1:3"
+            issuer_cert_file = "/i.pem"
+            issuer_key_file = "/i.key"
+            [tracing]
+            otlp_endpoint = "http://127.0.0.1:4317"
+            [webhooks]
+            secret_file = "/webhooks"
+            allow = ["https://user:secret@host"]
+            [dial_map]
+            c2 = "127.0.0.1:9"
+        "#;
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("c.toml");
+        std::fs::write(&file, text).expect("written");
+        let flags = Flags::parse_from(["x", "--config", file.to_str().unwrap_or_default()]);
+        let settings = settings(&Config::load(flags).expect("good"));
+        let mut keys = BTreeSet::new();
+        told("", &settings, &mut keys);
+        let mut expected = known();
+        assert!(expected.len() > 40, "{expected:?}");
+        for key in NOT_TOLD {
+            assert!(expected.remove(key), "{key}");
+        }
+        assert_eq!(keys, expected);
+        assert_eq!(settings["cluster_id"], "0123456789abcdef0123456789abcdef");
+        assert_eq!(settings["dial_map"], "c2=127.0.0.1:9");
+        assert!(!settings.to_string().contains("secret@"), "{settings}");
+    }
 
     #[test]
     fn a_url_goes_without_what_authenticates() {
