@@ -13,6 +13,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use tracing_subscriber::EnvFilter;
 
 pub use enrolment::EnrolmentSettings;
 
@@ -328,6 +329,10 @@ impl Config {
         let Some(data_dir) = flags.data_dir.or(file.data_dir) else {
             bail!("{path}: `data_dir` is missing")
         };
+        let log = flags.log.filter(|log| !log.is_empty()).unwrap_or(file.log);
+        if let Err(error) = EnvFilter::try_new(&log) {
+            bail!("{path}: `log` = {log:?} is no filter: {error}");
+        }
         let security = security(&file.tls).with_context(|| path.clone())?;
         let mut dial_map =
             file.dial_map.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
@@ -360,7 +365,7 @@ impl Config {
         Ok(Self {
             name,
             zone: file.zone,
-            log: flags.log.unwrap_or(file.log),
+            log,
             listen_client: file.listen.client,
             listen_peer: file.listen.peer,
             listen_http: file.listen.http,
@@ -457,106 +462,4 @@ fn check_audit(audit: &Audit) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &str = r#"
-        name = "c1"
-        data_dir = "/tmp/c1"
-        [listen]
-        client = "127.0.0.1:1"
-        peer = "127.0.0.1:2"
-        [tls]
-        insecure_plaintext = true
-        [store]
-        url = "file:///tmp/store"
-    "#;
-
-    fn load(text: &str) -> Result<Config> {
-        let dir = tempfile::tempdir()?;
-        let path = dir.path().join("c.toml");
-        std::fs::write(&path, text)?;
-        Config::load(Flags::parse_from(["x", "--config", path.to_str().unwrap_or_default()]))
-    }
-
-    #[test]
-    fn a_minimal_file_is_enough() {
-        let config = load(GOOD).expect("good");
-        assert_eq!(config.advertise_client, "127.0.0.1:1");
-        assert_eq!(config.workers.failure_ms, 5000);
-    }
-
-    #[test]
-    fn one_file_serves_all_members_where_flags_say_what_differs() {
-        let text = GOOD.replace("insecure_plaintext = true", "ca_file = \"/tls/ca.pem\"");
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("c.toml");
-        std::fs::write(&path, text.replace("name = \"c1\"", "")).expect("written");
-        let file = path.to_str().unwrap_or_default();
-        let flags = ["x", "--config", file, "--name", "c2", "--zone", "b"];
-        let tls = ["--cert-file", "/tls/c2.pem", "--key-file", "/tls/c2.key"];
-        let config = Config::load(Flags::parse_from(flags.into_iter().chain(tls))).expect("good");
-        assert_eq!((&*config.name, &*config.zone), ("c2", "b"));
-        let Security::Mtls(files) = config.security else { panic!("no TLS") };
-        assert_eq!(files.ca, PathBuf::from("/tls/ca.pem"));
-        assert_eq!(files.key, PathBuf::from("/tls/c2.key"));
-    }
-
-    #[test]
-    fn an_unknown_key_is_refused_with_the_nearest_known_one() {
-        let error = load(&GOOD.replace("data_dir", "data_dri")).expect_err("unknown").to_string();
-        assert!(
-            error.contains("line 3") && error.contains("did you mean \"data_dir\"?"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn a_worker_that_fences_itself_too_late_is_refused() {
-        let text = format!("{GOOD}\n[worker]\nself_fence_ms = 5000\n");
-        let error = format!("{:#}", load(&text).expect_err("too late"));
-        assert!(error.contains("self_fence_ms = 5000"), "{error}");
-    }
-
-    #[test]
-    fn a_disk_that_is_full_before_it_has_little_room_is_refused() {
-        let marks = |text: &str| load(&format!("{GOOD}\n[storage]\n{text}\n"));
-        let good = marks("reserve_bytes = 1000\nlow_bytes = 2000").expect("good");
-        assert_eq!((good.raft.disk_reserve_bytes, good.raft.disk_low_bytes), (1000, 2000));
-        let error = format!("{:#}", marks("low_bytes = 1000").expect_err("below the reserve"));
-        assert!(error.contains("[storage]") && error.contains("reserve_bytes"), "{error}");
-    }
-
-    #[test]
-    fn enrolment_needs_certificates_and_issues_them_for_a_time() {
-        let section = "[enrolment]\nlisten = \"127.0.0.1:3\"\nissuer_cert_file = \"/i.pem\"\nissuer_key_file = \"/i.key\"\n";
-        let error = format!("{:#}", load(&format!("{GOOD}\n{section}")).expect_err("plaintext"));
-        assert!(error.contains("insecure_plaintext"), "{error}");
-        let files = "ca_file = \"a\"\ncert_file = \"b\"\nkey_file = \"c\"";
-        let secure = GOOD.replace("insecure_plaintext = true", files);
-        assert!(load(&secure).expect("good").enrolment.is_none(), "it is off unless configured");
-        let settings = load(&format!("{secure}\n{section}")).expect("good").enrolment;
-        assert_eq!(settings.map(|s| s.lifetime_s), Some(24 * 60 * 60));
-        for wrong in [9, 7 * 24 * 60 * 60 + 1] {
-            let text = format!("{secure}\n{section}lifetime_s = {wrong}\n");
-            let error = format!("{:#}", load(&text).expect_err("out of bounds"));
-            assert!(error.contains("lifetime_s"), "{error}");
-        }
-    }
-
-    #[test]
-    fn spans_go_to_a_collector_beside_the_member_or_nowhere() {
-        assert_eq!(load(GOOD).expect("good").tracing, TracingSettings::default());
-        let to = |url: &str| load(&format!("{GOOD}\n[tracing]\notlp_endpoint = {url:?}\n"));
-        let good = to("http://127.0.0.1:4317").expect("good").tracing;
-        assert_eq!(good.otlp_endpoint, "http://127.0.0.1:4317");
-        let error = format!("{:#}", to("https://collector:4317").expect_err("TLS"));
-        assert!(error.contains("tracing.otlp_endpoint"), "{error}");
-    }
-
-    #[test]
-    fn half_a_tls_section_is_refused() {
-        let text = GOOD.replace("insecure_plaintext = true", "ca_file = \"x\"");
-        assert!(format!("{:#}", load(&text).expect_err("half")).contains("[tls]"));
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use crate::config::Config;
 use rollout_telemetry::{Exporter, Service, StartError};
 use std::io::IsTerminal;
 
-/// Starts logging to stderr with this filter.
+/// Starts logging to stderr with this filter, which the configuration has accepted.
 pub fn init(filter: &str) {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));

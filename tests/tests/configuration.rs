@@ -51,6 +51,27 @@ fn the_keys_of_a_member_are_those_that_it_takes() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_daemon_whose_log_filter_cannot_be_read_does_not_start() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let member = dir.path().join("member.toml");
+    let text = "name = \"c1\"\ndata_dir = \"d\"\n[listen]\nclient = \"127.0.0.1:1\"\npeer = \"127.0.0.1:2\"\n\
+                [tls]\ninsecure_plaintext = true\n[store]\nurl = \"file:///s\"\n";
+    std::fs::write(&member, text)?;
+    for (daemon, file, status) in
+        [("rollout-coordinator", &member, 78), ("rollout-worker", &example(), 2)]
+    {
+        let mut command = program(daemon)?;
+        command.env("ROLLOUT_LOG", "rollout_raft=loud");
+        command.arg("--config").arg(file).arg("--check-config");
+        let out = output(command, LIMIT)?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        ensure!(out.status.code() == Some(status), "{daemon}: {}: {said}", out.status);
+        ensure!(said.contains("rollout_raft=loud"), "{daemon}: {said}");
+    }
+    Ok(())
+}
+
 fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../worker/worker.example.toml")
 }

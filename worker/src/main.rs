@@ -1,7 +1,8 @@
 //! The program `rollout-worker`: flags, logs, signals, exit status.
 //!
 //! Exit status: 0 drained and everything answered for, 1 failed, 2 wrong use or configuration, 5 another cluster,
-//! 77 registration refused for good (its name is taken, or its certificate does not allow it),
+//! 74 the local disk failed or is full,
+//! 77 registration refused for good (its name is taken, its certificate does not allow it, or its join token lets nobody in),
 //! 75 to be started again: drained but results stay in the spool, or the cluster was restored and the worker has to
 //! register anew.
 
@@ -24,7 +25,10 @@ fn main() -> ExitCode {
         return rollout_worker::mock_engine();
     }
     let flags = Flags::parse();
-    log();
+    if let Err(error) = log() {
+        eprintln!("rollout-worker: {error}");
+        return ExitCode::from(2);
+    }
     let mut config = match Config::load(&flags) {
         Ok(config) => config,
         Err(error) => {
@@ -156,14 +160,19 @@ fn drain_on_signals(
     Ok(())
 }
 
-fn log() {
-    let filter = EnvFilter::try_from_env("ROLLOUT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+/// Starts the log. An empty filter, as of a variable without a value, says nothing.
+fn log() -> Result<(), String> {
+    let said = std::env::var("ROLLOUT_LOG").ok().filter(|filter| !filter.is_empty());
+    let filter = said.as_deref().unwrap_or("info");
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|error| format!("ROLLOUT_LOG = {filter:?} is no filter: {error}"))?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     if std::io::stderr().is_terminal() {
         logs.init();
     } else {
         logs.json().with_span_list(false).init();
     }
+    Ok(())
 }
 
 fn host_name() -> String {
