@@ -29,6 +29,7 @@ mod full_disk;
 mod gauges;
 mod grpc;
 mod http;
+mod leader_clock;
 mod leading;
 mod ledger_read;
 mod liveness;

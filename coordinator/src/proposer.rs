@@ -11,21 +11,19 @@
 //! proposed.
 
 use crate::command_size::Weight;
-use parking_lot::Mutex;
-use rollout_ledger::id::{CoordEpoch, LedgerMs};
-use rollout_ledger::{Body, Command, Ledger, Op, Reply, check_body_version, check_version, limits};
+use crate::leader_clock::LeaderClock;
+use rollout_ledger::id::CoordEpoch;
+use rollout_ledger::{Body, Command, Ledger, Op, Reply, check_body_version, check_version};
 use rollout_proto::trace::{self, Span, SpanKind};
 use rollout_raft::{Node, ProposeError};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
 /// Commands under way at a time.
 const IN_FLIGHT_MAX: usize = 4;
 /// Bundles that wait. Over it, requests wait to be queued, and streams stop being read.
 const QUEUE_MAX: usize = 8192;
-/// The most by which a command moves ledger time: well below what is refused.
-const STEP_MAX_MS: u64 = limits::CLOCK_STEP_MAX_MS / 2;
 
 /// A place in the log: an entry, and an operation of its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,78 +53,6 @@ struct Bundle {
     ops: Vec<Op>,
     weight: Weight,
     answer: oneshot::Sender<Answer>,
-}
-
-/// Ledger time at a leader: where the log stood, and its own monotonic clock since.
-///
-/// *Invariant:* it is never further ahead of the ledger than the ledger takes in one step, whoever looks at it how often;
-/// else all commands would be refused for good. Time in which no quorum answered does not count ([`Self::hold`]), as it
-/// does not when another member takes over: nobody's time runs out while nobody could be heard. Of other time in which
-/// nothing was applied, for the process stood still, it counts one step.
-pub(crate) struct LeaderClock {
-    since: Instant,
-    reading: Mutex<Reading>,
-}
-
-struct Reading {
-    /// Ledger time at `since`, less what did not count: below zero where that is longer than the ledger is old.
-    base_ms: i64,
-    /// Of the newest command that was applied.
-    applied_ms: u64,
-    last_ms: u64,
-    /// It stands still.
-    held: bool,
-}
-
-impl LeaderClock {
-    pub(crate) fn new(base: LedgerMs) -> Self {
-        let LedgerMs(ms) = base;
-        let base_ms = i64::try_from(ms).unwrap_or(i64::MAX);
-        let reading = Reading { base_ms, applied_ms: ms, last_ms: ms, held: false };
-        Self { since: Instant::now(), reading: Mutex::new(reading) }
-    }
-
-    /// Ledger time now. Never goes back.
-    pub(crate) fn now(&self) -> LedgerMs {
-        self.reading.lock().at(self.since.elapsed().as_millis() as u64)
-    }
-
-    /// Ledger time is what it was when somebody last looked at it, and stays so until it goes on: meanwhile nothing can be
-    /// applied, nor anybody be heard.
-    pub(crate) fn hold(&self) {
-        self.reading.lock().held = true;
-    }
-
-    /// It goes on from where it stood still, if it did.
-    pub(crate) fn go_on(&self) {
-        self.reading.lock().go_on(self.since.elapsed().as_millis() as u64);
-    }
-
-    /// A command of that time was applied.
-    pub(crate) fn applied(&self, at: LedgerMs) {
-        let mut reading = self.reading.lock();
-        reading.applied_ms = reading.applied_ms.max(at.0);
-    }
-}
-
-impl Reading {
-    fn go_on(&mut self, elapsed_ms: u64) {
-        if std::mem::take(&mut self.held) {
-            let last_ms = i64::try_from(self.last_ms).unwrap_or(i64::MAX);
-            self.base_ms = last_ms.saturating_sub_unsigned(elapsed_ms);
-        }
-    }
-
-    fn at(&mut self, elapsed_ms: u64) -> LedgerMs {
-        if self.held {
-            return LedgerMs(self.last_ms);
-        }
-        let real_ms = self.base_ms.saturating_add_unsigned(elapsed_ms).try_into().unwrap_or(0);
-        let beyond_ms = u64::saturating_sub(real_ms, self.applied_ms.saturating_add(STEP_MAX_MS));
-        self.base_ms = self.base_ms.saturating_sub_unsigned(beyond_ms);
-        self.last_ms = self.last_ms.max(real_ms - beyond_ms);
-        LedgerMs(self.last_ms)
-    }
 }
 
 /// The way into the log for one epoch.
@@ -389,8 +315,8 @@ fn distribute(merged: Vec<Waiting>, result: Result<(u64, Vec<Reply>), ProposeErr
 mod tests {
     use super::*;
     use crate::command_size::BYTES_MAX;
-    use rollout_ledger::id::{SessionId, SlotNo, SlotRef};
-    use rollout_ledger::{EngineSpec, OpKind, Rejection, RunSpec};
+    use rollout_ledger::id::{LedgerMs, SessionId, SlotNo, SlotRef};
+    use rollout_ledger::{EngineSpec, OpKind, Rejection, RunSpec, limits};
 
     fn bundle(ops: Vec<Op>) -> Bundle {
         Bundle { weight: Weight::of(&ops), ops, answer: oneshot::channel().0 }
@@ -488,44 +414,5 @@ mod tests {
         pending.push(claim(10_000));
         pending.push(claim(1));
         assert_eq!(pending.take().0.len(), 1);
-    }
-
-    #[test]
-    fn time_without_a_quorum_does_not_count_at_all() {
-        let clock = LeaderClock::new(LedgerMs(1000));
-        let mut reading = clock.reading.lock();
-        assert_eq!(reading.at(500), LedgerMs(1500));
-        reading.held = true;
-        // However often, and whenever, somebody looks at it.
-        for elapsed_ms in (530..20_000).step_by(30) {
-            assert_eq!(reading.at(elapsed_ms), LedgerMs(1500));
-        }
-        reading.go_on(20_000);
-        assert_eq!(reading.at(20_000), LedgerMs(1500));
-        assert_eq!(reading.at(20_050), LedgerMs(1550), "from there it goes again");
-        reading.go_on(20_070);
-        assert_eq!(reading.at(20_080), LedgerMs(1580), "it went on already");
-    }
-
-    #[test]
-    fn time_in_which_nothing_was_applied_does_not_count_and_stops_nothing_for_good() {
-        for base in [5, 1_000_000] {
-            let clock = LeaderClock::new(LedgerMs(base));
-            let mut reading = clock.reading.lock();
-            assert_eq!(reading.at(10), LedgerMs(base + 10));
-            // Whoever looks at it for minutes while nothing is applied moves nothing.
-            for second in 60..300 {
-                assert_eq!(reading.at(second * 1000), LedgerMs(base + STEP_MAX_MS));
-            }
-            // From the first command on that is applied it goes as it did.
-            reading.applied_ms = base + STEP_MAX_MS;
-            assert_eq!(reading.at(299_100), LedgerMs(base + STEP_MAX_MS + 100));
-            assert_eq!(reading.at(309_000), LedgerMs(base + STEP_MAX_MS + 10_000));
-            assert_eq!(
-                reading.at(300_000),
-                LedgerMs(base + STEP_MAX_MS + 10_000),
-                "back it never goes"
-            );
-        }
     }
 }
