@@ -369,11 +369,6 @@ impl Ledger {
         slots.iter().map(queue).collect()
     }
 
-    /// The rows of a live attempt.
-    pub fn live_rows(&self, run: RunNo, attempt: Attempt) -> Option<Rows> {
-        self.runs.get(&run)?.holding(attempt).map(|(_, rows)| rows)
-    }
-
     /// Whether a pull of this slot would get anything. What the leader asks before it proposes.
     pub fn has_work_for(&self, slot: SlotRef) -> bool {
         self.work_for(slot).next().is_some()

@@ -24,14 +24,6 @@ pub enum RowsError {
         /// Position of the range, from 0.
         index: usize,
     },
-    /// More rows than the caller allows.
-    #[error("{rows} rows in one message, at most {max} are allowed")]
-    TooMany {
-        /// Rows named.
-        rows: u64,
-        /// Rows allowed.
-        max: u64,
-    },
 }
 
 impl v1::Rows {
@@ -82,15 +74,6 @@ impl v1::Rows {
         Ok(self.raw().collect())
     }
 
-    /// [`Self::ranges`], refused over `max` rows.
-    pub fn ranges_within(&self, max: u64) -> Result<Vec<(u64, u32)>, RowsError> {
-        let ranges = self.ranges()?;
-        match self.count() {
-            rows if rows > max => Err(RowsError::TooMany { rows, max }),
-            _ => Ok(ranges),
-        }
-    }
-
     /// How many rows these are.
     pub fn count(&self) -> u64 {
         self.raw().fold(0, |sum, (_, len)| sum.saturating_add(u64::from(len)))
@@ -137,7 +120,5 @@ mod tests {
         assert_eq!(rows(&[1, 2], &[2, 1]).ranges(), bad(1));
         assert_eq!(rows(&[5, 1], &[1, 1]).ranges(), bad(1));
         assert_eq!(rows(&[u64::MAX], &[2]).ranges(), bad(0));
-        let many = v1::Rows::from_ranges([(0, 9)]);
-        assert_eq!(many.ranges_within(8), Err(RowsError::TooMany { rows: 9, max: 8 }));
     }
 }

@@ -170,24 +170,6 @@ impl BlobStore {
         }
     }
 
-    /// Writes a probe object with a fresh token, which another host proves to see by reading it back.
-    pub async fn probe_write(&self, name: &str) -> Result<String, BlobError> {
-        let token = blake3::Hash::from_bytes(file::unique_bytes()).to_hex().to_string();
-        self.put(&probe_key(name), Bytes::from(token.clone())).await?;
-        Ok(token)
-    }
-
-    /// The token in a probe object.
-    pub async fn probe_read(&self, name: &str) -> Result<String, BlobError> {
-        let bytes = self.read(&probe_key(name)).await?;
-        Ok(String::from_utf8_lossy(&bytes[..bytes.len().min(256)]).into_owned())
-    }
-
-    /// Removes a probe object.
-    pub async fn probe_remove(&self, name: &str) -> Result<(), BlobError> {
-        self.delete(&probe_key(name)).await
-    }
-
     async fn read(&self, key: &str) -> Result<Bytes, BlobError> {
         key::check(key)?;
         match &self.inner.backend {
@@ -195,8 +177,4 @@ impl BlobStore {
             Backend::Remote(store) => store.get(key).await,
         }
     }
-}
-
-fn probe_key(name: &str) -> String {
-    format!("probes/{name}")
 }

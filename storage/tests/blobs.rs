@@ -90,21 +90,6 @@ async fn a_listing_shows_objects_only_and_deleting_twice_is_no_error() {
 }
 
 #[tokio::test]
-async fn a_probe_proves_a_common_store_and_a_different_one_is_noticed() {
-    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let open = |dir: &tempfile::TempDir| {
-        BlobStore::open(&format!("file://{}", dir.path().display())).unwrap()
-    };
-    let token = open(&here).probe_write("worker-1").await.unwrap();
-    assert_eq!(open(&here).probe_read("worker-1").await.unwrap(), token);
-    let other = open(&there).probe_read("worker-1").await;
-    assert!(matches!(other, Err(BlobError::Missing { .. })));
-    assert_ne!(open(&here).probe_write("worker-1").await.unwrap(), token);
-    open(&here).probe_remove("worker-1").await.unwrap();
-    assert!(open(&here).probe_read("worker-1").await.is_err());
-}
-
-#[tokio::test]
 async fn lasting_errors_are_not_called_retryable() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("runs"), b"a file where a folder should be").unwrap();

@@ -97,22 +97,6 @@ impl Client {
         self.with_leader_opts(what, CallOptions::default(), f).await
     }
 
-    /// [`Self::with_leader`] with another limit of one attempt.
-    pub async fn with_leader_deadline<T, F, Fut>(
-        &self,
-        what: &'static str,
-        attempt_timeout: Duration,
-        f: F,
-    ) -> Result<T, ClientError>
-    where
-        T: Answer,
-        F: Fn(Channel) -> Fut,
-        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
-    {
-        let options = CallOptions::default().attempt_timeout(attempt_timeout);
-        self.with_leader_opts(what, options, f).await
-    }
-
     /// Calls the leader until it answers, refuses for good, or the time is over. `f` sends the
     /// same request every time it is called, with the same request id. `what` names the call in
     /// errors. A refusal that a repeat may mend, a lost connection and a silent member lead to

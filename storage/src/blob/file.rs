@@ -255,7 +255,7 @@ fn remove_if_abandoned(path: &Path, before: SystemTime) -> io::Result<u64> {
 }
 
 /// Bytes that differ for every call, on every host.
-pub(super) fn unique_bytes() -> [u8; 32] {
+fn unique_bytes() -> [u8; 32] {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let mut hasher = blake3::Hasher::new();
     // The standard library seeds each of these from the system's randomness.

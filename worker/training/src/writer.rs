@@ -57,11 +57,6 @@ impl Writing {
     pub async fn wait(self) -> Result<Written, TrainError> {
         self.0.await.map_err(|_| TrainError::WriterEnded)?
     }
-
-    /// Whether there is nothing to wait for.
-    pub fn is_done(&self) -> bool {
-        self.0.is_finished()
-    }
 }
 
 impl CheckpointWriter {
