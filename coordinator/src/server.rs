@@ -12,8 +12,8 @@ use crate::gauges::MetricsPage;
 use crate::grpc::{
     BarrierService, CheckpointsService, ClusterService, DatasetsService, EnrolmentService,
     EventsService, ItemsService, MaintenanceService, MembersService, NamespacesService,
-    RendezvousService, RunsService, ShardsService, Shared, StoreService, TokensService,
-    TrainingWaits, Waits, WorkerService,
+    RendezvousService, RunsService, ShardsService, Shared, StoreService, TokensService, Waits,
+    WorkerService,
 };
 use crate::http;
 use crate::leading;
@@ -251,7 +251,7 @@ async fn serve_clients(
     let shared_store = v1::store_server::StoreServer::new(StoreService::new(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let waits = TrainingWaits::new(shared.clone());
+    let waits = Waits::new(shared.clone(), Ledger::training_changes);
     let datasets = v1::datasets_server::DatasetsServer::new(DatasetsService(shared.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);

@@ -9,8 +9,7 @@ use super::shard::samples_of;
 use super::training_convert::{
     by_in, checkpoint_out, decl_in, job_in, lineage_out, on_loss_in, pass_out, state_out, torn,
 };
-use super::training_wait::TrainingWaits;
-use super::{Shared, caller, checkpoint_manifest};
+use super::{Shared, Waits, caller, checkpoint_manifest};
 use crate::convert;
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::{
@@ -26,13 +25,13 @@ use tonic::{Request, Response, Status};
 #[derive(Clone)]
 pub(crate) struct CheckpointsService {
     shared: Arc<Shared>,
-    waits: TrainingWaits,
+    waits: Waits,
     store: BlobStore,
     bases: Bases,
 }
 
 impl CheckpointsService {
-    pub(crate) fn new(shared: Arc<Shared>, waits: TrainingWaits, store: BlobStore) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, waits: Waits, store: BlobStore) -> Self {
         let bases = Bases::new(store.clone());
         Self { shared, waits, store, bases }
     }
@@ -165,7 +164,7 @@ impl v1::checkpoints_server::Checkpoints for CheckpointsService {
         let job = job_in(&identity, r.job)?;
         let find = |l: &Ledger| Some(l.training(&job)?.checkpoint(r.number)?.state());
         let decided = |state: &Option<CheckpointState>| *state != Some(CheckpointState::Open);
-        let state = self.waits.until(&self.shared, r.wait_ms, find, decided).await?;
+        let state = self.waits.until_enough(r.wait_ms, find, decided).await?;
         let state = state_out(state.unwrap_or(CheckpointState::Going)).into();
         let header = Some(self.shared.header());
         Ok(Response::new(v1::WaitCheckpointResponse { header, state }))

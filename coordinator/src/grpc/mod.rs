@@ -22,7 +22,6 @@ mod shard;
 mod store;
 mod tokens;
 mod training_convert;
-mod training_wait;
 mod upgrade;
 mod waits;
 mod work_stream;
@@ -43,7 +42,6 @@ pub(crate) use runs::RunsService;
 pub(crate) use shard::ShardsService;
 pub(crate) use store::StoreService;
 pub(crate) use tokens::TokensService;
-pub(crate) use training_wait::TrainingWaits;
 pub(crate) use waits::Waits;
 pub(crate) use worker::WorkerService;
 

@@ -4,8 +4,7 @@ use super::runs::unexpected;
 use super::training_convert::{
     by_in, decl_in, job_in, lineage_out, on_loss_in, pass_out, torn, training_out,
 };
-use super::training_wait::TrainingWaits;
-use super::{Shared, caller, check_namespace, namespace_or_default};
+use super::{Shared, Waits, caller, check_namespace, namespace_or_default};
 use crate::convert;
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::{Attempt, SessionId};
@@ -24,11 +23,11 @@ const SHARDS_SHOWN: u32 = 1024;
 #[derive(Clone)]
 pub(crate) struct ShardsService {
     shared: Arc<Shared>,
-    waits: TrainingWaits,
+    waits: Waits,
 }
 
 impl ShardsService {
-    pub(crate) fn new(shared: Arc<Shared>, waits: TrainingWaits) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, waits: Waits) -> Self {
         Self { shared, waits }
     }
 
@@ -196,7 +195,7 @@ impl v1::shards_server::Shards for ShardsService {
         let r = request.into_inner();
         let by = by_in(&identity, r.by)?;
         let worth = |l: &Ledger| l.worth_claiming(&by, &r.dataset, r.epoch);
-        let ready = self.waits.until(&self.shared, r.wait_ms, worth, |ready| *ready).await?;
+        let ready = self.waits.until_enough(r.wait_ms, worth, |ready| *ready).await?;
         Ok(Response::new(v1::WaitShardResponse { header: Some(self.shared.header()), ready }))
     }
 

@@ -48,6 +48,19 @@ impl Waits {
         wait_ms: u64,
         look: impl Fn(&Ledger) -> Option<T>,
     ) -> Result<Option<T>, RpcError> {
+        self.until_enough(wait_ms, look, Option::is_some).await
+    }
+
+    /// What `find` finds, once that is `enough`; after `wait_ms`, or when this epoch has ended, whatever it found last.
+    ///
+    /// # Errors
+    /// As of [`until`](Self::until).
+    pub(crate) async fn until_enough<T: Default>(
+        &self,
+        wait_ms: u64,
+        find: impl Fn(&Ledger) -> T,
+        enough: impl Fn(&T) -> bool,
+    ) -> Result<T, RpcError> {
         let leading = self.shared.reading().await?;
         let Ok(_permit) = self.room.try_acquire() else {
             let message = format!("{WAITS_MAX} wait at this member already");
@@ -58,17 +71,14 @@ impl Waits {
         loop {
             // Before the ledger is looked at: what comes after is told.
             changes.mark_unchanged();
-            if let Some(found) = self.shared.seen(&look) {
-                return Ok(Some(found));
+            let found = self.shared.seen(&find);
+            if enough(&found) {
+                return Ok(found);
             }
             tokio::select! {
-                changed = changes.changed() => {
-                    if changed.is_err() {
-                        return Ok(None);
-                    }
-                }
-                () = tokio::time::sleep_until(until) => return Ok(None),
-                () = leading.ended.cancelled() => return Ok(None),
+                changed = changes.changed() => if changed.is_err() { return Ok(found) },
+                () = tokio::time::sleep_until(until) => return Ok(found),
+                () = leading.ended.cancelled() => return Ok(found),
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
             // Where it does not, that is no answer as of the last look.
