@@ -62,7 +62,9 @@ pub(crate) fn help(command: Command, file: &str) {
     command.build();
     let mut text = String::new();
     let name = command.get_name().to_owned();
-    walk(&mut command, &name, &mut text);
+    let shared = command.get_arguments().filter(|arg| arg.is_global_set());
+    let shared: Vec<clap::Id> = shared.map(|arg| arg.get_id().clone()).collect();
+    walk(&mut command, &name, &shared, &mut text);
     check(&format!("help/{file}"), &text);
 }
 
@@ -74,18 +76,19 @@ fn plain(command: Command) -> Command {
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, plain))
 }
 
-fn walk(command: &mut Command, path: &str, text: &mut String) {
+/// `shared` is what all commands take.
+fn walk(command: &mut Command, path: &str, shared: &[clap::Id], text: &mut String) {
     // invariant: writing to a string does not fail.
     let _ = writeln!(text, "$ {path} --help\n{}", command.render_long_help());
     for sub in command.get_subcommands_mut() {
         if sub.get_name() != "help" && !sub.is_hide_set() {
-            // What all commands share is read once, at the root.
-            *sub = sub.clone().mut_args(|arg| match arg.is_global_set() {
+            // It is read once, at the root. What some of them share is read at each of these.
+            *sub = sub.clone().mut_args(|arg| match shared.contains(arg.get_id()) {
                 true => arg.hide(true),
                 false => arg,
             });
             let path = format!("{path} {}", sub.get_name());
-            walk(sub, &path, text);
+            walk(sub, &path, shared, text);
         }
     }
 }
