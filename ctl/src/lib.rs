@@ -8,6 +8,8 @@ pub mod connect;
 pub mod dev;
 mod event_stream;
 pub mod export;
+#[cfg(test)]
+mod golden;
 pub mod input;
 pub mod item_id;
 mod leader_stream;
@@ -18,5 +20,3 @@ pub mod rollout;
 pub mod rolloutctl;
 pub mod sampling;
 mod say;
-#[cfg(test)]
-mod snapshots;

@@ -1,4 +1,4 @@
-//! A development authority, and the certificates that it issues.
+//! A private authority, and the certificates that it issues.
 //!
 //! *Invariant:* a key is never readable by another user, not even while it is being written, and
 //! never overwritten by another authority's. The authority's key is the commit: its certificate

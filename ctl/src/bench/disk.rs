@@ -140,6 +140,6 @@ mod tests {
             p50_us: 900,
             p99_us: 1_500,
         };
-        crate::snapshots::report("bench-fsync.txt", &report);
+        crate::golden::report("bench-fsync.txt", &report);
     }
 }

@@ -220,7 +220,7 @@ mod tests {
             seconds: 0.25,
             back_seconds: 1.5,
         };
-        crate::snapshots::report("bench-failover.txt", &one);
+        crate::golden::report("bench-failover.txt", &one);
         let all = FailoverSummary {
             times: 1,
             workers: 2,
@@ -231,6 +231,6 @@ mod tests {
             disk_fsyncs_per_second: 1_000.0,
             settled: settle::sample(),
         };
-        crate::snapshots::report("bench-failover-summary.txt", &all);
+        crate::golden::report("bench-failover-summary.txt", &all);
     }
 }

@@ -286,7 +286,7 @@ mod tests {
             all_seconds: 0.25,
             pauses: Vec::new(),
         };
-        crate::snapshots::report("bench-handover.txt", &one);
+        crate::golden::report("bench-handover.txt", &one);
         let all = HandoverSummary {
             times: 1,
             by: By::Sigterm,
@@ -301,6 +301,6 @@ mod tests {
             member_fsync_p99_us: 1_800,
             settled: settle::sample(),
         };
-        crate::snapshots::report("bench-handover-summary.txt", &all);
+        crate::golden::report("bench-handover-summary.txt", &all);
     }
 }

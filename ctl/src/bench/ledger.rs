@@ -214,6 +214,6 @@ mod tests {
             disk_fsync_p99_us: 1_500,
             settled: settle::sample(),
         };
-        crate::snapshots::report("bench-ledger.txt", &report);
+        crate::golden::report("bench-ledger.txt", &report);
     }
 }

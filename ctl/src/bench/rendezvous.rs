@@ -158,6 +158,6 @@ mod tests {
     fn its_output_is_the_one_that_is_kept() {
         let report =
             RendezvousFigures { nodes: 8, rounds: 10, median_seconds: 0.025, worst_seconds: 0.05 };
-        crate::snapshots::report("bench-rendezvous.txt", &report);
+        crate::golden::report("bench-rendezvous.txt", &report);
     }
 }

@@ -186,6 +186,6 @@ mod tests {
             members: vec![meter::sample()],
             digests_equal: true,
         };
-        crate::snapshots::report("bench-submit.txt", &report);
+        crate::golden::report("bench-submit.txt", &report);
     }
 }

@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn every_help_text_is_the_one_that_is_kept() {
-        crate::snapshots::help(Cli::command(), "rollout.txt");
+        crate::golden::help(Cli::command(), "rollout.txt");
     }
 
     #[test]

@@ -229,7 +229,7 @@ mod tests {
         let context = Context { endpoints: vec!["c1:7420".into()], ..Context::default() };
         let line = |name: &str| Line::new(name, &context, Some("prod"));
         let list = ContextList { contexts: vec![line("dev"), line("prod")] };
-        crate::snapshots::report("context-list.txt", &list);
-        crate::snapshots::report("context-show.txt", &Shown(line("prod")));
+        crate::golden::report("context-list.txt", &list);
+        crate::golden::report("context-show.txt", &Shown(line("prod")));
     }
 }

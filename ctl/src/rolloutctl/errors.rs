@@ -116,9 +116,9 @@ mod tests {
             retryable: Some(true),
             page: "# RO-1001: this member does not lead\n",
         };
-        crate::snapshots::report("errors-explain.txt", &page);
+        crate::golden::report("errors-explain.txt", &page);
         let row = |code, retryable| ErrorRow { code, summary: "what it means", retryable };
         let list = ErrorList { errors: vec![row("RO-1001", true), row("RO-1005", false)] };
-        crate::snapshots::report("errors-list.txt", &list);
+        crate::golden::report("errors-list.txt", &list);
     }
 }

@@ -34,6 +34,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Version { version: "0.1.0", api_version: output::API_VERSION };
-        crate::snapshots::report("version.txt", &report);
+        crate::golden::report("version.txt", &report);
     }
 }

@@ -75,6 +75,6 @@ mod tests {
             what: "1 of 3 voters answer".into(),
             fix: "start the others".into(),
         };
-        crate::snapshots::report("alarm-list.txt", &Alarms { alarms: vec![nobody, alarm] });
+        crate::golden::report("alarm-list.txt", &Alarms { alarms: vec![nobody, alarm] });
     }
 }

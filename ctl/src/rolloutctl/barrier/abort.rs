@@ -72,6 +72,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Aborted { job: "llama-sft".into(), barrier: "epoch".into() };
-        crate::snapshots::report("barrier-abort.txt", &report);
+        crate::golden::report("barrier-abort.txt", &report);
     }
 }

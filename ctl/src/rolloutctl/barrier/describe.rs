@@ -97,6 +97,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Description { generations: vec![sample().into()] };
-        crate::snapshots::report("barrier-describe.txt", &report);
+        crate::golden::report("barrier-describe.txt", &report);
     }
 }

@@ -63,6 +63,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = BarrierList { barriers: vec![sample().into()] };
-        crate::snapshots::report("barrier-list.txt", &report);
+        crate::golden::report("barrier-list.txt", &report);
     }
 }

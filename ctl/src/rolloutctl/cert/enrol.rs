@@ -133,6 +133,6 @@ mod tests {
             key_file: "/etc/rollout/worker-w1.key".into(),
             lifetime_s: 86_400,
         };
-        crate::snapshots::report("cert-enrol.txt", &report);
+        crate::golden::report("cert-enrol.txt", &report);
     }
 }

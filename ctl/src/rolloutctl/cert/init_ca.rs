@@ -46,6 +46,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Authority { cluster: "prod".into(), ca_file: "ca/ca.pem".into() };
-        crate::snapshots::report("cert-init-ca.txt", &report);
+        crate::golden::report("cert-init-ca.txt", &report);
     }
 }

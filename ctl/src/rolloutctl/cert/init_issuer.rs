@@ -56,6 +56,6 @@ mod tests {
             issuer_cert_file: "issuer/issuer.pem".into(),
             issuer_key_file: "issuer/issuer.key".into(),
         };
-        crate::snapshots::report("cert-init-issuer.txt", &report);
+        crate::golden::report("cert-init-issuer.txt", &report);
     }
 }

@@ -94,6 +94,6 @@ mod tests {
             seconds_left: 8_640_000,
             alternative_names: vec!["localhost".into(), "127.0.0.1".into()],
         };
-        crate::snapshots::report("cert-inspect.txt", &report);
+        crate::golden::report("cert-inspect.txt", &report);
     }
 }

@@ -98,6 +98,6 @@ mod tests {
             cert_file: "tls/member-c1.pem".into(),
             key_file: "tls/member-c1.key".into(),
         };
-        crate::snapshots::report("cert-issue.txt", &report);
+        crate::golden::report("cert-issue.txt", &report);
     }
 }

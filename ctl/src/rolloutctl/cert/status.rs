@@ -269,6 +269,6 @@ mod tests {
             problem: Some("refused at tcp".into()),
         };
         let list = CertificateList { certificates: vec![line, silent] };
-        crate::snapshots::report("cert-status.txt", &list);
+        crate::golden::report("cert-status.txt", &list);
     }
 }

@@ -65,6 +65,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Aborted { job: "llama-sft".into(), number: 4 };
-        crate::snapshots::report("checkpoint-abort.txt", &report);
+        crate::golden::report("checkpoint-abort.txt", &report);
     }
 }

@@ -89,6 +89,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Described { checkpoint: sample(), unconfirmed: None };
-        crate::snapshots::report("checkpoint-describe.txt", &report);
+        crate::golden::report("checkpoint-describe.txt", &report);
     }
 }

@@ -76,6 +76,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Labelled { job: "llama-sft".into(), number: 4, label: "best".into() };
-        crate::snapshots::report("checkpoint-label.txt", &report);
+        crate::golden::report("checkpoint-label.txt", &report);
     }
 }

@@ -76,6 +76,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = CheckpointList { checkpoints: vec![sample()], unconfirmed: None };
-        crate::snapshots::report("checkpoint-list.txt", &report);
+        crate::golden::report("checkpoint-list.txt", &report);
     }
 }

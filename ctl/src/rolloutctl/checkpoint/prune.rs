@@ -83,6 +83,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Pruned { job: "llama-sft".into(), pruned: vec![1, 2], dry_run: false };
-        crate::snapshots::report("checkpoint-prune.txt", &report);
+        crate::golden::report("checkpoint-prune.txt", &report);
     }
 }

@@ -61,6 +61,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Verified { job: "llama-sft".into(), number: 4, ranks: 2, bytes: 3 << 30 };
-        crate::snapshots::report("checkpoint-verify.txt", &report);
+        crate::golden::report("checkpoint-verify.txt", &report);
     }
 }

@@ -198,6 +198,6 @@ mod tests {
             created: true,
             members: ["c1", "c2", "c3"].map(String::from).into(),
         };
-        crate::snapshots::report("cluster-bootstrap.txt", &report);
+        crate::golden::report("cluster-bootstrap.txt", &report);
     }
 }

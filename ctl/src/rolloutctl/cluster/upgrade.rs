@@ -100,6 +100,6 @@ mod tests {
             |name: &str| MemberVersions { name: name.into(), version_min: 1, version_max: 2 };
         let members = vec![member("c1"), member("c2"), member("c3")];
         let report = Upgraded { before: 1, version: 2, dry_run: false, members };
-        crate::snapshots::report("cluster-upgrade.txt", &report);
+        crate::golden::report("cluster-upgrade.txt", &report);
     }
 }

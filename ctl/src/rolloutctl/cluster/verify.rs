@@ -306,6 +306,6 @@ mod tests {
         let differs = vec!["its state differs".into()];
         let members = vec![digests("c1", "bb", Vec::new()), digests("c2", "cc", differs)];
         let report = Verification { index: 5_000, agree: false, members };
-        crate::snapshots::report("cluster-verify.txt", &report);
+        crate::golden::report("cluster-verify.txt", &report);
     }
 }

@@ -112,6 +112,6 @@ mod tests {
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {
-        crate::snapshots::report("config-default.txt", &Defaults::new(Daemon::Coordinator));
+        crate::golden::report("config-default.txt", &Defaults::new(Daemon::Coordinator));
     }
 }

@@ -123,6 +123,6 @@ mod tests {
             good: false,
             problems: vec![problem],
         };
-        crate::snapshots::report("config-validate.txt", &report);
+        crate::golden::report("config-validate.txt", &report);
     }
 }

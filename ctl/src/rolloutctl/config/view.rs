@@ -309,6 +309,6 @@ mod tests {
             line("tls.ca_file", None, Origin::Unset),
         ];
         let report = View { of: "rollout-coordinator", file: Some("c1.toml".into()), settings };
-        crate::snapshots::report("config-view.txt", &report);
+        crate::golden::report("config-view.txt", &report);
     }
 }

@@ -109,6 +109,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Created { dataset: sample() };
-        crate::snapshots::report("dataset-create.txt", &report);
+        crate::golden::report("dataset-create.txt", &report);
     }
 }

@@ -64,6 +64,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Deleted { name: "fineweb".into() };
-        crate::snapshots::report("dataset-delete.txt", &report);
+        crate::golden::report("dataset-delete.txt", &report);
     }
 }

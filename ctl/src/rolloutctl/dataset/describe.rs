@@ -92,6 +92,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Described { dataset: sample(), unconfirmed: None };
-        crate::snapshots::report("dataset-describe.txt", &report);
+        crate::golden::report("dataset-describe.txt", &report);
     }
 }

@@ -58,6 +58,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = DatasetList { datasets: vec![sample()], unconfirmed: None };
-        crate::snapshots::report("dataset-list.txt", &report);
+        crate::golden::report("dataset-list.txt", &report);
     }
 }

@@ -217,6 +217,6 @@ mod tests {
             files: ["status.json", "members/c1.json"].map(String::from).into(),
             missing: vec!["c2: refused at tcp".into()],
         };
-        crate::snapshots::report("doctor-bundle.txt", &report);
+        crate::golden::report("doctor-bundle.txt", &report);
     }
 }

@@ -120,7 +120,7 @@ mod tests {
             (findings.worst(), findings.summary().as_str()),
             (Level::Warn, "1 ok, 1 warning, 0 failed")
         );
-        crate::snapshots::report("doctor.txt", &findings);
+        crate::golden::report("doctor.txt", &findings);
         let table = findings.table();
         assert!(table.contains("warn  zones  c1 and c2 are in a"), "{table}");
         assert!(table.contains("spread them"), "{table}");

@@ -144,7 +144,7 @@ async fn every_command_that_changes_something_has_a_plan() {
 #[test]
 fn a_plan_says_that_nothing_was_changed() {
     let plan = Plan::new("cancel run eval", "running");
-    crate::snapshots::report("plan.txt", &plan);
+    crate::golden::report("plan.txt", &plan);
     let text = plan.table();
     assert_eq!(text, "would cancel run eval\n  now: running\nnothing was changed\n");
 }

@@ -260,6 +260,6 @@ mod tests {
             rows: Some(v1::Rows::from_ranges([(4, 3), (9, 1)])),
             ..v1::Event::default()
         };
-        crate::snapshots::report("event.txt", &EventLine::from(event));
+        crate::golden::report("event.txt", &EventLine::from(event));
     }
 }

@@ -144,7 +144,7 @@ mod tests {
             segment_row: "20".into(),
             unconfirmed: None,
         };
-        crate::snapshots::report("item-describe.txt", &report);
+        crate::golden::report("item-describe.txt", &report);
         let text = report.table();
         assert!(text.contains("suspect (one of 32)  signal 9"), "{text}");
         assert!(text.contains("Strikes   2\n"), "{text}");

@@ -155,7 +155,7 @@ mod tests {
         };
         let items = vec![poison.into(), runs.into()];
         let list = ItemList { items, next_row: Some("19".into()), unconfirmed: None };
-        crate::snapshots::report("item-list.txt", &list);
+        crate::golden::report("item-list.txt", &list);
         let table = list.table();
         assert!(table.contains("17  failed   -"), "{table}");
         assert!(table.contains("engine_died  SIGKILL  signal 9"), "{table}");

@@ -108,6 +108,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Retried { run: "eval".into(), rows: 3, paused: true };
-        crate::snapshots::report("item-retry.txt", &report);
+        crate::golden::report("item-retry.txt", &report);
     }
 }

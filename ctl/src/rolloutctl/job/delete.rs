@@ -62,6 +62,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Deleted { job: "llama-sft".into() };
-        crate::snapshots::report("job-delete.txt", &report);
+        crate::golden::report("job-delete.txt", &report);
     }
 }

@@ -38,6 +38,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Leader { leader: "c1".into(), coord_epoch: 7 };
-        crate::snapshots::report("leader-show.txt", &report);
+        crate::golden::report("leader-show.txt", &report);
     }
 }

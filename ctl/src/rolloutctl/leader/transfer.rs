@@ -109,6 +109,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Transferred { from: "c1".into(), leader: "c2".into() };
-        crate::snapshots::report("leader-transfer.txt", &report);
+        crate::golden::report("leader-transfer.txt", &report);
     }
 }

@@ -83,6 +83,6 @@ mod tests {
             },
             unconfirmed: None,
         };
-        crate::snapshots::report("member-describe.txt", &report);
+        crate::golden::report("member-describe.txt", &report);
     }
 }

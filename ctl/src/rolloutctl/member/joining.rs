@@ -89,6 +89,6 @@ mod tests {
             replaced: Some("c1".into()),
             state: "voter".into(),
         };
-        crate::snapshots::report("member-add.txt", &report);
+        crate::golden::report("member-add.txt", &report);
     }
 }

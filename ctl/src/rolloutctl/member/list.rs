@@ -179,7 +179,7 @@ mod tests {
         let all = [member("c1", true, Some(5_000)), member("c2", true, Some(3_000)), joins];
         let members = all.into_iter().map(|m| MemberLine::of(m, "c1")).collect();
         let list = MemberList { leader: Some("c1".into()), members, unconfirmed: None };
-        crate::snapshots::report("member-list.txt", &list);
+        crate::golden::report("member-list.txt", &list);
         assert_eq!(
             list.table(),
             "NAME  ROLE                  BEHIND  ZONE   PEER ADDRESS  CLIENT ADDRESS\n\

@@ -52,6 +52,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Promoted { member: "c4".into() };
-        crate::snapshots::report("member-promote.txt", &report);
+        crate::golden::report("member-promote.txt", &report);
     }
 }

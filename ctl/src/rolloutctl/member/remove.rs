@@ -55,6 +55,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Removed { member: "c4".into() };
-        crate::snapshots::report("member-remove.txt", &report);
+        crate::golden::report("member-remove.txt", &report);
     }
 }

@@ -66,6 +66,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Updated { member: "c4".into() };
-        crate::snapshots::report("member-update.txt", &report);
+        crate::golden::report("member-update.txt", &report);
     }
 }

@@ -73,6 +73,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let namespace = Namespace::sample();
-        crate::snapshots::report("namespace-describe.txt", &Described { namespace });
+        crate::golden::report("namespace-describe.txt", &Described { namespace });
     }
 }

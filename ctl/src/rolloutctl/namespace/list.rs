@@ -51,6 +51,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let namespaces = vec![Namespace::sample()];
-        crate::snapshots::report("namespace-list.txt", &NamespaceList { namespaces });
+        crate::golden::report("namespace-list.txt", &NamespaceList { namespaces });
     }
 }

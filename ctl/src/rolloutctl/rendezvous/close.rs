@@ -59,6 +59,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Closed { job: "llama-sft".into(), closed: true };
-        crate::snapshots::report("rendezvous-close.txt", &report);
+        crate::golden::report("rendezvous-close.txt", &report);
     }
 }

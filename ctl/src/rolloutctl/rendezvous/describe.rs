@@ -179,7 +179,7 @@ mod tests {
             gone: vec![gone],
         };
         let report = description(answer, 100_000);
-        crate::snapshots::report("rendezvous-describe.txt", &report);
+        crate::golden::report("rendezvous-describe.txt", &report);
         let text = report.table();
         assert!(
             text.contains("node-0       member       0  h0             1.2s    15s\n"),

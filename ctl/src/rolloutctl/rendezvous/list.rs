@@ -58,7 +58,7 @@ mod tests {
             ..sample()
         };
         let list = RendezvousList { rendezvous: vec![sample().into(), closed.into()] };
-        crate::snapshots::report("rendezvous-list.txt", &list);
+        crate::golden::report("rendezvous-list.txt", &list);
         assert_eq!(
             list.table(),
             "JOB        STATE    ROUND  JOINED  MIN  MAX  WAITING  REDUNDANT  LAST CALL\n\

@@ -77,6 +77,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Controlled(sample());
-        crate::snapshots::report("run-control.txt", &report);
+        crate::golden::report("run-control.txt", &report);
     }
 }

@@ -99,6 +99,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Deleted { name: "eval".into(), gone: false };
-        crate::snapshots::report("run-delete.txt", &report);
+        crate::golden::report("run-delete.txt", &report);
     }
 }

@@ -231,7 +231,7 @@ mod tests {
             failures: vec![failure],
             unconfirmed: None,
         };
-        crate::snapshots::report("run-describe.txt", &report);
+        crate::golden::report("run-describe.txt", &report);
         let text = report.table();
         assert!(text.contains("Sampling    {\"max_tokens\":16}\n"), "{text}");
         assert!(text.contains("17   invalid row"), "{text}");

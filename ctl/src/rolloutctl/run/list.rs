@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_run_whose_input_is_open_says_that_more_rows_may_come() {
         let list = RunList { runs: vec![sample()], unconfirmed: None, now_wall_ms: 0 };
-        crate::snapshots::report("run-list.txt", &list);
+        crate::golden::report("run-list.txt", &list);
         let table = list.table();
         assert!(table.contains("nightly-eval  running"), "{table}");
         assert!(table.contains("1,000,000+  71"), "{table}");

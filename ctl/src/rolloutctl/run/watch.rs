@@ -216,6 +216,6 @@ mod tests {
     fn its_output_is_the_one_that_is_kept() {
         let run = sample();
         let report = Progress(&run);
-        crate::snapshots::report("run-watch.txt", &report);
+        crate::golden::report("run-watch.txt", &report);
     }
 }

@@ -162,6 +162,6 @@ mod tests {
             sealed_sample: 72_000,
         };
         let report = Described { pass: Some(pass()), shards: vec![shard], unconfirmed: None };
-        crate::snapshots::report("shard-describe.txt", &report);
+        crate::golden::report("shard-describe.txt", &report);
     }
 }

@@ -106,6 +106,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = JobList { jobs: vec![sample()], unconfirmed: None };
-        crate::snapshots::report("job-list.txt", &report);
+        crate::golden::report("job-list.txt", &report);
     }
 }

@@ -106,6 +106,6 @@ mod tests {
             salvaged: true,
             digest: "aa".repeat(32),
         };
-        crate::snapshots::report("snapshot-restore.txt", &report);
+        crate::golden::report("snapshot-restore.txt", &report);
     }
 }

@@ -144,6 +144,6 @@ mod tests {
             bytes: 5 << 20,
             digest: "aa".repeat(32),
         };
-        crate::snapshots::report("snapshot-verify.txt", &report);
+        crate::golden::report("snapshot-verify.txt", &report);
     }
 }

@@ -51,7 +51,7 @@ fn an_unreachable_member_is_a_line_with_the_phase_that_failed() {
         UNIX_EPOCH,
     );
     assert_eq!(survey.health, "degraded");
-    crate::snapshots::report("status.txt", &survey);
+    crate::golden::report("status.txt", &survey);
     assert_eq!(survey.leader.as_deref(), Some("c2"));
     assert_eq!((survey.voters_reachable, survey.voters), (2, 3));
     assert_eq!(survey.members[0].says.as_ref().unwrap().behind, 14);
@@ -171,7 +171,7 @@ fn without_a_quorum_status_shows_what_it_can_and_says_what_it_cannot() {
     }
     let survey = merge(vec![alone, unreachable("c2"), unreachable("c3")], UNIX_EPOCH);
     assert_eq!((survey.health, survey.voters_reachable), ("no leader", 1));
-    crate::snapshots::report("status-without-quorum.txt", &survey);
+    crate::golden::report("status-without-quorum.txt", &survey);
     let table = survey.table();
     assert!(table.contains("c1      ") && table.contains("workers  4 ready"), "{table}");
     assert!(

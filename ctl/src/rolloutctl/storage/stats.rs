@@ -111,7 +111,7 @@ mod tests {
         };
         let stats =
             Stats { members: vec![member("c1", None), member("c2", Some("refused at tcp"))] };
-        crate::snapshots::report("storage-stats.txt", &stats);
+        crate::golden::report("storage-stats.txt", &stats);
         assert_eq!(
             stats.table(),
             "MEMBER    IMAGE      LOG   MEMORY  APPLIED  NOT IN IMAGE  PROBLEM\n\

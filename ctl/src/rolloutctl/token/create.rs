@@ -154,6 +154,6 @@ mod tests {
             ..Default::default()
         };
         let report = Created { of: info.into(), token: "the secret".into() };
-        crate::snapshots::report("token-create.txt", &report);
+        crate::golden::report("token-create.txt", &report);
     }
 }

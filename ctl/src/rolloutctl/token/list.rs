@@ -81,7 +81,7 @@ mod tests {
             ..Default::default()
         };
         let list = TokenList { tokens: vec![Token::from(alice), Token::from(token)] };
-        crate::snapshots::report("token-list.txt", &list);
+        crate::golden::report("token-list.txt", &list);
         let text = list.wide();
         for shown in ["client alice", "0 of 1", "3 of 8", "team", "pool=spot"] {
             assert!(text.contains(shown), "{shown} in {text}");

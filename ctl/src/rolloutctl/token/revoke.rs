@@ -54,6 +54,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Revoked { name: "rack-7".into() };
-        crate::snapshots::report("token-revoke.txt", &report);
+        crate::golden::report("token-revoke.txt", &report);
     }
 }

@@ -102,6 +102,6 @@ mod tests {
     #[test]
     fn its_output_is_the_one_that_is_kept() {
         let report = Cordoned { worker: "w1".into(), slot: Some(1), cordoned: true, rows_held: 7 };
-        crate::snapshots::report("worker-cordon.txt", &report);
+        crate::golden::report("worker-cordon.txt", &report);
     }
 }

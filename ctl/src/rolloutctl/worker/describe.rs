@@ -107,7 +107,7 @@ mod tests {
             ..v1::WorkerInfo::default()
         };
         let report = Described { worker: wire.into(), unconfirmed: None };
-        crate::snapshots::report("worker-describe.txt", &report);
+        crate::golden::report("worker-describe.txt", &report);
         let text = report.table();
         assert!(text.contains("Name            w1\n"), "{text}");
         assert!(

@@ -154,6 +154,6 @@ mod tests {
             left_seconds: Some(60.0),
             gone: false,
         };
-        crate::snapshots::report("worker-drain.txt", &report);
+        crate::golden::report("worker-drain.txt", &report);
     }
 }

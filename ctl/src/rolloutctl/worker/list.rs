@@ -317,7 +317,7 @@ mod tests {
             ..v1::WorkerInfo::default()
         };
         let list = WorkerList { workers: vec![worker.into()], unconfirmed: None };
-        crate::snapshots::report("worker-list.txt", &list);
+        crate::golden::report("worker-list.txt", &list);
         let table = list.table();
         assert!(table.contains("3,000       3  120ms ago"), "{table}");
         assert!(table.contains("ready, 1 cordoned"), "{table}");
