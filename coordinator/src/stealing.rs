@@ -1,4 +1,4 @@
-//! Who steals from whom: chosen by the leader from what workers say of their queues (seed 000).
+//! Who steals from whom: chosen by the leader from what workers say of their queues.
 //!
 //! A slot whose backlog is empty, that has pulled, and for which nothing is pending, gets half of
 //! what the busiest slot has not started, at most [`ROWS_MAX`] rows. The busiest one is asked

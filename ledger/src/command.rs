@@ -210,7 +210,7 @@ pub enum OpKind {
         /// Rows that its runs together may have at workers; 0 for no cap.
         running_rows_max: u64,
     },
-    /// Moves rows that a slot gave up unstarted to one that has nothing to do (seed 000).
+    /// Moves rows that a slot gave up unstarted to one that has nothing to do.
     Steal {
         /// Who gave them up.
         victim: SlotRef,
@@ -571,7 +571,7 @@ pub enum RunAction {
     Cancel,
 }
 
-/// Which policy a failure gets (seed 003).
+/// Which policy a failure gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FailureClass {
     /// The row itself is bad: no retry.

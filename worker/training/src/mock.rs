@@ -1,5 +1,5 @@
 //! A model that is no model: after so many steps its weights are what they must be, to the byte, and they tell which
-//! samples went in (seed 002).
+//! samples went in.
 //!
 //! *Invariant:* the weights depend on the seed and on the number of steps alone; the fold on the samples alone, not on
 //! their order: what trainers folded apart adds up. A sample that went in twice, or not at all, shows.
