@@ -288,6 +288,34 @@ mod tests {
         filter
     }
 
+    /// The kinds that the guide names; `_lost` behind `worker_registered` is `worker_lost`.
+    fn documented() -> Vec<String> {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operating.md");
+        let text = std::fs::read_to_string(page).expect("the guide");
+        let (_, text) = text.split_once("who, and what. The kinds: ").expect("its list of kinds");
+        let (text, _) = text.split_once("\nThe reason of").expect("the list's end");
+        let (mut kinds, mut of) = (Vec::new(), "");
+        for word in text.split('`').skip(1).step_by(2) {
+            match word.starts_with('_') {
+                true => kinds.push(format!("{of}{word}")),
+                false => {
+                    of = word.split('_').next().unwrap_or(word);
+                    kinds.push(word.to_owned());
+                }
+            }
+        }
+        kinds
+    }
+
+    #[test]
+    fn the_guide_names_every_kind() {
+        let mut documented = documented();
+        let mut known = KINDS.map(str::to_owned).to_vec();
+        documented.sort();
+        known.sort();
+        assert_eq!(documented, known);
+    }
+
     #[test]
     fn a_reader_sees_what_it_asked_for_within_its_namespaces() {
         let cases = [
