@@ -42,6 +42,13 @@ class Links(unittest.TestCase):
                 wrong += [] if found else [f"{page.relative_to(ROOT)}: {target}"]
         self.assertEqual(wrong, [])
 
+    def test_every_page_and_every_decision_is_in_the_contents(self):
+        docs = ROOT / "docs"
+        listed = set(re.findall(r"\]\(([^)\s#]+)\)", "\n".join(prose(docs / "README.md"))))
+        there = {str(page.relative_to(docs)) for folder in (docs, docs / "adr") for page in folder.glob("*.md")}
+        self.assertGreater(len(there), 20)
+        self.assertEqual(sorted(there - listed - {"README.md"}), [])
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
