@@ -22,7 +22,7 @@ command -v curl >/dev/null || missing+=(curl)
 echo "missing: ${missing[*]}" >&2
 install="apt-get update && apt-get install -y ${missing[*]}"
 if ! command -v apt-get >/dev/null; then
-  echo "error: install a C++ compiler, libclang and Python 3 with your package manager" >&2
+  echo "error: install a C++ compiler, libclang, Python 3 and curl with your package manager" >&2
   exit 1
 fi
 if [ "$(id -u)" = 0 ]; then

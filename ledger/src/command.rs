@@ -580,7 +580,7 @@ pub enum FailureClass {
     Transient,
     /// Out of memory: retried with back-off.
     OutOfMemory,
-    /// The engine died, nobody knows by which row: retried with a strike.
+    /// The engine died, nobody knows by which row: a strike where it ran alone, else trials.
     EngineDied,
     /// The row's segment is missing or corrupt: retried with back-off.
     InputUnreadable,

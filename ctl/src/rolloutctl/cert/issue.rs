@@ -24,7 +24,7 @@ pub(crate) struct IssueArgs {
     /// Where to write ca.pem, ROLE-NAME.pem and ROLE-NAME.key
     #[arg(long = "out-dir", value_name = "DIR", default_value = ".")]
     pub(in crate::rolloutctl) out_dir: PathBuf,
-    /// The namespaces that it is good for; none given: all
+    /// The namespaces that it is good for; may be repeated; none given: all
     #[arg(long = "for-namespace", value_name = "NAME", value_delimiter = ',')]
     for_namespaces: Vec<String>,
     /// A host name under which a member is reached; may be repeated

@@ -27,7 +27,7 @@ pub(crate) struct CreateArgs {
     /// registered worker has
     #[arg(long, value_name = "NAME")]
     holder: Option<String>,
-    /// The namespaces of the certificate; none given: all
+    /// The namespaces of the certificate; may be repeated; none given: all
     #[arg(long = "for-namespace", value_name = "NAME", value_delimiter = ',')]
     for_namespaces: Vec<String>,
     /// A label of every slot of the worker; may be given again
