@@ -7,7 +7,7 @@
 //! has the ledger and its stores.
 
 use clap::{Args, Parser, Subcommand};
-use rollout_proto::{ErrorCode, HostPort, RpcError};
+use rollout_proto::{ErrorCode, MEMBER_ADDRESS_SHAPE, MemberAddress, RpcError};
 use rollout_raft::{
     MemberRecord, OpenError, RestoreError, RestorePlan, SalvageError, owner, restore, salvage,
 };
@@ -16,7 +16,6 @@ use serde::Serialize;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::grpc::VERSIONS;
@@ -58,8 +57,8 @@ struct RestoreArgs {
     #[arg(long, value_name = "NAME")]
     member: String,
     /// A member of the new cluster; name all of them [default: the members of the snapshot]
-    #[arg(long = "cluster-member", value_name = "NAME=PEER_ADDR,CLIENT_ADDR,ZONE")]
-    members: Vec<MemberArg>,
+    #[arg(long = "cluster-member", value_name = MEMBER_ADDRESS_SHAPE)]
+    members: Vec<MemberAddress>,
     /// Any text: the same for all members of the new cluster, another one each time a cluster is restored
     #[arg(long, value_name = "TEXT")]
     token: String,
@@ -81,29 +80,6 @@ struct SalvageArgs {
     /// Say what was done in JSON
     #[arg(long)]
     json: bool,
-}
-
-/// One `--cluster-member`.
-#[derive(Debug, Clone)]
-struct MemberArg(MemberRecord);
-
-impl FromStr for MemberArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let shape = || format!("`{text}` is not NAME=PEER_ADDR,CLIENT_ADDR,ZONE");
-        let (name, rest) = text.split_once('=').ok_or_else(shape)?;
-        let parts: Vec<&str> = rest.split(',').map(str::trim).collect();
-        let (peer, client, zone) = match parts[..] {
-            [peer, client] => (peer, client, ""),
-            [peer, client, zone] => (peer, client, zone),
-            _ => return Err(shape()),
-        };
-        for addr in [peer, client] {
-            addr.parse::<HostPort>().map_err(|error| error.to_string())?;
-        }
-        Ok(Self(record(name, peer, client, zone)))
-    }
 }
 
 fn record(name: &str, peer_addr: &str, client_addr: &str, zone: &str) -> MemberRecord {
@@ -223,7 +199,11 @@ impl From<SalvageError> for Refused {
 }
 
 fn run_restore(args: &RestoreArgs) -> Result<(), Refused> {
-    let mut members: Vec<MemberRecord> = args.members.iter().map(|arg| arg.0.clone()).collect();
+    let mut members: Vec<MemberRecord> = args
+        .members
+        .iter()
+        .map(|m| record(&m.name, &m.peer_addr, &m.client_addr, &m.zone))
+        .collect();
     if members.is_empty() {
         let file = SnapshotFileReader::open(&args.file)
             .map_err(|error| Refused::new(ErrorCode::SnapshotUnusable, error))?;

@@ -20,6 +20,7 @@ mod endpoint;
 pub mod enrolment;
 mod error;
 mod identity;
+mod member_address;
 pub mod nearest;
 pub mod pki;
 mod rows;
@@ -45,6 +46,7 @@ pub use identity::{
     IDENTITY_NAME_BYTES_MAX, IDENTITY_NAMESPACES_MAX, Identity, IdentityError, PeerInfo, Role,
     peer_identity,
 };
+pub use member_address::{MEMBER_ADDRESS_SHAPE, MemberAddress, MemberAddressError};
 pub use rows::RowsError;
 pub use stamp::{
     CLUSTER_HEADER, Channel, EPOCH_HEADER, Stamp, UNCONFIRMED_HEADER, sender_knows, unconfirmed,

@@ -3,12 +3,11 @@
 //! Invariant: repeating it with the same members changes nothing; a member that is part of a cluster
 //! already refuses. Deliberately absent: adding a member later; that never goes through here.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use rollout_proto::{
-    Channel, ChannelOptions, ClientError, ClientTls, ConnectError, DialMap, Endpoint, RpcError,
-    Security, Stamp, channel, services, v1,
+    Channel, ChannelOptions, ClientError, ClientTls, ConnectError, DialMap, Endpoint,
+    MEMBER_ADDRESS_SHAPE, MemberAddress, RpcError, Security, Stamp, channel, services, v1,
 };
 use serde::Serialize;
 
@@ -29,54 +28,11 @@ const LED_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug, clap::Args)]
 pub(crate) struct BootstrapArgs {
     /// A member; name all of them
-    #[arg(long = "member", value_name = "NAME=PEER_ADDR,CLIENT_ADDR,ZONE", required = true)]
-    pub(in crate::rolloutctl) members: Vec<MemberArg>,
+    #[arg(long = "member", value_name = MEMBER_ADDRESS_SHAPE, required = true)]
+    pub(in crate::rolloutctl) members: Vec<MemberAddress>,
     /// The object store that members, workers and clients all reach
     #[arg(long, value_name = "URL")]
     pub(in crate::rolloutctl) store: String,
-}
-
-/// One `--member`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MemberArg {
-    pub(in crate::rolloutctl) name: String,
-    peer_addr: String,
-    pub(in crate::rolloutctl) client_addr: String,
-    zone: String,
-}
-
-impl MemberArg {
-    /// The member's name.
-    pub(in crate::rolloutctl) fn name(&self) -> &str {
-        &self.name
-    }
-}
-
-impl FromStr for MemberArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let shape = || format!("`{text}` is not NAME=PEER_ADDR,CLIENT_ADDR,ZONE");
-        let (name, rest) = text.split_once('=').ok_or_else(shape)?;
-        let parts: Vec<&str> = rest.split(',').map(str::trim).collect();
-        let (peer_addr, client_addr, zone) = match parts[..] {
-            [peer, client] => (peer, client, ""),
-            [peer, client, zone] => (peer, client, zone),
-            _ => return Err(shape()),
-        };
-        if name.is_empty() {
-            return Err(shape());
-        }
-        for addr in [peer_addr, client_addr] {
-            addr.parse::<rollout_proto::HostPort>().map_err(|error| error.to_string())?;
-        }
-        Ok(Self {
-            name: name.into(),
-            peer_addr: peer_addr.into(),
-            client_addr: client_addr.into(),
-            zone: zone.into(),
-        })
-    }
 }
 
 #[derive(Serialize)]
@@ -177,19 +133,6 @@ pub(crate) async fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_member_is_a_name_two_addresses_and_a_zone() {
-        let member: MemberArg = "c1=10.0.0.1:7421,10.0.0.1:7420,eu-1a".parse().unwrap();
-        assert_eq!(member.name, "c1");
-        assert_eq!(member.peer_addr, "10.0.0.1:7421");
-        assert_eq!(member.client_addr, "10.0.0.1:7420");
-        assert_eq!(member.zone, "eu-1a");
-        for bad in ["c1", "c1=a:1", "=a:1,b:2,z", "c1=a:1,b:2,z,more", "c1=a,b:2,z", "c1=a:1,b:0,z"]
-        {
-            assert!(bad.parse::<MemberArg>().is_err(), "{bad} was accepted");
-        }
-    }
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {

@@ -93,7 +93,7 @@ impl Reader {
     pub(super) async fn bootstrap(&self, args: &BootstrapArgs) -> anyhow::Result<Plan> {
         let mut now = Vec::new();
         for member in &args.members {
-            now.push(self.newcomer(member.name(), &member.client_addr).await?);
+            now.push(self.newcomer(&member.name, &member.client_addr).await?);
         }
         let would = format!("form a cluster of {} members on {}", args.members.len(), args.store);
         Ok(Plan::new(would, now.join("; ")))

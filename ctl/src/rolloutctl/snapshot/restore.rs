@@ -28,7 +28,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "NAME")]
     pub(in crate::rolloutctl) member: String,
     /// A member of the new cluster; name all of them [default: the members of the snapshot]
-    #[arg(long = "cluster-member", value_name = "NAME=PEER_ADDR,CLIENT_ADDR,ZONE")]
+    #[arg(long = "cluster-member", value_name = rollout_proto::MEMBER_ADDRESS_SHAPE)]
     members: Vec<String>,
     /// Any text: the same for all members of the new cluster, another one each time a cluster is restored
     #[arg(long, value_name = "TEXT")]
