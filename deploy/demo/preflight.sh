@@ -3,6 +3,14 @@
 # Installs what is missing with apt where it may; else names the exact command.
 set -euo pipefail
 
+# A member takes no writes once its disk is full but for a reserve, and nothing here can run without members.
+temporary="${TMPDIR:-/tmp}"
+room_mib="$(df -Pk "$temporary" | awk 'NR == 2 { print int($4 / 1024) }')"
+if [ "$room_mib" -lt 2048 ]; then
+  echo "error: $room_mib MiB are free in $temporary; the tests and the demo keep their members there and need 2048 MiB" >&2
+  exit 1
+fi
+
 missing=()
 command -v cargo >/dev/null || {
   echo "error: Rust is missing. Install it as https://rustup.rs says, then run this again." >&2

@@ -97,10 +97,8 @@ impl Member {
         loop {
             let request =
                 v1::BootstrapRequest { members: vec![info.clone()], ..Default::default() };
-            if member.cluster().bootstrap(request).await.is_ok() {
-                break;
-            }
-            assert!(begun.elapsed() < PATIENCE, "it forms no cluster");
+            let Err(refused) = member.cluster().bootstrap(request).await else { break };
+            assert!(begun.elapsed() < PATIENCE, "it forms no cluster: {refused}");
             tokio::time::sleep(Duration::from_millis(50)).await; // The poll; the condition decides.
         }
         let first = member.moment().await;
@@ -129,7 +127,9 @@ impl Member {
     pub(crate) async fn moment(&self) -> Moment {
         let begun = Instant::now();
         loop {
-            if let Ok(status) = self.cluster().status(v1::StatusRequest {}).await {
+            let answer = self.cluster().status(v1::StatusRequest {}).await;
+            let seen = format!("{answer:?}");
+            if let Ok(status) = answer {
                 let status = status.into_inner();
                 let (header, own) =
                     (status.header.unwrap_or_default(), status.self_.unwrap_or_default());
@@ -145,7 +145,7 @@ impl Member {
                     };
                 }
             }
-            assert!(begun.elapsed() < PATIENCE, "it does not lead");
+            assert!(begun.elapsed() < PATIENCE, "it does not lead: {seen}");
             tokio::time::sleep(Duration::from_millis(20)).await; // The poll; the condition decides.
         }
     }
