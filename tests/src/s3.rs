@@ -45,6 +45,8 @@ struct State {
     uploads: Uploads,
     /// Whose credentials have expired.
     expired: BTreeSet<String>,
+    /// Whose requests are told that the store is busy.
+    overloaded: BTreeSet<String>,
     /// Whose requests wait.
     held: BTreeSet<String>,
     day: BadDay,
@@ -136,6 +138,17 @@ impl S3 {
         };
     }
 
+    /// Tells a process that the store is busy, whatever it asks, until it is let be.
+    pub fn overload(&self, name: &str, overloaded: bool) {
+        let key = format!("key-{name}");
+        let mut state = self.lock();
+        if overloaded {
+            state.overloaded.insert(key)
+        } else {
+            state.overloaded.remove(&key)
+        };
+    }
+
     /// Answers nothing of what a process asks until it is let go: to that one alone the store is slow.
     pub fn hold(&self, name: &str, held: bool) {
         let key = format!("key-{name}");
@@ -205,7 +218,8 @@ impl S3 {
         if state.expired.contains(key) {
             return Some(refusal("400 Bad Request", "ExpiredToken"));
         }
-        if happens(state.day.busy_every, state.requests) {
+        let overloaded = state.overloaded.contains(key);
+        if overloaded || happens(state.day.busy_every, state.requests) {
             state.busy += 1;
             return Some(refusal("503 Slow Down", "SlowDown"));
         }

@@ -1,7 +1,7 @@
 //! Checkpoints in an object store that speaks S3: large ones go up in parts, through lost answers and refusals.
 
 use anyhow::{Result, ensure};
-use rollout_tests::{BadDay, Fleet, FleetOptions, Process, S3, UploadCounts};
+use rollout_tests::{BadDay, Fleet, FleetOptions, Process, S3, UploadCounts, eventually_or_show};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,8 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// Of each checkpoint: more than goes up in one piece, and no whole number of parts.
 const BALLAST: &str = "ballast_mib=20";
 const LARGE: usize = 20 << 20;
+/// More requests in a row than one call makes by itself, several times over: with its pauses some three seconds.
+const OUTAGE: u64 = 16;
 
 fn fleet(s3: &Arc<S3>) -> Result<Fleet> {
     let fleet = Fleet::start(FleetOptions { s3: Some(s3.clone()), ..FleetOptions::default() })?;
@@ -93,6 +95,42 @@ fn a_part_that_is_refused_leaves_nothing_behind_and_the_next_round_is_whole() ->
     let ended = trainer.wait(PATIENCE)?;
     ensure!(ended.success(), "{ended}: {}", trainer.log_tail());
     verified(&fleet)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+/// The store does not answer this trainer for a while.
+fn outage(s3: &S3, trainer: impl FnOnce() -> Result<Process>) -> Result<Process> {
+    let before = s3.misbehaved().0;
+    s3.overload("trainer", true);
+    let trainer = trainer()?;
+    eventually_or_show("the trainer asks again and again", PATIENCE, |seen| {
+        *seen = trainer.log_tail();
+        (s3.misbehaved().0 >= before + OUTAGE).then_some(())
+    });
+    s3.overload("trainer", false);
+    Ok(trainer)
+}
+
+#[test]
+fn a_store_that_does_not_answer_for_a_while_ends_neither_a_checkpoint_nor_a_restore() -> Result<()>
+{
+    let s3 = S3::start()?;
+    let fleet = fleet(&s3)?;
+    for (round, steps) in [(1, 5), (2, 10)] {
+        // The second one restores first.
+        let mut trainer = outage(&s3, || train(&fleet, &s3, round, steps))?;
+        let ended = trainer.wait(PATIENCE)?;
+        ensure!(ended.success(), "{ended}: {}", trainer.log_tail());
+    }
+    verified(&fleet)?;
+    // What it refuses for good is told at once.
+    s3.expire("trainer", true);
+    let mut trainer = train(&fleet, &s3, 3, 15)?;
+    let ended = trainer.wait(PATIENCE)?;
+    let said = std::fs::read_to_string(&trainer.log)?;
+    ensure!(!ended.success() && said.contains("ExpiredToken"), "{ended}: {said}");
+    s3.expire("trainer", false);
     fleet.verify()?;
     fleet.passed()
 }

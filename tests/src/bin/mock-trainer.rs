@@ -149,7 +149,9 @@ async fn train(wish: &Wish) -> Result<()> {
         let (trainer, progress) = (trainer.clone(), epochs.reader.progress());
         // The loop goes on.
         reports.spawn(async move {
-            let written = writing.wait().await?;
+            let Some(written) = trainer.durable(checkpoint.number, writing).await? else {
+                return Ok(());
+            };
             match trainer.report_checkpoint(checkpoint.number, &written, progress).await {
                 // A later one was complete before: nobody needs this one any more.
                 Err(error) if error.checkpoint_is_over() => Ok(()),

@@ -81,9 +81,14 @@ impl CheckpointWriter {
         let (writer, files) = (self.writer.clone(), self::files(files));
         let checkpoint = v1::Checkpoint { prefix, step, ..v1::Checkpoint::default() };
         runtime()?.spawn(async move {
-            let written = writer.begin(&checkpoint, &trainer, files).wait().await;
-            // Nobody may be left who asks.
-            tell.send_replace(Some(written.map_err(Arc::new)));
+            let writing = writer.begin(&checkpoint, &trainer, files);
+            tokio::select! {
+                written = writing.wait() => {
+                    tell.send_replace(Some(written.map_err(Arc::new)));
+                }
+                // Nobody is left who asks: a store that does not answer is not waited for.
+                () = tell.closed() => {}
+            }
         });
         Ok(Writing { told })
     }

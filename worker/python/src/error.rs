@@ -31,11 +31,14 @@ pub(crate) fn raised(error: ClientError) -> PyErr {
 }
 
 /// What Python is told of what went wrong for a trainer: an `OSError` is the store's, or of a checkpoint that is not what
-/// it says.
+/// it says; one that is a `ConnectionError` may pass.
 pub(crate) fn raised_training(error: &TrainError) -> PyErr {
     match error {
         _ if error.has_to_recover() => HasToRecover::new_err(error.to_string()),
         TrainError::Cluster(error) => told(error),
+        TrainError::Store(error) if error.retryable() => {
+            PyConnectionError::new_err(error.to_string())
+        }
         _ => PyOSError::new_err(error.to_string()),
     }
 }

@@ -217,7 +217,8 @@ impl Trainer {
     }
 
     /// The files of a rank of the checkpoint that was recovered from, every byte compared with what was reported. Raises
-    /// OSError where anything is missing, or not what was written, and LookupError where it has no such rank.
+    /// OSError where anything is missing, or not what was written, ConnectionError where the store does not answer for ten
+    /// minutes, and LookupError where it has no such rank.
     fn restore<'py>(
         &self,
         py: Python<'py>,
@@ -260,10 +261,10 @@ struct Part {
 impl Part {
     /// Writes it, and reports it until somebody has heard it.
     async fn write(self, files: rollout_training::Files) -> Result<(), TrainError> {
+        let number = self.checkpoint.number;
         let writing = self.writer.begin(&self.checkpoint, self.trainer.name(), files);
-        let written = writing.wait().await?;
+        let Some(written) = self.trainer.durable(number, writing).await? else { return Ok(()) };
         loop {
-            let number = self.checkpoint.number;
             let progress = self.progress.clone();
             match self.trainer.report_checkpoint(number, &written, progress).await {
                 Ok(_) => return Ok(()),

@@ -15,6 +15,9 @@ pub enum TrainError {
     /// A checkpoint is not what it says.
     #[error("{0}")]
     Damaged(String),
+    /// The trainer was lost before its part of a checkpoint was durable: nobody needs that any more.
+    #[error("the trainer has to recover, and gives its part of the checkpoint up")]
+    Lost,
     /// The writer's task ended before its work.
     #[error("the checkpoint's writer ended early")]
     WriterEnded,
@@ -31,7 +34,8 @@ impl TrainError {
 
     /// Whether the trainer has to recover: the others have, or a trainer was lost with what the others may not have.
     pub fn has_to_recover(&self) -> bool {
-        matches!(self.code(), Some(ErrorCode::TrainerLeftBehind | ErrorCode::LineageTorn))
+        matches!(self, TrainError::Lost)
+            || matches!(self.code(), Some(ErrorCode::TrainerLeftBehind | ErrorCode::LineageTorn))
     }
 
     /// Whether the checkpoint that this was asked of is open no more: a later one was complete before, or it was given up,

@@ -8,6 +8,7 @@
 
 mod error;
 pub mod mock;
+mod outage;
 mod reader;
 mod restore;
 mod trainer;

@@ -1,7 +1,9 @@
 //! From a complete checkpoint back to files, every byte checked.
 //!
 //! *Invariant:* what is returned has the digests that the manifest names, and the manifest the digest that the ledger
-//! names; anything else is an error.
+//! names; anything else is an error. A store that does not answer is asked again, but not for ever.
+
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
@@ -9,7 +11,14 @@ use rollout_proto::v1;
 use rollout_storage::BlobStore;
 
 use crate::error::TrainError;
+use crate::outage::until_answered;
 use crate::writer::{FORMAT, Files, key};
+
+/// For so long a store may not answer for one object while a rank is restored: what it would do instead is to end, and to
+/// be started anew for the same.
+const RESTORE_PATIENCE: Duration = Duration::from_secs(600);
+/// The same while a checkpoint is looked at: somebody waits for a verdict.
+const VERIFY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A rank's part of a checkpoint.
 #[derive(Clone, Debug)]
@@ -22,47 +31,49 @@ pub struct Restored {
     pub files: Files,
 }
 
-/// Reads one rank's files.
+/// Reads one rank's files. A store that does not answer is asked again for ten minutes; whoever has a shorter limit
+/// drops this.
 ///
 /// # Errors
-/// Something is missing, or not what it was.
+/// Something is missing, or not what it was, or the store refused.
 pub async fn restore_rank(
     checkpoint: &v1::Checkpoint,
     rank: usize,
 ) -> Result<Restored, TrainError> {
-    let store = BlobStore::open(&checkpoint.store_url)?;
+    let store = Source::open(checkpoint, RESTORE_PATIENCE)?;
     let manifest = manifest_of(&store, checkpoint, rank).await?;
     let mut files = Vec::with_capacity(manifest.files.len());
     for file in &manifest.files {
-        files.push((file.name.clone(), read_file(&store, &checkpoint.prefix, file).await?));
+        files.push((file.name.clone(), store.read_file(file).await?));
     }
     Ok(Restored { trainer: manifest.trainer, step: manifest.step, files })
 }
 
-/// Reads everything that a checkpoint names, and answers how many bytes that was.
+/// Reads everything that a checkpoint names, and answers how many bytes that was. A store that does not answer is asked
+/// again for half a minute.
 ///
 /// # Errors
 /// The first thing that is missing, or not what it was.
 pub async fn verify(checkpoint: &v1::Checkpoint) -> Result<u64, TrainError> {
-    let store = BlobStore::open(&checkpoint.store_url)?;
+    let store = Source::open(checkpoint, VERIFY_PATIENCE)?;
     let mut bytes = 0;
     for rank in 0..checkpoint.ranks.len() {
         for file in manifest_of(&store, checkpoint, rank).await?.files {
-            bytes += read_file(&store, &checkpoint.prefix, &file).await?.len() as u64;
+            bytes += store.read_file(&file).await?.len() as u64;
         }
     }
     Ok(bytes)
 }
 
 async fn manifest_of(
-    store: &BlobStore,
+    store: &Source<'_>,
     checkpoint: &v1::Checkpoint,
     rank: usize,
 ) -> Result<v1::CheckpointManifest, TrainError> {
     let named = checkpoint.ranks.get(rank).and_then(|rank| rank.manifest.as_ref());
     let named =
         named.ok_or_else(|| damaged(format!("the checkpoint has nothing of rank {rank}")))?;
-    let bytes = read(store, &checkpoint.prefix, named).await?;
+    let bytes = store.read(named).await?;
     let manifest = v1::CheckpointManifest::decode(bytes)
         .map_err(|error| damaged(format!("the manifest of rank {rank} cannot be read: {error}")))?;
     if manifest.format != FORMAT || manifest.step != checkpoint.step {
@@ -71,29 +82,42 @@ async fn manifest_of(
     Ok(manifest)
 }
 
-async fn read_file(
-    store: &BlobStore,
-    prefix: &str,
-    file: &v1::CheckpointFile,
-) -> Result<Bytes, TrainError> {
-    let mut content = BytesMut::with_capacity(file.bytes as usize);
-    for chunk in &file.chunks {
-        content.extend_from_slice(&read(store, prefix, chunk).await?);
-    }
-    let content = content.freeze();
-    let whole = content.clone();
-    let found = tokio::task::spawn_blocking(move || blake3::hash(&whole));
-    let found = found.await.map_err(|_| TrainError::WriterEnded)?;
-    match content.len() as u64 == file.bytes && found.as_bytes()[..] == file.digest[..] {
-        true => Ok(content),
-        false => Err(damaged(format!("{} is not what was written", file.name))),
-    }
+/// Where a checkpoint's objects are.
+struct Source<'a> {
+    store: BlobStore,
+    prefix: &'a str,
+    /// For so long the store may not answer for one object.
+    patience: Duration,
 }
 
-async fn read(store: &BlobStore, prefix: &str, named: &v1::BlobName) -> Result<Bytes, TrainError> {
-    let digest: [u8; 32] =
-        named.digest.as_ref().try_into().map_err(|_| damaged("a digest has not 32 bytes"))?;
-    Ok(store.get(&key(prefix, &digest), &digest).await?)
+impl<'a> Source<'a> {
+    fn open(checkpoint: &'a v1::Checkpoint, patience: Duration) -> Result<Self, TrainError> {
+        let store = BlobStore::open(&checkpoint.store_url)?;
+        Ok(Self { store, prefix: &checkpoint.prefix, patience })
+    }
+
+    async fn read_file(&self, file: &v1::CheckpointFile) -> Result<Bytes, TrainError> {
+        let mut content = BytesMut::with_capacity(file.bytes as usize);
+        for chunk in &file.chunks {
+            content.extend_from_slice(&self.read(chunk).await?);
+        }
+        let content = content.freeze();
+        let whole = content.clone();
+        let found = tokio::task::spawn_blocking(move || blake3::hash(&whole));
+        let found = found.await.map_err(|_| TrainError::WriterEnded)?;
+        match content.len() as u64 == file.bytes && found.as_bytes()[..] == file.digest[..] {
+            true => Ok(content),
+            false => Err(damaged(format!("{} is not what was written", file.name))),
+        }
+    }
+
+    async fn read(&self, named: &v1::BlobName) -> Result<Bytes, TrainError> {
+        let digest: [u8; 32] =
+            named.digest.as_ref().try_into().map_err(|_| damaged("a digest has not 32 bytes"))?;
+        let (key, began) = (key(self.prefix, &digest), Instant::now());
+        let wanted = || began.elapsed() < self.patience;
+        Ok(until_answered(wanted, || self.store.get(&key, &digest)).await?)
+    }
 }
 
 fn damaged(why: impl Into<String>) -> TrainError {

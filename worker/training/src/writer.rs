@@ -2,7 +2,8 @@
 //!
 //! *Invariant:* chunks are durable before the manifest that names them is written, and the manifest before anybody is
 //! told of it. Everything is named by its blake3; a file store writes under a temporary name, syncs and renames.
-//! At most [`IN_FLIGHT`] chunks are on their way at a time.
+//! At most [`IN_FLIGHT`] chunks are on their way at a time. A store that does not answer is asked again for as long as
+//! somebody waits for the part.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,7 @@ use rollout_storage::BlobStore;
 use tokio::task::JoinHandle;
 
 use crate::error::TrainError;
+use crate::outage::until_answered;
 
 /// Bytes of a chunk.
 pub(crate) const CHUNK_BYTES: usize = 64 << 20;
@@ -46,16 +48,26 @@ pub struct CheckpointWriter {
     tidied: Arc<AtomicBool>,
 }
 
-/// A rank's part on its way. Dropped, it goes on, and nobody hears of it.
-pub struct Writing(JoinHandle<Result<Written, TrainError>>);
+/// A rank's part on its way. Dropped, it goes on, and nobody hears of it; but a store that does not answer is then asked
+/// once more at the most.
+pub struct Writing {
+    task: JoinHandle<Result<Written, TrainError>>,
+    wanted: Arc<AtomicBool>,
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.wanted.store(false, Ordering::Relaxed);
+    }
+}
 
 impl Writing {
-    /// Waits until all is durable.
+    /// Waits until all is durable, however long the store does not answer: whoever has a limit drops this.
     ///
     /// # Errors
     /// What the store refused.
-    pub async fn wait(self) -> Result<Written, TrainError> {
-        self.0.await.map_err(|_| TrainError::WriterEnded)?
+    pub async fn wait(mut self) -> Result<Written, TrainError> {
+        (&mut self.task).await.map_err(|_| TrainError::WriterEnded)?
     }
 }
 
@@ -85,22 +97,29 @@ impl CheckpointWriter {
 
     /// Begins to write a rank's files below a checkpoint's prefix, and returns at once.
     pub fn begin(&self, checkpoint: &v1::Checkpoint, trainer: &str, files: Files) -> Writing {
-        let writer = self.clone();
-        let (prefix, step) = (checkpoint.prefix.clone(), checkpoint.step);
-        let trainer = trainer.to_owned();
-        Writing(tokio::spawn(async move {
-            writer.tidy(&prefix).await;
-            writer.write(&prefix, step, &trainer, files).await
-        }))
+        let wanted = Arc::new(AtomicBool::new(true));
+        let (writer, prefix) = (self.clone(), checkpoint.prefix.clone());
+        let part = Part { writer, prefix, wanted: wanted.clone() };
+        let (step, trainer) = (checkpoint.step, trainer.to_owned());
+        let task = tokio::spawn(async move {
+            part.writer.tidy(&part.prefix).await;
+            part.write(step, &trainer, files).await
+        });
+        Writing { task, wanted }
     }
+}
 
-    async fn write(
-        &self,
-        prefix: &str,
-        step: u64,
-        trainer: &str,
-        files: Files,
-    ) -> Result<Written, TrainError> {
+/// A rank's part, as its task has it.
+struct Part {
+    writer: CheckpointWriter,
+    /// The checkpoint's.
+    prefix: String,
+    /// Whether somebody waits for it.
+    wanted: Arc<AtomicBool>,
+}
+
+impl Part {
+    async fn write(&self, step: u64, trainer: &str, files: Files) -> Result<Written, TrainError> {
         let mut manifest = v1::CheckpointManifest {
             format: FORMAT,
             trainer: trainer.to_owned(),
@@ -109,28 +128,27 @@ impl CheckpointWriter {
         };
         let (mut bytes, mut objects) = (0, 0);
         for (name, content) in files {
-            let file = self.write_file(prefix, name, content).await?;
+            let file = self.write_file(name, content).await?;
             bytes += file.bytes;
             objects += file.chunks.len() as u32;
             manifest.files.push(file);
         }
-        let manifest = self.put(prefix, manifest.encode_to_vec().into()).await?;
+        let manifest = self.put(manifest.encode_to_vec().into()).await?;
         Ok(Written { manifest, bytes, objects })
     }
 
     async fn write_file(
         &self,
-        prefix: &str,
         name: String,
         content: Bytes,
     ) -> Result<v1::CheckpointFile, TrainError> {
         let whole = content.clone();
         let digest = tokio::task::spawn_blocking(move || blake3::hash(&whole));
         let failed = AtomicBool::new(false);
-        let starts = (0..content.len()).step_by(self.chunk_bytes);
+        let starts = (0..content.len()).step_by(self.writer.chunk_bytes);
         let chunks = futures::stream::iter(starts.map(|start| {
-            let end = content.len().min(start + self.chunk_bytes);
-            self.put_unless(&failed, prefix, content.slice(start..end))
+            let end = content.len().min(start + self.writer.chunk_bytes);
+            self.put_unless(&failed, content.slice(start..end))
         }));
         // Those that were begun end before the file fails: an upload that is dropped leaves its parts behind.
         let chunks: Vec<_> = chunks.buffered(IN_FLIGHT).collect().await;
@@ -144,23 +162,24 @@ impl CheckpointWriter {
     async fn put_unless(
         &self,
         failed: &AtomicBool,
-        prefix: &str,
         bytes: Bytes,
     ) -> Option<Result<v1::BlobName, TrainError>> {
         if failed.load(Ordering::Relaxed) {
             return None;
         }
-        let outcome = self.put(prefix, bytes).await;
+        let outcome = self.put(bytes).await;
         failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
         Some(outcome)
     }
 
-    async fn put(&self, prefix: &str, bytes: Bytes) -> Result<v1::BlobName, TrainError> {
+    async fn put(&self, bytes: Bytes) -> Result<v1::BlobName, TrainError> {
         let len = bytes.len() as u32;
         let hashed = bytes.clone();
         let digest = tokio::task::spawn_blocking(move || blake3::hash(&hashed));
         let digest = digest.await.map_err(|_| TrainError::WriterEnded)?;
-        self.store.put(&key(prefix, digest.as_bytes()), bytes).await?;
+        let key = key(&self.prefix, digest.as_bytes());
+        let wanted = || self.wanted.load(Ordering::Relaxed);
+        until_answered(wanted, || self.writer.store.put(&key, bytes.clone())).await?;
         Ok(v1::BlobName { digest: digest.as_bytes().to_vec().into(), bytes: len })
     }
 }

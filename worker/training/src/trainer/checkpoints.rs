@@ -9,10 +9,12 @@ use tokio::time::{Instant, sleep};
 
 use super::{Trainer, WAIT_MS};
 use crate::error::TrainError;
-use crate::writer::Written;
+use crate::writer::{Writing, Written};
 
 /// Between two tries when another rank has not come, or too many checkpoints are open.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How often it looks whether its part is needed that is not durable yet: a healthy store has it sooner.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// One attempt of a report: the leader looks for every object that it names.
 pub(super) const REPORT_ATTEMPT: Duration = Duration::from_secs(60);
 
@@ -46,6 +48,39 @@ impl Trainer {
                     sleep(PAUSE).await;
                 }
                 Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits until the trainer's part of a checkpoint is durable, for as long as anybody needs it: a store that does not
+    /// answer is waited for. None: the checkpoint is over, a later one was complete before, or it was given up.
+    ///
+    /// # Errors
+    /// What the store refused; [`TrainError::has_to_recover`] where the trainer is lost meanwhile.
+    pub async fn durable(
+        &self,
+        number: u32,
+        writing: Writing,
+    ) -> Result<Option<Written>, TrainError> {
+        tokio::select! {
+            biased;
+            written = writing.wait() => written.map(Some),
+            over = self.until_over(number) => over.map(|()| None),
+        }
+    }
+
+    /// Returns once nobody needs a part of the checkpoint any more.
+    async fn until_over(&self, number: u32) -> Result<(), TrainError> {
+        loop {
+            sleep(LOOK_EVERY).await;
+            if self.is_lost() {
+                return Err(TrainError::Lost);
+            }
+            match self.checkpoint_complete(number, Duration::ZERO).await {
+                Ok(Some(false)) => return Ok(()),
+                Err(error) if error.checkpoint_is_over() => return Ok(()),
+                // It is open, or nobody knows now.
+                Ok(_) | Err(_) => {}
             }
         }
     }

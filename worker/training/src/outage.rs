@@ -1,0 +1,88 @@
+//! A store that does not answer is asked again.
+//!
+//! *Invariant:* what a store refuses for good is asked once; what may pass is asked for again, with growing pauses, for
+//! as long as somebody wants it.
+//! Deliberately absent: how long that is. Whoever asks knows.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rollout_storage::BlobError;
+
+/// Before the second try, after those of the store's client; each pause is up to twice as long as the one before.
+const PAUSE_FIRST: Duration = Duration::from_millis(200);
+/// No pause is longer.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The store's answer, or its last error once nobody wants one any more.
+pub(crate) async fn until_answered<T, Fut>(
+    wanted: impl Fn() -> bool,
+    ask: impl Fn() -> Fut,
+) -> Result<T, BlobError>
+where
+    Fut: Future<Output = Result<T, BlobError>>,
+{
+    let mut pause = PAUSE_FIRST;
+    loop {
+        match ask().await {
+            Err(error) if error.retryable() && wanted() => {
+                tracing::warn!(%error, "the store does not answer, trying again");
+                // Of many ranks that are told the same at once, not all ask again at once.
+                let share = rand::rng().random_range(0.5..=1.0);
+                tokio::time::sleep(pause.mul_f64(share)).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+            answer => return answer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn unavailable() -> BlobError {
+        BlobError::Unavailable { key: "a/b".into(), reason: "503".into() }
+    }
+
+    #[tokio::test]
+    async fn what_may_pass_is_asked_for_until_it_is_answered() {
+        let asked = Cell::new(0);
+        let answer = until_answered(
+            || true,
+            || async {
+                asked.set(asked.get() + 1);
+                if asked.get() < 3 { Err(unavailable()) } else { Ok(asked.get()) }
+            },
+        );
+        assert_eq!(answer.await.unwrap(), 3);
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_for_good_is_asked_once_and_what_nobody_wants_no_more() {
+        let asked = Cell::new(0);
+        let refused = until_answered(
+            || true,
+            || async {
+                asked.set(asked.get() + 1);
+                Err::<(), _>(BlobError::PermissionDenied {
+                    key: "a/b".into(),
+                    reason: "403".into(),
+                })
+            },
+        );
+        assert!(matches!(refused.await, Err(BlobError::PermissionDenied { .. })));
+        assert_eq!(asked.get(), 1);
+        let given_up = until_answered(
+            || asked.get() < 3,
+            || async {
+                asked.set(asked.get() + 1);
+                Err::<(), _>(unavailable())
+            },
+        );
+        assert!(matches!(given_up.await, Err(BlobError::Unavailable { .. })));
+        assert_eq!(asked.get(), 3);
+    }
+}
