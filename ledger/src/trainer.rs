@@ -3,7 +3,7 @@
 //! *Invariant:* a trainer that is lost with a part in the job's state tears its lineage, unless the job goes on without:
 //! any once the lineage has a checkpoint, and before that one with work of its own. So does the last trainer that goes,
 //! in whatever way, while there is work of anybody's that no checkpoint holds: it is in nobody's state then. A recovery is
-//! known by its round: all who ask for the same get the same lineage.
+//! known by its round: all who ask for the same get the same lineage, and each the rank that its world says.
 
 use crate::apply::Context;
 use crate::id::{LedgerMs, SessionId, TrainingNo};
@@ -16,7 +16,7 @@ use crate::spec::check_name;
 use crate::training::{LossPolicy, Trainer, TrainerRef, TrainingName, not_torn};
 use crate::training_refusal::TrainingRefusal;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What trainers do, and what is done to a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,6 +143,18 @@ impl Ledger {
         self.dirty.trainings.insert(no);
         self.dirty.trainers.insert((no, name.to_owned()));
         self.prefer_anew(no);
+    }
+
+    /// The trainer is in the world of its round: where it has gone since, at the rank that it had, for the others have
+    /// been told theirs. Behind those of the round are the ones who have joined.
+    fn rejoin_round(&mut self, no: TrainingNo, name: &str, world: &[String]) {
+        if self.trainings.get(&no).is_some_and(|t| t.trainers.contains_key(name)) {
+            return;
+        }
+        self.add_trainer(no, name);
+        let Some(training) = self.trainings.get_mut(&no) else { return };
+        let ranks: BTreeMap<&String, usize> = world.iter().zip(0..).collect();
+        training.head.world.sort_by_key(|name| ranks.get(name).copied().unwrap_or(world.len()));
     }
 
     /// One of that name that lived in another process is lost. Answers the refusal that this leads to, which is no
@@ -348,7 +360,7 @@ impl Ledger {
             if let Some(torn) = self.succeed(ctx, no, &trainer)? {
                 return Ok(torn);
             }
-            self.add_trainer(no, &trainer.name);
+            self.rejoin_round(no, &trainer.name, &world);
             return Ok(self.give_ticket(ctx, no, trainer));
         }
         if round != 0 && round < present {

@@ -189,7 +189,15 @@ impl Model {
             if let Some(torn) = self.succeed(&name, &trainer)? {
                 return Ok(torn);
             }
-            self.job_mut(&name)?.add(&trainer.name);
+            let job = self.job_mut(&name)?;
+            if !job.trainers.contains_key(&trainer.name) {
+                job.add(&trainer.name);
+                let (of_round, joined): (Vec<_>, Vec<_>) =
+                    job.world.drain(..).partition(|name| world.contains(name));
+                job.world = world.into_iter().filter(|name| of_round.contains(name)).collect();
+                job.world.extend(joined);
+                self.note("trainer again in its round");
+            }
             return self.ticket(&name, trainer);
         }
         if round != 0 && round < present {
