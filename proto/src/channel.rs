@@ -26,6 +26,9 @@ use crate::tls::{ClientTls, server_name};
 /// The largest gRPC message, both ways. Clients set it with `max_decoding_message_size` and
 /// `max_encoding_message_size`, servers too.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of one request that changes a shared store, as the cluster replicates it: the keys, the values and a few bytes for
+/// each. It is below what a command of the cluster may have, 4 MiB, by what else is in that.
+pub const STORE_REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024 - 4 * 1024;
 /// HTTP/2 window of one stream.
 pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 /// HTTP/2 window of a connection.

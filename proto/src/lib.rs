@@ -34,7 +34,7 @@ pub use authz::AuthzLayer;
 pub use bytes_codec::BytesCodec;
 pub use channel::{
     CONNECTION_WINDOW_BYTES, ChannelOptions, ConnectError, MESSAGE_BYTES_MAX, Phase,
-    STREAM_WINDOW_BYTES, channel, presented,
+    STORE_REQUEST_BYTES_MAX, STREAM_WINDOW_BYTES, channel, presented,
 };
 pub use client::{
     Answer, CallOptions, Client, ClientConfig, ClientError, MemberRef, OnWait, PendingRequest,

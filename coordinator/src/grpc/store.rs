@@ -11,8 +11,8 @@ use crate::convert;
 use crate::placed;
 use parking_lot::Mutex;
 use rollout_ledger::seeded::{Bug, seeded};
-use rollout_ledger::{Ledger, OpKind, Reply, StoreAnswer, StoreName, StoreOp, limits};
-use rollout_proto::{ErrorCode, Identity, RpcError, v1};
+use rollout_ledger::{Ledger, Op, OpKind, Reply, StoreAnswer, StoreName, StoreOp, limits};
+use rollout_proto::{ErrorCode, Identity, RpcError, STORE_REQUEST_BYTES_MAX, v1};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +98,8 @@ impl v1::store_server::Store for StoreService {
             return Err(too_many("operations", limits::STORE_OPS_MAX).into());
         }
         let ops = r.ops.into_iter().map(op_in).collect::<Result<_, _>>()?;
-        match self.shared.apply(Some(id), OpKind::Store { store, ops }).await? {
+        let change = within_bytes(OpKind::Store { store, ops })?;
+        match self.shared.apply(Some(id), change).await? {
             Reply::Store(answers) => {
                 let answers = answers.into_iter().map(answer_out).collect();
                 let header = Some(self.shared.header());
@@ -172,6 +173,20 @@ fn too_many(what: &str, max: usize) -> RpcError {
     convert::invalid(format!("more than {max} {what} in one request"))
 }
 
+/// What consensus would refuse is refused before, in words of the request.
+fn within_bytes(change: OpKind) -> Result<OpKind, RpcError> {
+    let op = Op::from(change);
+    let bytes = op.encoded_bytes();
+    if bytes <= STORE_REQUEST_BYTES_MAX {
+        return Ok(op.kind);
+    }
+    let message = format!(
+        "the keys and values of one request to a shared store take {bytes} bytes, the most is \
+         {STORE_REQUEST_BYTES_MAX}: ask for fewer at once"
+    );
+    Err(RpcError::new(ErrorCode::LimitExceeded, message))
+}
+
 fn name_in(identity: &Identity, name: Option<v1::StoreName>) -> Result<StoreName, RpcError> {
     let name = name.ok_or_else(|| convert::invalid("the store's name is missing"))?;
     let namespace = namespace_or_default(&name.namespace);
@@ -235,5 +250,45 @@ fn read(ledger: &Ledger, name: &StoreName, asked: &v1::StoreReadRequest) -> v1::
         present: present.unwrap_or_default(),
         lengths: asked.queues.iter().map(length).collect(),
         keys: store.map_or(0, |s| s.len() as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_ledger::id::{CoordEpoch, LedgerMs, SessionId};
+    use rollout_ledger::{Body, Command, RequestId};
+    use rollout_proto::{DialMap, Security};
+    use rollout_raft::RaftConfig;
+
+    /// Values of so many bytes, set at once.
+    fn set(values: &[usize]) -> OpKind {
+        let pairs = (0u8..).zip(values).map(|(n, bytes)| (vec![n], vec![7; *bytes])).collect();
+        let store = StoreName { namespace: "default".into(), job: "j".into(), round: 1 };
+        OpKind::Store { store, ops: vec![StoreOp::Set { pairs }] }
+    }
+
+    #[test]
+    fn values_of_3_mib_are_set_at_once_and_those_of_5_mib_are_refused_by_the_bound() {
+        let mib = limits::STORE_VALUE_BYTES_MAX;
+        assert!(within_bytes(set(&[mib; 3])).is_ok());
+        let refused = within_bytes(set(&[mib; 5])).expect_err("over the bound");
+        assert_eq!(refused.code, ErrorCode::LimitExceeded);
+        let bound = STORE_REQUEST_BYTES_MAX.to_string();
+        assert!(refused.message.contains(&bound), "{refused}");
+    }
+
+    #[test]
+    fn consensus_takes_the_largest_request() {
+        let mib = limits::STORE_VALUE_BYTES_MAX;
+        let others = Op::from(set(&[mib, mib, mib, mib / 2])).encoded_bytes() - mib / 2;
+        let kind = within_bytes(set(&[mib, mib, mib, STORE_REQUEST_BYTES_MAX - others]));
+        let kind = kind.expect("as much as it may have");
+        let request = RequestId { session: SessionId(u64::MAX), seq: u64::MAX, ack_upto: u64::MAX };
+        let op = Op { request: Some(request), kind };
+        let (epoch, at, body) = (CoordEpoch(u64::MAX), LedgerMs(u64::MAX), Body::Ops(vec![op]));
+        let bytes = Command { epoch, at, wall_ms: u64::MAX, body }.encode().len();
+        let config = RaftConfig::new("", "", DialMap::default(), Security::InsecurePlaintext);
+        assert!((STORE_REQUEST_BYTES_MAX..=config.command_bytes_max).contains(&bytes), "{bytes}");
     }
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use rollout_proto::{ClientError, MESSAGE_BYTES_MAX, v1};
+use rollout_proto::{ClientError, STORE_REQUEST_BYTES_MAX, v1};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -102,8 +102,8 @@ impl Connection {
                 for _ in 0..count {
                     let pair = self.pair().await?;
                     bytes += pair.key.len() + pair.value.len();
-                    if bytes > MESSAGE_BYTES_MAX {
-                        let what = format!("a set of more than {MESSAGE_BYTES_MAX} bytes");
+                    if bytes > STORE_REQUEST_BYTES_MAX {
+                        let what = format!("a set of more than {STORE_REQUEST_BYTES_MAX} bytes");
                         return Err(bad(what).into());
                     }
                     pairs.push(pair);
