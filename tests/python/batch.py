@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import rollout
@@ -29,10 +30,33 @@ completions = [json.loads(line) for line in (directory / "good" / "completions.j
 assert [row["id"] for row in completions] == [row["id"] for row in others]
 assert sorted(row["id"] for row in other.results()) == sorted(row["id"] for row in others)
 
+# Rows that are given are this run's own, though the directory's name reads as a pattern of another's.
+for place, prompt in (("exp1", "of exp1"), ("exp[1]", "of exp[1]")):
+    run = rollout.submit_batch([{"id": "x", "prompt": prompt}], output=directory / place, **common)
+    assert run.wait()
+    (line,) = (directory / place / "completions.jsonl").read_text().splitlines()
+    assert json.loads(line)["completion"] == f"MOCK:{prompt}", line
+
 # Results come from where the run is, which only the batch file says; no worker serves that namespace.
 elsewhere = {"cluster": {"namespace": "other"}}
 away = rollout.submit_batch(others, output=directory / "away", name="away", config=elsewhere, **common)
 assert list(away.results()) == []
+
+# A run that is cancelled is no run with failed rows: nothing was written.
+cancel = {"namespace": "other", "name": "away", "action": "RUN_ACTION_CANCEL", "reason": "enough"}
+caller = rollout.Connection.find(context=context).cluster()
+cancelling = threading.Timer(
+    1.0, lambda: caller.call("Runs/ControlRun", json.dumps(cancel), timeout_ms=240_000)
+)
+cancelling.start()
+try:
+    away.wait()
+except rollout.BatchError as error:
+    assert error.status == 1 and "was cancelled" in str(error), error
+else:
+    raise AssertionError("a cancelled run has ended")
+cancelling.join()
+assert not (directory / "away" / "completions.jsonl").exists()
 
 # However much it says meanwhile, the rows come.
 chatty = directory / "chatty"

@@ -6,6 +6,7 @@ cluster's: a process that ends, or a laptop that is closed, loses nothing.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -16,7 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_FAILED_ROWS = 1
+# Rows that failed for good end the command with it, and so do some of its own failures.
+_FAILED = 1
+# How a line begins that says why the command failed; of rows that failed there is none.
+_REFUSED = "error: "
 
 
 class BatchError(RuntimeError):
@@ -39,9 +43,15 @@ class BatchRun:
 
     def wait(self) -> bool:
         """Waits for the run's end and writes its output: `completions.jsonl`, and `errors.jsonl` where rows failed for
-        good. True: none did. It may be asked again, by another process too: `rollout infer batch --resume`."""
+        good. True: none did; False: some did, and nothing else was wrong. BatchError: the output was not written, because
+        the run was cancelled, say, or the disk is full; what is in `output` then may be of an earlier run. It may be asked
+        again, by another process too: `rollout infer batch --resume`."""
         arguments = ["infer", "batch", "--config", str(self.config), "--resume", self.name, "--quiet"]
-        return _call(self._program, arguments, self._environment, also=_FAILED_ROWS).returncode == 0
+        ran = subprocess.run([self._program, *arguments], env=self._environment, capture_output=True, text=True)
+        if ran.returncode == _FAILED and not any(line.startswith(_REFUSED) for line in ran.stderr.splitlines()):
+            return False
+        _check(ran)
+        return True
 
     def results(self, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         """Rows that have their outcome; with `follow` also those to come, until the run ends."""
@@ -92,12 +102,13 @@ def submit_batch(
     directory.mkdir(parents=True, exist_ok=True)
     if isinstance(rows, str | os.PathLike):
         text = os.fspath(rows)
-        glob = text if "://" in text else str(Path(text).absolute())
+        pattern = text if "://" in text else str(Path(text).absolute())
     else:
-        glob = str(_kept(rows, directory / "input.jsonl"))
+        # This file and no other, whatever its directory is called.
+        pattern = glob.escape(str(_kept(rows, directory / "input.jsonl")))
     tables = {key: dict(table) for key, table in (config or {}).items()}
     tables.setdefault("model", {})["uri"] = model
-    tables.setdefault("input", {})["glob"] = glob
+    tables.setdefault("input", {})["glob"] = pattern
     tables.setdefault("output", {})["dir"] = str(directory)
     if sampling is not None:
         tables.setdefault("sampling", {}).update(sampling)
@@ -108,18 +119,16 @@ def submit_batch(
     environment = dict(os.environ)
     if context is not None:
         environment["ROLLOUT_CONTEXT"] = os.fspath(context)
-    submitted = _call(found, ["infer", "batch", "--config", str(file), "--detach", "--quiet"], environment)
+    arguments = [found, "infer", "batch", "--config", str(file), "--detach", "--quiet"]
+    submitted = subprocess.run(arguments, env=environment, capture_output=True, text=True)
+    _check(submitted)
     # The revision that it is: other rows under a name that is taken are another run.
     return BatchRun(submitted.stdout.strip(), directory, file, found, environment)
 
 
-def _call(
-    program: str, arguments: list[str], environment: Mapping[str, str], also: int = 0
-) -> subprocess.CompletedProcess[str]:
-    ran = subprocess.run([program, *arguments], env=environment, capture_output=True, text=True)
-    if ran.returncode not in (0, also):
+def _check(ran: subprocess.CompletedProcess[str]) -> None:
+    if ran.returncode != 0:
         raise BatchError(ran.returncode, ran.stderr)
-    return ran
 
 
 def _kept(rows: Iterable[Mapping[str, Any]], file: Path) -> Path:
