@@ -1,15 +1,17 @@
 //! Owns: the runtime of this process, and how Python waits for what runs on it.
 //!
 //! *Invariant:* while Python waits, the interpreter's lock is free, and a signal (Ctrl-C) ends the wait within
-//! [`LOOK_EVERY`]. A process that was forked has no runtime, and is told so.
+//! [`LOOK_EVERY`]; its handler may itself wait so. A process that was forked has no runtime, and is told so.
 //! Absent: what is waited for.
 
+use std::pin::pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError};
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::{Instant, timeout_at};
 
 /// How often a wait looks whether a signal has come.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -52,22 +54,21 @@ pub(crate) fn wait<T: Send>(
 ) -> PyResult<Option<T>> {
     let runtime = runtime()?;
     py.detach(|| {
-        runtime.block_on(async {
-            let until = tokio::time::Instant::now() + within;
-            tokio::pin!(work);
-            loop {
-                let look = tokio::time::Instant::now() + LOOK_EVERY;
-                tokio::select! {
-                    biased;
-                    done = &mut work => return Ok(Some(done)),
-                    () = tokio::time::sleep_until(look.min(until)) => {}
-                }
-                if tokio::time::Instant::now() >= until {
-                    return Ok(None);
-                }
-                Python::attach(|py| py.check_signals())?;
+        let until = Instant::now() + within;
+        let mut work = pin!(work);
+        loop {
+            let look = until.min(Instant::now() + LOOK_EVERY);
+            // The timer is made inside: it is the runtime's.
+            let done = runtime.block_on(async { timeout_at(look, &mut work).await });
+            if let Ok(done) = done {
+                return Ok(Some(done));
             }
-        })
+            if Instant::now() >= until {
+                return Ok(None);
+            }
+            // Outside of the runtime: a handler of Python's may call the package, and waits as this does.
+            Python::attach(|py| py.check_signals())?;
+        }
     })
 }
 
