@@ -48,9 +48,8 @@ class Connection:
         namespace: str | None = None,
     ) -> Connection:
         """Merges what is given with ROLLOUT_ENDPOINTS, ROLLOUT_CONTEXT, ROLLOUT_CA_CERT, ROLLOUT_CERT, ROLLOUT_KEY,
-        ROLLOUT_INSECURE_PLAINTEXT, ROLLOUT_DIAL_MAP and ROLLOUT_NAMESPACE, and with the context file."""
-        path = context or os.environ.get("ROLLOUT_CONTEXT")
-        base = _context(Path(path)) if path else {}
+        ROLLOUT_INSECURE_PLAINTEXT, ROLLOUT_DIAL_MAP and ROLLOUT_NAMESPACE, and with the context: a file, or a name of
+        `rolloutctl context`, or else the current one of those. `insecure_plaintext=False` is TLS whatever they say."""
         given = {"ca_file": ca_file, "cert_file": cert_file, "key_file": key_file}
         files = {key: _path(given[key]) or os.environ.get(name) or None for key, name in _FILES}
         plain = insecure_plaintext
@@ -58,13 +57,19 @@ class Connection:
             plain = os.environ.get("ROLLOUT_INSECURE_PLAINTEXT", "").lower() in ("1", "true", "yes")
         if plain and any(files.values()):
             raise ValueError("insecure_plaintext contradicts the certificate files")
-        plain = plain or (bool(base.get("insecure_plaintext")) and not any(files.values()))
+        addresses = split_endpoints(endpoints) or _listed("ROLLOUT_ENDPOINTS")
+        wanted = os.fspath(context or os.environ.get("ROLLOUT_CONTEXT") or "")
+        # Where all is said already, which cluster and how, the current context has no part in it.
+        says_all = bool(addresses) and (plain or all(files.values()))
+        base = {} if says_all and not wanted else _named(wanted)
+        if insecure_plaintext is None and not any(files.values()):
+            plain = plain or bool(base.get("insecure_plaintext"))
         files = {} if plain else {key: value or base.get(key) for key, value in files.items()}
         missing = [key for key, value in files.items() if not value]
         if missing:
             raise ValueError(f"tls needs {', '.join(missing)} too, or a context, or insecure_plaintext=True")
         return cls(
-            endpoints=split_endpoints(endpoints) or _listed("ROLLOUT_ENDPOINTS") or base.get("endpoints") or [ENDPOINT],
+            endpoints=addresses or base.get("endpoints") or [ENDPOINT],
             insecure_plaintext=plain,
             dial_map=dial_map or _listed("ROLLOUT_DIAL_MAP") or base.get("dial_map") or [],
             namespace=namespace or os.environ.get("ROLLOUT_NAMESPACE") or base.get("namespace") or NAMESPACE,
@@ -109,9 +114,41 @@ def _path(given: str | os.PathLike[str] | None) -> str | None:
     return os.fspath(given) if given else None
 
 
-def _context(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        context = tomllib.load(file)
+def _named(wanted: str) -> dict[str, Any]:
+    """The context that is named, by a file or as `rolloutctl context` names it; without one the current context."""
+    # A name has no slash and no ending.
+    path = Path(wanted)
+    if wanted and (path.suffix or os.sep in wanted or path.is_file()):
+        with path.open("rb") as file:
+            return _context(path, tomllib.load(file))
+    contexts, path = _contexts()
+    name = wanted or contexts.get("current")
+    if not name:
+        return {}
+    known = contexts.get("context", {})
+    if name not in known:
+        raise ValueError(f"there is no context {name!r}; known are {', '.join(sorted(known)) or 'none'}")
+    return _context(path, known[name])
+
+
+def _contexts() -> tuple[dict[str, Any], Path]:
+    """The contexts of `rolloutctl context`, and their file; there may be none."""
+    config = os.environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(config):
+        home = os.environ.get("HOME")
+        if home is None:
+            return {}, Path()
+        config = os.path.join(home, ".config")
+    path = Path(config) / "rollout" / "contexts.toml"
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file), path
+    except FileNotFoundError:
+        return {}, path
+
+
+def _context(path: Path, context: dict[str, Any]) -> dict[str, Any]:
+    """What a file has of one, whose paths are relative to the file's directory."""
     unknown = sorted(set(context) - _KEYS)
     if unknown:
         raise ValueError(f"context {path}: unknown key {unknown[0]}")
