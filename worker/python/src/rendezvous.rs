@@ -23,6 +23,9 @@ use crate::wait::{FOR_EVER, runtime, wait, wait_or_raise};
 const HELD_MS: u64 = 10_000;
 /// One attempt of such a question: the leader's time, and some for the way.
 const HELD_ATTEMPT: Duration = Duration::from_secs(15);
+/// Between an answer and the next question of it. While a thousand participants come there are a thousand versions, and
+/// an answer has all of them.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// A complete round.
 #[pyclass(frozen, get_all)]
@@ -263,7 +266,7 @@ impl Shared {
         lives
     }
 
-    /// Learns at once who comes and who is gone.
+    /// Learns within [`BETWEEN_LOOKS`], and the way, who comes and who is gone.
     async fn look_after(self: Arc<Self>) {
         let mut known = None;
         loop {
@@ -279,6 +282,8 @@ impl Shared {
                 }
                 Err(_) => sleep(PAUSE).await,
             }
+            // What changes meanwhile is told in one answer: each has every participant.
+            sleep(BETWEEN_LOOKS).await;
         }
     }
 
