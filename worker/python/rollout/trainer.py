@@ -19,11 +19,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 from rollout import _native
 from rollout.contract import PATIENCE, milliseconds
+
+# How the cluster refuses what is said of a shard that this trainer does not hold, or not by this claim.
+CLAIM_STALE = "RO-6107: the claim is not the shard's present one"
 
 __all__ = ["Lineage", "RestoredFrom", "Saving", "Shard", "Trainer"]
 
@@ -109,7 +113,7 @@ class Saving:
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Waits until all ranks have reported: only then does anybody recover from it. False: it never will be complete,
-        because a later one was before, or it was given up."""
+        because a later one was before, or it was given up; or it was, and is pruned by now (`keep_checkpoints`)."""
         return self._native.wait(None if timeout is None else timeout.total_seconds())
 
 
@@ -135,9 +139,12 @@ class Trainer:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # After an error nobody knows what is in its state: it is lost, as if its process had died.
-        if kind is None:
-            self.leave()
-        else:
+        try:
+            if kind is None:
+                self.leave()
+        finally:
+            # Nor does one go on that could not leave: nothing would end its being kept alive. After it has left, it changes
+            # nothing.
             self._native.abandon()
 
     @property
@@ -216,13 +223,26 @@ class Trainer:
             each.reported()
 
     def _finish(self, shard: Shard, step: int) -> bool:
-        finished = self._native.finish(shard._claim, step)
+        with self._held_no_more_if_stale(shard):
+            finished = self._native.finish(shard._claim, step)
         self._drop(shard)
         return finished
 
     def _release(self, shard: Shard, end_sample: int, step: int) -> None:
-        self._native.release(shard._claim, end_sample, step)
+        with self._held_no_more_if_stale(shard):
+            self._native.release(shard._claim, end_sample, step)
         self._drop(shard)
+
+    @contextmanager
+    def _held_no_more_if_stale(self, shard: Shard) -> Iterator[None]:
+        """A release that was not answered may have been applied, and the shard be another's by now: no checkpoint is told
+        of it any more. One that is refused for its step or its samples stays in hand, or what is in would be forgotten."""
+        try:
+            yield
+        except _native.RolloutError as error:
+            if str(error).startswith(CLAIM_STALE):
+                self._drop(shard)
+            raise
 
     def _drop(self, shard: Shard) -> None:
         with self._lock:
