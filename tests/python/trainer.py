@@ -208,6 +208,49 @@ def twice(job):
         raise AssertionError("what was saved is not in the checkpoint")
 
 
+class Deaf:
+    """A cluster that starts a trainer, and whose answer is lost."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+
+    def trainer(self, *args, **lineage):
+        self.cluster.trainer(*args, **lineage).abandon()
+        raise TimeoutError("no answer")
+
+
+def unheard(job):
+    """A recovery that was not answered and is asked again tears nothing; a release tells no checkpoint of the shard."""
+    orchestrated = orchestrator(job)
+    first = orchestrated.recover("t0", world=["t0"], round=1, keep_alive=LONG)
+    assert first.save(5, {"state": b"a"}, timeout=LONG).wait(LONG)
+    answering = orchestrated.cluster
+    orchestrated.cluster = Deaf(answering)
+    try:
+        orchestrated.recover("t0", world=["t0"], round=2, keep_alive=LONG)
+    except TimeoutError:
+        orchestrated.cluster = answering
+    trainer = orchestrated.recover("t0", world=["t0"], round=2, keep_alive=LONG)
+    assert trainer.checkpoint.step == 5, trainer.checkpoint
+    shard = trainer.get_shard(DATASET, 0, timeout=LONG)
+    try:
+        shard.release(6, shard.end_sample + 1)
+    except rollout.RolloutError:
+        assert list(trainer._held.values()) == [shard], trainer._held
+    else:
+        raise AssertionError("more samples than there are")
+    trainer._native.release(shard._claim, shard.next_sample, 6)
+    try:
+        shard.release(6)
+    except rollout.RolloutError as error:
+        assert "RO-6107" in str(error), error
+        assert not trainer._held, "it may be another's by now"
+    else:
+        raise AssertionError("it was released already")
+    assert trainer.save(7, {"state": b"b"}, timeout=LONG).wait(LONG)
+    trainer.leave()
+
+
 def grown(job):
     """A rank that the checkpoint's world did not have is told so: nothing is damaged."""
     orchestrated = orchestrator(job)

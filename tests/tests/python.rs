@@ -151,6 +151,22 @@ fn a_url_alone_makes_an_orchestrator_whose_workers_get_each_shard_once() -> Resu
 }
 
 #[test]
+fn a_signals_handler_may_call_the_package_while_a_call_waits() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    ends(python(&fleet, "signals", "signals.py", &[])?, 0)?;
+    fleet.passed()
+}
+
+#[test]
+fn a_recovery_and_a_release_that_were_not_answered_are_repeated() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    ends(start(&fleet, "register", &["register", "40"])?, 0)?;
+    ends(start(&fleet, "unheard", &["unheard", "sft"])?, 0)?;
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
 fn what_is_saved_otherwise_for_the_same_step_is_refused_and_said_so() -> Result<()> {
     let fleet = Fleet::start(FleetOptions::default())?;
     ends(start(&fleet, "twice", &["twice", "sft"])?, 0)?;

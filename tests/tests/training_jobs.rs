@@ -6,7 +6,9 @@ use bytes::Bytes;
 use rollout_gateway::JobStore;
 use rollout_proto::{Client, ClientConfig, ErrorCode, v1};
 use rollout_tests::{Fleet, FleetOptions, eventually_or_show};
-use rollout_training::{CheckpointWriter, Recovery, TrainError, Trainer, TrainerOptions};
+use rollout_training::{
+    CheckpointWriter, Recovery, TrainError, Trainer, TrainerOptions, draw_instance,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -209,6 +211,31 @@ async fn a_checkpoint_of_which_an_object_is_gone_is_not_begun_from_and_the_way_o
     let recovery = Recovery { round: 2, world: vec!["t0".into()], from: 1, ..Recovery::default() };
     let (_, earlier) = Trainer::recover(client(&fleet)?, &options, &recovery).await?;
     ensure!(earlier.checkpoint.is_some_and(|c| c.step == 1), "the one that was named");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recovery_that_was_not_answered_is_repeated_and_tears_nothing() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    complete(&recover(&fleet, "t0", &["t0"], 1).await?, 1).await?;
+    let recovery = Recovery { round: 2, world: vec!["t0".into()], ..Recovery::default() };
+    let mut options = TrainerOptions {
+        job: "sft".into(),
+        name: "t0".into(),
+        instance: draw_instance(),
+        keep_alive: Duration::from_secs(60),
+        ..TrainerOptions::default()
+    };
+    // The cluster has its ticket, and nobody of this process.
+    drop(Trainer::recover(client(&fleet)?, &options, &recovery).await?);
+    let (again, recovered) = Trainer::recover(client(&fleet)?, &options, &recovery).await?;
+    ensure!(recovered.checkpoint.is_some_and(|c| c.step == 1), "it begins at the checkpoint");
+    complete(&again, 2).await?;
+    // Another process of its name is another trainer: what this one has is lost with it.
+    options.instance = draw_instance();
+    let torn = Trainer::recover(client(&fleet)?, &options, &recovery).await.err();
+    ensure!(torn.is_some_and(|error| error.has_to_recover()), "the lineage is torn");
     fleet.verify()?;
     fleet.passed()
 }

@@ -102,6 +102,7 @@ class Cluster:
         keep_alive_ms: int,
         patience_ms: int,
         *,
+        instance: int = 0,
         world: list[str] = ...,
         round: int = 0,
         checkpoint: int = 0,

@@ -11,6 +11,7 @@ Shards and checkpoints are a trainer's: `rollout.trainer`. `get_shard_for_worker
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import threading
 import time
@@ -172,6 +173,8 @@ class TrainingOrchestrator:
         #: Of each barrier that this process has come to: the generation that it comes to next.
         self._generations: defaultdict[str, int] = defaultdict(lambda: 1)
         self._trainers: dict[str, Trainer] = {}
+        #: Of a name whose last start was not answered: what was asked, and who asked. Asked again, it is the same trainer.
+        self._starting: dict[str, tuple[dict[str, Any], int]] = {}
         self._joining = threading.Lock()
 
     def call(self, method: str, request: dict[str, Any], timeout: timedelta | None = None) -> dict[str, Any]:
@@ -306,9 +309,23 @@ class TrainingOrchestrator:
 
     def _trainer(self, name: str | None, keep_alive: timedelta, timeout: timedelta, **lineage: Any) -> Trainer:
         name = name or f"{self.addr}_{os.getpid()}"
+        asked, instance = self._starting.get(name, (None, 0))
+        if asked != lineage:
+            # Never 0, which says nothing.
+            instance = secrets.randbits(64) | 1
+        self._starting[name] = (lineage, instance)
         native = self.cluster.trainer(
-            self.namespace, self.job, name, socket.gethostname(), milliseconds(keep_alive), milliseconds(timeout), **lineage
+            self.namespace,
+            self.job,
+            name,
+            socket.gethostname(),
+            milliseconds(keep_alive),
+            milliseconds(timeout),
+            instance=instance,
+            **lineage,
         )
+        # Answered: whoever starts it once more is another.
+        self._starting.pop(name, None)
         trainer = self._trainers[name] = Trainer(native, name)
         return trainer
 

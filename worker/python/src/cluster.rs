@@ -152,8 +152,9 @@ impl Cluster {
 
     /// A trainer of a job, kept alive from now on. With a `world`, all trainers by rank, it begins the lineage of `round`,
     /// or joins the others in it; without one it joins the present lineage. `patience_ms`: how long a call is tried.
+    /// `instance`: of a start that was not answered and is repeated, the same; 0: drawn.
     #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
-    #[pyo3(signature = (namespace, job, name, host, keep_alive_ms, patience_ms, *, world=Vec::new(), round=0, checkpoint=0, continue_on_loss=false))]
+    #[pyo3(signature = (namespace, job, name, host, keep_alive_ms, patience_ms, *, instance=0, world=Vec::new(), round=0, checkpoint=0, continue_on_loss=false))]
     fn trainer(
         &self,
         py: Python<'_>,
@@ -163,6 +164,7 @@ impl Cluster {
         host: String,
         keep_alive_ms: u64,
         patience_ms: u64,
+        instance: u64,
         world: Vec<String>,
         round: u64,
         checkpoint: u32,
@@ -170,8 +172,15 @@ impl Cluster {
     ) -> PyResult<Trainer> {
         let keep_alive = Duration::from_millis(keep_alive_ms);
         let patience = Duration::from_millis(patience_ms);
-        let options =
-            TrainerOptions { namespace, job, name, host, keep_alive, patience: Some(patience) };
+        let options = TrainerOptions {
+            namespace,
+            job,
+            name,
+            instance,
+            host,
+            keep_alive,
+            patience: Some(patience),
+        };
         let recovery = Recovery { round, world, from: checkpoint, continue_on_loss };
         let recovery = Some(recovery).filter(|recovery| !recovery.world.is_empty());
         Trainer::start(py, &self.client, options, recovery, patience)

@@ -306,7 +306,7 @@ impl Saving {
     }
 
     /// Waits until all ranks have reported. False: it will never be complete, because a later one was before, or it was
-    /// given up.
+    /// given up; or it was complete, and is pruned by now.
     #[pyo3(signature = (timeout_s = None))]
     fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
         let within = limit(timeout_s);

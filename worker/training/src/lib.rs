@@ -17,5 +17,5 @@ mod writer;
 pub use error::TrainError;
 pub use reader::ShardReader;
 pub use restore::{Restored, restore_rank, verify};
-pub use trainer::{Recovered, Recovery, Trainer, TrainerOptions};
+pub use trainer::{Recovered, Recovery, Trainer, TrainerOptions, draw_instance};
 pub use writer::{CheckpointWriter, Files, Writing, Written};

@@ -39,6 +39,8 @@ pub struct TrainerOptions {
     pub job: String,
     /// Unique in the job.
     pub name: String,
+    /// Who asks under this name, as [`draw_instance`] drew it: the same again is the same trainer, which is how a start that was not answered is repeated; another takes its place. 0: drawn anew.
+    pub instance: u64,
     /// For people.
     pub host: String,
     /// Silent for so long, the trainer is lost; zero: 15 s.
@@ -89,12 +91,19 @@ impl Drop for Trainer {
     }
 }
 
+/// A trainer that nobody was yet. Never 0, which says nothing.
+pub fn draw_instance() -> u64 {
+    rand::random::<u64>() | 1
+}
+
 fn decl(options: &TrainerOptions) -> v1::TrainerDecl {
     v1::TrainerDecl {
         name: options.name.clone(),
         host: options.host.clone(),
-        // Never 0, which says nothing.
-        instance: rand::random::<u64>() | 1,
+        instance: match options.instance {
+            0 => draw_instance(),
+            drawn => drawn,
+        },
         keep_alive_ms: options.keep_alive.as_millis() as u64,
     }
 }

@@ -116,7 +116,7 @@ impl Trainer {
         Ok(state == Some(v1::CheckpointState::Complete))
     }
 
-    /// Waits until a checkpoint is complete; false where it never will be, none where it is still open after `within`.
+    /// Waits until a checkpoint is complete; false where it never will be, or was and is pruned by now, none where it is still open after `within`.
     ///
     /// # Errors
     /// The cluster cannot be reached.
