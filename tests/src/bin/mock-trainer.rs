@@ -13,7 +13,7 @@ use rollout_tests::{sample_id, sample_ids};
 use rollout_training::mock::MockModel;
 use rollout_training::{
     CheckpointWriter, Recovered, Recovery, ShardReader, TrainError, Trainer, TrainerOptions,
-    restore_rank,
+    draw_instance, restore_rank,
 };
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -114,6 +114,7 @@ async fn train(wish: &Wish) -> Result<()> {
         namespace: String::new(),
         job: wish.job.clone(),
         name: wish.name.clone(),
+        instance: draw_instance(),
         host: "here".into(),
         keep_alive: Duration::from_millis(wish.keep_ms),
         patience: None,
