@@ -284,7 +284,8 @@ class TrainingOrchestrator:
         shards; what was finished later is open again, and whoever was left behind gets HasToRecover. Of a checkpoint of
         which the store lacks something no lineage begins: RO-5001 names it, and another checkpoint. With
         `continue_on_loss` the shards of a trainer that is lost are given to others at once: at least once, no longer
-        exactly once."""
+        exactly once. One that was not answered is asked again with the same `world` and `round`, by the same orchestrator
+        and before `keep_alive` is over: it is the same trainer then, which nobody has lost."""
         if not world:
             raise ValueError("a lineage has trainers: name all of them, by rank")
         return self._trainer(
