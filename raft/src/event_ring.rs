@@ -70,8 +70,9 @@ impl EventRecord {
 
     fn bytes(&self) -> usize {
         use EventKind::{
-            Completed, Failed, Granted, Retried, Returned, RunChanged, Stolen, TrainingChanged,
-            WorkerCordoned,
+            Completed, EpochOpened, Failed, Granted, Job, Retried, Returned, RunChanged,
+            RunCreated, Stolen, TrainingChanged, WorkerBack, WorkerCordoned, WorkerDrained,
+            WorkerDraining, WorkerLost, WorkerRegistered, WorkerSuspect,
         };
         let ranges = |rows: &rollout_ledger::Rows| rows.ranges().len() * RANGE_BYTES;
         let heap = match &self.event.kind {
@@ -87,7 +88,16 @@ impl EventRecord {
             TrainingChanged { job, detail, .. } => {
                 job.namespace.len() + job.job.len() + detail.len()
             }
-            _ => 0,
+            Job { job, subject, reason, .. } => {
+                job.namespace.len() + job.job.len() + subject.len() + reason.len()
+            }
+            WorkerDrained { name, .. } | WorkerLost { name, .. } => name.0.len() + name.1.len(),
+            EpochOpened { .. }
+            | WorkerRegistered { .. }
+            | WorkerSuspect { .. }
+            | WorkerBack { .. }
+            | WorkerDraining { .. }
+            | RunCreated { .. } => 0,
         };
         // The reference counts, and the place in the ring.
         size_of::<Self>() + 24 + heap
@@ -308,6 +318,20 @@ mod tests {
             assert_eq!(ring.read(before, 9).expect_err("gone"), Compacted { oldest: 8 });
         }
         assert_eq!(places(&ring.read(at(8, 0), 9).expect("held")), [(8, 0)]);
+    }
+
+    #[test]
+    fn the_texts_of_a_job_count() {
+        let ledger = Ledger::new([0; 16]);
+        let bytes = |text: &str| {
+            let job = rollout_ledger::JobName { namespace: text.into(), job: text.into() };
+            let (subject, reason) = (text.to_owned(), text.to_owned());
+            let kind = EventKind::Job { job, what: "failed", subject, round: 1, reason };
+            let mut ring = EventRing::new(1, 1 << 20, 100);
+            ring.push(2, vec![Event { index: 1, position: 0, wall_ms: 0, kind }], &ledger);
+            ring.bytes
+        };
+        assert_eq!(bytes(&"x".repeat(1000)), bytes("") + 4000);
     }
 
     #[test]
