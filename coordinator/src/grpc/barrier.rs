@@ -59,8 +59,10 @@ impl v1::barrier_server::Barrier for BarrierService {
         let kind = OpKind::Arrive { job, barrier, generation, ticket, participant, spec };
         match self.shared.apply(Some(id), kind).await? {
             Reply::Participant { ticket, keep_alive_ms } => {
-                let leading = self.shared.leading()?;
-                leading.participants.heard(ticket, leading.now());
+                // It is in the log: who does not lead any more leaves the hearing to the next leader, and says what is.
+                if let Ok(leading) = self.shared.leading() {
+                    leading.participants.heard(ticket, leading.now());
+                }
                 let header = Some(self.shared.header());
                 Ok(Response::new(v1::ArriveResponse { header, ticket: ticket.0, keep_alive_ms }))
             }

@@ -50,8 +50,10 @@ impl RendezvousService {
         let id = self.shared.request_in(identity, request)?;
         match self.shared.apply(Some(id), kind).await? {
             Reply::Participant { ticket, keep_alive_ms } => {
-                let leading = self.shared.leading()?;
-                leading.participants.heard(ticket, leading.now());
+                // It is in the log: who does not lead any more leaves the hearing to the next leader, and says what is.
+                if let Ok(leading) = self.shared.leading() {
+                    leading.participants.heard(ticket, leading.now());
+                }
                 let header = Some(self.shared.header());
                 Ok(Response::new(v1::JoinResponse { header, ticket: ticket.0, keep_alive_ms }))
             }
