@@ -47,6 +47,7 @@ mod stealing;
 mod store_probe;
 mod telemetry;
 mod traced;
+mod tries;
 mod webhooks;
 mod worker_stream;
 

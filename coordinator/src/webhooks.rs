@@ -14,15 +14,16 @@ use crate::config::WebhookSettings;
 use crate::forgetting::propose;
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
+use crate::tries::Tries;
 use anyhow::{Context, Result, bail, ensure};
 use futures::StreamExt;
 use metrics::counter;
 use reqwest::redirect::Policy;
 use ring::hmac;
 use rollout_ledger::{DueNotice, OpKind};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use url::{Origin, Url};
 
 /// How often it is looked whether something is to be told.
@@ -134,24 +135,14 @@ enum Outcome {
     Never(String),
 }
 
-struct Tries {
-    count: u32,
-    next: Instant,
-}
-
 /// Tells what is due, for as long as the epoch lasts.
 pub(crate) async fn deliver(leading: Arc<Leading>, hooks: Option<Arc<Webhooks>>) {
-    let mut tries: BTreeMap<DueNotice, Tries> = BTreeMap::new();
+    let mut tries = Tries::new(PAUSE, PAUSE_MAX);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let due = leading.node.ledger(|l| l.notices_due());
-        tries.retain(|notice, _| due.contains(notice));
-        let now = Instant::now();
-        let mut ready = due;
-        ready.retain(|notice| tries.get(notice).is_none_or(|tries| tries.next <= now));
-        // Who does not answer holds up nobody who was not asked yet.
-        ready.sort_by_key(|notice| tries.get(notice).map_or(0, |tries| tries.count));
-        ready.truncate(IN_ONE_ROUND);
+        tries.keep(&due);
+        let ready = tries.ready(due, IN_ONE_ROUND);
         let round: Vec<(DueNotice, Outcome)> = futures::stream::iter(ready)
             .map(|notice| {
                 let (leading, hooks) = (leading.clone(), hooks.clone());
@@ -179,7 +170,7 @@ async fn tell(leading: &Leading, hooks: Option<&Webhooks>, notice: DueNotice) ->
 
 async fn settle(
     leading: &Leading,
-    tries: &mut BTreeMap<DueNotice, Tries>,
+    tries: &mut Tries<DueNotice>,
     notice: DueNotice,
     outcome: Outcome,
 ) {
@@ -195,11 +186,9 @@ async fn settle(
             false
         }
         Outcome::Again(why) => {
-            let count = tries.get(&notice).map_or(0, |tries| tries.count);
-            let pause = pause_after(count);
-            tracing::warn!(run = %notice.run, tries = count + 1, why, pause_s = pause.as_secs(), "the end of a run was not taken");
+            let (count, pause) = tries.failed(notice);
+            tracing::warn!(run = %notice.run, tries = count, why, pause_s = pause.as_secs(), "the end of a run was not taken");
             counter!("rollout_webhooks_total", "outcome" => "failed").increment(1);
-            tries.insert(notice, Tries { count: count + 1, next: Instant::now() + pause });
             return;
         }
     };
@@ -211,10 +200,6 @@ async fn settle(
         // It is told again, by whoever leads.
         Err(error) => tracing::warn!(%run, %error, "that a notice was delivered was not logged"),
     }
-}
-
-fn pause_after(count: u32) -> Duration {
-    PAUSE.saturating_mul(1 << count.min(16)).min(PAUSE_MAX)
 }
 
 #[cfg(test)]
@@ -267,11 +252,5 @@ mod tests {
         let without =
             WebhookSettings { secret_file: None, allow: vec!["https://h.example".into()] };
         assert!(Webhooks::open(&without).is_err());
-    }
-
-    #[test]
-    fn pauses_grow_up_to_a_bound() {
-        let pauses: Vec<u64> = [0, 1, 2, 8, 9, 60].map(|n| pause_after(n).as_secs()).into();
-        assert_eq!(pauses, [1, 2, 4, 256, 300, 300]);
     }
 }

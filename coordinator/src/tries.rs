@@ -1,0 +1,80 @@
+//! What failed and is tried again: when, and who goes first.
+//!
+//! *Invariant:* what fails waits longer each time, up to a bound, and holds up nothing that was not tried yet.
+//!
+//! Absent on purpose: giving up. Whoever asks knows what is too late.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+struct Failed {
+    count: u32,
+    next: Instant,
+}
+
+/// What of `K` failed, and when it is due again.
+pub(crate) struct Tries<K> {
+    first: Duration,
+    max: Duration,
+    failed: BTreeMap<K, Failed>,
+}
+
+impl<K: Copy + Ord> Tries<K> {
+    /// Pauses of `first` after one failure and twice as long after each more, `max` at most.
+    pub(crate) fn new(first: Duration, max: Duration) -> Self {
+        Self { first, max, failed: BTreeMap::new() }
+    }
+
+    /// Forgets what is not due any more.
+    pub(crate) fn keep(&mut self, due: &[K]) {
+        let due: BTreeSet<&K> = due.iter().collect();
+        self.failed.retain(|key, _| due.contains(key));
+    }
+
+    /// Up to `max` of `due` whose pause is over, what failed least first.
+    pub(crate) fn ready(&self, mut due: Vec<K>, max: usize) -> Vec<K> {
+        let now = Instant::now();
+        due.retain(|key| self.failed.get(key).is_none_or(|failed| failed.next <= now));
+        due.sort_by_key(|key| self.count(key));
+        due.truncate(max);
+        due
+    }
+
+    /// How often it has failed now, and how long it waits.
+    pub(crate) fn failed(&mut self, key: K) -> (u32, Duration) {
+        let count = self.count(&key);
+        let pause = self.first.saturating_mul(1 << count.min(16)).min(self.max);
+        let next = Instant::now() + pause;
+        self.failed.insert(key, Failed { count: count.saturating_add(1), next });
+        (count.saturating_add(1), pause)
+    }
+
+    fn count(&self, key: &K) -> u32 {
+        self.failed.get(key).map_or(0, |failed| failed.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_bound_and_who_waits_is_not_ready() {
+        let mut tries = Tries::new(Duration::from_secs(1), Duration::from_secs(300));
+        let pauses: Vec<u64> = (0..60).map(|_| tries.failed(1).1.as_secs()).collect();
+        assert_eq!(
+            (&pauses[..3], &pauses[8..10], pauses[59]),
+            (&[1, 2, 4][..], &[256, 300][..], 300)
+        );
+        assert_eq!(tries.ready(vec![1, 2, 3], 9), [2, 3]);
+        tries.keep(&[2]);
+        assert_eq!(tries.ready(vec![1, 2, 3], 2), [1, 2]);
+    }
+
+    #[test]
+    fn what_failed_goes_behind_what_was_not_tried() {
+        let mut tries = Tries::new(Duration::ZERO, Duration::ZERO);
+        tries.failed(1);
+        assert_eq!(tries.ready(vec![1, 2, 3], 2), [2, 3]);
+    }
+}
