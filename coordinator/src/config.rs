@@ -136,6 +136,8 @@ struct Tls {
 #[serde(deny_unknown_fields)]
 struct Store {
     url: String,
+    #[serde(default)]
+    urls: Vec<String>,
 }
 
 /// The marks of the disk that the data is on.
@@ -280,6 +282,8 @@ pub struct Config {
     pub security: Security,
     /// The cluster's object store.
     pub store_url: String,
+    /// Stores besides it that runs may name, with what is below them.
+    pub store_urls: Vec<String>,
     /// Timings of workers' sessions.
     pub workers: Workers,
     /// How long ended runs are kept.
@@ -373,6 +377,7 @@ impl Config {
             advertise_peer,
             security,
             store_url: file.store.url,
+            store_urls: file.store.urls,
             workers: file.worker,
             retention: file.retention,
             audit: file.audit,

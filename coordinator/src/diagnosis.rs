@@ -30,7 +30,10 @@ pub(crate) fn settings(config: &Config) -> Value {
         },
         "advertise": { "client": config.advertise_client, "peer": config.advertise_peer },
         "tls": tls,
-        "store": { "url": bare(&config.store_url) },
+        "store": {
+            "url": bare(&config.store_url),
+            "urls": config.store_urls.iter().map(|url| bare(url)).collect::<Vec<_>>(),
+        },
         "storage": { "low_bytes": raft.disk_low_bytes, "reserve_bytes": raft.disk_reserve_bytes },
         "raft": {
             "heartbeat_ms": raft.heartbeat_ms,

@@ -6,7 +6,8 @@
 //! repeated, so a new leader begins again where the old one stopped. Only a sealed run is swept, by what
 //! its manifest names: it is never taken up again and nobody commits anything of it any more, so
 //! whoever sweeps it, however late and however deposed, removes the same. `Seal` says as of which end
-//! of the run its manifest is: one of a run that was taken up again since is refused.
+//! of the run its manifest is: one of a run that was taken up again since is refused. A store in which the run's own
+//! objects are not found is not taken for its store: nothing is written there, and nothing counted as gone.
 //!
 //! Absent on purpose: what has no run at all (`forgetting_orphans`), and the bytes of rows. A manifest
 //! lists where results are; it has none.
@@ -15,21 +16,30 @@ use crate::config::Retention;
 use crate::convert::{self, Kind};
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
+use crate::run_stores::RunStores;
+use crate::tries::Tries;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};
 use prost::Message;
 use rollout_ledger::id::{RunNo, SegmentNo};
-use rollout_ledger::view::RunView;
+use rollout_ledger::view::{RunView, SegmentView};
 use rollout_ledger::{BlobRef, OpKind, Reply};
 use rollout_proto::v1;
 use rollout_storage::{BlobError, BlobStore};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::MissedTickBehavior;
 
 /// How often it is looked whether something is due.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long objects are left alone that could not be written or removed.
 pub(crate) const AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// After the first failure of a run; twice as long each time, up to [`AGAIN_AFTER`].
+const PAUSE: Duration = Duration::from_secs(1);
+/// Runs at a time.
+const AT_A_TIME: usize = 8;
 /// Segments that one object of a manifest lists: at most about two megabytes.
 const CHUNK_SEGMENTS: u32 = 64;
 /// Objects that are removed at a time.
@@ -48,6 +58,10 @@ const FORMAT: u32 = 1;
 pub(crate) enum ForgetError {
     #[error(transparent)]
     Store(#[from] BlobError),
+    #[error("{0}")]
+    NotListed(String),
+    #[error("{url} seems to be another store here, or not mounted: {why}")]
+    Elsewhere { url: String, why: String },
     #[error("{key}: {why}")]
     Unreadable { key: String, why: String },
     #[error("the ledger refused: {0}")]
@@ -56,33 +70,64 @@ pub(crate) enum ForgetError {
     Deposed(String),
 }
 
-/// Forgets what is due, for as long as the epoch lasts.
-pub(crate) async fn forget_runs(leading: Arc<Leading>, store: BlobStore, retention: Retention) {
+/// What is done to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Seal,
+    Sweep,
+    Delete,
+    Forget,
+}
+
+/// Forgets what is due, for as long as the epoch lasts: some runs at a time. One that fails waits by itself.
+pub(crate) async fn forget_runs(leading: Arc<Leading>, stores: RunStores, retention: Retention) {
+    let mut tries = Tries::new(PAUSE, AGAIN_AFTER);
+    let mut under_way = BTreeSet::new();
+    let mut steps = FuturesUnordered::<BoxFuture<'static, ((RunNo, Step), bool)>>::new();
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let now = leading.now();
-        let (ttl_ms, keep_ms) = (retention.run_ttl_ms, retention.retention_ms);
-        let due = leading.node.ledger(|l| l.forgettable(now, ttl_ms, keep_ms));
-        let mut failed = false;
-        for run in due.seal {
-            failed |= !told(run, "sealed", seal(&leading, &store, run).await);
+        tokio::select! {
+            Some((at, done)) = steps.next() => {
+                under_way.remove(&at);
+                if !done {
+                    tries.failed(at);
+                }
+                continue;
+            }
+            _ = look.tick() => {}
         }
-        for run in due.sweep {
-            failed |= !told(run, "swept", sweep(&leading, &store, run).await);
-        }
-        for run in due.delete {
-            failed |= !told(run, "deleted", propose(&leading, OpKind::DeleteRun { run }).await);
-        }
-        for run in due.forget {
-            failed |= !told(run, "forgotten", remove(&leading, &store, run).await);
-        }
-        if failed {
-            tokio::time::sleep(AGAIN_AFTER).await;
+        let mut due = due(&leading, &retention);
+        tries.keep(&due);
+        due.retain(|at| !under_way.contains(at));
+        for at in tries.ready(due, AT_A_TIME) {
+            if steps.len() < AT_A_TIME && under_way.insert(at) {
+                let (leading, stores) = (leading.clone(), stores.clone());
+                steps.push(Box::pin(async move { (at, take(&leading, &stores, at).await) }));
+            }
         }
     }
 }
 
-fn told(run: RunNo, what: &str, result: Result<(), ForgetError>) -> bool {
+fn due(leading: &Leading, retention: &Retention) -> Vec<(RunNo, Step)> {
+    let (now, ttl_ms, keep_ms) = (leading.now(), retention.run_ttl_ms, retention.retention_ms);
+    let due = leading.node.ledger(|l| l.forgettable(now, ttl_ms, keep_ms));
+    let of = |runs: Vec<RunNo>, step| runs.into_iter().map(move |run| (run, step));
+    of(due.seal, Step::Seal)
+        .chain(of(due.sweep, Step::Sweep))
+        .chain(of(due.delete, Step::Delete))
+        .chain(of(due.forget, Step::Forget))
+        .collect()
+}
+
+/// Whether the step is done.
+async fn take(leading: &Leading, stores: &RunStores, (run, step): (RunNo, Step)) -> bool {
+    let (what, result) = match step {
+        Step::Seal => ("sealed", seal(leading, stores, run).await),
+        Step::Sweep => ("swept", sweep(leading, stores, run).await),
+        Step::Delete => ("deleted", propose(leading, OpKind::DeleteRun { run }).await),
+        Step::Forget => ("forgotten", remove(leading, stores, run).await),
+    };
     match &result {
         Ok(()) => tracing::info!(%run, "run {what}"),
         Err(error) => tracing::warn!(%run, %error, "the run was not {what}: tried again later"),
@@ -98,17 +143,9 @@ pub(crate) async fn propose(leading: &Leading, kind: OpKind) -> Result<(), Forge
     }
 }
 
-/// The store that has a run's objects.
-fn store_of(view: &RunView, cluster: &BlobStore) -> Result<BlobStore, BlobError> {
-    match view.spec.store_url.as_str() {
-        "" => Ok(cluster.clone()),
-        url => BlobStore::open(url),
-    }
-}
-
-async fn seal(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), ForgetError> {
+async fn seal(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
-    let store = store_of(&view, cluster)?;
+    let store = stores.open(&view.spec.store_url)?;
     let mut chunks = Vec::new();
     for first_segment in (0..view.segments).step_by(CHUNK_SEGMENTS as usize) {
         let end = view.segments.min(first_segment + CHUNK_SEGMENTS);
@@ -117,6 +154,9 @@ async fn seal(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), F
             let segment = leading.node.ledger(|l| l.segment_view(no, SegmentNo(number)));
             // Sealed meanwhile, by the same hands.
             let Some(segment) = segment else { return Ok(()) };
+            if number == 0 {
+                has_input(&store, &view, &segment).await?;
+            }
             let listed = convert::results_out(&view.namespace, &view.folder, &segment);
             segments.push(listed);
         }
@@ -133,6 +173,24 @@ async fn seal(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), F
     propose(leading, OpKind::Seal { run: no, manifest, ended_index }).await
 }
 
+/// Looks for the run's first segment, before anything is written. A directory that is not mounted here takes every
+/// object, and nobody finds it.
+async fn has_input(
+    store: &BlobStore,
+    view: &RunView,
+    first: &SegmentView,
+) -> Result<(), ForgetError> {
+    let input =
+        convert::blob_out(&view.namespace, &view.folder, Kind::Segment, &first.segment.blob);
+    match store.size(&input.key).await {
+        Err(BlobError::Missing { key }) => {
+            let why = format!("the run's input {key} is not there");
+            Err(ForgetError::Elsewhere { url: store.url().to_owned(), why })
+        }
+        found => Ok(found.map(drop)?),
+    }
+}
+
 async fn put(
     store: &BlobStore,
     view: &RunView,
@@ -147,10 +205,10 @@ async fn put(
 
 /// Removes the parts and the texts that no row names: of refused attempts, of attempts before the
 /// last, and of uploads that never came to anything; and manifests that were refused.
-async fn sweep(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), ForgetError> {
+async fn sweep(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
     let Some(sealed) = &view.sealed else { return Ok(()) };
-    let store = store_of(&view, cluster)?;
+    let store = stores.open(&view.spec.store_url)?;
     let manifest =
         convert::blob_out(&view.namespace, &view.folder, Kind::Manifest, &sealed.manifest);
     let named = named_in(&store, manifest).await?;
@@ -193,11 +251,17 @@ async fn read<M: Message + Default>(
     M::decode(bytes).map_err(|error| unreadable(error.to_string()))
 }
 
-async fn remove(leading: &Leading, cluster: &BlobStore, no: RunNo) -> Result<(), ForgetError> {
+async fn remove(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), ForgetError> {
     let Some(view) = leading.node.ledger(|l| l.run_view(no)) else { return Ok(()) };
-    let store = store_of(&view, cluster)?;
+    let store = stores.open(&view.spec.store_url)?;
     let prefix = rollout_storage::run_prefix(&view.namespace, &view.folder);
-    remove_all(&store, store.list(&prefix).await?).await?;
+    let keys = store.list(&prefix).await?;
+    // All may be gone already: whoever removed it was deposed before it said so. Then the folder of the run's name is left.
+    if keys.is_empty() && view.rows > 0 && !store.was_written(&prefix).await? {
+        let why = format!("nobody has ever written to the folder of {prefix}");
+        return Err(ForgetError::Elsewhere { url: store.url().to_owned(), why });
+    }
+    remove_all(&store, keys).await?;
     store.prune(&prefix).await?;
     leading.forget_folder(no);
     propose(leading, OpKind::ForgetRun { run: no }).await
@@ -210,3 +274,6 @@ pub(crate) async fn remove_all(store: &BlobStore, keys: Vec<String>) -> Result<(
     });
     removals.buffer_unordered(REMOVALS).try_collect().await
 }
+
+#[cfg(test)]
+mod tests;

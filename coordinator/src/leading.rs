@@ -7,7 +7,7 @@
 //! *Invariant:* a [`Leading`] exists for at most one epoch at a time, and ends before the next.
 
 #[cfg(test)]
-mod alone;
+pub(crate) mod alone;
 mod suspicion;
 
 use crate::cluster_version;
@@ -24,6 +24,7 @@ use crate::liveness::Liveness;
 use crate::parked::Parked;
 use crate::participants::{Participants, Silent};
 use crate::proposer::{Proposer, propose};
+use crate::run_stores::RunStores;
 use crate::stealing::{Ask, Stealing};
 use crate::webhooks::{self, Webhooks};
 use crate::worker_stream::WorkerStream;
@@ -34,7 +35,6 @@ use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{Body, HeldRows, Op, OpKind, Reply, limits};
 use rollout_proto::v1;
 use rollout_raft::{DiskRoom, Leadership, Node};
-use rollout_storage::BlobStore;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,7 +85,7 @@ pub(crate) async fn follow(
     workers: Workers,
     current: Current,
     fence: Fence,
-    (store, retention, hooks): (BlobStore, Retention, Option<Arc<Webhooks>>),
+    (stores, retention, hooks): (RunStores, Retention, Option<Arc<Webhooks>>),
 ) {
     let mut leadership = node.leadership();
     loop {
@@ -98,14 +98,16 @@ pub(crate) async fn follow(
                 };
                 if let Some(leading) = opened {
                     let forgetting =
-                        forgetting::forget_runs(leading.clone(), store.clone(), retention);
+                        forgetting::forget_runs(leading.clone(), stores.clone(), retention);
                     tokio::spawn(leading.clone().until_ended(forgetting));
-                    let checkpoints =
-                        forgetting_checkpoints::forget_checkpoints(leading.clone(), store.clone());
+                    let checkpoints = forgetting_checkpoints::forget_checkpoints(
+                        leading.clone(),
+                        stores.cluster().clone(),
+                    );
                     tokio::spawn(leading.clone().until_ended(checkpoints));
                     let orphans = forgetting_orphans::sweep_orphans(
                         leading.clone(),
-                        store.clone(),
+                        stores.cluster().clone(),
                         retention,
                     );
                     tokio::spawn(leading.clone().until_ended(orphans));
@@ -238,7 +240,7 @@ impl Leading {
         leading
     }
 
-    async fn until_ended(self: Arc<Self>, work: impl Future<Output = ()>) {
+    pub(crate) async fn until_ended(self: Arc<Self>, work: impl Future<Output = ()>) {
         tokio::select! {
             () = self.ended.cancelled() => {}
             () = work => {}

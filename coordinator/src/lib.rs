@@ -42,6 +42,7 @@ mod process;
 mod proposer;
 mod reject;
 mod revocation;
+mod run_stores;
 mod server;
 mod stealing;
 mod store_probe;

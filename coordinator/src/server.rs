@@ -19,6 +19,7 @@ use crate::http;
 use crate::leading;
 use crate::open_files::{self, Bounded, Shares};
 use crate::placed::PlacedLayer;
+use crate::run_stores::RunStores;
 use crate::store_probe::StoreProbe;
 use crate::telemetry;
 use crate::traced::TraceLayer;
@@ -74,6 +75,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let desk = EnrolmentDesk::open(&config)?;
     let tls = ServerTls::load(&config.security).context("[tls]")?;
     let store = BlobStore::open(&config.store_url).context("[store] url")?;
+    let stores = RunStores::new(store.clone(), &config.store_urls).context("[store] urls")?;
     let hooks = Webhooks::open(&config.webhooks).context("[webhooks]")?.map(Arc::new);
     let audit = AuditLog::open(&config.name, &config.audit).context("[audit] file")?;
 
@@ -90,6 +92,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         current: current.clone(),
         started: Instant::now(),
         hooks: hooks.clone(),
+        stores: stores.clone(),
         metrics: MetricsPage::new(metrics),
         desk,
         tls: tls.clone(),
@@ -104,7 +107,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
     let clients = tokio::spawn(serve_clients(client, audited, store.clone(), stop.clone()));
     let http = Bounded::new(http, shares.http, http::OPEN_MAX);
     let probes = tokio::spawn(http::serve(http, shared.clone(), stop.clone()));
-    let keeping = (store, shared.config.retention, hooks);
+    let keeping = (stores, shared.config.retention, hooks);
     let workers = shared.config.workers.clone();
     let following = tokio::spawn(leading::follow(node.clone(), workers, current, fence, keeping));
     tracing::info!(

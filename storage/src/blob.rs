@@ -160,6 +160,17 @@ impl BlobStore {
         }
     }
 
+    /// Whether a folder of no objects may have had some here. In a file system that is told by the folder above it, which
+    /// [`prune`](Self::prune) leaves: without one this is a host that sees another file system. Object stores have no
+    /// folders, and one that answers is the one that its URL names.
+    pub async fn was_written(&self, prefix: &str) -> Result<bool, BlobError> {
+        key::check(prefix)?;
+        match &self.inner.backend {
+            Backend::File(store) => store.was_written(prefix).await,
+            Backend::Remote(_) => Ok(true),
+        }
+    }
+
     /// Removes what killed writers have left below a folder, never what one still writes, and answers how many files that
     /// were. An object store has no such files.
     pub async fn remove_abandoned(&self, prefix: &str) -> Result<u64, BlobError> {

@@ -127,6 +127,13 @@ fn a_broken_input_is_told_by_file_line_and_column_before_anything_is_submitted()
     let config = job(&fleet, "url", &rows("a", 1), "[store]\nurl = \"ftp://host/dir\"\n")?;
     batch(&fleet, &config, &["--dry-run"])?.expect(2, &["object store ftp://host/dir"]);
 
+    // A store that is neither the cluster's nor listed by the members: they write nothing there.
+    let own = format!("[store]\nurl = \"file://{}\"\n", fleet.path("elsewhere").display());
+    let config = job(&fleet, "own", &rows("a", 5), &own)?;
+    let out = batch(&fleet, &config, &["--name", "own"])?;
+    assert!(out.err.contains("[store] urls"), "{out:?}");
+    assert_eq!(runs(&fleet)?, 0, "a run exists");
+
     let twice = format!("{}{}", rows("a", 5), "{\"id\":\"a-2\",\"prompt\":\"other\"}\n");
     let config = job(&fleet, "twice", &twice, "")?;
     let said = ["twice.jsonl:6:", "twice.jsonl:3\n", "nothing was submitted"];

@@ -56,6 +56,7 @@ use crate::ledger_read::ReadLedger;
 use crate::placed;
 use crate::proposer::Applied;
 use crate::reject;
+use crate::run_stores::RunStores;
 use crate::store_probe::StoreProbe;
 use crate::webhooks::Webhooks;
 use rollout_ledger::id::RunNo;
@@ -76,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     /// Where the ends of runs may be told.
     pub(crate) hooks: Option<Arc<Webhooks>>,
+    /// Where runs may have their objects.
+    pub(crate) stores: RunStores,
     pub(crate) metrics: MetricsPage,
     /// Where certificates are issued, if that is configured.
     pub(crate) desk: Option<EnrolmentDesk>,

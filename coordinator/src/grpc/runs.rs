@@ -95,6 +95,7 @@ impl v1::runs_server::Runs for RunsService {
         let id = self.0.request_in(&identity, r.request.as_ref())?;
         let spec = Box::new(convert::spec_in(r.spec)?);
         self.check_notify(&spec.notify_url)?;
+        self.0.stores.admit(&spec.store_url).map_err(convert::invalid)?;
         let folder = folder_of(&r.name, &self.0.cluster_id(), r.folder)?;
         let kind = OpKind::CreateRun { namespace, name: r.name, spec, folder };
         match self.0.apply(Some(id), kind).await? {

@@ -61,9 +61,10 @@ impl Driver {
     ) -> anyhow::Result<Self> {
         let load = Load::new(target.label());
         let mut feed = Feed::open(target.admin(), args.items).await?;
+        let store = BlobStore::open(feed.session().store_url())?;
         let objects = Rc::new(match args.with_blobs {
-            false => Objects::Named,
-            true => Objects::Written(BlobStore::open(feed.session().store_url())?),
+            false => Objects::Named(store),
+            true => Objects::Written(store),
         });
         aside(format_args!("declaring a run of {} rows", args.items));
         Box::pin(feed.add_run(&load, &objects)).await?;

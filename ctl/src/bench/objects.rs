@@ -21,8 +21,8 @@ const PART_ROW_BYTES: u64 = 120;
 /// How objects come about.
 #[derive(Debug, Clone)]
 pub(super) enum Objects {
-    /// Digests of nothing.
-    Named,
+    /// Digests of nothing, but for the first segment of a run in the cluster's store: by that members know the store.
+    Named(BlobStore),
     /// Segments and parts in the cluster's store.
     Written(BlobStore),
 }
@@ -35,8 +35,15 @@ impl Objects {
         number: u32,
         rows: u32,
     ) -> anyhow::Result<v1::BlobRef> {
-        let Self::Written(store) = self else {
-            return Ok(synthetic_segment(folder, number, rows));
+        let store = match self {
+            Self::Written(store) => store,
+            Self::Named(store) => {
+                let segment = synthetic_segment(folder, number, rows);
+                if number == 0 {
+                    store.put(&segment.key, Bytes::from_static(b"no rows")).await?;
+                }
+                return Ok(segment);
+            }
         };
         let mut writer = SegmentWriter::new();
         let mut body = vec![b'x'; BODY_BYTES];

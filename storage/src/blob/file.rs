@@ -114,6 +114,10 @@ impl FileStore {
         pruned.await
     }
 
+    pub(super) async fn was_written(&self, prefix: &str) -> Result<bool, BlobError> {
+        self.blocking(prefix, |_, path| path.parent().map_or(Ok(false), Path::try_exists)).await
+    }
+
     async fn blocking<T: Send + 'static>(
         &self,
         key: &str,

@@ -37,6 +37,7 @@ pub(super) const KEYS: &[Key] = &[
     key("tls.key_file", Path, "", "its key").flag("--key-file").env("ROLLOUT_KEY_FILE"),
     key("tls.insecure_plaintext", Kind::Bool, "false", "no TLS: everybody is an admin"),
     key("store.url", Text, "", "the cluster's object store").required(),
+    key("store.urls", Kind::Texts, "[]", "stores besides it that runs may name, and what is below"),
     key(
         "storage.low_bytes",
         Integer(0, MAX),

@@ -121,6 +121,9 @@ ca_file = "/etc/rollout/tls/ca.pem"
 
 [store]
 url = {{ .Values.store.url | quote }}
+{{- if .Values.store.urls }}
+urls = {{ toJson .Values.store.urls }}
+{{- end }}
 {{- if .Values.members.audit.file }}
 
 [audit]

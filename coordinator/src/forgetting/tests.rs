@@ -1,0 +1,133 @@
+use super::*;
+use crate::config::Workers;
+use crate::leading::alone::{Alone, PATIENCE};
+use rollout_ledger::view::RunState;
+use rollout_ledger::{EngineSpec, RunAction, RunSpec, SegmentDecl};
+use std::path::Path;
+use tempfile::TempDir;
+
+const KEPT: Retention =
+    Retention { run_ttl_ms: 3_600_000, retention_ms: 0, sweep_every_ms: 0, sweep_age_ms: 0 };
+
+/// A leader, its cluster's store in one directory, and any below that one for runs.
+struct Place {
+    alone: Alone,
+    stores: RunStores,
+    dir: TempDir,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(dir.path().join("cluster")).expect("created");
+        let cluster = BlobStore::open(&url(dir.path(), "cluster")).expect("a store");
+        let stores = RunStores::new(cluster, &[url(dir.path(), "own")]).expect("good");
+        Self { alone: Alone::leading(Workers::default()).await, stores, dir }
+    }
+
+    fn leading(&self) -> &Arc<Leading> {
+        &self.alone.leading
+    }
+
+    /// A run of one segment that has ended; nobody has written that segment.
+    async fn ended(&self, name: &str, store_url: &str) -> RunNo {
+        let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
+        let store_url = store_url.to_owned();
+        let spec = RunSpec { engine, weight: 1, attempts_max: 1, store_url, ..RunSpec::default() };
+        let (namespace, folder) = ("default".to_owned(), format!("{name}/own"));
+        let spec = Box::new(spec);
+        let create = OpKind::CreateRun { namespace, name: name.into(), spec, folder };
+        let Reply::Run { run, .. } = self.alone.op(create).await else { panic!("no run") };
+        let segment = SegmentDecl { number: SegmentNo(0), rows: 1, blob: BlobRef::default() };
+        self.alone.op(OpKind::AddSegments { run, segments: vec![segment] }).await;
+        let reason = String::new();
+        self.alone.op(OpKind::ControlRun { run, action: RunAction::Cancel, reason }).await;
+        run
+    }
+
+    /// Writes that segment.
+    async fn write(&self, name: &str, store: &BlobStore) {
+        let key = rollout_storage::segment_key("default", &format!("{name}/own"), &[0; 32]);
+        store.put(&key, bytes::Bytes::from_static(b"x")).await.expect("put");
+    }
+
+    fn view(&self, run: RunNo) -> Option<RunView> {
+        self.leading().node.ledger(|l| l.run_view(run))
+    }
+}
+
+fn url(dir: &Path, name: &str) -> String {
+    format!("file://{}/{name}", dir.display())
+}
+
+#[tokio::test]
+async fn a_run_whose_input_is_not_in_the_store_is_not_sealed_and_nothing_is_written() {
+    let place = Place::new().await;
+    let own = url(place.dir.path(), "own");
+    let run = place.ended("r", &own).await;
+    let error = seal(place.leading(), &place.stores, run).await.expect_err("sealed");
+    assert!(matches!(error, ForgetError::Elsewhere { .. }), "{error}");
+    assert!(place.view(run).expect("a run").sealed.is_none());
+    assert!(!place.dir.path().join("own").exists(), "something was written");
+    place.write("r", &BlobStore::open(&own).expect("a store")).await;
+    seal(place.leading(), &place.stores, run).await.expect("sealed");
+    assert!(place.view(run).expect("a run").sealed.is_some());
+    place.alone.end().await;
+}
+
+#[tokio::test]
+async fn a_run_whose_store_nobody_lists_is_left_alone() {
+    let place = Place::new().await;
+    let other = url(place.dir.path(), "other");
+    let run = place.ended("r", &other).await;
+    place.write("r", &BlobStore::open(&other).expect("a store")).await;
+    let error = seal(place.leading(), &place.stores, run).await.expect_err("sealed");
+    assert!(matches!(error, ForgetError::NotListed(_)), "{error}");
+    place.alone.op(OpKind::DeleteRun { run }).await;
+    let error = remove(place.leading(), &place.stores, run).await.expect_err("removed");
+    assert!(matches!(error, ForgetError::NotListed(_)), "{error}");
+    place.alone.end().await;
+}
+
+#[tokio::test]
+async fn a_run_is_forgotten_where_its_objects_were_and_not_where_they_never_were() {
+    let place = Place::new().await;
+    let run = place.ended("r", "").await;
+    place.alone.op(OpKind::DeleteRun { run }).await;
+    let error = remove(place.leading(), &place.stores, run).await.expect_err("removed");
+    assert!(matches!(error, ForgetError::Elsewhere { .. }), "{error}");
+    assert_eq!(place.view(run).expect("a run").state, RunState::Deleting);
+    // As a leader leaves it that is deposed behind the last removal.
+    let store = place.stores.cluster();
+    place.write("r", store).await;
+    let prefix = rollout_storage::run_prefix("default", "r/own");
+    remove_all(store, store.list(&prefix).await.expect("listed")).await.expect("removed");
+    store.prune(&prefix).await.expect("pruned");
+    remove(place.leading(), &place.stores, run).await.expect("forgotten");
+    assert!(place.view(run).is_none());
+    place.alone.end().await;
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_holds_up_no_other_run() {
+    let place = Place::new().await;
+    std::fs::write(place.dir.path().join("own"), "no directory").expect("written");
+    let refused = place.ended("refused", &url(place.dir.path(), "own")).await;
+    let other = place.ended("other", "").await;
+    place.write("other", place.stores.cluster()).await;
+    place.alone.op(OpKind::DeleteRun { run: refused }).await;
+    let forgetting = forget_runs(place.leading().clone(), place.stores.clone(), KEPT);
+    let forgetting = tokio::spawn(place.leading().clone().until_ended(forgetting));
+    // By then it was tried, and failed.
+    tokio::time::sleep(3 * LOOK_EVERY).await;
+    place.alone.op(OpKind::DeleteRun { run: other }).await;
+    let gone = async {
+        while place.view(other).is_some() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(AGAIN_AFTER / 2, gone).await.expect("it is held up");
+    assert!(place.view(refused).is_some());
+    place.alone.end().await;
+    tokio::time::timeout(PATIENCE, forgetting).await.expect("it ends").expect("no panic");
+}

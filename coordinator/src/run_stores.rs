@@ -1,0 +1,117 @@
+//! The stores that have runs' objects: the cluster's own, and those that `[store] urls` lists.
+//!
+//! *Invariant:* a member opens no other store for a run, whoever wrote its URL into the ledger: what a user names reaches
+//! no directory and no bucket that an operator did not.
+//!
+//! Absent on purpose: whether a store is the one that has a run's objects. Whoever counts on that looks.
+
+use crate::forgetting::ForgetError;
+use anyhow::{Context, Result};
+use rollout_storage::BlobStore;
+use std::sync::Arc;
+use url::Url;
+
+/// Clones share the cluster's store.
+#[derive(Clone)]
+pub(crate) struct RunStores {
+    cluster: BlobStore,
+    listed: Arc<[Url]>,
+}
+
+impl RunStores {
+    /// Refuses a list with something in it that is no store's URL.
+    pub(crate) fn new(cluster: BlobStore, urls: &[String]) -> Result<Self> {
+        let listed = urls.iter().map(|url| {
+            BlobStore::open(url).with_context(|| format!("{url:?}"))?;
+            Url::parse(url).with_context(|| format!("{url:?}"))
+        });
+        Ok(Self { cluster, listed: listed.collect::<Result<_>>()? })
+    }
+
+    /// The cluster's own.
+    pub(crate) fn cluster(&self) -> &BlobStore {
+        &self.cluster
+    }
+
+    /// Refuses a URL that is neither the cluster's nor, in whole folders, one of the list or below one. Empty: the cluster's.
+    pub(crate) fn admit(&self, url: &str) -> Result<(), String> {
+        if url.is_empty() || url == self.cluster.url() {
+            return Ok(());
+        }
+        let parsed = Url::parse(url).map_err(|error| format!("store url {url}: {error}"))?;
+        match self.listed.iter().any(|listed| is_in(&parsed, listed)) {
+            true => Ok(()),
+            false => Err(format!(
+                "store {url} is not the cluster's, and not among those that [store] urls lists on the members"
+            )),
+        }
+    }
+
+    /// Opens the store of a run's spec.
+    pub(crate) fn open(&self, url: &str) -> Result<BlobStore, ForgetError> {
+        self.admit(url).map_err(ForgetError::NotListed)?;
+        match url.is_empty() || url == self.cluster.url() {
+            true => Ok(self.cluster.clone()),
+            false => Ok(BlobStore::open(url)?),
+        }
+    }
+}
+
+fn is_in(url: &Url, listed: &Url) -> bool {
+    let same = (url.scheme(), url.authority()) == (listed.scheme(), listed.authority());
+    let plain = url.query().is_none() && url.fragment().is_none();
+    let rest = url.path().strip_prefix(listed.path().trim_end_matches('/'));
+    // `..` is resolved by now, but for one with encoded slashes, which a path of files would have again.
+    let below = |rest: &str| rest.is_empty() || rest.starts_with('/') && !rest.contains('%');
+    same && plain && rest.is_some_and(below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_clusters_store_and_listed_ones_are_opened() {
+        let cluster = BlobStore::open("file:///srv/store").expect("a store");
+        let urls = ["file:///mnt/team-a/".to_owned(), "memory://more/x".to_owned()];
+        let stores = RunStores::new(cluster, &urls).expect("good");
+        for good in [
+            "",
+            "file:///srv/store",
+            "file:///mnt/team-a",
+            "file:///mnt/team-a/",
+            "file:///mnt/team-a/b/c",
+            "file:///mnt/./team-a/b/../c",
+            "memory://more/x",
+            "memory://more/x/y",
+        ] {
+            assert!(stores.open(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "file:///srv/store/runs/other",
+            "file:///srv",
+            "file:///any/dir",
+            "file:///mnt/team-ab",
+            "file:///mnt/team-a/../b",
+            "file:///mnt/team-a/%2e%2e/b",
+            "file:///mnt/team-a/..%2F..%2Fetc",
+            "file://host/mnt/team-a",
+            "memory://more/xy",
+            "memory://other/x",
+            "memory://user@more/x",
+            "memory://more/x?a=b",
+            "nothing",
+        ] {
+            let error = stores.open(bad).expect_err(bad).to_string();
+            assert!(bad == "nothing" || error.contains("[store] urls"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_what_is_no_store_is_refused() {
+        let cluster = BlobStore::open("file:///srv/store").expect("a store");
+        for bad in ["", "/mnt", "ftp://host/a", "s3://key:secret@bucket/a"] {
+            assert!(RunStores::new(cluster.clone(), &[bad.to_owned()]).is_err(), "{bad}");
+        }
+    }
+}
