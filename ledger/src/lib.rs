@@ -39,6 +39,7 @@ mod fail;
 mod forget;
 mod gate;
 mod grant;
+mod heavy;
 pub mod id;
 mod image;
 mod image_load;

@@ -9,7 +9,7 @@
 
 use crate::dataset::Dataset;
 use crate::id::Attempt;
-use crate::shard_ring::{Ring, place};
+use crate::shard_ring::{Arc, Ring, place};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,11 +110,12 @@ pub(crate) struct Pass {
     pub(crate) order: Vec<u32>,
     /// The position of each shard.
     pub(crate) positions: Vec<u32>,
-    /// Whose each shard is by preference: an index into `trainers`.
-    owners: Vec<u16>,
-    trainers: Vec<String>,
-    /// Free shards by position, of each trainer by preference.
-    free: Vec<BTreeSet<u32>>,
+    /// The place of each shard on the circle of trainers.
+    places: Vec<u64>,
+    /// The shards by their places.
+    around: Vec<u32>,
+    /// Free shards by position, of each trainer that is preferred for some; of nobody where there are no trainers.
+    free: BTreeMap<Option<String>, BTreeSet<u32>>,
     /// Shards that are claimed, by trainer.
     pub(crate) held: BTreeMap<String, BTreeSet<u32>>,
     pub(crate) finished: u32,
@@ -141,6 +142,10 @@ impl Pass {
         for (position, &shard) in (0..).zip(&self.order) {
             self.positions[shard as usize] = position;
         }
+        let numbers = 0..self.shards.len() as u32;
+        self.places = numbers.clone().map(|shard| place(&dataset.name, shard)).collect();
+        self.around = numbers.collect();
+        self.around.sort_unstable_by_key(|&shard| (self.places[shard as usize], shard));
         self.held.clear();
         self.finished = 0;
         for (number, shard) in (0..).zip(&self.shards) {
@@ -152,61 +157,96 @@ impl Pass {
                 ShardState::Finished { .. } => self.finished += 1,
             }
         }
-        self.prefer(&dataset.name, ring);
+        self.prefer(ring);
     }
 
-    /// Asks anew whose each shard is by preference: the trainers have changed.
-    pub(crate) fn prefer(&mut self, dataset: &str, ring: &Ring) {
-        let shards = 0..self.shards.len() as u32;
-        let owners: Vec<Option<&str>> = shards.map(|s| ring.owner(place(dataset, s))).collect();
-        let names: BTreeSet<&str> = owners.iter().copied().flatten().collect();
-        let names: Vec<&str> = names.into_iter().collect();
-        let number = |owner: &Option<&str>| {
-            owner.and_then(|owner| names.binary_search(&owner).ok()).unwrap_or(0) as u16
-        };
-        self.owners = owners.iter().map(number).collect();
-        self.trainers = names.into_iter().map(str::to_owned).collect();
-        self.free = vec![BTreeSet::new(); self.trainers.len().max(1)];
-        for (number, shard) in self.shards.iter().enumerate() {
-            if shard.state == ShardState::Free {
-                self.free[usize::from(self.owners[number])].insert(self.positions[number]);
+    /// Asks anew whose each free shard is by preference: the trainers are others.
+    pub(crate) fn prefer(&mut self, ring: &Ring) {
+        self.free.clear();
+        let free = (0..).zip(&self.shards).filter(|shard| shard.1.state == ShardState::Free);
+        let free: Vec<u32> = free.map(|shard| shard.0).collect();
+        free.into_iter().for_each(|number| self.offer(number, ring));
+    }
+
+    /// A free shard is to be had, by whom it is preferred for before others.
+    fn offer(&mut self, number: u32, ring: &Ring) {
+        let owner = ring.owner(self.places[number as usize]).map(str::to_owned);
+        self.free.entry(owner).or_default().insert(self.positions[number as usize]);
+    }
+
+    fn withdraw(&mut self, number: u32, ring: &Ring) {
+        let owner = ring.owner(self.places[number as usize]).map(str::to_owned);
+        self.take_from(&owner, [self.positions[number as usize]]);
+    }
+
+    fn take_from(&mut self, owner: &Option<String>, positions: impl IntoIterator<Item = u32>) {
+        let Some(free) = self.free.get_mut(owner) else { return };
+        for at in positions {
+            free.remove(&at);
+        }
+        if free.is_empty() {
+            self.free.remove(owner);
+        }
+    }
+
+    /// A trainer comes: what is free of its arcs, and nothing else, is preferred for it.
+    pub(crate) fn prefer_also(&mut self, trainer: &str, arcs: &[Arc]) {
+        for arc in arcs {
+            let free = |number: &u32| self.shards[*number as usize].state == ShardState::Free;
+            let there = self.within(arc).filter(free);
+            let there: Vec<u32> = there.map(|number| self.positions[number as usize]).collect();
+            if !there.is_empty() {
+                self.take_from(&arc.owner, there.iter().copied());
+                self.free.entry(Some(trainer.to_owned())).or_default().extend(there);
             }
         }
     }
 
+    /// Trainers have gone from the ring: what was free and preferred for them, and nothing else, is preferred for others.
+    pub(crate) fn prefer_no_more(&mut self, trainers: &BTreeSet<String>, ring: &Ring) {
+        let gone = trainers.iter().filter_map(|name| self.free.remove(&Some(name.clone())));
+        let positions: Vec<u32> = gone.flatten().collect();
+        positions.into_iter().for_each(|at| self.offer(self.order[at as usize], ring));
+    }
+
+    /// The shards of an arc.
+    fn within(&self, arc: &Arc) -> impl Iterator<Item = u32> + use<'_> {
+        let upto = |at: u64| self.around.partition_point(|&n| self.places[n as usize] <= at);
+        let (first, second) = match arc.after {
+            None => (0..self.around.len(), 0..0),
+            Some(after) if after < arc.upto => (upto(after)..upto(arc.upto), 0..0),
+            Some(after) => (upto(after)..self.around.len(), 0..upto(arc.upto)),
+        };
+        self.around[first].iter().chain(&self.around[second]).copied()
+    }
+
     /// The trainer for which a shard is preferred; empty where there is none.
-    pub(crate) fn preferred(&self, shard: u32) -> &str {
-        let owner = self.owners.get(shard as usize).copied().unwrap_or_default();
-        self.trainers.get(usize::from(owner)).map_or("", String::as_str)
+    pub(crate) fn preferred<'a>(&self, shard: u32, ring: &'a Ring) -> &'a str {
+        let place = self.places.get(shard as usize);
+        place.and_then(|place| ring.owner(*place)).unwrap_or_default()
     }
 
     /// The free shards that a trainer is preferred for, in the epoch's order.
     pub(crate) fn free_of(&self, trainer: &str) -> Vec<u32> {
-        let owner = self.trainers.binary_search_by(|t| t.as_str().cmp(trainer));
-        let free = owner.ok().and_then(|owner| self.free.get(owner));
+        let free = self.free.get(&Some(trainer.to_owned()));
         free.into_iter().flatten().map(|&at| self.order[at as usize]).collect()
     }
 
     /// Which shard the trainer gets: of its own the first in the epoch's order, else the last of whoever has most.
     pub(crate) fn next_for(&self, trainer: &str) -> Option<u32> {
-        let own = self.trainers.binary_search_by(|t| t.as_str().cmp(trainer)).ok();
-        let own = own.and_then(|owner| self.free.get(owner)?.first());
+        let own = self.free.get(&Some(trainer.to_owned())).and_then(BTreeSet::first);
         let others = || {
-            let most = self.free.iter().rev().max_by_key(|free| free.len());
-            most.and_then(|free| free.last())
+            let most = self.free.values().rev().max_by_key(|free| free.len());
+            most.and_then(BTreeSet::last)
         };
         own.or_else(others).map(|&at| self.order[at as usize])
     }
 
     /// Changes what a shard is, and what is derived of it.
-    pub(crate) fn set_state(&mut self, number: u32, state: ShardState) {
-        let at = number as usize;
-        let Some(shard) = self.shards.get_mut(at) else { return };
-        let free = &mut self.free[usize::from(self.owners[at])];
-        match &shard.state {
-            ShardState::Free => {
-                free.remove(&self.positions[at]);
-            }
+    pub(crate) fn set_state(&mut self, number: u32, state: ShardState, ring: &Ring) {
+        let Some(shard) = self.shards.get_mut(number as usize) else { return };
+        match std::mem::replace(&mut shard.state, state.clone()) {
+            ShardState::Free => self.withdraw(number, ring),
             ShardState::Claimed(claim) => {
                 if let Some(held) = self.held.get_mut(&claim.trainer) {
                     held.remove(&number);
@@ -217,16 +257,13 @@ impl Pass {
             }
             ShardState::Finished { .. } => self.finished -= 1,
         }
-        match &state {
-            ShardState::Free => {
-                free.insert(self.positions[at]);
-            }
+        match state {
+            ShardState::Free => self.offer(number, ring),
             ShardState::Claimed(claim) => {
-                self.held.entry(claim.trainer.clone()).or_default().insert(number);
+                self.held.entry(claim.trainer).or_default().insert(number);
             }
             ShardState::Finished { .. } => self.finished += 1,
         }
-        shard.state = state;
     }
 
     /// Whether every shard is finished.
@@ -236,7 +273,7 @@ impl Pass {
 
     /// Whether a shard is nobody's.
     pub(crate) fn has_free(&self) -> bool {
-        self.free.iter().any(|free| !free.is_empty())
+        !self.free.is_empty()
     }
 
     /// A checkpoint of this step is complete: what was done up to it is sealed, and what its ranks had read of shards

@@ -39,9 +39,7 @@ impl Ledger {
         }
         let trainers: Vec<(TrainingNo, String)> =
             self.trainer_ends.iter().map(|(_, no, name)| (*no, name.clone())).collect();
-        for (no, name) in trainers {
-            self.lose_trainer(&ctx, no, &name, "its cluster was restored");
-        }
+        self.lose_trainers(&ctx, trainers, "its cluster was restored");
         let meta = &mut self.meta;
         meta.ancestors.push(std::mem::replace(&mut meta.cluster_id, cluster_id));
         let over = meta.ancestors.len().saturating_sub(ANCESTORS_MAX);

@@ -109,7 +109,8 @@ impl Ledger {
             return Ok(nothing);
         };
         let trainer = by.trainer.clone();
-        pass.set_state(number, ShardState::Claimed(Box::new(ShardClaim { trainer, token })));
+        let claimed = ShardState::Claimed(Box::new(ShardClaim { trainer, token }));
+        pass.set_state(number, claimed, &training.ring);
         let from = pass.shards.get(number as usize).map_or(0, |shard| shard.done());
         self.dirty.passes.insert((no, dataset, epoch, record_of(number)));
         Ok(Reply::Shard { number, token, from })
@@ -217,7 +218,7 @@ impl Ledger {
             true => ShardState::Finished { token: Some(at.token) },
             false => ShardState::Free,
         };
-        pass.set_state(at.number, state);
+        pass.set_state(at.number, state, &training.ring);
         self.dirty.passes.insert((no, key.0, key.1, record_of(at.number)));
         Ok(Reply::ShardEnded { epoch_finished: pass.is_finished() })
     }

@@ -1,8 +1,8 @@
 //! Which trainer a shard is preferred for: consistent hashing with virtual nodes.
 //!
 //! *Invariant:* a shard's owner depends on its dataset's name, its number and the names of the trainers alone. When a
-//! trainer goes, only its own shards move; when one comes, shards move to it alone. A preference decides nothing: the
-//! claims do ([`crate::pass`]).
+//! trainer goes, only its own shards move; when one comes, shards move to it alone, those of its arcs ([`Ring::arcs_of`]).
+//! A preference decides nothing: the claims do ([`crate::pass`]).
 
 use crate::shard_order::first_u64;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,17 @@ pub(crate) const POINTS: u32 = 150;
 pub(crate) struct Ring {
     /// Of two trainers at one point the first by name has it: so that who came first does not matter.
     points: BTreeMap<u64, BTreeSet<String>>,
+}
+
+/// A part of the circle that a trainer who comes takes over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Arc {
+    /// It begins behind this place; none: it is the whole circle.
+    pub(crate) after: Option<u64>,
+    /// It ends with this one, beyond the largest number where that is no later than its beginning.
+    pub(crate) upto: u64,
+    /// Whose it is before; none where there are no trainers.
+    pub(crate) owner: Option<String>,
 }
 
 fn point(trainer: &str, number: u32) -> u64 {
@@ -60,11 +71,38 @@ impl Ring {
         }
     }
 
+    /// What a trainer that is not there would take over. Arcs may overlap.
+    pub(crate) fn arcs_of(&self, trainer: &str) -> Vec<Arc> {
+        let Some((&last, _)) = self.points.last_key_value() else {
+            return vec![Arc { after: None, upto: u64::MAX, owner: None }];
+        };
+        let points = (0..POINTS).map(|number| point(trainer, number));
+        let first_there = |at: &u64| {
+            let there = self.points.get(at).and_then(BTreeSet::first);
+            there.is_none_or(|there| trainer < there.as_str())
+        };
+        let arc = |upto: u64| {
+            let before = self.points.range(..upto).next_back().map_or(last, |(before, _)| *before);
+            // Where there is but one point, at this place, there is nothing between.
+            let after = Some(before).filter(|before| *before != upto);
+            Arc { after, upto, owner: self.owner(upto).map(str::to_owned) }
+        };
+        points.filter(first_there).map(arc).collect()
+    }
+
     /// The trainer of the first point at or after the place; none where there are no trainers.
     pub(crate) fn owner(&self, place: u64) -> Option<&str> {
+        #[cfg(test)]
+        LOOK_UPS.with(|count| count.set(count.get() + 1));
         let mut after = self.points.range(place..).chain(&self.points);
         after.next().and_then(|(_, here)| here.first()).map(String::as_str)
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has asked for an owner: what a change of the trainers costs.
+    pub(crate) static LOOK_UPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]

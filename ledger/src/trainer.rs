@@ -138,11 +138,12 @@ impl Ledger {
         }
         let after = training.checkpoints.values().filter(|c| c.is_open()).map(|c| c.step).max();
         training.head.world.push(name.to_owned());
+        let arcs = training.ring.arcs_of(name);
+        training.passes.values_mut().for_each(|pass| pass.prefer_also(name, &arcs));
         training.ring.add(name);
         training.trainers.insert(name.to_owned(), Trainer { after, ..Trainer::default() });
         self.dirty.trainings.insert(no);
         self.dirty.trainers.insert((no, name.to_owned()));
-        self.prefer_anew(no);
     }
 
     /// The trainer is in the world of its round: where it has gone since, at the rank that it had, for the others have
@@ -239,8 +240,28 @@ impl Ledger {
     /// Trainers that were silent for too long are lost.
     pub(crate) fn end_trainers(&mut self, ctx: &Context) {
         let now = self.meta.clock;
-        while let Some((_, no, name)) = self.trainer_ends.first().filter(|e| e.0 <= now).cloned() {
-            self.lose_trainer(ctx, no, &name, "it was silent");
+        let due = self.trainer_ends.iter().take_while(|end| end.0 <= now);
+        let due = due.map(|(_, no, name)| (*no, name.clone())).collect();
+        self.lose_trainers(ctx, due, "it was silent");
+    }
+
+    /// Loses trainers in this order. Nothing is preferred for any of them from the first on: else the last of a job that
+    /// ends would be offered the shards of all others.
+    pub(crate) fn lose_trainers(
+        &mut self,
+        ctx: &Context,
+        lost: Vec<(TrainingNo, String)>,
+        why: &str,
+    ) {
+        let mut of_jobs: BTreeMap<TrainingNo, BTreeSet<String>> = BTreeMap::new();
+        for (no, name) in lost.iter().cloned() {
+            of_jobs.entry(no).or_default().insert(name);
+        }
+        for (no, names) in &of_jobs {
+            self.prefer_no_more(*no, names);
+        }
+        for (no, name) in lost {
+            self.lose_trainer(ctx, no, &name, why);
         }
     }
 
@@ -291,7 +312,7 @@ impl Ledger {
             {
                 shard.marks.push(Mark { step, samples });
             }
-            pass.set_state(number, ShardState::Free);
+            pass.set_state(number, ShardState::Free, &training.ring);
             self.dirty.passes.insert((no, dataset, epoch, record_of(number)));
         }
     }
@@ -304,11 +325,10 @@ impl Ledger {
             self.trainer_ends.remove(&(trainer.ends, no, name.to_owned()));
         }
         training.head.world.retain(|other| other != name);
-        training.ring.remove(name);
         self.training_changes += 1;
         self.dirty.trainers.insert((no, name.to_owned()));
         self.dirty.trainings.insert(no);
-        self.prefer_anew(no);
+        self.prefer_no_more(no, &BTreeSet::from([name.to_owned()]));
         self.give_up_checkpoints(ctx, no, |c| c.waits_for(name), "a trainer of its world is gone");
         self.tear_if_deserted(ctx, no, (name, &trainer.host));
     }
@@ -326,13 +346,11 @@ impl Ledger {
         self.emit_training(ctx, no, "torn", why);
     }
 
-    fn prefer_anew(&mut self, no: TrainingNo) {
+    /// These go, or have gone, from the job's ring.
+    fn prefer_no_more(&mut self, no: TrainingNo, names: &BTreeSet<String>) {
         let Some(training) = self.trainings.get_mut(&no) else { return };
-        for ((dataset, _), pass) in &mut training.passes {
-            if let Some(dataset) = self.datasets.get(dataset) {
-                pass.prefer(&dataset.name, &training.ring);
-            }
-        }
+        names.iter().for_each(|name| training.ring.remove(name));
+        training.passes.values_mut().for_each(|pass| pass.prefer_no_more(names, &training.ring));
     }
 
     fn recover(
@@ -383,9 +401,9 @@ impl Ledger {
         let expected = world.iter().map(|name| (name.clone(), Trainer::default()));
         training.trainers = expected.collect();
         training.head.world = world;
+        training.passes.values_mut().for_each(|pass| pass.prefer(&training.ring));
         let trainers = training.trainers.keys().map(|name| (no, name.clone()));
         self.dirty.trainers.extend(trainers);
-        self.prefer_anew(no);
         Ok(self.give_ticket(ctx, no, trainer))
     }
 
@@ -488,5 +506,119 @@ impl Recovery {
             return Err(Rejection::Invalid("a world of several recovers by its round".into()));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Body, Command, OpKind};
+    use crate::dataset::{DatasetOp, DatasetSpec};
+    use crate::id::CoordEpoch;
+    use crate::ledger::EntryId;
+    use crate::shard::ShardOp;
+    use crate::shard_ring::{LOOK_UPS, POINTS};
+
+    fn job() -> TrainingName {
+        TrainingName { namespace: "default".into(), job: "j".into() }
+    }
+
+    struct Cluster {
+        ledger: Ledger,
+        index: u64,
+    }
+
+    impl Cluster {
+        /// With a dataset of so many shards.
+        fn new(shards: u32) -> Self {
+            let mut cluster = Self { ledger: Ledger::new([1; 16]), index: 0 };
+            cluster.command(0, Body::OpenEpoch);
+            let (samples, uri) = (shards.into(), "u".into());
+            let spec = DatasetSpec { uri, samples, shard_samples: 1, ..DatasetSpec::default() };
+            let (namespace, name) = ("default".into(), "d".into());
+            let create = DatasetOp::Create { namespace, name, spec: Box::new(spec) };
+            cluster.ops(vec![OpKind::Dataset(create)]);
+            cluster
+        }
+
+        /// The replies, and how often an owner was asked for.
+        fn command(&mut self, at: u64, body: Body) -> (Vec<Reply>, u64) {
+            self.index += 1;
+            let command = Command { epoch: CoordEpoch(1), at: LedgerMs(at), wall_ms: at, body };
+            let entry = EntryId { index: self.index, term: 1 };
+            let before = LOOK_UPS.get();
+            let replies = self.ledger.apply(entry, &command.encode()).expect("a known command");
+            let refused = replies.iter().find(|reply| matches!(reply, Reply::Rejected(_)));
+            assert!(refused.is_none(), "{refused:?}");
+            (replies, LOOK_UPS.get() - before)
+        }
+
+        fn ops(&mut self, kinds: Vec<OpKind>) -> (Vec<Reply>, u64) {
+            self.command(0, Body::Ops(kinds.into_iter().map(Into::into).collect()))
+        }
+
+        /// They join in one command.
+        fn join(&mut self, numbers: std::ops::Range<usize>) -> (Vec<TrainerRef>, u64) {
+            let name = |n: usize| format!("t{n}");
+            let join = |n| {
+                let (name, keep_alive_ms) = (name(n), 10_000);
+                let trainer = TrainerDecl { name, keep_alive_ms, ..TrainerDecl::default() };
+                let on_loss = LossPolicy::Continue;
+                OpKind::Trainer(TrainerOp::Join { job: job(), trainer, on_loss })
+            };
+            let (replies, look_ups) = self.ops(numbers.clone().map(join).collect());
+            let by = |(n, reply)| match reply {
+                Reply::Joined { ticket, .. } => TrainerRef { job: job(), trainer: name(n), ticket },
+                reply => panic!("{reply:?}"),
+            };
+            (numbers.zip(replies).map(by).collect(), look_ups)
+        }
+
+        fn leave(&mut self, all: &[TrainerRef]) -> u64 {
+            let leave = |by: &TrainerRef| OpKind::Trainer(TrainerOp::Leave(by.clone()));
+            self.ops(all.iter().map(leave).collect()).1
+        }
+
+        fn claim(&mut self, by: &TrainerRef) {
+            let (by, dataset) = (by.clone(), "d".to_owned());
+            self.ops(vec![OpKind::Shard(ShardOp::Claim { by, dataset, epoch: 0 })]);
+        }
+    }
+
+    #[test]
+    fn a_trainer_that_comes_or_goes_costs_what_it_has_and_all_that_end_at_once_cost_one_pass() {
+        let (shards, most) = (limits::SHARDS_MAX, limits::TRAINERS_MAX);
+        let mut cluster = Cluster::new(shards);
+        let (first, _) = cluster.join(0..most - 24);
+        cluster.claim(&first[0]);
+        let (late, look_ups) = cluster.join(most - 24..most);
+        assert!(look_ups <= 24 * u64::from(POINTS), "{look_ups} look-ups for 24 that come");
+        let look_ups = cluster.leave(&late);
+        assert!(look_ups < shards.into(), "{look_ups} look-ups for 24 that go");
+        cluster.ledger.check_invariants().unwrap();
+        let (_, look_ups) = cluster.command(10_000, Body::Tick);
+        assert!(look_ups <= u64::from(shards) + 1, "{look_ups} look-ups for all that end");
+        assert_eq!(cluster.ledger.training(&job()).unwrap().trainers().count(), 0);
+        cluster.ledger.check_invariants().unwrap();
+    }
+
+    #[test]
+    fn what_is_preferred_for_whom_is_as_if_asked_anew_whoever_comes_and_goes() {
+        let mut cluster = Cluster::new(500);
+        let (first, _) = cluster.join(0..1);
+        cluster.claim(&first[0]);
+        for many in [1, 2, 7] {
+            for _ in 0..3 {
+                let (others, _) = cluster.join(1..1 + many);
+                cluster.ledger.check_invariants().unwrap();
+                cluster.claim(&others[0]);
+                for one in &others {
+                    cluster.leave(std::slice::from_ref(one));
+                    cluster.ledger.check_invariants().unwrap();
+                }
+                // One that left with a shard was lost: the job goes on where it was.
+                assert_eq!(cluster.ledger.training(&job()).unwrap().trainers().count(), 1);
+            }
+        }
     }
 }

@@ -212,7 +212,7 @@ impl<'a> TrainingView<'a> {
             .map(|(number, shard)| ShardView {
                 number,
                 position: pass.positions[number as usize],
-                preferred: pass.preferred(number),
+                preferred: pass.preferred(number, &self.training.ring),
                 holder: match &shard.state {
                     ShardState::Claimed(claim) => &claim.trainer,
                     _ => "",

@@ -28,11 +28,12 @@ pub(crate) enum SnapshotData {
     Received(Staged),
 }
 
-/// Bytes of a command from which on applying it may take long enough to hold up heartbeats.
+/// Bytes of a command from which on applying it may take long enough to hold up heartbeats, whatever it is.
 const HEAVY_BYTES: usize = 2048;
 
 fn is_heavy(entry: &Entry) -> bool {
-    matches!(&entry.payload, EntryPayload::Normal(command) if command.0.len() >= HEAVY_BYTES)
+    let EntryPayload::Normal(command) = &entry.payload else { return false };
+    command.0.len() >= HEAVY_BYTES || rollout_ledger::Command::is_heavy(&command.0)
 }
 
 /// Entries that are applied before other tasks of the runtime get their turn.

@@ -1,0 +1,95 @@
+//! Which commands may take long to apply, however few their bytes: what they cost grows with the state.
+//!
+//! *Invariant:* each kind is here by name: a new one does not compile without.
+//! Absent: commands of many bytes, which take long for those; and what whoever applies one does about it.
+
+use crate::command::{Body, Command, Op, OpKind};
+use crate::shard::ShardOp;
+use crate::trainer::TrainerOp;
+
+impl Command {
+    /// Whether applying it may take milliseconds though it has few bytes. What cannot be read takes none.
+    pub fn is_heavy(bytes: &[u8]) -> bool {
+        Self::decode(bytes).is_some_and(|command| match command.body {
+            Body::Tick | Body::OpenEpoch => true,
+            Body::DigestAt | Body::SetVersion(_) => false,
+            Body::Ops(ops) => ops.iter().any(grows_with_state),
+        })
+    }
+}
+
+fn grows_with_state(op: &Op) -> bool {
+    match &op.kind {
+        // All rows of a run, all runs of a worker, all keys of a store, all waits of a job.
+        OpKind::CloseInput { .. }
+        | OpKind::ControlRun { .. }
+        | OpKind::RetryRows { .. }
+        | OpKind::Seal { .. }
+        | OpKind::DeleteRun { .. }
+        | OpKind::ForgetRun { .. }
+        | OpKind::Register(_)
+        | OpKind::Deregister { .. }
+        | OpKind::Suspect { .. }
+        | OpKind::SuspectUnheard { .. }
+        | OpKind::Unsuspect { .. }
+        | OpKind::DropStore { .. }
+        | OpKind::CloseRendezvous { .. }
+        | OpKind::AbortBarrier { .. }
+        // All shards of a job.
+        | OpKind::Checkpoint(_)
+        | OpKind::Trainer(
+            TrainerOp::Join { .. }
+            | TrainerOp::Leave(_)
+            | TrainerOp::Recover { .. }
+            | TrainerOp::DeleteJob(_),
+        )
+        | OpKind::Shard(ShardOp::Claim { .. }) => true,
+        OpKind::OpenClient { .. }
+        | OpKind::CreateRun { .. }
+        | OpKind::AddSegments { .. }
+        | OpKind::Drain { .. }
+        | OpKind::Claim { .. }
+        | OpKind::Complete { .. }
+        | OpKind::Fail { .. }
+        | OpKind::Nack { .. }
+        | OpKind::SetNamespace { .. }
+        | OpKind::Steal { .. }
+        | OpKind::Duplicate { .. }
+        | OpKind::EngineDied { .. }
+        | OpKind::Cordon { .. }
+        | OpKind::Carry { .. }
+        | OpKind::Store { .. }
+        | OpKind::Join { .. }
+        | OpKind::Participate { .. }
+        | OpKind::Leave { .. }
+        | OpKind::LoseParticipant { .. }
+        | OpKind::Arrive { .. }
+        | OpKind::Dataset(_)
+        | OpKind::Trainer(TrainerOp::Keep { .. })
+        | OpKind::Shard(ShardOp::Finish { .. } | ShardOp::Release { .. })
+        | OpKind::Swept { .. }
+        | OpKind::SetQuota(_)
+        | OpKind::Noticed { .. }
+        | OpKind::Token(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{CoordEpoch, LedgerMs, SessionId};
+
+    #[test]
+    fn what_does_much_is_heavy_however_few_its_bytes() {
+        let bytes =
+            |body| Command { epoch: CoordEpoch(1), at: LedgerMs(0), wall_ms: 0, body }.encode();
+        let ops = |kinds: Vec<OpKind>| Body::Ops(kinds.into_iter().map(Op::from).collect());
+        let session = SessionId(1);
+        let leave = || OpKind::Leave { ticket: session };
+        assert!(Command::is_heavy(&bytes(Body::Tick)));
+        assert!(Command::is_heavy(&bytes(ops(vec![leave(), OpKind::Unsuspect { session }]))));
+        assert!(!Command::is_heavy(&bytes(ops(vec![leave()]))));
+        assert!(!Command::is_heavy(&bytes(Body::DigestAt)));
+        assert!(!Command::is_heavy(b"nothing that is known"));
+    }
+}
