@@ -247,6 +247,7 @@ impl Ledger {
         if let (Some(run), Some(grant)) = (run, grant) {
             let empty = Grant { rows: Rows::default(), ..grant };
             run.flight.lapsed.entry(attempt).or_insert(empty).rows.unite(&rows);
+            self.lapsed_runs.insert(no);
         }
         #[cfg(feature = "seeded-bugs")]
         self.lose(no, attempt, &rows);

@@ -123,6 +123,7 @@ impl Ledger {
             Some(run) if run.head.state != RunState::Deleting => return Err(Rejection::RunActive),
             Some(_) => {}
         }
+        self.lapsed_runs.remove(&no);
         if let Some(run) = self.runs.remove(&no) {
             self.run_names.remove(&(run.head.namespace, run.head.name));
         }

@@ -178,6 +178,9 @@ impl Ledger {
             }
             let times = run.troubles.iter().filter_map(|(row, t)| Some((t.not_before?, *row)));
             self.waiting.extend(times.map(|(at, row)| (at, *no, row)));
+            if !run.flight.lapsed.is_empty() {
+                self.lapsed_runs.insert(*no);
+            }
         }
         for (id, worker) in &self.workers {
             self.worker_names.insert((worker.namespace.clone(), worker.name.clone()), *id);

@@ -29,6 +29,10 @@ impl Ledger {
             let active = (std::cmp::Reverse(run.head.spec.priority), run.no);
             let should = run.head.state == RunState::Running && run.has_grantable();
             ensure!(self.active.contains(&active) == should, "run {} active: {should}", run.no);
+            let lapsed = run.flight.lapsed.is_empty() || self.lapsed_runs.contains(&run.no);
+            ensure!(lapsed, "the index of lapsed attempts lacks run {}", run.no);
+            let over = run.ended() && !run.flight.lapsed.is_empty();
+            ensure!(!over, "run {} has ended and has lapsed attempts", run.no);
         }
         self.check_waiting()?;
         self.check_clients()?;

@@ -63,6 +63,8 @@ pub struct Ledger {
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
     /// Runs with rows to give, in the order in which priorities are served.
     pub(crate) active: BTreeSet<(Reverse<u8>, RunNo)>,
+    /// All runs that have lapsed attempts, and some that had.
+    pub(crate) lapsed_runs: BTreeSet<RunNo>,
     /// Client sessions by when they were last used.
     pub(crate) client_uses: BTreeSet<(LedgerMs, SessionId)>,
     /// Bytes of stores' values in what is remembered for clients.
@@ -142,6 +144,7 @@ impl Ledger {
             run_names: BTreeMap::new(),
             worker_names: BTreeMap::new(),
             active: BTreeSet::new(),
+            lapsed_runs: BTreeSet::new(),
             waiting: BTreeSet::new(),
             stores: BTreeMap::new(),
             store_names: BTreeMap::new(),

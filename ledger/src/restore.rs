@@ -29,6 +29,7 @@ impl Ledger {
         for run in self.runs.values_mut() {
             run.flight.lapsed.clear();
         }
+        self.lapsed_runs.clear();
         self.tokens.clear();
         self.clients.clear();
         self.client_uses.clear();

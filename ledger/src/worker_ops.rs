@@ -251,8 +251,7 @@ impl Ledger {
 
     /// What lapsed while this session was silent and was given to nobody else is its own again.
     fn adopt_lapsed(&mut self, ctx: &Context, session: SessionId) {
-        let runs: Vec<RunNo> = self.runs.keys().copied().collect();
-        for no in runs {
+        for no in self.runs_with_lapsed() {
             let Some(run) = self.runs.get_mut(&no) else { continue };
             let mine: Vec<Attempt> = run
                 .flight
@@ -266,6 +265,14 @@ impl Ledger {
             }
             self.refresh_active(no);
         }
+    }
+
+    /// Runs that have lapsed attempts, ascending: none that has ended.
+    fn runs_with_lapsed(&mut self) -> Vec<RunNo> {
+        let runs = &self.runs;
+        let has = |no: &RunNo| runs.get(no).is_some_and(|run| !run.flight.lapsed.is_empty());
+        self.lapsed_runs.retain(has);
+        self.lapsed_runs.iter().copied().collect()
     }
 
     /// Whether an attempt can be the first slot's: a trial has no company.
@@ -437,5 +444,35 @@ fn new_worker(id: SessionId, registration: Registration, wall_ms: u64) -> Worker
         stores: registration.stores,
         versions: registration.versions,
         since_wall_ms: wall_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grant::Grant;
+    use crate::run::{Run, RunHead};
+
+    #[test]
+    fn a_worker_that_comes_back_looks_at_no_run_but_those_that_have_what_lapsed() {
+        let mut ledger = Ledger::new([1; 16]);
+        let (last, live) = (limits::RUNS_MAX as u32, RunNo(7));
+        for no in (1..=last).map(RunNo) {
+            let state = if no == live { RunState::Running } else { RunState::Finished };
+            let mut run =
+                Run { no, head: RunHead { state, ..RunHead::default() }, ..Run::default() };
+            if no == live {
+                let slot = SlotRef { session: SessionId(1), slot: SlotNo(0) };
+                let (rows, granted_at, trial) = (Rows::range(0, 1), LedgerMs(0), None);
+                run.flight
+                    .lapsed
+                    .insert(Attempt::at(1, 0), Grant { slot, rows, granted_at, trial });
+            }
+            ledger.runs.insert(no, run);
+        }
+        // Each had some once; most are gone or have ended since.
+        ledger.lapsed_runs = (1..=last + 9).map(RunNo).collect();
+        assert_eq!(ledger.runs_with_lapsed(), [live]);
+        assert_eq!(ledger.lapsed_runs.len(), 1, "they are not looked at again");
     }
 }
