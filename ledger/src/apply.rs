@@ -152,11 +152,11 @@ impl Ledger {
             Ok(Some(reply)) => reply,
             Ok(None) => {
                 let reply = self.run_kind(ctx, op.kind).unwrap_or_else(Reply::Rejected);
-                if let Some(client) = self.clients.get_mut(&request.session) {
-                    self.reply_value_bytes -= client.value_bytes;
-                    client.remember(request.seq, reply.clone());
-                    self.reply_value_bytes += client.value_bytes;
-                }
+                let remembered = reply.clone();
+                self.make_room_for_values(request.session, remembered.value_bytes());
+                self.with_client(request.session, |client| {
+                    client.remember(request.seq, remembered);
+                });
                 reply
             }
         }
@@ -164,14 +164,8 @@ impl Ledger {
 
     fn recall(&mut self, request: RequestId) -> Result<Option<Reply>, Rejection> {
         let now = self.meta.clock;
-        let client = self.clients.get_mut(&request.session).ok_or(Rejection::SessionUnknown)?;
-        self.dirty.clients.insert(request.session);
-        self.client_uses.remove(&(client.used_at, client.id));
-        self.client_uses.insert((now, client.id));
-        self.reply_value_bytes -= client.value_bytes;
-        let recalled = client.recall(request.seq, request.ack_upto, now);
-        self.reply_value_bytes += client.value_bytes;
-        recalled
+        let recall = |client: &mut Client| client.recall(request.seq, request.ack_upto, now);
+        self.with_client(request.session, recall).unwrap_or(Err(Rejection::SessionUnknown))
     }
 
     fn run_kind(&mut self, ctx: &mut Context, kind: OpKind) -> Result<Reply, Rejection> {

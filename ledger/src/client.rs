@@ -3,7 +3,7 @@
 //! *Invariant:* a request of a session that is known is executed at most once. Of one that is
 //! not, or whose answer was forgotten, the outcome is unknown and that is what it is told
 //! (Ongaro's thesis, section 6.3). What is remembered of stores' values is counted exactly, and
-//! bounded: of one client here, of all where a store answers.
+//! bounded: one client is refused more, and of all those that have some, the one unused for longest makes room.
 
 use crate::id::{LedgerMs, SessionId};
 use crate::ledger::Ledger;
@@ -85,10 +85,41 @@ impl Ledger {
     /// A session that was last used then is forgotten, with its answers.
     pub(crate) fn forget_client(&mut self, used_at: LedgerMs, id: SessionId) {
         self.client_uses.remove(&(used_at, id));
+        self.value_uses.remove(&(used_at, id));
         if let Some(client) = self.clients.remove(&id) {
             self.reply_value_bytes -= client.value_bytes;
         }
         self.dirty.clients.insert(id);
+    }
+
+    /// Does something with a client's session, if it is known, and keeps what is derived of it.
+    pub(crate) fn with_client<T>(
+        &mut self,
+        id: SessionId,
+        with: impl FnOnce(&mut Client) -> T,
+    ) -> Option<T> {
+        let client = self.clients.get_mut(&id)?;
+        self.dirty.clients.insert(id);
+        self.client_uses.remove(&(client.used_at, id));
+        self.value_uses.remove(&(client.used_at, id));
+        self.reply_value_bytes -= client.value_bytes;
+        let done = with(client);
+        self.reply_value_bytes += client.value_bytes;
+        self.client_uses.insert((client.used_at, id));
+        if client.value_bytes > 0 {
+            self.value_uses.insert((client.used_at, id));
+        }
+        Some(done)
+    }
+
+    /// Makes room for so many bytes of values that this client is answered: of the other sessions for which some are
+    /// remembered, the one that nobody used for longest is forgotten; of several, the oldest. Its own are never so many.
+    pub(crate) fn make_room_for_values(&mut self, of: SessionId, bytes: u64) {
+        while bytes > 0 && self.reply_value_bytes + bytes > limits::REPLIES_BYTES_MAX {
+            let mut others = self.value_uses.iter().copied().filter(|other| other.1 != of);
+            let Some((used_at, id)) = others.next() else { return };
+            self.forget_client(used_at, id);
+        }
     }
 
     /// Rebuilds what is derived of the clients.
@@ -97,6 +128,9 @@ impl Ledger {
             client.value_bytes = client.count_value_bytes();
             self.reply_value_bytes += client.value_bytes;
             self.client_uses.insert((client.used_at, client.id));
+            if client.value_bytes > 0 {
+                self.value_uses.insert((client.used_at, client.id));
+            }
         }
     }
 
@@ -105,6 +139,10 @@ impl Ledger {
         let uses = self.clients.values().map(|c| (c.used_at, c.id)).collect::<BTreeSet<_>>();
         if uses != self.client_uses {
             return Err("the index of clients' last uses differs".into());
+        }
+        let having = self.clients.values().filter(|client| client.value_bytes > 0);
+        if having.map(|c| (c.used_at, c.id)).collect::<BTreeSet<_>>() != self.value_uses {
+            return Err("the index of clients that have values differs".into());
         }
         let mut bytes = 0;
         for (id, client) in &self.clients {

@@ -67,6 +67,8 @@ pub struct Ledger {
     pub(crate) lapsed_runs: BTreeSet<RunNo>,
     /// Client sessions by when they were last used.
     pub(crate) client_uses: BTreeSet<(LedgerMs, SessionId)>,
+    /// Those of them for which stores' values are remembered.
+    pub(crate) value_uses: BTreeSet<(LedgerMs, SessionId)>,
     /// Bytes of stores' values in what is remembered for clients.
     pub(crate) reply_value_bytes: u64,
     /// Rows that wait, by time.
@@ -140,6 +142,7 @@ impl Ledger {
             unheard: BTreeMap::new(),
             clients: BTreeMap::new(),
             client_uses: BTreeSet::new(),
+            value_uses: BTreeSet::new(),
             reply_value_bytes: 0,
             run_names: BTreeMap::new(),
             worker_names: BTreeMap::new(),

@@ -33,6 +33,7 @@ impl Ledger {
         self.tokens.clear();
         self.clients.clear();
         self.client_uses.clear();
+        self.value_uses.clear();
         self.reply_value_bytes = 0;
         let tickets: Vec<SessionId> = self.tickets.keys().copied().collect();
         for ticket in tickets {

@@ -78,10 +78,6 @@ impl Ledger {
             let what = "store operations in a request that are answered with values";
             return Err(limit(what, limits::STORE_VALUE_OPS_MAX as u64));
         }
-        if values > 0 && self.reply_value_bytes >= limits::REPLIES_BYTES_MAX {
-            let what = "bytes of stores' values in answers that clients have not acknowledged";
-            return Err(limit(what, limits::REPLIES_BYTES_MAX));
-        }
         let no = self.use_store(name)?;
         self.store_changes += 1;
         let answers =

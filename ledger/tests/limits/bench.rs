@@ -6,6 +6,7 @@ use rollout_ledger::{
     Op, OpKind, PartDecl, ParticipantDecl, Registration, Rejection, Reply, RunSpec, SegmentDecl,
     SlotOffer, limits,
 };
+use std::collections::BTreeMap;
 
 /// Operations that are tried at a time, where many are.
 const AT_ONCE: usize = 1000;
@@ -89,6 +90,13 @@ impl Bench {
         let mut bench = Self { ledger: Ledger::new([1; 16]), index: 0, clock: 0 };
         bench.command(Body::OpenEpoch);
         bench
+    }
+
+    /// Another one, that was loaded from the image of this one, of which none was taken before.
+    pub(crate) fn reloaded(&mut self) -> Self {
+        let image: BTreeMap<_, _> = self.ledger.drain_dirty().puts.into_iter().collect();
+        let ledger = Ledger::load(image).expect("what was drained loads");
+        Self { ledger, index: self.index, clock: self.clock }
     }
 
     pub(crate) fn command_at(&mut self, at: u64, body: Body) -> Vec<Reply> {

@@ -214,24 +214,39 @@ pub(crate) fn reply_bytes_of_all() {
     let mut bench = Bench::new();
     big(&mut bench, "j");
     let clients = limits::REPLIES_BYTES_MAX / limits::CLIENT_REPLIES_BYTES_MAX;
-    let mut last = (SessionId(0), 0);
-    for _ in 0..clients {
-        let session = session(&mut bench);
-        last = (session, remember_most(&mut bench, session));
-    }
     let other = session(&mut bench);
-    bench.over(limits::REPLIES_BYTES_MAX, asked(other, (1, 0), vec![compare()]));
-    // What answers no value is taken.
-    let add = StoreOp::Add { key: b"n".to_vec(), delta: 1 };
-    bench.granted(asked(other, (2, 1), vec![add.clone()]));
-    // Of one who acknowledges all, the bytes are free for anybody.
-    let (acknowledging, seq) = last;
-    bench.granted(asked(acknowledging, (seq + 1, seq), vec![add]));
-    bench.granted(asked(other, (3, 2), vec![compare()]));
-    // Those of a session that is forgotten are too.
-    bench.tick_to(limits::CLIENT_TTL_MS);
-    let fresh = session(&mut bench);
-    bench.granted(asked(fresh, (1, 0), vec![StoreOp::Pop { queue: b"q".to_vec() }]));
+    let add = || vec![StoreOp::Add { key: b"n".to_vec(), delta: 1 }];
+    bench.granted(asked(other, (1, 0), add()));
+    let all: Vec<SessionId> = (0..clients).map(|_| session(&mut bench)).collect();
+    let mut seq = 0;
+    for session in &all {
+        seq = remember_most(&mut bench, *session);
+    }
+    let mut restored = bench.reloaded();
+    bench.tick_to(1);
+    // What is remembered is told again, what answers no value is taken, and nobody is forgotten for it.
+    bench.granted(asked(all[0], (seq, 0), vec![compare()]));
+    bench.granted(asked(other, (2, 0), add()));
+    bench.granted(asked(all[1], (seq, 0), vec![compare()]));
+    // Who asks for a value is answered: of those who have some, the one that nobody used for longest is forgotten.
+    let pop = || StoreOp::Pop { queue: b"q".to_vec() };
+    let whole = vec![b'x'; limits::STORE_VALUE_BYTES_MAX];
+    let popped = Reply::Store(vec![StoreAnswer::Value(Some(whole))]);
+    assert_eq!(bench.granted(asked(other, (3, 0), vec![pop()])), popped);
+    let unknown = |bench: &mut Bench, session| {
+        let reply = bench.op(asked(session, (seq, 0), vec![compare()]));
+        matches!(reply, Reply::Rejected(Rejection::SessionUnknown))
+    };
+    assert!(unknown(&mut bench, all[2]), "its outcome is unknown, as of all that are forgotten");
+    let mut others = all.iter().filter(|session| **session != all[2]);
+    assert!(others.all(|session| !unknown(&mut bench, *session)));
+    assert_eq!(bench.granted(asked(other, (3, 0), vec![pop()])), popped, "once");
+    // One that was loaded from its image does the same, and none is forgotten for its own request, though it comes first.
+    let twice = || asked(all[0], (seq + 1, 1), vec![compare(), compare()]);
+    let reply = restored.granted(twice());
+    assert!(unknown(&mut restored, all[1]), "all were used at one time: the oldest but one");
+    assert_eq!(restored.granted(twice()), reply);
+    assert!(all[2..].iter().all(|other| !unknown(&mut restored, *other)));
 }
 
 pub(crate) fn pairs() {
