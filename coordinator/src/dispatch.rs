@@ -10,6 +10,7 @@ use crate::ledger_read::ReadLedger;
 use crate::parked::Pull;
 use crate::proposer::{Applied, Place};
 use crate::reject;
+use crate::tenancy;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::{
@@ -24,7 +25,7 @@ use tokio::sync::mpsc::error::TrySendError;
 pub(crate) async fn exchange(
     leading: Arc<Leading>,
     (session, instance): (SessionId, u64),
-    message: v1::Exchange,
+    mut message: v1::Exchange,
     out: Outbox,
 ) {
     let Ok(number) = u16::try_from(message.slot) else {
@@ -37,7 +38,7 @@ pub(crate) async fn exchange(
         let empty = answer(&leading, slot, parked.seq, Done::empty());
         deliver(&leading, &parked.out, Ok(empty)).await;
     }
-    match apply(&leading, slot, instance, &message).await {
+    match apply(&leading, slot, instance, &mut message).await {
         Ok(Some(done)) => send(&leading, slot, message.seq, done, &out).await,
         Ok(None) => {
             let (seq, rows_max) = (message.seq, message.credit_rows);
@@ -145,15 +146,16 @@ async fn apply(
     leading: &Leading,
     slot: SlotRef,
     instance: u64,
-    m: &v1::Exchange,
+    m: &mut v1::Exchange,
 ) -> Checked<Option<Done>> {
     if m.seq == 0 {
         return Err(convert::invalid("an exchange's seq begins at 1"));
     }
+    let foreign = tenancy::take_foreign(leading, slot.session, m)?;
     let (mut ops, mut sets) = (Vec::new(), Vec::new());
     results_in(slot, m, &mut ops, &mut sets)?;
     let thief = given_up(leading, slot, m, &mut ops, &mut sets)?;
-    let has_results = !ops.is_empty() || m.r#yield != 0;
+    let has_results = !ops.is_empty() || m.r#yield != 0 || !foreign.is_empty();
     // What was granted already is found again; on a full disk nothing more is.
     let full = leading.node.disk_room() == DiskRoom::Full;
     let pulls = m.credit_rows > 0
@@ -165,7 +167,8 @@ async fn apply(
         ops.push(OpKind::Claim { slot, instance, seq, rows_max }.into());
     }
     if ops.is_empty() {
-        return Ok(if m.credit_rows == 0 { Some(Done::empty()) } else { None });
+        let answered = m.credit_rows == 0 || !foreign.is_empty();
+        return Ok(answered.then(|| Done::refused(foreign)));
     }
     let stands = sets.len();
     let proposed = leading.proposer.ops(ops);
@@ -181,7 +184,7 @@ async fn apply(
             return Err(error);
         }
     };
-    let mut done = Done { at: Some(at), ..Done::empty() };
+    let mut done = Done { at: Some(at), ..Done::refused(foreign) };
     let (mut stolen, mut outrun) = (Vec::new(), Vec::new());
     let mut result = Ok(());
     for (reply, said) in replies.into_iter().zip(sets.into_iter().map(Some).chain([None])) {
@@ -352,6 +355,10 @@ fn results_in(
 impl Done {
     fn empty() -> Self {
         Self { grants: Vec::new(), refused: Vec::new(), at: None, waited: false }
+    }
+
+    fn refused(refused: Vec<RefusedRows>) -> Self {
+        Self { refused, ..Self::empty() }
     }
 
     fn granted(at: Place, grants: Vec<GrantedRows>) -> Self {

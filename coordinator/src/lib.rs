@@ -47,6 +47,7 @@ mod server;
 mod stealing;
 mod store_probe;
 mod telemetry;
+mod tenancy;
 mod traced;
 mod tries;
 mod webhooks;

@@ -185,6 +185,11 @@ impl Ledger {
         self.runs.get(&no).map(|r| (r.head.namespace.clone(), r.head.name.clone()))
     }
 
+    /// Namespace of a run. It never changes.
+    pub fn run_namespace(&self, no: RunNo) -> Option<&str> {
+        self.runs.get(&no).map(|r| r.head.namespace.as_str())
+    }
+
     /// Namespace of a run, and the folder of its objects within it. They never change.
     pub fn run_folder(&self, no: RunNo) -> Option<(String, String)> {
         self.runs.get(&no).map(|r| (r.head.namespace.clone(), r.head.folder.clone()))

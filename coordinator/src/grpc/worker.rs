@@ -7,6 +7,7 @@ use crate::convert;
 use crate::epoch_gate;
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
+use crate::tenancy;
 use rollout_ledger::id::{RunNo, SessionId};
 use rollout_ledger::{OpKind, Reply};
 use rollout_proto::{ErrorCode, Identity, Role, RpcError, v1};
@@ -80,7 +81,7 @@ impl v1::worker_server::Worker for WorkerService {
         request: Request<v1::RegisterRequest>,
     ) -> Result<Response<v1::RegisterResponse>, Status> {
         let identity = caller(&request)?;
-        let r = request.into_inner();
+        let mut r = request.into_inner();
         let namespace = namespace_or_default(&r.namespace);
         audit::about("worker", &r.name);
         check_namespace(&identity, &namespace)?;
@@ -91,6 +92,8 @@ impl v1::worker_server::Worker for WorkerService {
         let leading = self.0.leading()?;
         epoch_gate::seen(&self.0, &leading, (r.cluster_id.as_str(), r.coord_epoch_seen)).await?;
         let holder = self.0.node.ledger(|l| l.find_worker(&namespace, &r.name));
+        let foreign =
+            self.0.node.ledger(|l| tenancy::take_foreign_held(l, &namespace, &mut r.held));
         let address = r.address.clone();
         let resumes = holder.is_some_and(|SessionId(holder)| holder == r.resume_session);
         let started = holder.map(|holder| leading.maybe_started(holder)).unwrap_or_default();
@@ -119,7 +122,7 @@ impl v1::worker_server::Worker for WorkerService {
             header: Some(leading.full_header()),
             session: session.0,
             resumed,
-            dropped: dropped.iter().map(convert::held_out).collect(),
+            dropped: dropped.iter().map(convert::held_out).chain(foreign).collect(),
             heartbeat_ms: self.0.config.workers.heartbeat_ms as u32,
             self_fence_ms: self.0.config.workers.self_fence_ms as u32,
             store_url: self.0.probe.url().to_owned(),

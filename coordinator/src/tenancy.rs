@@ -1,0 +1,204 @@
+//! Rows of other namespaces, of which a worker says something.
+//!
+//! The ledger takes a late result of rows that lapsed from whoever knows their attempt, for the holder's session may be gone
+//! and its worker back in another. Attempts follow from places in the log, and so can be guessed.
+//!
+//! *Invariant:* of a run, only workers of its namespace decide or hold anything. What another one says of it is answered as
+//! an attempt that is over, and is not proposed.
+//!
+//! Absent: runs and workers that the ledger does not know. It refuses what is said of and by those.
+
+use crate::convert::{self, Checked};
+use crate::leading::Leading;
+use crate::ledger_read::ReadLedger;
+use rollout_ledger::id::{RunNo, SessionId};
+use rollout_ledger::{HeldRows, Ledger, RefusedRows, Rejection};
+use rollout_proto::v1;
+
+/// Whether a run is of another namespace than that.
+fn is_foreign(ledger: &Ledger, namespace: &str, run: u32) -> bool {
+    ledger.run_namespace(RunNo(run)).is_some_and(|of_run| of_run != namespace)
+}
+
+/// Takes out of an exchange all that it says of runs of other namespaces than the worker's: what is answered as refused.
+pub(crate) fn take_foreign(
+    leading: &Leading,
+    session: SessionId,
+    m: &mut v1::Exchange,
+) -> Checked<Vec<RefusedRows>> {
+    let foreign = leading.node.ledger(|ledger| {
+        let (namespace, _) = ledger.worker_name(session)?;
+        let mut runs: Vec<u32> =
+            runs_of(m).filter(|run| is_foreign(ledger, namespace, *run)).collect();
+        runs.sort_unstable();
+        runs.dedup();
+        Some(runs)
+    });
+    let foreign = foreign.unwrap_or_default();
+    if foreign.is_empty() {
+        return Ok(Vec::new());
+    }
+    let is = |run: u32| foreign.binary_search(&run).is_ok();
+    let mut taken: Vec<v1::HeldRows> = Vec::new();
+    for part in m.parts.extract_if(.., |part| is(part.run)) {
+        let run = part.run;
+        taken.extend(part.sets.into_iter().map(|set| v1::HeldRows { run, ..set }));
+    }
+    let failed = m.failures.extract_if(.., |f| is(f.run));
+    taken.extend(failed.map(|f| v1::HeldRows { run: f.run, attempt: f.attempt, rows: f.rows }));
+    let deaths = m.deaths.iter_mut().map(|death| &mut death.started);
+    for sets in deaths.chain([&mut m.nacks, &mut m.yielded]) {
+        taken.extend(sets.extract_if(.., |set| is(set.run)));
+    }
+    let refused = |set: &v1::HeldRows| {
+        let HeldRows { run, attempt, rows } = convert::held_in(set)?;
+        Ok(RefusedRows { run, attempt, rows, why: Rejection::AttemptStale })
+    };
+    taken.iter().map(refused).collect()
+}
+
+/// Takes out of what a worker of a namespace says that it holds the rows of other namespaces' runs.
+pub(crate) fn take_foreign_held(
+    ledger: &Ledger,
+    namespace: &str,
+    held: &mut Vec<v1::HeldRows>,
+) -> Vec<v1::HeldRows> {
+    held.extract_if(.., |set| is_foreign(ledger, namespace, set.run)).collect()
+}
+
+/// The runs that an exchange speaks of, some of them more than once.
+fn runs_of(m: &v1::Exchange) -> impl Iterator<Item = u32> + '_ {
+    let held = m.deaths.iter().flat_map(|d| &d.started).chain(&m.nacks).chain(&m.yielded);
+    let named = m.parts.iter().map(|p| p.run).chain(m.failures.iter().map(|f| f.run));
+    named.chain(held.map(|set| set.run))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Workers;
+    use crate::leading::alone::{Alone, PATIENCE};
+    use rollout_ledger::id::{SegmentNo, SlotNo, SlotRef};
+    use rollout_ledger::{
+        BlobRef, EngineSpec, GrantedRows, OpKind, Registration, Reply, RunSpec, SegmentDecl,
+        SlotOffer,
+    };
+    use tokio::sync::mpsc;
+
+    const ROWS: u32 = 4;
+
+    /// Rows of `default` whose holder is silent, so that they have lapsed: what it had.
+    async fn lapsed(alone: &Alone) -> HeldRows {
+        let session = alone.register("w", 1).await;
+        let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
+        let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
+        let (namespace, name, folder) = ("default".to_owned(), "r".to_owned(), "r/own".to_owned());
+        let create = OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder };
+        let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
+        let segment = SegmentDecl { number: SegmentNo(0), rows: ROWS, blob: BlobRef::default() };
+        alone.op(OpKind::AddSegments { run, segments: vec![segment] }).await;
+        let slot = SlotRef { session, slot: SlotNo(0) };
+        let claim = OpKind::Claim { slot, instance: 1, seq: 1, rows_max: ROWS };
+        let Reply::Granted(mut grants) = alone.op(claim).await else { panic!("no grant") };
+        let GrantedRows { held, .. } = grants.pop().expect("a grant");
+        alone.op(OpKind::Suspect { session, started: Vec::new(), grace_ms: 60_000 }).await;
+        held
+    }
+
+    async fn worker_of_another_namespace(alone: &Alone) -> SlotRef {
+        alone.op(OpKind::SetNamespace { name: "a".into(), running_rows_max: 0 }).await;
+        let offer = SlotOffer { models: vec!["m".into()], ..SlotOffer::default() };
+        let registration = Registration {
+            namespace: "a".into(),
+            name: "thief".into(),
+            instance: 1,
+            slots: vec![offer],
+            ..Registration::default()
+        };
+        let reply = alone.op(OpKind::Register(Box::new(registration))).await;
+        let Reply::Registered { session, .. } = reply else { panic!("{reply:?}") };
+        SlotRef { session, slot: SlotNo(0) }
+    }
+
+    fn result(held: &HeldRows) -> v1::PartResult {
+        let wire = convert::held_out(held);
+        v1::PartResult {
+            run: wire.run,
+            part: Some(v1::BlobRef { key: "k".into(), digest: vec![7; 32].into(), bytes: 1 }),
+            sets: vec![wire],
+            ..v1::PartResult::default()
+        }
+    }
+
+    async fn say(alone: &Alone, slot: SlotRef, message: v1::Exchange) -> v1::ExchangeAnswer {
+        let (out, mut answers) = mpsc::channel(1);
+        let from = (slot.session, 1);
+        crate::dispatch::exchange(alone.leading.clone(), from, message, out).await;
+        let answer = tokio::time::timeout(PATIENCE, answers.recv()).await.expect("an answer");
+        let Some(Ok(v1::LeaderMessage { kind: Some(kind), .. })) = answer else {
+            panic!("{answer:?}")
+        };
+        let v1::leader_message::Kind::Exchange(answer) = kind else { panic!("{kind:?}") };
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_worker_of_another_namespace_decides_no_rows_and_is_told() {
+        let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
+        let alone = Alone::leading(silent_after).await;
+        let held = lapsed(&alone).await;
+        let slot = worker_of_another_namespace(&alone).await;
+        let done = || alone.leading.node.ledger(|l| l.run_view(held.run).expect("a run").counts);
+        let before = done();
+        let wire = convert::held_out(&held);
+        let failed = v1::FailedAttempt {
+            run: wire.run,
+            attempt: wire.attempt,
+            rows: wire.rows.clone(),
+            class: v1::FailureClass::InvalidRow.into(),
+            ..v1::FailedAttempt::default()
+        };
+        let death = v1::EngineDeath { started: vec![wire.clone()], ..v1::EngineDeath::default() };
+        let said = [
+            v1::Exchange { parts: vec![result(&held)], ..v1::Exchange::default() },
+            v1::Exchange { failures: vec![failed], ..v1::Exchange::default() },
+            v1::Exchange { nacks: vec![wire.clone()], ..v1::Exchange::default() },
+            v1::Exchange { yielded: vec![wire.clone()], r#yield: 1, ..v1::Exchange::default() },
+            v1::Exchange {
+                deaths: vec![v1::EngineDeath {
+                    number: 1,
+                    class: v1::FailureClass::EngineDied.into(),
+                    ..death
+                }],
+                ..v1::Exchange::default()
+            },
+        ];
+        for (seq, message) in (1..).zip(said) {
+            let answer = say(&alone, slot, v1::Exchange { seq, ..message }).await;
+            let refused: Vec<_> = answer.refused.iter().map(|r| (r.run, r.attempt)).collect();
+            assert_eq!(refused, [(wire.run, wire.attempt)], "{seq}");
+            assert_eq!(done(), before, "{seq}");
+        }
+        // A worker of the run's own namespace may bring the late result.
+        let session = alone.register("back", 1).await;
+        let own = SlotRef { session, slot: SlotNo(0) };
+        let late = v1::Exchange { seq: 1, parts: vec![result(&held)], ..v1::Exchange::default() };
+        assert!(say(&alone, own, late).await.refused.is_empty());
+        assert_eq!(done().done, u64::from(ROWS));
+        alone.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_worker_holds_no_rows_of_another_namespace() {
+        let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
+        let alone = Alone::leading(silent_after).await;
+        let held = lapsed(&alone).await;
+        let mut said = vec![convert::held_out(&held)];
+        let foreign = alone.leading.node.ledger(|l| take_foreign_held(l, "a", &mut said));
+        assert_eq!((foreign, said), (vec![convert::held_out(&held)], Vec::new()));
+        let mut said = vec![convert::held_out(&held)];
+        let foreign = alone.leading.node.ledger(|l| take_foreign_held(l, "default", &mut said));
+        assert_eq!((foreign, said.len()), (Vec::new(), 1));
+        alone.end().await;
+    }
+}
