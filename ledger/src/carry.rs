@@ -61,8 +61,8 @@ impl Ledger {
         run.head.counts.done += count;
         run.head.counts.carried += count;
         run.head.carried_ahead += count;
-        run.head.counts.tokens_in += part.tokens_in;
-        run.head.counts.tokens_out += part.tokens_out;
+        run.head.counts.tokens_in = run.head.counts.tokens_in.saturating_add(part.tokens_in);
+        run.head.counts.tokens_out = run.head.counts.tokens_out.saturating_add(part.tokens_out);
         let part_no = PartNo(run.parts.len() as u32);
         let places: Vec<(u64, u32)> = rows.iter().zip(0..).collect();
         let mut at = 0;

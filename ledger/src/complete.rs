@@ -54,8 +54,10 @@ impl Ledger {
         }
         if accepted_any {
             let run = self.run_mut(no)?;
-            run.head.counts.tokens_in += part.tokens_in;
-            run.head.counts.tokens_out += part.tokens_out;
+            // Workers say them: however large they are, they are no reason to end a member.
+            let counts = &mut run.head.counts;
+            counts.tokens_in = counts.tokens_in.saturating_add(part.tokens_in);
+            counts.tokens_out = counts.tokens_out.saturating_add(part.tokens_out);
             let chunk = run.parts.len() as u32 / crate::image::PARTS_PER_RECORD;
             run.parts.push(part);
             self.dirty.parts.insert((no, chunk));

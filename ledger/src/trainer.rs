@@ -394,7 +394,7 @@ impl Ledger {
         }
         self.begin_lineage(ctx, no, base);
         let Some(training) = self.trainings.get_mut(&no) else { return Ok(Reply::Ok) };
-        training.head.round = if round == 0 { present + 1 } else { round };
+        training.head.round = if round == 0 { present.saturating_add(1) } else { round };
         training.head.asked = asked;
         training.head.on_loss = on_loss;
         training.ring = Ring::of(&world);
