@@ -41,14 +41,16 @@ impl Slot {
             Some(Err(failure)) if failure.end == RowEnd::NotStarted => {
                 self.give_back(lease, vec![row]);
             }
+            // Nothing of it was sent: no execution, and so none that failed.
+            Some(Err(failure)) if failure.unreachable => {
+                self.engine_is_gone(&failure.message);
+                self.give_back(lease, vec![row]);
+            }
             Some(Err(failure)) => {
                 if failure.class == FailureClass::OutOfMemory
                     && let Some(running) = running
                 {
                     self.out_of_memory(running.generation);
-                }
-                if failure.unreachable {
-                    self.engine_is_gone(&failure.message);
                 }
                 self.fail(lease, vec![row], &failure);
             }

@@ -40,6 +40,75 @@ async fn an_engine_that_comes_late_is_registered_when_it_is_there() {
     drop(agent);
 }
 
+/// Answers every request with 200 and nothing, on connections of one request each, until it is dropped.
+struct Empty(tokio::task::JoinHandle<()>);
+
+impl Empty {
+    fn start(listener: tokio::net::TcpListener) -> Self {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        Self(tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+                let _ = stream.write_all(answer).await;
+            }
+        }))
+    }
+
+    /// Ends it; nobody listens then.
+    async fn end(self) {
+        self.0.abort();
+        let _ = self.0.await;
+    }
+}
+
+#[tokio::test]
+async fn rows_that_never_reached_their_engine_come_back_and_have_not_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(5)).await;
+    fake.state.lock().hold_grants = true;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let up = Empty::start(listener);
+    let mut config = config(dir.path(), &fake, |_| {});
+    let mut engine = EngineConfig::new(EngineKind::Openai);
+    engine.base_url = format!("http://{address}");
+    config.engine = vec![engine];
+    config.timing.probe_ms = 50;
+    let agent = Agent::start(config);
+    fake.until("the slot can work", |state| {
+        state.registers.last().is_some_and(|r| r.slots[0].ineligible.is_empty())
+    })
+    .await;
+    fake.until("a pull waits", |state| state.exchanges.iter().any(|(_, e)| e.credit_rows > 0))
+        .await;
+    up.end().await;
+    {
+        let mut state = fake.state.lock();
+        state.hold_grants = false;
+        state.wake();
+    }
+    fake.until("what could not be sent is given back", |state| {
+        let given_back = state.exchanges.iter().flat_map(|(_, e)| &e.nacks);
+        given_back.map(|held| list(held.rows.as_ref()).len()).sum::<usize>() >= 5
+    })
+    .await;
+    let answer = |axum::Json(body): axum::Json<serde_json::Value>| async move {
+        let text = format!("MOCK:{}", body["prompt"].as_str().unwrap_or_default());
+        axum::Json(serde_json::json!({"choices": [{"text": text, "finish_reason": "stop"}]}))
+    };
+    let app = axum::Router::new().route("/v1/completions", axum::routing::post(answer));
+    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    fake.until("all rows are done", |state| state.done() == 5).await;
+    let state = fake.state.lock();
+    assert!(state.exchanges.iter().all(|(_, e)| e.failures.is_empty()), "a row failed");
+    let done = state.count(|row| matches!(row.outcome, Some(Outcome::Done(_))));
+    assert_eq!(done, 5);
+    drop(state);
+    drop(agent);
+}
+
 fn in_process(config: &mut Config) {
     let mock = &mut config.engine[0];
     mock.process = true;
