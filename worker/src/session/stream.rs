@@ -110,6 +110,10 @@ impl Session {
             let _ = slot.commands.send(SlotCommand::Online(uplink)).await;
         }
         let end = self.serve(&mut live, &mut incoming).await?;
+        if live.rest.is_some() && !matches!(end, StreamEnd::Reregister) {
+            // It was about to register anew, and the next stream would not know of it.
+            self.eligibility.notify_one();
+        }
         Ok((end, live.served))
     }
 
