@@ -54,8 +54,8 @@ const KINDS: [&str; 8] = [
     "retried",
 ];
 
-/// Takes lines; false ends the reading.
-pub type Take<'a> = dyn FnMut(&str) -> bool + 'a;
+/// Takes lines; false ends the reading, an error fails it.
+pub type Take<'a> = dyn FnMut(&str) -> Result<bool, BatchError> + 'a;
 
 struct Segment {
     first_row: u64,
@@ -218,7 +218,7 @@ impl<'a> Follow<'a> {
             }
             let mut reading = fetch.begin(listed).await?;
             while let Some(piece) = reading.next().await? {
-                if !take(&piece.completions) || !take(&piece.errors) {
+                if !take(&piece.completions)? || !take(&piece.errors)? {
                     return Ok(false);
                 }
             }

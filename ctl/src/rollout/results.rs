@@ -3,7 +3,7 @@
 //! Invariant: JSON lines go to stdout, in the format of completions.jsonl and errors.jsonl, each row's outcome once.
 //! Absent: order, files; `rollout export` has both.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 
 use super::cli::ResultsArgs;
@@ -35,8 +35,13 @@ pub(super) async fn run(connect: &ConnectArgs, args: &ResultsArgs) -> Result<u8,
     }
 }
 
-/// False where the reader is gone, such as `head`.
-fn print(lines: &str) -> bool {
+/// False where the reader is gone, such as `head`: it has what it wanted. Whatever else keeps lines from being written is a
+/// failure, for what was printed may look whole.
+fn print(lines: &str) -> Result<bool, BatchError> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush()).is_ok()
+    match stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(source) => Err(BatchError::Output { path: "standard output".into(), source }),
+    }
 }
