@@ -16,6 +16,7 @@ pub use json::{API_VERSION, Envelope, hex, rfc3339, u64_string};
 pub use table::{Align, Table};
 
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -131,14 +132,25 @@ pub fn emit_line<R: Report>(report: &R) -> anyhow::Result<()> {
     write_stdout(&text)
 }
 
-/// Writes text to stdout and flushes it. A reader that went away (`| head`) is no error.
+/// Set for good once whoever read stdout has gone.
+static READER_GONE: AtomicBool = AtomicBool::new(false);
+
+/// Whether the reader of stdout went away (`| head`), as a write has found: what only prints has nothing left to do.
+pub fn reader_is_gone() -> bool {
+    READER_GONE.load(Ordering::Relaxed)
+}
+
+/// Writes text to stdout and flushes it. A reader that went away (`| head`) is no error; see [`reader_is_gone`].
 ///
 /// # Errors
 /// When stdout cannot be written for another reason.
 pub fn write_stdout(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            READER_GONE.store(true, Ordering::Relaxed);
+            Ok(())
+        }
         other => Ok(other?),
     }
 }

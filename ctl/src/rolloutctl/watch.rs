@@ -14,7 +14,7 @@ use super::cli::{
     WorkerVerb,
 };
 use super::{Failure, dispatch, exit};
-use crate::output::{Format, rfc3339, write_stdout};
+use crate::output::{Format, reader_is_gone, rfc3339, write_stdout};
 
 /// Looked at more often, a cluster would mostly answer us.
 const EVERY_MIN: Duration = Duration::from_millis(100);
@@ -51,6 +51,9 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
             Ok(()) => {}
             Err(error) if exit::code(&error) == 3 => eprint!("{}", exit::explain(&error)),
             Err(error) => return Err(error),
+        }
+        if reader_is_gone() {
+            return Ok(());
         }
         tokio::select! {
             () = tokio::time::sleep(every) => {}

@@ -128,7 +128,12 @@ pub(crate) async fn run(
             }
         };
         match heard {
-            Ok(Heard::Events(events)) => print(format, events)?,
+            Ok(Heard::Events(events)) => {
+                print(format, events)?;
+                if output::reader_is_gone() {
+                    return Ok(());
+                }
+            }
             Ok(Heard::End) => return Ok(()),
             Ok(Heard::Compacted { oldest }) if args.from_oldest => {
                 eprintln!(

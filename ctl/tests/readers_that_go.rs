@@ -1,0 +1,38 @@
+//! Commands that print again and again, and whose reader has what it wanted: `rolloutctl … --watch | head -1`.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_command_that_looks_again_and_again_ends_when_nobody_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let command = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rolloutctl"));
+        command.current_dir(&dir).env("XDG_CONFIG_HOME", dir.path()).stdin(Stdio::null());
+        command
+    };
+    let made = command().args(["cert", "init-ca", "--ca-dir", "ca"]).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let watch = ["cert", "inspect", "ca/ca.pem", "--watch=100ms", "-o", "json"];
+    let mut child = command().args(watch).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    lines.read_line(&mut first).unwrap();
+    assert!(first.contains("\"kind\":\"Certificate\""), "{first}");
+    drop(lines);
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begun.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("it still looks");
+        }
+        std::thread::sleep(Duration::from_millis(50)); // The poll; the condition decides.
+    };
+    assert!(status.success(), "{status}");
+}
