@@ -33,6 +33,8 @@ impl Results {
 
     /// The next segment; None behind the last.
     pub(super) async fn next(&mut self) -> Result<Option<v1::ReadResultsResponse>, BatchError> {
+        // However long the taker had with what it got last, the cluster is waited for from now on.
+        self.patience.renew();
         while self.next < self.segments {
             let Some(stream) = &mut self.stream else {
                 self.stream = Some(self.open().await?);
@@ -41,7 +43,6 @@ impl Results {
             match stream.next(|message| message.header.as_ref()).await? {
                 Some(listed) if listed.number == self.next => {
                     self.next += 1;
-                    self.patience.renew();
                     return Ok(Some(listed));
                 }
                 // A member that lists something else is asked again.

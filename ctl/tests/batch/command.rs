@@ -12,6 +12,8 @@ pub(crate) struct Job<'a> {
     pub(crate) dir: PathBuf,
     /// What its commands find in their environment.
     pub(crate) env: Vec<(&'static str, String)>,
+    /// How long its commands wait for the cluster.
+    pub(crate) timeout: &'static str,
 }
 
 /// How a command ended.
@@ -36,7 +38,7 @@ impl<'a> Job<'a> {
     pub(crate) fn new(cluster: &'a TestCluster, name: &str, input: &str) -> Self {
         let dir = cluster.dir.path().join(name);
         std::fs::create_dir_all(&dir).unwrap();
-        let job = Self { cluster, dir, env: Vec::new() };
+        let job = Self { cluster, dir, env: Vec::new(), timeout: "20s" };
         job.write("in.jsonl", input);
         job.write(
             "batch.toml",
@@ -63,7 +65,7 @@ impl<'a> Job<'a> {
         command
             .args(args)
             .args(["--insecure-plaintext", "-e", &self.cluster.addr.to_string()])
-            .args(["--timeout", "20s"])
+            .args(["--timeout", self.timeout])
             .current_dir(&self.dir)
             .env("XDG_CACHE_HOME", self.dir.join("cache"))
             .envs(self.env.iter().map(|(name, value)| (name, value)))
@@ -82,6 +84,11 @@ impl<'a> Job<'a> {
 
     pub(crate) fn spawn(&self, args: &[&str]) -> Child {
         self.command(args).spawn().unwrap()
+    }
+
+    /// Starts it with its standard output there.
+    pub(crate) fn spawn_into(&self, args: &[&str], stdout: impl Into<Stdio>) -> Child {
+        self.command(args).stdout(stdout).spawn().unwrap()
     }
 
     /// Runs it with this text on its standard input.

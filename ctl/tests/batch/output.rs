@@ -1,5 +1,7 @@
 //! What comes out.
 
+use std::time::Duration;
+
 use super::cluster::{Conduct, TestCluster};
 use super::command::{Ended, Job};
 
@@ -97,6 +99,33 @@ fn a_lost_stream_is_invisible() {
     assert_eq!(ended.code, 0, "{ended:?}");
     assert_eq!(job.lines("out/completions.jsonl").len(), 9_000);
     assert!(cluster.state.lock().streams_opened > 3, "no stream was cut");
+}
+
+#[test]
+fn a_reader_that_takes_its_time_is_no_cluster_that_does_not_answer() {
+    let cluster = TestCluster::start();
+    let mut job = Job::new(&cluster, "job", &input(9_000));
+    assert_eq!(job.batch(&["--name", "r"]).code, 0);
+    // The pipe is full long before the first segment has been printed, and the list of the others breaks off meanwhile.
+    cluster.conduct(Conduct { cuts_streams_after: Some(1), ..Conduct::default() });
+    job.timeout = "1s";
+    let child = job.spawn(&["run", "results", "r"]);
+    std::thread::sleep(Duration::from_secs(3)); // More than the time-out; nothing ends earlier.
+    let ended: Ended = child.wait_with_output().unwrap().into();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(ended.stdout.lines().count(), 9_000);
+}
+
+#[test]
+fn results_that_cannot_be_printed_are_no_success() {
+    let cluster = TestCluster::start();
+    let job = Job::new(&cluster, "job", &input(8));
+    assert_eq!(job.batch(&["--name", "r"]).code, 0);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let child = job.spawn_into(&["run", "results", "r"], full);
+    let ended: Ended = child.wait_with_output().unwrap().into();
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("standard output"), "{}", ended.stderr);
 }
 
 #[test]
