@@ -69,16 +69,18 @@ pub(crate) async fn run(connect: &ConnectArgs, args: TopArgs) -> anyhow::Result<
     let every = args.every.max(EVERY_MIN);
     let screen = Screen::open()?;
     let mut rates = Rates::default();
+    // One for the whole command: whoever asks anew each time hears nothing of a Ctrl-C that came while it printed.
+    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         let looked = tokio::select! {
             looked = look(&client, &settings.namespace) => looked,
-            _ = tokio::signal::ctrl_c() => break,
+            _ = &mut interrupt => break,
         };
         let speeds = looked.runs.as_ref().map(|runs| rates.observe(Instant::now(), runs));
         write_stdout(&screen.frame(&text(&looked, &speeds.unwrap_or_default())))?;
         tokio::select! {
             () = tokio::time::sleep(every) => {}
-            _ = tokio::signal::ctrl_c() => break,
+            _ = &mut interrupt => break,
         }
     }
     Ok(())

@@ -28,6 +28,8 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
     let every = every.max(EVERY_MIN);
     let redraw = cli.output.is_table() && std::io::stdout().is_terminal();
     let mut next = Some(cli);
+    // One for the whole command: whoever asks anew each time hears nothing of a Ctrl-C that came while it printed.
+    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         // A command consumes what it was parsed from.
         let mut cli = next.take().unwrap_or_else(Cli::parse);
@@ -45,7 +47,7 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
         }
         let looked = tokio::select! {
             looked = Box::pin(dispatch(cli)) => looked,
-            _ = tokio::signal::ctrl_c() => return Ok(()),
+            _ = &mut interrupt => return Ok(()),
         };
         match looked {
             Ok(()) => {}
@@ -57,7 +59,7 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
         }
         tokio::select! {
             () = tokio::time::sleep(every) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(()),
+            _ = &mut interrupt => return Ok(()),
         }
     }
 }

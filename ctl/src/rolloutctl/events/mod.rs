@@ -119,10 +119,12 @@ pub(crate) async fn run(
     let client = settings.client(None)?;
     let filter = args.filter(&settings);
     let mut stream = EventStream::new(&client, filter, args.follow, args.start());
+    // One for the whole command: whoever asks anew each time hears nothing of a Ctrl-C that came while it printed.
+    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         let heard = tokio::select! {
             heard = stream.next() => heard,
-            _ = tokio::signal::ctrl_c() => {
+            _ = &mut interrupt => {
                 say_how_to_go_on(&args, &stream);
                 return Ok(());
             }
