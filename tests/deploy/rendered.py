@@ -82,7 +82,7 @@ CASES = {
     "everything": {
         "fullnameOverride": "prod",
         "image": {"tag": "9.9.9", "pullSecrets": [{"name": "registry"}]},
-        "store": {"url": "gs://bucket/prefix", "credentialsSecret": "store"},
+        "store": {"url": "gs://bucket/prefix", "urls": ["gs://bucket/prefix", "s3://older"], "credentialsSecret": "store"},
         "serviceAccount": {"annotations": {"iam.gke.io/gcp-service-account": "a@b"}},
         "members": {
             "replicas": 5,
