@@ -15,14 +15,18 @@ use crate::member::{Joins, MemberRecord};
 use crate::membership::promote;
 use crate::pace::Pace;
 use crate::running::Running;
+use crate::voters;
 
 /// How often a leader looks who joins.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Sees members in, wherever this member leads.
+/// Sees members in, wherever this member leads, and finishes changes of voters that were left half done.
 pub(crate) async fn watch(running: Arc<Running>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
+        if let Err(error) = voters::settle(&running).await {
+            tracing::debug!(%error, "a change of the voters is not finished yet");
+        }
         let steps = joining(&running).into_iter().map(|(learner, pace)| {
             let running = running.clone();
             async move {

@@ -48,6 +48,7 @@ mod store_suite;
 mod successor;
 mod transfer;
 mod types;
+mod voters;
 mod watchdog;
 
 pub use backup::{Backup, BackupError};

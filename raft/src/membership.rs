@@ -3,23 +3,22 @@
 //! Invariant: an id is given out by the log entry that lists its member, above every index before it, so never twice; a
 //! member joins without a vote, and `joining` sees to the rest, whoever leads. A change that would leave voters of
 //! which no majority answers and keeps up is refused.
-//! Absent: who may ask. The coordinator checks that.
+//! Absent: who may ask, which the coordinator checks; the two steps of a change of voters; see `voters`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
-use openraft::errors::{ClientWriteError, RaftError};
 
 use crate::cluster::hello;
-use crate::errors::{ClusterError, NotLeader};
+use crate::errors::ClusterError;
 use crate::member::{Joins, MemberRecord};
 use crate::pace::{KEEPS_UP_WITHIN, LACKS_MAX, LOOK_EVERY, Pace};
-use crate::reads;
 use crate::running::Running;
-use crate::transfer::transfer_leader;
-use crate::types::Types;
+use crate::transfer::step_aside;
+use crate::voters::changed;
+use crate::{reads, voters};
 
 /// The members as the leader that is asked knows them.
 struct Known {
@@ -97,6 +96,11 @@ impl Known {
             }
         }
         Ok(())
+    }
+
+    /// The ids of the members of that name: two where one takes the place of the other.
+    fn ids(&self, name: &str) -> BTreeSet<u64> {
+        self.members.values().filter(|member| member.name == name).map(|member| member.id).collect()
     }
 
     fn names(&self, ids: &BTreeSet<u64>) -> String {
@@ -186,6 +190,7 @@ pub(crate) async fn add_member(
     }
     let _alone = running.changing.lock().await;
     let (_, index) = reads::confirm(running).await?;
+    voters::finish(running).await?;
     let known = Known::of(running);
     let replaced = known.replaced(replace)?;
     if let Joins::Voter { replaces } = &mut fresh.joins {
@@ -223,6 +228,7 @@ pub(crate) async fn add_member(
 pub(crate) async fn promote_member(running: &Running, name: &str) -> Result<(), ClusterError> {
     let _alone = running.changing.lock().await;
     reads::confirm(running).await?;
+    voters::finish(running).await?;
     let known = Known::of(running);
     let Some(learner) = known.named(name, false) else {
         return known.named(name, true).map(drop).ok_or_else(|| known.unknown(name));
@@ -244,6 +250,7 @@ pub(crate) async fn update_member(
     }
     let _alone = running.changing.lock().await;
     reads::confirm(running).await?;
+    voters::finish(running).await?;
     let known = {
         let metrics = running.raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -281,14 +288,15 @@ pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), C
     let _alone = running.changing.lock().await;
     reads::confirm(running).await?;
     let known = Known::of(running);
-    let gone: BTreeSet<u64> = known
-        .members
-        .values()
-        .filter(|member| member.name == name)
-        .map(|member| member.id)
-        .collect();
-    if gone.is_empty() {
+    if known.ids(name).is_empty() {
         return Err(known.unknown(name));
+    }
+    voters::finish(running).await?;
+    let known = Known::of(running);
+    let gone = known.ids(name);
+    if gone.is_empty() {
+        // The change that was finished took it out.
+        return Ok(());
     }
     let keep: BTreeSet<u64> = known.voters.difference(&gone).copied().collect();
     if keep.is_empty() {
@@ -302,8 +310,7 @@ pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), C
         if gone.contains(&running.context.me) {
             return Err(step_aside(running).await);
         }
-        let change = ChangeMembers::ReplaceAllVoters(keep);
-        running.raft.change_membership(change, false).await.map_err(changed)?;
+        voters::replace(running, keep).await?;
     }
     let learners: BTreeSet<u64> = gone.difference(&known.voters).copied().collect();
     if !learners.is_empty() {
@@ -317,6 +324,7 @@ pub(crate) async fn remove_member(running: &Running, name: &str) -> Result<(), C
 /// Gives `learner` its vote, and the place of the voter that it replaces.
 pub(crate) async fn promote(running: &Running, learner: &MemberRecord) -> Result<(), ClusterError> {
     let _alone = running.changing.lock().await;
+    voters::finish(running).await?;
     let known = Known::of(running);
     let replaced = match learner.joins {
         Joins::Voter { replaces } => replaces,
@@ -327,27 +335,5 @@ pub(crate) async fn promote(running: &Running, learner: &MemberRecord) -> Result
     }
     let stays = known.voters.iter().copied().filter(|id| Some(*id) != replaced);
     let keep: BTreeSet<u64> = stays.chain([learner.id]).collect();
-    let change = ChangeMembers::ReplaceAllVoters(keep);
-    running.raft.change_membership(change, false).await.map(drop).map_err(changed)
-}
-
-/// Hands leadership over; says who is to be asked then.
-async fn step_aside(running: &Running) -> ClusterError {
-    if let Err(error) = transfer_leader(running, None).await {
-        return error;
-    }
-    let metrics = running.raft.metrics();
-    let metrics = metrics.borrow_watched();
-    let leader =
-        metrics.current_leader.and_then(|id| metrics.membership_config.get_node(&id).cloned());
-    NotLeader { leader }.into()
-}
-
-fn changed(error: RaftError<Types, ClientWriteError<Types>>) -> ClusterError {
-    match error {
-        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
-            NotLeader { leader: forward.leader_node }.into()
-        }
-        other => ClusterError::Unfinished(format!("the membership was not changed: {other}")),
-    }
+    voters::replace(running, keep).await
 }

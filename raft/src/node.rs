@@ -231,9 +231,12 @@ impl Node {
     }
 
     /// Takes a member out of the cluster. This member must lead; one that names itself hands leadership over, and says
-    /// who is to be asked.
+    /// who is to be asked. Begun, it goes on to its end, whatever becomes of who asked for it.
     pub async fn remove_member(&self, name: &str) -> Result<(), ClusterError> {
-        membership::remove_member(&*self.leading()?, name).await
+        let (running, name) = (self.leading()?, name.to_owned());
+        let removing = async move { membership::remove_member(&running, &name).await };
+        let ended = |error: tokio::task::JoinError| ClusterError::Unfinished(error.to_string());
+        self.inner.runtime.handle().spawn(removing).await.map_err(ended)?
     }
 
     /// Proposes a command, if this member still leads in term `epoch`, and waits until it is applied here. Returns

@@ -41,6 +41,18 @@ pub(crate) async fn transfer_leader(
         .map_err(|error| ended(&format!("leadership has not left: {error}")))
 }
 
+/// Hands leadership over; says who is to be asked then.
+pub(crate) async fn step_aside(running: &Running) -> ClusterError {
+    if let Err(error) = transfer_leader(running, None).await {
+        return error;
+    }
+    let metrics = running.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let leader =
+        metrics.current_leader.and_then(|id| metrics.membership_config.get_node(&id).cloned());
+    NotLeader { leader }.into()
+}
+
 /// Who can lead instead, of those that are meant.
 fn successor(running: &Running, to: Option<&str>) -> Result<u64, ClusterError> {
     let me = running.context.me;

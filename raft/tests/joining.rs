@@ -116,6 +116,20 @@ async fn three_members_become_five_and_three_again_though_the_leader_goes_first(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_member_is_removed_though_whoever_asked_for_it_goes_away_at_once() {
+    let cluster = partly(&["a", "b", "c"], 3).await;
+    let (leader, _) = cluster.open().await;
+    let third = cluster.members[(leader + 1) % 3].config.name.clone();
+    let mut removing = Box::pin(cluster.members[leader].node().remove_member(&third));
+    assert!(futures::poll!(&mut removing).is_pending(), "it takes a quorum's time");
+    drop(removing);
+    let mut left = vec!["a", "b", "c"];
+    left.retain(|name| *name != third);
+    cluster.voters_are(&left).await;
+    cluster.writes_and_agrees("two").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dead_member_is_replaced_in_one_step_that_any_leader_finishes() {
     let mut cluster = partly(&["a", "b", "c", "d"], 3).await;
     let (leader, epoch) = cluster.open().await;

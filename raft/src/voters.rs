@@ -1,0 +1,168 @@
+//! Owns: changes of who votes, which take two entries of the log: one under which the old voters and the new ones both
+//! have to agree, and one for the new ones alone.
+//!
+//! Invariant: the first entry says what the second will be, so a change that has got so far is finished by whoever leads,
+//! whatever became of whoever began it; nothing else of the members is changed before.
+//! Absent: who is to vote; see `membership` and `joining`.
+
+use std::collections::BTreeSet;
+
+use openraft::ChangeMembers;
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{ClientWriteError, RaftError};
+
+use crate::errors::{ClusterError, NotLeader};
+use crate::running::Running;
+use crate::transfer::step_aside;
+use crate::types::{LogId, Types};
+
+/// Has these vote alone. What was refused after the first entry is told as unfinished: it is no longer as it was.
+pub(crate) async fn replace(running: &Running, voters: BTreeSet<u64>) -> Result<(), ClusterError> {
+    let before = listed(running);
+    let change = ChangeMembers::ReplaceAllVoters(voters);
+    let Err(error) = running.raft.change_membership(change, false).await else { return Ok(()) };
+    if listed(running) == before {
+        return Err(changed(error));
+    }
+    Err(ClusterError::Unfinished(format!(
+        "the change of the voters has begun, and whoever leads goes on with it: {error}"
+    )))
+}
+
+/// Finishes a change that was left between its entries, where this member leads and nobody changes anything.
+pub(crate) async fn settle(running: &Running) -> Result<(), ClusterError> {
+    let leads = running.raft.metrics().borrow_watched().state.is_leader();
+    if !leads || target(running).is_none() {
+        return Ok(());
+    }
+    // Whoever holds it writes the second entry itself.
+    let Ok(_alone) = running.changing.try_lock() else { return Ok(()) };
+    finish(running).await
+}
+
+/// As [`settle`], for whoever changes the members already. A leader that is to go hands leadership over first.
+pub(crate) async fn finish(running: &Running) -> Result<(), ClusterError> {
+    let Some(voters) = target(running) else { return Ok(()) };
+    if !voters.contains(&running.context.me) {
+        return Err(step_aside(running).await);
+    }
+    // From the entry that names both, consensus goes to the new voters alone in one step.
+    replace(running, voters).await?;
+    tracing::info!("a change of the voters was left half done, and is finished");
+    Ok(())
+}
+
+/// Who is to vote, where the members are between the two entries of a change.
+fn target(running: &Running) -> Option<BTreeSet<u64>> {
+    let metrics = running.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    match &metrics.membership_config.get_joint_config()[..] {
+        [_, .., last] => Some(last.clone()),
+        _ => None,
+    }
+}
+
+/// The entry that lists the members as they are.
+fn listed(running: &Running) -> Option<LogId> {
+    let metrics = running.raft.metrics();
+    let metrics = metrics.borrow_watched();
+    *metrics.membership_config.log_id()
+}
+
+/// Why the members were not changed.
+pub(crate) fn changed(error: RaftError<Types, ClientWriteError<Types>>) -> ClusterError {
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
+            NotLeader { leader: forward.leader_node }.into()
+        }
+        other => ClusterError::Unfinished(format!("the membership was not changed: {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    use rollout_proto::{DialMap, Security, ServerTls};
+    use tokio::net::TcpListener;
+    use tonic::transport::Server;
+
+    use super::*;
+    use crate::config::RaftConfig;
+    use crate::member::{Joins, MemberRecord};
+    use crate::node::Node;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    async fn until(what: &str, is_so: impl Fn() -> bool) {
+        let since = Instant::now();
+        while !is_so() {
+            assert!(since.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// A member that waits. Its leases are long, so that nobody takes leadership by itself.
+    async fn member(dir: &Path, name: &str) -> (Node, MemberRecord) {
+        let security = Security::InsecurePlaintext;
+        let tls = ServerTls::load(&security).expect("no certificates");
+        let config = RaftConfig::new(dir.join(name), name, DialMap::default(), security);
+        let node = Node::open(config.far_zones()).await.expect("opens");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("its address").to_string();
+        let serving = Server::builder()
+            .add_service(node.peer_service())
+            .serve_with_incoming(tls.incoming(listener));
+        tokio::spawn(async move { serving.await.expect("the peer port is served") });
+        let record = MemberRecord {
+            id: 0,
+            name: name.to_owned(),
+            peer_addr: addr.clone(),
+            client_addr: addr,
+            zone: String::new(),
+            version_min: 1,
+            version_max: 1,
+            joins: Joins::default(),
+        };
+        (node, record)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_change_that_loses_its_leader_between_its_entries_is_unfinished_until_one_ends_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (a, first) = member(dir.path(), "a").await;
+        let (b, second) = member(dir.path(), "b").await;
+        a.bootstrap(vec![first, second]).await.expect("a cluster");
+        until("one leads", || a.lease_valid() || b.lease_valid()).await;
+        let (leader, other) = if a.lease_valid() { (&a, &b) } else { (&b, &a) };
+        leader.barrier().await.expect("it leads");
+        let (leading, following) = (leader.running().expect("one"), other.running().expect("one"));
+        let only = BTreeSet::from([leading.context.me]);
+        let voters = |running: &Running| {
+            let metrics = running.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            metrics.committed_membership_config.get_joint_config().clone()
+        };
+
+        // Nobody goes on with it meanwhile.
+        let held = (leading.changing.lock().await, following.changing.lock().await);
+        let mut change = Box::pin(replace(&leading, only.clone()));
+        assert!(futures::poll!(&mut change).is_pending(), "it takes the disks' time");
+        until("its first entry is committed", || voters(&leading).len() == 2).await;
+        // A handover is in the way of the second.
+        let to = following.context.me;
+        leading.raft.trigger().transfer_leader(to).await.expect("asked");
+        let told = change.await;
+        assert!(matches!(told, Err(ClusterError::Unfinished(_))), "{told:?}");
+        until("the other one leads", || other.lease_valid()).await;
+        assert_eq!(voters(&leading).len(), 2, "it is half done");
+
+        // The one that leads now is to go: it hands back, and the change is finished.
+        drop(held);
+        until("one votes", || voters(&leading) == [only.clone()]).await;
+        assert_eq!(leader.members().len(), 1, "the other one is gone");
+        b.stop().await;
+        a.stop().await;
+    }
+}
