@@ -5,13 +5,16 @@
 
 use std::collections::VecDeque;
 
-/// Most bytes between two marks.
+/// Most bytes between two marks, where so few reach back far enough.
 const SPACING_MAX_BYTES: u64 = 1 << 20;
+
+/// The most parts into which what is to be kept is cut: a quarter of the marks, so that they reach back four times as far.
+const PARTS_MAX: u64 = MARKS_MAX as u64 / 4;
 
 /// The first number of an encoded meter.
 const MAGIC: u64 = u64::from_le_bytes(*b"logmeter");
 
-/// Marks kept; the oldest are merged away when a log is allowed to grow beyond all of them.
+/// Marks kept; the oldest go when a log grows beyond all of them.
 const MARKS_MAX: usize = 4096;
 
 /// The bytes of a log by index.
@@ -27,7 +30,7 @@ pub(crate) struct LogMeter {
 impl LogMeter {
     /// The meter of an empty log of which `keep` bytes are to be kept.
     pub(crate) fn new(keep: u64) -> Self {
-        let spacing = (keep / 64).clamp(1, SPACING_MAX_BYTES);
+        let spacing = (keep / 64).clamp(1, SPACING_MAX_BYTES.max(keep / PARTS_MAX));
         Self { spacing, marks: VecDeque::new(), total: 0, purged: 0 }
     }
 
@@ -135,5 +138,24 @@ mod tests {
         assert_eq!(meter.bytes(), 5 * 10);
         assert_eq!(LogMeter::decode(640, &meter.encode()), meter);
         assert_eq!(LogMeter::decode(640, b"no meter, but long enough to be"), LogMeter::new(640));
+    }
+
+    #[test]
+    fn however_much_is_to_be_kept_there_is_a_mark_before_it() {
+        const MIB: u64 = 1 << 20;
+        for keep_mib in [1, 64, 1 << 10, 4 << 10, 8 << 10, 1 << 20] {
+            let keep = keep_mib * MIB;
+            let mut meter = LogMeter::new(keep);
+            // Half as much again as is kept: a snapshot is taken by then, and the log purged.
+            let entries = keep_mib * 3 / 2 + 1;
+            for index in 1..=entries {
+                meter.appended(index, MIB);
+            }
+            let before = meter.index_before(keep).expect("a mark");
+            assert!(before <= entries - keep_mib, "{keep_mib} MiB: {before} of {entries}");
+            // Off by the spacing of marks: no more than this share of what is to be kept, and an entry.
+            let most = entries - keep_mib - keep_mib / 64 - 1;
+            assert!(before >= most, "{keep_mib} MiB: {before} of {entries}");
+        }
     }
 }
