@@ -4,6 +4,7 @@
 //! holds all three as of one moment; so a restart finds some earlier moment and replays the log from there.
 //! Absent: the contents of the ledger, and when the log may be purged; see `compaction`.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +23,7 @@ use crate::codec::{
 use crate::config::RaftConfig;
 use crate::digest::DigestBook;
 use crate::event_ring::{Compacted, EventPage, EventPosition, EventRing};
-use crate::fatal::stop_process;
+use crate::fatal::{stop_after, stop_process};
 use crate::member::ClusterId;
 use crate::records::with_records;
 use crate::running::StoresOpen;
@@ -260,18 +261,20 @@ impl Machine {
         self.shared.imaged.clone().lock_owned().await
     }
 
-    /// Writes what changed to the image, and returns the position that is durable then.
-    pub(crate) async fn flush(&self) -> Result<Option<LogId>, StorageError> {
-        let imaged = self.flush_locked(self.lock_image().await).await?;
-        Ok(*imaged)
+    /// Writes what changed to the image.
+    pub(crate) async fn flush(&self) {
+        drop(self.flush_locked(self.lock_image().await).await);
     }
 
     /// The guard goes to the thread that writes: a caller that is dropped meanwhile does not let a second writer in.
-    async fn flush_locked(&self, mut imaged: ImageGuard) -> Result<ImageGuard, StorageError> {
+    ///
+    /// Where the disk refuses, the process ends: what was drained from the ledger is in memory alone then, and no later
+    /// image would hold it. The log replays it after a restart.
+    async fn flush_locked(&self, mut imaged: ImageGuard) -> ImageGuard {
         let (batch, applied) = {
             let mut state = self.shared.state.write();
             if state.applied == *imaged {
-                return Ok(imaged);
+                return imaged;
             }
             self.shared.pending_bytes.store(0, Ordering::Relaxed);
             (batch_of(&mut state), state.applied)
@@ -279,18 +282,21 @@ impl Machine {
         let shared = self.shared.clone();
         let bytes: usize = batch.puts.iter().map(|(key, value)| key.len() + value.len()).sum();
         shared.image_written.fetch_add(bytes as u64, Ordering::Relaxed);
-        blocking(move || {
-            shared.image.write(batch)?;
+        let Ok(imaged) = blocking::<_, Infallible>(move || {
+            if let Err(error) = shared.image.write(batch) {
+                stop_after("the image of the ledger cannot be written", &error);
+            }
             *imaged = applied;
             shared.imaged_next.store(next_index(applied), Ordering::Release);
             Ok(imaged)
         })
-        .await
+        .await;
+        imaged
     }
 
     /// Makes a snapshot of the state as of now, or a little later, and returns its metadata.
     pub(crate) async fn snapshot(&self) -> Result<SnapshotMeta, LoadError> {
-        let imaged = self.flush_locked(self.lock_image().await).await?;
+        let imaged = self.flush_locked(self.lock_image().await).await;
         let image = self.shared.image.clone();
         blocking(move || {
             let snapshot = image.snapshot()?;
@@ -302,7 +308,7 @@ impl Machine {
 
     /// The state as of now, or a little later, as files for one reader, which go with the handle.
     pub(crate) async fn checkpoint(&self) -> Result<Snapshot, StorageError> {
-        let imaged = self.flush_locked(self.lock_image().await).await?;
+        let imaged = self.flush_locked(self.lock_image().await).await;
         let image = self.shared.image.clone();
         blocking(move || {
             let checkpoint = image.checkpoint();
@@ -353,12 +359,11 @@ impl Machine {
     }
 
     /// Computes this member's digests as of the entry just applied; see `digest`.
-    pub(crate) async fn digest_now(&self, index: u64) -> Result<(), StorageError> {
-        let imaged = self.flush_locked(self.lock_image().await).await?;
+    pub(crate) async fn digest_now(&self, index: u64) {
+        let imaged = self.flush_locked(self.lock_image().await).await;
         let (chain, state) = self.read(|state| (state.ledger.chain(), state.ledger.state_digest()));
         let image = self.shared.image.clone();
         self.shared.digests.compute(index, chain, state, image, imaged);
-        Ok(())
     }
 }
 
@@ -466,7 +471,7 @@ mod tests {
             state.applied = Some(log_id(1, index));
             note(&mut state.ledger, EntryId { index, term: 1 });
         }
-        machine.flush().await.expect("an image");
+        machine.flush().await;
     }
 
     #[tokio::test]

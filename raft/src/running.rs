@@ -194,9 +194,7 @@ impl Running {
                 tracing::warn!("a task of consensus did not end in time");
             }
         }
-        if let Err(error) = self.machine.flush().await {
-            tracing::warn!(%error, "the image was not written at the end; the log replays the rest");
-        }
+        self.machine.flush().await;
         self.machine.image().stop_reclaiming();
         let log = self.store.log().clone();
         if let Err(error) = tokio::task::spawn_blocking(move || log.close()).await {

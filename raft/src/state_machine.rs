@@ -14,7 +14,6 @@ use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use rollout_storage::{Snapshot, Staged};
 
-use crate::fatal::stop_after;
 use crate::log_store::io_error;
 use crate::machine::{Machine, blocking, meta_of};
 use crate::snapshot_files::stage_copy;
@@ -96,10 +95,8 @@ impl RaftStateMachine<Types> for StateMachine {
             if let Some(responder) = responder {
                 responder.send(Replies(replies));
             }
-            if let Some(index) = digest
-                && let Err(error) = self.machine.digest_now(index).await
-            {
-                stop_after("the image of the ledger cannot be written", &error);
+            if let Some(index) = digest {
+                self.machine.digest_now(index).await;
             }
             turn += 1;
             if turn % APPLIED_PER_TURN == 0 {
