@@ -8,6 +8,7 @@ use rollout_proto::{
 };
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, create_run, eventually};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 use tonic::Status;
 
@@ -22,10 +23,18 @@ type Runs = v1::runs_client::RunsClient<tonic::transport::Channel>;
 
 /// Every member's data directory is on a disk of its own, which is well.
 fn with_disks(fleet: &mut Fleet) -> Result<BTreeMap<String, &'static Disk>> {
+    with_disks_of(fleet, |data_dir| data_dir)
+}
+
+/// As [`with_disks`], for a part of the data directory.
+fn with_disks_of(
+    fleet: &mut Fleet,
+    part: impl Fn(PathBuf) -> PathBuf,
+) -> Result<BTreeMap<String, &'static Disk>> {
     let mut disks = BTreeMap::new();
     for name in fleet.member_names() {
         let path = fleet.path(&format!("{name}.disk"));
-        Disk::create(&path, &fleet.data_dir(&name))?;
+        Disk::create(&path, &part(fleet.data_dir(&name)))?;
         disks.insert(name.clone(), Disk::open(&path)?);
         disks[&name].set(WELL);
         fleet.preload(&name, DISK_ENV, path);
@@ -216,6 +225,29 @@ fn a_follower_whose_log_finds_no_room_ends_with_status_74_and_goes_on_with_room(
 #[test]
 fn a_leader_whose_log_finds_no_room_ends_with_status_74_and_nothing_is_lost() -> Result<()> {
     ends_and_comes_back(true)
+}
+
+#[test]
+fn a_snapshot_whose_image_finds_no_room_ends_the_leader_with_status_74() -> Result<()> {
+    // Nobody writes the image but whoever asks for a snapshot.
+    let lines = vec![("raft", "image_interval_ms = 3600000")];
+    let mut fleet = Fleet::start(FleetOptions { member_lines: lines, ..FleetOptions::default() })?;
+    let disks = with_disks_of(&mut fleet, |data_dir| data_dir.join("image"))?;
+    let victim = fleet.leader();
+    disks[&victim].set(Trouble::Full);
+    let file = fleet.path("full.snap");
+    let save = fleet.ctl(&["--timeout", "5s", "snapshot", "save", &file.to_string_lossy()])?;
+    let status = fleet.member_process(&victim).wait(PATIENCE)?;
+    ensure!(status.code() == Some(74), "{status}: {save:?}{}", fleet.logs());
+    let log = std::fs::read_to_string(&fleet.member_process(&victim).log)?;
+    ensure!(log.contains("the image of the ledger cannot be written"), "{log}");
+
+    // What it had drained from its ledger comes back from its log.
+    disks[&victim].set(WELL);
+    fleet.start_member(&victim)?;
+    eventually("it is a member again", PATIENCE, || alarms(&fleet).filter(Vec::is_empty));
+    fleet.verify()?;
+    fleet.passed()
 }
 
 /// A leader each of whose fsyncs takes so much longer, under load.
