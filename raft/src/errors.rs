@@ -3,7 +3,7 @@
 //! Invariant: an error says whether a command may have been applied.
 //! Absent: wire codes; the coordinator maps these.
 
-use rollout_storage::StorageError;
+use rollout_storage::{StorageError, says_no_space};
 
 use crate::config::BadConfig;
 use crate::member::MemberRecord;
@@ -80,7 +80,7 @@ impl OpenError {
     pub fn is_no_space(&self) -> bool {
         match self {
             Self::Storage(error) => error.is_no_space(),
-            Self::Start(text) => text.contains("No space left on device"),
+            Self::Start(text) => says_no_space(text),
             _ => false,
         }
     }
@@ -119,4 +119,17 @@ pub enum ClusterError {
     /// It was begun and did not end in time; ask for the members to see how far it came.
     #[error("{0}")]
     Unfinished(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_that_finds_no_room_is_told_from_one_that_cannot_be() {
+        let start = |text: &str| OpenError::Start(text.to_owned()).is_no_space();
+        assert!(start("data/log: open: IO error: No space left on device: While mkdir"));
+        assert!(start("data/log: open: IO error: Disk quota exceeded: While mkdir"));
+        assert!(!start("data/log: open: IO error: Input/output error: While fsync"));
+    }
 }

@@ -14,8 +14,8 @@ use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use rollout_storage::{Snapshot, Staged};
 
-use crate::log_store::io_error;
-use crate::machine::{Machine, blocking, meta_of};
+use crate::log_store::{io_error, write_error};
+use crate::machine::{LoadError, Machine, blocking, meta_of};
 use crate::snapshot_files::stage_copy;
 use crate::types::{Entry, LogId, Replies, SnapshotMeta, StoredMembership, Types};
 
@@ -29,6 +29,14 @@ pub(crate) enum SnapshotData {
 
 /// Bytes of a command from which on applying it may take long enough to hold up heartbeats, whatever it is.
 const HEAVY_BYTES: usize = 2048;
+
+/// A snapshot that could not be taken or installed, which ends consensus. On a full disk the process ends here.
+fn snapshot_error(error: LoadError) -> io::Error {
+    match error {
+        LoadError::Storage(error) => write_error(error),
+        other => io_error(other),
+    }
+}
 
 fn is_heavy(entry: &Entry) -> bool {
     let EntryPayload::Normal(command) = &entry.payload else { return false };
@@ -57,7 +65,7 @@ impl RaftSnapshotBuilder<Types> for StateMachine {
     async fn build_snapshot(&mut self) -> Result<SnapshotOf<Types, SnapshotData>, io::Error> {
         let built = self.machine.snapshot().await;
         self.building.store(false, Ordering::Release);
-        let meta = built.map_err(io_error)?;
+        let meta = built.map_err(snapshot_error)?;
         match self.machine.image().current_snapshot() {
             Some(snapshot) => Ok(SnapshotOf::<Types, SnapshotData> {
                 meta,
@@ -124,10 +132,10 @@ impl RaftStateMachine<Types> for StateMachine {
             SnapshotData::Received(staged) => staged,
             SnapshotData::Taken(taken) => {
                 let image = self.machine.image().clone();
-                blocking(move || stage_copy(&image, &taken)).await.map_err(io_error)?
+                blocking(move || stage_copy(&image, &taken)).await.map_err(write_error)?
             }
         };
-        self.machine.install(meta, staged).await.map_err(io_error)
+        self.machine.install(meta, staged).await.map_err(snapshot_error)
     }
 
     async fn get_current_snapshot(
@@ -141,5 +149,40 @@ impl RaftStateMachine<Types> for StateMachine {
             meta,
             snapshot: SnapshotData::Taken(snapshot),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_storage::{NO_SPACE_EXIT, StorageError};
+    use std::process::Command;
+
+    /// Set in a child, which ends in the midst of a test.
+    const CHILD: &str = "ROLLOUT_TEST_FULL_SNAPSHOT";
+
+    /// Not a test of its own: the body of a child process.
+    #[test]
+    fn child_process() {
+        if std::env::var_os(CHILD).is_none() {
+            return;
+        }
+        let source = io::Error::from(io::ErrorKind::StorageFull);
+        let full = StorageError::Io { path: "image".into(), action: "write", source };
+        drop(snapshot_error(LoadError::Storage(full)));
+    }
+
+    #[test]
+    fn a_snapshot_that_finds_no_room_ends_the_process_with_status_74_and_another_one_consensus() {
+        let ended = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "state_machine::tests::child_process"])
+            .env(CHILD, "1")
+            .output()
+            .expect("it starts");
+        assert_eq!(ended.status.code(), Some(NO_SPACE_EXIT), "{ended:?}");
+
+        let source = io::Error::from(io::ErrorKind::InvalidData);
+        let other = StorageError::Io { path: "image".into(), action: "read", source };
+        assert!(snapshot_error(LoadError::Storage(other)).to_string().contains("image"));
     }
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::blob::BlobError;
+use crate::space::says_no_space;
 
 /// What went wrong with bytes on this host's disk, or in the object store.
 #[derive(Debug, thiserror::Error)]
@@ -94,10 +95,7 @@ impl StorageError {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
             // RocksDB's kinds do not tell it from other errors of a disk; the system's words are in the text.
-            Self::Rocks { message, .. } => {
-                message.contains("No space left on device")
-                    || message.contains("Disk quota exceeded")
-            }
+            Self::Rocks { message, .. } => says_no_space(message),
             _ => false,
         }
     }

@@ -36,6 +36,12 @@ pub fn space(dir: &Path) -> io::Result<Space> {
     Ok(Space { free_bytes: bytes(found.f_bavail), all_bytes: bytes(found.f_blocks) })
 }
 
+/// True for the words of an error, whoever passed them on, that say that the disk, or the writer's share of it, is full.
+pub fn says_no_space(message: &str) -> bool {
+    // The system's own words, for ENOSPC and EDQUOT.
+    ["No space left on device", "Disk quota exceeded"].iter().any(|words| message.contains(words))
+}
+
 /// Says why and ends the process at once, with [`NO_SPACE_EXIT`].
 pub fn end_without_space(reason: &dyn std::fmt::Display) -> ! {
     tracing::error!(%reason, "the disk is full: this process stops until there is room");
@@ -71,6 +77,8 @@ mod tests {
         // As RocksDB words it.
         let full = "IO error: No space left on device: While appending to file: 000012.log: ...";
         assert!(rocks(full).is_no_space());
+        let over = "IO error: Disk quota exceeded: While appending to file: 000012.log: ...";
+        assert!(rocks(over).is_no_space());
         assert!(!rocks("IO error: Input/output error: While fsync: 000012.log").is_no_space());
     }
 }
