@@ -349,6 +349,7 @@ impl Config {
         let mut raft = raft_config(&file.raft, data_dir, &name, dial_map, &security, cluster_id)?;
         raft.events_bytes_max = file.events.bytes_max.unwrap_or(raft.events_bytes_max);
         raft.events_count_max = file.events.count_max.unwrap_or(raft.events_count_max);
+        raft.validate().with_context(|| format!("{path}: [events]"))?;
         raft.disk_low_bytes = file.storage.low_bytes.unwrap_or(raft.disk_low_bytes);
         raft.disk_reserve_bytes = file.storage.reserve_bytes.unwrap_or(raft.disk_reserve_bytes);
         raft.validate().with_context(|| format!("{path}: [storage]"))?;

@@ -65,6 +65,16 @@ fn a_disk_that_is_full_before_it_has_little_room_is_refused() {
 }
 
 #[test]
+fn a_ring_of_events_that_holds_none_is_refused_by_its_own_name() {
+    for key in ["bytes_max", "count_max"] {
+        let text = format!("{GOOD}\n[events]\n{key} = 0\n");
+        let error = format!("{:#}", load(&text).expect_err("none"));
+        assert!(error.contains(&format!("events.{key} is 0")), "{error}");
+        assert!(error.contains("[events]") && !error.contains("[storage]"), "{error}");
+    }
+}
+
+#[test]
 fn enrolment_needs_certificates_and_issues_them_for_a_time() {
     let section = "[enrolment]\nlisten = \"127.0.0.1:3\"\nissuer_cert_file = \"/i.pem\"\nissuer_key_file = \"/i.key\"\n";
     let error = format!("{:#}", load(&format!("{GOOD}\n{section}")).expect_err("plaintext"));

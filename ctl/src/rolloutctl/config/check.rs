@@ -135,22 +135,28 @@ fn together(daemon: Daemon, file: &File, found: &mut Vec<Problem>) {
         );
     }
     let number = |path: &str| number(daemon, file, path);
-    let mut less = |lower: &str, times: u64, upper: &str, why: &str| {
+    // `least` says which is the least that the second may be.
+    let mut bound = |lower: &str, least: fn(u64) -> u64, upper: &str, why: &str| {
         let (Some(low), Some(high)) = (number(lower), number(upper)) else { return };
-        if low.saturating_mul(times) >= high.saturating_add(u64::from(times > 1)) {
+        if high < least(low) {
             say(found, upper, format!("{high} is too little for {lower} = {low}: {why}"));
         }
     };
+    let more = |low: u64| low.saturating_add(1);
     match daemon {
         Daemon::Coordinator => {
-            less("raft.heartbeat_ms", 3, "raft.election_min_ms", "at least three heartbeats");
-            less("raft.election_min_ms", 1, "raft.election_max_ms", "it has to be more");
-            less("worker.heartbeat_ms", 2, "worker.self_fence_ms", "at least two heartbeats");
+            let three = |low: u64| low.saturating_mul(3);
+            bound("raft.heartbeat_ms", three, "raft.election_min_ms", "at least three heartbeats");
+            bound("raft.election_min_ms", more, "raft.election_max_ms", "it has to be more");
+            let two = |low: u64| low.saturating_mul(2);
+            bound("worker.heartbeat_ms", two, "worker.self_fence_ms", "at least two heartbeats");
             let why = "a worker must stop starting rows before they are given to others";
-            less("worker.self_fence_ms", 1, "worker.failure_ms", why);
+            bound("worker.self_fence_ms", more, "worker.failure_ms", why);
+            let why = "little room comes before none";
+            bound("storage.reserve_bytes", |low| low, "storage.low_bytes", why);
         }
         Daemon::Worker => {
-            less("timing.leader_silent_ms", 1, "timing.self_fence_ms", "it has to be more");
+            bound("timing.leader_silent_ms", more, "timing.self_fence_ms", "it has to be more");
         }
     }
 }

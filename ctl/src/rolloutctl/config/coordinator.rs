@@ -82,8 +82,8 @@ pub(super) const KEYS: &[Key] = &[
         "60000",
         "how much longer it keeps what it has started",
     ),
-    key("events.bytes_max", Integer(0, MAX), "33554432", "events kept in memory, bytes"),
-    key("events.count_max", Integer(0, MAX), "200000", "events kept in memory"),
+    key("events.bytes_max", Integer(1, MAX), "33554432", "events kept in memory, bytes"),
+    key("events.count_max", Integer(1, MAX), "200000", "events kept in memory"),
     key("retention.run_ttl_ms", Integer(0, MAX), "3600000", "from a run's end to its sealing"),
     key("retention.retention_ms", Integer(0, MAX), "0", "from there to its deletion; 0: never"),
     key(

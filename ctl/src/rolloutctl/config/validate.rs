@@ -83,7 +83,8 @@ mod tests {
     fn every_problem_of_a_member_is_listed_with_its_key() {
         assert_eq!(of(GOOD), Vec::<String>::new());
         let bad = GOOD.replace("data_dir", "data_dri").replace("0.0.0.0:1", "c1.example:1")
-            + "[raft]\nheartbeat_ms = 100\n[worker]\nself_fence_ms = 5000\nfoo = 1\n";
+            + "[raft]\nheartbeat_ms = 100\n[worker]\nself_fence_ms = 5000\nfoo = 1\n\
+               [events]\nbytes_max = 0\ncount_max = 0\n[storage]\nlow_bytes = 1000\n";
         let found = of(&bad).join("\n");
         for said in [
             "data_dri: nobody reads it; did you mean data_dir?",
@@ -92,13 +93,19 @@ mod tests {
             "worker.foo: nobody reads it",
             "raft.election_min_ms: 150 is too little for raft.heartbeat_ms = 100",
             "worker.failure_ms: 5000 is too little for worker.self_fence_ms = 5000",
+            "events.bytes_max: 0 is not in 1 to",
+            "events.count_max: 0 is not in 1 to",
+            "storage.low_bytes: 1000 is too little for storage.reserve_bytes = 536870912",
         ] {
             assert!(found.contains(said), "{said} in:\n{found}");
         }
-        assert_eq!(
-            of(&(GOOD.to_owned() + "[raft]\nprofile = \"far-zones\"\n")),
-            Vec::<String>::new()
-        );
+        for good in [
+            "[raft]\nprofile = \"far-zones\"\n",
+            "[raft]\nheartbeat_ms = 50\nelection_min_ms = 150\n[worker]\nself_fence_ms = 1000\n",
+            "[storage]\nreserve_bytes = 2147483648\n",
+        ] {
+            assert_eq!(of(&(GOOD.to_owned() + good)), Vec::<String>::new(), "{good}");
+        }
     }
 
     #[test]
