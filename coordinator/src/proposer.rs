@@ -197,25 +197,7 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
                     None => return,
                 }
             }
-            pending.fill(&mut bundles);
-            let idle = in_flight.available_permits() == IN_FLIGHT_MAX;
-            if !idle && !pending.is_large() {
-                // Small, and others are under way: it waits for one of them, or for company.
-                tokio::select! {
-                    biased;
-                    bundle = bundles.recv(), if !pending.is_full() => {
-                        if let Some(bundle) = bundle {
-                            pending.push(bundle);
-                            continue;
-                        }
-                    }
-                    () = self.landed.notified() => {}
-                }
-                if in_flight.available_permits() < IN_FLIGHT_MAX && !pending.is_large() {
-                    continue;
-                }
-                pending.fill(&mut bundles);
-            }
+            due(&mut pending, &mut bundles, &in_flight, &self.landed).await;
             // invariant: nobody closes this semaphore.
             let Ok(permit) = in_flight.clone().acquire_owned().await else { return };
             let (merged, ops) = pending.take();
@@ -228,6 +210,31 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
                 distribute(merged, result);
                 applied();
             });
+        }
+    }
+}
+
+/// Returns once what is pending, together with what came meanwhile, is to go out: it is large, or nothing else is under way.
+async fn due(
+    pending: &mut Pending,
+    bundles: &mut mpsc::Receiver<Bundle>,
+    in_flight: &Semaphore,
+    landed: &Notify,
+) {
+    loop {
+        pending.fill(bundles);
+        if pending.is_large() || in_flight.available_permits() == IN_FLIGHT_MAX {
+            return;
+        }
+        // Small, and others are under way: it waits for one of them, or for company.
+        tokio::select! {
+            biased;
+            bundle = bundles.recv() => match bundle {
+                Some(bundle) => pending.push(bundle),
+                // The epoch is over, and no company will come.
+                None => landed.notified().await,
+            },
+            () = landed.notified() => {}
         }
     }
 }
@@ -317,6 +324,9 @@ mod tests {
     use crate::command_size::BYTES_MAX;
     use rollout_ledger::id::{LedgerMs, SessionId, SlotNo, SlotRef};
     use rollout_ledger::{EngineSpec, OpKind, Rejection, RunSpec, limits};
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::time::Duration;
 
     fn bundle(ops: Vec<Op>) -> Bundle {
         Bundle { weight: Weight::of(&ops), ops, answer: oneshot::channel().0 }
@@ -385,6 +395,32 @@ mod tests {
         let (merged, _) = pending.take();
         assert_eq!(merged.len(), 1);
         assert!(pending.is_empty());
+    }
+
+    #[tokio::test]
+    async fn after_the_epoch_what_is_pending_waits_for_what_is_under_way_without_being_polled() {
+        let (queue, mut bundles) = mpsc::channel(16);
+        let (in_flight, landed) = (Semaphore::new(IN_FLIGHT_MAX), Notify::new());
+        let mut pending = Pending::default();
+        pending.push(claim(1));
+        drop(queue);
+        let in_doubt = in_flight.try_acquire().expect("nothing is under way");
+        {
+            let mut due = pin!(due(&mut pending, &mut bundles, &in_flight, &landed));
+            let mut polls = 0;
+            let counted = poll_fn(|cx| {
+                polls += 1;
+                due.as_mut().poll(cx)
+            });
+            let waited = tokio::time::timeout(Duration::from_millis(100), counted).await;
+            assert!(waited.is_err(), "a command is in doubt");
+            // One to begin with, and one for the end of the wait.
+            assert!(polls <= 2, "it was polled {polls} times");
+            drop(in_doubt);
+            landed.notify_one();
+            due.await;
+        }
+        assert_eq!(pending.take().0.len(), 1);
     }
 
     #[test]
