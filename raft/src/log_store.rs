@@ -53,8 +53,8 @@ pub(crate) fn io_error(error: impl std::error::Error + Send + Sync + 'static) ->
     io::Error::other(error)
 }
 
-/// A write of the log, or of a snapshot, that failed. On a full disk the process ends here: consensus would end it later, with nothing
-/// that says why it was.
+/// A write of the log, or of a snapshot, that failed. On a full disk the process ends here: consensus would end it
+/// later, with nothing that says why it was.
 pub(crate) fn write_error(error: StorageError) -> io::Error {
     if error.is_no_space() {
         end_without_space(&error);
