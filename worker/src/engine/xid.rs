@@ -1,23 +1,27 @@
 //! Owns: the critical errors of this host's GPUs (XIDs), as the driver tells them through NVML.
 //!
-//! Invariant: an error speaks of a life only if it was told after that life began, on a device that the life had. A host
-//! without NVML has no errors, which is said once.
+//! Invariant: an error speaks of a life only if it was told after that life began, on a device that the life had. A GPU
+//! that falls off the bus, or cannot be watched, ends the watch of no other. A host without NVML has no errors, which is said
+//! once.
 //! Absent: what an error means. It is evidence beside an exit status and a signal.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, EventSet, Nvml};
 use parking_lot::Mutex;
 
 /// The name under which every driver installs it.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// How long one wait for an event takes; nothing depends on it.
 const WAIT_MS: u32 = 60_000;
+/// The wait after one that failed.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Errors that are remembered: a dying GPU tells many, and the first of a life is the one that counts.
 const SEEN_MAX: usize = 256;
 /// What NVML says when it does not know the error's number.
@@ -96,42 +100,93 @@ impl Xids {
     }
 }
 
-/// Tells errors until nobody listens or NVML fails.
+/// Tells errors until nobody listens, or NVML has no device to watch.
 fn wait(library: &OsStr, told: impl Fn(Xid) -> bool) -> Result<(), NvmlError> {
     let nvml = Nvml::builder().lib_path(library).init()?;
-    let mut events = nvml.create_event_set()?;
-    for index in 0..nvml.device_count()? {
-        let device = nvml.device_by_index(index)?;
-        events = device
-            .register_events(EventTypes::CRITICAL_XID_ERROR, events)
-            .map_err(|error| error.error)?;
+    let (events, indices) = watch(&nvml)?;
+    if indices.is_empty() {
+        return Ok(());
     }
+    let mut warned = false;
     loop {
-        match events.wait(WAIT_MS) {
-            Ok(event) => {
-                let code = match event.event_data {
-                    Some(XidError::Value(code)) => code,
-                    Some(XidError::Unknown) => UNKNOWN,
-                    None => continue,
-                };
-                if !told(Xid { device: event.device.index()?, code }) {
-                    return Ok(());
+        let event = match events.wait(WAIT_MS) {
+            Ok(event) => event,
+            Err(NvmlError::Timeout) => continue,
+            Err(error @ NvmlError::Uninitialized) => return Err(error),
+            Err(error) => {
+                // As where a GPU has fallen off the bus: the others may have errors yet.
+                if !warned {
+                    tracing::warn!(%error, "cannot wait for the errors of the GPUs, trying again");
+                    warned = true;
                 }
+                std::thread::sleep(PAUSE);
+                continue;
             }
-            Err(NvmlError::Timeout) => {}
-            Err(error) => return Err(error),
+        };
+        let code = match event.event_data {
+            Some(XidError::Value(code)) => code,
+            Some(XidError::Unknown) => UNKNOWN,
+            None => continue,
+        };
+        let registered = indices.get(&address(&event.device)).copied();
+        let Some(device) = registered.or_else(|| event.device.index().ok()) else {
+            tracing::warn!(
+                xid = code,
+                "the driver reports an error of a GPU that it does not name"
+            );
+            continue;
+        };
+        if !told(Xid { device, code }) {
+            return Ok(());
         }
     }
+}
+
+/// The events of all devices that can be watched, and the devices' indices by their handles' addresses: of a device that
+/// has fallen off the bus the driver does not tell the index any more.
+fn watch(nvml: &Nvml) -> Result<(EventSet<'_>, HashMap<usize, u32>), NvmlError> {
+    let unwatched = |index: u32, error: &NvmlError| {
+        tracing::warn!(device = index, %error, "the errors (XIDs) of a GPU are not known here");
+    };
+    let mut devices = Vec::new();
+    for index in 0..nvml.device_count()? {
+        match nvml.device_by_index(index) {
+            Ok(device) => devices.push((index, device)),
+            Err(error) => unwatched(index, &error),
+        }
+    }
+    // The set is lost with a device that cannot be registered: the others get a new one.
+    'set: loop {
+        let mut events = nvml.create_event_set()?;
+        for (at, (index, device)) in devices.iter().enumerate() {
+            match device.register_events(EventTypes::CRITICAL_XID_ERROR, events) {
+                Ok(set) => events = set,
+                Err(error) => {
+                    unwatched(*index, &error.error);
+                    devices.remove(at);
+                    continue 'set;
+                }
+            }
+        }
+        let indices = devices.iter().map(|(index, device)| (address(device), *index)).collect();
+        return Ok((events, indices));
+    }
+}
+
+/// Names a device among those of this process.
+fn address(device: &Device<'_>) -> usize {
+    // SAFETY: the handle is not used, its value alone is read.
+    unsafe { device.handle() }.addr()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     const DRIVER: &str = include_str!("xid/driver.c");
 
-    /// A driver of three devices that tells two errors and no more, as a shared library of the C compiler that links Rust.
+    /// A driver that tells two errors and no more, as a shared library of the C compiler that links Rust.
     fn driver(dir: &std::path::Path) -> OsString {
         let (source, library) = (dir.join("driver.c"), dir.join("libdriver.so"));
         std::fs::write(&source, DRIVER).unwrap();
@@ -143,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_count_for_the_devices_and_the_life_that_had_them() {
+    fn errors_count_for_the_devices_and_the_life_that_had_them_though_one_falls_off_the_bus() {
         let dir = tempfile::tempdir().unwrap();
         let xids = Xids::listen(driver(dir.path()));
         let deadline = Instant::now() + Duration::from_secs(60);
