@@ -118,6 +118,8 @@ struct Rows {
     cancelled: Vec<u64>,
     /// Of these and of those that the process was told to stop: what it may still run.
     stopping: HashSet<u64>,
+    /// Why no process comes for rows, until one is ready again: the slot may not have heard of it yet.
+    down: Option<String>,
 }
 
 /// What the slot's side and the supervisor share. Its size is bounded by the slot's concurrency.
@@ -258,6 +260,7 @@ impl Drop for Forget<'_> {
 }
 
 impl Rows {
+    /// Takes a row, or answers at once that it is not started where no process comes for it.
     fn add(
         &mut self,
         row: EngineRow,
@@ -265,6 +268,11 @@ impl Rows {
         begun: oneshot::Sender<()>,
     ) -> u64 {
         self.last_ticket += 1;
+        if let Some(reason) = &self.down {
+            // Nobody waits any more: then nobody wants it.
+            let _ = reply.send(Err(not_started(reason)));
+            return self.last_ticket;
+        }
         let key = ((row.run.number, row.attempt), row.row);
         self.waiting.insert(self.last_ticket, Waiting { key, reply, begun: Some(begun) });
         self.queue.push_back((self.last_ticket, row));
@@ -325,8 +333,9 @@ impl Rows {
         (rows, unwanted)
     }
 
-    /// Gives back what waits for a process that does not come.
+    /// Gives back what waits for a process that does not come, and what is added until one is ready.
     fn give_back(&mut self, reason: &str) {
+        self.down = Some(reason.to_owned());
         self.queue.clear();
         for (_, waiting) in self.waiting.drain() {
             let _ = waiting.reply.send(Err(not_started(reason)));

@@ -202,6 +202,7 @@ impl Supervisor {
         }
         tracing::info!(slot = program.slot, ?loaded, "the engine runs");
         *self.shared.loaded.lock() = loaded;
+        self.shared.rows.lock().down = None;
         self.state.send_replace(State::Ready);
         if self.news.send(News::Ready).await.is_err() {
             return Why::Stopped;

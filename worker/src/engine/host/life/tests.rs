@@ -231,6 +231,12 @@ async fn an_engine_that_does_not_end_when_it_is_killed_is_told_as_dead_and_has_n
     assert!(death.message.contains("does not end"), "{}", death.message);
     assert_eq!(outcome.try_recv().unwrap().unwrap_err().end, RowEnd::Died);
     assert!(matches!(&*agent.state.borrow(), State::Down(why) if why.contains("does not end")));
+    // The slot may hand over another row before it takes up the news.
+    let (_, late) = agent.want();
+    let late = timeout(Duration::from_secs(10), late).await.expect("it comes back").unwrap();
+    let failure = late.unwrap_err();
+    assert_eq!(failure.end, RowEnd::NotStarted);
+    assert!(failure.message.contains("does not end"), "{}", failure.message);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!agent.lives.is_finished(), "its devices are its own yet");
     end.send(Ok(std::process::ExitStatus::default())).unwrap();
