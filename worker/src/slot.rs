@@ -219,6 +219,7 @@ impl Slot {
             stores: parts.stores.clone(),
             runs: parts.runs.clone(),
             segments: parts.segments,
+            book: book.clone(),
         };
         let uploader = Uploader {
             stores: parts.stores,

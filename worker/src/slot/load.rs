@@ -1,18 +1,20 @@
 //! Owns: the way from a grant to rows that an engine can run: the run's spec and the input segments.
 //!
 //! Invariant: every row of a grant comes back, either ready, or failed with its reason, or to be given back. An
-//! unavailable store or leader is waited for, the lease being the leader's to end. Only a segment that is missing or no
-//! segment is held against its rows; a store that refuses is not.
+//! unavailable store or leader is waited for while anybody wants one of the rows, the lease being the leader's to end. Only
+//! a segment that is missing or no segment is held against its rows; a store that refuses is not.
 //! Absent: running rows.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rollout_proto::ErrorCode;
 use rollout_proto::v1::{self, FailureClass};
 use rollout_storage::Segment;
 
+use super::book::Book;
 use crate::backoff::Backoff;
 use crate::engine::{EngineFailure, EngineRow};
 use crate::held::{Lease, listed};
@@ -38,6 +40,8 @@ pub(super) struct Loader {
     pub(super) stores: Arc<Stores>,
     pub(super) runs: Arc<Runs>,
     pub(super) segments: Arc<SegmentCache>,
+    /// Knows which rows are still this worker's to start.
+    pub(super) book: Arc<Mutex<Book>>,
 }
 
 impl Loader {
@@ -46,7 +50,8 @@ impl Loader {
         // An overlong grant was refused before; see the slot.
         let rows = grant.rows.as_ref().and_then(listed).unwrap_or_default();
         let mut loaded = Loaded { lease, ..Loaded::default() };
-        let run = match self.run(grant.run).await {
+        let run = self.run(lease, &rows).await;
+        let run = match run {
             Ok(run) => run,
             Err(RunError::Unusable { reason, .. }) => {
                 loaded.failed.push((rows, EngineFailure::invalid("RUN_SPEC", reason)));
@@ -73,14 +78,22 @@ impl Loader {
         loaded
     }
 
-    async fn run(&self, number: u32) -> Result<Arc<RunInfo>, RunError> {
+    async fn run(&self, lease: Lease, rows: &[u64]) -> Result<Arc<RunInfo>, RunError> {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
         loop {
-            match self.runs.get(number).await {
-                Err(RunError::Unavailable { .. }) => backoff.sleep().await,
+            match self.runs.get(lease.0).await {
+                Err(RunError::Unavailable { .. }) if self.is_wanted(lease, rows) => {
+                    backoff.sleep().await;
+                }
                 other => return other,
             }
         }
+    }
+
+    /// Whether any of the rows still waits here: they may have been taken away, or given up.
+    fn is_wanted(&self, lease: Lease, rows: &[u64]) -> bool {
+        let book = self.book.lock();
+        rows.iter().any(|row| book.is_queued(lease, *row))
     }
 
     async fn load_segment(
@@ -90,8 +103,13 @@ impl Loader {
         rows: Vec<u64>,
         loaded: &mut Loaded,
     ) {
-        let segment = match self.fetch(run, wanted).await {
-            Ok(segment) => segment,
+        let fetched = self.fetch(run, wanted, loaded.lease, &rows).await;
+        let segment = match fetched {
+            Ok(Some(segment)) => segment,
+            Ok(None) => {
+                loaded.give_back.extend(rows);
+                return;
+            }
             Err(failure) => {
                 loaded.failed.push((rows, failure));
                 return;
@@ -120,11 +138,14 @@ impl Loader {
         }
     }
 
+    /// None where nobody wants the rows any more.
     async fn fetch(
         &self,
         run: &RunInfo,
         wanted: &v1::SegmentRef,
-    ) -> Result<Segment, EngineFailure> {
+        lease: Lease,
+        rows: &[u64],
+    ) -> Result<Option<Segment>, EngineFailure> {
         let refused = |reason: String| {
             EngineFailure::new(FailureClass::StoreRefused, ErrorCode::StoreRefused.code(), reason)
         };
@@ -133,7 +154,7 @@ impl Loader {
         let mut tries = 0;
         loop {
             let error = match self.segments.get(&store, wanted).await {
-                Ok(segment) => return Ok(segment),
+                Ok(segment) => return Ok(Some(segment)),
                 Err(error) => error,
             };
             let message = error.to_string();
@@ -151,7 +172,90 @@ impl Loader {
             if let Some(failure) = failure.filter(|_| tries >= TRIES) {
                 return Err(failure);
             }
+            if !self.is_wanted(lease, rows) {
+                return Ok(None);
+            }
             backoff.sleep().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use rollout_storage::segment_key;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::held::{Named, ranges};
+
+    const LEASE: Lease = (1, 7);
+
+    fn rows() -> v1::Rows {
+        ranges(0..2)
+    }
+
+    /// A grant of two rows, whose segment is in no store.
+    fn grant() -> v1::Grant {
+        let digest = [7; 32];
+        let key = segment_key("default", "r", &digest);
+        let blob = Some(v1::BlobRef { key, digest: digest.to_vec().into(), bytes: 100 });
+        let segment = v1::SegmentRef { number: 0, first_row: 0, rows: 2, blob };
+        let (rows, segments) = (Some(rows()), vec![segment]);
+        v1::Grant { run: LEASE.0, attempt: LEASE.1, rows, segments, ..Default::default() }
+    }
+
+    /// Loads for a slot that waits for the grant's rows.
+    fn loader(run: fn(u32) -> Result<RunInfo, RunError>) -> Loader {
+        let stores = Stores::new(Vec::new());
+        stores.set_cluster("memory://load");
+        let runs = Runs::new(Box::new(move |number| std::future::ready(run(number)).boxed()));
+        let mut book = Book::new(1);
+        (0..2).for_each(|row| assert!(book.queue(LEASE, row)));
+        Loader {
+            stores: Arc::new(stores),
+            runs: Arc::new(runs),
+            segments: Arc::new(SegmentCache::new(1 << 20)),
+            book: Arc::new(Mutex::new(book)),
+        }
+    }
+
+    fn unavailable(run: u32) -> Result<RunInfo, RunError> {
+        Err(RunError::Unavailable { run, reason: "no leader".to_owned() })
+    }
+
+    fn found(run: u32) -> Result<RunInfo, RunError> {
+        Ok(RunInfo::for_test(run))
+    }
+
+    /// The run is cancelled.
+    fn take_all(book: &Mutex<Book>) {
+        let held = v1::HeldRows { run: LEASE.0, attempt: LEASE.1, rows: Some(rows()) };
+        assert_eq!(book.lock().take(&Named::new([held])), 2);
+    }
+
+    #[tokio::test]
+    async fn a_leader_that_does_not_answer_is_asked_until_nobody_wants_the_rows() {
+        let loader = loader(unavailable);
+        let book = loader.book.clone();
+        let load = tokio::spawn(loader.load(grant()));
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!load.is_finished(), "the rows are wanted");
+        take_all(&book);
+        let loaded = timeout(Duration::from_secs(20), load).await.expect("it ends").unwrap();
+        assert_eq!(loaded.give_back, [0, 1]);
+        assert!(loaded.ready.is_empty() && loaded.failed.is_empty(), "{loaded:?}");
+    }
+
+    #[tokio::test]
+    async fn a_store_is_not_asked_again_for_rows_that_nobody_wants() {
+        let loaded = loader(found).load(grant()).await;
+        let [(rows, failure)] = &loaded.failed[..] else { panic!("{loaded:?}") };
+        assert_eq!((rows.len(), &*failure.code), (2, "SEGMENT_MISSING"), "while they are wanted");
+        let loader = loader(found);
+        take_all(&loader.book);
+        let loaded = timeout(Duration::from_secs(20), loader.load(grant())).await.expect("it ends");
+        assert_eq!(loaded.give_back, [0, 1]);
+        assert!(loaded.ready.is_empty() && loaded.failed.is_empty(), "{loaded:?}");
     }
 }
