@@ -31,6 +31,8 @@ pub use self::store_gateway::StoreGatewayConfig;
 pub const SLOTS_MAX: usize = 64;
 /// Rows that a slot may ask for in one pull; the ledger's own bound.
 pub const CREDIT_ROWS_MAX: u32 = 4096;
+/// Rows that a slot may hold; the ledger's own bound.
+pub(crate) const SLOT_ROWS_MAX: u32 = 16_384;
 /// Tokens that a slot's rows may take, where the configuration says it.
 const CREDIT_TOKENS_MAX: u64 = 1 << 40;
 
@@ -343,7 +345,7 @@ impl Config {
         };
         let (part, timing) = (&self.part, &self.timing);
         if let Some(rows) = self.credit.rows {
-            within("credit.rows", rows.into(), 1, CREDIT_ROWS_MAX.into())?;
+            within("credit.rows", rows.into(), 1, SLOT_ROWS_MAX.into())?;
         }
         if let Some(tokens) = self.credit.tokens {
             within("credit.tokens", tokens, 1, CREDIT_TOKENS_MAX)?;
@@ -370,7 +372,7 @@ impl Config {
     /// from what its engine does.
     pub fn credit_rows(&self, engine: &EngineConfig) -> Option<u32> {
         let twice = (engine.seats() == 0).then(|| engine.concurrency.saturating_mul(2));
-        self.credit.rows.or(twice).map(|rows| rows.min(CREDIT_ROWS_MAX))
+        self.credit.rows.or(twice).map(|rows| rows.min(SLOT_ROWS_MAX))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rollout_proto::v1;
 
 use super::Slot;
-use crate::config::CREDIT_ROWS_MAX;
+use crate::config::{CREDIT_ROWS_MAX, SLOT_ROWS_MAX};
 
 /// Results wait so long behind an unanswered pull, so that many go together.
 const BEHIND_PULL: Duration = Duration::from_millis(15);
@@ -90,16 +90,15 @@ impl Slot {
         }
     }
 
-    /// Rows to ask for: none while a good part of the credit is still in use.
+    /// Rows to ask for.
     fn wanted(&self) -> u32 {
         let busy = self.book.lock().busy();
         let credit = self.credit.unwrap_or_else(|| self.feed.credit(self.pace.limit()));
-        let free = credit.min(CREDIT_ROWS_MAX as usize).saturating_sub(busy);
-        let enough = free * 4 >= credit || self.queue.is_empty();
+        let asks = one_pull(credit, busy, self.queue.is_empty());
         let eligible = self.ineligible.borrow().is_none()
             && self.uplink.as_ref().is_some_and(|uplink| uplink.eligible);
         let able = eligible && self.fence.open() && !self.backlogged();
-        if free > 0 && enough && able { free.min(self.wanted_by_tokens()) as u32 } else { 0 }
+        if asks > 0 && able { asks.min(self.wanted_by_tokens()) as u32 } else { 0 }
     }
 
     /// Rows to ask for by the tokens that those here may take: but enough for the engine's next refills, however many tokens
@@ -131,5 +130,44 @@ impl Slot {
         let timers = report.into_iter().chain(unsent).filter(|_| online);
         let drain = self.drain.filter(|_| !self.running.is_empty());
         parts.chain(timers).chain(drain).min().unwrap_or(now + NEVER)
+    }
+}
+
+/// Rows that one pull asks for, of a slot that should hold `credit` rows and has `busy`: none while a good part of the credit
+/// is still in use, unless the queue is dry.
+fn one_pull(credit: usize, busy: usize, dry: bool) -> usize {
+    let credit = credit.min(SLOT_ROWS_MAX as usize);
+    let free = credit.saturating_sub(busy);
+    let enough = free * 4 >= credit || dry;
+    if enough { free.min(CREDIT_ROWS_MAX as usize) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::feed::Feed;
+
+    #[test]
+    fn a_slot_with_many_seats_is_refilled_before_they_are_empty() {
+        let seats = 4096;
+        let credit = Feed::new(seats).credit(seats);
+        assert_eq!(
+            one_pull(credit, seats, true),
+            4096,
+            "all seats are taken, and none waits for one"
+        );
+        assert_eq!(one_pull(credit, seats * 2, false), 4096, "in several pulls");
+        assert_eq!(one_pull(credit, credit - credit.div_ceil(4), false), credit.div_ceil(4));
+        assert_eq!(one_pull(credit, credit - credit / 5, false), 0, "a good part is in use");
+    }
+
+    #[test]
+    fn what_a_slot_holds_is_bounded_and_it_asks_in_time_below_that_bound() {
+        let (credit, most) = (1_000_000, SLOT_ROWS_MAX as usize);
+        assert_eq!(one_pull(credit, most - most / 4, false), most / 4);
+        assert_eq!(one_pull(credit, most - 1, false), 0);
+        assert_eq!(one_pull(credit, most - 1, true), 1);
+        assert_eq!(one_pull(credit, most, true), 0);
+        assert_eq!(one_pull(credit, most + 1, true), 0, "more came than was asked for");
     }
 }
