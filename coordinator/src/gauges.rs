@@ -1,46 +1,41 @@
 //! What a member says of itself, and of the ledger as far as it has applied it, whenever it is scraped.
 //!
-//! *Invariant:* the number of series has a bound: of names that users choose, models alone are labels, and of these at
-//! most [`POOLS_MAX`]; what is left of them is told together. A pool that is gone is told as empty once it was told.
+//! *Invariant:* the number of series has a bound: of names that users choose, models alone are labels, and of these the ones
+//! of now, at most [`POOLS_MAX`](pools::POOLS_MAX).
 //! Absent on purpose: runs, rows, sessions and workers as labels; `rolloutctl` tells of those.
+
+mod pools;
 
 use crate::grpc::Shared;
 use crate::ledger_read::ReadLedger;
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
-use parking_lot::Mutex;
 use rollout_ledger::view::{Pool, WorkerState};
 use rollout_raft::{DiskRoom, Space};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Models that are told apart.
-const POOLS_MAX: usize = 64;
-/// What the models beyond that are told as.
-const OTHER: &str = "other";
-
-/// The models that were told before.
-#[derive(Default)]
-pub(crate) struct Gauges {
-    told: Mutex<BTreeSet<String>>,
-}
 
 /// Everything that the member counts, as one page.
 pub(crate) struct MetricsPage {
-    gauges: Gauges,
     handle: PrometheusHandle,
 }
 
 impl MetricsPage {
     pub(crate) fn new(handle: PrometheusHandle) -> Self {
         begin_counting();
-        Self { gauges: Gauges::default(), handle }
+        Self { handle }
     }
 
     /// The page as of now.
     pub(crate) fn render(&self, shared: &Shared) -> String {
-        self.gauges.set(shared);
-        self.handle.render()
+        let pools = set(shared);
+        self.with_pools(pools, shared.config.autoscale.rows_per_slot)
+    }
+
+    fn with_pools(&self, pools: BTreeMap<String, Pool>, rows_per_slot: u64) -> String {
+        let mut page = self.handle.render();
+        pools::write(&mut page, pools, rows_per_slot);
+        page
     }
 }
 
@@ -51,74 +46,29 @@ fn begin_counting() {
     counter!("rollout_webhooks_total", "outcome" => "given_up").increment(0);
 }
 
-impl Gauges {
-    /// Sets every gauge to what holds now.
-    pub(crate) fn set(&self, shared: &Shared) {
-        consensus(shared);
-        storage(shared);
-        let (workers, runs, pools) = shared.node.ledger(|ledger| {
-            let mut workers = [0_u32; 3];
-            for state in ledger.worker_sessions().into_iter().flat_map(|id| ledger.worker_state(id))
-            {
-                match state {
-                    WorkerState::Ready => workers[0] += 1,
-                    WorkerState::Suspect { .. } => workers[1] += 1,
-                    WorkerState::Draining => workers[2] += 1,
-                }
+/// Sets every gauge to what holds now, and returns the pools, which have none.
+fn set(shared: &Shared) -> BTreeMap<String, Pool> {
+    consensus(shared);
+    storage(shared);
+    let (workers, runs, pools) = shared.node.ledger(|ledger| {
+        let mut workers = [0_u32; 3];
+        for state in ledger.worker_sessions().into_iter().flat_map(|id| ledger.worker_state(id)) {
+            match state {
+                WorkerState::Ready => workers[0] += 1,
+                WorkerState::Suspect { .. } => workers[1] += 1,
+                WorkerState::Draining => workers[2] += 1,
             }
-            (workers, ledger.run_states(), ledger.pools())
-        });
-        for (state, count) in ["ready", "suspect", "draining"].into_iter().zip(workers) {
-            gauge!("rollout_workers", "state" => state).set(f64::from(count));
         }
-        let (running, paused, ended) = runs;
-        for (state, count) in [("running", running), ("paused", paused), ("ended", ended)] {
-            gauge!("rollout_runs", "state" => state).set(f64::from(count));
-        }
-        self.pools(fold(pools), shared.config.autoscale.rows_per_slot);
+        (workers, ledger.run_states(), ledger.pools())
+    });
+    for (state, count) in ["ready", "suspect", "draining"].into_iter().zip(workers) {
+        gauge!("rollout_workers", "state" => state).set(f64::from(count));
     }
-
-    fn pools(&self, pools: BTreeMap<String, Pool>, rows_per_slot: u64) {
-        let mut told = self.told.lock();
-        let gone: Vec<String> = told.iter().filter(|m| !pools.contains_key(*m)).cloned().collect();
-        let empty = gone.into_iter().map(|model| (model, Pool::default()));
-        for (model, pool) in pools.clone().into_iter().chain(empty) {
-            let set = |name: &'static str, value: u64| {
-                gauge!(name, "model" => model.clone()).set(value as f64);
-            };
-            set("rollout_pool_rows_pending", pool.pending);
-            set("rollout_pool_rows_running", pool.running);
-            set("rollout_pool_slots", pool.slots);
-            set("rollout_pool_slots_idle", pool.idle);
-            set("rollout_pool_desired_slots", desired_slots(&pool, rows_per_slot));
-        }
-        // What is empty now has been told so, and what was told before and is no more among the first is forgotten.
-        *told = pools.into_keys().collect();
+    let (running, paused, ended) = runs;
+    for (state, count) in [("running", running), ("paused", paused), ("ended", ended)] {
+        gauge!("rollout_runs", "state" => state).set(f64::from(count));
     }
-}
-
-/// One slot for so many rows to do, begun ones included. What runs counts: its slots are not to be taken away.
-fn desired_slots(pool: &Pool, rows_per_slot: u64) -> u64 {
-    (pool.pending + pool.running).div_ceil(rows_per_slot.max(1))
-}
-
-/// The pools with most rows, and all others as one.
-fn fold(pools: BTreeMap<String, Pool>) -> BTreeMap<String, Pool> {
-    if pools.len() <= POOLS_MAX {
-        return pools;
-    }
-    let mut all: Vec<(String, Pool)> = pools.into_iter().collect();
-    all.sort_by_key(|(_, pool)| std::cmp::Reverse(pool.pending + pool.running));
-    let rest = all.split_off(POOLS_MAX - 1);
-    let mut kept: BTreeMap<String, Pool> = all.into_iter().collect();
-    let other = kept.entry(OTHER.to_owned()).or_default();
-    for (_, pool) in rest {
-        other.pending += pool.pending;
-        other.running += pool.running;
-        other.slots += pool.slots;
-        other.idle += pool.idle;
-    }
-    kept
+    pools
 }
 
 fn consensus(shared: &Shared) {
@@ -194,15 +144,6 @@ mod tests {
     use metrics_exporter_prometheus::PrometheusBuilder;
 
     #[test]
-    fn a_pool_wants_a_slot_for_so_many_rows_and_one_for_what_is_left_over() {
-        let pool = |pending, running| Pool { pending, running, ..Pool::default() };
-        assert_eq!(desired_slots(&pool(0, 0), 100), 0);
-        assert_eq!(desired_slots(&pool(0, 1), 100), 1);
-        assert_eq!(desired_slots(&pool(150, 50), 100), 2);
-        assert_eq!(desired_slots(&pool(151, 50), 100), 3);
-    }
-
-    #[test]
     fn what_one_event_is_worth_an_alert_of_is_counted_before_it_happens() {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, begin_counting);
@@ -237,16 +178,45 @@ mod tests {
         assert!(full.contains("rollout_storage_disk_bytes 4096\n"), "{full}");
     }
 
+    /// What pages tell of pools, one page after the other.
+    fn told(pages: impl IntoIterator<Item = BTreeMap<String, Pool>>) -> Vec<Vec<String>> {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let page = MetricsPage { handle: recorder.handle() };
+        let of_pools = |pools| -> Vec<String> {
+            let page = page.with_pools(pools, 100);
+            page.lines().filter(|line| line.contains("{model=")).map(str::to_owned).collect()
+        };
+        let pages = pages.into_iter();
+        metrics::with_local_recorder(&recorder, || pages.map(of_pools).collect())
+    }
+
+    fn pool(pending: u64) -> Pool {
+        Pool { pending, ..Pool::default() }
+    }
+
     #[test]
-    fn models_beyond_the_bound_are_told_together_and_no_row_is_left_out() {
-        let pool = |n: u64| Pool { pending: n, running: 1, slots: 2, idle: 1 };
-        let many: BTreeMap<String, Pool> =
-            (0..100).map(|n| (format!("m{n:03}"), pool(n))).collect();
-        let told = fold(many);
-        assert_eq!(told.len(), POOLS_MAX);
-        assert_eq!(told.values().map(|p| p.pending).sum::<u64>(), (0..100).sum::<u64>());
-        assert_eq!(told["m099"], pool(99));
-        assert_eq!(told[OTHER].pending, (0..37).sum::<u64>());
-        assert_eq!(fold(BTreeMap::from([("m".into(), pool(1))])).len(), 1);
+    fn models_that_are_gone_leave_no_lines() {
+        let models = |round: u64| (0..64).map(move |n| (format!("m{round}-{n}"), pool(1)));
+        for lines in told((0..200).map(|round| models(round).collect())) {
+            assert_eq!(lines.len(), 5 * pools::POOLS_MAX);
+        }
+    }
+
+    #[test]
+    fn a_model_that_is_told_with_the_rest_is_not_told_as_empty() {
+        let few = BTreeMap::from([("m".to_owned(), pool(7))]);
+        let larger = (0..100).map(|n| (format!("l{n}"), pool(1000)));
+        let many: BTreeMap<String, Pool> = few.clone().into_iter().chain(larger).collect();
+        let pages = told([few, many]);
+        let of = |page: &[String], model: &str| -> Vec<String> {
+            let label = format!("{{model=\"{model}\"}}");
+            page.iter().filter(|line| line.contains(&label)).cloned().collect()
+        };
+        let desired = "rollout_pool_desired_slots{model=\"m\"} 1".to_owned();
+        assert!(of(&pages[0], "m").contains(&desired), "{pages:?}");
+        assert_eq!(of(&pages[1], "m"), Vec::<String>::new());
+        // The 63 largest apart, and 37 more of them with this one.
+        let rest = "rollout_pool_rows_pending{model=\"other\"} 37007".to_owned();
+        assert!(of(&pages[1], "other").contains(&rest), "{pages:?}");
     }
 }

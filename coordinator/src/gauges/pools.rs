@@ -1,0 +1,113 @@
+//! Work and capacity by model, as lines of the page.
+//!
+//! *Invariant:* a page tells of the models of its own moment, and of at most [`POOLS_MAX`]: those with most rows, and what is
+//! left of them together. It says nothing of any other: a zero for a model that is told with the rest would take away slots
+//! whose rows wait or run.
+//! Absent on purpose: the recorder, which forgets no series that it was told of once.
+
+use rollout_ledger::view::Pool;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Models that are told apart, with what is told of the rest.
+pub(super) const POOLS_MAX: usize = 64;
+/// What the models beyond that are told as.
+const OTHER: &str = "other";
+
+/// Adds the pools to a page.
+pub(super) fn write(page: &mut String, pools: BTreeMap<String, Pool>, rows_per_slot: u64) {
+    let pools = fold(pools);
+    if pools.is_empty() {
+        return;
+    }
+    let mut tell = |name: &str, value: &dyn Fn(&Pool) -> u64| {
+        // A string takes whatever it is given.
+        let _ = writeln!(page, "# TYPE {name} gauge");
+        for (model, pool) in &pools {
+            let _ = writeln!(page, "{name}{{model=\"{}\"}} {}", escaped(model), value(pool));
+        }
+        page.push('\n');
+    };
+    tell("rollout_pool_rows_pending", &|pool| pool.pending);
+    tell("rollout_pool_rows_running", &|pool| pool.running);
+    tell("rollout_pool_slots", &|pool| pool.slots);
+    tell("rollout_pool_slots_idle", &|pool| pool.idle);
+    tell("rollout_pool_desired_slots", &|pool| desired_slots(pool, rows_per_slot));
+}
+
+/// A label's value in Prometheus's text format.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// One slot for so many rows to do, begun ones included. What runs counts: its slots are not to be taken away.
+fn desired_slots(pool: &Pool, rows_per_slot: u64) -> u64 {
+    (pool.pending + pool.running).div_ceil(rows_per_slot.max(1))
+}
+
+/// The pools with most rows, and all others as one.
+fn fold(pools: BTreeMap<String, Pool>) -> BTreeMap<String, Pool> {
+    if pools.len() <= POOLS_MAX {
+        return pools;
+    }
+    let mut all: Vec<(String, Pool)> = pools.into_iter().collect();
+    all.sort_by_key(|(_, pool)| std::cmp::Reverse(pool.pending + pool.running));
+    let rest = all.split_off(POOLS_MAX - 1);
+    let mut kept: BTreeMap<String, Pool> = all.into_iter().collect();
+    let other = kept.entry(OTHER.to_owned()).or_default();
+    for (_, pool) in rest {
+        other.pending += pool.pending;
+        other.running += pool.running;
+        other.slots += pool.slots;
+        other.idle += pool.idle;
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_wants_a_slot_for_so_many_rows_and_one_for_what_is_left_over() {
+        let pool = |pending, running| Pool { pending, running, ..Pool::default() };
+        assert_eq!(desired_slots(&pool(0, 0), 100), 0);
+        assert_eq!(desired_slots(&pool(0, 1), 100), 1);
+        assert_eq!(desired_slots(&pool(150, 50), 100), 2);
+        assert_eq!(desired_slots(&pool(151, 50), 100), 3);
+    }
+
+    #[test]
+    fn models_beyond_the_bound_are_told_together_and_no_row_is_left_out() {
+        let pool = |n: u64| Pool { pending: n, running: 1, slots: 2, idle: 1 };
+        let many: BTreeMap<String, Pool> =
+            (0..100).map(|n| (format!("m{n:03}"), pool(n))).collect();
+        let told = fold(many);
+        assert_eq!(told.len(), POOLS_MAX);
+        assert_eq!(told.values().map(|p| p.pending).sum::<u64>(), (0..100).sum::<u64>());
+        assert_eq!(told["m099"], pool(99));
+        assert_eq!(told[OTHER].pending, (0..37).sum::<u64>());
+        assert_eq!(fold(BTreeMap::from([("m".into(), pool(1))])).len(), 1);
+    }
+
+    #[test]
+    fn a_pool_is_told_with_a_line_for_each_of_its_numbers() {
+        let mut page = String::new();
+        write(&mut page, BTreeMap::new(), 100);
+        assert_eq!(page, "");
+        let pool = Pool { pending: 250, running: 8, slots: 2, idle: 1 };
+        write(&mut page, BTreeMap::from([("a \"b\"\\\n".to_owned(), pool)]), 100);
+        let told = [
+            ("rows_pending", 250),
+            ("rows_running", 8),
+            ("slots", 2),
+            ("slots_idle", 1),
+            ("desired_slots", 3),
+        ];
+        let lines = told.map(|(of, value)| {
+            let name = format!("rollout_pool_{of}");
+            format!("# TYPE {name} gauge\n{name}{{model=\"a \\\"b\\\"\\\\\\n\"}} {value}\n\n")
+        });
+        assert_eq!(page, lines.concat());
+    }
+}
