@@ -245,6 +245,24 @@ async fn an_engine_that_does_not_end_when_it_is_killed_is_told_as_dead_and_has_n
 }
 
 #[tokio::test]
+async fn rows_come_back_until_an_engine_is_ready_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let begun = Agent::begin(dir.path(), STALL, START, |supervisor, process| async move {
+        supervisor.shared.rows.lock().give_back("the last one did not begin");
+        supervisor.live(&mut Life::begin(process)).await
+    });
+    let (mut agent, mut engine) = begun.await;
+    let (_, early) = agent.want();
+    let early = timeout(Duration::from_secs(10), early).await.expect("it comes back").unwrap();
+    assert_eq!(early.unwrap_err().end, RowEnd::NotStarted);
+    engine.say(&FromEngine::Hello { version: frame::VERSION }).await;
+    engine.say(&FromEngine::Ready).await;
+    assert_eq!(agent.news.recv().await, Some(News::Ready));
+    let (ticket, _outcome) = agent.want();
+    assert_eq!(engine.started().await, ticket);
+}
+
+#[tokio::test]
 async fn an_engine_that_does_not_begin_says_what_it_lacked() {
     let dir = tempfile::tempdir().unwrap();
     for (start, said, told) in [
