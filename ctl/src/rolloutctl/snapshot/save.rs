@@ -2,7 +2,8 @@
 //! has of it.
 //!
 //! Invariant: FILE appears under its name only when all of it is durable and was read back; until then, and after a
-//! failure or a signal, there is nothing but what was there before. A leader that changes meanwhile costs a new beginning.
+//! failure or a signal, there is nothing but what was there before. A leader that changes meanwhile costs a new beginning, of
+//! which there are only so many; a whole stream that makes no good file is a failure at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -10,16 +11,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use rollout_proto::{CallOptions, Client, services, v1};
+use rollout_storage::{SnapshotFileError, SnapshotProblem};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::coordinator;
-use super::shown::Shown;
+use super::shown::{Shown, unusable};
 use crate::connect::ConnectArgs;
-use crate::leader_stream::{LeaderStream, Patience};
+use crate::leader_stream::LeaderStream;
 use crate::output::{self, Format};
 use crate::progress::Progress;
 use crate::rolloutctl::Failure;
 use crate::say;
+
+/// Streams that may break off: more than a rolling restart costs. Each new one is the whole ledger again.
+const BROKEN_OFF_MAX: u32 = 8;
 
 /// What to save where.
 #[derive(Debug, clap::Args)]
@@ -63,19 +68,42 @@ async fn save(connect: &ConnectArgs, format: Format, args: &SaveArgs) -> anyhow:
     let client = connect.client(None)?;
     let progress = Progress::new(say::is_quiet());
     let partial = Partial::beside(&args.file);
-    let mut patience = Patience::new(&client, "save a snapshot");
+    let mut ended = 0;
     let shown = loop {
-        let end = receive(&client, &partial, &progress, &mut patience).await?;
+        let (end, received) = receive(&client, &partial, &progress).await?;
         // Only the file itself says whether it is whole.
-        match Shown::read(&partial.path, &args.file, &progress) {
+        let error = match Shown::check(&partial.path, &args.file, &progress) {
             Ok(shown) => break shown,
-            Err(error) => patience.check().map_err(|_| error)?,
-        }
+            Err(error) => error,
+        };
+        ended += 1;
+        may_begin_anew(error, received, ended)?;
         progress.note("the leader changed, or its stream broke: beginning anew");
         end.abandon().await;
     };
     partial.finish(&args.file)?;
     output::emit(format, &shown)
+}
+
+/// Whether another stream may bring what the `ended`th left out with its `received` bytes: it broke off, and not once too
+/// often. Any other fault of the file another stream would bring again.
+fn may_begin_anew(error: SnapshotFileError, received: u64, ended: u32) -> anyhow::Result<()> {
+    let broke_off = match error.problem {
+        SnapshotProblem::Truncated { .. } => true,
+        SnapshotProblem::Foreign => received == 0,
+        _ => false,
+    };
+    if !broke_off {
+        return Err(unusable(error).into());
+    }
+    if ended < BROKEN_OFF_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "the snapshot came cut short {ended} times, for the leader changed, the connection broke, or the file could not be \
+         written as fast as it came: nothing was saved; look at `rolloutctl status`, and try again"
+    );
+    Err(Failure::unavailable(text).into())
 }
 
 /// Drops the work at Ctrl-C or SIGTERM, and its unfinished file with it, which the end of the process would leave.
@@ -130,13 +158,12 @@ impl Drop for Partial {
     }
 }
 
-/// Receives what comes, and returns the stream that is over then.
+/// Receives what comes, and returns the stream that is over then, and how many bytes of the file it brought.
 async fn receive(
     client: &Client,
     partial: &Partial,
     progress: &Progress,
-    patience: &mut Patience,
-) -> anyhow::Result<LeaderStream<v1::SaveSnapshotResponse>> {
+) -> anyhow::Result<(LeaderStream<v1::SaveSnapshotResponse>, u64)> {
     let stream = client
         .with_leader_opts("save snapshot", CallOptions::read(), |channel| async move {
             services::maintenance(channel).save_snapshot(v1::SaveSnapshotRequest {}).await
@@ -144,9 +171,8 @@ async fn receive(
         .await?;
     let mut stream = LeaderStream::new(client, stream);
     let mut file = partial.create()?;
-    let (mut received, mut expected) = (0, 0);
+    let (mut received, mut expected) = (0_u64, 0);
     while let Some(message) = stream.next(|message| message.header.as_ref()).await? {
-        patience.renew();
         expected = message.bytes_estimated.max(expected);
         file.write_all(&message.data)
             .with_context(|| format!("cannot write {}", partial.path.display()))?;
@@ -154,13 +180,39 @@ async fn receive(
         progress.receiving(received, expected.max(received));
     }
     file.sync_all().with_context(|| format!("cannot sync {}", partial.path.display()))?;
-    Ok(stream)
+    Ok((stream, received))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rolloutctl::exit;
+
+    #[test]
+    fn only_a_stream_that_broke_off_is_begun_anew_and_not_for_ever() {
+        let outcome = |problem, received, ended| {
+            let error = SnapshotFileError { path: "one.snap".into(), problem };
+            may_begin_anew(error, received, ended).map_err(|error| exit::code(&error))
+        };
+        let cut = || SnapshotProblem::Truncated { bytes: 9, what: "a block" };
+        assert_eq!(outcome(cut(), 9, 1), Ok(()));
+        assert_eq!(
+            outcome(SnapshotProblem::Foreign, 0, 1),
+            Ok(()),
+            "it ended before its first byte"
+        );
+        assert_eq!(outcome(cut(), 9, BROKEN_OFF_MAX - 1), Ok(()));
+        assert_eq!(outcome(cut(), 9, BROKEN_OFF_MAX), Err(3));
+        for fault in [
+            SnapshotProblem::Foreign,
+            SnapshotProblem::Newer { found: 9, supported: 1 },
+            SnapshotProblem::Damaged { at: 1, what: "a block".into() },
+            SnapshotProblem::Io(std::io::Error::other("no disk")),
+        ] {
+            let text = fault.to_string();
+            assert!(outcome(fault, 9, 1).is_err(), "it would come again: {text}");
+        }
+    }
 
     #[tokio::test]
     async fn a_signal_takes_the_unfinished_file_away() {

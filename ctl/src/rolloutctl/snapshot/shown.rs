@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use rollout_proto::{ClientError, ErrorCode, RpcError};
-use rollout_storage::{SnapshotFileError, SnapshotFileReader};
+use rollout_storage::{SnapshotFileError, SnapshotFileReader, SnapshotProblem};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -49,15 +49,26 @@ struct Member {
 impl Shown {
     /// Reads all of the file. `name` is what it is called in the report.
     pub(crate) fn read(path: &Path, name: &Path, progress: &Progress) -> anyhow::Result<Self> {
-        let mut reader = SnapshotFileReader::open(path).map_err(unusable)?;
+        Ok(Self::check(path, name, progress).map_err(unusable)?)
+    }
+
+    /// As [`read`](Self::read), for whoever goes by what is wrong with the file.
+    pub(super) fn check(
+        path: &Path,
+        name: &Path,
+        progress: &Progress,
+    ) -> Result<Self, SnapshotFileError> {
+        let mut reader = SnapshotFileReader::open(path)?;
         let total = std::fs::metadata(path).map_or(0, |meta| meta.len());
         while let Some(record) = reader.next() {
-            record.map_err(unusable)?;
+            record?;
             progress.reading_file(reader.bytes_read(), total);
         }
         progress.finish();
         let Some(summary) = reader.summary() else {
-            anyhow::bail!("{}: it was not read to its end", path.display());
+            let problem =
+                SnapshotProblem::Truncated { bytes: reader.bytes_read(), what: "its records" };
+            return Err(SnapshotFileError { path: path.to_owned(), problem });
         };
         let header = reader.header().clone();
         let taken = i128::from(header.taken_unix_ms) * 1_000_000;
@@ -87,7 +98,7 @@ impl Shown {
 }
 
 /// An unusable file's error, with the code that explains it.
-fn unusable(error: SnapshotFileError) -> ClientError {
+pub(super) fn unusable(error: SnapshotFileError) -> ClientError {
     RpcError::new(ErrorCode::SnapshotUnusable, error.to_string()).into()
 }
 
