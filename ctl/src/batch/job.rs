@@ -66,7 +66,7 @@ impl Job {
     }
 }
 
-/// The first half: the input checked and its segments durable. Errors in rows are in the answer's scan.
+/// At first: the input checked and its segments durable. Errors in rows are in the answer's scan.
 pub async fn prepare(
     job: &Job,
     options: ScanOptions,
@@ -93,22 +93,32 @@ pub fn check(uploaded: &Uploaded) -> Result<(), BatchError> {
     }
 }
 
-/// The second half: results carried over, the run created, its input declared and, where it is whole, closed.
-pub async fn submit(
+/// Then: what earlier revisions have finished of it carried over, durable. Nothing of the run is there until it is submitted.
+pub async fn carry_over(
     session: &Session,
     job: &Job,
     prepared: Prepared,
     sources: Vec<Source>,
-) -> Result<Submitted, BatchError> {
-    let Prepared { mut uploaded, items } = prepared;
+) -> Result<(Uploaded, Carried), BatchError> {
+    let Prepared { uploaded, items } = prepared;
     check(&uploaded)?;
-    let mut carried = match sources.is_empty() {
+    let carried = match sources.is_empty() {
         true => Carried::default(),
         false => {
             let (client, to) = (session.client(), job.destination());
             carry::carry(client, sources, items, &uploaded.segments, &to).await?
         }
     };
+    Ok((uploaded, carried))
+}
+
+/// At last: the run created, its input declared with what is carried into it and, where it is whole, closed.
+pub async fn submit(
+    session: &Session,
+    job: &Job,
+    (mut uploaded, mut carried): (Uploaded, Carried),
+) -> Result<Submitted, BatchError> {
+    check(&uploaded)?;
     let (namespace, spec) = (&job.namespace, job.spec.clone());
     let created = submit::create(session, namespace, &job.name, spec, &job.folder).await?;
     if created.folder != job.folder {

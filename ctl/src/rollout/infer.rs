@@ -4,9 +4,9 @@
 //! Absent: how each step works (`batch`, `export`).
 
 mod choose;
+mod coming_back;
 mod task;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use rollout_proto::{Client, Session, v1};
 use rollout_storage::BlobStore;
 
+use self::coming_back::Stage;
 use super::cli::BatchArgs;
 use super::interrupt::{Interrupt, Interrupts};
 use super::{append, dry_run, on_wait, reading, report};
@@ -31,15 +32,6 @@ use crate::input::files;
 use crate::input::scan::ScanControl;
 use crate::progress::Progress;
 use crate::say::{to_stderr, to_stdout};
-
-/// How far the command is, for whoever interrupts it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Reading,
-    Submitting,
-    Watching,
-    Writing,
-}
 
 struct Batch<'a> {
     args: &'a BatchArgs,
@@ -219,13 +211,19 @@ impl Batch<'_> {
         }
         // Nothing that runs is cancelled for an input that is no good.
         job::check(&prepared.uploaded)?;
-        if matches!(choice, Choice::New(_)) {
-            self.replace(session, &family).await?;
+        match choice {
+            Choice::New(_) => {
+                self.enter(Stage::Carrying);
+                self.replace(session, &family).await?;
+            }
+            // It is there, and lacks a part of its input.
+            _ => self.enter(Stage::Submitting),
         }
         let url = session.store_url();
         let sources = family.before(&self.client, url, &job.name, &job.spec).await?;
+        let input = job::carry_over(session, &job, prepared, sources).await?;
         self.enter(Stage::Submitting);
-        let submitted = job::submit(session, &job, prepared, sources).await?;
+        let submitted = job::submit(session, &job, input).await?;
         self.progress.note(&report::submitted(&job.name, &submitted));
         Ok(())
     }
@@ -303,8 +301,8 @@ impl Batch<'_> {
         self.control.stop.store(true, Ordering::Relaxed);
         self.progress.finish();
         let stage = self.stage();
-        if stage == Stage::Reading && self.args.resume.is_none() {
-            to_stderr("interrupted: nothing was submitted\n");
+        if let Some(told) = stage.without_a_run().filter(|_| self.args.resume.is_none()) {
+            to_stderr(told);
             return Err(BatchError::Interrupted);
         }
         self.say_how_to_return();
@@ -326,18 +324,7 @@ impl Batch<'_> {
 
     fn say_how_to_return(&self) {
         let (name, namespace) = (self.name(), self.namespace_flag());
-        let config = shell_word(&self.args.config);
-        // Without it, coming back closes the input.
-        let keep_open = if self.args.keep_open { " --keep-open" } else { "" };
-        let state = match self.stage() {
-            Stage::Submitting => "may lack a part of its input; to complete it",
-            Stage::Writing => "has its results; to write them",
-            _ => "goes on without this command; to come back",
-        };
-        to_stderr(&format!(
-            "run {name} {state}:\n  rollout infer batch --config {config} --resume \
-             {name}{keep_open}{namespace}\n  rolloutctl run watch {name}{namespace}\n"
-        ));
+        to_stderr(&coming_back::told(self.stage(), self.args, &name, &namespace));
     }
 
     fn namespace_flag(&self) -> String {
@@ -367,11 +354,4 @@ fn no_row_is_open(run: &v1::RunSummary) -> bool {
 
 fn or<'a>(text: &'a str, empty: &'a str) -> &'a str {
     if text.is_empty() { empty } else { text }
-}
-
-/// A path as one word of a shell.
-fn shell_word(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Conduct {
     pub(crate) holds_from: Option<u64>,
     /// Streams end after this many messages.
     pub(crate) cuts_streams_after: Option<usize>,
+    /// Results are not listed once so many streams were opened: these say nothing.
+    pub(crate) lists_nothing_after: Option<u32>,
     /// Results say that they are of the row behind theirs.
     pub(crate) shifts_rows: bool,
 }

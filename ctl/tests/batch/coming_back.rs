@@ -36,6 +36,22 @@ fn ctrl_c_leaves_the_run_alive_and_says_how_to_come_back() {
 }
 
 #[test]
+fn the_command_that_is_printed_comes_back_to_a_run_with_a_canary() {
+    let cluster = held();
+    let job = Job::new(&cluster, "job", INPUT);
+    let child = job.spawn_batch(&["--name", "r", "--canary", "1"]);
+    cluster.wait_for("a watcher", |state| state.streams_opened > 0);
+    interrupt(&child);
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    let mut lines = ended.stderr.lines();
+    let back = lines.find_map(|line| line.strip_prefix("  rollout infer ")).expect("a command");
+    let words: Vec<&str> = back.split(' ').collect();
+    cluster.release();
+    let resumed = job.run(&[&["infer"], &words[..]].concat());
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+}
+
+#[test]
 fn a_second_ctrl_c_cancels_the_run() {
     let cluster = held();
     let job = Job::new(&cluster, "job", INPUT);

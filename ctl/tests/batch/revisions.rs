@@ -1,7 +1,7 @@
 //! Edited inputs: what is a revision, and what is carried into it.
 
 use super::cluster::{Conduct, TestCluster};
-use super::command::Job;
+use super::command::{Ended, Job, interrupt};
 
 fn input(rows: &[&str]) -> String {
     rows.iter().map(|prompt| format!("{{\"prompt\":\"{prompt}\"}}\n")).collect()
@@ -73,4 +73,29 @@ fn a_revision_beside_one_that_goes_on_is_refused_until_it_is_to_be_replaced() {
     assert!(ended.stderr.contains("1 of 2 carried over"), "{ended:?}");
     assert_eq!(cluster.run("r").unwrap().reason, "replaced by r.r2");
     assert_eq!(job.lines("out/completions.jsonl").len(), 2);
+}
+
+#[test]
+fn ctrl_c_while_results_are_carried_over_names_no_run_that_is_not_there() {
+    let cluster = TestCluster::start();
+    let job = Job::new(&cluster, "job", &input(&["a", "b"]));
+    assert_eq!(job.batch(&["--name", "r"]).code, 0);
+    let opened = cluster.state.lock().streams_opened;
+    // The input is compared with the first revision's, and its results are listed then.
+    let after = opened + 1;
+    cluster.conduct(Conduct { lists_nothing_after: Some(after), ..Conduct::default() });
+    job.write("in.jsonl", &input(&["a", "b", "c"]));
+    let child = job.spawn_batch(&[]);
+    cluster.wait_for("its results are asked for", |state| state.streams_opened > after);
+    interrupt(&child);
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, 130, "{ended:?}");
+    assert!(ended.stderr.contains("carried over: nothing was submitted"), "{ended:?}");
+    assert!(!ended.stderr.contains("--resume"), "{ended:?}");
+    assert!(cluster.run("r.r2").is_none(), "it was created");
+    // The same command begins again.
+    cluster.conduct(Conduct::default());
+    let ended = job.batch(&[]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("2 of 3 carried over"), "{ended:?}");
 }

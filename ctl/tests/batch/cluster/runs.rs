@@ -246,6 +246,9 @@ impl Runs for Service {
         let request = request.into_inner();
         let mut state = self.state.lock();
         state.streams_opened += 1;
+        if state.conduct.lists_nothing_after.is_some_and(|after| state.streams_opened > after) {
+            return Ok(Response::new(Box::pin(futures::stream::pending())));
+        }
         let cut = state.conduct.cuts_streams_after;
         let run = state.runs[&request.run].clone();
         let mut first_row = 0;

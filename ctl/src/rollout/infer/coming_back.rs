@@ -1,0 +1,106 @@
+//! Owns: what a user who leaves a run, or has to, is told of coming back to it.
+//!
+//! Invariant: nobody is sent back to a run that was not created, and the command that is named has every flag without
+//! which the run would be another one.
+//! Absent: when it is told, and cancelling.
+
+use std::path::Path;
+
+use crate::rollout::cli::BatchArgs;
+
+/// How far the command is, for whoever interrupts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Of the run nothing is there, unless it is resumed.
+    Reading,
+    /// A new run is not there yet: results of earlier revisions are copied first.
+    Carrying,
+    /// The run is there, or will be in a moment.
+    Submitting,
+    Watching,
+    Writing,
+}
+
+impl Stage {
+    /// What is said of an interruption of a submission that has not created its run; None once it may have.
+    pub(super) fn without_a_run(self) -> Option<&'static str> {
+        match self {
+            Self::Reading => Some("interrupted: nothing was submitted\n"),
+            Self::Carrying => Some(
+                "interrupted while results of earlier revisions were carried over: nothing was submitted; the same \
+                 command begins again\n",
+            ),
+            Self::Submitting | Self::Watching | Self::Writing => None,
+        }
+    }
+}
+
+/// How to come back to the run, and why. `namespace` is the flag that names its namespace, or nothing.
+pub(super) fn told(stage: Stage, args: &BatchArgs, name: &str, namespace: &str) -> String {
+    let config = shell_word(&args.config);
+    // Without it, coming back closes the input.
+    let keep_open = if args.keep_open { " --keep-open" } else { "" };
+    // Without it, the run is refused as one of another spec.
+    let canary = args.canary.map(|rows| format!(" --canary {rows}")).unwrap_or_default();
+    let state = match stage {
+        Stage::Carrying | Stage::Submitting => "may lack a part of its input; to complete it",
+        Stage::Writing => "has its results; to write them",
+        Stage::Reading | Stage::Watching => "goes on without this command; to come back",
+    };
+    format!(
+        "run {name} {state}:\n  rollout infer batch --config {config} --resume \
+         {name}{canary}{keep_open}{namespace}\n  rolloutctl run watch {name}{namespace}\n"
+    )
+}
+
+/// A path as one word of a shell.
+fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::rollout::cli::{Cli, Command, InferCommand};
+
+    fn args(flags: &[&str]) -> BatchArgs {
+        let words = ["rollout", "infer", "batch", "--config", "my batch.toml"];
+        let cli = Cli::parse_from(words.iter().chain(flags));
+        let Command::Infer { command: InferCommand::Batch(args) } = cli.command else {
+            panic!("another command")
+        };
+        args
+    }
+
+    #[test]
+    fn the_command_that_comes_back_has_what_makes_the_run_what_it_is() {
+        let back = |flags: &[&str]| told(Stage::Watching, &args(flags), "r", " --namespace team");
+        let command = "  rollout infer batch --config 'my batch.toml' --resume r";
+        assert_eq!(
+            back(&[]),
+            format!(
+                "run r goes on without this command; to come back:\n{command} --namespace team\n  \
+                 rolloutctl run watch r --namespace team\n"
+            )
+        );
+        let flags = back(&["--canary", "50", "--keep-open"]);
+        let whole = format!("{command} --canary 50 --keep-open --namespace team\n");
+        assert!(flags.contains(&whole), "{flags}");
+    }
+
+    #[test]
+    fn nobody_is_sent_back_to_a_run_that_was_not_created() {
+        for stage in [Stage::Reading, Stage::Carrying] {
+            assert!(
+                stage.without_a_run().is_some_and(|told| told.contains("nothing was submitted"))
+            );
+        }
+        for stage in [Stage::Submitting, Stage::Watching, Stage::Writing] {
+            assert_eq!(stage.without_a_run(), None);
+        }
+    }
+}
