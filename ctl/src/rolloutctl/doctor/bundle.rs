@@ -7,8 +7,6 @@
 mod tar;
 
 use std::collections::VecDeque;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -163,20 +161,21 @@ async fn events(client: &Client) -> anyhow::Result<String> {
 }
 
 fn save(file: &Path, files: &[(String, Vec<u8>)]) -> std::io::Result<()> {
-    let mut partial = file.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
+    let dir = match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    // Its owner's alone, and gone where it does not get its name.
+    let mut partial = tempfile::NamedTempFile::new_in(dir)?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let mut options = std::fs::OpenOptions::new();
-    let out = options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-    let mut archive = Archive::new(GzEncoder::new(out, Compression::default()), now.as_secs());
+    let packed = GzEncoder::new(partial.as_file_mut(), Compression::default());
+    let mut archive = Archive::new(packed, now.as_secs());
     for (name, bytes) in files {
         archive.add(&format!("rollout-bundle/{name}"), bytes)?;
     }
-    let mut out = archive.finish()?.finish()?;
-    out.flush()?;
-    out.sync_all()?;
-    std::fs::rename(partial, file)
+    archive.finish()?.finish()?.sync_all()?;
+    partial.persist_noclobber(file).map_err(|error| error.error)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -199,6 +198,20 @@ mod tests {
         let text = String::from_utf8_lossy(&bytes);
         assert!(text.contains("rollout-bundle/a.txt") && text.contains("first"));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+    }
+
+    #[test]
+    fn a_bundle_that_cannot_be_written_replaces_nothing_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("b.tar.gz");
+        let files = [("a.txt".to_owned(), b"first".to_vec())];
+        std::fs::write(&file, "theirs").unwrap();
+        assert!(save(&file, &files).is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "theirs");
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert!(save(&file, &files).is_err());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "something is left behind");
     }
 
     #[test]

@@ -1,12 +1,18 @@
-//! A tar archive of regular files (POSIX ustar), as much as a bundle needs.
+//! A tar archive of regular files (POSIX ustar, and pax where a name is long), as much as a bundle needs.
 //!
-//! Invariant: every file is followed by zeros up to a block, and the archive by two blocks of them. Deliberately absent:
-//! names of more than 100 bytes, directories, owners.
+//! Invariant: every file is followed by zeros up to a block, and the archive by two blocks of them. A name for which a
+//! header has no room is in a record before it. Deliberately absent: directories, owners.
 
 use std::io::{self, Write};
 
 const BLOCK: usize = 512;
+/// What a header has room for.
 const NAME_BYTES_MAX: usize = 100;
+/// Types of entries: a file, and records of the next one.
+const FILE: u8 = b'0';
+const RECORDS: u8 = b'x';
+/// What readers that know no records call them.
+const RECORDS_NAME: &str = "PaxHeaders/name";
 
 /// An archive that is being written.
 pub(super) struct Archive<W> {
@@ -21,7 +27,14 @@ impl<W: Write> Archive<W> {
 
     /// Adds a file.
     pub(super) fn add(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.out.write_all(&header(name, bytes.len() as u64, self.unix_seconds)?)?;
+        if name.len() > NAME_BYTES_MAX {
+            self.entry(RECORDS, RECORDS_NAME, path_record(name).as_bytes())?;
+        }
+        self.entry(FILE, name, bytes)
+    }
+
+    fn entry(&mut self, kind: u8, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(&header(kind, name, bytes.len() as u64, self.unix_seconds))?;
         self.out.write_all(bytes)?;
         let over = bytes.len() % BLOCK;
         match over {
@@ -37,12 +50,22 @@ impl<W: Write> Archive<W> {
     }
 }
 
-fn header(name: &str, size: u64, unix_seconds: u64) -> io::Result<[u8; BLOCK]> {
-    if name.len() > NAME_BYTES_MAX {
-        return Err(io::Error::other(format!("{name} is too long a name for an archive")));
-    }
+/// The record that names the next file: its own length, the key, the name.
+fn path_record(name: &str) -> String {
+    let rest = format!(" path={name}\n");
+    // The length counts its own digits, of which it may have one more than the rest's has.
+    let digits = |len: usize| len.to_string().len();
+    let len = rest.len() + digits(rest.len());
+    let len = rest.len() + digits(len);
+    format!("{len}{rest}")
+}
+
+/// A header, with as much of the name as it has room for.
+fn header(kind: u8, name: &str, size: u64, unix_seconds: u64) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
-    block[..name.len()].copy_from_slice(name.as_bytes());
+    let name = &name.as_bytes()[..name.len().min(NAME_BYTES_MAX)];
+    block[..name.len()].copy_from_slice(name);
+    block[156] = kind;
     let mut field =
         |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
     field(100, "0000600");
@@ -52,12 +75,11 @@ fn header(name: &str, size: u64, unix_seconds: u64) -> io::Result<[u8; BLOCK]> {
     field(136, &format!("{unix_seconds:011o}"));
     // The sum counts its own field as spaces.
     field(148, "        ");
-    field(156, "0");
     field(257, "ustar\0");
     field(263, "00");
     let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    Ok(block)
+    block
 }
 
 #[cfg(test)]
@@ -82,7 +104,30 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_does_not_fit_is_refused() {
-        assert!(Archive::new(Vec::new(), 0).add(&"x".repeat(101), b"").is_err());
+    fn a_name_of_any_length_is_the_one_that_readers_see() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("names.tar");
+        let names = ["n", "o", "p"].map(|letter| letter.repeat(90));
+        let names: Vec<String> =
+            (1..=3).map(|parts| names[..parts].join("/")).chain(["y".repeat(101)]).collect();
+        let mut archive = Archive::new(Vec::new(), 1_700_000_000);
+        for name in &names {
+            archive.add(name, name.as_bytes()).unwrap();
+        }
+        std::fs::write(&file, archive.finish().unwrap()).unwrap();
+        let listed = std::process::Command::new("tar").arg("-tf").arg(&file).output().unwrap();
+        assert!(listed.status.success(), "{listed:?}");
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        assert_eq!(listed.lines().collect::<Vec<_>>(), names);
+    }
+
+    #[test]
+    fn a_record_says_how_long_it_is() {
+        for bytes in [1, 90, 91, 92, 93, 150, 990, 991, 992, 993] {
+            let record = path_record(&"x".repeat(bytes));
+            let (len, rest) = record.split_once(' ').unwrap();
+            assert_eq!(len.parse(), Ok(record.len()), "a name of {bytes} bytes");
+            assert_eq!(rest, format!("path={}\n", "x".repeat(bytes)));
+        }
     }
 }
