@@ -2,6 +2,7 @@
 //!
 //! Invariant: what the daemon would refuse at its start is refused here. Deliberately absent: a connection.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -53,9 +54,12 @@ pub(super) fn look(files: &TlsFiles, wanted: &Wanted<'_>, args: &DoctorArgs) -> 
             findings.push(Finding::fail(check, found, why, issue.clone()));
         }
     }
-    let has = |host: &str| {
-        info.sans.iter().any(|san| san == &format!("dns:{host}") || san == &format!("ip:{host}"))
+    // An address has more than one spelling; a certificate's is the usual one.
+    let san = |host: &str| match host.parse::<IpAddr>() {
+        Ok(ip) => format!("ip:{ip}"),
+        Err(_) => format!("dns:{host}"),
     };
+    let has = |host: &str| info.sans.contains(&san(host));
     let missing: Vec<&str> = wanted.hosts.iter().copied().filter(|host| !has(host)).collect();
     match missing[..] {
         [] if wanted.hosts.is_empty() => {}
@@ -88,7 +92,7 @@ fn issue(wanted: &Wanted<'_>) -> String {
     let hosts: String = wanted
         .hosts
         .iter()
-        .map(|host| match host.parse::<std::net::IpAddr>() {
+        .map(|host| match host.parse::<IpAddr>() {
             Ok(_) => format!(" --ip {host}"),
             Err(_) => format!(" --dns {host}"),
         })

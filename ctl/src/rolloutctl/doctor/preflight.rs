@@ -106,11 +106,12 @@ fn certificate(file: &File, args: &DoctorArgs) -> Vec<Finding> {
     else {
         return Vec::new();
     };
-    let mut hosts: Vec<&str> = ["advertise.client", "advertise.peer"]
+    let addresses: Vec<HostPort> = ["advertise.client", "advertise.peer"]
         .into_iter()
         .filter_map(text)
-        .filter_map(|address| address.rsplit_once(':').map(|(host, _)| host))
+        .filter_map(|address| address.parse().ok())
         .collect();
+    let mut hosts: Vec<&str> = addresses.iter().map(|address| address.host.as_str()).collect();
     hosts.dedup();
     let wanted = Wanted { role, name: text("name").unwrap_or_default(), hosts };
     files::look(&tls, &wanted, args)
@@ -199,6 +200,49 @@ async fn reach(address: &HostPort) -> Finding {
 mod tests {
     use super::super::finding::Level;
     use super::*;
+
+    #[test]
+    fn a_certificate_is_good_for_the_ipv6_address_that_a_member_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = dir.path().join("ca");
+        pki::init_ca(&ca, "test").unwrap();
+        let request = pki::IssueRequest {
+            role: Role::Member,
+            name: "c1".into(),
+            namespaces: Vec::new(),
+            dns_names: Vec::new(),
+            ip_addrs: vec!["2001:db8::1".parse().unwrap()],
+            days: 30,
+        };
+        let tls = pki::issue(&ca, &request, &dir.path().join("tls")).unwrap();
+        let look = |client: &str| {
+            let text = format!(
+                "name = \"c1\"\n[listen]\n[advertise]\nclient = {client:?}\n[tls]\nca_file = {:?}\ncert_file = {:?}\n\
+                 key_file = {:?}\n",
+                tls.ca, tls.cert, tls.key
+            );
+            let file = File { path: "t.toml".into(), table: text.parse().unwrap() };
+            certificate(&file, &super::super::tests::args())
+        };
+        for client in ["[2001:db8::1]:7420", "[2001:db8:0:0::1]:7420"] {
+            let found = look(client);
+            assert!(found.iter().all(|finding| finding.level == Level::Ok), "{found:?}");
+        }
+        let found = look("[2001:db8::2]:7420");
+        let bad = found.iter().find(|finding| finding.level == Level::Fail).unwrap();
+        assert_eq!(bad.found, "is not good for 2001:db8::2");
+        assert!(bad.todo.as_ref().unwrap().contains("--ip 2001:db8::2"), "{bad:?}");
+    }
+
+    #[tokio::test]
+    async fn an_ipv6_address_is_reached_and_has_a_name() {
+        let Ok(listener) = TcpListener::bind("[::1]:0") else { return };
+        let address = listener.local_addr().unwrap().to_string();
+        assert_eq!(reach(&address.parse().unwrap()).await.level, Level::Ok);
+        let text = format!("[advertise]\nclient = {address:?}\n");
+        let file = File { path: "t.toml".into(), table: text.parse().unwrap() };
+        assert_eq!(names(&file).await[0].level, Level::Ok);
+    }
 
     #[test]
     fn the_issuing_key_has_to_be_there_and_whole_where_newcomers_are_certified() {
