@@ -1,7 +1,8 @@
 //! Owns: how a command line finds its cluster: endpoints, TLS files, dial map, namespace, time-out.
 //!
 //! Invariant: flags win over the environment, both over the context that is named, that over what a batch file says,
-//! that over the current context, and TLS is used unless a flag or a file says otherwise in so many words.
+//! that over the current context, and TLS is used unless a flag or a file says otherwise in so many words. Where flags say
+//! which cluster and how, or a batch file names endpoints, the current context, which may be of another one, has no part.
 //! Absent: connecting. The client connects with its first request.
 
 mod context;
@@ -147,12 +148,20 @@ impl ConnectArgs {
 
     /// As [`settings`](Self::settings), with what a batch file says where nothing stronger does.
     pub fn settings_over(&self, file: &Context) -> Result<ConnectSettings, ConnectError> {
-        let base = match &self.context {
-            Some(_) => contexts::named(self.context.as_deref())?.over(file),
-            // What a batch file says of its cluster goes before what is current here.
-            None if *file != Context::default() => file.clone(),
-            None if self.says_all() => Context::default(),
-            None => contexts::named(None)?,
+        self.settings_among(file, Contexts::path().as_deref())
+    }
+
+    /// As [`settings_over`](Self::settings_over), with the file of contexts at `contexts_at`.
+    fn settings_among(
+        &self,
+        file: &Context,
+        contexts_at: Option<&Path>,
+    ) -> Result<ConnectSettings, ConnectError> {
+        let base = match self.context.as_deref() {
+            Some(wanted) => contexts::named(Some(wanted), contexts_at)?.over(file),
+            None if self.says_all() || !file.endpoints.is_empty() => file.clone(),
+            // What a batch file says goes before what is current here.
+            None => file.clone().over(&contexts::named(None, contexts_at)?),
         };
         let endpoints = first_filled([&self.endpoints, &base.endpoints])
             .unwrap_or_else(|| vec![ENDPOINT_DEFAULT.to_owned()]);

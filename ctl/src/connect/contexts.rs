@@ -88,10 +88,11 @@ impl Contexts {
     }
 }
 
-/// The context that `--context` names, a file or a name of the file of contexts; without one the current context.
-pub(super) fn named(wanted: Option<&Path>) -> Result<Context, ContextError> {
-    let contexts = || match Contexts::path() {
-        Some(path) => Contexts::read(&path),
+/// The context that `--context` names, a file or a name of the file of contexts, which is at `at`; without one the current
+/// context.
+pub(super) fn named(wanted: Option<&Path>, at: Option<&Path>) -> Result<Context, ContextError> {
+    let contexts = || match at {
+        Some(path) => Contexts::read(path),
         None => Ok(Contexts::default()),
     };
     match wanted {

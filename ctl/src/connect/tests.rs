@@ -1,13 +1,21 @@
 use super::*;
 
+/// Flags alone: what the environment of the tests says has no part in them.
 fn flags(args: &[&str]) -> ConnectArgs {
+    use clap::{CommandFactory, FromArgMatches};
     #[derive(clap::Parser)]
     struct Cli {
         #[command(flatten)]
         connect: ConnectArgs,
     }
     let args = std::iter::once("x").chain(args.iter().copied());
-    <Cli as clap::Parser>::parse_from(args).connect
+    let command = Cli::command().mut_args(|arg| arg.env(None::<&'static str>));
+    Cli::from_arg_matches(&command.get_matches_from(args)).unwrap().connect
+}
+
+/// Settings where there is no file of contexts.
+fn alone(args: &[&str]) -> Result<ConnectSettings, ConnectError> {
+    flags(args).settings_among(&Context::default(), None)
 }
 
 #[test]
@@ -25,26 +33,54 @@ fn flags_win_over_the_context_and_that_over_the_batch_file() {
         ..Context::default()
     };
     let context = path.to_str().unwrap();
-    let settings = flags(&["--context", context]).settings_over(&file).unwrap();
+    let settings = flags(&["--context", context]).settings_among(&file, None).unwrap();
     assert_eq!(settings.endpoints, ["a:1"]);
     assert_eq!(settings.namespace, "team");
     let Security::Mtls(files) = &settings.security else { panic!("no tls") };
     assert_eq!(files.ca, dir.path().join("ca.pem"));
     assert_eq!(files.key, PathBuf::from("/k"));
     let settings = flags(&["--context", context, "-e", "b:2,c:3", "--namespace", "n"]);
-    let settings = settings.settings_over(&file).unwrap();
+    let settings = settings.settings_among(&file, None).unwrap();
     assert_eq!(settings.endpoints, ["b:2", "c:3"]);
     assert_eq!(settings.namespace, "n");
 }
 
 #[test]
+fn a_batch_file_that_names_no_endpoints_is_of_the_current_contexts_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("contexts.toml");
+    let text = "current = \"prod\"\n[context.prod]\nendpoints = [\"a:1\"]\nnamespace = \"prod\"\n\
+                ca_file = \"/ca\"\ncert_file = \"/c\"\nkey_file = \"/k\"\n";
+    std::fs::write(&path, text).unwrap();
+    let settings = |args: &[&str], file: Context| {
+        flags(args).settings_among(&file, Some(&path)).map(|settings| {
+            let tls = matches!(settings.security, Security::Mtls(_));
+            (settings.endpoints.join(","), settings.namespace, tls)
+        })
+    };
+    let team = Context { namespace: Some("team".into()), ..Context::default() };
+    assert_eq!(settings(&[], team.clone()).unwrap(), ("a:1".into(), "team".into(), true));
+    let none = settings(&[], Context::default()).unwrap();
+    assert_eq!(none, ("a:1".into(), "prod".into(), true));
+    // With endpoints it is of its own cluster, as whom and however it says.
+    let own =
+        Context { endpoints: vec!["z:9".into()], insecure_plaintext: true, ..Context::default() };
+    assert_eq!(settings(&[], own).unwrap(), ("z:9".into(), "default".into(), false));
+    let untold = Context { endpoints: vec!["z:9".into()], ..Context::default() };
+    assert!(settings(&[], untold).is_err(), "prod's certificate is not for that one");
+    // Flags that say all leave nothing to the current context, and the namespace to the file.
+    let all = settings(&["-e", "b:2", "--insecure-plaintext"], team).unwrap();
+    assert_eq!(all, ("b:2".into(), "team".into(), false));
+}
+
+#[test]
 fn incomplete_tls_names_the_missing_flags() {
-    let error = flags(&["--cert", "c.pem"]).settings().unwrap_err().to_string();
+    let error = alone(&["--cert", "c.pem"]).unwrap_err().to_string();
     assert!(error.contains("--ca-cert, --key"), "{error}");
-    let error = flags(&["--cert", "c.pem", "--insecure-plaintext"]).settings().unwrap_err();
+    let error = alone(&["--cert", "c.pem", "--insecure-plaintext"]).unwrap_err();
     assert!(matches!(error, ConnectError::TlsContradiction { .. }));
-    assert!(flags(&[]).settings().is_err(), "plaintext must be asked for");
-    let plain = flags(&["--insecure-plaintext"]).settings().unwrap();
+    assert!(alone(&[]).is_err(), "plaintext must be asked for");
+    let plain = alone(&["--insecure-plaintext"]).unwrap();
     assert!(matches!(plain.security, Security::InsecurePlaintext));
     assert_eq!(plain.endpoints, [ENDPOINT_DEFAULT]);
 }
