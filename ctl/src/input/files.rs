@@ -1,8 +1,9 @@
 //! Owns: which files an input is: paths, globs and URLs, and their order.
 //!
-//! Invariant: the same tree gives the same list, sorted by path, each file once.
+//! Invariant: the same tree gives the same list, sorted by path, each file once; what is named twice counts once.
 //! Absent: what is in them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -82,30 +83,40 @@ pub enum FilesError {
 }
 
 /// The files that paths, globs and URLs name; paths are relative to `base`. `*`, `?`, `[a-z]` and `**` have their usual
-/// meaning.
+/// meaning; a `**` at the end is every file below.
 pub async fn find(patterns: &[String], base: &Path) -> Result<Vec<InputFile>, FilesError> {
-    let (mut paths, mut files) = (Vec::new(), Vec::new());
+    let mut files = Files::default();
     for pattern in patterns {
-        let before = paths.len() + files.len();
-        match pattern.split_once("://") {
-            Some(("file", path)) => local::find(path, Path::new("/"), &mut paths)?,
-            Some(_) => object::find(pattern, &mut files).await?,
-            None => local::find(pattern, base, &mut paths)?,
-        }
-        if paths.len() + files.len() == before {
+        let found = match pattern.split_once("://") {
+            Some(("file", path)) => files_of(local::find(path, Path::new("/"))?)?,
+            Some(_) => object::find(pattern).await?,
+            None => files_of(local::find(pattern, base)?)?,
+        };
+        if found.is_empty() {
             let looked_in = local::here(base).to_owned();
             return Err(FilesError::NoMatch { pattern: pattern.clone(), looked_in });
         }
-        if paths.len() + files.len() > FILES_MAX {
-            return Err(FilesError::TooMany);
+        for file in found {
+            files.add(file)?;
         }
     }
-    for path in paths {
-        files.push(local::file_of(path)?);
+    Ok(files.0.into_values().collect())
+}
+
+fn files_of(paths: BTreeSet<PathBuf>) -> Result<Vec<InputFile>, FilesError> {
+    paths.into_iter().map(local::file_of).collect()
+}
+
+/// Files by their paths.
+#[derive(Default)]
+struct Files(BTreeMap<PathBuf, InputFile>);
+
+impl Files {
+    /// One that is there already stays as it is.
+    fn add(&mut self, file: InputFile) -> Result<(), FilesError> {
+        self.0.entry(file.path.clone()).or_insert(file);
+        if self.0.len() > FILES_MAX { Err(FilesError::TooMany) } else { Ok(()) }
     }
-    files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-    files.dedup_by(|a, b| a.path == b.path);
-    Ok(files)
 }
 
 #[cfg(test)]
@@ -137,10 +148,31 @@ mod tests {
             ["a.jsonl", "b.jsonl", "sub/deep/c.jsonl"]
         );
         assert_eq!(found(&["sub/*/c.jsonl"]).await.unwrap(), ["sub/deep/c.jsonl"]);
+        assert_eq!(found(&["sub/**"]).await.unwrap(), ["sub/d.txt", "sub/deep/c.jsonl"]);
+        assert_eq!(found(&["**/deep/**/**"]).await.unwrap(), ["sub/deep/c.jsonl"]);
         let url = format!("file://{}/a*.jsonl", dir.path().display());
         assert_eq!(found(&[&url, "a.jsonl"]).await.unwrap(), ["a.jsonl"]);
         let error = found(&["a.jsonl", "none*.jsonl"]).await.unwrap_err().to_string();
         assert!(error.contains("none*.jsonl"), "{error}");
         assert!(matches!(found(&["sub"]).await, Err(FilesError::NotAFile { .. })));
+    }
+
+    #[test]
+    fn what_is_named_twice_counts_once_towards_the_limit() {
+        let mut files = Files::default();
+        let mut add = |n: usize| files.add(InputFile::local(PathBuf::from(n.to_string()), 1));
+        for n in 0..FILES_MAX {
+            add(n).unwrap();
+        }
+        add(0).unwrap();
+        assert!(matches!(add(FILES_MAX), Err(FilesError::TooMany)));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_more_patterns_name_than_files_may_be_is_one_file() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.jsonl"), "x").unwrap();
+        let patterns = vec!["a.jsonl".to_owned(); FILES_MAX + 1];
+        assert_eq!(find(&patterns, dir.path()).await.unwrap().len(), 1);
     }
 }

@@ -3,6 +3,7 @@
 //! Invariant: links are followed to files, not to directories below a `**`.
 //! Absent: what is in them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -10,8 +11,9 @@ use std::path::{Component, Path, PathBuf};
 use super::files::{FILES_MAX, FilesError, InputFile};
 use super::glob::{has_glob, matches};
 
-/// The paths that a path or glob names, relative to `base`.
-pub(super) fn find(pattern: &str, base: &Path, paths: &mut Vec<PathBuf>) -> Result<(), FilesError> {
+/// The paths that a path or glob names, relative to `base`, each once.
+pub(super) fn find(pattern: &str, base: &Path) -> Result<BTreeSet<PathBuf>, FilesError> {
+    let mut paths = BTreeSet::new();
     if has_glob(pattern) {
         let path = Path::new(pattern);
         let root = if path.is_absolute() { PathBuf::from("/") } else { base.to_owned() };
@@ -20,14 +22,16 @@ pub(super) fn find(pattern: &str, base: &Path, paths: &mut Vec<PathBuf>) -> Resu
             .filter(|part| !matches!(part, Component::RootDir | Component::CurDir))
             .map(|part| part.as_os_str().to_string_lossy().into_owned())
             .collect();
-        return walk(&root, &parts, paths);
+        walk(&root, &parts, &mut paths)?;
+        return Ok(paths);
     }
     let path = base.join(pattern);
     match fs::metadata(&path) {
-        Ok(_) => push(path, paths),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(FilesError::Io { path, source }),
+        Ok(_) => push(path, &mut paths)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(FilesError::Io { path, source }),
     }
+    Ok(paths)
 }
 
 /// A file with its length.
@@ -40,14 +44,20 @@ pub(super) fn file_of(path: PathBuf) -> Result<InputFile, FilesError> {
     Ok(InputFile::local(path, metadata.len()))
 }
 
-fn walk(dir: &Path, parts: &[String], found: &mut Vec<PathBuf>) -> Result<(), FilesError> {
+fn walk(dir: &Path, parts: &[String], found: &mut BTreeSet<PathBuf>) -> Result<(), FilesError> {
     let Some((part, rest)) = parts.split_first() else { return Ok(()) };
     if part == "**" {
         walk(dir, rest, found)?;
         for (name, path, kind) in entries(dir)? {
-            // Links are not followed here: they may lead back up.
-            if kind.is_dir() && !name.starts_with('.') {
+            if name.starts_with('.') {
+                continue;
+            }
+            // Links to directories are not followed here: they may lead back up.
+            if kind.is_dir() {
                 walk(&path, parts, found)?;
+            } else if rest.is_empty() && fs::metadata(&path).is_ok_and(|at| at.is_file()) {
+                // At the end it means every file below.
+                push(path, found)?;
             }
         }
         return Ok(());
@@ -74,12 +84,9 @@ fn walk(dir: &Path, parts: &[String], found: &mut Vec<PathBuf>) -> Result<(), Fi
     Ok(())
 }
 
-fn push(path: PathBuf, found: &mut Vec<PathBuf>) -> Result<(), FilesError> {
-    if found.len() >= FILES_MAX {
-        return Err(FilesError::TooMany);
-    }
-    found.push(path);
-    Ok(())
+fn push(path: PathBuf, found: &mut BTreeSet<PathBuf>) -> Result<(), FilesError> {
+    found.insert(path);
+    if found.len() > FILES_MAX { Err(FilesError::TooMany) } else { Ok(()) }
 }
 
 /// The parent of a bare file name is an empty path, which the system does not know.

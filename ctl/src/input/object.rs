@@ -33,7 +33,7 @@ pub(super) struct InputObject {
 }
 
 /// The objects that a URL names, whose path may be a glob.
-pub(super) async fn find(pattern: &str, files: &mut Vec<InputFile>) -> Result<(), FilesError> {
+pub(super) async fn find(pattern: &str) -> Result<Vec<InputFile>, FilesError> {
     let failed = |source| FilesError::Store { pattern: pattern.to_owned(), source };
     let (source, key) = ObjectSource::open(pattern).map_err(failed)?;
     let found = match key.find(['*', '?', '[']) {
@@ -49,12 +49,12 @@ pub(super) async fn find(pattern: &str, files: &mut Vec<InputFile>) -> Result<()
         }
     };
     debug_assert!(has_glob(&key) || found.len() <= 1);
-    files.extend(found.into_iter().map(|object| {
+    let file = |object: SourceObject| {
         let (path, bytes) = (PathBuf::from(&object.url), object.bytes);
         let (source, runtime) = (source.clone(), Handle::current());
         InputFile { path, bytes, object: Some(Arc::new(InputObject { source, object, runtime })) }
-    }));
-    Ok(())
+    };
+    Ok(found.into_iter().map(file).collect())
 }
 
 impl InputObject {
