@@ -1,8 +1,9 @@
 //! `rolloutctl checkpoint prune JOB --keep-last N`: how many complete checkpoints a job keeps.
 //!
-//! Invariant: a labelled one, and the one that recovery would give, is never pruned.
+//! Invariant: a labelled one, and the one that recovery would give, is never pruned; a dry run only reads, and so opens no
+//! session.
 
-use rollout_proto::{services, v1};
+use rollout_proto::{CallOptions, services, v1};
 use serde::Serialize;
 
 use crate::connect::ConnectArgs;
@@ -57,22 +58,30 @@ pub(crate) async fn run(
     }
     let settings = connect.settings()?;
     let client = settings.client(None)?;
-    let number = Numbered::new(&client, again).await?;
+    // What changes nothing has no number.
+    let number = match dry_run {
+        true => None,
+        false => Some(Numbered::new(&client, again).await?),
+    };
+    let options = if dry_run { CallOptions::read() } else { CallOptions::default() };
     let job = v1::JobName { namespace: settings.namespace.clone(), job: args.job.clone() };
     let request = v1::PruneCheckpointsRequest {
-        request: Some(number.id()),
+        request: number.as_ref().map(Numbered::id),
         job: Some(job),
         keep_last: args.keep_last,
         now: !args.always,
         dry_run,
     };
     let answer = client
-        .with_leader("prune checkpoints", |channel| {
+        .with_leader_opts("prune checkpoints", options, |channel| {
             let request = request.clone();
             async move { services::checkpoints(channel).prune_checkpoints(request).await }
         })
         .await
-        .map_err(|error| number.failed(error))?;
+        .map_err(|error| match &number {
+            Some(number) => anyhow::Error::from(number.failed(error)),
+            None => error.into(),
+        })?;
     output::emit(format, &Pruned { job: args.job, pruned: answer.pruned, dry_run })
 }
 

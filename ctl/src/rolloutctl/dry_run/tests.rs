@@ -141,6 +141,16 @@ async fn every_command_that_changes_something_has_a_plan() {
     }
 }
 
+#[tokio::test]
+async fn a_dry_run_of_a_prune_asks_the_cluster_nothing_but_what_would_go() {
+    let line = "rolloutctl checkpoint prune job --keep-last 3 -e 127.0.0.1:1 \
+                --insecure-plaintext --timeout 100ms --dry-run";
+    let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
+    // Nobody answers there, and what fails is the first question.
+    let said = exit::explain(&Box::pin(show(cli)).await.unwrap_err());
+    assert!(said.contains("prune checkpoints: "), "{said}");
+}
+
 #[test]
 fn a_plan_says_that_nothing_was_changed() {
     let plan = Plan::new("cancel run eval", "running");
