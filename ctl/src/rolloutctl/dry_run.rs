@@ -6,21 +6,22 @@
 
 mod certificates;
 mod members;
+mod runs;
 mod snapshots;
 #[cfg(test)]
 mod tests;
 mod training;
 
-use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+use rollout_proto::{CallOptions, Client, services, v1};
 use serde::Serialize;
 
+use self::runs::Change;
 use super::Failure;
 use super::cli::{
     BarrierVerb, CheckpointVerb, Cli, ClusterVerb, Command, DatasetVerb, ItemVerb, JobVerb,
-    LeaderVerb, NamespaceVerb, RendezvousVerb, RunVerb, SnapshotVerb, WorkerVerb,
+    LeaderVerb, NamespaceVerb, RendezvousVerb, SnapshotVerb, WorkerVerb,
 };
 use super::consent::Consent;
-use super::run::summary::Run;
 use crate::connect::ConnectSettings;
 use crate::output::{self, Report, count};
 
@@ -88,7 +89,7 @@ impl Reader {
             Command::Run { verb } => self.run(verb).await,
             Command::Item { verb: ItemVerb::Retry(args) } => {
                 let would = format!("try {} rows of run {} again", args.rows.len(), args.run);
-                self.on_run(&args.run, would).await
+                self.on_run(&args.run, Change::Retry, would).await
             }
             Command::Worker { verb } => self.worker(verb).await,
             Command::Namespace { verb: NamespaceVerb::SetQuota(args) } => {
@@ -122,51 +123,6 @@ impl Reader {
             }
             _ => Err(changes_nothing()),
         }
-    }
-
-    async fn run(&self, verb: RunVerb) -> anyhow::Result<Plan> {
-        match verb {
-            RunVerb::Cancel(args) => {
-                self.on_run(&args.name, format!("cancel run {}", args.name)).await
-            }
-            RunVerb::Pause(args) => {
-                self.on_run(&args.name, format!("pause run {}", args.name)).await
-            }
-            RunVerb::Resume(args) => {
-                self.on_run(&args.name, format!("resume run {}", args.name)).await
-            }
-            RunVerb::Retry(args) => {
-                let would = format!("try all failed rows of run {} again", args.name);
-                self.on_run(&args.name, would).await
-            }
-            RunVerb::Delete(args) => {
-                let run = self.find_run(&args.name).await?;
-                if !run.ended() {
-                    let text = format!("run {} is {}: cancel it first", run.name, run.state);
-                    return Err(Failure::conflict(text).into());
-                }
-                let would = format!("delete run {} with its input, results and record", run.name);
-                Ok(Plan::new(would, state(&run)))
-            }
-            _ => Err(changes_nothing()),
-        }
-    }
-
-    async fn on_run(&self, name: &str, would: String) -> anyhow::Result<Plan> {
-        Ok(Plan::new(would, state(&self.find_run(name).await?)))
-    }
-
-    async fn find_run(&self, name: &str) -> Result<Run, ClientError> {
-        let namespace = self.settings.namespace.clone();
-        let request = v1::DescribeRunRequest { namespace, name: name.to_owned(), run: 0 };
-        let answer = self
-            .client
-            .with_leader_opts("describe run", CallOptions::read(), |channel| {
-                let request = request.clone();
-                async move { services::runs(channel).describe_run(request).await }
-            })
-            .await?;
-        Ok(answer.run.unwrap_or_default().into())
     }
 
     async fn worker(&self, verb: WorkerVerb) -> anyhow::Result<Plan> {
@@ -262,16 +218,4 @@ impl Reader {
         });
         Ok(Plan::new(format!("let barrier {barrier} of {job} fail, if it waits"), now))
     }
-}
-
-fn state(run: &Run) -> String {
-    let counts = &run.counts;
-    format!(
-        "{}; {} of {} rows done, {} failed, {} running",
-        run.state,
-        count(counts.done),
-        count(counts.rows),
-        count(counts.failed),
-        count(counts.running)
-    )
 }

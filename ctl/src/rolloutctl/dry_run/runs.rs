@@ -1,0 +1,148 @@
+//! Plans of changes of runs.
+//!
+//! Invariant: what a run that has ended, or whose rows have left the ledger, takes no more is refused here too, with exit
+//! code 5. Deliberately absent: quotas and deadlines that a retry may meet; the cluster knows those.
+
+use rollout_proto::{CallOptions, ClientError, services, v1};
+
+use super::{Plan, Reader, changes_nothing};
+use crate::output::count;
+use crate::rolloutctl::Failure;
+use crate::rolloutctl::cli::RunVerb;
+use crate::rolloutctl::run::summary::Run;
+
+/// What is to be done with a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Cancel,
+    /// Pausing it, or having it go on.
+    Hold,
+    /// Trying rows that failed again.
+    Retry,
+    Delete,
+}
+
+impl Change {
+    /// Why a run that is as it is does not take the change.
+    fn refusal(self, run: &Run) -> Option<String> {
+        let (name, state) = (&run.name, run.state);
+        match self {
+            // Repeating it is no error.
+            Self::Cancel if state == "cancelled" => None,
+            Self::Cancel | Self::Hold => {
+                run.ended().then(|| format!("run {name} has ended: it is {state}"))
+            }
+            Self::Retry if run.sealed => {
+                Some(format!("run {name} is sealed: its rows have left the ledger"))
+            }
+            // One that finished runs again.
+            Self::Retry => (run.ended() && state != "finished")
+                .then(|| format!("run {name} has ended: it is {state}")),
+            Self::Delete => {
+                (!run.ended()).then(|| format!("run {name} is {state}: cancel it first"))
+            }
+        }
+    }
+}
+
+impl Reader {
+    pub(super) async fn run(&self, verb: RunVerb) -> anyhow::Result<Plan> {
+        let (name, change, would) = match verb {
+            RunVerb::Cancel(args) => {
+                let would = format!("cancel run {}", args.name);
+                (args.name, Change::Cancel, would)
+            }
+            RunVerb::Pause(args) => {
+                let would = format!("pause run {}", args.name);
+                (args.name, Change::Hold, would)
+            }
+            RunVerb::Resume(args) => {
+                let would = format!("resume run {}", args.name);
+                (args.name, Change::Hold, would)
+            }
+            RunVerb::Retry(args) => {
+                let would = format!("try all failed rows of run {} again", args.name);
+                (args.name, Change::Retry, would)
+            }
+            RunVerb::Delete(args) => {
+                let would = format!("delete run {} with its input, results and record", args.name);
+                (args.name, Change::Delete, would)
+            }
+            RunVerb::List | RunVerb::Describe(_) | RunVerb::Watch(_) => {
+                return Err(changes_nothing());
+            }
+        };
+        self.on_run(&name, change, would).await
+    }
+
+    pub(super) async fn on_run(
+        &self,
+        name: &str,
+        change: Change,
+        would: String,
+    ) -> anyhow::Result<Plan> {
+        let run = self.find_run(name).await?;
+        match change.refusal(&run) {
+            Some(why) => Err(Failure::conflict(why).into()),
+            None => Ok(Plan::new(would, state(&run))),
+        }
+    }
+
+    async fn find_run(&self, name: &str) -> Result<Run, ClientError> {
+        let namespace = self.settings.namespace.clone();
+        let request = v1::DescribeRunRequest { namespace, name: name.to_owned(), run: 0 };
+        let answer = self
+            .client
+            .with_leader_opts("describe run", CallOptions::read(), |channel| {
+                let request = request.clone();
+                async move { services::runs(channel).describe_run(request).await }
+            })
+            .await?;
+        Ok(answer.run.unwrap_or_default().into())
+    }
+}
+
+fn state(run: &Run) -> String {
+    let counts = &run.counts;
+    format!(
+        "{}; {} of {} rows done, {} failed, {} running",
+        run.state,
+        count(counts.done),
+        count(counts.rows),
+        count(counts.failed),
+        count(counts.running)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rolloutctl::run::summary::sample;
+
+    #[test]
+    fn a_run_that_has_ended_takes_no_change_that_the_cluster_would_refuse() {
+        let refused = |state: &'static str, sealed: bool| {
+            let run = Run { state, sealed, ..sample() };
+            [Change::Cancel, Change::Hold, Change::Retry, Change::Delete]
+                .map(|change| change.refusal(&run).is_some())
+        };
+        for state in ["running", "paused"] {
+            assert_eq!(refused(state, false), [false, false, false, true], "{state}");
+        }
+        assert_eq!(refused("finished", false), [true, true, false, false]);
+        assert_eq!(refused("finished", true), [true, true, true, false]);
+        assert_eq!(refused("cancelled", false), [false, true, true, false]);
+        for state in ["deadline exceeded", "deleting"] {
+            assert_eq!(refused(state, false), [true, true, true, false], "{state}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_how_the_run_ended() {
+        let run = Run { state: "finished", ..sample() };
+        assert_eq!(
+            Change::Hold.refusal(&run).unwrap(),
+            "run nightly-eval has ended: it is finished"
+        );
+    }
+}
