@@ -31,6 +31,9 @@ pub enum Format {
     Wide,
     /// One document, or one a line from what follows: `{"apiVersion", "kind", "asOf", "data"}`. Stable within v1
     Json,
+    /// The document of `json` on one line: one of many of a command that goes on.
+    #[value(skip)]
+    JsonLine,
     /// One line of JSON for each thing of a list
     Jsonl,
     /// The document of `json` as YAML
@@ -43,6 +46,11 @@ impl Format {
     /// Whether people read it.
     pub fn is_table(self) -> bool {
         matches!(self, Format::Table | Format::Wide)
+    }
+
+    /// What it is for each of many reports of a command that goes on: a document is then a line.
+    pub fn of_many(self) -> Self {
+        if self == Format::Json { Format::JsonLine } else { self }
     }
 }
 
@@ -81,6 +89,7 @@ pub fn render<R: Report>(format: Format, report: &R) -> Result<String, RenderErr
         Format::Table => report.table(),
         Format::Wide => report.wide(),
         Format::Json => serde_json::to_string_pretty(&Envelope::new(R::KIND, report))? + "\n",
+        Format::JsonLine => serde_json::to_string(&Envelope::new(R::KIND, report))? + "\n",
         Format::Yaml => yaml::document(&serde_json::to_value(Envelope::new(R::KIND, report))?),
         Format::Jsonl => json_lines(R::KIND, &serde_json::to_value(report)?)?,
         Format::Name => {
@@ -115,21 +124,10 @@ pub fn emit<R: Report>(format: Format, report: &R) -> anyhow::Result<()> {
 /// # Errors
 /// As [`emit`].
 pub fn emit_next<R: Report>(format: Format, report: &R) -> anyhow::Result<()> {
-    match format {
-        Format::Json => emit_line(report),
+    match format.of_many() {
         Format::Yaml => write_stdout(&("---\n".to_owned() + &render(format, report)?)),
-        _ => emit(format, report),
+        format => emit(format, report),
     }
-}
-
-/// Writes one line of JSON to stdout: the shape of `bench` and `watch`, which print many documents.
-///
-/// # Errors
-/// When stdout cannot be written for a reason other than a reader that went away.
-pub fn emit_line<R: Report>(report: &R) -> anyhow::Result<()> {
-    let mut text = serde_json::to_string(&Envelope::new(R::KIND, report))?;
-    text.push('\n');
-    write_stdout(&text)
 }
 
 /// Set for good once whoever read stdout has gone.
@@ -228,6 +226,11 @@ mod tests {
         assert_eq!((&kinds[1]["kind"], &kinds[1]["data"]["name"]), (&"Sample".into(), &"b".into()));
         assert_eq!(render(Format::Name, &list).unwrap(), "a\nb\n");
         assert!(matches!(render(Format::Name, &SAMPLE), Err(RenderError::NoNames("Sample"))));
+        let whole = render(Format::Json.of_many(), &list).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&whole).unwrap();
+        assert_eq!((whole.lines().count(), &value["kind"]), (1, &"SampleList".into()));
+        assert_eq!(value["data"]["samples"][1]["name"], "b");
+        assert_eq!(Format::Jsonl.of_many(), Format::Jsonl);
         let yaml = render(Format::Yaml, &SAMPLE).unwrap();
         assert!(yaml.contains("  appliedIndex: \"17237436991929493444\"\n"), "{yaml}");
         assert_eq!(render(Format::Wide, &SAMPLE).unwrap(), SAMPLE.table());

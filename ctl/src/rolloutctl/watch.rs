@@ -33,8 +33,8 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
     loop {
         // A command consumes what it was parsed from.
         let mut cli = next.take().unwrap_or_else(Cli::parse);
+        cli.output = cli.output.of_many();
         match cli.output {
-            Format::Json => cli.output = Format::Jsonl,
             Format::Yaml => write_stdout("---\n")?,
             _ if redraw => {
                 let now = rfc3339(SystemTime::now());
