@@ -1,5 +1,8 @@
 //! What `rollout` (users) and `rolloutctl` (operators) are made of.
 
+// These macros panic where the reader has gone: `say` and `output` write.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod batch;
 pub mod bench;
 pub mod carry;

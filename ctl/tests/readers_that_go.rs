@@ -1,4 +1,4 @@
-//! Commands that print again and again, and whose reader has what it wanted: `rolloutctl … --watch | head -1`.
+//! Commands whose reader has gone: `rolloutctl … --watch | head -1`, and what is said on stderr to nobody.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -35,4 +35,15 @@ fn a_command_that_looks_again_and_again_ends_when_nobody_reads() {
         std::thread::sleep(Duration::from_millis(50)); // The poll; the condition decides.
     };
     assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_command_that_fails_has_its_exit_status_though_nobody_reads_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let (reader, stderr) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rolloutctl"));
+    command.current_dir(&dir).env("XDG_CONFIG_HOME", dir.path()).stdin(Stdio::null());
+    let failed = command.args(["errors", "explain", "RO-0000"]).stderr(stderr).status().unwrap();
+    assert_eq!(failed.code(), Some(4), "{failed}");
 }

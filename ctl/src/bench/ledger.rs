@@ -17,7 +17,7 @@ use super::settle::{self, Settled};
 use super::target::{Target, TargetArgs};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format, Report, count, u64_string};
-use crate::say::aside;
+use crate::say::{aside, to_stderr};
 
 const DISK_TIME: Duration = Duration::from_secs(2);
 const TALK_EVERY: Duration = Duration::from_secs(5);
@@ -135,7 +135,8 @@ pub(crate) async fn run(
 pub(super) fn yardstick(target: &Target) -> anyhow::Result<DiskRate> {
     let dir = target.layout().root();
     if disk::is_memory(dir) {
-        eprintln!("{} is in memory, where an fsync costs nothing: use --work-dir", dir.display());
+        let dir = dir.display();
+        to_stderr(&format!("{dir} is in memory, where an fsync costs nothing: use --work-dir\n"));
     }
     let rate = disk::measure(dir, DISK_TIME)?;
     aside(format_args!(

@@ -13,6 +13,7 @@ use super::args::DevArgs;
 use super::layout::Layout;
 use super::pids::{DirLock, Pids};
 use super::process;
+use crate::say::to_stderr;
 
 const PAUSE: Duration = Duration::from_millis(50);
 const LOG_LINES: usize = 30;
@@ -57,9 +58,13 @@ pub(super) async fn run(args: &DevArgs) -> anyhow::Result<()> {
         }
         tokio::time::sleep(PAUSE).await;
     }
-    eprintln!("ready in the background, pid {}", child.id());
-    eprintln!("  export ROLLOUT_CONTEXT={}", layout.context("client").display());
-    eprintln!("  rolloutctl --context {} status", layout.context("admin").display());
-    eprintln!("  rollout dev stop --dir {}", layout.root().display());
+    to_stderr(&format!(
+        "ready in the background, pid {}\n  export ROLLOUT_CONTEXT={}\n  \
+         rolloutctl --context {} status\n  rollout dev stop --dir {}\n",
+        child.id(),
+        layout.context("client").display(),
+        layout.context("admin").display(),
+        layout.root().display()
+    ));
     Ok(())
 }

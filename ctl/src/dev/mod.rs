@@ -31,6 +31,7 @@ pub use self::args::{DevAction, DevArgs, EngineKind, LatencyRange, MockTail};
 pub use self::certs::identity;
 use self::cluster::DevCluster;
 use self::supervise::Supervisor;
+use crate::say::to_stderr;
 
 const TICK: Duration = Duration::from_millis(100);
 
@@ -55,26 +56,26 @@ pub async fn run(args: DevArgs) -> anyhow::Result<()> {
     };
     let result = match started {
         Some(Ok(())) => {
-            eprint!("{}", usage(&cluster, &args));
+            to_stderr(&usage(&cluster, &args));
             supervise(&mut cluster, !args.no_restart, &mut signals).await
         }
         Some(Err(error)) => Err(error),
         None => Ok(()),
     };
-    eprintln!("stopping");
+    to_stderr("stopping\n");
     tokio::select! {
         stopped = cluster.stop() => {
             for name in stopped? {
-                eprintln!("{name} did not stop in time and was killed");
+                to_stderr(&format!("{name} did not stop in time and was killed\n"));
             }
         }
-        () = signals.next() => eprintln!("killed"),
+        () = signals.next() => to_stderr("killed\n"),
     }
     result
 }
 
 async fn start(cluster: &mut DevCluster) -> anyhow::Result<()> {
-    eprintln!("starting a cluster in {}", cluster.layout().root().display());
+    to_stderr(&format!("starting a cluster in {}\n", cluster.layout().root().display()));
     ready::start_members(cluster).await?;
     ready::start_workers(cluster).await?;
     cluster.set_ready()
@@ -92,7 +93,7 @@ async fn supervise(
             () = signals.next() => return Ok(()),
         }
         for line in supervisor.tick(cluster)? {
-            eprintln!("{line}");
+            to_stderr(&format!("{line}\n"));
         }
     }
 }

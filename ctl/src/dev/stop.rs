@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 
 use super::layout::Layout;
 use super::pids::{DirLock, Pids};
+use crate::say::to_stderr;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
@@ -22,7 +23,7 @@ pub(super) async fn run(dir: &Path) -> anyhow::Result<()> {
     let layout = Layout::existing(dir)
         .with_context(|| format!("there is no cluster in {}", dir.display()))?;
     if DirLock::try_take(&layout)?.is_some() {
-        eprintln!("no cluster runs in {}", layout.root().display());
+        to_stderr(&format!("no cluster runs in {}\n", layout.root().display()));
         return Ok(());
     }
     let pid = Pids::load(&layout)?.map_or(0, |pids| pids.dev);
@@ -40,6 +41,6 @@ pub(super) async fn run(dir: &Path) -> anyhow::Result<()> {
         }
         tokio::time::sleep(PAUSE).await;
     }
-    eprintln!("stopped");
+    to_stderr("stopped\n");
     Ok(())
 }

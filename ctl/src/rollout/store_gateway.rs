@@ -9,7 +9,7 @@ use rollout_gateway::{GatewayError, GatewayOptions};
 
 use super::cli::StoreGatewayArgs;
 use crate::connect::{ConnectArgs, OnWait};
-use crate::say::to_stderr;
+use crate::say::{to_stderr, to_stdout};
 
 pub(super) async fn run(connect: &ConnectArgs, args: &StoreGatewayArgs) -> u8 {
     let settings = match connect.settings() {
@@ -30,8 +30,9 @@ pub(super) async fn run(connect: &ConnectArgs, args: &StoreGatewayArgs) -> u8 {
         Err(error) => return failed(&error, 2),
     };
     let job = args.job.clone();
-    let served =
-        rollout_gateway::serve(client, options, |addr| println!("store of {job} at {addr}"));
+    let served = rollout_gateway::serve(client, options, |addr| {
+        to_stdout(&format!("store of {job} at {addr}\n"));
+    });
     let ended = tokio::select! {
         ended = served => ended,
         () = stopped() => Ok(()),

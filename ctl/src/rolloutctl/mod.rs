@@ -56,6 +56,7 @@ use self::consent::Consent;
 pub use self::exit::Failure;
 use crate::bench;
 use crate::completer;
+use crate::say::to_stderr;
 
 /// Parses the command line, runs it, and says how it went.
 pub fn main() -> ExitCode {
@@ -80,7 +81,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("{}", paint.error(exit::explain(&error)));
+            to_stderr(&paint.error(exit::explain(&error)));
             tracing::info!(trace_id = traced.trace_id(), "the command failed");
             ExitCode::from(exit::code(&error))
         }

@@ -15,6 +15,7 @@ use super::cli::{
 };
 use super::{Failure, dispatch, exit};
 use crate::output::{Format, reader_is_gone, rfc3339, write_stdout};
+use crate::say::to_stderr;
 
 /// Looked at more often, a cluster would mostly answer us.
 const EVERY_MIN: Duration = Duration::from_millis(100);
@@ -51,7 +52,7 @@ pub(super) async fn repeat(cli: Cli, every: Duration) -> anyhow::Result<()> {
         };
         match looked {
             Ok(()) => {}
-            Err(error) if exit::code(&error) == 3 => eprint!("{}", exit::explain(&error)),
+            Err(error) if exit::code(&error) == 3 => to_stderr(&exit::explain(&error)),
             Err(error) => return Err(error),
         }
         if reader_is_gone() {

@@ -15,6 +15,7 @@ use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 use crate::rolloutctl::Failure;
 use crate::rolloutctl::member::list;
+use crate::say::to_stderr;
 
 /// The cluster versions that members of this release can run: each says so itself when it is asked.
 const CLUSTER_VERSIONS: (u32, u32) = (1, 2);
@@ -124,7 +125,9 @@ pub(crate) async fn run(
     settings.endpoints.extend(args.members.iter().map(|member| member.client_addr.clone()));
     let client = settings.client(None)?;
     if !matches!(tokio::time::timeout(LED_WITHIN, list::ask(&client)).await, Ok(Ok(_))) {
-        eprintln!("the cluster is formed, and no member leads it yet: rolloutctl status says why");
+        to_stderr(
+            "the cluster is formed, and no member leads it yet: rolloutctl status says why\n",
+        );
     }
     let members = args.members.into_iter().map(|member| member.name).collect();
     output::emit(format, &Bootstrapped { cluster_id, created, members })

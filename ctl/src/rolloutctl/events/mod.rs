@@ -13,7 +13,7 @@ use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::event_stream::{EventStream, Heard, Place, Start};
 use crate::output::{self, Format, write_stdout};
 use crate::rolloutctl::Failure;
-use crate::say::aside;
+use crate::say::{aside, to_stderr};
 
 /// Which events, from where.
 #[derive(Debug, Args)]
@@ -138,9 +138,9 @@ pub(crate) async fn run(
             }
             Ok(Heard::End) => return Ok(()),
             Ok(Heard::Compacted { oldest }) if args.from_oldest => {
-                eprintln!(
-                    "events before index {oldest} are no longer kept: going on at {oldest}:0"
-                );
+                to_stderr(&format!(
+                    "events before index {oldest} are no longer kept: going on at {oldest}:0\n"
+                ));
                 stream.go_on_at(Place { index: oldest, position: 0 });
             }
             Ok(Heard::Compacted { oldest }) => {
