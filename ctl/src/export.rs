@@ -147,7 +147,8 @@ pub async fn read(
         return Err(BatchError::NotEnded { name: summary.name, open });
     }
     if !source.partial && !summary.input_closed {
-        return Err(BatchError::InputOpen { name: summary.name });
+        let (namespace, name) = (summary.namespace, summary.name);
+        return Err(BatchError::InputOpen { namespace, name });
     }
     let Listing { spec: run_spec, segments: results } =
         listing(source.client, &source.store, described).await?;

@@ -13,6 +13,7 @@ mod event_stream;
 pub mod export;
 #[cfg(test)]
 mod golden;
+mod hint;
 pub mod input;
 pub mod item_id;
 mod leader_stream;

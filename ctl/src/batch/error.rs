@@ -10,6 +10,7 @@ use rollout_storage::BlobError;
 
 use super::config::ConfigError;
 use crate::connect::ConnectError;
+use crate::hint::namespace_flag;
 use crate::input::canonical::CanonicalError;
 use crate::input::files::FilesError;
 use crate::input::scan::ScanError;
@@ -108,9 +109,12 @@ pub enum BatchError {
     /// The run was ended by its deadline.
     #[error(
         "RO-2016: run {name:?} was ended by its deadline: {done} of {rows} rows have a result or failed for good; \
-         `rollout export {name} --partial` writes them"
+         `rollout export {name} --output DIR --partial{}` writes them",
+        namespace_flag(namespace)
     )]
     DeadlineExceeded {
+        /// The run's namespace.
+        namespace: String,
         /// The run.
         name: String,
         /// Its rows with an outcome.
@@ -128,18 +132,24 @@ pub enum BatchError {
     },
     /// Every row has an outcome, and more may come.
     #[error(
-        "the input of run {name:?} is open for more rows; close it with `rollout run close {name}`, or add --partial"
+        "the input of run {name:?} is open for more rows; close it with `rollout run close {name}{}`, or add --partial",
+        namespace_flag(namespace)
     )]
     InputOpen {
+        /// The run's namespace.
+        namespace: String,
         /// The run.
         name: String,
     },
     /// The run takes more rows and has some that this input lacks.
     #[error(
         "run {name:?} is open for more rows and has others than this input; add --keep-open to append what it lacks, or \
-         close it with `rollout run close {name}`"
+         close it with `rollout run close {name}{}`",
+        namespace_flag(namespace)
     )]
     OpenWithOthers {
+        /// The run's namespace.
+        namespace: String,
         /// The run.
         name: String,
     },
@@ -182,13 +192,13 @@ impl BatchError {
 
     /// Why a run that ended before every row had an outcome is no success, if it did.
     pub fn of_end(run: &v1::RunSummary) -> Option<Self> {
-        let name = run.name.clone();
+        let (namespace, name) = (run.namespace.clone(), run.name.clone());
         match run.state() {
             v1::RunState::Cancelled => Some(Self::Cancelled { name, reason: run.reason.clone() }),
             v1::RunState::DeadlineExceeded => {
                 let counts = run.counts.unwrap_or_default();
                 let done = counts.done + counts.failed;
-                Some(Self::DeadlineExceeded { name, done, rows: counts.rows })
+                Some(Self::DeadlineExceeded { namespace, name, done, rows: counts.rows })
             }
             _ => None,
         }
@@ -218,5 +228,35 @@ impl BatchError {
             _ => return Self::Client(error),
         };
         Self::Conflict { name: name.to_owned(), what, advice: advice.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_to_give_next_is_whole_and_names_the_namespace() {
+        let told = |namespace: &str| {
+            let run = v1::RunSummary {
+                namespace: namespace.into(),
+                name: "eval".into(),
+                state: v1::RunState::DeadlineExceeded as i32,
+                ..v1::RunSummary::default()
+            };
+            BatchError::of_end(&run).unwrap().to_string()
+        };
+        let said = told("team-a");
+        let command = "`rollout export eval --output DIR --partial --namespace team-a`";
+        assert!(said.contains(command), "{said}");
+        let said = told("default");
+        assert!(said.contains("`rollout export eval --output DIR --partial`"), "{said}");
+
+        let (namespace, name) = ("team-a".to_owned(), "eval".to_owned());
+        let open = BatchError::InputOpen { namespace: namespace.clone(), name: name.clone() };
+        for error in [open, BatchError::OpenWithOthers { namespace, name }] {
+            let said = error.to_string();
+            assert!(said.contains("`rollout run close eval --namespace team-a`"), "{said}");
+        }
     }
 }

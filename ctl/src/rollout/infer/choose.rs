@@ -92,7 +92,7 @@ impl Batch<'_> {
         }
         match revision::compare(&run, &have, &ours) {
             None if !run.input_closed && !self.args.replace => {
-                Err(BatchError::OpenWithOthers { name: run.name })
+                Err(BatchError::OpenWithOthers { namespace: run.namespace, name: run.name })
             }
             choice => Ok(choice),
         }

@@ -11,6 +11,7 @@ use rollout_proto::v1;
 use self::line::EventLine;
 use crate::connect::{ConnectArgs, ConnectSettings};
 use crate::event_stream::{EventStream, Heard, Place, Start};
+use crate::hint::namespace_flag;
 use crate::output::{self, Format, write_stdout};
 use crate::rolloutctl::Failure;
 use crate::say::{aside, to_stderr};
@@ -97,15 +98,18 @@ impl EventsArgs {
     }
 
     /// The command that goes on where this one ended.
-    fn resume(&self, place: Place) -> String {
+    fn resume(&self, namespace: &str, place: Place) -> String {
         let mut text = format!("rolloutctl events --follow --since {place}");
+        if self.from_oldest {
+            text += " --from-oldest";
+        }
         if let Some(about) = &self.about {
             text += &format!(" --for {about}");
         }
         if !self.kinds.is_empty() {
             text += &format!(" --kind {}", self.kinds.join(","));
         }
-        text
+        text + &namespace_flag(namespace)
     }
 }
 
@@ -125,7 +129,7 @@ pub(crate) async fn run(
         let heard = tokio::select! {
             heard = stream.next() => heard,
             _ = &mut interrupt => {
-                say_how_to_go_on(&args, &stream);
+                say_how_to_go_on(&args, &settings.namespace, &stream);
                 return Ok(());
             }
         };
@@ -148,21 +152,21 @@ pub(crate) async fn run(
                 return Err(Failure::compacted(format!(
                     "Compacted: events from {asked} on are no longer kept; the oldest index kept is \
                      {oldest}. To go on there: {}",
-                    args.resume(Place { index: oldest, position: 0 })
+                    args.resume(&settings.namespace, Place { index: oldest, position: 0 })
                 ))
                 .into());
             }
             Err(error) => {
-                say_how_to_go_on(&args, &stream);
+                say_how_to_go_on(&args, &settings.namespace, &stream);
                 return Err(error.into());
             }
         }
     }
 }
 
-fn say_how_to_go_on(args: &EventsArgs, stream: &EventStream) {
+fn say_how_to_go_on(args: &EventsArgs, namespace: &str, stream: &EventStream) {
     if let Some(place) = stream.place() {
-        aside(format_args!("to go on: {}", args.resume(place)));
+        aside(format_args!("to go on: {}", args.resume(namespace, place)));
     }
 }
 
@@ -195,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_command_to_go_on_asks_for_the_same() {
-        let args = EventsArgs {
+        let mut args = EventsArgs {
             follow: true,
             since: None,
             from_oldest: false,
@@ -203,8 +207,14 @@ mod tests {
             kinds: vec!["granted".to_owned(), "stolen".to_owned()],
         };
         assert_eq!(
-            args.resume(Place { index: 9, position: 2 }),
+            args.resume("default", Place { index: 9, position: 2 }),
             "rolloutctl events --follow --since 9:2 --for worker/w3 --kind granted,stolen"
+        );
+        args.from_oldest = true;
+        args.kinds.clear();
+        assert_eq!(
+            args.resume("team-a", Place { index: 9, position: 2 }),
+            "rolloutctl events --follow --since 9:2 --from-oldest --for worker/w3 --namespace team-a"
         );
     }
 }

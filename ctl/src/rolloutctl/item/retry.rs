@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::super::exit::Failure;
 use crate::completer::{self, Names};
 use crate::connect::ConnectArgs;
+use crate::hint::namespace_flag;
 use crate::output::{self, Format, Report, count, u64_string};
 use crate::rolloutctl::request::{Numbered, RequestName};
 
@@ -26,6 +27,9 @@ pub(crate) struct RetryArgs {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Retried {
+    /// For the command to give next alone.
+    #[serde(skip)]
+    namespace: String,
     run: String,
     #[serde(serialize_with = "u64_string")]
     rows: u64,
@@ -36,10 +40,13 @@ impl Report for Retried {
     const KIND: &'static str = "Retried";
 
     fn table(&self) -> String {
-        let Self { run, rows, paused } = self;
+        let Self { namespace, run, rows, paused } = self;
         let mut text = format!("run {run}: {} rows are pending again\n", count(*rows));
         if *paused {
-            text.push_str(&format!("the run is paused; go on with: rolloutctl run resume {run}\n"));
+            let flag = namespace_flag(namespace);
+            text.push_str(&format!(
+                "the run is paused; go on with: rolloutctl run resume {run}{flag}\n"
+            ));
         }
         text
     }
@@ -58,7 +65,7 @@ pub(in crate::rolloutctl) async fn retry(
     let number = Numbered::new(&client, again).await?;
     let request = v1::RetryItemsRequest {
         request: Some(number.id()),
-        namespace: settings.namespace,
+        namespace: settings.namespace.clone(),
         run: run.clone(),
         all_failed: rows.is_none(),
         rows,
@@ -70,7 +77,8 @@ pub(in crate::rolloutctl) async fn retry(
         })
         .await
         .map_err(|error| number.failed(error))?;
-    output::emit(format, &Retried { run, rows: answer.rows, paused: answer.paused })
+    let (namespace, rows, paused) = (settings.namespace, answer.rows, answer.paused);
+    output::emit(format, &Retried { namespace, run, rows, paused })
 }
 
 /// Has the named rows tried again.
@@ -97,17 +105,19 @@ mod tests {
 
     #[test]
     fn whoever_retries_rows_of_a_paused_run_is_told_how_it_goes_on() {
-        let text = Retried { run: "eval".into(), rows: 1200, paused: true }.table();
+        let namespace = "team-a".to_owned();
+        let text = Retried { namespace, run: "eval".into(), rows: 1200, paused: true }.table();
         assert_eq!(
             text,
             "run eval: 1,200 rows are pending again\n\
-             the run is paused; go on with: rolloutctl run resume eval\n"
+             the run is paused; go on with: rolloutctl run resume eval --namespace team-a\n"
         );
     }
 
     #[test]
     fn its_output_is_the_one_that_is_kept() {
-        let report = Retried { run: "eval".into(), rows: 3, paused: true };
+        let namespace = "default".to_owned();
+        let report = Retried { namespace, run: "eval".into(), rows: 3, paused: true };
         crate::golden::report("item-retry.txt", &report);
     }
 }
