@@ -78,7 +78,10 @@ pub enum FilesError {
         path: PathBuf,
     },
     /// More files than one input may have.
-    #[error("the input has more than {FILES_MAX} files")]
+    #[error(
+        "the input has more than {FILES_MAX} files, the most that one may have: put more rows into each, or make several \
+         runs of them"
+    )]
     TooMany,
 }
 
@@ -165,7 +168,9 @@ mod tests {
             add(n).unwrap();
         }
         add(0).unwrap();
-        assert!(matches!(add(FILES_MAX), Err(FilesError::TooMany)));
+        let refused = add(FILES_MAX).unwrap_err();
+        assert!(matches!(refused, FilesError::TooMany));
+        assert!(refused.to_string().contains("put more rows into each"), "{refused}");
     }
 
     #[tokio::test]
