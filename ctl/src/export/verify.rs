@@ -83,16 +83,17 @@ impl Proof<'_> {
         BatchError::Inconsistent { name: self.run.clone(), message }
     }
 
-    fn item_id(&mut self, body: &[u8]) -> Option<[u8; 32]> {
-        let row = self.rules.stored(body)?;
+    /// The id that a row has to have, or why there is none.
+    fn item_id(&mut self, body: &[u8]) -> Result<[u8; 32], String> {
+        let row = self.rules.stored(body).ok_or("it is no row")?;
         let first = self.rules.item_id(&row, 0);
         if row.id_json.is_some() {
-            return Some(first);
+            return Ok(first);
         }
-        Some(match self.occurrences.next(&first).ok()? {
-            0 => first,
-            number => self.rules.item_id(&row, number),
-        })
+        match self.occurrences.next(&first).map_err(|error| error.to_string())? {
+            0 => Ok(first),
+            number => Ok(self.rules.item_id(&row, number)),
+        }
     }
 }
 
@@ -102,9 +103,9 @@ impl Sink for Proof<'_> {
         let segment = output.segment.as_ref().map_err(|lost| self.wrong(lost.clone()))?;
         for (row, number) in segment.rows().zip(output.first_row..) {
             match self.item_id(row.body) {
-                Some(id) if id == row.item_id => {}
-                Some(_) => return Err(self.wrong(format!("row {number} has another row's id"))),
-                None => return Err(self.wrong(format!("row {number} is no row"))),
+                Ok(id) if id == row.item_id => {}
+                Ok(_) => return Err(self.wrong(format!("row {number} has another row's id"))),
+                Err(why) => return Err(self.wrong(format!("row {number}: {why}"))),
             }
             let mut half = [0; 16];
             half.copy_from_slice(&row.item_id[..16]);
@@ -134,5 +135,27 @@ impl Sink for Proof<'_> {
             Some(files) => Box::new(files).finish(),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_over_the_bound_of_those_without_an_id_is_not_said_to_be_none() {
+        let mut digest = blake3::Hasher::new();
+        let mut proof = Proof {
+            run: "eval".to_owned(),
+            rules: spec::rules(&v1::RunSpec::default()).unwrap(),
+            occurrences: Occurrences::with_bounds(1, 1),
+            unique: Duplicates::new(BUDGET_BYTES, &std::env::temp_dir()),
+            digest: &mut digest,
+            files: None,
+        };
+        proof.item_id(br#"{"prompt":"a"}"#).unwrap();
+        let why = proof.item_id(br#"{"prompt":"b"}"#).unwrap_err();
+        assert!(why.contains("more than 1 different rows"), "{why}");
+        assert_eq!(proof.item_id(b"{").unwrap_err(), "it is no row");
     }
 }

@@ -16,14 +16,25 @@ pub const REPEATED_MAX: usize = 1 << 23;
 
 /// More rows without an id than can be told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "more than {distinct_max} different rows without an \"id\", or {repeated_max} that repeat: give rows an \"id\""
-)]
-pub struct TooMany {
-    /// The bound of rows.
-    pub distinct_max: usize,
-    /// The bound of those that repeat.
-    pub repeated_max: usize,
+pub enum TooMany {
+    /// Different ones.
+    #[error(
+        "this is one more than {max} different rows without an \"id\", the most that one run may have: give rows an \
+         \"id\", or make several runs of them"
+    )]
+    Distinct {
+        /// The bound.
+        max: usize,
+    },
+    /// Those that come more than once.
+    #[error(
+        "this is one more than {max} different rows without an \"id\" that come again, the most that one run may have: \
+         give rows an \"id\", or make several runs of them"
+    )]
+    Repeated {
+        /// The bound.
+        max: usize,
+    },
 }
 
 /// Counts rows.
@@ -34,7 +45,8 @@ pub struct Occurrences {
     len: usize,
     /// How often a fingerprint came, where more than once.
     repeated: HashMap<u64, u64, BuildHasherDefault<Fingerprint>>,
-    max: TooMany,
+    distinct_max: usize,
+    repeated_max: usize,
 }
 
 impl Default for Occurrences {
@@ -49,9 +61,10 @@ impl Occurrences {
         Self::with_bounds(DISTINCT_MAX, REPEATED_MAX)
     }
 
-    fn with_bounds(distinct_max: usize, repeated_max: usize) -> Self {
-        let max = TooMany { distinct_max, repeated_max };
-        Self { seen: Vec::new(), len: 0, repeated: HashMap::default(), max }
+    /// None seen, with bounds of its own.
+    pub(crate) fn with_bounds(distinct_max: usize, repeated_max: usize) -> Self {
+        let (seen, repeated) = (Vec::new(), HashMap::default());
+        Self { seen, len: 0, repeated, distinct_max, repeated_max }
     }
 
     /// How many rows with this first-occurrence id came before.
@@ -64,15 +77,17 @@ impl Occurrences {
         }
         if insert(&mut self.seen, fingerprint) {
             self.len += 1;
-            return if self.len > self.max.distinct_max { Err(self.max) } else { Ok(0) };
+            let max = self.distinct_max;
+            return if self.len > max { Err(TooMany::Distinct { max }) } else { Ok(0) };
         }
-        let full = self.repeated.len() >= self.max.repeated_max;
+        let max = self.repeated_max;
+        let full = self.repeated.len() >= max;
         match self.repeated.get_mut(&fingerprint) {
             Some(count) => {
                 *count += 1;
                 Ok(*count)
             }
-            None if full => Err(self.max),
+            None if full => Err(TooMany::Repeated { max }),
             None => {
                 self.repeated.insert(fingerprint, 1);
                 Ok(1)
@@ -150,7 +165,12 @@ mod tests {
         let mut occurrences = Occurrences::with_bounds(3, 1);
         assert!((0..3).all(|n| occurrences.next(&id(n)) == Ok(0)));
         assert_eq!((occurrences.next(&id(1)), occurrences.next(&id(1))), (Ok(1), Ok(2)));
-        assert!(occurrences.next(&id(2)).is_err());
-        assert!(occurrences.next(&id(3)).unwrap_err().to_string().contains("give rows an \"id\""));
+        assert_eq!(occurrences.next(&id(2)), Err(TooMany::Repeated { max: 1 }));
+        let distinct = occurrences.next(&id(3)).unwrap_err();
+        assert_eq!(distinct, TooMany::Distinct { max: 3 });
+        for (error, bound) in [(TooMany::Repeated { max: 1 }, "than 1 "), (distinct, "than 3 ")] {
+            let said = error.to_string();
+            assert!(said.contains(bound) && said.contains("give rows an \"id\""), "{said}");
+        }
     }
 }
