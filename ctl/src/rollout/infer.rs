@@ -25,9 +25,10 @@ use crate::batch::known_speed::{self, KnownSpeed};
 use crate::batch::revision::{self, Choice, Family};
 use crate::batch::tokens::Tokenizer;
 use crate::batch::{name, spec, submit, watch};
-use crate::connect::{ConnectArgs, NAMESPACE_DEFAULT};
+use crate::connect::ConnectArgs;
 use crate::export::output::Output;
 use crate::export::{self, Totals};
+use crate::hint::namespace_flag;
 use crate::input::files;
 use crate::input::scan::ScanControl;
 use crate::progress::Progress;
@@ -274,7 +275,7 @@ impl Batch<'_> {
 
     /// What a user should know of a run that does not go on.
     fn remark(&self, run: &v1::RunSummary) -> String {
-        let namespace = self.namespace_flag();
+        let namespace = namespace_flag(&self.namespace);
         match run.state() {
             v1::RunState::Paused => format!(
                 "run {} is paused: {}; to go on: rolloutctl run resume {}{namespace}",
@@ -323,15 +324,8 @@ impl Batch<'_> {
     }
 
     fn say_how_to_return(&self) {
-        let (name, namespace) = (self.name(), self.namespace_flag());
+        let (name, namespace) = (self.name(), namespace_flag(&self.namespace));
         to_stderr(&coming_back::told(self.stage(), self.args, &name, &namespace));
-    }
-
-    fn namespace_flag(&self) -> String {
-        match self.namespace.as_str() {
-            NAMESPACE_DEFAULT => String::new(),
-            namespace => format!(" --namespace {namespace}"),
-        }
     }
 
     fn name(&self) -> String {
