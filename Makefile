@@ -29,8 +29,11 @@ test-deploy: build ## the chart, units, configurations, alert rules and dashboar
 test-guide: build ## the shell blocks of docs/guide.md, word for word
 	@python3 tests/guide/run.py "$(TARGET)/debug"
 
-test-ops: release ## handovers in 300 ms, 1 s at worst, and changes of members within an election: release build, a quiet machine
+test-ops: release ## handovers in 300 ms, 1 s at worst, changes of members within an election, and both as faults: release build, a quiet machine
 	$(CARGO) test --release -p rollout-tests --test rolling_restart --test membership -- --test-threads=1 --nocapture
+	$(CARGO) build --release -p rollout-preload
+	@for nemesis in membership rolling; do \
+	  "$(TARGET)/release/rollout-jepsen" run --workload item --nemesis $$nemesis --seed 1 --secs 90 || exit; done
 
 python: build ## the Python package, with its extension module, in target/python
 	@mkdir -p "$(TARGET)/python" && cp -r worker/python/rollout "$(TARGET)/python/"
