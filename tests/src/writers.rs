@@ -1,7 +1,8 @@
 //! Clients that write all the time, and what they notice of whatever is done to the cluster meanwhile.
 //!
 //! *Invariant:* each writer adds one to a number of its own and knows how often that was acknowledged: one lost or doubled
-//! shows in the next answer. Absent: a bound on pauses; each test has its own.
+//! shows in the next answer. A pause is the longest wait of any one of them: that the others are served hides none.
+//! Absent: a bound on pauses; each test has its own.
 
 use crate::fleet::Fleet;
 use anyhow::{Context, Result, ensure};
@@ -95,7 +96,8 @@ pub struct Writers {
 pub struct Written {
     /// Writes that were acknowledged, each there once.
     pub writes: usize,
-    /// Each step in its order, and the longest time in it in which nobody was told that a write is durable.
+    /// Each step in its order, and the longest time in it in which one of the writers, whichever, was not told that a write
+    /// is durable. What its client takes to find the next leader is part of that.
     pub pauses: Vec<(String, Duration)>,
     /// The 99th percentile of the fsyncs of each member that answered, at the end.
     pub fsync_p99: Vec<Duration>,
@@ -140,22 +142,26 @@ impl Writers {
         let operator = fleet.client("admin", "operator")?;
         let fsync_p99 = self.runtime.block_on(fsync_p99(&operator))?;
         self.stop.store(true, Ordering::Relaxed);
-        let (mut all, mut counts) = (Vec::new(), Vec::new());
+        let mut each = Vec::new();
         for writer in self.writers {
-            let acknowledged = self.runtime.block_on(writer)?.with_context(|| fleet.logs())?;
-            counts.push(acknowledged.len() as i64);
-            all.extend(acknowledged);
+            each.push(self.runtime.block_on(writer)?.with_context(|| fleet.logs())?);
         }
-        all.sort();
+        let counts: Vec<i64> = each.iter().map(|acknowledged| acknowledged.len() as i64).collect();
         let user = fleet.client("client", "user")?;
         let there = self.runtime.block_on(sums(&user, counts.len()))?;
         ensure!(there == counts, "{counts:?} were acknowledged, {there:?} are there");
-        let pauses = self.steps.iter().map(|step| (step.what.clone(), pause(&all, step)));
-        Ok(Written { writes: all.len(), pauses: pauses.collect(), fsync_p99 })
+        let pauses = self.steps.iter().map(|step| (step.what.clone(), longest_pause(&each, step)));
+        let writes = each.iter().map(Vec::len).sum();
+        Ok(Written { writes, pauses: pauses.collect(), fsync_p99 })
     }
 }
 
-/// The longest time within a step in which nobody was told that a write is durable.
+/// The pause of whoever waited longest within a step.
+fn longest_pause(each: &[Vec<Instant>], step: &Step) -> Duration {
+    each.iter().map(|acknowledged| pause(acknowledged, step)).max().unwrap_or_default()
+}
+
+/// The longest time within a step in which one writer was not told that a write is durable.
 fn pause(acknowledged: &[Instant], step: &Step) -> Duration {
     let to = step.to.unwrap_or(step.from);
     let within = acknowledged.iter().filter(|at| (step.from..=to).contains(*at));
@@ -182,5 +188,20 @@ mod tests {
         assert_eq!(pause(&written, &step(0, 50)), Duration::from_millis(30));
         assert_eq!(pause(&written, &step(46, 80)), Duration::from_millis(34), "none within");
         assert_eq!(pause(&[], &step(7, 9)), Duration::from_millis(2));
+    }
+
+    #[test]
+    fn whoever_is_served_does_not_hide_the_pause_of_another() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let step = Step { what: String::new(), from: at(0), to: Some(at(100)) };
+        let served: Vec<Instant> = (1..10).map(|n| at(10 * n)).collect();
+        let stuck = vec![at(5), at(85)];
+        assert_eq!(longest_pause(std::slice::from_ref(&served), &step), Duration::from_millis(10));
+        let wanted = Duration::from_millis(80);
+        assert_eq!(longest_pause(&[served.clone(), stuck.clone()], &step), wanted);
+        assert_eq!(longest_pause(&[stuck, served.clone()], &step), wanted, "in whatever order");
+        let never = Duration::from_millis(100);
+        assert_eq!(longest_pause(&[served, Vec::new()], &step), never, "one was never served");
     }
 }
