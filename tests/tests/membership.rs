@@ -104,6 +104,14 @@ fn role(status: &Value, name: &str) -> Option<String> {
     Some(member["says"]["role"].as_str()?.to_owned())
 }
 
+/// It waits and does not die of it: no supervisor starts it again and again, and none is asked to by its probe.
+fn lives(fleet: &mut Fleet, name: &str) -> Result<()> {
+    ensure!(fleet.member_process(name).runs(), "{name} ended{}", fleet.logs());
+    let (status, said) = fleet.http(name, "/healthz")?;
+    ensure!(status == 200, "{name} says that it does not live: {status} {said}");
+    Ok(())
+}
+
 #[test]
 fn three_members_become_five_and_three_again_under_load_and_the_leader_goes_first() -> Result<()> {
     let mut fleet = fleet()?;
@@ -196,6 +204,7 @@ fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() ->
         let (status, said) = fleet.http(lost, "/readyz").ok()?;
         (status == 503 && said.starts_with("awaiting-replace: ")).then_some(())
     });
+    lives(&mut fleet, lost)?;
     writers.rest();
     // A removal that leaves it to vote is refused, by the plan and by the leader.
     let third = ["c1", "c2", "c3"].into_iter().find(|n| *n != lost && *n != leader);
@@ -210,6 +219,7 @@ fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() ->
     let twice = fleet.member_joins(&["add", lost], lost)?;
     let said = String::from_utf8_lossy(&twice.stderr);
     ensure!(twice.status.code() == Some(5) && said.contains("RO-1012"), "{said}");
+    lives(&mut fleet, lost)?;
     done(&fleet.member_joins(&["replace", lost], lost)?)?;
     voters_are(&fleet, &["c1", "c2", "c3"]);
     within_one_election(writers, &fleet)?;
