@@ -1,13 +1,20 @@
 //! Who asked to be told of a run's end is told, though the leader dies meanwhile, and nobody else is ever called.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::hmac;
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const PATIENCE: Duration = Duration::from_secs(90);
+/// By how much a timestamp may differ from the receiver's clock, in seconds: longer than this whole test takes.
+const TOLERANCE_S: u64 = 1800;
+/// What the receiver and the members share: after `whsec_`, in base64.
+const SECRET: &str = "C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
 #[derive(Clone, Debug)]
 struct Got {
@@ -19,6 +26,22 @@ impl Got {
     fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
+    }
+
+    /// That it is of somebody who knows the secret, as <https://www.standardwebhooks.com> has a receiver find out: by what
+    /// arrived and the secret alone.
+    fn is_signed(&self) -> Result<()> {
+        let said = |name: &str| self.header(name).with_context(|| format!("no {name}: {self:?}"));
+        let (id, timestamp) = (said("webhook-id")?, said("webhook-timestamp")?);
+        let signature = said("webhook-signature")?.strip_prefix("v1,").context("not of v1")?;
+        let (key, tag) = (STANDARD.decode(SECRET)?, STANDARD.decode(signature)?);
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+        let signed = format!("{id}.{timestamp}.{}", self.body);
+        ensure!(hmac::verify(&key, signed.as_bytes(), &tag).is_ok(), "a wrong signature: {self:?}");
+        let sent: u64 = timestamp.parse().context("a timestamp is in seconds")?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        ensure!(now.abs_diff(sent) <= TOLERANCE_S, "sent at {sent}, and it is {now}");
+        Ok(())
     }
 }
 
@@ -78,7 +101,7 @@ fn the_end_of_a_run_is_told_again_by_the_next_leader_until_it_is_acknowledged() 
     let dir = tempfile::tempdir()?;
     let receiver = Receiver::start()?;
     let secret = dir.path().join("secret");
-    std::fs::write(&secret, "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\n")?;
+    std::fs::write(&secret, format!("whsec_{SECRET}\n"))?;
     let leak = |line: String| -> &'static str { Box::leak(line.into_boxed_str()) };
     let member_lines = vec![
         ("webhooks", leak(format!("secret_file = {secret:?}"))),
@@ -117,9 +140,7 @@ fn the_end_of_a_run_is_told_again_by_the_next_leader_until_it_is_acknowledged() 
     ensure!(ids[0].is_some() && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     for each in &got {
         ensure!(each.head.starts_with("POST /ended "), "{each:?}");
-        let signature = each.header("webhook-signature").unwrap_or_default();
-        ensure!(signature.starts_with("v1,") && signature.len() == 47, "{each:?}");
-        ensure!(each.header("webhook-timestamp").is_some(), "{each:?}");
+        each.is_signed()?;
         let message: serde_json::Value = serde_json::from_str(&each.body)?;
         ensure!(message["type"] == "run.ended" && message["data"]["run"] == "eval", "{message}");
         ensure!(message["data"]["state"] == "finished", "{message}");
