@@ -10,6 +10,7 @@ use rollout_proto::{
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually, json_lines};
 use serde_json::Value;
 use std::path::Path;
+use std::process::Output;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -44,6 +45,18 @@ fn is_refused(answer: &std::result::Result<Enrolled, EnrolError>, files: &TlsFil
     let error = answer.as_ref().err().context("somebody was let in")?;
     ensure!(error.code() == Some(ErrorCode::TokenRefused), "{error}");
     ensure!(!files.cert.exists() && !files.ca.exists(), "it left a trace");
+    Ok(())
+}
+
+/// The namespaces that the certificate in these files names; none: all.
+fn namespaces(files: &TlsFiles) -> Result<Vec<String>> {
+    Ok(pki::inspect(&files.cert)?.identity.context("a certificate that names nobody")?.namespaces)
+}
+
+/// A command ended with that exit status and said these words.
+fn is_told(out: &Output, code: i32, words: &str) -> Result<()> {
+    let said = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.code() == Some(code) && said.contains(words), "{:?}: {said}", out.status);
     Ok(())
 }
 
@@ -107,6 +120,7 @@ async fn a_token_lets_in_as_often_and_as_whom_it_says_and_others_are_refused() -
     let (a, b) = (files(&fleet, "a"), files(&fleet, "b"));
     let enrolled = enrol(&once, "a", &all, &a).await??;
     ensure!(enrolled.identity.to_string() == "worker/a", "{enrolled:?}");
+    ensure!(namespaces(&a)?.is_empty(), "its token names none, and is for all");
     // The same name and key again are no second use; another name is one, and so is another key.
     enrol(&once, "a", &all, &a).await??;
     is_refused(&enrol(&once, "b", &all, &b).await?, &b)?;
@@ -133,6 +147,10 @@ async fn a_token_lets_in_as_often_and_as_whom_it_says_and_others_are_refused() -
     });
     is_refused(&enrol(&short, "b", &all, &b).await?, &b)?;
 
+    let narrow = fleet.token("narrow", &["--role", "worker", "--for-namespace", "default"])?;
+    let c = files(&fleet, "c");
+    enrol(&narrow, "c", &all, &c).await??;
+    ensure!(namespaces(&c)? == ["default"], "{:?}", namespaces(&c)?);
     client_of_a_token(&fleet, &all).await?;
     ports(&fleet).await?;
     fleet.verify()?;
@@ -148,7 +166,7 @@ async fn client_of_a_token(fleet: &Fleet, all: &[String]) -> Result<()> {
     let (ann, bob) = (files(fleet, "ann"), files(fleet, "bob"));
     is_refused(&enrol(&token, "bob", all, &bob).await?, &bob)?;
     enrol(&token, "ann", all, &ann).await??;
-    let ctl = |args: &[&str]| -> Result<std::process::Output> {
+    let ctl = |args: &[&str]| -> Result<Output> {
         let mut command = fleet.program("rolloutctl");
         command.args(["--timeout", "20s", "-e", fleet.client_addr("c1")]);
         command.arg("--ca-cert").arg(&ann.ca).arg("--cert").arg(&ann.cert);
@@ -157,6 +175,8 @@ async fn client_of_a_token(fleet: &Fleet, all: &[String]) -> Result<()> {
     };
     let listed = ctl(&["run", "list"])?;
     ensure!(listed.status.success(), "{listed:?}");
+    ensure!(namespaces(&ann)? == ["default"], "{:?}", namespaces(&ann)?);
+    is_told(&ctl(&["-n", "other", "run", "list"])?, 7, "RO-3002")?;
     for forbidden in [&["token", "list"][..], &["member", "list"]] {
         let refused = ctl(forbidden)?;
         ensure!(refused.status.code() == Some(7), "{forbidden:?}: {refused:?}");
@@ -165,6 +185,8 @@ async fn client_of_a_token(fleet: &Fleet, all: &[String]) -> Result<()> {
     let renewed = ctl(&["cert", "renew"])?;
     ensure!(renewed.status.success(), "{renewed:?}");
     ensure!(std::fs::read(&ann.cert)? != before, "it is another one");
+    ensure!(namespaces(&ann)? == ["default"], "a renewal is for no more: {:?}", namespaces(&ann)?);
+    is_told(&ctl(&["-n", "other", "run", "list"])?, 7, "RO-3002")?;
     // What was issued by hand is not renewed over the wire.
     let by_hand = fleet.ctl(&["cert", "renew"])?;
     ensure!(by_hand.status.code() == Some(7), "an admin's is not renewed: {by_hand:?}");
