@@ -57,6 +57,8 @@ pub struct FleetOptions {
     pub s3: Option<Arc<S3>>,
     /// Members certify newcomers, each time for so many seconds.
     pub enrolment_lifetime_s: Option<u64>,
+    /// Members certify newcomers, each time for as long as they do where their configuration has no `lifetime_s`.
+    pub enrolment_by_default: bool,
 }
 
 struct Member {

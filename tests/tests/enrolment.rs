@@ -9,11 +9,14 @@ use rollout_proto::{
 };
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually, json_lines};
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Output;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const PATIENCE: Duration = Duration::from_secs(90);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn fleet(lifetime_s: u64) -> Result<Fleet> {
     let options =
@@ -339,5 +342,105 @@ async fn an_enrolment_is_in_the_audit_with_the_place_of_its_operation() -> Resul
     let enrolment =
         enrolments.find(|line| line["outcome"] == "applied").context("no line of it")?;
     ensure!(enrolment["index"].is_string() && enrolment["subject"] == "worker/a", "{enrolment}");
+    fleet.passed()
+}
+
+fn unix_now_s() -> Result<i64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs().try_into()?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_lives_for_a_day_where_the_members_say_nothing_else() -> Result<()> {
+    let options = FleetOptions { enrolment_by_default: true, ..FleetOptions::default() };
+    let fleet = Fleet::start(options)?;
+    for name in fleet.member_names() {
+        let config = std::fs::read_to_string(fleet.path(&format!("{name}.toml")))?;
+        ensure!(config.contains("[enrolment]") && !config.contains("lifetime_s"), "{config}");
+    }
+    for (role, name) in [("worker", "w1"), ("client", "ann")] {
+        let token = fleet.token(role, &["--role", role, "--holder", name])?;
+        let of = files(&fleet, name);
+        let before = unix_now_s()?;
+        let enrolled = enrol(&token, name, &desks(&fleet), &of).await??;
+        let after = unix_now_s()?;
+        ensure!(enrolled.lifetime == DAY, "{enrolled:?}");
+        // From when it was asked for; that it begins some minutes ago is for clocks that are slow.
+        let ends = pki::inspect(&of.cert)?.validity.not_after_unix - DAY.as_secs().cast_signed();
+        ensure!((before..=after).contains(&ends), "{ends}, asked at {before} to {after}");
+    }
+    fleet.passed()
+}
+
+/// The ports on which a process listens, as the kernel says.
+fn listens_on(pid: u32) -> Result<BTreeSet<u16>> {
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
+    let links = links.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    let own: BTreeSet<String> = links.map(|to| to.to_string_lossy().into_owned()).collect();
+    let mut ports = BTreeSet::new();
+    for table in ["tcp", "tcp6"] {
+        // Without IPv6 there is no table of it.
+        let text = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        for line in text.lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            // Its own address, its state, 0A of those that listen, and the socket's number.
+            let (Some(local), Some(state), Some(inode)) =
+                (fields.get(1), fields.get(3), fields.get(9))
+            else {
+                continue;
+            };
+            if *state == "0A" && own.contains(&format!("socket:[{inode}]")) {
+                let (_, port) = local.rsplit_once(':').context("an address without a port")?;
+                ports.insert(u16::from_str_radix(port, 16)?);
+            }
+        }
+    }
+    Ok(ports)
+}
+
+fn port(addr: &str) -> Result<u16> {
+    Ok(addr.parse::<SocketAddr>()?.port())
+}
+
+/// All certificates are of an authority that no member has a key of: nobody is certified, and who is certified is served.
+#[test]
+fn members_without_a_desk_certify_nobody_and_serve_the_certificates_of_another_authority()
+-> Result<()> {
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let user = |fleet: &Fleet, args: &[&str]| -> Result<Output> {
+        let mut command = fleet.program("rolloutctl");
+        command.arg("--context").arg(fleet.path("user.toml")).args(args);
+        rollout_tests::output(command, PATIENCE)
+    };
+    let Security::Mtls(own) = fleet.security("client", "user") else { unreachable!() };
+    let read = || Ok::<_, anyhow::Error>((std::fs::read(&own.cert)?, std::fs::read(&own.key)?));
+    let before = read()?;
+    let renewal = user(&fleet, &["cert", "renew"])?;
+    is_told(&renewal, 5, "RO-3010")?;
+    is_told(&renewal, 5, "issues no certificates: its configuration has no [enrolment]")?;
+    ensure!(read()? == before, "a refused renewal changed the certificate or its key");
+    // An admin's is issued by hand, whatever the members do.
+    is_told(&fleet.ctl(&["cert", "renew"])?, 7, "RO-3002")?;
+    let token = fleet.ctl(&["token", "create", "rack", "--role", "worker"])?;
+    is_told(&token, 5, "RO-3010")?;
+    is_told(&token, 5, "has no [enrolment]")?;
+    ensure!(token.stdout.is_empty(), "a token was shown: {token:?}");
+    let list = fleet.ctl_json(&["token", "list"])?;
+    ensure!(list["tokens"].as_array().is_some_and(Vec::is_empty), "a token was kept: {list}");
+
+    for name in fleet.member_names() {
+        let pid = fleet.member_process(&name).pid();
+        let mut known = BTreeSet::new();
+        for addr in [fleet.client_addr(&name), fleet.peer_addr(&name), fleet.http_addr(&name)] {
+            known.insert(port(addr)?);
+        }
+        let found = listens_on(pid)?;
+        ensure!(found == known, "{name} listens on {found:?}, and not on {known:?} alone");
+    }
+
+    fleet.start_worker("w1", &WorkerOptions::default())?;
+    Batch::submit(&fleet, "served", 200, "")?.finish(&fleet)?;
+    let listed = user(&fleet, &["run", "list"])?;
+    ensure!(listed.status.success(), "{listed:?}");
+    fleet.verify()?;
     fleet.passed()
 }

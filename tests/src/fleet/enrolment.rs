@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 impl Fleet {
     /// Makes the issuing key and an address for each of these members, where the options ask for them.
     pub(super) fn open_desks(&mut self, names: &[&str]) -> Result<()> {
-        if self.options.enrolment_lifetime_s.is_none() {
+        let options = &self.options;
+        if options.enrolment_lifetime_s.is_none() && !options.enrolment_by_default {
             return Ok(());
         }
         if !self.path("issuer").exists() {
@@ -24,15 +25,13 @@ impl Fleet {
 
     /// The lines of a member's configuration.
     pub(super) fn desk_lines(&self, name: &str) -> String {
-        let (Some(lifetime_s), Some(listen)) =
-            (self.options.enrolment_lifetime_s, self.desks.get(name))
-        else {
-            return String::new();
-        };
+        let Some(listen) = self.desks.get(name) else { return String::new() };
+        let lifetime = self.options.enrolment_lifetime_s.map(|s| format!("lifetime_s = {s}\n"));
         let (cert, key) = (self.path("issuer/issuer.pem"), self.path("issuer/issuer.key"));
         format!(
             "[enrolment]\nlisten = {listen:?}\nissuer_cert_file = {cert:?}\nissuer_key_file = {key:?}\n\
-             lifetime_s = {lifetime_s}\n"
+             {}",
+            lifetime.unwrap_or_default()
         )
     }
 
