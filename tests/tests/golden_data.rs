@@ -1,10 +1,10 @@
 //! A member's directory that an earlier build left, with runs in it, is opened by `rollout-coordinator` of this one, which
 //! goes on where that was killed.
 //!
-//! `testdata/data-1` has the data of a member that was its whole cluster, and the object store: one run that had ended, one
-//! of which no row had begun, and at `results.jsonl` what the first came to. `ROLLOUT_REWRITE=1` writes it anew; that is for a
-//! format that nobody has in use, and otherwise a directory for the new format is added and this one is kept. It is of cluster
-//! version 1; one that is written anew is of the newest.
+//! `testdata/data-N`, of cluster version N, has the data of a member that was its whole cluster, and the object store: one run
+//! that had ended, one of which no row had begun, and at `results.jsonl` what the first came to; from version 2 on a join token
+//! too, which no member of version 1 takes. `ROLLOUT_REWRITE=1` writes that of the newest version anew, which is for a format
+//! that nobody has in use; otherwise a directory for the new version is added and these are kept.
 
 use anyhow::{Context, Result, ensure};
 use rollout_tests::{Batch, Fleet, FleetOptions, WorkerOptions, eventually, output};
@@ -16,12 +16,20 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const ENDED_ROWS: u64 = 40;
 const LEFT_ROWS: u64 = 30;
 
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testdata/data-1")
+/// The newest cluster version, which a cluster of this build begins with.
+const NEWEST: u32 = 2;
+
+fn golden(version: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/testdata/data-{version}"))
 }
 
 fn start(kept: PathBuf) -> Result<Fleet> {
-    Fleet::start(FleetOptions { alone: Some(kept), ..FleetOptions::default() })
+    let enrolment_lifetime_s = Some(3600);
+    Fleet::start(FleetOptions {
+        alone: Some(kept),
+        enrolment_lifetime_s,
+        ..FleetOptions::default()
+    })
 }
 
 /// The lines of a run's results, in some order.
@@ -49,27 +57,39 @@ fn rewrite() -> Result<()> {
     let status = fleet.member_process("c1").terminate(PATIENCE)?;
     ensure!(status.success(), "{status}");
     fleet.start_member("c1")?;
+    fleet.token("kept", &["--role", "worker"])?;
     let batch = Batch::submit(&fleet, "left", LEFT_ROWS, "")?;
     batch.until(&fleet, "its input is closed", |c| c.pending == LEFT_ROWS);
     eventually("its input is closed", PATIENCE, || {
         let run = fleet.ctl_json(&["run", "describe", "left"]).ok()?;
         (run["run"]["inputClosed"] == true).then_some(())
     });
-    fleet.keep(&golden())?;
+    fleet.keep(&golden(NEWEST))?;
     let lines: Vec<String> = ended.into_iter().collect();
-    std::fs::write(golden().join("results.jsonl"), lines.join("\n") + "\n")?;
+    std::fs::write(golden(NEWEST).join("results.jsonl"), lines.join("\n") + "\n")?;
     fleet.passed()
 }
 
 #[test]
 fn a_directory_of_an_earlier_build_is_opened_with_its_runs_and_what_was_left_is_done() -> Result<()>
 {
+    opened(1)
+}
+
+#[test]
+fn a_directory_of_the_newest_version_is_opened_with_its_runs_and_what_was_left_is_done()
+-> Result<()> {
     if std::env::var_os("ROLLOUT_REWRITE").is_some() {
         rewrite()?;
     }
-    let kept = std::fs::read_to_string(golden().join("results.jsonl"))
+    opened(NEWEST)
+}
+
+/// Opens that of a version, finds what it has, and goes on with it.
+fn opened(version: u32) -> Result<()> {
+    let kept = std::fs::read_to_string(golden(version).join("results.jsonl"))
         .context("the golden directory, which ROLLOUT_REWRITE=1 writes")?;
-    let mut fleet = start(golden())?;
+    let mut fleet = start(golden(version))?;
     ensure!(fleet.leader() == "c1", "it leads, alone as it is");
     // What had ended is as it was: its counts of the ledger, its results of the store.
     ensure!(count(&fleet, "ended", "done") == Some(ENDED_ROWS));
@@ -87,9 +107,9 @@ fn a_directory_of_an_earlier_build_is_opened_with_its_runs_and_what_was_left_is_
         (count(&fleet, "left", "done") == Some(LEFT_ROWS)).then_some(())
     });
     ensure!(results(&fleet, "left")?.len() as u64 == LEFT_ROWS);
-    // It was formed with the first version, and no leader of this build raised it by itself.
+    // It was formed with that version, and no leader of this build raised it by itself.
     let raised = fleet.ctl_json(&["cluster", "upgrade", "--yes"])?;
-    ensure!(raised["before"] == 1, "{raised}");
+    ensure!(raised["before"] == version, "{raised}");
     let mut next = Batch::submit(&fleet, "next", 20, "")?;
     next.finish(&fleet)?;
     fleet.verify()?;
