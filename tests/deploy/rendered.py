@@ -119,6 +119,27 @@ CASES = {
     "nobody scrapes": {"networkPolicy": {"monitoring": [], "clients": []}},
 }
 
+# Values over the defaults that the chart refuses.
+WRONG = (
+    {"members": {"replicas": 1}},
+    {"members": {"replica": 3}},
+    {"store": {"url": "http://bucket"}},
+    {"tls": {"mode": "existing"}},
+    {"pools": [{"name": "x"}]},
+    {"monitoring": {"interval": "often"}},
+    {"members": {"audit": {"filesMax": 0}}},
+    {"members": {"webhooks": {"allow": ["https://hooks.example.com"]}}},
+    {"members": {"webhooks": {"allow": ["https://hooks.example.com/path"], "existingSecret": "x"}}},
+    {"members": {"config": "[raft]\n\n [ audit ]\nfile = 'x'\n"}},
+    {"members": {"config": "[enrolment]\nlisten = '0.0.0.0:1'\n"}},
+    {"members": {"enrolment": {"existingSecret": "x", "lifetimeSeconds": 5}}},
+    {"pools": [TOKEN_POOL]},
+    {"members": {"stopped": "yes"}},
+    {"pools": [SCALED_POOL | {"replicas": 2}]},
+    {"pools": [{key: value for key, value in SCALED_POOL.items() if key != "replicasMax"}]},
+    {"pools": [SCALED_POOL | {"autoscaled": False}]},
+)
+
 
 def values(case):
     defaults = yaml.load((CHART / "values.yaml").read_text(), Strict)
