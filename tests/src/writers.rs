@@ -5,20 +5,28 @@
 //! Absent: a bound on pauses; each test has its own.
 
 use crate::fleet::Fleet;
+use crate::wait::eventually;
 use anyhow::{Context, Result, ensure};
 use rollout_proto::{Client, services, v1};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn store() -> Option<v1::StoreName> {
     Some(v1::StoreName { job: "writers".into(), ..Default::default() })
 }
 
 /// Adds one to a number of its own, again and again; returns when each was acknowledged.
-async fn write(client: Client, writer: usize, stop: Arc<AtomicBool>) -> Result<Vec<Instant>> {
+async fn write(
+    client: Client,
+    writer: usize,
+    stop: Arc<AtomicBool>,
+    count: Arc<AtomicUsize>,
+) -> Result<Vec<Instant>> {
     let session = client.open_session("a writer").await?;
     let mut acknowledged = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -36,6 +44,7 @@ async fn write(client: Client, writer: usize, stop: Arc<AtomicBool>) -> Result<V
             })
             .await?;
         acknowledged.push(Instant::now());
+        count.store(acknowledged.len(), Ordering::Relaxed);
         let said = answer.answers.first().and_then(|a| a.kind.clone());
         let sum = acknowledged.len() as i64;
         let wanted = Some(v1::store_answer::Kind::Number(sum));
@@ -89,6 +98,8 @@ pub struct Writers {
     runtime: Runtime,
     stop: Arc<AtomicBool>,
     writers: Vec<JoinHandle<Result<Vec<Instant>>>>,
+    /// How many writes of each were acknowledged so far.
+    counts: Vec<Arc<AtomicUsize>>,
     steps: Vec<Step>,
 }
 
@@ -112,12 +123,23 @@ impl Writers {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let start = |writer| {
+        let counts: Vec<Arc<AtomicUsize>> = (0..writers).map(|_| Arc::default()).collect();
+        let start = |(writer, count): (usize, &Arc<AtomicUsize>)| {
             let client = fleet.client("client", "user")?;
-            Ok(runtime.spawn(write(client, writer, stop.clone())))
+            Ok(runtime.spawn(write(client, writer, stop.clone(), count.clone())))
         };
-        let writers = (0..writers).map(start).collect::<Result<_>>()?;
-        Ok(Self { runtime, stop, writers, steps: Vec::new() })
+        let writers = counts.iter().enumerate().map(start).collect::<Result<_>>()?;
+        Ok(Self { runtime, stop, writers, counts, steps: Vec::new() })
+    }
+
+    /// Waits until each of them is told again that a write is durable: after an outage that the test wanted, which would
+    /// count to the step after it otherwise, for clients look for a leader ever more rarely while there is none.
+    pub fn all_write(&self) {
+        let counts = || self.counts.iter().map(|count| count.load(Ordering::Relaxed));
+        let before: Vec<usize> = counts().collect();
+        eventually("every writer writes", PATIENCE, || {
+            counts().zip(&before).all(|(now, before)| now > *before).then_some(())
+        });
     }
 
     /// From now on this is done to the cluster; whatever was done before has ended.

@@ -215,6 +215,7 @@ fn a_member_that_lost_its_disk_waits_and_takes_its_own_place_under_a_new_id() ->
         ensure!(refused.status.code() == Some(6) && said.contains(&command), "{how}: {said}");
     }
     nobody_leads_while_one_waits_and_another_is_dead(&mut fleet, lost, third)?;
+    writers.all_write();
     writers.step("it is replaced by itself");
     let twice = fleet.member_joins(&["add", lost], lost)?;
     let said = String::from_utf8_lossy(&twice.stderr);
