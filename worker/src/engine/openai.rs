@@ -108,7 +108,7 @@ impl OpenAiEngine {
         let status = response.status();
         let id = response.headers().get("x-request-id").and_then(|id| id.to_str().ok());
         let id = id.unwrap_or_default().to_owned();
-        let bytes = read(response).await?;
+        let bytes = answer::in_one_line(read(response).await?);
         match status {
             _ if called => answer::called(status, &id, &bytes),
             StatusCode::NOT_FOUND if with_lora => {

@@ -2,7 +2,8 @@
 //! none.
 //!
 //! Invariant: what a request of the OpenAI Batch format is answered goes on as it came, byte for byte but for the space
-//! around it. A vector is of finite numbers.
+//! around it and for its line breaks, which are spaces: a result is to fit into one line of an output. A vector is of finite
+//! numbers.
 //! Absent: sending requests.
 
 use reqwest::StatusCode;
@@ -116,6 +117,14 @@ fn unreadable(error: serde_json::Error) -> EngineFailure {
 
 fn json<T: Serialize>(value: &T) -> Result<String, EngineFailure> {
     serde_json::to_string(value).map_err(|error| bad(format!("cannot be written: {error}")))
+}
+
+/// The bytes of an answer without line breaks. In JSON they stand between tokens alone, where a space means the same.
+pub(super) fn in_one_line(mut bytes: Vec<u8>) -> Vec<u8> {
+    for byte in bytes.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+    bytes
 }
 
 /// The answer to a prompt or to messages.

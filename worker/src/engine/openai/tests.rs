@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::map_response;
 use axum::routing::post;
 use axum::{Json, Router};
 use parking_lot::Mutex;
@@ -63,12 +64,24 @@ async fn embed(Json(body): Json<Value>) -> (StatusCode, Json<Value>) {
     }
 }
 
+/// Hosted servers answer with JSON of many lines.
+async fn in_lines(response: axum::response::Response) -> axum::response::Response {
+    let (head, body) = response.into_parts();
+    let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let text = serde_json::to_string_pretty(&value).unwrap().replace('\n', "\r\n");
+    let mut response = axum::response::Response::new(text.into());
+    *response.status_mut() = head.status;
+    response
+}
+
 async fn server() -> (String, Seen) {
     let seen = Seen::default();
     let app = Router::new()
         .route("/v1/completions", post(answer))
         .route("/v1/chat/completions", post(answer))
         .route("/v1/embeddings", post(embed))
+        .layer(map_response(in_lines))
         .with_state(seen.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -147,7 +160,13 @@ fn task(task: Task, body: Value) -> EngineRow {
 }
 
 fn extra(done: &Completion) -> Value {
-    serde_json::from_str(&done.extra).unwrap()
+    in_one_line(&done.extra)
+}
+
+/// What has to go into one line of an output, however the server wrote it.
+fn in_one_line(text: &str) -> Value {
+    assert!(!text.contains(['\n', '\r']), "{text}");
+    serde_json::from_str(text).unwrap()
 }
 
 #[tokio::test]
@@ -182,7 +201,7 @@ async fn vectors_come_back_and_requests_of_the_batch_format_are_passed_on_as_the
     assert_eq!(response["body"]["data"][0]["embedding"], json!([0.5, 1.0]));
     let failure = engine.run(task(Task::Openai, call("", "m"))).await.unwrap_err();
     assert_eq!(failure.class, FailureClass::InvalidRow);
-    let told: Value = serde_json::from_str(&failure.message).unwrap();
+    let told = in_one_line(&failure.message);
     assert_eq!(told["response"]["status_code"], 400);
     assert_eq!(told["response"]["body"], json!({"error": {"code": 400}}));
     let failure = engine.run(task(Task::Openai, call("a", "other"))).await.unwrap_err();
