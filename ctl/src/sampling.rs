@@ -1,7 +1,7 @@
 //! Owns: the sampling parameters of a run and of a row, and the canonical JSON that ids and engines take them from.
 //!
-//! Invariant: only what was set appears, keys sorted, so a default that an engine changes changes no id. A row's parameters
-//! go over the run's, key by key. The run's are known here and obey bounds; whether a row's are and do is found out here, and
+//! Invariant: only what was set appears, by its name, so a default that an engine changes changes no id; what a parameter has
+//! within keeps its order, in which an engine may generate it. A row's parameters go over the run's, key by key. The run's are known here and obey bounds; whether a row's are and do is found out here, and
 //! decided by the engine.
 //! Absent: defaults. They are the engine's.
 

@@ -1,13 +1,15 @@
 //! Owns: the canonical text of a JSON value.
 //!
-//! Canonical: no space between tokens, object keys sorted by their bytes, strings escaped in serde_json's way,
-//! numbers as they were written.
-//! Invariant: canonicalizing twice changes nothing, and values that differ for a reader of strings and numbers
-//! give different texts.
+//! Canonical: no space between tokens, strings escaped in serde_json's way, numbers as they were written; the keys of the
+//! outermost object, or of the objects of an outermost array, sorted by their bytes, and those within them in the order in
+//! which they were written. For an engine may go by that order: it generates a schema's properties one after another, and a
+//! chat template prints tools as they stand.
+//! Invariant: canonicalizing twice changes nothing, and values that differ for a reader of strings and numbers, or for one to
+//! whom the order within is something, give different texts.
 //! Absent: number arithmetic: 1.0 and 1 stay different, a model may be told either.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use serde::Deserialize;
@@ -38,7 +40,7 @@ pub fn canonical(raw: &RawValue) -> Result<Cow<'_, str>, CanonicalError> {
         return Ok(Cow::Borrowed(text));
     }
     let mut out = String::with_capacity(text.len());
-    write_value(text, DEPTH_MAX, &mut out)?;
+    write_value(text, true, DEPTH_MAX, &mut out)?;
     Ok(Cow::Owned(out))
 }
 
@@ -48,7 +50,12 @@ pub fn canonical_text(text: &str) -> Result<String, CanonicalError> {
     canonical(raw).map(Cow::into_owned)
 }
 
-fn write_value(text: &str, depth: usize, out: &mut String) -> Result<(), CanonicalError> {
+fn write_value(
+    text: &str,
+    outermost: bool,
+    depth: usize,
+    out: &mut String,
+) -> Result<(), CanonicalError> {
     let depth = depth.checked_sub(1).ok_or(CanonicalError::TooDeep)?;
     match text.as_bytes().first() {
         Some(b'"') => {
@@ -62,26 +69,27 @@ fn write_value(text: &str, depth: usize, out: &mut String) -> Result<(), Canonic
                 if index > 0 {
                     out.push(',');
                 }
-                write_value(value.get(), depth, out)?;
+                write_value(value.get(), outermost, depth, out)?;
             }
             out.push(']');
         }
         Some(b'{') => {
-            let Fields(fields) = serde_json::from_str(text).map_err(syntax)?;
-            let mut sorted = BTreeMap::new();
-            for (key, value) in fields {
-                if let Some(twice) = sorted.insert(key.clone(), value).map(|_| key) {
-                    return Err(CanonicalError::KeyTwice(twice.into_owned()));
-                }
+            let Fields(mut fields) = serde_json::from_str(text).map_err(syntax)?;
+            let mut keys = HashSet::with_capacity(fields.len());
+            if let Some((twice, _)) = fields.iter().find(|(key, _)| !keys.insert(key)) {
+                return Err(CanonicalError::KeyTwice(twice.to_string()));
+            }
+            if outermost {
+                fields.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
             }
             out.push('{');
-            for (index, (key, value)) in sorted.into_iter().enumerate() {
+            for (index, (key, value)) in fields.into_iter().enumerate() {
                 if index > 0 {
                     out.push(',');
                 }
                 write_string(&key, out);
                 out.push(':');
-                write_value(value.get(), depth, out)?;
+                write_value(value.get(), false, depth, out)?;
             }
             out.push('}');
         }
@@ -176,6 +184,7 @@ mod tests {
             (r#"{ "b" : 1.0, "a" : [ true , null ] }"#, r#"{"a":[true,null],"b":1.0}"#),
             (r#"[{"content":"x","role":"u"}]"#, r#"[{"content":"x","role":"u"}]"#),
             (r#""tab\tend""#, r#""tab\tend""#),
+            (r#"[[{"b":1,"a":2}],{"d":3,"c":4}]"#, r#"[[{"a":2,"b":1}],{"c":4,"d":3}]"#),
         ];
         for (text, expected) in texts {
             assert_eq!(canonical_text(text).unwrap(), expected);
@@ -184,12 +193,22 @@ mod tests {
     }
 
     #[test]
+    fn the_order_within_is_kept_for_engines_may_go_by_it() {
+        let schema = r#"{"type":"object","properties":{"reasoning":{},"answer":{}}}"#;
+        let text = format!(r#"{{"structured_outputs":{{"json":{schema}}},"n":1}}"#);
+        let expected = format!(r#"{{"n":1,"structured_outputs":{{"json":{schema}}}}}"#);
+        assert_eq!(canonical_text(&text).unwrap(), expected);
+        let other = text.replace(r#""reasoning":{},"answer":{}"#, r#""answer":{},"reasoning":{}"#);
+        assert_ne!(canonical_text(&other).unwrap(), expected);
+    }
+
+    #[test]
     fn what_no_reader_agrees_on_is_refused() {
         assert!(matches!(canonical_text(r#""\ud800""#), Err(CanonicalError::Syntax(_))));
-        assert!(matches!(
-            canonical_text(r#"{"a":1,"\u0061":2}"#),
-            Err(CanonicalError::KeyTwice(_))
-        ));
+        for twice in [r#"{"a":1,"\u0061":2}"#, r#"{"b":[{"a":1,"b":3,"\u0061":2}]}"#] {
+            let found = canonical_text(twice);
+            assert_eq!(found, Err(CanonicalError::KeyTwice("a".to_owned())), "{twice}");
+        }
         let deep = "[".repeat(DEPTH_MAX + 1) + &"]".repeat(DEPTH_MAX + 1);
         assert_eq!(canonical_text(&deep), Err(CanonicalError::TooDeep));
     }

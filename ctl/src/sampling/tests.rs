@@ -24,7 +24,7 @@ fn only_what_was_set_is_in_the_canonical_json() {
                   logit_bias = { 7 = 1, 10 = -2.5 }\nn = 2";
     assert_eq!(
         parse(nested).canonical_json().unwrap(),
-        r#"{"logit_bias":{"10":-2.5,"7":1.0},"n":2,"structured_outputs":{"json":{"required":["b","a"],"type":"object"}}}"#
+        r#"{"logit_bias":{"10":-2.5,"7":1.0},"n":2,"structured_outputs":{"json":{"type":"object","required":["b","a"]}}}"#
     );
 }
 
@@ -64,7 +64,7 @@ fn what_an_engine_will_refuse_of_a_row_is_known_and_goes_to_it_as_it_was_written
             r#"{"max_tokens":16,"min_tokens":17}"#,
         ),
         (r#"{"n": 0}"#, "n: has to be 1 to 16384", r#"{"max_tokens":16,"n":0}"#),
-        (r#"{"stop": {"b": 1, "a": 2}}"#, "", r#"{"max_tokens":16,"stop":{"a":2,"b":1}}"#),
+        (r#"{"stop": {"b": 1, "a": 2}}"#, "", r#"{"max_tokens":16,"stop":{"b":1,"a":2}}"#),
         (
             r#"{"structured_outputs": {}}"#,
             "exactly one of json",

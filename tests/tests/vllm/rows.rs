@@ -165,7 +165,32 @@ fn parameters_and_adapters_of_a_row_give_what_vllm_gives_for_them() -> Result<()
     ensure!(text(7) != text(8) && text(8) != text(9), "adapters change nothing: {got:?}");
     let codes: Vec<_> = errors(&batch)?.iter().map(|row| row["error"]["code"].clone()).collect();
     ensure!(codes == ["UNKNOWN_LORA", "VLLMValidationError"], "{codes:?}");
+    properties_come_in_the_order_of_the_runs_schema(&fleet)?;
     fleet.passed()
+}
+
+/// In no order of the alphabet: a model that is to reason before it answers does it in that order, or not.
+fn properties_come_in_the_order_of_the_runs_schema(fleet: &Fleet) -> Result<()> {
+    let names = ["reasoning", "answer", "verdict"];
+    let properties: Vec<_> =
+        names.iter().map(|name| format!("{name} = {{ type = \"boolean\" }}")).collect();
+    let lines = format!(
+        "[model]\nuri = \"tiny\"\n[sampling]\ntemperature = 0.0\nmax_tokens = 128\n\
+         structured_outputs = {{ json = {{ type = \"object\", properties = {{ {} }}, \
+         required = {names:?}, additionalProperties = false }} }}\n",
+        properties.join(", ")
+    );
+    let input = fleet.path("ordered.jsonl");
+    std::fs::write(&input, "{\"prompt\":\"json\"}\n")?;
+    let mut batch = Batch::submit_file(fleet, "ordered", input, 1, &lines)?;
+    let status = batch.process().wait(LOADING).with_context(|| fleet.logs())?;
+    ensure!(status.success(), "{status}{}", fleet.logs());
+    let got = completions(&batch)?;
+    let text = got[0]["completion"].as_str().unwrap_or_default();
+    let object: serde_json::Map<String, Value> =
+        serde_json::from_str(text).with_context(|| text.to_owned())?;
+    ensure!(object.keys().eq(names), "{text}");
+    Ok(())
 }
 
 #[test]
