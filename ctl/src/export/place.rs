@@ -1,7 +1,8 @@
 //! Owns: where the files of an output are written.
 //!
 //! Invariant: a name appears only when all bytes of all files are durable; what an earlier output of the same kind left
-//! there goes, and a manifest is there only when all of its files are. What somebody else wrote there stays.
+//! there goes, and a manifest is there only when all of its files are. What somebody else wrote there stays. What a writer that
+//! was killed left half written goes when the next one begins and no other writes there.
 //! Absent: what is in them.
 
 use std::fs::{self, File};
@@ -24,6 +25,9 @@ pub fn local_dir(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// What the name of a file begins with that is not whole yet; six letters and digits follow.
+const TEMPORARY: &str = ".rollout-";
+
 /// Where files are written, or compared.
 pub(super) trait Place: Send {
     /// Begins a file of that name.
@@ -42,14 +46,22 @@ pub(super) trait Writing: Write + Send {
 /// A directory.
 pub(super) struct Directory {
     dir: PathBuf,
+    /// Locked for all who write there, so that nobody takes what another still writes for what was left behind.
+    _shared: File,
     files: Vec<(String, TempPath)>,
 }
 
 impl Directory {
     /// Files in `dir`, which is created.
     pub(super) fn create(dir: &Path) -> Result<Self, BatchError> {
-        fs::create_dir_all(dir).map_err(|source| failed(dir, source))?;
-        Ok(Self { dir: dir.to_owned(), files: Vec::new() })
+        let opened = fs::create_dir_all(dir).and_then(|()| File::open(dir));
+        let shared = opened.map_err(|source| failed(dir, source))?;
+        // Only who writes there alone knows whose they are not. A file system without locks keeps what was left.
+        if shared.try_lock().is_ok() {
+            remove_left_behind(dir).map_err(|source| failed(dir, source))?;
+        }
+        let _ = shared.lock_shared();
+        Ok(Self { dir: dir.to_owned(), _shared: shared, files: Vec::new() })
     }
 
     fn rename_all(self, names: &Names) -> io::Result<()> {
@@ -77,7 +89,7 @@ impl Directory {
 impl Place for Directory {
     fn begin(&mut self, name: &str) -> Result<Box<dyn Writing>, BatchError> {
         let mut builder = tempfile::Builder::new();
-        let made = readable(builder.prefix(".rollout-")).tempfile_in(&self.dir);
+        let made = readable(builder.prefix(TEMPORARY)).tempfile_in(&self.dir);
         let (file, path) =
             made.map(NamedTempFile::into_parts).map_err(|source| failed(&self.dir, source))?;
         self.files.push((name.to_owned(), path));
@@ -95,6 +107,20 @@ impl Writing for BufWriter<File> {
         let file = self.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()
     }
+}
+
+fn remove_left_behind(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let random = name.to_str().and_then(|name| name.strip_prefix(TEMPORARY));
+        let ours =
+            random.is_some_and(|r| r.len() == 6 && r.bytes().all(|b| b.is_ascii_alphanumeric()));
+        if ours && entry.file_type()?.is_file() {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -119,4 +145,42 @@ fn readable<'b, 'p, 's>(
 
 pub(super) fn failed(path: &Path, source: io::Error) -> BatchError {
     BatchError::Output { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = fs::read_dir(dir).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_goes_and_what_another_writes_or_is_not_ours_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut killed = Directory::create(dir.path()).unwrap();
+        killed.begin("output.jsonl").unwrap().write_all(b"half").unwrap();
+        // A process that is killed removes nothing, and its locks go with it.
+        let left = std::mem::take(&mut killed.files);
+        left.into_iter().for_each(|(_, file)| file.keep().map(drop).unwrap());
+        assert_eq!(names(dir.path()).len(), 1);
+        let other = Directory::create(dir.path()).unwrap();
+        assert_eq!(names(dir.path()).len(), 1, "its writer may live");
+        drop((killed, other));
+
+        fs::create_dir(dir.path().join(".rollout-folder")).unwrap();
+        for theirs in [".rollout-mynotes", ".rollout-a.b-cd", "output.jsonl"] {
+            fs::write(dir.path().join(theirs), "mine").unwrap();
+        }
+        let mut one = Directory::create(dir.path()).unwrap();
+        let theirs = [".rollout-a.b-cd", ".rollout-folder", ".rollout-mynotes", "output.jsonl"];
+        assert_eq!(names(dir.path()), theirs);
+        let _writing = one.begin("output.jsonl").unwrap();
+        let _other = Directory::create(dir.path()).unwrap();
+        assert_eq!(names(dir.path()).len(), theirs.len() + 1, "it is still being written");
+    }
 }
