@@ -3,7 +3,8 @@
 //! Strings, numbers, booleans and lists are themselves; a struct is an object without its null members; a map is an object,
 //! whose keys are texts. Bytes are base64, decimals are numbers with all their digits, dates, times and timestamps are texts of
 //! RFC 3339, without an offset where the column has none; NaN and infinities are null.
-//! Invariant: equal rows give equal lines; nothing is rounded.
+//! Invariant: equal rows give equal lines; nothing is rounded but a timestamp of the old type INT96, which its reader gives in
+//! milliseconds.
 //! Absent: columns.
 
 use std::fmt::Write;
