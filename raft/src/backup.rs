@@ -4,6 +4,7 @@
 //! applying nor the image.
 //! Absent: whom it goes to, and what is made of it; see `restore`.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use rollout_storage::{Snapshot, SnapshotFileWriter, SnapshotHeader, SnapshotMember, StorageError};
@@ -97,7 +98,10 @@ pub(crate) fn header(identity: &Identity, program: &str, wall_ms: u64) -> Snapsh
 pub(crate) fn completed(mut header: SnapshotHeader, meta: &SnapshotMeta) -> Option<SnapshotHeader> {
     let applied = meta.last_log_id.as_ref()?;
     (header.index, header.term) = (applied.index(), term_of(applied));
-    let members = meta.last_membership.nodes().map(|(_, member)| SnapshotMember {
+    // A cluster that begins with it begins with these: a learner has no vote, and one that takes a voter's place has its name.
+    let voters: BTreeSet<u64> = meta.last_membership.voter_ids().collect();
+    let of = meta.last_membership.nodes().filter(|(id, _)| voters.contains(id));
+    let members = of.map(|(_, member)| SnapshotMember {
         name: member.name.clone(),
         peer_addr: member.peer_addr.clone(),
         client_addr: member.client_addr.clone(),

@@ -52,7 +52,15 @@ impl Known {
     /// Whose place a member is to take, by name.
     fn replaced(&self, name: Option<&str>) -> Result<Option<u64>, ClusterError> {
         let Some(name) = name else { return Ok(None) };
-        self.named(name, true).map(|old| Some(old.id)).ok_or_else(|| self.unknown(name))
+        if let Some(old) = self.named(name, true) {
+            return Ok(Some(old.id));
+        }
+        Err(match self.named(name, false) {
+            Some(_) => ClusterError::Refused(format!(
+                "member {name:?} is a learner, which is in nobody's place: rolloutctl member remove {name}, then member add"
+            )),
+            None => self.unknown(name),
+        })
     }
 
     /// The learner that an earlier call of the same words has listed already. What it can run, it said itself.
@@ -70,11 +78,22 @@ impl Known {
         let mut learners = self.members.values().filter(|m| !self.voters.contains(&m.id));
         learners.find(|member| member.joins == takes).map_or(Ok(()), |first| {
             Err(ClusterError::Refused(format!(
-                "member {:?} takes the place of {:?} already; wait for it, or take it out first: rolloutctl member \
-                 remove {}",
-                first.name, old.name, first.name
+                "member {:?} takes the place of {:?} already; wait for it, or {}",
+                first.name,
+                old.name,
+                self.take_out(&first.name)
             )))
         })
+    }
+
+    /// How a member leaves that has not got its vote: a removal by name takes all of that name.
+    fn take_out(&self, name: &str) -> String {
+        match self.ids(name).len() {
+            0 | 1 => format!("take it out first: rolloutctl member remove {name}"),
+            _ => format!(
+                "take out both that are called so: rolloutctl member remove {name}, then member add"
+            ),
+        }
     }
 
     /// Refuses a member that would be mistaken for another.
@@ -197,7 +216,7 @@ pub(crate) async fn add_member(
         *replaces = replaced;
     }
     if let Some(id) = known.listed(&fresh) {
-        return Ok(id);
+        return still_joins(running, &known, &fresh, id).await;
     }
     known.check_new(&fresh, replaced)?;
     let answer = hello(&running.context.dialer, &fresh).await?;
@@ -224,6 +243,34 @@ pub(crate) async fn add_member(
     Ok(id)
 }
 
+/// The id of a learner that was listed before. One that had some of the log and waits with an empty disk now does not join by
+/// itself: an id belongs to one data directory.
+async fn still_joins(
+    running: &Running,
+    known: &Known,
+    fresh: &MemberRecord,
+    id: u64,
+) -> Result<u64, ClusterError> {
+    let had_some = {
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        Pace::of(&metrics, id, running.config.lease()).matched.is_some()
+    };
+    // One that does not answer now may do so later.
+    let empty = had_some
+        && hello(&running.context.dialer, fresh)
+            .await
+            .is_ok_and(|answer| answer.cluster_id.is_empty());
+    match empty {
+        false => Ok(id),
+        true => Err(ClusterError::Refused(format!(
+            "member {:?} lost its disk while it joined; {}",
+            fresh.name,
+            known.take_out(&fresh.name)
+        ))),
+    }
+}
+
 /// Has a learner get a vote as soon as it has caught up.
 pub(crate) async fn promote_member(running: &Running, name: &str) -> Result<(), ClusterError> {
     let _alone = running.changing.lock().await;
@@ -240,32 +287,40 @@ pub(crate) async fn promote_member(running: &Running, name: &str) -> Result<(), 
     set(running, member).await
 }
 
-/// Replaces the record of a member, whose id and name stay.
+/// Changes the record of the member of that id: its addresses, its zone, and what it can run. All else stays as it is when
+/// the change is made, whatever was known when it was asked for.
 pub(crate) async fn update_member(
     running: &Running,
-    member: MemberRecord,
+    wanted: MemberRecord,
 ) -> Result<(), ClusterError> {
-    if let Some(problem) = member.problem() {
+    if let Some(problem) = wanted.problem() {
         return Err(ClusterError::BadMembers(problem));
     }
     let _alone = running.changing.lock().await;
     reads::confirm(running).await?;
     voters::finish(running).await?;
-    let known = {
-        let metrics = running.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        metrics.membership_config.get_node(&member.id).cloned()
-    };
-    match known {
-        Some(known) if known == member => return Ok(()),
-        Some(known) if known.name == member.name => {}
+    let known = Known::of(running);
+    let (member, moves) = match known.members.get(&wanted.id) {
+        Some(now) if now.name == wanted.name => {
+            let moves = now.peer_addr != wanted.peer_addr;
+            (MemberRecord { joins: now.joins, ..wanted }, moves)
+        }
         _ => {
-            let text = format!("there is no member {:?} with id {}", member.name, member.id);
+            let text = format!("there is no member {:?} with id {}", wanted.name, wanted.id);
             return Err(ClusterError::Refused(text));
         }
+    };
+    if known.members.get(&member.id) == Some(&member) {
+        return Ok(());
     }
-    // Whoever answers at a new address must be this very member: two members behind one id would split the cluster.
-    if member.id != running.context.me {
+    let mut others = known.members.values().filter(|other| other.id != member.id);
+    if let Some(other) = others.find(|other| moves && other.peer_addr == member.peer_addr) {
+        let text = format!("member {:?} has the peer address {}", other.name, other.peer_addr);
+        return Err(ClusterError::Refused(text));
+    }
+    // Whoever answers at a new address must be this very member: two members behind one id would split the cluster. Where this
+    // one moves itself, what the others will dial is tried from here.
+    if moves || member.id != running.context.me {
         let answer = hello(&running.context.dialer, &member).await?;
         if answer.member_id != member.id || answer.cluster_id != running.context.cluster_text {
             return Err(ClusterError::Refused(format!(

@@ -220,8 +220,10 @@ impl Node {
         &self,
     ) -> Vec<(MemberRecord, Result<(u32, u32), ClusterError>)> {
         let (own, dialer) = (&self.inner.config, &*self.inner.dialer);
+        // By its id: another, that is to take its place, may have its name.
+        let me = self.identity().map(|identity| identity.member_id);
         let asked = self.members().into_iter().map(|(member, _)| async move {
-            if member.name == own.name {
+            if Some(member.id) == me {
                 return (member, Ok(own.versions));
             }
             let answer = cluster::hello(dialer, &member).await;

@@ -170,6 +170,38 @@ async fn a_learner_stays_one_until_it_is_promoted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_loses_its_disk_while_it_joins_is_not_taken_for_the_one_that_it_was() {
+    let mut cluster = partly(&["a", "b", "c", "d"], 3).await;
+    let (leader, epoch) = cluster.open().await;
+    let node = cluster.members[leader].node().clone();
+    node.propose(epoch, bulk(epoch, 100, 1)).await.expect("applied");
+    let record = MemberRecord { joins: Joins::Learner, ..cluster.members[3].record() };
+    let id = node.add_member(record.clone(), None).await.expect("listed");
+    eventually("it has the log", async || {
+        let status = node.status();
+        let peer = status.peers.iter().find(|peer| peer.name == "d")?;
+        (peer.matched.is_some() && peer.matched == status.last_log).then_some(())
+    })
+    .await;
+    assert_eq!(node.add_member(record.clone(), None).await, Ok(id), "asked again, it is the same");
+    cluster.members[3].stop().await;
+    assert_eq!(node.add_member(record.clone(), None).await, Ok(id), "it may come back");
+    std::fs::remove_dir_all(&cluster.members[3].config.data_dir).expect("its files are closed");
+    cluster.members[3].restart().await;
+    let lost = node.add_member(record.clone(), None).await;
+    let Err(ClusterError::Refused(why)) = lost else { panic!("{lost:?}") };
+    assert!(why.contains("lost its disk") && why.contains("member remove d"), "{why}");
+    node.remove_member("d").await.expect("removed");
+    let again = node.add_member(record, None).await.expect("listed");
+    assert!(again > id, "an id is of one directory");
+    eventually("it is made part of the cluster", async || {
+        (!cluster.members[3].node().is_waiting()).then_some(())
+    })
+    .await;
+    cluster.writes_and_agrees("again").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_would_cost_the_majority_or_mistake_one_member_for_another_is_refused() {
     let mut cluster = partly(&["a", "b", "c", "d"], 3).await;
     let (leader, _) = cluster.open().await;
@@ -214,6 +246,12 @@ async fn the_place_of_a_voter_is_given_to_one_at_a_time() {
     assert!(why.contains("\"d\"") && why.contains("member remove d"), "{why}");
     assert_eq!(node.add_member(first, Some(&old)).await, Ok(id), "asked again, it is the same");
     assert_eq!(node.members().len(), 4, "nothing was changed");
+    let learner = node.add_member(second.clone(), Some("d")).await;
+    let Err(ClusterError::Refused(why)) = learner else { panic!("{learner:?}") };
+    assert!(why.contains("\"d\" is a learner"), "{why}");
+    let backup = node.backup("test", 5).await.expect("a backup").expect("of a cluster");
+    assert_eq!(backup.header().members.len(), 3, "a cluster that begins with it has its voters");
+    drop(backup);
 
     // Taken out, it makes room for the other one.
     node.remove_member("d").await.expect("removed");

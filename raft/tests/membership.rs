@@ -257,8 +257,25 @@ async fn a_member_moves_to_another_address_and_keeps_its_id() {
     let (index, _) =
         node.propose(epoch, open_clients(epoch, &["x".into()])).await.expect("applied");
     cluster.all_applied(index).await;
-    let stranger = rollout_raft::MemberRecord { id: 77, ..record };
+    let stranger = rollout_raft::MemberRecord { id: 77, ..record.clone() };
     assert!(matches!(node.update_member(stranger).await, Err(ClusterError::Refused(_))));
+
+    // Whoever leads is no exception: an address where nobody answers would be found out when it leads no more.
+    let me = node.identity().expect("a member").member_id;
+    let own = node.members().into_iter().find(|(member, _)| member.id == me).expect("known").0;
+    let nowhere = format!("127.0.0.1:{}", trio::free_port());
+    let moved = rollout_raft::MemberRecord { peer_addr: nowhere, ..own.clone() };
+    let refused = node.update_member(moved).await;
+    assert!(matches!(refused, Err(ClusterError::Unreachable { .. })), "{refused:?}");
+    let taken = rollout_raft::MemberRecord { peer_addr: record.peer_addr, ..own.clone() };
+    let refused = node.update_member(taken).await;
+    assert!(matches!(refused, Err(ClusterError::Refused(_))), "{refused:?}");
+    // What is to become of a member is not what this changes, whatever was known of it.
+    let joins = rollout_raft::Joins::Learner;
+    let zoned = rollout_raft::MemberRecord { zone: "z".into(), joins, ..own.clone() };
+    node.update_member(zoned).await.expect("updated");
+    let now = node.members().into_iter().find(|(member, _)| member.id == me).expect("known").0;
+    assert_eq!(now, rollout_raft::MemberRecord { zone: "z".into(), ..own });
 }
 
 #[tokio::test(flavor = "multi_thread")]

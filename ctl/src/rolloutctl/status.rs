@@ -3,7 +3,8 @@
 //! Invariant: works without a quorum and without a leader; a member that does not answer is a line
 //! of the table that names the phase that failed. What only a leader knows comes from the member
 //! with the highest term that calls itself leader. A voter that waits with an empty disk is none: it counts as one that
-//! does not answer. Deliberately absent: a stored answer.
+//! does not answer, and so does one in whose place another member of its name answers, which has no vote yet.
+//! Deliberately absent: a stored answer.
 
 mod table;
 #[cfg(test)]
@@ -76,12 +77,18 @@ pub struct MemberLine {
     pub problem: Option<String>,
     /// What it said.
     pub says: Option<MemberSays>,
+    /// Whether the voter of that name is another, which does not answer, and whose place this one takes.
+    #[serde(skip)]
+    pub stands_in: bool,
 }
 
 /// A member's answer.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberSays {
+    /// Its id; 0 of one that is part of no cluster.
+    #[serde(skip)]
+    pub id: u64,
     /// Failure domain.
     pub zone: String,
     /// `leader`, `follower`, `candidate`, `learner`, `stopped`, `waiting`, or [`AWAITING_REPLACE`].
@@ -171,10 +178,10 @@ impl MemberSays {
 }
 
 impl Survey {
-    /// Whether the member of that name answers, and takes part.
+    /// Whether the member of that name answers, and takes part: of a voter, that very one.
     pub(in crate::rolloutctl) fn takes_part(&self, name: &str) -> bool {
         let says = |member: &MemberLine| member.says.as_ref().is_some_and(MemberSays::takes_part);
-        self.members.iter().any(|member| member.name == name && says(member))
+        self.members.iter().any(|member| member.name == name && says(member) && !member.stands_in)
     }
 
     /// What is wrong, in one sentence.
@@ -265,8 +272,16 @@ pub(in crate::rolloutctl) fn merge(answers: Vec<Answer>, now: SystemTime) -> Sur
     let list = good().filter_map(|answer| header(answer).members).max_by_key(|list| list.version);
     survey.members =
         answers.into_iter().map(|(member, answer)| line(member, answer, applied, now)).collect();
-    // A member that answers at a seed's address and at its own is one member.
-    survey.members.sort_by(|a, b| a.name.cmp(&b.name).then(a.problem.cmp(&b.problem)));
+    let votes = |line: &MemberLine| {
+        let id = line.says.as_ref().map(|says| says.id);
+        list.iter().flat_map(|list| &list.members).any(|m| m.voter && Some(m.id) == id)
+    };
+    // A member that answers at a seed's address and at its own is one member; of a voter and the one that comes in its place
+    // under its name, the voter's answer counts.
+    survey.members.sort_by(|a, b| {
+        let by_name = a.name.cmp(&b.name).then(a.problem.cmp(&b.problem));
+        by_name.then(votes(b).cmp(&votes(a)))
+    });
     survey.members.dedup_by(|again, first| again.name == first.name);
     (survey.voters, survey.voters_reachable) = match &list {
         Some(list) => of_voters(&mut survey, list),
@@ -284,21 +299,24 @@ pub(in crate::rolloutctl) fn merge(answers: Vec<Answer>, now: SystemTime) -> Sur
 /// How many voters there are, and how many of them take part; those that wait with an empty disk are told as such. A voter
 /// and the learner that comes in its place may have one name: it is the voter's.
 fn of_voters(survey: &mut Survey, list: &v1::MemberList) -> (u32, u32) {
-    let voters: Vec<&str> = list
+    let voters: Vec<(&str, u64)> = list
         .members
         .iter()
         .filter(|member| member.voter)
-        .map(|member| member.name.as_str())
+        .map(|member| (member.name.as_str(), member.id))
         .collect();
     for member in &mut survey.members {
-        let is_voter = voters.contains(&member.name.as_str());
+        let is_voter = voters.iter().any(|(name, _)| *name == member.name);
+        let another =
+            |says: &MemberSays| says.id != 0 && voters.iter().all(|(_, id)| *id != says.id);
+        member.stands_in = is_voter && member.says.as_ref().is_some_and(another);
         let is_listed = list.members.iter().any(|listed| listed.name == member.name);
         member.voter = is_listed.then_some(is_voter);
         if let Some(says) = member.says.as_mut().filter(|says| is_voter && says.role == "waiting") {
             says.role = AWAITING_REPLACE.into();
         }
     }
-    let answering = voters.iter().filter(|name| survey.takes_part(name)).count();
+    let answering = voters.iter().filter(|(name, _)| survey.takes_part(name)).count();
     (voters.len() as u32, answering as u32)
 }
 
@@ -358,6 +376,7 @@ fn line(
     let cert = Left::of(own.cert_expires_unix, own.cert_renewal_unix, now_unix);
     let issuer = Left::of(own.issuer_expires_unix, own.issuer_renewal_unix, now_unix);
     let says = MemberSays {
+        id: own.id,
         zone: own.zone,
         role: own.role,
         term: own.term,

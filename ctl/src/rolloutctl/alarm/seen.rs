@@ -62,6 +62,10 @@ pub(in crate::rolloutctl) fn of(survey: &Survey) -> Vec<Alarm> {
         if says.role == AWAITING_REPLACE {
             let what = "it waits with an empty disk, without the vote that it had".into();
             alarm("AWAITING_REPLACE", what, replace_command(&name));
+        } else if member.stands_in {
+            let what =
+                "the voter of that name does not answer; the one in its place has no vote yet";
+            alarm("BEING_REPLACED", what.into(), "let it catch up: rolloutctl member list".into());
         } else if says.behind > BEHIND_MAX {
             let what = format!("it is {} entries behind", count(says.behind));
             let fix = format!("look at its disk and network: rolloutctl member describe {name}");

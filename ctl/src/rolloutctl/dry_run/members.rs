@@ -39,9 +39,11 @@ impl Reader {
                 Ok(Plan::new(would, self.newcomer(&args.name, &at).await?))
             }
             MemberVerb::Replace(args) => {
-                let old = line(find(&args.old)?);
+                let old = line(voter_of(&list.members, find(&args.old)?)?);
                 let name = args.new_name.unwrap_or_else(|| args.old.clone());
-                check_place(&list.members, &args.old, &name)?;
+                let (peer, client) = (&args.new.peer_addr, &args.new.client_addr);
+                let fresh = (name.as_str(), peer.to_string(), client.to_string());
+                check_place(&list.members, &args.old, &fresh)?;
                 let at = args.new.client_addr.to_string();
                 let new = self.newcomer(&name, &at).await?;
                 let would = format!("put member {name} in the place of {}", args.old);
@@ -103,7 +105,10 @@ impl Reader {
         let list = list::ask(&self.client).await?;
         let leader = list.leader.clone().unwrap_or_else(|| "nobody".to_owned());
         let would = match to {
-            None => "hand leadership to the member whose log is longest".to_owned(),
+            None => {
+                check_successor(&list.members, &status::survey(&self.client).await)?;
+                "hand leadership to the member whose log is longest".to_owned()
+            }
             Some(name) => {
                 let Some(member) = list.members.iter().find(|member| member.name == name) else {
                     return Err(Failure::not_found(format!("there is no member {name:?}")).into());
@@ -120,16 +125,57 @@ impl Reader {
     }
 }
 
-/// Refuses the place of a voter that another takes already.
-fn check_place(members: &[MemberLine], old: &str, name: &str) -> Result<(), Failure> {
+/// The voter of the name of `found`: a learner is in nobody's place.
+fn voter_of<'a>(members: &'a [MemberLine], found: &MemberLine) -> Result<&'a MemberLine, Failure> {
+    let name = &found.name;
+    let voter = members.iter().find(|member| member.name == *name && member.role != "learner");
+    voter.ok_or_else(|| {
+        Failure::conflict(format!(
+            "{name} is a learner, which is in nobody's place: rolloutctl member remove {name}, then member add"
+        ))
+    })
+}
+
+/// Refuses the place of a voter that another takes already; a repeat, by name, peer and client address, does not count.
+fn check_place(
+    members: &[MemberLine],
+    old: &str,
+    (name, peer, client): &(&str, String, String),
+) -> Result<(), Failure> {
+    let repeat = |member: &MemberLine| {
+        (&*member.name, &member.peer_addr, &member.client_addr) == (name, peer, client)
+    };
     let takes = |member: &&MemberLine| {
-        member.role == "learner" && member.replaces.as_deref() == Some(old) && member.name != name
+        member.role == "learner" && member.replaces.as_deref() == Some(old) && !repeat(member)
     };
     let Some(first) = members.iter().find(takes) else { return Ok(()) };
     let first = &first.name;
+    let out = match first == old {
+        false => format!("take it out first: rolloutctl member remove {first}"),
+        // The name is that of both.
+        true => format!(
+            "take out both that are called so: rolloutctl member remove {first}, then member add"
+        ),
+    };
     Err(Failure::conflict(format!(
-        "{first} takes the place of {old} already; wait for it, or take it out first: rolloutctl member remove {first}"
+        "{first} takes the place of {old} already; wait for it, or {out}"
     )))
+}
+
+/// Refuses where nobody else could lead.
+fn check_successor(members: &[MemberLine], survey: &Survey) -> Result<(), Failure> {
+    let mut others = members.iter().filter(|member| member.role == "voter").peekable();
+    if others.peek().is_none() {
+        return Err(Failure::conflict("there is no other voter".to_owned()));
+    }
+    let mut why = None;
+    for other in others {
+        match check_pace(other, survey) {
+            Ok(()) => return Ok(()),
+            Err(problem) => why = Some(problem),
+        }
+    }
+    why.map_or(Ok(()), Err)
 }
 
 /// Refuses a successor that does not answer, or that writes would have to wait for.
@@ -262,9 +308,39 @@ mod tests {
         let takes =
             MemberLine { role: "learner".into(), replaces: Some("c3".into()), ..voter("c4") };
         let members = [voter("c1"), voter("c2"), voter("c3"), takes];
-        let refused = check_place(&members, "c3", "c5").unwrap_err().to_string();
+        let fresh = |name: &'static str| (name, String::new(), String::new());
+        let refused = check_place(&members, "c3", &fresh("c5")).unwrap_err().to_string();
         assert!(refused.contains("member remove c4"), "{refused}");
-        assert!(check_place(&members, "c3", "c4").is_ok(), "it is a repeat");
-        assert!(check_place(&members, "c2", "c5").is_ok());
+        assert!(check_place(&members, "c3", &fresh("c4")).is_ok(), "it is a repeat");
+        let elsewhere = ("c4", "c4:7421".to_owned(), String::new());
+        assert!(check_place(&members, "c3", &elsewhere).is_err(), "it is none");
+        assert!(check_place(&members, "c2", &fresh("c5")).is_ok());
+        assert_eq!(voter_of(&members, &members[2]).unwrap().name, "c3");
+        let refused = voter_of(&members, &members[3]).unwrap_err().to_string();
+        assert!(refused.contains("c4 is a learner"), "{refused}");
+        // Under its own name.
+        let own = MemberLine { name: "c3".into(), ..members[3].clone() };
+        let members = [voter("c3"), own];
+        assert!(check_place(&members, "c3", &fresh("c3")).is_ok());
+        let elsewhere = ("c3", "other:7421".to_owned(), String::new());
+        let refused = check_place(&members, "c3", &elsewhere).unwrap_err().to_string();
+        assert!(refused.contains("take out both"), "{refused}");
+        assert_eq!(voter_of(&members, &members[1]).unwrap().role, "voter");
+    }
+
+    #[test]
+    fn leadership_goes_nowhere_where_nobody_else_could_lead() {
+        let leads = MemberLine { role: "leader".into(), ..voter("c1") };
+        let learner = MemberLine { role: "learner".into(), ..voter("c2") };
+        let survey = |answers| Survey {
+            members: ["c1", "c2", "c3"].map(|name| asked(name, name == "c1" || answers)).into(),
+            ..Survey::default()
+        };
+        let refused = check_successor(&[leads.clone(), learner.clone()], &survey(true));
+        assert!(refused.unwrap_err().to_string().contains("no other voter"));
+        let three = [leads, voter("c2"), voter("c3")];
+        assert!(check_successor(&three, &survey(true)).is_ok());
+        let refused = check_successor(&three, &survey(false)).unwrap_err().to_string();
+        assert!(refused.contains("does not answer"), "{refused}");
     }
 }

@@ -43,9 +43,10 @@ impl MemberLine {
         let member = wire.member.unwrap_or_default();
         let said = |text: String| Some(text).filter(|text| !text.is_empty());
         let role = match (member.voter, member.name == leader) {
-            (_, true) => "leader",
+            // One that takes the leader's place may have its name.
+            (true, true) => "leader",
             (true, false) => "voter",
-            (false, false) => "learner",
+            (false, _) => "learner",
         };
         let behind =
             wire.matched_index.map(|at| wire.last_log_index.saturating_sub(at).to_string());
@@ -187,5 +188,13 @@ mod tests {
              c2    voter                  2,000  eu-1a  c2:7421       c2:7420\n\
              c4    learner, replaces c2       ?  eu-1a  c4:7421       c4:7420\n"
         );
+    }
+
+    #[test]
+    fn who_takes_the_leaders_place_under_its_name_is_a_learner_until_it_has_its_vote() {
+        let mut joins = member("c1", false, Some(4_999));
+        (joins.becomes, joins.replaces) = ("voter".into(), "c1".into());
+        let roles = [member("c1", true, Some(5_000)), joins].map(|m| MemberLine::of(m, "c1").role);
+        assert_eq!(roles, ["leader", "learner"]);
     }
 }

@@ -89,6 +89,42 @@ fn a_learner_is_told_from_a_voter_whether_it_answers_or_not() {
     assert!(fix("c4").contains("rolloutctl member remove c4"));
 }
 
+/// `member replace c3` under its own name, while the new one catches up.
+#[test]
+fn a_voter_is_not_taken_for_the_learner_of_its_name_that_comes_in_its_place() {
+    let with = |name: &str, role: &str, id: u64| {
+        let mut answer = answer(name, role, 3, 100);
+        if let Ok(response) = &mut answer.1 {
+            response.self_.as_mut().unwrap().id = id;
+            let list = response.header.as_mut().and_then(|header| header.members.as_mut()).unwrap();
+            for (member, id) in list.members.iter_mut().zip(1..) {
+                member.id = id;
+            }
+            let learner = v1::MemberInfo { name: "c3".into(), id: 77, ..Default::default() };
+            list.members.push(learner);
+        }
+        answer
+    };
+    let others = || vec![with("c2", "leader", 2), with("c1", "follower", 1)];
+    let and = |more: Vec<Answer>| others().into_iter().chain(more).collect();
+    let dead = merge(and(vec![with("c3", "learner", 77)]), UNIX_EPOCH);
+    assert_eq!((dead.health, dead.voters_reachable, dead.voters), ("degraded", 2, 3));
+    assert!(!dead.takes_part("c3"));
+    let kinds: Vec<_> = dead.alarms.iter().map(|alarm| (alarm.kind, &alarm.member)).collect();
+    assert_eq!(kinds, [("BEING_REPLACED", &Some("c3".to_owned()))]);
+
+    // It lives, and both answer, in whatever order.
+    for learner_first in [true, false] {
+        let mut both = vec![with("c3", "follower", 3), with("c3", "learner", 77)];
+        if learner_first {
+            both.reverse();
+        }
+        let lives = merge(and(both), UNIX_EPOCH);
+        assert_eq!((lives.health, lives.voters_reachable), ("healthy", 3));
+        assert!(lives.alarms.is_empty());
+    }
+}
+
 #[test]
 fn a_leader_without_room_is_on_the_screen_though_every_voter_answers() {
     let mut full = answer("c2", "leader", 3, 100);
