@@ -2,7 +2,8 @@
 //!
 //! *Invariant:* at most `files_max` files of about `bytes_max` each are kept; the newest line is in
 //! the file of the configured name, older files are that name with `.1`, `.2` and so on. A line is
-//! handed to the system before [`AuditLog::write`] returns, so it outlives the process.
+//! handed to the system before [`AuditLog::write`] returns, so it outlives the process. One that was written in part, for the
+//! disk was full or the process was killed, ends there: the next one is whole.
 //!
 //! Deliberately absent: fsyncs. What a host's power loss takes of the last second is in the ledger.
 
@@ -12,6 +13,7 @@ use metrics::counter;
 use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -79,6 +81,8 @@ struct Rotated {
     path: PathBuf,
     file: File,
     bytes: u64,
+    /// Whether the last line may be without its end.
+    torn: bool,
     bytes_max: u64,
     files_max: u32,
 }
@@ -87,14 +91,20 @@ impl Rotated {
     fn open(path: &Path, bytes_max: u64, files_max: u32) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let bytes = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), file, bytes, bytes_max, files_max })
+        // Of one that cannot be read it is not known.
+        let torn = bytes > 0 && !ends_a_line(path, bytes).unwrap_or(false);
+        Ok(Self { path: path.to_owned(), file, bytes, torn, bytes_max, files_max })
     }
 
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
         if self.bytes > 0 && self.bytes + line.len() as u64 > self.bytes_max {
             self.rotate()?;
         }
+        if std::mem::replace(&mut self.torn, true) {
+            self.file.write_all(b"\n")?;
+        }
         self.file.write_all(line)?;
+        self.torn = false;
         self.bytes += line.len() as u64;
         Ok(())
     }
@@ -116,7 +126,7 @@ impl Rotated {
             1 => options.create(true).write(true).truncate(true).open(&self.path)?,
             _ => options.create(true).append(true).open(&self.path)?,
         };
-        self.bytes = 0;
+        (self.bytes, self.torn) = (0, false);
         Ok(())
     }
 
@@ -125,6 +135,12 @@ impl Rotated {
         name.push(format!(".{number}"));
         name.into()
     }
+}
+
+fn ends_a_line(path: &Path, bytes: u64) -> io::Result<bool> {
+    let mut last = [0];
+    File::open(path)?.read_exact_at(&mut last, bytes - 1)?;
+    Ok(last == *b"\n")
 }
 
 #[cfg(test)]
@@ -155,6 +171,29 @@ mod tests {
         file.write(b"after a restart\n").expect("written");
         assert_eq!(lines(&path), ["after a restart"]);
         assert_eq!(lines(&dir.path().join("audit.log.1")).len(), 2);
+    }
+
+    #[test]
+    fn a_line_behind_one_that_was_cut_off_is_whole() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("audit.log");
+        std::fs::write(&path, "first\nhalf a li").expect("written");
+        let mut file = Rotated::open(&path, 1000, 1).expect("open");
+        file.write(b"third\n").expect("written");
+        file.write(b"fourth\n").expect("written");
+        // While it runs: the disk takes a part, and then no more.
+        file.file.write_all(b"half a").expect("written");
+        let full = File::open("/dev/null").expect("open");
+        let room = std::mem::replace(&mut file.file, full);
+        file.write(b"lost\n").expect_err("it takes nothing");
+        file.file = room;
+        file.write(b"sixth\n").expect("written");
+        assert_eq!(lines(&path), ["first", "half a li", "third", "fourth", "half a", "sixth"]);
+        // Behind what is whole there is no empty line.
+        drop(file);
+        let mut file = Rotated::open(&path, 1000, 1).expect("open");
+        file.write(b"seventh\n").expect("written");
+        assert_eq!(lines(&path)[5..], ["sixth", "seventh"]);
     }
 
     #[test]
