@@ -194,9 +194,10 @@ class Rendered(unittest.TestCase):
             (tls,) = [v for v in pod_of(thing)["volumes"] if v["name"] == "tls"]
             files = {}
             for source in tls["projected"]["sources"]:
-                for item in source["secret"]["items"]:
+                (source,) = source.values()
+                for item in source["items"]:
                     self.assertNotIn(item["path"], files)
-                    files[item["path"]] = (source["secret"]["name"], item["key"])
+                    files[item["path"]] = (source["name"], item["key"])
             # Stopped members come back, and an autoscaler may go up to all that there are certificates for.
             count = thing["spec"].get("replicas") or 3
             for i in range(count):
@@ -212,6 +213,20 @@ class Rendered(unittest.TestCase):
                         own = f"{pod}.{thing['spec']['serviceName']}.batch.svc.cluster.local"
                         self.assertIn(own, names)
             self.assertIn("ca.pem", files)
+
+    def test_whom_all_pods_trust_is_said_once_where_authorities_are_bundled(self):
+        pods = [thing for thing in self.all["two authorities", True].values() if thing["kind"] in PODS]
+        self.assertEqual({thing["kind"] for thing in pods}, set(PODS))
+        for thing in pods:
+            (tls,) = [v for v in pod_of(thing)["volumes"] if v["name"] == "tls"]
+            trusted = [
+                (kind, source["name"], item["key"])
+                for one in tls["projected"]["sources"]
+                for kind, source in one.items()
+                for item in source["items"]
+                if item["path"] == "ca.pem"
+            ]
+            self.assertEqual(trusted, [("configMap", "authorities", "bundle.pem")], thing["metadata"]["name"])
 
     def test_a_pool_with_a_token_has_that_and_the_addresses_of_all_members_and_no_certificates(self):
         objects = self.all["everything", True]

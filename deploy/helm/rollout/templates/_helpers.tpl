@@ -75,21 +75,33 @@ envFrom:
 
 {{- /* The files of one admin: the bootstrap's and the test's. */ -}}
 {{- define "rollout.adminFiles" -}}
-secret:
+projected:
   defaultMode: 0440
-{{- if eq .Values.tls.mode "existing" }}
-  secretName: {{ .Values.tls.existingSecret }}
-  items:
-    - {key: ca.pem, path: ca.pem}
-    - {key: admin.pem, path: admin.pem}
-    - {key: admin.key, path: admin.key}
-{{- else }}
-  secretName: {{ include "rollout.fullname" . }}-admin
-  items:
-    - {key: ca.crt, path: ca.pem}
-    - {key: tls.crt, path: admin.pem}
-    - {key: tls.key, path: admin.key}
-{{- end }}
+  sources:
+    - secret:
+        {{- if eq .Values.tls.mode "existing" }}
+        name: {{ .Values.tls.existingSecret }}
+        items:
+          {{- if not .Values.tls.caBundle.configMap }}
+          - {key: ca.pem, path: ca.pem}
+          {{- end }}
+          - {key: admin.pem, path: admin.pem}
+          - {key: admin.key, path: admin.key}
+        {{- else }}
+        name: {{ include "rollout.fullname" . }}-admin
+        items:
+          {{- if not .Values.tls.caBundle.configMap }}
+          - {key: ca.crt, path: ca.pem}
+          {{- end }}
+          - {key: tls.crt, path: admin.pem}
+          - {key: tls.key, path: admin.key}
+        {{- end }}
+    {{- with .Values.tls.caBundle.configMap }}
+    - configMap:
+        name: {{ . }}
+        items:
+          - {key: {{ $.Values.tls.caBundle.key }}, path: ca.pem}
+    {{- end }}
 {{- end }}
 
 {{- define "rollout.adminEnv" -}}
