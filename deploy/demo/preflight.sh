@@ -1,43 +1,53 @@
 #!/usr/bin/env bash
-# Looks for what a build and its tests need beside Rust: a C++ compiler and libclang (for RocksDB), Python and curl.
-# Installs what is missing with apt where it may; else names the exact command.
+# Checks what `make demo` and `make test` need besides Rust, and installs what is missing with apt; where it may not, it prints
+# the command to run. Finds everything before the build starts, which would fail minutes later.
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=libclang.sh
+. "$(dirname "${BASH_SOURCE[0]}")/libclang.sh"
 
-# A member takes no writes once its disk is full but for a reserve, and nothing here can run without members.
+fail() {
+  echo "error: $*" >&2
+  exit 1
+}
+
+# Members accept no writes on a nearly full disk.
 temporary="${TMPDIR:-/tmp}"
 room_mib="$(df -Pk "$temporary" | awk 'NR == 2 { print int($4 / 1024) }')"
-if [ "$room_mib" -lt 2048 ]; then
-  echo "error: $room_mib MiB are free in $temporary; the tests and the demo keep their members there and need 2048 MiB" >&2
-  exit 1
+[ "$room_mib" -ge 2048 ] ||
+  fail "$room_mib MiB are free in $temporary; the tests and the demo keep their members there and need 2048 MiB"
+type -P cargo >/dev/null || fail "Rust is missing. Install it as https://rustup.rs says, then run this again."
+
+# Sets `missing` to the Debian packages of what this machine lacks.
+look() {
+  missing=()
+  # C++ for RocksDB, make for jemalloc and for this project, cc as Rust's linker.
+  if ! { type -P cc && type -P c++ && type -P make; } >/dev/null; then missing+=(build-essential); fi
+  if ! { has_libclang && has_clang_headers; }; then missing+=(libclang-dev); fi
+  # Cargo downloads crates over HTTPS.
+  if [ -z "${SSL_CERT_FILE:-}${CARGO_HTTP_CAINFO:-}" ] && ! compgen -G '/etc/ssl/cert*/*' >/dev/null &&
+    ! compgen -G '/etc/pki/tls/certs/*' >/dev/null; then missing+=(ca-certificates); fi
+  type -P python3 >/dev/null || missing+=(python3)
+  type -P curl >/dev/null || missing+=(curl)
+  # The program, which tests start; the shell's own `kill` does not help them.
+  type -P kill >/dev/null || missing+=(procps)
+}
+
+look
+[ ${#missing[@]} -gt 0 ] || exit 0
+if [ -n "${LIBCLANG_PATH+set}" ] && ! has_libclang; then
+  fail "LIBCLANG_PATH='$LIBCLANG_PATH' is neither a libclang nor a directory with one (an absolute path), and bindgen searches" \
+    "nowhere else: correct it or unset it"
 fi
-
-missing=()
-command -v cargo >/dev/null || {
-  echo "error: Rust is missing. Install it as https://rustup.rs says, then run this again." >&2
-  exit 1
-}
-command -v c++ >/dev/null && command -v make >/dev/null || missing+=(build-essential)
-has_libclang() {
-  [ -n "${LIBCLANG_PATH:-}" ] && return 0
-  ldconfig -p 2>/dev/null | grep -q 'libclang[-.]' && return 0
-  compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null
-}
-has_libclang || missing+=(libclang-dev)
-command -v python3 >/dev/null || missing+=(python3)
-command -v curl >/dev/null || missing+=(curl)
-[ ${#missing[@]} -eq 0 ] && exit 0
-
 echo "missing: ${missing[*]}" >&2
-install="apt-get update && apt-get install -y ${missing[*]}"
-if ! command -v apt-get >/dev/null; then
-  echo "error: install a C++ compiler, libclang, Python 3 and curl with your package manager" >&2
-  exit 1
-fi
+type -P apt-get >/dev/null ||
+  fail "install a C++ compiler, make, libclang with Clang's headers, CA certificates, Python 3, curl and kill with your package manager"
+install="apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ${missing[*]}"
 if [ "$(id -u)" = 0 ]; then
   sh -c "$install"
-elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+elif type -P sudo >/dev/null && sudo -n true 2>/dev/null; then
   sudo sh -c "$install"
 else
-  echo "error: run this as root, then try again:  $install" >&2
-  exit 1
+  fail "run this as root, then try again:  $install"
 fi
+look
+[ ${#missing[@]} -eq 0 ] || fail "these packages are installed, but what they should bring is not found: ${missing[*]}"
