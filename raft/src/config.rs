@@ -4,14 +4,15 @@
 //! Absent: flags, environment and files. The daemon reads those.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use openraft::{Config, SnapshotPolicy};
-use rollout_proto::{DialMap, Security};
+use rollout_proto::{DialMap, Profile, Security};
 
 /// Settings of one member's consensus.
 ///
-/// The defaults suit members within one region on local disks. For members in far zones, or on disks whose
-/// fsync takes longer than 50 ms, use [`RaftConfig::far_zones`].
+/// The defaults are those of [`Profile::Near`]. For longer round trips or slower disks use
+/// [`RaftConfig::far_zones`].
 #[derive(Debug, Clone)]
 pub struct RaftConfig {
     /// Where the member keeps its identity, log and image.
@@ -20,7 +21,9 @@ pub struct RaftConfig {
     pub name: String,
     /// The cluster that this member must belong to, where the operator says so. Another one on disk is refused.
     pub cluster_id: Option<crate::ClusterId>,
-    /// Milliseconds between heartbeats of a leader.
+    /// Whose timings these are, where none of them was changed.
+    pub profile: Profile,
+    /// Milliseconds between heartbeats of a leader. An answer may take two and a half times as long.
     pub heartbeat_ms: u64,
     /// Shortest random part of an election timeout, in milliseconds; at least three heartbeats.
     pub election_min_ms: u64,
@@ -61,8 +64,11 @@ pub struct RaftConfig {
 /// Shortest interval between heartbeats that is accepted, in milliseconds.
 const HEARTBEAT_MIN_MS: u64 = 5;
 
+/// The least time that a connection gets.
+const CONNECT_LIMIT_MIN: Duration = Duration::from_secs(1);
+
 /// How long a busy machine may stand still without being taken for a broken link.
-const STANDSTILL_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+const STANDSTILL_MAX: Duration = Duration::from_secs(2);
 
 /// A configuration that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,7 +76,7 @@ const STANDSTILL_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 pub struct BadConfig(String);
 
 impl RaftConfig {
-    /// The defaults, for members within one region on local disks.
+    /// The defaults, for members as far apart as [`Profile::Near`] says.
     pub fn new(
         data_dir: impl Into<PathBuf>,
         name: impl Into<String>,
@@ -81,6 +87,7 @@ impl RaftConfig {
             data_dir: data_dir.into(),
             name: name.into(),
             cluster_id: None,
+            profile: Profile::Near,
             heartbeat_ms: 50,
             election_min_ms: 150,
             election_max_ms: 250,
@@ -102,9 +109,10 @@ impl RaftConfig {
         }
     }
 
-    /// Timings for members whose round trip or fsync may take up to 200 ms: a failover then takes 2 to 4 s.
+    /// Timings for members as far apart as [`Profile::FarZones`] says: a failover then takes 2 to 4 s.
     #[must_use]
     pub fn far_zones(mut self) -> Self {
+        self.profile = Profile::FarZones;
         self.heartbeat_ms = 300;
         self.election_min_ms = 1000;
         self.election_max_ms = 2000;
@@ -170,20 +178,38 @@ impl RaftConfig {
     }
 
     /// The lease of a leader: nobody else is elected within this time of its last heartbeat.
-    pub(crate) fn lease(&self) -> std::time::Duration {
-        std::time::Duration::from_millis(self.election_max_ms)
+    pub(crate) fn lease(&self) -> Duration {
+        Duration::from_millis(self.election_max_ms)
+    }
+
+    /// Between heartbeats of a leader.
+    pub(crate) fn heartbeat(&self) -> Duration {
+        Duration::from_millis(self.heartbeat_ms)
+    }
+
+    /// How long the answer to a heartbeat may take: a round trip, the fsyncs that it waits for at the follower, and
+    /// what busy machines add. openraft has one setting for this and for the time between heartbeats; with that alone,
+    /// either no heartbeat is answered in time, or too few are sent for the lease. So this is what openraft is given,
+    /// and `heartbeats` sends them more often. It has to be shorter than an election.
+    pub(crate) fn answer_limit(&self) -> Duration {
+        self.heartbeat() * 5 / 2
+    }
+
+    /// How long a connection to another member may take: name, TCP and TLS are three round trips.
+    pub(crate) fn connect_limit(&self) -> Duration {
+        (self.heartbeat() * 10).max(CONNECT_LIMIT_MIN)
     }
 
     /// For how long a follower may hear nothing of a leader that it says it follows. After two leases it asks for votes,
     /// and after two more again, where nobody was elected; what is left is for a machine that stands still.
-    pub(crate) fn silence_max(&self) -> std::time::Duration {
+    pub(crate) fn silence_max(&self) -> Duration {
         4 * self.lease() + STANDSTILL_MAX
     }
 
     pub(crate) fn openraft(&self, cluster: &str) -> Result<Config, openraft::ConfigError> {
         Config {
             cluster_name: cluster.to_owned(),
-            heartbeat_interval: self.heartbeat_ms,
+            heartbeat_interval: self.answer_limit().as_millis() as u64,
             election_timeout_min: self.election_min_ms,
             election_timeout_max: self.election_max_ms,
             enable_pre_vote: Some(true),
@@ -219,6 +245,16 @@ mod tests {
         assert_eq!(config().far_zones().validate(), Ok(()));
         assert!(config().openraft("x").is_ok());
         assert!(config().far_zones().openraft("x").is_ok());
+    }
+
+    #[test]
+    fn an_answer_has_time_for_a_round_trip_and_an_fsync_and_fits_several_times_into_a_lease() {
+        for config in [config(), config().far_zones()] {
+            let needed = config.profile.rtt_max() + config.profile.fsync_max();
+            assert!(config.answer_limit() > needed, "{:?}", config.profile);
+            assert!(config.heartbeat() + 2 * config.profile.rtt_max() < config.lease());
+            assert!(config.connect_limit() >= 10 * config.profile.rtt_max());
+        }
     }
 
     #[test]

@@ -17,11 +17,14 @@ use crate::running::Running;
 /// when it arrived.
 const LEASE_MARGIN: Duration = Duration::from_millis(8);
 
-/// How much later each further follower begins, so that two do not split the vote.
-const TURN: Duration = Duration::from_millis(45);
-
 /// Attempts after one loss. Then the ordinary timeout takes over.
 const ATTEMPTS: u32 = 8;
+
+/// How much later each further follower begins, so that two do not split the vote: the pre-vote of the next one has to
+/// arrive after the first has begun to ask for votes, which is a round trip after it began.
+fn turn(running: &Running) -> Duration {
+    running.config.heartbeat() * 9 / 10
+}
 
 /// Acts on members that lost their last stream, one at a time.
 pub(crate) async fn watch(running: Arc<Running>, mut lost: mpsc::Receiver<u64>) {
@@ -64,11 +67,13 @@ fn succeeded(running: &Running, leader: u64) -> bool {
 
 async fn succeed(running: &Arc<Running>, leader: u64) {
     let lease = running.config.lease() + LEASE_MARGIN;
-    let turn = TURN * rank(running, leader).min(ATTEMPTS);
+    let turn = turn(running);
+    let wait = turn * rank(running, leader).min(ATTEMPTS);
     let heard = running.presence.of(leader).0.map_or_else(Instant::now, Instant::from_std);
     // Connections are ready when the votes are asked for.
     let warm = running.context.dialer.warm(running.peers_except(leader));
-    tokio::join!(warm, tokio::time::sleep_until(heard + lease + turn));
+    let kept = running.promise.kept_until().map_or(heard, Instant::from_std);
+    tokio::join!(warm, tokio::time::sleep_until(kept.max(heard + lease + wait)));
     for _ in 0..ATTEMPTS {
         if succeeded(running, leader) {
             return;
@@ -81,6 +86,6 @@ async fn succeed(running: &Arc<Running>, leader: u64) {
         if running.raft.trigger().elect(true).await.is_err() {
             return;
         }
-        tokio::time::sleep(TURN * 2).await;
+        tokio::time::sleep(turn * 2).await;
     }
 }

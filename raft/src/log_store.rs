@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, stream};
@@ -31,6 +32,7 @@ use crate::types::{Entry, LogId, Types, Vote};
 const VOTE: &str = "vote";
 pub(crate) const COMMITTED: &str = "committed";
 const SIZES: &str = "sizes";
+const PROMISE: &str = "promise";
 
 /// Bytes of entries read at once for replication or apply.
 pub(crate) const READ_BYTES: usize = 1 << 20;
@@ -135,6 +137,30 @@ impl LogStore {
         .map_err(io_error)?
     }
 
+    /// What this member, as an earlier process, may have promised leaders; see `lease`.
+    pub(crate) fn promised(&self) -> Result<Option<Duration>, io::Error> {
+        let Some(bytes) = self.log.meta(PROMISE).map_err(io_error)? else { return Ok(None) };
+        let millis = <[u8; 8]>::try_from(bytes).map_err(|bytes| {
+            let text = format!("a promise of {} bytes", bytes.len());
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        })?;
+        Ok(Some(Duration::from_millis(u64::from_le_bytes(millis))))
+    }
+
+    /// Returns when it is durable that this member promises so much.
+    pub(crate) async fn record_promise(&self, lease: Duration) -> Result<(), io::Error> {
+        let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        self.put_durable(PROMISE, &millis.to_le_bytes()).await
+    }
+
+    async fn put_durable(&self, key: &str, value: &[u8]) -> Result<(), io::Error> {
+        let (done, synced) = oneshot::channel();
+        self.log
+            .put_meta_durable(key, value, Box::new(|result| drop(done.send(result))))
+            .map_err(write_error)?;
+        synced.await.map_err(io_error)?
+    }
+
     /// The log's bytes, and where in it they are.
     pub(crate) fn meter(&self) -> LogMeter {
         self.meter.lock().clone()
@@ -235,11 +261,7 @@ impl RaftLogStorage<Types> for LogStore {
             *self.vote.lock() = Some(*vote);
             return Ok(());
         }
-        let (done, synced) = oneshot::channel();
-        self.log
-            .put_meta_durable(VOTE, &encode_vote(vote), Box::new(|result| drop(done.send(result))))
-            .map_err(write_error)?;
-        synced.await.map_err(io_error)??;
+        self.put_durable(VOTE, &encode_vote(vote)).await?;
         *self.vote.lock() = Some(*vote);
         Ok(())
     }

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use openraft::Instant;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, ForwardReason};
 use openraft::impls::ProgressResponder;
@@ -33,11 +32,12 @@ use crate::log_store::LogStore;
 use crate::machine::blocking;
 use crate::member::MemberRecord;
 use crate::peer::{Dialer, MESSAGE_BYTES_MAX, PeerService};
+use crate::quorum::{self, LEASES_AWAITED, Missed, since_quorum};
 use crate::reads;
 use crate::running::{LOG_DIR, Running, Stores};
 use crate::runtime::OwnRuntime;
 use crate::status::NodeStatus;
-use crate::types::{Command, Types};
+use crate::types::Command;
 use crate::{backup, cluster, membership, successor, transfer};
 
 mod adoption;
@@ -297,17 +297,14 @@ impl Node {
     /// For a linearizable read: returns once this member has applied everything that was acknowledged before the
     /// call, with the index up to which that is. Concurrent callers share one round of the quorum.
     pub async fn read_index(&self) -> Result<u64, NotLeader> {
-        self.leading()?.reads.read().await
+        let running = self.leading()?;
+        running.reads.read(&running).await
     }
 
     /// True while a quorum has acknowledged this leader within the lease, so that nobody else can have been elected.
     /// Cheap enough to ask for every message.
     pub fn lease_valid(&self) -> bool {
-        let Some(running) = self.running() else { return false };
-        let metrics = running.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        metrics.state.is_leader()
-            && since_quorum(&metrics).is_some_and(|since| since < running.config.lease())
+        self.running().is_some_and(|running| quorum::lease_valid(&running))
     }
 
     /// Returns once this leader has gone without a quorum for so long that what it has under way must be taken as in
@@ -315,12 +312,8 @@ impl Node {
     /// a leader that is well.
     pub async fn quorum_lost(&self) {
         let Some(running) = self.running() else { return };
-        let look_every = running.config.lease() / LOOKS_PER_LEASE;
-        let mut missed = 0;
-        while missed < LEASES_AWAITED * LOOKS_PER_LEASE {
-            tokio::time::sleep(look_every).await;
-            missed = if self.lease_valid() { 0 } else { missed + 1 };
-        }
+        let mut missed = Missed::new(&running);
+        while !missed.for_leases(LEASES_AWAITED, || !quorum::lease_valid(&running)).await {}
     }
 
     /// Reads the ledger as of now. Do not block or call this crate from `f`: applying waits meanwhile. `None` while
@@ -489,10 +482,6 @@ impl Node {
     }
 }
 
-/// Leases for which a proposal waits until a quorum is heard again.
-const LEASES_AWAITED: u32 = 2;
-/// How often a leader's lease is looked at while somebody waits for it.
-const LOOKS_PER_LEASE: u32 = 4;
 /// How long the stores may take to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// How often that is looked at. Whoever holds a store last says nothing when it lets go.
@@ -520,14 +509,4 @@ fn refuse_orphans(config: &RaftConfig) -> Result<(), OpenError> {
     let what = "it has a log with votes or entries, but no file IDENTITY; restore that file, or replace this \
                 member under a new id with an empty directory";
     Err(contradiction(dir, what.to_owned()))
-}
-
-/// How long ago a quorum heard this leader. One that is a quorum by itself sends to nobody, so that nobody ever
-/// acknowledges anything to it.
-fn since_quorum(metrics: &openraft::RaftMetrics<Types>) -> Option<Duration> {
-    let mut voters = metrics.membership_config.membership().voter_ids();
-    match (voters.next(), voters.next()) {
-        (Some(only), None) if only == metrics.id => Some(Duration::ZERO),
-        _ => metrics.last_quorum_acked.map(|at| at.elapsed()),
-    }
 }

@@ -1,56 +1,126 @@
-//! Owns: linearizable reads, many callers for one round of the quorum.
+//! Owns: linearizable reads, many callers for one confirmation that this member leads.
 //!
-//! Invariant: a caller is answered by a round that began after it asked.
-//! Absent: what is read.
+//! Invariant: a caller is answered by a confirmation that began after it asked. An idle queue delays nothing: its caller
+//! asks by itself; who comes while others are being confirmed shares the next confirmation. No timer.
+//! Absent: what is read; when no quorum has to be asked, see `lease`.
 
 use std::sync::Arc;
 
 use openraft::ReadPolicy;
 use openraft::errors::{LinearizableReadError, RaftError};
-use tokio::sync::{mpsc, oneshot};
+use openraft::raft::linearizable_read::LinearizerOption;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::errors::NotLeader;
 use crate::running::Running;
 
-/// Callers that may wait; more wait to get in.
-const WAITING_MAX: usize = 16_384;
+/// Callers at a time; more wait to get in.
+const CALLERS_MAX: usize = 16_384;
+/// Confirmations under way at a time. One that fails, after a lease, holds up those of the others only that are behind
+/// all of them.
+const ROUNDS_MAX: usize = 4;
 
 type Caller = oneshot::Sender<Result<u64, NotLeader>>;
 
-/// Where callers ask.
+#[derive(Default)]
+struct Rounds {
+    under_way: usize,
+    waiting: Vec<Caller>,
+}
+
+/// Where callers ask. Clones share it.
 #[derive(Clone)]
-pub(crate) struct ReadQueue(mpsc::Sender<Caller>);
+pub(crate) struct ReadQueue {
+    rounds: Arc<Mutex<Rounds>>,
+    room: Arc<Semaphore>,
+    /// Where confirmations for others go on.
+    runtime: Handle,
+}
 
 impl ReadQueue {
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Caller>) {
-        let (sender, receiver) = mpsc::channel(WAITING_MAX);
-        (Self(sender), receiver)
+    /// Runs on the runtime that consensus lives on.
+    pub(crate) fn new() -> Self {
+        let room = Arc::new(Semaphore::new(CALLERS_MAX));
+        Self { rounds: Arc::default(), room, runtime: Handle::current() }
     }
 
     /// The index that this member has applied, which includes everything acknowledged before the call.
-    pub(crate) async fn read(&self) -> Result<u64, NotLeader> {
-        let (answer, answered) = oneshot::channel();
-        self.0.send(answer).await.map_err(|_| NotLeader { leader: None })?;
-        answered.await.unwrap_or(Err(NotLeader { leader: None }))
+    pub(crate) async fn read(&self, running: &Arc<Running>) -> Result<u64, NotLeader> {
+        let Ok(_room) = self.room.acquire().await else { return Err(NotLeader { leader: None }) };
+        let answered = {
+            let mut rounds = self.rounds.lock();
+            match rounds.under_way < ROUNDS_MAX {
+                true => {
+                    rounds.under_way += 1;
+                    None
+                }
+                false => {
+                    let (answer, answered) = oneshot::channel();
+                    rounds.waiting.push(answer);
+                    Some(answered)
+                }
+            }
+        };
+        match answered {
+            Some(answered) => answered.await.unwrap_or(Err(NotLeader { leader: None })),
+            None => {
+                let _turn = Turn { queue: self.clone(), running: running.clone() };
+                confirm_read(running).await
+            }
+        }
     }
 }
 
-/// Serves the queue: everyone who waits shares the next round.
-pub(crate) async fn serve(running: Arc<Running>, mut queue: mpsc::Receiver<Caller>) {
-    let mut callers = Vec::new();
-    while queue.recv_many(&mut callers, WAITING_MAX).await > 0 {
-        let result = confirm(&running).await.map(|(_, index)| index);
-        for caller in callers.drain(..) {
-            // A caller that went away needs no answer.
-            drop(caller.send(result.clone()));
+/// A place among the confirmations under way. When it goes, however that may be, those who wait have the next one.
+struct Turn {
+    queue: ReadQueue,
+    running: Arc<Running>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut rounds = self.queue.rounds.lock();
+        rounds.waiting.retain(|caller| !caller.is_closed());
+        if rounds.waiting.is_empty() {
+            rounds.under_way -= 1;
+            return;
         }
+        let callers = std::mem::take(&mut rounds.waiting);
+        drop(rounds);
+        let turn = Turn { queue: self.queue.clone(), running: self.running.clone() };
+        self.queue.runtime.spawn(async move {
+            let result = confirm_read(&turn.running).await;
+            for caller in callers {
+                // A caller that went away needs no answer.
+                drop(caller.send(result.clone()));
+            }
+            drop(turn);
+        });
     }
+}
+
+/// For reads that were asked for before the call.
+async fn confirm_read(running: &Running) -> Result<u64, NotLeader> {
+    let round = running.read_lease.begin(running);
+    let (term, index) = confirm_by(running, round.option()).await?;
+    if !round.covers(term) {
+        // Elected anew meanwhile.
+        return confirm(running).await.map(|(_, index)| index);
+    }
+    running.read_lease.confirm(&round);
+    Ok(index)
 }
 
 /// Confirms with a quorum that this member leads and waits until it has applied everything committed before; the
 /// term that leads and the index.
 pub(crate) async fn confirm(running: &Running) -> Result<(u64, u64), NotLeader> {
-    match running.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
+    confirm_by(running, ReadPolicy::ReadIndex.into()).await
+}
+
+async fn confirm_by(running: &Running, option: LinearizerOption) -> Result<(u64, u64), NotLeader> {
+    match running.raft.ensure_linearizable(option).await {
         Ok(read) => Ok((read.committed_leader_id().term, read.index())),
         Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
             Err(NotLeader { leader: forward.leader_node })

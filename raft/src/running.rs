@@ -21,14 +21,16 @@ use crate::config::RaftConfig;
 use crate::errors::OpenError;
 use crate::identity::Identity;
 use crate::leadership::{self, Leadership};
+use crate::lease::{self, Followers, Promise, ReadLease};
 use crate::log_store::LogStore;
 use crate::machine::Machine;
 use crate::member::MemberRecord;
 use crate::peer::{Dialer, PeerContext, PeerLinks, Presence};
-use crate::reads::{self, ReadQueue};
+use crate::reads::ReadQueue;
+use crate::rtt::{self, Samples};
 use crate::state_machine::StateMachine;
 use crate::types::Types;
-use crate::{compaction, elector, joining, reclaim, watchdog};
+use crate::{compaction, elector, heartbeats, joining, quorum, reclaim, watchdog};
 
 /// The name of the log's directory below the data directory.
 pub(crate) const LOG_DIR: &str = "log";
@@ -45,6 +47,10 @@ pub(crate) struct Running {
     pub(crate) machine: Machine,
     pub(crate) presence: Presence,
     pub(crate) reads: ReadQueue,
+    pub(crate) promise: Promise,
+    pub(crate) read_lease: ReadLease,
+    /// To the other members.
+    pub(crate) round_trips: Samples,
     /// Tells when the stores are closed.
     pub(crate) open: Weak<StoresOpen>,
     /// Set before an intended end, so that the end of consensus is not taken for a failure.
@@ -117,13 +123,20 @@ impl Running {
         check_reach(&store, &machine)?;
         machine.check_version().map_err(OpenError::Start)?;
 
+        let promise =
+            Promise::make(&store, config.lease()).await.map_err(|error| failed(&error))?;
         let cluster_text = cluster.to_string();
-        let openraft = config.openraft(&cluster_text).map_err(|error| failed(&error))?;
+        let openraft = openraft::Config {
+            enable_elect: promise.kept_until().is_none(),
+            ..config.openraft(&cluster_text).map_err(|error| failed(&error))?
+        };
         let context = Arc::new(PeerContext {
             cluster_text,
             me: identity.member_id,
             dialer,
             book: RwLock::default(),
+            promise_ms: promise.told_ms(),
+            followers: Followers::default(),
         });
         let raft = Raft::new(
             identity.member_id,
@@ -136,7 +149,7 @@ impl Running {
         .map_err(|error| failed(&error))?;
 
         let (presence, lost) = Presence::new();
-        let (reads, callers) = ReadQueue::new();
+        let read_lease = ReadLease::new(config.lease());
         let running = Arc::new(Self {
             identity,
             config,
@@ -145,7 +158,10 @@ impl Running {
             store,
             machine,
             presence,
-            reads,
+            reads: ReadQueue::new(),
+            promise,
+            read_lease,
+            round_trips: Samples::default(),
             open,
             closing: AtomicBool::new(false),
             image_bytes: AtomicU64::new(0),
@@ -159,8 +175,11 @@ impl Running {
             ],
             endless: vec![
                 tokio::spawn(elector::watch(running.clone(), lost)),
+                tokio::spawn(heartbeats::send(running.clone())),
                 tokio::spawn(joining::watch(running.clone())),
-                tokio::spawn(reads::serve(running.clone(), callers)),
+                tokio::spawn(lease::outlast(running.clone())),
+                tokio::spawn(quorum::watch(running.clone())),
+                tokio::spawn(rtt::watch(running.clone())),
                 tokio::spawn(reclaim::run(running.clone())),
             ],
         };

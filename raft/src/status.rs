@@ -9,6 +9,7 @@ use openraft::ServerState;
 use openraft::async_runtime::WatchReceiver;
 use rollout_storage::LogStats;
 
+use crate::rtt::RoundTrips;
 use crate::running::Running;
 
 /// What a member is at the moment.
@@ -83,6 +84,8 @@ pub struct NodeStatus {
     pub fsync_in_flight_ms: Option<u64>,
     /// The other members; empty where this member does not lead.
     pub peers: Vec<PeerStatus>,
+    /// To the other members that answered lately, as this member measured them.
+    pub round_trips: Vec<RoundTrips>,
 }
 
 impl NodeStatus {
@@ -109,6 +112,7 @@ impl NodeStatus {
             fsync_p99_us: 0,
             fsync_in_flight_ms: None,
             peers: Vec::new(),
+            round_trips: Vec::new(),
         }
     }
 
@@ -164,6 +168,7 @@ impl NodeStatus {
                     matched: matched.map(|id| id.index()),
                 })
                 .collect(),
+            round_trips: running.round_trips.of(|id| named(&id)),
         }
     }
 }

@@ -5,7 +5,7 @@ mod trio;
 use std::time::Duration;
 
 use rollout_proto::DialMap;
-use rollout_raft::{ClusterError, Node};
+use rollout_raft::{ClusterError, Node, NotLeader};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use trio::{Cluster, Member, eventually, logging, open_clients, refused, waiting};
@@ -107,8 +107,9 @@ async fn who_lacks_much_is_given_no_leadership_and_is_not_counted_on() {
     assert_eq!(next, 1 - leader);
 }
 
-/// More than the two leases for which a voter counts as one that answers.
-const HEARD_LATELY: Duration = Duration::from_secs(1);
+/// More than the two leases for which a voter counts as one that answers, and less than the four after which a leader
+/// that nobody answers steps down.
+const HEARD_LATELY: Duration = Duration::from_millis(600);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_does_not_answer_is_given_no_leadership_and_writes_go_on() {
@@ -130,7 +131,12 @@ async fn who_does_not_answer_is_given_no_leadership_and_writes_go_on() {
     // It was heard just before: for that long it counts as one that answers.
     tokio::time::sleep(HEARD_LATELY).await;
     let refused = node.transfer_leader(None).await;
-    assert!(matches!(refused, Err(ClusterError::Unsafe(_))), "{refused:?}");
+    // On a busy machine it may have stepped down by now.
+    let nobody = matches!(
+        refused,
+        Err(ClusterError::Unsafe(_) | ClusterError::NotLeader(NotLeader { leader: None }))
+    );
+    assert!(nobody, "{refused:?}");
     drop(node);
     cluster.members[other].restart().await;
     cluster.members[silent].restart().await;

@@ -112,8 +112,13 @@ async fn messages_of_another_cluster_or_for_another_member_are_refused() {
     let id = cluster.id.to_string();
     let other = ClusterId([1; 16]).to_string();
     for (cluster_id, from, to) in [(&other, 2, 1), (&id, 2, 3), (&id, 1, 1)] {
-        let message =
-            PeerMessage { cluster_id: cluster_id.clone(), from, to, payload: vec![1].into() };
+        let message = PeerMessage {
+            cluster_id: cluster_id.clone(),
+            from,
+            to,
+            payload: vec![1].into(),
+            promise_ms: 0,
+        };
         let answers = [
             client.vote(message.clone()).await.err(),
             client.pre_vote(message.clone()).await.err(),
@@ -132,14 +137,25 @@ async fn messages_of_another_cluster_or_for_another_member_are_refused() {
             );
         }
     }
-    let malformed = PeerMessage { cluster_id: id, from: 2, to: 1, payload: vec![1, 2, 3].into() };
+    let malformed = PeerMessage {
+        cluster_id: id,
+        from: 2,
+        to: 1,
+        payload: vec![1, 2, 3].into(),
+        promise_ms: 0,
+    };
     assert_eq!(
         client.vote(malformed).await.err().map(|status| status.code()),
         Some(Code::InvalidArgument)
     );
     // Member b's certificate does not make it member c.
-    let message =
-        PeerMessage { cluster_id: cluster.id.to_string(), from: 3, to: 1, payload: vec![1].into() };
+    let message = PeerMessage {
+        cluster_id: cluster.id.to_string(),
+        from: 3,
+        to: 1,
+        payload: vec![1].into(),
+        promise_ms: 0,
+    };
     let answer = client.vote(message).await.err().map(|status| status.code());
     assert_eq!(answer, Some(Code::PermissionDenied));
     let hello = client.hello(HelloRequest {}).await.expect("an answer").into_inner();

@@ -1,13 +1,15 @@
-//! Links that can be cut: a TCP proxy for each directed pair, told to stop passing bytes.
+//! Links that can be cut, or be long: a TCP proxy for each directed pair, told to stop passing bytes or to pass them later.
 //!
 //! A cut link keeps its connections open and passes nothing, as a network does that drops packets:
 //! no side is told. Healing lets what was held back through.
 
 use anyhow::Result;
+use rollout_jepsen::delay::{Delay, carry};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
 
 /// Whether bytes pass.
 #[derive(Clone, Default)]
@@ -48,6 +50,18 @@ impl Link {
     /// # Errors
     /// When no port is free.
     pub fn start(to: String, cut: Cut) -> Result<Self> {
+        Self::new(to, cut, None)
+    }
+
+    /// The same for a link across a distance: bytes take as long as `delay` says, either way.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn across(to: String, cut: Cut, delay: Delay) -> Result<Self> {
+        Self::new(to, cut, Some(delay))
+    }
+
+    fn new(to: String, cut: Cut, delay: Option<Delay>) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?.to_string();
         let ended = Arc::new(AtomicBool::new(false));
@@ -57,11 +71,13 @@ impl Link {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
-                let (to, cut) = (to.clone(), cut.clone());
+                let (to, cut, delay) = (to.clone(), cut.clone(), delay.clone());
                 std::thread::spawn(move || {
                     cut.pass();
-                    if let Ok(outbound) = TcpStream::connect(&to) {
-                        forward(inbound, outbound, cut);
+                    let Ok(outbound) = TcpStream::connect(&to) else { return };
+                    match delay {
+                        None => forward(inbound, outbound, cut),
+                        Some(delay) => forward_later(inbound, outbound, cut, delay),
                     }
                 });
             }
@@ -83,6 +99,14 @@ fn forward(a: TcpStream, b: TcpStream, cut: Cut) {
     let other = cut.clone();
     std::thread::spawn(move || copy(a2, b2, other));
     copy(b, a, cut);
+}
+
+fn forward_later(a: TcpStream, b: TcpStream, cut: Cut, delay: Delay) {
+    let _ = (a.set_nodelay(true), b.set_nodelay(true));
+    let (Ok(a2), Ok(b2)) = (a.try_clone(), b.try_clone()) else { return };
+    let (other, same, connected) = (cut.clone(), delay.clone(), delay.connected());
+    std::thread::spawn(move || carry(a2, b2, &same, connected, move || other.pass()));
+    carry(b, a, &delay, Instant::now(), move || cut.pass());
 }
 
 fn copy(mut from: TcpStream, mut to: TcpStream, cut: Cut) {

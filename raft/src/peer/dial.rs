@@ -30,11 +30,8 @@ pub(crate) enum Lane {
 }
 
 /// Members notice within these that a connection is dead, so that a healed partition is used at once.
-const OPTIONS: ChannelOptions = ChannelOptions {
-    connect_timeout: Duration::from_millis(1000),
-    keepalive_interval: Duration::from_millis(1000),
-    keepalive_timeout: Duration::from_millis(1500),
-};
+const KEEPALIVE_INTERVAL: Duration = Duration::from_millis(1000);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// An address that cannot be dialled.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +45,7 @@ pub(crate) struct DialError {
 pub(crate) struct Dialer {
     map: DialMap,
     tls: ClientTls,
+    options: ChannelOptions,
     /// By name, address and purpose. Members are few, and one that is out of use costs an idle entry.
     channels: Mutex<HashMap<(String, String, Lane), Channel>>,
 }
@@ -57,8 +55,18 @@ impl Dialer {
         Ok(Self {
             map: config.dial_map.clone(),
             tls: ClientTls::load(&config.security)?,
+            options: ChannelOptions {
+                connect_timeout: config.connect_limit(),
+                keepalive_interval: KEEPALIVE_INTERVAL,
+                keepalive_timeout: KEEPALIVE_TIMEOUT,
+            },
             channels: Mutex::default(),
         })
+    }
+
+    /// How long a connection may take to be made.
+    pub(crate) fn connect_limit(&self) -> Duration {
+        self.options.connect_timeout
     }
 
     /// A client for `member`. Connects when it is first used, and again after a failure.
@@ -82,7 +90,7 @@ impl Dialer {
         let failed = |why: String| DialError { addr: member.peer_addr.clone(), why };
         let endpoint = Endpoint::named(&member.name, &member.peer_addr)
             .map_err(|error| failed(error.to_string()))?;
-        let channel = channel(&endpoint, &self.tls, &self.map, &OPTIONS)
+        let channel = channel(&endpoint, &self.tls, &self.map, &self.options)
             .map_err(|error| failed(error.to_string()))?;
         channels.insert(key, channel.clone());
         Ok(channel)
@@ -95,8 +103,7 @@ impl Dialer {
             Some(async move { drop(client.hello(HelloRequest {}).await) })
         });
         drop(
-            tokio::time::timeout(OPTIONS.connect_timeout, futures::future::join_all(greetings))
-                .await,
+            tokio::time::timeout(self.connect_limit(), futures::future::join_all(greetings)).await,
         );
     }
 }

@@ -25,13 +25,15 @@ use rollout_proto::v1::peer_client::PeerClient;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-use super::append::{BeatStream, log_stream};
+use super::append::log_stream;
+use super::beat::BeatStream;
 use super::dial::{Dialer, Lane};
 use super::frame;
 use super::snapshot::send_snapshot;
 use crate::codec::{
     decode_transfer_reply, decode_vote_response, encode_transfer, encode_vote_request,
 };
+use crate::lease::Followers;
 use crate::member::MemberRecord;
 use crate::state_machine::SnapshotData;
 use crate::types::{Types, Vote};
@@ -43,11 +45,15 @@ pub(crate) struct PeerContext {
     pub(crate) dialer: Arc<Dialer>,
     /// The members as last known. openraft keeps a link when a member's address changes.
     pub(crate) book: RwLock<BTreeMap<u64, MemberRecord>>,
+    /// What this member promises, and what the others do.
+    pub(crate) promise_ms: u32,
+    pub(crate) followers: Followers,
 }
 
 impl PeerContext {
     pub(crate) fn frame(&self, to: u64, payload: Vec<u8>) -> PeerMessage {
-        frame(&self.cluster_text, self.me, to, payload)
+        let promise_ms = self.promise_ms;
+        PeerMessage { promise_ms, ..frame(&self.cluster_text, self.me, to, payload) }
     }
 
     /// The payload of an answer of `from`, which must be of this cluster and for this member.
@@ -59,6 +65,8 @@ impl PeerContext {
                 message.from, message.cluster_id, message.to, self.cluster_text
             )));
         }
+        // Before consensus counts what it answers.
+        self.followers.said(from, message.promise_ms);
         Ok(message.payload)
     }
 }
@@ -147,7 +155,8 @@ impl RaftNetworkV2<Types> for PeerLink {
     fn stream_append<'s, S>(
         &'s mut self,
         input: S,
-        option: RPCOption,
+        // openraft drops the future of a heartbeat at this limit itself, and log entries have none.
+        _: RPCOption,
     ) -> BoxFuture<
         's,
         Result<BoxStream<'s, Result<StreamAppendResult<Types>, RPCError<Types>>>, RPCError<Types>>,
@@ -160,21 +169,15 @@ impl RaftNetworkV2<Types> for PeerLink {
             match self.lane {
                 Lane::Heartbeat => {
                     let context = &self.context;
-                    let answer = BeatStream::beat(
-                        &mut self.beat,
-                        context,
-                        self.target,
-                        client,
-                        input,
-                        option,
-                    )
-                    .await?;
+                    let answer =
+                        BeatStream::beat(&mut self.beat, context, self.target, client, input)
+                            .await?;
                     let answer: BoxStream<'s, _> = Box::pin(futures::stream::iter(answer.map(Ok)));
                     Ok(answer)
                 }
                 Lane::Log | Lane::Snapshot | Lane::Control => {
                     let context = self.context.clone();
-                    log_stream(context, self.target, client, input, option).await
+                    log_stream(context, self.target, client, input).await
                 }
             }
         })
@@ -187,7 +190,7 @@ impl RaftNetworkV2<Types> for PeerLink {
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
         let payload = encode_vote_request(&request);
         let call = async |mut client: PeerClient<Channel>, request| client.vote(request).await;
-        let answer = self.unary(payload, option.soft_ttl(), call).await?;
+        let answer = self.unary(payload, option.hard_ttl(), call).await?;
         Ok(decode_vote_response(answer).map_err(unreachable)?)
     }
 
@@ -198,7 +201,7 @@ impl RaftNetworkV2<Types> for PeerLink {
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
         let payload = encode_vote_request(&request);
         let call = async |mut client: PeerClient<Channel>, request| client.pre_vote(request).await;
-        let answer = self.unary(payload, option.soft_ttl(), call).await?;
+        let answer = self.unary(payload, option.hard_ttl(), call).await?;
         Ok(decode_vote_response(answer).map_err(unreachable)?)
     }
 
@@ -228,7 +231,7 @@ impl RaftNetworkV2<Types> for PeerLink {
         let payload = encode_transfer(&request);
         let call =
             async |mut client: PeerClient<Channel>, request| client.transfer_leader(request).await;
-        let answer = self.unary(payload, option.soft_ttl(), call).await?;
+        let answer = self.unary(payload, option.hard_ttl(), call).await?;
         Ok(decode_transfer_reply(answer).map_err(unreachable)?)
     }
 }

@@ -5,6 +5,7 @@
 //! Absent: the meaning of the messages; openraft decides.
 
 mod append;
+mod beat;
 mod dial;
 mod link;
 mod presence;
@@ -23,5 +24,5 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
 /// A frame from one member to another.
 pub(crate) fn frame(cluster: &str, from: u64, to: u64, payload: Vec<u8>) -> PeerMessage {
-    PeerMessage { cluster_id: cluster.to_owned(), from, to, payload: payload.into() }
+    PeerMessage { cluster_id: cluster.to_owned(), from, to, payload: payload.into(), promise_ms: 0 }
 }

@@ -114,6 +114,14 @@ fn stopping(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("this member is stopping: {error}"))
 }
 
+/// Refuses a vote that an earlier process of this member may have promised not to give.
+fn keep_promise(running: &Running) -> Result<(), Status> {
+    let Some(left) = running.promise.left() else { return Ok(()) };
+    Err(Status::unavailable(format!(
+        "this member has just started and may have followed a leader before: it votes in {left:?}"
+    )))
+}
+
 fn malformed(error: impl std::fmt::Display) -> Status {
     Status::invalid_argument(format!("malformed message: {error}"))
 }
@@ -197,6 +205,9 @@ impl Peer for PeerService {
     async fn vote(&self, request: Request<PeerMessage>) -> Result<Response<PeerMessage>, Status> {
         let (running, from, payload) = self.open(request)?;
         let request = decode_vote_request(payload).map_err(malformed)?;
+        if !request.leadership_transfer {
+            keep_promise(&running)?;
+        }
         let answer = running.raft.vote(request).await.map_err(stopping)?;
         Ok(Response::new(running.context.frame(from, encode_vote_response(&answer))))
     }
@@ -207,6 +218,7 @@ impl Peer for PeerService {
     ) -> Result<Response<PeerMessage>, Status> {
         let (running, from, payload) = self.open(request)?;
         let request = decode_vote_request(payload).map_err(malformed)?;
+        keep_promise(&running)?;
         let answer = running.raft.pre_vote(request).await.map_err(stopping)?;
         Ok(Response::new(running.context.frame(from, encode_vote_response(&answer))))
     }

@@ -1,0 +1,65 @@
+//! How far apart members may be: the profiles of `[raft] profile`, and what each promises.
+//!
+//! *Invariant:* only this module defines the limits. A test of `rollout-raft` compares its timings with
+//! them, and `rolloutctl doctor` compares measured round trips. docs/deploy-three-zones.md has the same
+//! figures.
+
+use std::time::Duration;
+
+/// A set of timings for the consensus of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Profile {
+    /// Members within one region, local disks.
+    Near,
+    /// Members in far zones, or slow disks.
+    FarZones,
+}
+
+impl Profile {
+    /// All of them, the one with the shortest limits first.
+    pub const ALL: [Self; 2] = [Self::Near, Self::FarZones];
+
+    /// As a configuration names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Near => "near",
+            Self::FarZones => "far-zones",
+        }
+    }
+
+    /// The longest round trip between two members, jitter included, at which heartbeats succeed.
+    pub const fn rtt_max(self) -> Duration {
+        match self {
+            Self::Near => Duration::from_millis(40),
+            Self::FarZones => Duration::from_millis(200),
+        }
+    }
+
+    /// The longest fsync of a member, besides that round trip.
+    pub const fn fsync_max(self) -> Duration {
+        match self {
+            Self::Near => Duration::from_millis(50),
+            Self::FarZones => Duration::from_millis(200),
+        }
+    }
+
+    /// The first profile that is meant for this round trip; `None` where it is too long for all.
+    pub fn fitting(rtt: Duration) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| rtt <= profile.rtt_max())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_profile_with_the_shortest_limits_that_holds_is_named() {
+        let fitting = |ms| Profile::fitting(Duration::from_millis(ms)).map(Profile::name);
+        assert_eq!(fitting(0), Some("near"));
+        assert_eq!(fitting(40), Some("near"));
+        assert_eq!(fitting(41), Some("far-zones"));
+        assert_eq!(fitting(200), Some("far-zones"));
+        assert_eq!(fitting(201), None);
+    }
+}

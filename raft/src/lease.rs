@@ -1,0 +1,408 @@
+//! Owns: the read lease: when a leader may answer reads without asking a quorum, and what each member promises for it.
+//!
+//! Invariant: while a leader answers by its lease, nobody else has been elected. A quorum of members has promised it,
+//! each for one lease from when it heard the leader, over its own restart too; the leader counts a shorter time, from when
+//! it sent what they heard, and no time in which its machine may have been suspended. See
+//! docs/adr/2026-11-24-read-lease.md.
+//! Absent: a leader that hands over. openraft refuses its reads from then on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use openraft::ReadPolicy;
+use openraft::async_runtime::WatchReceiver;
+use openraft::raft::linearizable_read::LinearizerOption;
+use parking_lot::{Mutex, RwLock};
+use rollout_ledger::seeded::{Bug, seeded};
+
+use crate::log_store::LogStore;
+use crate::running::Running;
+use crate::suspended::suspended;
+
+/// What this member promises: it helps to elect nobody for one lease after it has heard a leader.
+pub(crate) struct Promise {
+    lease: Duration,
+    /// Until when it keeps what an earlier process of this member promised, which this one does not remember.
+    kept_until: Option<Instant>,
+}
+
+impl Promise {
+    /// Takes over the promise of an earlier process, and has this one's on disk before anybody is told of it.
+    pub(crate) async fn make(store: &LogStore, lease: Duration) -> io::Result<Self> {
+        let earlier = store.promised()?;
+        if earlier.is_none_or(|earlier| earlier < lease) {
+            store.record_promise(lease).await?;
+        }
+        let forgotten = seeded(Bug::LeaseForgottenOnRestart);
+        let kept = earlier.filter(|_| !forgotten).map(|earlier| earlier.max(lease));
+        Ok(Self { lease, kept_until: kept.map(|kept| Instant::now() + kept) })
+    }
+
+    /// What others are told, in milliseconds.
+    pub(crate) fn told_ms(&self) -> u32 {
+        u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX)
+    }
+
+    /// Until when this member helps to elect nobody, itself included.
+    pub(crate) fn kept_until(&self) -> Option<Instant> {
+        self.kept_until
+    }
+
+    /// How long it still helps to elect nobody.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let left = self.kept_until?.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+/// Lets this member be elected once what an earlier process promised is over.
+pub(crate) async fn outlast(running: Arc<Running>) {
+    let Some(until) = running.promise.kept_until else { return };
+    tokio::time::sleep_until(until.into()).await;
+    running.raft.runtime_config().elect(true);
+    // The earlier one may have been longer.
+    if let Err(error) = running.store.record_promise(running.promise.lease).await {
+        tracing::warn!(%error, "cannot shorten the promise on disk: the next start keeps it");
+    }
+}
+
+/// What the other members have promised this one as their leader, by their answers to its heartbeats.
+///
+/// openraft's own clock does not do: an answer on the log stream counts there for whatever was sent before the answer came
+/// and has the same log index, though the follower may not have got all of that. Heartbeats are answered one by one.
+#[derive(Default)]
+pub(crate) struct Followers(RwLock<BTreeMap<u64, Follower>>);
+
+#[derive(Clone, Copy, Default)]
+struct Follower {
+    promise_ms: u32,
+    /// The term of the last heartbeat that was answered, and when that was sent.
+    heartbeat: Option<(u64, Instant)>,
+}
+
+impl Followers {
+    /// What a member says that it promises, in each of its answers.
+    pub(crate) fn said(&self, member: u64, promise_ms: u32) {
+        if self.0.read().get(&member).is_none_or(|known| known.promise_ms != promise_ms) {
+            self.0.write().entry(member).or_default().promise_ms = promise_ms;
+        }
+    }
+
+    /// A heartbeat of this term, which was sent no earlier than at `sent`, was answered.
+    pub(crate) fn answered(&self, member: u64, term: u64, sent: Instant) {
+        let mut followers = self.0.write();
+        let heartbeat = &mut followers.entry(member).or_default().heartbeat;
+        if heartbeat.is_none_or(|known| known < (term, sent)) {
+            *heartbeat = Some((term, sent));
+        }
+    }
+
+    /// Whether a member has promised this term's leader so much, since then.
+    fn promised(&self, member: u64, term: u64, promise_ms: u32, since: Instant) -> bool {
+        let known = self.0.read().get(&member).copied().unwrap_or_default();
+        let fresh = known.heartbeat.is_some_and(|(of, sent)| of == term && sent > since);
+        fresh && known.promise_ms >= promise_ms
+    }
+}
+
+/// When this member, as a leader, may read without a quorum.
+pub(crate) struct ReadLease {
+    age_max: Duration,
+    suspension_max: Duration,
+    /// How long the machine had been suspended before a round of the quorum that succeeded.
+    confirmed: Mutex<Option<Duration>>,
+    suspended: fn() -> Duration,
+}
+
+impl ReadLease {
+    pub(crate) fn new(lease: Duration) -> Self {
+        Self {
+            // What is left is for clocks that go at different speeds, by 7 % each,
+            age_max: lease * 4 / 5,
+            // and for the time between the readings of two clocks.
+            suspension_max: lease / 20,
+            confirmed: Mutex::new(None),
+            suspended,
+        }
+    }
+
+    /// How reads that were asked for before now are confirmed.
+    pub(crate) fn begin(&self, running: &Running) -> Round {
+        let suspended = (self.suspended)();
+        let known = *self.confirmed.lock();
+        let awake = known.is_some_and(|known| known.abs_diff(suspended) <= self.suspension_max);
+        let leased_in = awake.then(|| self.term(running)).flatten();
+        Round { suspended, leased_in, age_max: self.age_max }
+    }
+
+    /// The term in which a quorum has promised this member enough.
+    fn term(&self, running: &Running) -> Option<u64> {
+        let since = Instant::now().checked_sub(self.age_max)?;
+        let metrics = running.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let (me, term) = (running.context.me, metrics.current_term);
+        let promise_ms = running.promise.told_ms();
+        let followers = &running.context.followers;
+        let holds = |id: &u64| *id == me || followers.promised(*id, term, promise_ms, since);
+        let configs = metrics.membership_config.membership().get_joint_config();
+        let quorum = |voters: &BTreeSet<u64>| {
+            2 * voters.iter().filter(|id| holds(id)).count() > voters.len()
+        };
+        (metrics.state.is_leader() && configs.iter().all(quorum)).then_some(term)
+    }
+
+    /// A round has succeeded.
+    pub(crate) fn confirm(&self, round: &Round) {
+        if round.leased_in.is_none() {
+            *self.confirmed.lock() = Some(round.suspended);
+        }
+    }
+}
+
+/// How some reads are confirmed.
+pub(crate) struct Round {
+    suspended: Duration,
+    /// The term in which this member leads by its lease, if it does.
+    leased_in: Option<u64>,
+    age_max: Duration,
+}
+
+impl Round {
+    /// By the lease, or by an answer of a quorum that is yet to come.
+    pub(crate) fn option(&self) -> LinearizerOption {
+        match self.leased_in {
+            Some(_) => LinearizerOption::new(Some(self.age_max), true),
+            None => ReadPolicy::ReadIndex.into(),
+        }
+    }
+
+    /// Whether what consensus says for this term is confirmed.
+    pub(crate) fn covers(&self, term: u64) -> bool {
+        self.leased_in.is_none_or(|leased_in| leased_in == term)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use openraft::impls::leader_id_std::LeaderId;
+    use openraft::raft::VoteRequest;
+    use openraft::vote::{RaftLeaderId, RaftVote};
+    use rollout_proto::v1::PeerMessage;
+    use rollout_proto::v1::peer_server::Peer;
+    use tonic::Request;
+
+    use super::*;
+    use crate::codec::{decode_vote_response, encode_vote_request};
+    use crate::node::Node;
+    use crate::peer::PeerService;
+    use crate::test_member::{member, until};
+    use crate::types::{Types, Vote, log_id};
+
+    /// A cluster of the members with these names, and which of them leads.
+    async fn cluster(dir: &std::path::Path, names: &[&str]) -> (Vec<Node>, usize) {
+        let (mut nodes, mut records) = (Vec::new(), Vec::new());
+        for name in names {
+            let (node, record) = member(dir, name).await;
+            nodes.push(node);
+            records.push(record);
+        }
+        nodes[0].bootstrap(records).await.expect("a cluster");
+        until("one leads", || nodes.iter().any(Node::lease_valid)).await;
+        let leads = nodes.iter().position(Node::lease_valid).expect("one");
+        nodes[leads].barrier().await.expect("it leads");
+        (nodes, leads)
+    }
+
+    /// Has the leader read by its lease.
+    async fn read_by_lease(leader: &Node) -> Arc<Running> {
+        let running = leader.running().expect("a member");
+        leader.read_index().await.expect("it leads");
+        assert!(running.read_lease.begin(&running).leased_in.is_some(), "all have promised");
+        running
+    }
+
+    /// How `voter` answers another member that asks for its vote, or whether it would have it: whether it is granted.
+    async fn asked(
+        voter: &Node,
+        of: u64,
+        before: bool,
+        transfer: bool,
+    ) -> Result<bool, tonic::Status> {
+        let running = voter.running().expect("a member");
+        let term = running.raft.metrics().borrow_watched().current_term + 1;
+        let vote = Vote::from_leader_id(LeaderId::new(term, of), false);
+        let mut request = VoteRequest::<Types>::new(vote, Some(log_id(term, 1 << 40)));
+        request.leadership_transfer = transfer;
+        let message = PeerMessage {
+            cluster_id: running.context.cluster_text.clone(),
+            from: of,
+            to: running.context.me,
+            payload: encode_vote_request(&request).into(),
+            promise_ms: 0,
+        };
+        let service = PeerService::new(voter.clone());
+        let answer = match before {
+            true => service.pre_vote(Request::new(message)).await?,
+            false => service.vote(Request::new(message)).await?,
+        };
+        let answer = decode_vote_response(answer.into_inner().payload).expect("an answer");
+        Ok(answer.vote_granted)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_member_that_was_restarted_votes_for_one_lease_only_where_its_leader_hands_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (nodes, leads) = cluster(dir.path(), &["a", "b", "c"]).await;
+        let (follows, other) = ((leads + 1) % 3, (leads + 2) % 3);
+        until("it has heard the leader", || nodes[follows].heard_leader().is_some()).await;
+        let of = nodes[other].identity().expect("a member").member_id;
+        nodes[follows].stop().await;
+        let config = nodes[follows].config().clone();
+        let lease = config.lease();
+        // Nobody reaches it: it is served nowhere.
+        let again = Node::open(config.clone()).await.expect("opens");
+        let since = Instant::now();
+        for before in [true, false] {
+            let refused = asked(&again, of, before, false).await;
+            assert!(since.elapsed() < lease, "this machine is too slow for the test");
+            assert!(refused.is_err(), "it votes though it may have promised not to: {refused:?}");
+        }
+        let kept = again.running().expect("a member").promise.kept_until().expect("a promise");
+        tokio::time::sleep_until(kept.into()).await;
+        assert!(asked(&again, of, true, false).await.expect("an answer"), "the promise is over");
+        again.stop().await;
+        // Its own promise is shorter now; the one on disk is kept.
+        let shorter = crate::RaftConfig { election_max_ms: 1001, ..config };
+        let again = Node::open(shorter).await.expect("opens");
+        let kept = again.running().expect("a member").promise.left().expect("a promise");
+        assert!(kept > lease / 2 + Duration::from_millis(1), "{kept:?} of {lease:?}");
+        assert!(asked(&again, of, false, true).await.expect("an answer"), "a handover");
+        again.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_member_that_was_restarted_elects_itself_after_one_lease() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (nodes, _) = cluster(dir.path(), &["a"]).await;
+        let config = nodes[0].config().clone();
+        nodes[0].stop().await;
+        let since = Instant::now();
+        let again = Node::open(config.clone()).await.expect("opens");
+        let early = AtomicBool::new(false);
+        until("it leads", || {
+            let leads = again.lease_valid();
+            if leads && since.elapsed() < config.lease() {
+                early.store(true, Ordering::Relaxed);
+            }
+            leads
+        })
+        .await;
+        assert!(!early.into_inner(), "another one may still have led");
+        again.barrier().await.expect("it leads");
+        again.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_leader_reads_by_its_lease_for_less_time_than_its_followers_promised() {
+        let lease = Duration::from_secs(2);
+        let (slow, fast) = (93, 107);
+        let read_lease = ReadLease::new(lease);
+        let longest = read_lease.age_max + read_lease.suspension_max;
+        assert!(longest * 100 / slow < lease * 100 / fast, "clocks differ by 7 % each");
+
+        let dir = tempfile::tempdir().expect("a directory");
+        let (nodes, leads) = cluster(dir.path(), &["a", "b", "c"]).await;
+        let running = read_by_lease(&nodes[leads]).await;
+        // With this member, one of the two is a quorum.
+        let acked = || {
+            let followers = running.context.followers.0.read();
+            followers.values().filter_map(|known| Some(known.heartbeat?.1)).max().expect("it led")
+        };
+        for follows in [(leads + 1) % 3, (leads + 2) % 3] {
+            nodes[follows].stop().await;
+        }
+        let (mut by_lease, mut refused) = (0, 0);
+        loop {
+            let began = Instant::now();
+            let read = tokio::time::timeout(Duration::from_millis(20), nodes[leads].read_index());
+            let read = read.await.is_ok_and(|read| read.is_ok());
+            let age = began.saturating_duration_since(acked());
+            assert!(!read || age < running.read_lease.age_max, "read {age:?} after an answer");
+            if age > lease {
+                break;
+            }
+            by_lease += usize::from(read);
+            refused += usize::from(!read && age > running.read_lease.age_max);
+        }
+        assert!(by_lease > 0, "nobody was asked");
+        assert!(refused > 0, "the lease of writes is longer");
+        nodes[leads].stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn time_in_which_the_machine_was_suspended_is_not_taken_for_a_lease() {
+        static SUSPENDED_MS: AtomicU64 = AtomicU64::new(7);
+        let suspended = || Duration::from_millis(SUSPENDED_MS.load(Ordering::Relaxed));
+        let dir = tempfile::tempdir().expect("a directory");
+        let (nodes, leads) = cluster(dir.path(), &["a", "b", "c"]).await;
+        let running = nodes[leads].running().expect("a member");
+        let read_lease = ReadLease { suspended, ..ReadLease::new(running.config.lease()) };
+        let first = read_lease.begin(&running);
+        assert!(first.leased_in.is_none(), "nobody has confirmed it");
+        nodes[leads].read_index().await.expect("it leads");
+        read_lease.confirm(&first);
+        assert!(read_lease.begin(&running).leased_in.is_some());
+        // Readings of two clocks are never of one moment.
+        SUSPENDED_MS.fetch_add(2, Ordering::Relaxed);
+        assert!(read_lease.begin(&running).leased_in.is_some());
+        SUSPENDED_MS.fetch_add(60_000, Ordering::Relaxed);
+        let awake = read_lease.begin(&running);
+        assert!(awake.leased_in.is_none(), "who leads since?");
+        // One that began before confirms nothing.
+        read_lease.confirm(&first);
+        assert!(read_lease.begin(&running).leased_in.is_none());
+        read_lease.confirm(&awake);
+        assert!(read_lease.begin(&running).leased_in.is_some());
+        for node in nodes {
+            node.stop().await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_leader_that_hands_over_reads_nothing_by_its_lease() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (nodes, leads) = cluster(dir.path(), &["a", "b", "c"]).await;
+        let running = read_by_lease(&nodes[leads]).await;
+        // It cannot take over, and nobody else does within a lease.
+        let to = nodes[(leads + 1) % 3].identity().expect("a member").member_id;
+        nodes[(leads + 1) % 3].stop().await;
+        nodes[leads].read_index().await.expect("it leads");
+        running.raft.trigger().transfer_leader(to).await.expect("asked");
+        assert!(running.read_lease.begin(&running).leased_in.is_some(), "the promises are kept");
+        let read = nodes[leads].read_index().await;
+        assert!(read.is_err(), "{read:?} though another one may lead");
+        nodes[leads].stop().await;
+    }
+
+    #[test]
+    fn a_member_is_counted_on_for_what_it_has_promised_this_term_s_leader() {
+        let (followers, sent) = (Followers::default(), Instant::now());
+        let since = sent - Duration::from_millis(1);
+        assert!(!followers.promised(2, 7, 250, since), "it was never heard");
+        followers.said(2, 250);
+        assert!(!followers.promised(2, 7, 250, since), "it has answered no heartbeat");
+        followers.answered(2, 7, sent);
+        assert!(followers.promised(2, 7, 250, since));
+        assert!(!followers.promised(2, 7, 250, sent), "too old");
+        assert!(!followers.promised(2, 8, 250, since), "another leader");
+        assert!(!followers.promised(2, 7, 251, since), "less");
+        followers.answered(2, 6, sent + Duration::from_secs(1));
+        assert!(followers.promised(2, 7, 250, since), "what is late changes nothing");
+        followers.said(2, 0);
+        assert!(!followers.promised(2, 7, 250, since), "a build that does not promise");
+    }
+}

@@ -1,0 +1,144 @@
+//! Owns: the round trips to the other members, as this member measures them.
+//!
+//! Invariant: a sample is of a connection that was open before, so it is one round trip and what the other member took
+//! to answer. Asking also keeps open the connections that votes and heartbeats go by: an election does not wait for
+//! connections to be made, which takes three round trips.
+//! Absent: conclusions. `rolloutctl doctor` draws them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rollout_proto::v1::HelloRequest;
+
+use crate::member::MemberRecord;
+use crate::peer::Lane;
+use crate::running::Running;
+
+/// How often each other member is asked.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Samples kept of each: about a minute.
+const SAMPLES_MAX: usize = 64;
+
+/// Round trips to one other member, of the last minute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoundTrips {
+    /// Its id.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// How many were measured.
+    pub samples: u32,
+    /// The shortest.
+    pub min: Duration,
+    /// The median.
+    pub p50: Duration,
+    /// Nine of ten are not longer.
+    pub p90: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+/// The samples of each other member.
+#[derive(Default)]
+pub(crate) struct Samples(Mutex<BTreeMap<u64, VecDeque<Duration>>>);
+
+impl Samples {
+    fn add(&self, id: u64, rtt: Duration) {
+        let mut all = self.0.lock();
+        let samples = all.entry(id).or_default();
+        if samples.len() == SAMPLES_MAX {
+            samples.pop_front();
+        }
+        samples.push_back(rtt);
+    }
+
+    /// A member did not answer: what it was asked longest ago says less and less of where it is now.
+    fn age(&self, id: u64) {
+        if let Some(samples) = self.0.lock().get_mut(&id) {
+            samples.pop_front();
+        }
+    }
+
+    /// Forgets whoever is not a member any more.
+    fn keep(&self, members: &[MemberRecord]) {
+        self.0.lock().retain(|id, _| members.iter().any(|member| member.id == *id));
+    }
+
+    /// What was measured of each of these that answered.
+    pub(crate) fn of(&self, name: impl Fn(u64) -> String) -> Vec<RoundTrips> {
+        let all = self.0.lock();
+        all.iter().filter_map(|(id, samples)| summary(*id, name(*id), samples)).collect()
+    }
+}
+
+fn summary(id: u64, name: String, samples: &VecDeque<Duration>) -> Option<RoundTrips> {
+    let mut sorted: Vec<Duration> = samples.iter().copied().collect();
+    sorted.sort_unstable();
+    let (min, max) = (*sorted.first()?, *sorted.last()?);
+    let at = |percent: usize| sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)];
+    let samples = u32::try_from(sorted.len()).unwrap_or(u32::MAX);
+    Some(RoundTrips { id, name, samples, min, p50: at(50), p90: at(90), max })
+}
+
+/// Measures for as long as the member runs.
+pub(crate) async fn watch(running: Arc<Running>) {
+    loop {
+        tokio::time::sleep(ASK_EVERY).await;
+        let members = running.peers_except(running.context.me);
+        running.round_trips.keep(&members);
+        let asked = members.iter().map(|member| ask(&running, member));
+        futures::future::join_all(asked).await;
+    }
+}
+
+/// Asks one member, for as long as making a connection may take and an answer after that.
+async fn ask(running: &Running, member: &MemberRecord) {
+    let limit = 2 * running.context.dialer.connect_limit();
+    let (votes, heartbeats) = tokio::join!(
+        tokio::time::timeout(limit, hello(running, member, Lane::Log)),
+        tokio::time::timeout(limit, async {
+            // The first makes a connection where there is none.
+            hello(running, member, Lane::Heartbeat).await?;
+            let asked = Instant::now();
+            hello(running, member, Lane::Heartbeat).await.map(|()| asked.elapsed())
+        }),
+    );
+    drop(votes);
+    match heartbeats {
+        Ok(Some(rtt)) => running.round_trips.add(member.id, rtt),
+        _ => running.round_trips.age(member.id),
+    }
+}
+
+async fn hello(running: &Running, member: &MemberRecord, lane: Lane) -> Option<()> {
+    let mut client = running.context.dialer.client(member, lane).ok()?;
+    client.hello(HelloRequest {}).await.ok().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_of_the_last_samples_and_outliers_show_in_the_longest_alone() {
+        let samples = Samples::default();
+        assert_eq!(samples.of(|_| String::new()), []);
+        let ms = Duration::from_millis;
+        samples.add(2, ms(9_000));
+        for sample in 0..SAMPLES_MAX as u64 {
+            samples.add(2, ms(if sample == 5 { 300 } else { 40 + sample % 4 }));
+        }
+        let found = samples.of(|id| format!("c{id}"));
+        let [RoundTrips { id: 2, name, samples: 64, min, p50, p90, max }] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(name, "c2");
+        assert_eq!((*min, *p50, *p90, *max), (ms(40), ms(42), ms(43), ms(300)));
+        samples.age(2);
+        assert_eq!(samples.of(|_| String::new())[0].samples, 63);
+        samples.keep(&[]);
+        assert_eq!(samples.of(|_| String::new()), []);
+    }
+}
