@@ -137,7 +137,7 @@ impl Ledger {
                 false => grant.rows.partition(&named(started)).0,
             };
             rows.subtract(&named(kept));
-            run.flight.shadows.values().for_each(|shadow| rows.subtract(&shadow.rows));
+            rows = run.flight.shadows.without(&rows);
             if rows.is_empty() {
                 continue;
             }

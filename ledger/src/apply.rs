@@ -101,6 +101,7 @@ impl Ledger {
             }
             Body::Tick => {
                 self.tick(&ctx);
+                self.settle_turns();
                 vec![Reply::Ok]
             }
             Body::DigestAt => {
@@ -108,13 +109,19 @@ impl Ledger {
                 vec![Reply::Ok]
             }
             Body::SetVersion(version) => {
-                self.meta.version = self.meta.version.max(version);
+                let (before, was_fair) = (self.meta.version, self.is_fair());
+                self.meta.version = before.max(version);
+                self.convert_image(before);
+                if self.is_fair() && !was_fair {
+                    self.begin_fair_sharing();
+                }
                 vec![Reply::Ok]
             }
             Body::Ops(ops) => {
                 let mut replies = Vec::with_capacity(ops.len());
                 for op in ops {
                     replies.push(self.run_op(&mut ctx, op));
+                    self.settle_turns();
                     ctx.op += 1;
                 }
                 replies

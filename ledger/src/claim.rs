@@ -162,9 +162,7 @@ impl Ledger {
             namespace.running += len;
         }
         let segments = run.segments_of(&rows);
-        if !run.has_grantable() {
-            self.refresh_active(no);
-        }
+        self.refresh_active(no);
         if let Ok(held) = self.pull_slot(slot) {
             held.held.insert((no, attempt));
             held.rows_held += len;

@@ -5,6 +5,7 @@
 //! [`Ledger::next_deadline`] has come. No member expires anything on its own.
 
 use crate::apply::Context;
+use crate::gate::SCHEDULING_VERSION;
 use crate::id::{CoordEpoch, LedgerMs, RunNo, SessionId};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -14,6 +15,31 @@ use crate::run::Run;
 use crate::store;
 use crate::worker::{SessionEnd, Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// How much one `Tick` may still do of what grows with the number of workers that are lost at once: no member holds its
+/// lock for longer than that takes.
+struct Budget {
+    attempts: usize,
+    rows: u64,
+}
+
+impl Budget {
+    fn of_version(version: u32) -> Self {
+        match version < SCHEDULING_VERSION {
+            true => Self { attempts: usize::MAX, rows: u64::MAX },
+            false => Self { attempts: limits::TICK_ATTEMPTS_MAX, rows: limits::TICK_ROWS_MAX },
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.attempts == 0 || self.rows == 0
+    }
+
+    fn spend(&mut self, attempts: usize, rows: u64) {
+        self.attempts = self.attempts.saturating_sub(attempts);
+        self.rows = self.rows.saturating_sub(rows);
+    }
+}
 
 impl Ledger {
     /// A new leader has taken over: whoever was given time to come back gets it anew, for nobody
@@ -60,13 +86,14 @@ impl Ledger {
             .min()
     }
 
-    /// Does all that is due.
+    /// Does what is due: all of it, but that what many workers held takes several. What is left is still due.
     pub(crate) fn tick(&mut self, ctx: &Context) {
+        let mut budget = Budget::of_version(self.meta.version);
         self.end_overdue_runs(ctx);
-        self.end_waits();
+        self.end_waits(&mut budget);
         self.end_shunning();
-        self.end_sessions(ctx);
-        self.end_attempts(ctx);
+        self.end_sessions(ctx, &mut budget);
+        self.end_attempts(ctx, &mut budget);
         self.forget_clients();
         self.forget_stores();
         self.tick_jobs(ctx);
@@ -74,14 +101,24 @@ impl Ledger {
         self.forget_tokens();
     }
 
-    fn end_waits(&mut self) {
+    fn end_waits(&mut self, budget: &mut Budget) {
         let now = self.meta.clock;
-        let mut due: BTreeMap<RunNo, BTreeSet<u64>> = BTreeMap::new();
-        while let Some((_, no, row)) = self.waiting.first().copied().filter(|w| w.0 <= now) {
+        // Of each run its rows, and until when the last of them waited.
+        let mut due: BTreeMap<RunNo, (LedgerMs, BTreeSet<u64>)> = BTreeMap::new();
+        let mut last = None;
+        while let Some((at, no, row)) = self.waiting.first().copied().filter(|w| w.0 <= now) {
+            // Rows of one trial wait until the same time, and come back together.
+            if budget.is_spent() && last != Some((at, no)) {
+                break;
+            }
+            last = Some((at, no));
+            budget.spend(0, 1);
             self.waiting.pop_first();
-            due.entry(no).or_default().insert(row);
+            let (until, rows) = due.entry(no).or_default();
+            *until = at;
+            rows.insert(row);
         }
-        for (no, due) in due {
+        for (no, (until, due)) in due {
             let Some(run) = self.runs.get_mut(&no) else { continue };
             let mut rows = Rows::default();
             for row in due {
@@ -92,7 +129,8 @@ impl Ledger {
                 }
             }
             run.head.counts.waiting -= rows.len();
-            run.end_trial_waits(now, &mut rows);
+            // Trials that wait for longer still have their rows among the waiting ones: the budget may have ended before them.
+            run.end_trial_waits(until, &mut rows);
             run.flight.returned.unite(&rows);
             self.dirty.runs.insert(no);
             self.refresh_active(no);
@@ -107,13 +145,21 @@ impl Ledger {
         }
     }
 
-    fn end_sessions(&mut self, ctx: &Context) {
+    fn end_sessions(&mut self, ctx: &Context, budget: &mut Budget) {
         let now = self.meta.clock;
-        let due: Vec<SessionId> = self
-            .workers
-            .values()
-            .filter(|w| w.ends().is_some_and(|end| end <= now))
-            .map(|w| w.id)
+        let due = self.workers.values().filter(|w| w.ends().is_some_and(|end| end <= now));
+        let due: Vec<SessionId> = due
+            .take_while(|worker| {
+                let goes_on = !budget.is_spent();
+                let rows: u64 = worker.slots.iter().map(|slot| slot.rows_held).sum();
+                // A session that holds nothing counts too.
+                budget.spend(
+                    worker.slots.iter().map(|slot| slot.held.len()).sum::<usize>() + 1,
+                    rows,
+                );
+                goes_on
+            })
+            .map(|worker| worker.id)
             .collect();
         for session in due {
             self.ended_abruptly(ctx, session, &[], &[]);
@@ -121,7 +167,7 @@ impl Ledger {
         }
     }
 
-    fn end_attempts(&mut self, ctx: &Context) {
+    fn end_attempts(&mut self, ctx: &Context, budget: &mut Budget) {
         let now = self.meta.clock;
         let timed: Vec<(RunNo, u64)> = self
             .runs
@@ -131,12 +177,16 @@ impl Ledger {
             .collect();
         for (no, timeout_ms) in timed {
             // Attempts are numbered in the order of their grants, so the first are the oldest.
-            while let Some((&attempt, _)) = self.runs[&no]
+            while let Some((&attempt, grant)) = self.runs[&no]
                 .flight
                 .grants
                 .first_key_value()
                 .filter(|(_, g)| lease_ends(g.granted_at, timeout_ms) <= now)
             {
+                if budget.is_spent() {
+                    return;
+                }
+                budget.spend(1, grant.rows.len());
                 self.lapse(ctx, no, attempt, "timed_out");
             }
         }

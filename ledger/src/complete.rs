@@ -4,11 +4,13 @@
 //! the faster one of the two. A completion is final when
 //! it wins, a no-op when it is repeated with the same part, and refused when the row was granted
 //! anew or decided otherwise meanwhile. The attempt decides, not the epoch that granted it and
-//! not whether its lease has lapsed since.
+//! not whether its lease has lapsed since. A worker reports the results of all its slots as one part, by any of them:
+//! each row is credited to the slot that holds it.
 
 use crate::apply::Context;
 use crate::command::{HeldRows, PartDecl};
 use crate::event::EventKind;
+use crate::gate::ROWS_OF_SEVERAL_SLOTS;
 use crate::id::{Attempt, PartNo, RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -92,6 +94,7 @@ impl Ledger {
         if accepted.is_empty() {
             return false;
         }
+        let slot = self.credited(slot, run, set.attempt);
         let in_trial = self.slot(slot).is_some_and(|s| s.trial == Some((no, set.attempt)));
         said.outrun.extend(self.outrun(ctx, no, set.attempt, &accepted));
         self.settle_trouble_of(ctx, slot, (no, set.attempt), &accepted);
@@ -115,6 +118,17 @@ impl Ledger {
         self.emit(ctx, EventKind::Completed { slot, held });
         self.row_finished(ctx, slot, in_trial);
         true
+    }
+
+    /// The slot that did the rows of an attempt: the one that holds it, in the session that reports them.
+    fn credited(&self, reports: SlotRef, run: &Run, attempt: Attempt) -> SlotRef {
+        if self.meta.version < ROWS_OF_SEVERAL_SLOTS {
+            return reports;
+        }
+        let live = run.holding(attempt).map(|(slot, _)| slot);
+        let lapsed = || run.flight.lapsed.get(&attempt).map(|grant| grant.slot);
+        let holds = live.or_else(lapsed).filter(|slot| slot.session == reports.session);
+        holds.unwrap_or(reports)
     }
 
     /// The history of rows that are done says who did them, and decides nothing any more.

@@ -32,14 +32,8 @@ impl Run {
         Some((slot, rows))
     }
 
-    /// Every attempt that holds rows, with those that it shares.
-    pub(crate) fn all_held(&self) -> impl Iterator<Item = (SlotRef, HeldRows)> {
-        let all = self.flight.grants.iter().chain(&self.flight.shadows);
-        all.map(|(&attempt, g)| (g.slot, HeldRows { run: self.no, attempt, rows: g.rows.clone() }))
-    }
-
     /// Nothing of it is pending or will come: whoever is idle has nothing to expect of it.
-    fn at_tail(&self) -> bool {
+    pub(crate) fn at_tail(&self) -> bool {
         self.head.spec.tail_duplicates
             && self.head.state == RunState::Running
             && self.head.input_closed
@@ -47,28 +41,36 @@ impl Run {
             && self.pending() == 0
     }
 
-    /// Up to `want` rows that others hold, those that they hold for longest first.
-    fn duplicable(&self, session: SessionId, now: LedgerMs, want: u32) -> Rows {
-        let mut shadowed = Rows::default();
-        self.flight.shadows.values().for_each(|shadow| shadowed.unite(&shadow.rows));
+    /// Up to `want` rows that workers other than that of `session` hold, with their slots, those that they hold for longest
+    /// first.
+    pub(crate) fn duplicable(
+        &self,
+        session: Option<SessionId>,
+        now: LedgerMs,
+        want: u32,
+    ) -> Vec<(SlotRef, Rows)> {
         let old = |g: &&Grant| {
             g.granted_at.0.saturating_add(limits::DUPLICATE_AFTER_MS) <= now.0
-                && g.slot.session != session
+                && Some(g.slot.session) != session
                 && g.trial.is_none()
         };
-        let mut rows = Rows::default();
+        let mut found = Vec::new();
+        let mut left = want;
         for grant in self.flight.grants.values().filter(old) {
-            let mut alone = grant.rows.clone();
-            alone.subtract(&shadowed);
+            let mut alone = self.flight.shadows.without(&grant.rows);
             let failed = alone.iter().filter(|row| self.troubles.contains_key(row));
             let failed = Rows::from_ranges(failed.map(|row| (row, 1))).unwrap_or_default();
             alone.subtract(&failed);
-            rows.unite(&alone.take_first(want - rows.len() as u32));
-            if rows.len() == u64::from(want) {
+            let rows = alone.take_first(left);
+            left -= rows.len() as u32;
+            if !rows.is_empty() {
+                found.push((grant.slot, rows));
+            }
+            if left == 0 {
                 break;
             }
         }
-        rows
+        found
     }
 }
 
@@ -91,29 +93,13 @@ impl Ledger {
         Ok(Reply::Granted(granted))
     }
 
-    /// Which of these slots, for which nothing is pending, could run what others run.
-    pub fn duplicators(&self, slots: &[SlotRef], now: LedgerMs) -> Vec<SlotRef> {
-        let tails = self.tails();
-        let finds = |slot: &SlotRef, no: &RunNo| {
-            self.may_steal(*slot, *no) && !self.runs[no].duplicable(slot.session, now, 1).is_empty()
-        };
-        let idle = slots.iter().filter(|slot| self.takes_shadows(**slot));
-        idle.filter(|slot| tails.iter().any(|no| finds(slot, no))).copied().collect()
-    }
-
-    /// The runs of which rows may be duplicated, in the order in which they are served.
-    fn tails(&self) -> Vec<RunNo> {
-        let tails = self.runs.values().filter(|run| run.at_tail());
+    /// The runs at their tails that a slot fits, in the order in which they are served.
+    fn tails_for(&self, slot: SlotRef) -> Vec<RunNo> {
+        let tails = self.runs.values().filter(|run| run.at_tail() && self.may_steal(slot, run.no));
         let mut tails: Vec<_> =
             tails.map(|run| (Reverse(run.head.spec.priority), run.no)).collect();
         tails.sort_unstable();
         tails.into_iter().map(|tail| tail.1).collect()
-    }
-
-    fn takes_shadows(&self, slot: SlotRef) -> bool {
-        let worker = self.workers.get(&slot.session);
-        worker.is_some_and(|w| self.takes_work(w, slot.slot.0 as usize))
-            && self.own_trial(slot).is_none()
     }
 
     fn grant_shadows(
@@ -123,17 +109,21 @@ impl Ledger {
         rows_max: u32,
     ) -> Vec<GrantedRows> {
         let mut granted = Vec::new();
-        if !self.takes_shadows(slot) {
+        if !self.takes_others_rows(slot) {
             return granted;
         }
         let held = self.pull_slot(slot).map_or(0, |held| held.rows_held as u32);
         let room = limits::SLOT_ROWS_MAX.saturating_sub(held);
         let mut want = rows_max.min(room).min(limits::CLAIM_ROWS_MAX);
-        for no in self.tails() {
-            if want == 0 || !self.may_steal(slot, no) {
-                continue;
+        for no in self.tails_for(slot) {
+            if want == 0 {
+                break;
             }
-            let rows = self.runs[&no].duplicable(slot.session, self.meta.clock, want);
+            let found = self.runs[&no].duplicable(Some(slot.session), self.meta.clock, want);
+            let mut ranges: Vec<(u64, u32)> =
+                found.iter().flat_map(|held| held.1.ranges()).copied().collect();
+            ranges.sort_unstable();
+            let rows = Rows::from_ranges(ranges).unwrap_or_default();
             if rows.is_empty() {
                 continue;
             }
@@ -170,31 +160,29 @@ impl Ledger {
         }
         let Some((slot, _)) = run.holding(attempt) else { return aside };
         let flight = &mut run.flight;
-        if let Some(shadow) = flight.shadows.get_mut(&attempt) {
+        if let Some(shadow) = flight.shadows.get(&attempt) {
             aside = rows.partition(&shadow.rows).0;
-            shadow.rows.subtract(&aside);
+            flight.shadows.take(&attempt, &aside);
         }
         if let Some(own) = flight.grants.get_mut(&attempt) {
             let own_rows = rows.partition(&own.rows).0;
             let mut heirs = Vec::new();
-            for (&heir, shadow) in &mut flight.shadows {
+            for heir in flight.shadows.of_rows(&own_rows) {
+                let Some(shadow) = flight.shadows.get(&heir) else { continue };
                 let (moved, _) = own_rows.partition(&shadow.rows);
-                if !moved.is_empty() {
-                    shadow.rows.subtract(&moved);
-                    own.rows.subtract(&moved);
-                    aside.unite(&moved);
-                    heirs.push((heir, Grant { rows: moved, ..shadow.clone() }));
-                }
+                own.rows.subtract(&moved);
+                aside.unite(&moved);
+                heirs.push((heir, Grant { rows: moved, ..*shadow }));
             }
             for (heir, moved) in heirs {
+                flight.shadows.take(&heir, &moved.rows);
                 match flight.grants.get_mut(&heir) {
                     Some(grant) => grant.rows.unite(&moved.rows),
-                    None => drop(flight.grants.insert(heir, moved)),
+                    None => flight.grants.insert(heir, moved),
                 }
             }
         }
-        flight.shadows.retain(|_, shadow| !shadow.rows.is_empty());
-        flight.grants.retain(|_, grant| !grant.rows.is_empty());
+        flight.grants.drop_empty(&attempt);
         let ended = run.holding(attempt).is_none();
         if let Some(held) = self.slot_mut(slot).filter(|_| !aside.is_empty()) {
             held.rows_held -= aside.len();
@@ -221,10 +209,13 @@ impl Ledger {
         }
         let shared = flight.shadows.get(&winner).map(|own| rows.partition(&own.rows).0);
         let shared = shared.unwrap_or_default();
-        let shadows = flight.shadows.iter().map(|(attempt, grant)| (attempt, grant, rows));
-        let first = flight.grants.iter().map(|(attempt, grant)| (attempt, grant, &shared));
+        let second = flight.shadows.of_rows(rows);
+        let second = second.iter().filter_map(|attempt| flight.shadows.get_key_value(attempt));
+        let second = second.map(|(attempt, grant)| (attempt, grant, rows));
+        let first = flight.grants.iter().filter(|_| !shared.is_empty());
+        let first = first.map(|(attempt, grant)| (attempt, grant, &shared));
         let mut outrun = Vec::new();
-        for (&attempt, grant, won) in shadows.chain(first).filter(|rival| *rival.0 != winner) {
+        for (&attempt, grant, won) in second.chain(first).filter(|rival| *rival.0 != winner) {
             let lost = won.partition(&grant.rows).0;
             if !lost.is_empty() {
                 let held = HeldRows { run: no, attempt, rows: lost };
@@ -241,7 +232,8 @@ impl Ledger {
     /// Ends all second attempts of a run.
     pub(crate) fn end_shadows(&mut self, ctx: &Context, no: RunNo, why: &'static str) {
         let Some(run) = self.runs.get(&no) else { return };
-        let shadows = run.flight.shadows.clone();
+        let shadows: Vec<(Attempt, Grant)> =
+            run.flight.shadows.iter().map(|(attempt, shadow)| (*attempt, shadow.clone())).collect();
         for (attempt, shadow) in shadows {
             self.step_aside(no, attempt, &shadow.rows);
             self.emit_returned(ctx, shadow.slot, (no, attempt), &shadow.rows, why);

@@ -246,7 +246,7 @@ impl Ledger {
         let run = self.runs.get_mut(&no).filter(|_| !rows.is_empty());
         if let (Some(run), Some(grant)) = (run, grant) {
             let empty = Grant { rows: Rows::default(), ..grant };
-            run.flight.lapsed.entry(attempt).or_insert(empty).rows.unite(&rows);
+            run.flight.lapsed.add(attempt, empty, &rows);
             self.lapsed_runs.insert(no);
         }
         #[cfg(feature = "seeded-bugs")]

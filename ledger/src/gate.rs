@@ -3,8 +3,9 @@
 //! *Invariant:* a command that came with version N is proposed and applied only where the cluster's version is N or
 //! more, which it is made only when every member knows it. So no member meets a command that it cannot read. Every kind
 //! has its version in the tables here, by name: a new one does not compile without.
-//! Absent: how the version is raised; and what a known kind comes to mean, which whoever changes it gives a line of its
-//! own, by a pattern of its fields.
+//! What a known kind comes to mean later has a line of its own, by a pattern of its fields, or, where its fields say
+//! nothing, a constant here that `apply` compares with the cluster's version.
+//! Absent: how the version is raised.
 
 use crate::barrier::{Among, Policy};
 use crate::checkpoint::CheckpointOp;
@@ -15,6 +16,10 @@ use crate::shard::ShardOp;
 use crate::token::TokenOp;
 use crate::trainer::TrainerOp;
 use crate::training::LossPolicy;
+
+/// The cluster version from which on the ledger schedules by virtual time, bounds what one `Tick` ends, and keeps each
+/// attempt in a record of its own. Below it, `apply` and the image do what builds of version 2 do.
+pub const SCHEDULING_VERSION: u32 = 3;
 
 /// A function from a value to the version that it came with, and the list of all: one table for both. No wildcard
 /// stands for a variant.
@@ -98,6 +103,10 @@ came_with!(checkpoint, CHECKPOINTS, CheckpointOp, {
 came_with!(token, TOKENS, TokenOp, {
     2: TokenOp::Create { .. } | TokenOp::Revoke { .. } | TokenOp::Spend(_),
 });
+
+/// The version from which on each row of a completion is credited to the slot that holds it. Below it all are credited to
+/// the slot that reports the part, as members of an earlier build do.
+pub(crate) const ROWS_OF_SEVERAL_SLOTS: u32 = 3;
 
 /// The version that an operation needs, with all that is in it.
 fn needs(kind: &OpKind) -> u32 {

@@ -9,6 +9,7 @@
 
 use crate::client::Client;
 use crate::codec;
+use crate::flight_image::FLIGHT_TAGS;
 use crate::id::{DatasetNo, JobNo, RunNo, SegmentNo, SessionId, StoreNo, TrainingNo};
 use crate::ledger::Ledger;
 use crate::run::Run;
@@ -121,17 +122,19 @@ impl Ledger {
             delta.set(key(b'N', &[name.as_bytes()]), value);
         }
         for no in dirty.emptied {
-            let rows = [b'S', b'P', b'T'].map(|tag| run_key(tag, no, &[]));
-            delta.delete_prefixes.extend(rows);
+            let tags = [b'S', b'P', b'T', b'Y'].into_iter().chain(FLIGHT_TAGS);
+            delta.delete_prefixes.extend(tags.map(|tag| run_key(tag, no, &[])));
         }
         for no in dirty.runs {
-            let run = self.runs.get(&no);
-            delta.set(run_key(b'R', no, &[]), run.map(|r| codec::encode(&r.head)));
-            delta.set(run_key(b'F', no, &[]), run.map(|r| codec::encode(&r.flight)));
+            let run = self.runs.get_mut(&no);
+            delta.set(run_key(b'R', no, &[]), run.as_ref().map(|r| codec::encode(&r.head)));
+            match run {
+                Some(run) => run.drain_flight(self.meta.version, &mut delta),
+                None => delta.deletes.push(run_key(b'F', no, &[])),
+            }
         }
-        for (no, SegmentNo(number)) in dirty.segments {
-            let segment = self.runs.get(&no).and_then(|r| r.segments.get(number as usize));
-            delta.set(run_key(b'S', no, &number.to_be_bytes()), segment.map(codec::encode));
+        for (no, number) in dirty.segments {
+            self.drain_segment(no, number, &mut delta);
         }
         for (no, chunk) in dirty.parts {
             let value = self.runs.get(&no).and_then(|r| parts_record(r, chunk));
@@ -202,9 +205,7 @@ impl Ledger {
         for (name, token) in &self.tokens {
             each(&key(b'E', &[name.as_bytes()]), &codec::encode(token));
         }
-        for (no, run) in &self.runs {
-            each(&run_key(b'F', *no, &[]), &codec::encode(&run.flight));
-        }
+        self.each_flight(&mut each);
         for (no, job) in &self.jobs {
             each(&job_key(b'G', *no, &[]), &codec::encode(&job.head));
         }
@@ -223,6 +224,7 @@ impl Ledger {
         for (name, namespace) in &self.namespaces {
             each(&key(b'N', &[name.as_bytes()]), &codec::encode(namespace));
         }
+        self.each_attempt(&mut each);
         for (no, run) in &self.runs {
             for (chunk, parts) in run.parts.chunks(PARTS_PER_RECORD as usize).enumerate() {
                 let number = (chunk as u32).to_be_bytes();
@@ -237,23 +239,20 @@ impl Ledger {
         for (no, run) in &self.runs {
             each(&run_key(b'R', *no, &[]), &codec::encode(&run.head));
         }
-        for (no, run) in &self.runs {
-            for (number, segment) in run.segments.iter().enumerate() {
-                let number = (number as u32).to_be_bytes();
-                each(&run_key(b'S', *no, &number), &codec::encode(segment));
-            }
-        }
+        self.each_segment(&mut each);
         for (no, run) in &self.runs {
             for (row, trouble) in &run.troubles {
                 each(&run_key(b'T', *no, &row.to_be_bytes()), &trouble_record(trouble));
             }
         }
         self.each_checkpoint(&mut each);
+        self.each_returned(&mut each);
         for (id, worker) in &self.workers {
             each(&session_key(b'W', *id), &codec::encode(worker));
         }
         for (id, unheard) in &self.unheard {
             each(&session_key(b'X', *id), &codec::encode(unheard));
         }
+        self.each_block(&mut each);
     }
 }

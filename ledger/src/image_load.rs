@@ -40,7 +40,7 @@ pub(crate) fn number<const N: usize>(key: &[u8], at: usize) -> Result<[u8; N], L
 
 impl Ledger {
     /// Builds the state from an image's records, in any order that has a run's segments and
-    /// parts ascending. Keys that do not begin with an upper-case letter have to be left out.
+    /// parts ascending, and its segments before their outcomes. Keys that do not begin with an upper-case letter have to be left out.
     ///
     /// # Errors
     /// [`LoadError`] when a record is missing or cannot be read.
@@ -94,7 +94,10 @@ impl Ledger {
                 self.tokens.insert(name.into(), read(key, value)?);
             }
             Some(b'R') => self.loading_run(key)?.head = read(key, value)?,
-            Some(b'F') => self.loading_run(key)?.flight = read(key, value)?,
+            Some(b'F') => self.loading_run(key)?.load_flight(key, value)?,
+            Some(b'O') => self.loading_run(key)?.load_attempt(key, value)?,
+            Some(b'Y') => self.loading_run(key)?.load_block(key, value)?,
+            Some(b'V') => self.loading_run(key)?.load_returned(key, value)?,
             Some(b'S') => {
                 let at = u32::from_be_bytes(number(key, 5)?);
                 let run = self.loading_run(key)?;
@@ -167,10 +170,12 @@ impl Ledger {
     }
 
     fn derive(&mut self) {
+        self.split_segments();
         self.derive_clients();
         self.derive_stores();
         self.derive_jobs();
-        for (no, run) in &self.runs {
+        for (no, run) in &mut self.runs {
+            run.flight.mark_none();
             let name = (run.head.namespace.clone(), run.head.name.clone());
             self.run_names.insert(name, *no);
             if let Some(namespace) = self.namespaces.get_mut(&run.head.namespace) {
@@ -184,8 +189,13 @@ impl Ledger {
         }
         for (id, worker) in &self.workers {
             self.worker_names.insert((worker.namespace.clone(), worker.name.clone()), *id);
+            self.slot_count += worker.slots.len();
         }
+        let sessions: Vec<SessionId> = self.workers.keys().copied().collect();
+        sessions.into_iter().for_each(|session| self.index_slots(session));
         let runs: Vec<RunNo> = self.runs.keys().copied().collect();
         runs.into_iter().for_each(|no| self.refresh_active(no));
+        // They have had something to give before.
+        self.joining.clear();
     }
 }

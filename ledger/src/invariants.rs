@@ -2,12 +2,14 @@
 //!
 //! The first breach is named in words, so that a failing test says which promise broke.
 
+use crate::eligibility::Turn;
 use crate::id::{Attempt, RunNo};
 use crate::ledger::Ledger;
 use crate::rows::Rows;
 use crate::run::{InFlight, Run, RunState};
 use crate::segment::Outcome;
 use crate::worker::WorkerState;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 macro_rules! ensure {
@@ -26,14 +28,12 @@ impl Ledger {
     pub fn check_invariants(&self) -> Result<(), String> {
         for run in self.runs.values() {
             check_run(run).map_err(|e| format!("run {}: {e}", run.no))?;
-            let active = (std::cmp::Reverse(run.head.spec.priority), run.no);
-            let should = run.head.state == RunState::Running && run.has_grantable();
-            ensure!(self.active.contains(&active) == should, "run {} active: {should}", run.no);
             let lapsed = run.flight.lapsed.is_empty() || self.lapsed_runs.contains(&run.no);
             ensure!(lapsed, "the index of lapsed attempts lacks run {}", run.no);
             let over = run.ended() && !run.flight.lapsed.is_empty();
             ensure!(!over, "run {} has ended and has lapsed attempts", run.no);
         }
+        self.check_index()?;
         self.check_waiting()?;
         self.check_clients()?;
         self.check_slots()?;
@@ -43,6 +43,39 @@ impl Ledger {
         self.check_trainings()?;
         self.check_tokens()?;
         self.check_namespaces()
+    }
+
+    fn check_index(&self) -> Result<(), String> {
+        for run in self.runs.values() {
+            let time = if self.is_fair() { run.head.service } else { 0 };
+            let turn = Turn { priority: Reverse(run.head.spec.priority), time, run: run.no };
+            let turn = run.gives().then_some(turn);
+            ensure!(self.index.turn(run.no) == turn, "run {} has another turn: {turn:?}", run.no);
+            ensure!(self.index.need(run.no).is_some() != run.ended(), "run {} has no need", run.no);
+            let tries = turn.is_some() && run.ready_trials().next().is_some();
+            ensure!(self.trial_runs.contains(&run.no) == tries, "run {} tries: {tries}", run.no);
+        }
+        let (joining, resting) = (&self.joining, &self.resting);
+        ensure!(joining.is_empty() && resting.is_empty(), "not settled: {joining:?} {resting:?}");
+        let mut needs = BTreeSet::new();
+        for run in self
+            .runs
+            .values()
+            .filter(|run| self.index.need(run.no).is_some_and(|n| needs.insert(n)))
+        {
+            let fitting = self.slots().filter(|(worker, _, slot)| {
+                run.head.namespace == worker.namespace
+                    && slot.offer.fits(&run.head.spec, &worker.stores).is_ok()
+            });
+            let fitting: BTreeSet<_> = fitting.map(|(_, at, _)| at).collect();
+            let listed: BTreeSet<_> = self.index.slots_for(run.no).collect();
+            ensure!(listed == fitting, "slots for run {}: {listed:?}, not {fitting:?}", run.no);
+            for (_, at, slot) in self.slots() {
+                let fits = self.index.fits(slot.offer_no, run.no);
+                ensure!(fits == fitting.contains(&at), "{at:?} fits run {}: {fits}", run.no);
+            }
+        }
+        Ok(())
     }
 
     fn check_waiting(&self) -> Result<(), String> {
@@ -58,6 +91,12 @@ impl Ledger {
     }
 
     fn check_slots(&self) -> Result<(), String> {
+        let slots: usize = self.workers.values().map(|worker| worker.slots.len()).sum();
+        ensure!(
+            slots == self.slot_count,
+            "{} slots are counted, there are {slots}",
+            self.slot_count
+        );
         for worker in self.workers.values() {
             let suspect = matches!(worker.state, WorkerState::Suspect { .. });
             if !suspect && worker.state != worker.state_when_heard() {
@@ -129,7 +168,9 @@ fn check_run(run: &Run) -> Result<(), String> {
         taken.unite(rows);
         taken.len() == total
     };
-    ensure!(claim(&flight.returned), "returned rows overlap");
+    let returned = flight.returned.to_rows();
+    ensure!(returned.len() == flight.returned.len(), "returned rows are miscounted");
+    ensure!(claim(&returned), "returned rows overlap");
     let mut running = 0;
     for (no, trial) in &flight.trials {
         ensure!(!trial.rows.is_empty(), "trial {no} is empty");
@@ -171,11 +212,12 @@ fn check_run(run: &Run) -> Result<(), String> {
     let counted = (c.running, c.waiting, c.done, c.failed);
     let found = (running, waiting.len(), done, failed);
     ensure!(counted == found, "counts (running, waiting, done, failed) {counted:?} != {found:?}");
+    ensure!(flight.lapsed.is_indexed(), "the indexes of lapsed attempts differ from them");
     let mut lapsed = Rows::default();
     for (attempt, grant) in &flight.lapsed {
         let own = grant.trial.and_then(|no| flight.trials.get(&no));
         let trial = own.filter(|t| t.not_before.is_none()).map(|t| &t.rows);
-        let pending = if grant.trial.is_some() { trial } else { Some(&flight.returned) };
+        let pending = if grant.trial.is_some() { trial } else { Some(&returned) };
         let (pending, lost) = grant.rows.partition(pending.unwrap_or(&Rows::default()));
         ensure!(lost.is_empty(), "lapsed attempt {attempt} has rows that are not pending");
         let before = lapsed.len();
@@ -212,6 +254,7 @@ fn check_shadows(run: &Run) -> Result<(), String> {
         ensure!(failed.is_none(), "shadow {attempt} has row {failed:?}, which has failed");
     }
     ensure!(all.len() == total, "a row has two shadows");
+    ensure!(run.flight.shadows.is_indexed(), "the indexes of shadows differ from them");
     Ok(())
 }
 

@@ -85,7 +85,12 @@ impl Ledger {
                 let fresh = fresh.filter(|row| run.outcome(*row) == Outcome::NONE).take(max);
                 let fresh = Rows::from_ranges(fresh.map(|row| (row, 1))).unwrap_or_default();
                 let trials = run.ready_trials().map(|t| &t.1.rows);
-                first(trials.chain([&run.flight.returned, &fresh]), from, max)
+                let returned: Vec<u64> = run.flight.returned.from(from).take(max).collect();
+                let mut rows = first(trials.chain([&fresh]), from, max);
+                rows.extend(returned);
+                rows.sort_unstable();
+                rows.truncate(max);
+                rows
             }
             ItemState::Done => done_rows(run, from, max),
         };

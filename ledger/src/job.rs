@@ -148,6 +148,18 @@ pub(crate) struct Told {
     pub(crate) completed: Option<u64>,
 }
 
+impl Told {
+    /// Whether one has come, and nothing else has changed for anybody.
+    pub(crate) fn only_came(&self) -> bool {
+        let Self { events, came, went, barriers, completed } = self;
+        came.len() == 1
+            && events.is_empty()
+            && went.is_empty()
+            && barriers.is_empty()
+            && completed.is_none()
+    }
+}
+
 impl Job {
     /// When a `Tick` has something to do.
     pub(crate) fn next_due(&self) -> Option<LedgerMs> {
@@ -290,6 +302,7 @@ impl Ledger {
         self.dirty.barriers.extend(job.barriers.into_keys().map(|name| (no, name)));
         self.drop_stores_before(&job.head.name, u64::MAX);
         self.job_changes += 1;
+        self.job_outcomes += 1;
     }
 
     /// Rebuilds what is derived of the jobs.

@@ -101,6 +101,7 @@ impl Ledger {
         }
         job.due = job.next_due();
         self.job_times.extend(job.due.map(|due| (due, no)));
+        self.job_outcomes += u64::from(!told.only_came());
         let name = job.head.name.clone();
         for ticket in &told.went {
             self.tickets.remove(ticket);

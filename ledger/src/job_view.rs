@@ -4,7 +4,7 @@
 
 use crate::barrier::Generation;
 use crate::command::StoreName;
-use crate::id::SessionId;
+use crate::id::{JobNo, SessionId};
 use crate::job::{Departure, Job, JobName, Participant};
 use crate::ledger::Ledger;
 use crate::rendezvous::{Rendezvous, Standing};
@@ -13,10 +13,16 @@ use std::ops::Bound;
 /// A job.
 #[derive(Clone, Copy, Debug)]
 pub struct JobView<'a> {
+    no: JobNo,
     job: &'a Job,
 }
 
 impl<'a> JobView<'a> {
+    /// Its number, which no other job of its name has or had.
+    pub fn number(&self) -> JobNo {
+        self.no
+    }
+
     /// Its name.
     pub fn name(&self) -> &'a JobName {
         &self.job.head.name
@@ -76,7 +82,7 @@ impl Ledger {
     /// The job of that name, if anybody has used it.
     pub fn job(&self, name: &JobName) -> Option<JobView<'_>> {
         let no = self.job_names.get(name)?;
-        self.jobs.get(no).map(|job| JobView { job })
+        self.jobs.get(no).map(|job| JobView { no: *no, job })
     }
 
     /// The jobs of a namespace behind this one by name.
@@ -86,14 +92,14 @@ impl Ledger {
         self.job_names
             .range((Bound::Excluded(from), Bound::Unbounded))
             .take_while(move |(name, _)| name.namespace == namespace)
-            .filter_map(|(_, no)| self.jobs.get(no).map(|job| JobView { job }))
+            .filter_map(|(_, no)| self.jobs.get(no).map(|job| JobView { no: *no, job }))
     }
 
     /// The participant of that ticket, and its job, while it lives.
     pub fn participant(&self, ticket: SessionId) -> Option<(JobView<'_>, &Participant)> {
         let (no, name) = self.tickets.get(&ticket)?;
         let job = self.jobs.get(no)?;
-        Some((JobView { job }, job.head.participants.get(name)?))
+        Some((JobView { no: *no, job }, job.head.participants.get(name)?))
     }
 
     /// All tickets, and for how many milliseconds each may be silent.
@@ -105,5 +111,10 @@ impl Ledger {
     /// Changes whenever a job does. No part of the state: it says that looking again is worth it.
     pub fn job_changes(&self) -> u64 {
         self.job_changes
+    }
+
+    /// Changes whenever a job does for those who take part already: not where one has come and all others wait on.
+    pub fn job_outcomes(&self) -> u64 {
+        self.job_outcomes
     }
 }

@@ -7,12 +7,13 @@
 use crate::client::Client;
 use crate::command::StoreName;
 use crate::dataset::Dataset;
+use crate::eligibility::{Eligibility, Turn};
 use crate::event::Event;
 use crate::id::{CoordEpoch, DatasetNo, JobNo, LedgerMs, RunNo, SessionId, StoreNo, TrainingNo};
 use crate::image::Dirty;
 use crate::job::{Job, JobName};
 use crate::namespace::{self, Namespace};
-use crate::run::{Run, RunState};
+use crate::run::Run;
 use crate::store::Store;
 use crate::token::Token;
 use crate::training::{Training, TrainingName};
@@ -61,8 +62,16 @@ pub struct Ledger {
     // Derived.
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
-    /// Runs with rows to give, in the order in which priorities are served.
-    pub(crate) active: BTreeSet<(Reverse<u8>, RunNo)>,
+    /// Slots of all workers.
+    pub(crate) slot_count: usize,
+    /// Which runs slots may serve, and whose turn it is.
+    pub(crate) index: Eligibility,
+    /// Runs that have a trial to give.
+    pub(crate) trial_runs: BTreeSet<RunNo>,
+    /// Runs that have something to give since this operation, and had nothing before it.
+    pub(crate) joining: BTreeSet<RunNo>,
+    /// Runs that have nothing to give since this operation, and had something before it.
+    pub(crate) resting: BTreeSet<RunNo>,
     /// All runs that have lapsed attempts, and some that had.
     pub(crate) lapsed_runs: BTreeSet<RunNo>,
     /// Client sessions by when they were last used.
@@ -87,6 +96,7 @@ pub struct Ledger {
     pub(crate) job_times: BTreeSet<(LedgerMs, JobNo)>,
     /// Counts changes of jobs. No part of the state.
     pub(crate) job_changes: u64,
+    pub(crate) job_outcomes: u64,
     pub(crate) dataset_names: BTreeMap<(String, String), DatasetNo>,
     pub(crate) training_names: BTreeMap<TrainingName, TrainingNo>,
     /// Trainers by when they are lost.
@@ -146,7 +156,11 @@ impl Ledger {
             reply_value_bytes: 0,
             run_names: BTreeMap::new(),
             worker_names: BTreeMap::new(),
-            active: BTreeSet::new(),
+            slot_count: 0,
+            index: Eligibility::default(),
+            trial_runs: BTreeSet::new(),
+            joining: BTreeSet::new(),
+            resting: BTreeSet::new(),
             lapsed_runs: BTreeSet::new(),
             waiting: BTreeSet::new(),
             stores: BTreeMap::new(),
@@ -159,6 +173,7 @@ impl Ledger {
             tickets: BTreeMap::new(),
             job_times: BTreeSet::new(),
             job_changes: 0,
+            job_outcomes: 0,
             datasets: BTreeMap::new(),
             trainings: BTreeMap::new(),
             tokens: BTreeMap::new(),
@@ -198,13 +213,32 @@ impl Ledger {
         self.meta.version
     }
 
-    /// Keeps the list of runs with rows to give in step with one run.
+    /// Keeps the index of runs in step with one run: called whenever what it may give has changed.
     pub(crate) fn refresh_active(&mut self, no: RunNo) {
-        let Some(run) = self.runs.get(&no) else { return };
-        let key = (Reverse(run.head.spec.priority), no);
-        match run.head.state == RunState::Running && run.has_grantable() {
-            true => self.active.insert(key),
-            false => self.active.remove(&key),
+        let before = self.index.turn(no).is_some();
+        let run = self.runs.get(&no).filter(|run| !run.ended());
+        let turn = run.filter(|run| run.gives()).map(|run| Turn {
+            priority: Reverse(run.head.spec.priority),
+            time: if self.is_fair() { run.head.service } else { 0 },
+            run: no,
+        });
+        let tries = turn.is_some() && run.is_some_and(|run| run.ready_trials().next().is_some());
+        match run {
+            Some(run) => self.index.set_run(no, (&run.head.namespace, &run.head.spec), turn),
+            None => self.index.remove_run(no),
+        }
+        match tries {
+            true => self.trial_runs.insert(no),
+            false => self.trial_runs.remove(&no),
         };
+        match (before, turn.is_some()) {
+            (false, true) if !self.resting.remove(&no) => {
+                self.joining.insert(no);
+            }
+            (true, false) if !self.joining.remove(&no) => {
+                self.resting.insert(no);
+            }
+            _ => {}
+        }
     }
 }

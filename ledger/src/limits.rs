@@ -31,8 +31,14 @@ pub const JSON_BYTES_MAX: usize = 64 * 1024;
 pub const LABELS_MAX: usize = 64;
 /// Slots of one worker.
 pub const SLOTS_MAX: usize = 64;
-/// Registrations at one time.
-pub const WORKERS_MAX: usize = 4096;
+/// Registrations at one time, from cluster version [`FLEET_VERSION`] on.
+pub const WORKERS_MAX: usize = 32_768;
+/// Registrations at one time, before.
+pub const WORKERS_BEFORE_MAX: usize = 4096;
+/// Slots of all workers together. From [`FLEET_VERSION`] on; before, [`WORKERS_BEFORE_MAX`] bounds them to as many.
+pub const ALL_SLOTS_MAX: usize = 262_144;
+/// The cluster version that came with more workers: members of an earlier build refuse what is over their bound.
+pub const FLEET_VERSION: u32 = crate::gate::SCHEDULING_VERSION;
 /// Namespaces that operators make.
 pub const NAMESPACES_MAX: usize = 1024;
 /// Runs that have not been forgotten.
@@ -73,6 +79,11 @@ pub const CORDONS_MAX: usize = 4096;
 pub const MESSAGE_BYTES_MAX: usize = 512;
 /// Ledger time for which a row was somebody's before an idle slot may run it too.
 pub const DUPLICATE_AFTER_MS: u64 = 1000;
+/// Attempts that one `Tick` ends, from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: the next one goes on. The
+/// last session that it ends may be over it.
+pub const TICK_ATTEMPTS_MAX: usize = 2048;
+/// Rows that one `Tick` returns or makes pending, as [`TICK_ATTEMPTS_MAX`].
+pub const TICK_ROWS_MAX: u64 = 8192;
 /// The longest step of ledger time in one command: a leader with a wild clock expires nothing.
 pub const CLOCK_STEP_MAX_MS: u64 = 60_000;
 /// Priorities run from 0 to this, which goes first.

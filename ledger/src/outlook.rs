@@ -5,40 +5,54 @@
 //! been applied and it is asked again: nobody waits for ever beside a row.
 //! Absent: turns among runs of one priority, and which trial a slot gets. A pull counts against what comes first.
 
-use crate::id::{RunNo, SlotRef};
+use crate::eligibility::{CohortNo, NeedNo};
+use crate::id::SlotRef;
 use crate::ledger::Ledger;
 use crate::limits;
-use crate::run::Run;
+use crate::worker::Slot;
 use std::collections::BTreeMap;
 
-/// What a pull could be served from.
-pub(crate) struct Work<'a> {
-    pub(crate) run: &'a Run,
-    /// It has rows beside its trials.
-    pub(crate) rows: bool,
-    /// It has a trial for this slot.
-    pub(crate) trial: bool,
-}
-
-/// What is left of a run for the next pull.
+/// What is left of the runs of one need for the next pull.
 struct Left {
     rows: u64,
     trials: u64,
 }
 
+impl Left {
+    fn of(ledger: &Ledger, need: NeedNo) -> Self {
+        let runs = ledger
+            .index
+            .merged(std::iter::once(need))
+            .filter_map(|turn| ledger.runs.get(&turn.run));
+        let mut left = Self { rows: 0, trials: 0 };
+        for run in runs {
+            left.rows = left.rows.saturating_add(run.grantable_beside_trials().min(run.room()));
+            left.trials += run.ready_trials().count() as u64;
+        }
+        left
+    }
+}
+
 /// What is pending, less what pulls have asked for.
 pub struct Outlook<'a> {
     ledger: &'a Ledger,
-    /// Of the runs that pulls were served from.
-    runs: BTreeMap<RunNo, Left>,
+    /// Of the needs that pulls were served from.
+    needs: BTreeMap<NeedNo, Left>,
     /// Rows that namespaces may have yet, by name.
     rooms: BTreeMap<&'a str, u64>,
 }
 
 impl Ledger {
+    /// Whether a run with this need has a trial for a slot.
+    fn has_trial_for(&self, slot: SlotRef, pulls: &Slot, need: NeedNo) -> bool {
+        let of_need = self.trial_runs.iter().filter(|no| self.index.need(**no) == Some(need));
+        let mut runs = of_need.filter_map(|no| self.runs.get(no));
+        runs.any(|run| self.offered_trial(run, slot, pulls.rows_held == 0).is_some())
+    }
+
     /// What is pending, for pulls that are going to be proposed together.
     pub fn outlook(&self) -> Outlook<'_> {
-        Outlook { ledger: self, runs: BTreeMap::new(), rooms: BTreeMap::new() }
+        Outlook { ledger: self, needs: BTreeMap::new(), rooms: BTreeMap::new() }
     }
 }
 
@@ -53,25 +67,39 @@ impl<'a> Outlook<'a> {
         let room = u64::from(limits::SLOT_ROWS_MAX).saturating_sub(pulls.rows_held);
         let most = u64::from(rows_max.min(limits::CLAIM_ROWS_MAX)).min(room).min(*namespace);
         let mut wanted = most;
-        for Work { run, rows, trial } in ledger.work_for(slot) {
+        let Some(cohort) = ledger.index.cohort(pulls.offer_no) else { return false };
+        for need in ledger.index.needs(cohort) {
             if wanted == 0 {
                 break;
             }
-            let left = self.runs.entry(run.no).or_insert_with(|| Left {
-                rows: run.grantable_beside_trials().min(run.room()),
-                trials: run.ready_trials().count() as u64,
-            });
+            let left = self.needs.entry(need).or_insert_with(|| Left::of(ledger, need));
             // A trial is had alone.
-            if trial && left.trials > 0 {
+            if left.trials > 0 && ledger.has_trial_for(slot, pulls, need) {
                 left.trials -= 1;
                 return true;
             }
-            let asked = if rows { left.rows.min(wanted) } else { 0 };
+            let asked = if pulls.cordon.is_none() { left.rows.min(wanted) } else { 0 };
             left.rows -= asked;
             *namespace -= asked;
             wanted -= asked;
         }
         wanted < most
+    }
+
+    /// Whether any slot of a cohort might get something beside what pulls have asked for.
+    pub fn has_work(&mut self, cohort: CohortNo) -> bool {
+        let ledger: &'a Ledger = self.ledger;
+        ledger.index.needs(cohort).any(|need| {
+            let left = self.needs.entry(need).or_insert_with(|| Left::of(ledger, need));
+            left.rows > 0 || left.trials > 0
+        })
+    }
+
+    /// Whether the cap of a slot's namespace leaves nothing beside what pulls have asked for.
+    pub fn is_capped(&self, slot: SlotRef) -> bool {
+        let Some(worker) = self.ledger.workers.get(&slot.session) else { return false };
+        let room = || self.ledger.namespace_room(&worker.namespace);
+        self.rooms.get(&*worker.namespace).copied().unwrap_or_else(room) == 0
     }
 }
 
@@ -79,6 +107,7 @@ impl<'a> Outlook<'a> {
 mod tests {
     use super::*;
     use crate::command::{BlobRef, Body, Command, OpKind, Registration, SegmentDecl};
+    use crate::id::RunNo;
     use crate::id::{CoordEpoch, LedgerMs, SegmentNo, SlotNo};
     use crate::ledger::EntryId;
     use crate::reply::Reply;

@@ -26,8 +26,10 @@ impl Ledger {
         for session in sessions {
             self.end_session(&ctx, session, SessionEnd::Lost);
         }
+        self.settle_turns();
         for run in self.runs.values_mut() {
             run.flight.lapsed.clear();
+            run.flight.mark_none();
         }
         self.lapsed_runs.clear();
         self.tokens.clear();

@@ -5,12 +5,14 @@
 //! waiting (its trouble says until when), or decided in its segment. The first three are the
 //! pending ones; trials go first, then returned rows.
 
+use crate::attempts::Attempts;
 use crate::command::PartDecl;
+use crate::disjoint::DisjointAttempts;
 use crate::forget::Sealed;
-use crate::grant::Grant;
 use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SlotRef};
 use crate::notice::Notice;
 use crate::reply::SegmentRef;
+use crate::returned::Returned;
 use crate::rows::Rows;
 use crate::segment::{Outcome, Segment};
 use crate::spec::RunSpec;
@@ -85,7 +87,9 @@ pub(crate) struct RunHead {
     /// Rows at or behind `next_fresh` that are done, for they were carried over.
     pub(crate) carried_ahead: u64,
     pub(crate) counts: Counts,
-    pub(crate) deficit: u64,
+    /// What it was served, for fair sharing: its virtual time, in clusters of `SCHEDULING_VERSION` and above. Below, the
+    /// rows that are left of its turn.
+    pub(crate) service: u64,
     /// Whether rows behind its canary may be granted.
     pub(crate) canary_over: bool,
     /// The digest that the input was closed with.
@@ -109,11 +113,11 @@ pub(crate) struct RunHead {
 /// Rows in flight of one run: one record of the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InFlight {
-    pub(crate) returned: Rows,
-    pub(crate) grants: BTreeMap<Attempt, Grant>,
-    pub(crate) lapsed: BTreeMap<Attempt, Grant>,
+    pub(crate) returned: Returned,
+    pub(crate) grants: Attempts,
+    pub(crate) lapsed: DisjointAttempts,
     /// Second attempts of rows that are in `grants` too.
-    pub(crate) shadows: BTreeMap<Attempt, Grant>,
+    pub(crate) shadows: DisjointAttempts,
     pub(crate) trials: BTreeMap<TrialNo, Trial>,
     /// Trials whose only row an engine died of: the slot of that engine, and until when any other
     /// comes before it, whoever has the trial meanwhile.
@@ -146,6 +150,11 @@ impl Run {
     /// Pending rows that are no trial's and may be granted now: a canary holds back the others.
     pub(crate) fn grantable_beside_trials(&self) -> u64 {
         self.grantable_fresh() + self.flight.returned.len()
+    }
+
+    /// Whether a slot could be given something of it.
+    pub(crate) fn gives(&self) -> bool {
+        self.head.state == RunState::Running && self.has_grantable() && self.room() > 0
     }
 
     pub(crate) fn has_grantable(&self) -> bool {
@@ -204,12 +213,7 @@ impl Run {
 
     /// Rows get a new last attempt: a late result under the old one is refused from now on.
     pub(crate) fn outdate_lapsed(&mut self, rows: &Rows) {
-        if !rows.is_empty() && !self.flight.lapsed.is_empty() {
-            self.flight.lapsed.retain(|_, grant| {
-                grant.rows.subtract(rows);
-                !grant.rows.is_empty()
-            });
-        }
+        self.flight.lapsed.outdate(rows);
     }
 
     /// Takes up to `count` pending rows that are no trial's, returned ones first.
@@ -231,13 +235,10 @@ impl Run {
 
     /// Takes rows out of an attempt's lapsed part, which are pending, and returns how many.
     pub(crate) fn release_lapsed(&mut self, attempt: Attempt, rows: &Rows) -> u64 {
-        let Some(lapsed) = self.flight.lapsed.get_mut(&attempt) else { return 0 };
+        let Some(lapsed) = self.flight.lapsed.get(&attempt) else { return 0 };
         let (late, _) = rows.partition(&lapsed.rows);
-        lapsed.rows.subtract(&late);
         let trial = lapsed.trial;
-        if lapsed.rows.is_empty() {
-            self.flight.lapsed.remove(&attempt);
-        }
+        self.flight.lapsed.take(&attempt, &late);
         self.take_back(trial, &late);
         late.len()
     }

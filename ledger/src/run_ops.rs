@@ -6,6 +6,7 @@
 use crate::apply::Context;
 use crate::command::{RunAction, SegmentDecl};
 use crate::event::EventKind;
+use crate::gate::SCHEDULING_VERSION;
 use crate::id::{RunNo, SegmentNo};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -58,6 +59,7 @@ impl Ledger {
         let run = Run { no, head, ..Run::default() };
         let reply = run_reply(&run, true);
         self.runs.insert(no, run);
+        self.refresh_active(no);
         self.run_names.insert(key, no);
         self.dirty.runs.insert(no);
         self.emit(ctx, EventKind::RunCreated { run: no });
@@ -80,6 +82,7 @@ impl Ledger {
         }
         let more = check_segments(run, &segments)?;
         self.admit_rows(&run.head.namespace, more)?;
+        let split = self.meta.version >= SCHEDULING_VERSION;
         let run = self.run_mut(no)?;
         let mut touched = Vec::new();
         for decl in segments {
@@ -87,7 +90,9 @@ impl Ledger {
                 continue; // A repeat, checked above.
             }
             touched.push((no, decl.number));
-            run.segments.push(Segment::new(run.head.rows, decl.rows, decl.blob));
+            let mut segment = Segment::new(run.head.rows, decl.rows, decl.blob);
+            segment.split = split;
+            run.segments.push(segment);
             run.head.rows += u64::from(decl.rows);
         }
         let reply = run_reply(run, false);

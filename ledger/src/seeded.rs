@@ -74,6 +74,8 @@ pub enum Bug {
     WaitWakesEarly,
     /// When no shard of an epoch is free, one that another trainer has is given once more.
     ShardGivenTwice,
+    /// A member that starts again votes at once, though it has promised a leader not to.
+    LeaseForgottenOnRestart,
 }
 
 #[cfg(not(feature = "seeded-bugs"))]
@@ -129,6 +131,7 @@ mod chosen {
         ("compare-set-unchecked", Bug::CompareSetUnchecked),
         ("wait-wakes-early", Bug::WaitWakesEarly),
         ("shard-given-twice", Bug::ShardGivenTwice),
+        ("lease-forgotten-on-restart", Bug::LeaseForgottenOnRestart),
     ];
 
     /// Whether this is the bug that was chosen.

@@ -8,6 +8,8 @@
 
 use crate::command::BlobRef;
 use crate::id::PartNo;
+use crate::limits::SEGMENT_ROWS_MAX;
+use crate::outcome_image::ROWS_PER_RECORD;
 use serde::{Deserialize, Serialize};
 
 /// What became of one row, in one word.
@@ -46,11 +48,20 @@ pub(crate) struct Segment {
     pub(crate) decided: u32,
     /// Empty until the first row is decided, then one a row.
     pub(crate) outcomes: Box<[Outcome]>,
+    /// Whether the image has its outcomes in records of their own. Follows from the record that it was loaded from.
+    #[serde(skip)]
+    pub(crate) split: bool,
+    /// Of these records, those that differ from the image: a bit each. No part of the state.
+    #[serde(skip)]
+    changed: u16,
 }
+
+const _: () = assert!(SEGMENT_ROWS_MAX as usize / ROWS_PER_RECORD <= u16::BITS as usize);
 
 impl Segment {
     pub(crate) fn new(first_row: u64, rows: u32, blob: BlobRef) -> Self {
-        Self { first_row, rows, blob, decided: 0, outcomes: Box::default() }
+        let outcomes = Box::default();
+        Self { first_row, rows, blob, decided: 0, outcomes, split: false, changed: 0 }
     }
 
     pub(crate) fn end(&self) -> u64 {
@@ -69,6 +80,7 @@ impl Segment {
         }
         let at = (row - self.first_row) as usize;
         let count = outcomes.len();
+        self.mark(at, count);
         for (place, outcome) in self.outcomes[at..at + count].iter_mut().zip(outcomes) {
             let changes = *place != Outcome::NONE && !cfg!(feature = "seeded-bugs");
             debug_assert!(!changes, "an outcome never changes");
@@ -81,15 +93,35 @@ impl Segment {
     #[cfg(feature = "seeded-bugs")]
     pub(crate) fn forget(&mut self, row: u64) {
         let at = (row - self.first_row) as usize;
+        self.mark(at, 1);
         if let Some(place) = self.outcomes.get_mut(at) {
             *place = Outcome::NONE;
             self.decided -= 1;
         }
     }
 
+    fn mark(&mut self, at: usize, count: usize) {
+        for block in at / ROWS_PER_RECORD..(at + count).div_ceil(ROWS_PER_RECORD) {
+            self.changed |= 1 << block;
+        }
+    }
+
+    /// How many records its outcomes have, where they have records of their own.
+    pub(crate) fn blocks(&self) -> u8 {
+        self.outcomes.len().div_ceil(ROWS_PER_RECORD) as u8
+    }
+
+    /// Those of them that changed since the last call.
+    pub(crate) fn take_changed(&mut self) -> impl Iterator<Item = u8> + use<> {
+        let changed = std::mem::take(&mut self.changed);
+        let split = self.split;
+        (0..u16::BITS as u8).filter(move |block| split && changed & (1 << block) != 0)
+    }
+
     /// Makes a row that failed undecided.
     pub(crate) fn reopen(&mut self, row: u64) {
         let at = (row - self.first_row) as usize;
+        self.mark(at, 1);
         if let Some(place) = self.outcomes.get_mut(at).filter(|o| **o == Outcome::FAILED) {
             *place = Outcome::NONE;
             self.decided -= 1;

@@ -123,7 +123,7 @@ impl RunSpec {
 }
 
 /// What one slot of a worker can run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SlotOffer {
     /// Model URIs that it has loaded or may load; `*` for any. `name` for every revision, `name@revision` for that one, and
     /// `name@` for one that nobody knows. A run that asks for no revision takes any.

@@ -96,9 +96,7 @@ impl Ledger {
             return false;
         };
         let Some(slot) = worker.slots.get(thief.slot.0 as usize) else { return false };
-        run.head.state == RunState::Running
-            && run.head.namespace == worker.namespace
-            && slot.offer.fits(&run.head.spec, &worker.stores).is_ok()
+        run.head.state == RunState::Running && self.index.fits(slot.offer_no, no)
     }
 
     fn move_rows(

@@ -23,6 +23,7 @@ use crate::rows::Rows;
 use crate::run::Run;
 use crate::worker::{Slot, Worker, WorkerState};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 
 /// A trial's number within its run, from 1. What comes back of a trial keeps its number.
 pub(crate) type TrialNo = u32;
@@ -77,10 +78,10 @@ impl Run {
         ready.map(|(no, trial)| (*no, trial))
     }
 
-    /// Ends the wait of the trials that are due, and takes their rows out of `due`.
-    pub(crate) fn end_trial_waits(&mut self, now: LedgerMs, due: &mut Rows) {
+    /// Ends the wait of the trials that waited until then at most, and takes their rows out of `due`.
+    pub(crate) fn end_trial_waits(&mut self, until: LedgerMs, due: &mut Rows) {
         for trial in self.flight.trials.values_mut() {
-            if trial.not_before.is_some_and(|at| at <= now) {
+            if trial.not_before.is_some_and(|at| at <= until) {
                 trial.not_before = None;
                 due.subtract(&trial.rows);
             }
@@ -139,19 +140,20 @@ impl Ledger {
     pub(crate) fn serves(&self, run: &Run, worker: &Worker, slot: &Slot) -> bool {
         run.head.namespace == worker.namespace
             && run.room() > 0
-            && slot.offer.fits(&run.head.spec, &worker.stores).is_ok()
+            && self.index.fits(slot.offer_no, run.no)
     }
 
     /// The trial that a slot empties itself for, as long as it could have it.
     pub(crate) fn own_trial(&self, slot: SlotRef) -> Option<(RunNo, TrialNo)> {
         let worker = self.workers.get(&slot.session)?;
         let pulls = worker.slots.get(slot.slot.0 as usize)?;
-        self.active.iter().find_map(|(_, no)| {
-            let run = &self.runs[no];
+        let own = self.trial_runs.iter().filter_map(|no| {
+            let run = self.runs.get(no)?;
             let own = run.ready_trials().find(|t| t.1.emptying == Some(slot))?.0;
             let may = self.serves(run, worker, pulls) && self.may_try(run, slot, pulls);
-            may.then_some((*no, own))
-        })
+            may.then_some((Reverse(run.head.spec.priority), *no, own))
+        });
+        own.min().map(|(_, no, trial)| (no, trial))
     }
 
     /// The trial of a run that a slot may have: any, if it is `empty`; else one for which no other
@@ -203,10 +205,10 @@ impl Ledger {
         run: &'a Run,
         slot: SlotRef,
     ) -> impl Iterator<Item = (&'a Worker, usize)> {
-        let others = self.slots().filter(move |(worker, at, other)| {
-            *at != slot && worker.drain.is_none() && self.serves(run, worker, other)
-        });
-        others.map(|(worker, at, _)| (worker, at.slot.0 as usize))
+        let others = self.index.slots_for(run.no).filter(move |at| *at != slot && run.room() > 0);
+        let others =
+            others.filter_map(|at| Some((self.workers.get(&at.session)?, at.slot.0 as usize)));
+        others.filter(|(worker, _)| worker.drain.is_none())
     }
 
     /// Whether trials show, now or soon, if a slot that the ledger itself has cordoned stays so.

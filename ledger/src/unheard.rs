@@ -41,7 +41,7 @@ impl Ledger {
                 let own = run.flight.grants.get(attempt).filter(|g| g.slot.session == session);
                 let Some(own) = own.filter(|grant| grant.trial.is_none()) else { continue };
                 let (mut rows, _) = rows.partition(&own.rows);
-                run.flight.shadows.values().for_each(|shadow| rows.subtract(&shadow.rows));
+                rows = run.flight.shadows.without(&rows);
                 if !rows.is_empty() {
                     all.entry((*no, *attempt)).or_default().unite(&rows);
                 }
@@ -114,7 +114,7 @@ impl Ledger {
                 ..self.failed_try(ctx, slot, attempt, &worker_lost())
             };
             let Some(run) = self.runs.get_mut(&no).filter(|run| !run.ended()) else { continue };
-            run.flight.shadows.values().for_each(|shadow| rows.subtract(&shadow.rows));
+            rows = run.flight.shadows.without(&rows);
             let open = rows.iter().filter(|row| run.outcome(*row) == Outcome::NONE);
             let rows = Rows::from_ranges(open.map(|row| (row, 1))).unwrap_or_default();
             let mut often = Rows::default();
@@ -125,7 +125,7 @@ impl Ledger {
                     often.push(row, 1);
                 }
             }
-            let (pending, _) = often.partition(&run.flight.returned);
+            let pending = run.flight.returned.common(&often);
             run.flight.returned.subtract(&pending);
             run.outdate_lapsed(&pending);
             self.excuse(no, &rows, &failed);

@@ -10,7 +10,6 @@ pub use crate::item_view::{ItemPlace, ItemState, ItemView};
 use crate::ledger::Ledger;
 use crate::limits;
 use crate::notice::Notice;
-use crate::outlook::Work;
 pub use crate::pool_view::Pool;
 use crate::reply::SegmentRef;
 use crate::rows::Rows;
@@ -21,6 +20,9 @@ pub use crate::trouble::{DoneTry, FailedTry, Ruling, Strikes, Trouble};
 pub use crate::worker::{Drain, WorkerState};
 use crate::worker::{Slot, Worker};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Slots that are named, at most, where none can take a run's rows.
+const REASONS_MAX: usize = 64;
 
 /// A run at a glance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,7 +168,7 @@ impl Ledger {
             grants.iter().map(rows).collect()
         };
         Some(FlightView {
-            returned: run.flight.returned.clone(),
+            returned: run.flight.returned.to_rows(),
             live: held(&run.flight.grants),
             shadows: held(&run.flight.shadows),
             lapsed: held(&run.flight.lapsed),
@@ -376,22 +378,10 @@ impl Ledger {
 
     /// Whether a pull of this slot would get anything. What the leader asks before it proposes.
     pub fn has_work_for(&self, slot: SlotRef) -> bool {
-        self.work_for(slot).next().is_some()
-    }
-
-    /// What a pull of this slot could be served from, in the order of priorities.
-    pub(crate) fn work_for(&self, slot: SlotRef) -> impl Iterator<Item = Work<'_>> {
-        let pulling = self.pulling(slot).into_iter();
-        pulling.flat_map(move |(worker, pulls)| {
-            self.active.iter().filter_map(move |(_, no)| {
-                let run = &self.runs[no];
-                if !self.serves(run, worker, pulls) {
-                    return None;
-                }
-                let rows = pulls.cordon.is_none() && run.grantable_beside_trials() > 0;
-                let trial = self.offered_trial(run, slot, pulls.rows_held == 0).is_some();
-                (rows || trial).then_some(Work { run, rows, trial })
-            })
+        let Some((_, pulls)) = self.pulling(slot) else { return false };
+        self.turns_for(pulls).filter_map(|turn| self.runs.get(&turn.run)).any(|run| {
+            let rows = pulls.cordon.is_none() && run.grantable_beside_trials() > 0;
+            rows || self.offered_trial(run, slot, pulls.rows_held == 0).is_some()
         })
     }
 
@@ -410,22 +400,19 @@ impl Ledger {
 
     /// The runs of which `victim` holds rows that `thief` may be given.
     pub fn stealable(&self, victim: SlotRef, thief: SlotRef) -> Vec<RunNo> {
-        let slot_of = |slot: SlotRef| {
-            let worker = self.workers.get(&slot.session)?;
-            Some((worker, worker.slots.get(slot.slot.0 as usize)?))
-        };
-        let (Some((holder, held)), Some((taker, _))) = (slot_of(victim), slot_of(thief)) else {
+        let (Some(holder), Some(held)) = (self.workers.get(&victim.session), self.slot(victim))
+        else {
             return Vec::new();
         };
-        let takes =
-            self.takes_work(taker, thief.slot.0 as usize) && self.own_trial(thief).is_none();
-        // Who is silent answers nobody.
+        // A silent worker answers nobody.
         let silent = matches!(holder.state, WorkerState::Suspect { .. });
-        if !takes || silent || held.trial.is_some() {
+        if silent || held.trial.is_some() || !self.takes_others_rows(thief) {
             return Vec::new();
         }
-        let runs: BTreeSet<RunNo> = held.held.iter().map(|h| h.0).collect();
-        runs.into_iter().filter(|no| self.may_steal(thief, *no)).collect()
+        let mut runs: Vec<RunNo> = held.held.iter().map(|h| h.0).collect();
+        runs.dedup();
+        runs.retain(|no| self.may_steal(thief, *no));
+        runs
     }
 
     /// Why no slot can take rows of a run; empty when one can, or when nothing is pending.
@@ -434,35 +421,38 @@ impl Ledger {
         if run.head.state != RunState::Running || !run.has_grantable() {
             return String::new();
         }
+        let mut cordons = BTreeSet::new();
+        for at in self.index.slots_for(no) {
+            let Some(worker) = self.workers.get(&at.session) else { continue };
+            match self.cordon_of(worker, at.slot.0 as usize) {
+                None => return String::new(),
+                // Its trials show whether it stays so.
+                Some(_) if self.may_be_cleared(run, worker, at) => return String::new(),
+                Some(why) if cordons.len() < REASONS_MAX => {
+                    let why = if why.is_empty() { "no reason given" } else { why };
+                    cordons.insert(format!("{} slot {} is cordoned: {why}", worker.name, at.slot));
+                }
+                Some(_) => {}
+            }
+        }
         // What the slots that come closest lack: to say that no slot has the model is wrong as soon
         // as one has it and lacks a label.
         let mut lacking: BTreeMap<Misfit, BTreeSet<String>> = BTreeMap::new();
         let mut reasons = BTreeSet::new();
-        let mut cordons = BTreeSet::new();
-        for (worker, at, slot) in self.slots() {
-            if worker.namespace != run.head.namespace {
-                continue;
-            }
-            let misfit = match slot.offer.fits(&run.head.spec, &worker.stores) {
-                Ok(()) => match self.cordon_of(worker, at.slot.0 as usize) {
-                    None => return String::new(),
-                    // Its trials show whether it stays so.
-                    Some(_) if self.may_be_cleared(run, worker, at) => return String::new(),
-                    Some(why) => {
-                        let why = if why.is_empty() { "no reason given" } else { why };
-                        let slot = at.slot;
-                        cordons.insert(format!("{} slot {slot} is cordoned: {why}", worker.name));
-                        continue;
-                    }
-                },
+        for (offer, stores, slots) in self.index.offers_in(&run.head.namespace) {
+            match offer.fits(&run.head.spec, stores) {
+                Ok(()) => {}
                 Err(Misfit::Ineligible) => {
-                    reasons.insert(format!("{}: {}", worker.name, slot.offer.ineligible));
-                    continue;
+                    let workers = slots.iter().filter_map(|at| self.workers.get(&at.session));
+                    let told =
+                        workers.map(|worker| format!("{}: {}", worker.name, offer.ineligible));
+                    reasons.extend(told.take(REASONS_MAX));
                 }
-                Err(misfit) => misfit,
-            };
-            let has = has_instead(misfit, &slot.offer, &run.head.spec);
-            lacking.entry(misfit).or_default().extend(has);
+                Err(misfit) => {
+                    let has = has_instead(misfit, offer, &run.head.spec);
+                    lacking.entry(misfit).or_default().extend(has);
+                }
+            }
         }
         // A slot that would do but for its cordon comes closest of all.
         let lacks = lacking.last_key_value().filter(|_| cordons.is_empty());
@@ -538,7 +528,8 @@ fn lack(misfit: Misfit, spec: &RunSpec, has: &BTreeSet<String>) -> String {
 }
 
 fn view_of(run: &Run) -> RunView {
-    let workers: BTreeSet<_> = run.all_held().map(|(slot, _)| slot.session).collect();
+    let holders = run.flight.grants.values().chain(run.flight.shadows.values());
+    let workers: BTreeSet<SessionId> = holders.map(|grant| grant.slot.session).collect();
     RunView {
         run: run.no,
         namespace: run.head.namespace.clone(),

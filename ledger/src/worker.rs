@@ -6,6 +6,7 @@
 //! Absent on purpose: when a worker was last heard. The leader knows, in memory; only what
 //! follows from silence is logged.
 
+use crate::eligibility::OfferNo;
 use crate::id::{Attempt, LedgerMs, RunNo, SessionId};
 use crate::reply::GrantedRows;
 use crate::rows::Rows;
@@ -56,6 +57,9 @@ pub(crate) struct HeldAgainst {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Slot {
     pub(crate) offer: SlotOffer,
+    /// The offer's number in the index. Derived.
+    #[serde(skip)]
+    pub(crate) offer_no: OfferNo,
     pub(crate) held: BTreeSet<(RunNo, Attempt)>,
     pub(crate) rows_held: u64,
     pub(crate) rows_done: u64,

@@ -7,6 +7,7 @@
 use crate::apply::Context;
 use crate::command::{HeldRows, Registration, slot_ref};
 use crate::event::EventKind;
+use crate::grant::Grant;
 use crate::id::{Attempt, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
@@ -26,39 +27,57 @@ impl Ledger {
         self.check_registration(&registration)?;
         let key = (registration.namespace.clone(), registration.name.clone());
         let holder = self.worker_names.get(&key).copied();
-        match holder {
-            Some(session) => {
-                let worker = &self.workers[&session];
-                let other = worker.instance != registration.instance;
-                // Also one that knows the session: it has a copy of the other's directory.
-                if registration.holder_alive && other {
-                    let (name, address) = (worker.name.clone(), worker.address.clone());
-                    return Err(Rejection::WorkerNameTaken { name, address });
-                }
-                if other {
-                    let Registration { started, held, .. } = &registration;
-                    self.ended_abruptly(ctx, session, started, held);
-                }
-                if registration.resume == Some(session) {
-                    return Ok(self.resume(ctx, session, registration));
-                }
-                self.end_session(ctx, session, SessionEnd::Lost);
+        self.check_room_of_fleet(holder, registration.slots.len())?;
+        if let Some(session) = holder {
+            let worker = &self.workers[&session];
+            let other = worker.instance != registration.instance;
+            // Also one that knows the session: it has a copy of the other's directory.
+            if registration.holder_alive && other {
+                let (name, address) = (worker.name.clone(), worker.address.clone());
+                return Err(Rejection::WorkerNameTaken { name, address });
             }
-            None if self.workers.len() >= limits::WORKERS_MAX => {
-                let max = limits::WORKERS_MAX as u64;
-                return Err(Rejection::Limit { what: "workers".into(), max });
+            if other {
+                let Registration { started, held, .. } = &registration;
+                self.ended_abruptly(ctx, session, started, held);
             }
-            None => {}
+            if registration.resume == Some(session) {
+                return Ok(self.resume(ctx, session, registration));
+            }
+            self.end_session(ctx, session, SessionEnd::Lost);
         }
         let session = ctx.session();
         let dropped = registration.held.iter().filter_map(|h| self.lost_of(h)).collect();
         self.worker_names.insert(key, session);
         let held = std::mem::take(&mut registration.held);
         self.dirty.workers.insert(session);
+        self.slot_count += registration.slots.len();
         self.workers.insert(session, new_worker(session, registration, ctx.wall_ms));
+        self.index_slots(session);
         self.emit(ctx, EventKind::WorkerRegistered { session, resumed: false });
         self.adopt_held(ctx, session, &held);
         Ok(Reply::Registered { session, resumed: false, dropped })
+    }
+
+    /// Refuses one worker, or one slot, too many.
+    fn check_room_of_fleet(
+        &self,
+        holder: Option<SessionId>,
+        slots: usize,
+    ) -> Result<(), Rejection> {
+        let many = self.meta.version >= limits::FLEET_VERSION;
+        let over = |what: &str, max: usize| Rejection::Limit { what: what.into(), max: max as u64 };
+        let max = if many { limits::WORKERS_MAX } else { limits::WORKERS_BEFORE_MAX };
+        if holder.is_none() && self.workers.len() >= max {
+            return Err(over("workers", max));
+        }
+        // What it has now makes room for what it comes with.
+        let own =
+            holder.and_then(|session| self.workers.get(&session)).map_or(0, |w| w.slots.len());
+        let max = limits::ALL_SLOTS_MAX;
+        if many && slots > own && self.slot_count - own + slots > max {
+            return Err(over("slots", max));
+        }
+        Ok(())
     }
 
     fn check_registration(&self, registration: &Registration) -> Result<(), Rejection> {
@@ -108,6 +127,7 @@ impl Ledger {
             }
         }
         let dropped = registration.held.iter().filter_map(|h| self.lost_of(h)).collect();
+        self.unindex_slots(session);
         if let Some(worker) = self.workers.get_mut(&session) {
             let same_process = worker.instance == registration.instance;
             worker.instance = registration.instance;
@@ -116,6 +136,7 @@ impl Ledger {
             worker.state = worker.state_when_heard();
             worker.stores = registration.stores;
             worker.versions = registration.versions;
+            self.slot_count = self.slot_count - worker.slots.len() + registration.slots.len();
             worker.slots.resize_with(registration.slots.len(), Slot::default);
             for (slot, offer) in worker.slots.iter_mut().zip(registration.slots) {
                 slot.offer = offer;
@@ -126,6 +147,7 @@ impl Ledger {
                 }
             }
         }
+        self.index_slots(session);
         self.forget_unheard(session);
         self.dirty.workers.insert(session);
         self.forget_lost_grants(session);
@@ -232,7 +254,9 @@ impl Ledger {
         #[cfg(feature = "seeded-bugs")]
         self.return_done(session);
         self.forget_unheard(session);
+        self.unindex_slots(session);
         if let Some(worker) = self.workers.remove(&session) {
+            self.slot_count -= worker.slots.len();
             let name = (worker.namespace, worker.name);
             self.worker_names.remove(&name);
             let kind = match end {
@@ -244,6 +268,13 @@ impl Ledger {
         self.dirty.workers.insert(session);
     }
 
+    /// How many attempts a session holds, or would hold again if it were heard: what its loss and its return cost.
+    pub fn attempts_of(&self, session: SessionId) -> usize {
+        let lapsed = self.lapsed_runs.iter().filter_map(|no| self.runs.get(no));
+        let lapsed = lapsed.map(|run| run.flight.lapsed.of_session(session).count());
+        self.held_by(session).len() + lapsed.sum::<usize>()
+    }
+
     fn held_by(&self, session: SessionId) -> Vec<(RunNo, Attempt)> {
         let slots = self.workers.get(&session).map_or(&[][..], |w| &w.slots);
         slots.iter().flat_map(|s| s.held.iter().copied()).collect()
@@ -252,18 +283,14 @@ impl Ledger {
     /// What lapsed while this session was silent and was given to nobody else is its own again.
     fn adopt_lapsed(&mut self, ctx: &Context, session: SessionId) {
         for no in self.runs_with_lapsed() {
-            let Some(run) = self.runs.get_mut(&no) else { continue };
-            let mine: Vec<Attempt> = run
-                .flight
-                .lapsed
-                .iter()
-                .filter(|(_, g)| g.slot.session == session)
-                .map(|(a, _)| *a)
-                .collect();
-            for attempt in mine {
+            let Some(run) = self.runs.get(&no) else { continue };
+            let mine: Vec<Attempt> = run.flight.lapsed.of_session(session).collect();
+            for &attempt in &mine {
                 self.revive(ctx, no, attempt);
             }
-            self.refresh_active(no);
+            if !mine.is_empty() {
+                self.refresh_active(no);
+            }
         }
     }
 
@@ -290,11 +317,11 @@ impl Ledger {
         let to = SlotRef { slot: SlotNo(0), ..from };
         let flight = &mut run.flight;
         let own = flight.grants.get(&attempt).map(|grant| grant.rows.clone());
-        for all in [&mut flight.grants, &mut flight.shadows, &mut flight.lapsed] {
-            if let Some(grant) = all.get_mut(&attempt) {
-                grant.slot = to;
-            }
+        if let Some(grant) = flight.grants.get_mut(&attempt) {
+            grant.slot = to;
         }
+        flight.shadows.move_to(&attempt, to);
+        flight.lapsed.move_to(&attempt, to);
         if let Some(held) = self.slot_mut(from) {
             held.held.remove(&(no, attempt));
             held.rows_held -= rows.len();
@@ -317,7 +344,7 @@ impl Ledger {
         for HeldRows { run: no, attempt, rows } in held {
             let slots = self.workers.get(&session).map_or(0, |worker| worker.slots.len());
             let Some(run) = self.runs.get_mut(no).filter(|run| !run.ended()) else { continue };
-            let Some(grant) = run.flight.lapsed.get_mut(attempt) else { continue };
+            let Some(grant) = run.flight.lapsed.get(attempt) else { continue };
             if self.workers.contains_key(&grant.slot.session) || grant.trial.is_some() {
                 continue;
             }
@@ -326,7 +353,8 @@ impl Ledger {
             // What it does not say that it has, nobody has any more.
             let (mine, _) = grant.rows.partition(rows);
             if !mine.is_empty() {
-                (grant.rows, grant.slot) = (mine, SlotRef { session, slot });
+                let grant = Grant { rows: mine, slot: SlotRef { session, slot }, ..*grant };
+                run.flight.lapsed.insert(*attempt, grant);
                 self.revive(ctx, *no, *attempt);
                 self.refresh_active(*no);
             }
@@ -415,14 +443,41 @@ impl Ledger {
             return None; // All are, also where its rows are sealed.
         }
         // No more rows are looked at than there are, whatever a worker names.
-        let known = run.segments.iter().map(|s| (s.first_row, s.rows));
-        let (known, _) = lost.rows.partition(&Rows::from_ranges(known).unwrap_or_default());
-        let decided = known.iter().filter(|row| run.outcome(*row) != Outcome::NONE);
+        let end = run.segments.last().map_or(0, |last| last.first_row + u64::from(last.rows));
+        let known = lost.rows.iter().take_while(|row| *row < end);
+        let decided = known.filter(|row| run.outcome(*row) != Outcome::NONE);
         lost.rows.subtract(&Rows::from_ranges(decided.map(|row| (row, 1))).unwrap_or_default());
         (!lost.rows.is_empty()).then_some(lost)
     }
 
-    /// The slots of a worker, for invariants and views.
+    /// How many workers are registered.
+    pub fn worker_count(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// How many slots a worker has.
+    pub fn slots_of(&self, session: SessionId) -> Option<usize> {
+        self.workers.get(&session).map(|worker| worker.slots.len())
+    }
+
+    /// Adds a worker's slots to the index.
+    pub(crate) fn index_slots(&mut self, session: SessionId) {
+        let Some(worker) = self.workers.get_mut(&session) else { return };
+        for (number, slot) in worker.slots.iter_mut().enumerate() {
+            let at = slot_ref(session, number);
+            slot.offer_no = self.index.add_slot(&worker.namespace, &slot.offer, &worker.stores, at);
+        }
+    }
+
+    /// Takes them out, before they change or go.
+    fn unindex_slots(&mut self, session: SessionId) {
+        let Some(worker) = self.workers.get(&session) else { return };
+        for (number, slot) in worker.slots.iter().enumerate() {
+            self.index.remove_slot(slot.offer_no, slot_ref(session, number));
+        }
+    }
+
+    /// The slots of all workers, for invariants and views.
     pub(crate) fn slots(&self) -> impl Iterator<Item = (&Worker, crate::id::SlotRef, &Slot)> {
         self.workers.values().flat_map(|w| {
             w.slots.iter().enumerate().map(move |(i, slot)| (w, slot_ref(w.id, i), slot))
@@ -450,7 +505,6 @@ fn new_worker(id: SessionId, registration: Registration, wall_ms: u64) -> Worker
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grant::Grant;
     use crate::run::{Run, RunHead};
 
     #[test]

@@ -19,6 +19,8 @@ mod deaths;
 mod duplicates;
 #[path = "model/events.rs"]
 mod events;
+#[path = "model/fairness.rs"]
+mod fairness;
 #[path = "model/job_acts.rs"]
 mod job_acts;
 #[path = "model/jobs.rs"]
@@ -260,7 +262,7 @@ fn random_stories_reach_what_matters() {
     let mut runner = TestRunner::deterministic();
     let mut events: BTreeMap<String, u64> = BTreeMap::new();
     let mut commands = commands::Commands::default();
-    for _ in 0..2500 {
+    for _ in 0..4000 {
         let story = stories::story().new_tree(&mut runner).expect("a story").current();
         let pair = play(&story).expect("as the model");
         pair.events.into_iter().for_each(|(event, n)| *events.entry(event).or_default() += n);
@@ -308,6 +310,7 @@ fn random_stories_reach_what_matters() {
         ("engine died", 100),
         ("engine died in a trial", 10),
         ("trial granted", 20),
+        ("a run joins with the time of others", 20),
         ("slot empties itself", 20),
         ("trial adopted", 1),
         ("row is poison", 1),

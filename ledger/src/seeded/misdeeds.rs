@@ -51,7 +51,7 @@ impl Run {
         if !seeded(Bug::ApplyInHashOrder) {
             return None;
         }
-        let all: HashSet<u64> = self.flight.returned.iter().collect();
+        let all: HashSet<u64> = self.flight.returned.from(0).collect();
         let mut some: Vec<u64> = all.into_iter().take(count as usize).collect();
         some.sort_unstable();
         let rows = Rows::from_ranges(some.into_iter().map(|row| (row, 1)))?;
@@ -168,12 +168,13 @@ impl Ledger {
     /// The last `max` rows that a slot holds, by attempt.
     pub fn last_held(&self, slot: SlotRef, mut max: u32) -> Vec<HeldRows> {
         let mut found = Vec::new();
-        for held in self.runs.values().flat_map(Run::all_held).filter(|(at, _)| *at == slot) {
-            let mut rows = held.1.rows.clone();
+        let queues = self.queues(slot.session);
+        for held in queues.into_iter().nth(slot.slot.0 as usize).into_iter().flatten() {
+            let mut rows = held.rows;
             let few = rows.take_first(max);
             max -= few.len() as u32;
             if !few.is_empty() {
-                found.push(HeldRows { rows: few, ..held.1 });
+                found.push(HeldRows { rows: few, ..held });
             }
         }
         found

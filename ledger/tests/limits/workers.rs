@@ -1,8 +1,11 @@
 //! Bounds of workers, and of what is forgiven to rows and engines.
 
-use crate::bench::{self, Bench, register, registration, rows, spec, text};
+use crate::bench::{self, Bench, claim, register, registration, rows, spec, text};
 use rollout_ledger::id::SlotRef;
-use rollout_ledger::{Evidence, FailureClass, HeldRows, OpKind, Registration, Reply, Rows, limits};
+use rollout_ledger::{
+    Body, Evidence, FailureClass, HeldRows, OpKind, Registration, Reply, Rows, SCHEDULING_VERSION,
+    limits,
+};
 
 pub(crate) fn slots() {
     let mut bench = Bench::new();
@@ -10,16 +13,46 @@ pub(crate) fn slots() {
     bench.granted(register(registration("w", limits::SLOTS_MAX)));
 }
 
-fn many() -> impl Iterator<Item = OpKind> {
-    (0..limits::WORKERS_MAX).map(|n| register(registration(&format!("w{n}"), 1)))
+fn many(workers: usize, slots: usize) -> impl Iterator<Item = OpKind> {
+    (0..workers).map(move |n| register(registration(&format!("w{n}"), slots)))
 }
 
 pub(crate) fn workers() {
     let mut bench = Bench::new();
-    bench.all_granted(many());
+    bench.command(Body::SetVersion(limits::FLEET_VERSION));
+    bench.all_granted(many(limits::WORKERS_MAX, 1));
     bench.over(limits::WORKERS_MAX as u64, register(registration("more", 1)));
     // One that is there already comes again.
     bench.granted(register(registration("w0", 1)));
+}
+
+/// Members of an earlier build refuse more, so that one of this build must too, until none is left.
+pub(crate) fn workers_before() {
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(limits::FLEET_VERSION - 1));
+    bench.all_granted(many(limits::WORKERS_BEFORE_MAX, 1));
+    bench.over(limits::WORKERS_BEFORE_MAX as u64, register(registration("more", 1)));
+    bench.command(Body::SetVersion(limits::FLEET_VERSION));
+    bench.granted(register(registration("more", 1)));
+}
+
+pub(crate) fn all_slots() {
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(limits::FLEET_VERSION));
+    let full = limits::ALL_SLOTS_MAX / limits::SLOTS_MAX;
+    bench.all_granted(many(full, limits::SLOTS_MAX));
+    let over = limits::ALL_SLOTS_MAX as u64;
+    bench.over(over, register(registration("more", 1)));
+    // A worker that comes again with fewer makes room, also where the count is derived from the image.
+    bench.granted(register(registration("w0", limits::SLOTS_MAX - 1)));
+    let mut bench = bench.reloaded();
+    bench.granted(register(registration("more", 1)));
+    bench.over(over, register(registration("w0", limits::SLOTS_MAX)));
+    let Reply::Registered { session, .. } = bench.granted(register(registration("w1", 1))) else {
+        panic!("not registered")
+    };
+    bench.granted(register(registration("w0", limits::SLOTS_MAX)));
+    bench.granted(OpKind::Deregister { session });
 }
 
 fn cordon(slot: SlotRef, reason: String) -> OpKind {
@@ -28,7 +61,7 @@ fn cordon(slot: SlotRef, reason: String) -> OpKind {
 
 pub(crate) fn cordons() {
     let mut bench = Bench::new();
-    let replies = bench.all_granted(many());
+    let replies = bench.all_granted(many(limits::CORDONS_MAX, 1));
     let sessions: Vec<_> = replies
         .into_iter()
         .map(|reply| match reply {
@@ -169,4 +202,87 @@ pub(crate) fn abrupt_ends() {
         };
     }
     assert_eq!(rows(&held), 1, "a trial of one");
+}
+
+/// Three workers whose sessions end at the same time, each with so many attempts; how many sessions are left after a tick.
+fn left_after_a_tick(version: u32, attempts: usize) -> (Bench, usize) {
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(version));
+    bench.run("r", spec(), 3 * attempts as u32);
+    for name in ["w1", "w2", "w3"] {
+        let slot = bench.worker(name, 1);
+        let replies = bench.all_granted((1..=attempts as u64).map(|seq| claim(slot, seq, 1)));
+        let held = replies.into_iter().flat_map(|reply| match reply {
+            Reply::Granted(granted) => granted.into_iter().map(|granted| granted.held),
+            reply => panic!("{reply:?}"),
+        });
+        let (session, started) = (slot.session, held.collect());
+        bench.granted(OpKind::Suspect { session, started, grace_ms: 1000 });
+    }
+    bench.tick_to(1000);
+    let left = bench.ledger.worker_sessions().len();
+    (bench, left)
+}
+
+/// The loss of many workers takes several ticks, each of which is due as soon as the one before it is over.
+pub(crate) fn tick_attempts() {
+    let each = limits::TICK_ATTEMPTS_MAX * 2 / 3;
+    assert_eq!(left_after_a_tick(SCHEDULING_VERSION - 1, each).1, 0, "as builds of before do");
+    let (mut bench, left) = left_after_a_tick(SCHEDULING_VERSION, each);
+    assert_eq!(left, 1, "the second session is the last one, and over the bound");
+    assert!(bench.ledger.next_deadline().is_some_and(|at| at.0 <= bench.now()));
+    bench.command(Body::Tick);
+    assert!(bench.ledger.worker_sessions().is_empty());
+    assert!(bench.ledger.next_deadline().is_none_or(|at| at.0 > bench.now()));
+}
+
+/// Rows that wait until the same time come back together; those of a later one with the next tick.
+pub(crate) fn tick_rows() {
+    rows_of_a_trial_that_is_cut_off_still_wait();
+    let at_once = u64::from(limits::CLAIM_ROWS_MAX);
+    let groups = limits::TICK_ROWS_MAX / at_once + 1;
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(SCHEDULING_VERSION));
+    let run = bench.run("r", spec(), (groups * at_once) as u32);
+    let slot = bench.worker("w", 1);
+    for seq in 1..=groups {
+        let held = bench.pull(slot, seq, limits::CLAIM_ROWS_MAX).remove(0);
+        bench::fail(&mut bench, slot, held, FailureClass::Transient);
+        bench.tick_to(seq);
+    }
+    let waiting = |bench: &Bench| bench.ledger.run_view(run).expect("a run").counts.waiting;
+    assert_eq!(waiting(&bench), groups * at_once);
+    bench.tick_to(5000);
+    assert_eq!(waiting(&bench), at_once);
+    bench.command(Body::Tick);
+    assert_eq!(waiting(&bench), 0);
+}
+
+/// A tick whose rows are spent before it comes to a trial leaves the trial waiting, with its rows: they are granted once.
+fn rows_of_a_trial_that_is_cut_off_still_wait() {
+    let at_once = u64::from(limits::CLAIM_ROWS_MAX);
+    let groups = limits::TICK_ROWS_MAX / at_once;
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(SCHEDULING_VERSION));
+    let run = bench.run("r", spec(), (groups * at_once) as u32 + 8);
+    let slot = bench.worker("w", 1);
+    for seq in 1..=groups {
+        let held = bench.pull(slot, seq, limits::CLAIM_ROWS_MAX).remove(0);
+        bench::fail(&mut bench, slot, held, FailureClass::Transient);
+        bench.tick_to(seq);
+    }
+    let held = bench.pull(slot, groups + 1, 8).remove(0);
+    bench.granted(died(slot, 1, vec![held], FailureClass::OutOfMemory));
+    let waiting = |bench: &Bench| bench.ledger.run_view(run).expect("a run").counts.waiting;
+    assert_eq!(waiting(&bench), groups * at_once + 8, "a trial waits too");
+    bench.tick_to(60_000);
+    assert_eq!(waiting(&bench), 8, "the tick ends before the trial");
+    let other = bench.worker("other", 1);
+    let trial = bench.pull(other, 1, 8);
+    bench.ledger.check_invariants().expect("after the tick that was cut");
+    bench.command(Body::Tick);
+    bench.ledger.check_invariants().expect("after the rest of it");
+    assert_eq!(waiting(&bench), 0);
+    let held: u64 = trial.iter().map(|held| held.rows.len()).sum();
+    assert_eq!(bench.ledger.run_view(run).expect("a run").counts.running, held);
 }

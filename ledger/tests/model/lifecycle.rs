@@ -48,6 +48,7 @@ impl Model {
             segments: Vec::new(),
             rows: Vec::new(),
             deficit: 0,
+            time: 0,
             retries: 0,
             returned: 0,
             stolen: 0,

@@ -98,8 +98,10 @@ impl Model {
                 vec![Reply::EpochOpened { at: LedgerMs(self.clock) }]
             }
             Body::Tick => {
+                let before = self.giving();
                 self.tick();
                 self.note_ends();
+                self.join_fairly(&before);
                 vec![Reply::Ok]
             }
             Body::Ops(ops) => {
@@ -138,9 +140,11 @@ impl Model {
     }
 
     fn run(&mut self, kind: &OpKind) -> Reply {
+        let before = self.giving();
         let reply = self.kind(kind).unwrap_or_else(Reply::Rejected);
         self.tidy();
         self.note_ends();
+        self.join_fairly(&before);
         reply
     }
 

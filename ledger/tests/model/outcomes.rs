@@ -6,6 +6,18 @@ use crate::rows::{Lease, Row, RowState, kind, only, refuse};
 use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotRef};
 use rollout_ledger::view::RunState;
 use rollout_ledger::{FailureClass, HeldRows, PartDecl, Rejection, Reply, Rows};
+use std::collections::BTreeMap;
+
+/// The slot that has an attempt, live or late, if it is of the session that reports.
+fn holder(rows: &[Row], attempt: Attempt, reports: SlotRef) -> SlotRef {
+    let live = rows.iter().flat_map(Row::leases).find(|l| l.attempt == attempt);
+    let late = rows.iter().filter_map(|row| match row.state {
+        RowState::Pending { late } => late,
+        _ => None,
+    });
+    let lease = live.or_else(|| late.into_iter().find(|l| l.attempt == attempt));
+    lease.map(|l| l.slot).filter(|slot| slot.session == reports.session).unwrap_or(reports)
+}
 
 impl Model {
     pub(crate) fn complete(
@@ -15,6 +27,7 @@ impl Model {
         part: &PartDecl,
         sets: &[HeldRows],
     ) -> Outcome {
+        let version = self.version;
         let run = self.run_of(no)?;
         if run.ended() && run.state != RunState::Finished {
             return Err(Rejection::RunEnded);
@@ -25,9 +38,11 @@ impl Model {
         let mut outrun: Vec<(Attempt, Lease, u64)> = Vec::new();
         let mut all_outrun = Vec::new();
         let mut at = 0;
-        let mut trial_row_done = false;
+        // Whose rows were done, and whether one was of a trial.
+        let mut done_by: BTreeMap<SlotRef, bool> = BTreeMap::new();
         for set in sets {
-            let of = |l: Lease| l.attempt == set.attempt && l.slot == slot;
+            let by = if version < 3 { slot } else { holder(&run.rows, set.attempt, slot) };
+            let of = |l: Lease| l.attempt == set.attempt && l.slot == by;
             let in_trial = run.rows.iter().any(|r| r.trial.is_some() && r.leases().any(of));
             let done_before = now.len();
             let (mut stale, mut decided) = (Vec::new(), Vec::new());
@@ -81,7 +96,9 @@ impl Model {
                 only(&set.rows, |r| stale.contains(&r)),
                 only(&set.rows, |r| decided.contains(&r)),
             );
-            trial_row_done |= in_trial && now.len() > done_before;
+            if now.len() > done_before {
+                *done_by.entry(by).or_default() |= in_trial;
+            }
             let set = HeldRows { run: no, ..set.clone() };
             all_outrun.extend(grouped(no, std::mem::take(&mut outrun)));
             refuse(&set, stale, Rejection::AttemptStale, &mut refused);
@@ -96,14 +113,19 @@ impl Model {
             events.extend((canary && run.canary_over).then_some("canary passed"));
         }
         events.into_iter().for_each(|event| self.note(event));
-        let worker = self.workers.get_mut(&slot.session).filter(|_| finished_any);
-        if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(slot.slot.0)))
-            && (trial_row_done || !held.cordoned)
-        {
-            held.against.clear();
-            let lifted = std::mem::take(&mut held.cordoned);
-            if lifted {
-                self.note("cordon lifted by a trial");
+        for (by, trial_row_done) in done_by {
+            let worker = self.workers.get_mut(&by.session);
+            if let Some(held) = worker.and_then(|w| w.slots.get_mut(usize::from(by.slot.0)))
+                && (trial_row_done || !held.cordoned)
+            {
+                held.against.clear();
+                let lifted = std::mem::take(&mut held.cordoned);
+                if lifted {
+                    self.note("cordon lifted by a trial");
+                }
+            }
+            if by != slot {
+                self.note("a result of another slot");
             }
         }
         Ok(match all_outrun.is_empty() {

@@ -19,6 +19,8 @@ pub(crate) struct Run {
     pub(crate) segments: Vec<SegmentDecl>,
     pub(crate) rows: Vec<Row>,
     pub(crate) deficit: u64,
+    /// Its clock, where the version shares fairly.
+    pub(crate) time: u64,
     pub(crate) retries: u64,
     pub(crate) returned: u64,
     pub(crate) stolen: u64,

@@ -34,8 +34,11 @@ impl Model {
         let mut left = rows_max;
         let mut trial = self.own_trial(slot);
         let own = trial.is_some();
+        if self.is_fair() && trial.is_none() {
+            trial = self.serve_fairly(slot, empty, &mut left, &mut order, &mut picked);
+        }
         for priority in (0..=9).rev() {
-            if trial.is_none() {
+            if trial.is_none() && !self.is_fair() {
                 let empty = empty && order.is_empty();
                 trial = self.serve(slot, priority, empty, &mut left, &mut order, &mut picked);
             }
@@ -115,7 +118,7 @@ impl Model {
         order: &mut Vec<u32>,
         picked: &mut BTreeMap<u32, Vec<u64>>,
     ) -> Option<(u32, u32)> {
-        if *left == 0 || !self.namespace_has_room(slot) {
+        if *left == 0 || !self.has_room(slot) {
             return None;
         }
         let mut fitting: Vec<u32> =
@@ -133,7 +136,7 @@ impl Model {
         let mut at = fitting.iter().position(|no| *no >= turn).unwrap_or(0);
         let mut served = false;
         let mut trial = None;
-        while *left > 0 && !fitting.is_empty() && self.namespace_has_room(slot) {
+        while *left > 0 && !fitting.is_empty() && self.has_room(slot) {
             at %= fitting.len();
             let no = fitting[at];
             let run = &mut self.runs[no as usize - 1];
@@ -206,7 +209,7 @@ impl Model {
             && (cap == 0 || run.running() < cap)
     }
 
-    fn namespace_has_room(&self, slot: SlotRef) -> bool {
+    pub(crate) fn has_room(&self, slot: SlotRef) -> bool {
         let name = &self.workers[&slot.session].namespace;
         let cap = self.namespaces[name];
         let runs = self.runs.iter().filter(|r| r.namespace == *name);

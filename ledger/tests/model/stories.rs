@@ -22,7 +22,11 @@ pub(crate) fn story() -> impl Strategy<Value = Vec<Step>> {
     let story = (begin, story).prop_map(|(begin, story)| begin.into_iter().chain(story).collect());
     let story = prop_oneof![2 => story, 1 => training_story()];
     let tokens = prop_oneof![1 => Just(Vec::new()), 1 => token_story()];
-    (story, tokens).prop_map(|(story, tokens)| story.into_iter().chain(tokens).collect())
+    // In half of them shares are fair from the beginning; in others they may become so on the way.
+    let version = prop_oneof![Just(Vec::new()), Just(vec![Step::Version(3)])];
+    (version, story, tokens).prop_map(|(version, story, tokens)| {
+        version.into_iter().chain(story).chain(tokens).collect()
+    })
 }
 
 /// Somebody is let in, in a cluster that others have used; now and then in one that has no tokens yet.

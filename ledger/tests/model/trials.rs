@@ -155,7 +155,7 @@ impl Model {
         found.or_else(|| ready.first().filter(|_| empty).map(|t| (*t, false)))
     }
 
-    fn slots(&self) -> Vec<SlotRef> {
+    pub(crate) fn slots(&self) -> Vec<SlotRef> {
         let of = |(session, worker): (&SessionId, &Worker)| {
             let slot = *session;
             (0..worker.slots.len())

@@ -1,0 +1,115 @@
+//! Outcomes of a segment's rows, as records of the image.
+//!
+//! *Invariant:* as [`crate::image`]'s. A segment of which nothing was decided before
+//! [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) has its outcomes in records `Y` of [`ROWS_PER_RECORD`] rows, by run,
+//! segment and block, but for blocks in which no row has one; its own record `S` is short. So a row that is decided writes
+//! its block and not its segment. An older segment keeps its layout, all of it in `S`: to convert all of them at once would
+//! take seconds of every member.
+
+use crate::codec;
+use crate::command::BlobRef;
+use crate::gate::SCHEDULING_VERSION;
+use crate::id::{RunNo, SegmentNo};
+use crate::image::{ImageDelta, run_key};
+use crate::image_load::{LoadError, bad, read};
+use crate::ledger::Ledger;
+use crate::run::Run;
+use crate::segment::{Outcome, Segment};
+use serde::Serialize;
+
+/// Rows that share a record. A segment has at most as many blocks as [`Segment`] has marks.
+pub(crate) const ROWS_PER_RECORD: usize = 256;
+
+/// A [`Segment`] without its outcomes. Its encoding is that of one, field by field.
+#[derive(Serialize)]
+struct Head<'a> {
+    first_row: u64,
+    rows: u32,
+    blob: &'a BlobRef,
+    decided: u32,
+    outcomes: &'a [Outcome],
+}
+
+fn block_key(no: RunNo, SegmentNo(number): SegmentNo, block: u8) -> Vec<u8> {
+    let [a, b, c, d] = number.to_be_bytes();
+    run_key(b'Y', no, &[a, b, c, d, block])
+}
+
+fn segment_record(segment: &Segment) -> Vec<u8> {
+    if !segment.split {
+        return codec::encode(segment);
+    }
+    let Segment { first_row, rows, ref blob, decided, .. } = *segment;
+    codec::encode(&Head { first_row, rows, blob, decided, outcomes: &[] })
+}
+
+fn block_record(segment: &Segment, block: u8) -> Option<Vec<u8>> {
+    let outcomes = segment.outcomes.chunks(ROWS_PER_RECORD).nth(block.into())?;
+    let any = outcomes.iter().any(|outcome| *outcome != Outcome::NONE);
+    any.then(|| codec::encode(&outcomes))
+}
+
+impl Ledger {
+    /// What changed of a segment.
+    pub(crate) fn drain_segment(&mut self, no: RunNo, number: SegmentNo, delta: &mut ImageDelta) {
+        let key = run_key(b'S', no, &number.0.to_be_bytes());
+        let run = self.runs.get_mut(&no);
+        let Some(segment) = run.and_then(|run| run.segments.get_mut(number.0 as usize)) else {
+            return delta.deletes.push(key);
+        };
+        delta.puts.push((key, segment_record(segment)));
+        for block in segment.take_changed() {
+            delta.set(block_key(no, number, block), block_record(segment, block));
+        }
+    }
+
+    pub(crate) fn each_segment(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+        for (no, run) in &self.runs {
+            for (number, segment) in (0u32..).zip(&run.segments) {
+                each(&run_key(b'S', *no, &number.to_be_bytes()), &segment_record(segment));
+            }
+        }
+    }
+
+    pub(crate) fn each_block(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+        for (no, run) in &self.runs {
+            for (number, segment) in (0u32..).zip(&run.segments).filter(|s| s.1.split) {
+                for block in 0..segment.blocks() {
+                    if let Some(record) = block_record(segment, block) {
+                        each(&block_key(*no, SegmentNo(number), block), &record);
+                    }
+                }
+            }
+        }
+    }
+
+    /// From here on outcomes of segments without any are kept in blocks.
+    pub(crate) fn split_segments(&mut self) {
+        let split = self.meta.version >= SCHEDULING_VERSION;
+        for segment in self.runs.values_mut().flat_map(|run| &mut run.segments) {
+            segment.split |= split && segment.outcomes.is_empty();
+        }
+    }
+}
+
+impl Run {
+    /// Takes a record `Y`; that of its segment came before.
+    pub(crate) fn load_block(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        let rest = key.get(5..).and_then(|rest| rest.split_first_chunk());
+        let Some((number, &[block])) = rest else { return Err(bad(key)) };
+        let outcomes: Vec<Outcome> = read(key, value)?;
+        let segment = self.segments.get_mut(u32::from_be_bytes(*number) as usize);
+        let segment = segment.ok_or_else(|| bad(key))?;
+        // One that has its outcomes in its own record has no others.
+        if segment.outcomes.is_empty() {
+            segment.split = true;
+            segment.outcomes = vec![Outcome::NONE; segment.rows as usize].into_boxed_slice();
+        }
+        let place = segment.outcomes.chunks_mut(ROWS_PER_RECORD).nth(block.into());
+        match place.filter(|place| segment.split && place.len() == outcomes.len()) {
+            Some(place) => place.copy_from_slice(&outcomes),
+            None => return Err(bad(key)),
+        }
+        Ok(())
+    }
+}

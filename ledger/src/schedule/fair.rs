@@ -1,0 +1,146 @@
+//! Fair sharing by virtual time: the rows that a run was served, divided by its weight.
+//!
+//! A pull is served from the run with the least virtual time among those that the slot fits. Slots that fit different
+//! runs share one clock for each run, so a run that one slot has served already waits at the others: in the long run the
+//! shares are max-min fair by weight, whatever the overlap (`tests/fairness.rs`).
+//!
+//! *Invariant:* a run saves up nothing while it has nothing to give. When it joins, its time is at least that of the run
+//! that is served next at the slots where it would wait for longest, and at most a few turns more, so it neither waits
+//! behind what others were served before nor keeps them waiting until it has caught up. What was served long ago fades: where a time reaches
+//! [`TIME_MAX`], all are halved, which keeps their order.
+
+use super::{Candidate, Share};
+use crate::eligibility::Turn;
+use crate::gate::SCHEDULING_VERSION;
+use crate::id::{RunNo, SlotRef};
+use crate::ledger::Ledger;
+use crate::limits;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Virtual time of one row of a run of weight 1.
+const ROW: u64 = 1 << 20;
+/// The virtual time at which all are halved: that of a run of weight 1 after 2^14 rows. A run that joins with the time of
+/// one group of runs waits for at most so many rows for each unit of weight behind another group.
+const TIME_MAX: u64 = ROW << 14;
+/// By how much a run that joins may be ahead of those that it joins: a fair share is never further ahead than one turn.
+const AHEAD_MAX: u64 = 4 * limits::QUANTUM_ROWS as u64 * ROW;
+
+/// Virtual time after so many more rows.
+fn later(time: u64, rows: u64, weight: u64) -> u64 {
+    time.saturating_add(rows.saturating_mul(ROW) / weight.max(1))
+}
+
+impl Ledger {
+    /// Whether the cluster's version shares by virtual time.
+    pub(crate) fn is_fair(&self) -> bool {
+        self.meta.version >= SCHEDULING_VERSION
+    }
+
+    pub(super) fn share_fairly(&mut self, slot: SlotRef, left: u64, empty: bool) -> Share {
+        let (share, times) = self.pick(slot, left, empty);
+        let fades = times.values().any(|time| *time >= TIME_MAX);
+        for (no, time) in times {
+            self.set_time(no, time);
+        }
+        if fades {
+            self.fade();
+        }
+        share
+    }
+
+    /// What a pull gets, and the virtual times of the runs that give it.
+    fn pick(&self, slot: SlotRef, mut left: u64, empty: bool) -> (Share, BTreeMap<RunNo, u64>) {
+        let (mut share, mut times) = (Share::default(), BTreeMap::new());
+        let Some(pulls) = self.slot(slot) else { return (share, times) };
+        let mut unseen = self.turns_for(pulls).peekable();
+        // Those that gave something and have more.
+        let mut seen: BTreeMap<Turn, Candidate> = BTreeMap::new();
+        while left > 0 {
+            let again = seen.first_key_value().map(|(turn, _)| *turn);
+            let first = unseen.peek().copied();
+            let next = match (again, first) {
+                (Some(again), first) if first.is_none_or(|first| again < first) => seen.pop_first(),
+                (_, Some(turn)) => {
+                    unseen.next();
+                    let empty = empty && share.rows.is_empty();
+                    self.candidate(turn.run, slot, pulls, empty).map(|found| (turn, found))
+                }
+                _ => break,
+            };
+            let Some((turn, mut candidate)) = next else { continue };
+            share.trial = candidate.trial(!share.rows.is_empty());
+            if let Some((no, trial)) = share.trial {
+                let trial = self.runs.get(&no).and_then(|run| run.flight.trials.get(&trial));
+                let rows = trial.map_or(0, |trial| trial.rows.len());
+                times.insert(no, later(turn.time, rows, candidate.weight));
+                break;
+            }
+            let take =
+                left.min(candidate.rows).min(candidate.weight * u64::from(limits::QUANTUM_ROWS));
+            if take == 0 {
+                continue; // It has a trial, which is not for this slot now.
+            }
+            left -= take;
+            candidate.rows -= take;
+            share.add(turn.run, take);
+            let time = later(turn.time, take, candidate.weight);
+            times.insert(turn.run, time);
+            if candidate.rows > 0 {
+                seen.insert(Turn { time, ..turn }, candidate);
+            }
+        }
+        (share, times)
+    }
+
+    fn set_time(&mut self, no: RunNo, time: u64) {
+        let Some(run) = self.runs.get_mut(&no).filter(|run| run.head.service != time) else {
+            return;
+        };
+        run.head.service = time;
+        self.dirty.runs.insert(no);
+        self.refresh_active(no);
+    }
+
+    /// Halves all virtual times.
+    fn fade(&mut self) {
+        let served = self.runs.values().filter(|run| run.head.service > 0 && !run.ended());
+        let halves: Vec<_> = served.map(|run| (run.no, run.head.service / 2)).collect();
+        for (no, time) in halves {
+            self.set_time(no, time);
+        }
+    }
+
+    /// Gives the runs that joined in this operation their times.
+    pub(crate) fn settle_turns(&mut self) {
+        self.resting.clear();
+        if self.joining.is_empty() {
+            return;
+        }
+        let joining: BTreeSet<RunNo> = std::mem::take(&mut self.joining);
+        if !self.is_fair() {
+            return;
+        }
+        let time_of = |no: &RunNo| {
+            let run = self.runs.get(no)?;
+            let time = self.index.joining_time(*no, run.head.spec.priority, &joining)?;
+            Some((*no, run.head.service.clamp(time, time.saturating_add(AHEAD_MAX))))
+        };
+        let times: Vec<_> = joining.iter().filter_map(time_of).collect();
+        for (no, time) in times {
+            self.set_time(no, time);
+        }
+    }
+
+    /// The cluster's version shares by virtual time from now on.
+    pub(crate) fn begin_fair_sharing(&mut self) {
+        self.meta.turns.clear();
+        let all: Vec<RunNo> = self.runs.keys().copied().collect();
+        for no in all {
+            if let Some(run) = self.runs.get_mut(&no).filter(|run| run.head.service > 0) {
+                run.head.service = 0;
+                self.dirty.runs.insert(no);
+            }
+            self.refresh_active(no);
+        }
+    }
+}
