@@ -21,6 +21,8 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures::future::join_all;
 use parking_lot::Mutex;
@@ -46,7 +48,7 @@ use crate::v1;
 /// Channels kept at once: a cluster's members, and the seeds.
 const CHANNELS_MAX: usize = 128;
 /// Limit of one member's answer to [`Client::each_member`].
-const MEMBER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A client of one cluster. Clones share connections and knowledge.
 #[derive(Clone)]
@@ -67,6 +69,10 @@ struct Inner {
     /// What each member said last.
     heard: Mutex<HashMap<Endpoint, Heard>>,
     told: Mutex<Option<Instant>>,
+    /// Since when a leader is looked for in vain.
+    lost: Mutex<Option<Instant>>,
+    /// Between two tries, at most; in milliseconds.
+    longest_wait_ms: AtomicU64,
     /// Held while the members file is replaced, so that the newest knowledge is the last written.
     keeping: Mutex<()>,
 }
@@ -108,6 +114,8 @@ impl Client {
             hedging: tokio::sync::Mutex::new(()),
             heard: Mutex::default(),
             told: Mutex::new(None),
+            lost: Mutex::new(None),
+            longest_wait_ms: AtomicU64::new(pace::WAIT_MAX.as_millis() as u64),
             keeping: Mutex::new(()),
         };
         Ok(Client { inner: Arc::new(inner) })
@@ -173,6 +181,16 @@ impl Client {
     /// The leader that was last confirmed, if none has failed since.
     pub fn leader(&self) -> Option<MemberRef> {
         self.inner.known.lock().leader.as_ref().map(MemberRef::from)
+    }
+
+    /// Waits at most so long between two tries, from the next call on. One of thousands that look for the leader at the same
+    /// time is to ask more seldom than one of few.
+    pub fn wait_at_most(&self, longest: Duration) {
+        self.inner.longest_wait_ms.store(longest.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn longest_wait(&self) -> Duration {
+        Duration::from_millis(self.inner.longest_wait_ms.load(Ordering::Relaxed))
     }
 
     /// Forgets the leader of this address: its stream broke, or it fell silent.

@@ -23,6 +23,7 @@ mod identity;
 mod member_address;
 pub mod nearest;
 pub mod pki;
+mod profile;
 mod rows;
 mod stamp;
 mod supervisor;
@@ -47,6 +48,7 @@ pub use identity::{
     peer_identity,
 };
 pub use member_address::{MEMBER_ADDRESS_SHAPE, MemberAddress, MemberAddressError};
+pub use profile::Profile;
 pub use rows::RowsError;
 pub use stamp::{
     CLUSTER_HEADER, Channel, EPOCH_HEADER, Stamp, UNCONFIRMED_HEADER, sender_knows, unconfirmed,

@@ -14,7 +14,7 @@ mod issuer;
 mod tests;
 
 pub(crate) use holder::{AUTHORITIES_MAX, pin_of};
-pub use holder::{Trust, authorities, authority_pins, keep_issued, signing_request};
+pub use holder::{Trust, authorities, authority_pins, chain_pem, keep_issued, signing_request};
 pub use issuer::{
     IssuerFiles, IssuingAuthority, RequestedKey, SIGNING_REQUEST_BYTES_MAX, init_issuer,
 };

@@ -54,7 +54,7 @@ pub enum Security {
 }
 
 /// Why TLS cannot be set up.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum TlsError {
     /// A file could not be read.
     #[error("cannot read {path}: {cause}")]
@@ -62,7 +62,7 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
         /// Why.
-        cause: std::io::Error,
+        cause: std::sync::Arc<std::io::Error>,
     },
     /// A file larger than any real PEM file.
     #[error("{path} is larger than {bytes_max} bytes, so it is no PEM file of certificates")]

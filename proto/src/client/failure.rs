@@ -13,7 +13,7 @@ use crate::tls::TlsError;
 pub type Tried = Vec<(String, String)>;
 
 /// A call that failed for good, or for longer than the client was willing to wait.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
     /// No connection, for a reason that waiting does not mend.
     #[error("{0}")]

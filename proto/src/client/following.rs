@@ -24,9 +24,10 @@ use crate::trace::{self, Span, SpanKind};
 
 /// Silence of a leader after which the others are asked.
 const HEDGE_AFTER: Duration = Duration::from_millis(300);
-/// How soon each is asked again,
+/// How soon each is asked again, at the soonest,
 const HEDGE_AGAIN: Duration = Duration::from_millis(50);
-/// and while the leader says that it is well.
+/// and while the leader says that it is well. Both are longer for one of thousands: a leader that is busy is not to be asked
+/// by all of them twice a second whether it lives.
 const HEDGE_CALM: Duration = Duration::from_millis(500);
 /// A wait longer than a usual election is worth telling.
 const TELL_AFTER: Duration = Duration::from_millis(600);
@@ -184,7 +185,7 @@ impl Client {
             what,
             started,
             deadline: started + timeout,
-            pace: Pace::new(),
+            pace: Pace::new(self.longest_wait()),
             hint: None,
             hinted: HashSet::new(),
             asked: false,
@@ -225,6 +226,7 @@ impl Client {
         // One call asks around, the others wait for what it finds.
         let _turn = self.inner.hedging.lock().await;
         let well = AtomicBool::new(false);
+        let mut pace = Pace::new(self.longest_wait());
         let mut asking: FuturesUnordered<_> = self
             .candidates()
             .into_iter()
@@ -236,8 +238,10 @@ impl Client {
             }
             match asking.next().await {
                 Some(endpoint) => {
-                    let calm = well.load(Ordering::Relaxed);
-                    let wait = if calm { HEDGE_CALM } else { HEDGE_AGAIN };
+                    let wait = match well.load(Ordering::Relaxed) {
+                        true => HEDGE_CALM.max(self.longest_wait()),
+                        false => pace.next_wait().max(HEDGE_AGAIN),
+                    };
                     asking.push(self.ask_after(endpoint, current, &well, wait));
                 }
                 None => sleep(HEDGE_CALM).await,
@@ -309,7 +313,10 @@ impl Client {
         let error = RpcError::from_status(status);
         let connect = ConnectError::find(status).is_some();
         if !connect && !error.retryable {
-            return Some(Err(ClientError::Rpc(error)));
+            // The answer of an attempt that may have been executed is forgotten with its session.
+            let forgotten = call.doubt && error.code == ErrorCode::SessionUnknown;
+            let failed = if forgotten { call.give_up(self) } else { ClientError::Rpc(error) };
+            return Some(Err(failed));
         }
         self.hear_failure(leader, status);
         call.doubt |= !options.read && !connect && error.outcome != Outcome::NotApplied;
@@ -342,6 +349,7 @@ impl Client {
 
     /// An answer proves who leads, unless somebody newer was found while it was on its way.
     fn lead_confirmed_by_answer(&self, leader: &Endpoint) {
+        *self.inner.lost.lock() = None;
         let mut known = self.inner.known.lock();
         if known.leader.is_none() {
             known.leader = Some(leader.clone());
@@ -398,6 +406,8 @@ impl Client {
         let Ok(_turn) = timeout_at(call.deadline, self.inner.looking.lock()).await else {
             return Err(call.give_up(self));
         };
+        // Calls come and go while nobody leads: each goes on at the pace of those before it.
+        call.pace.began(*self.inner.lost.lock().get_or_insert_with(Instant::now));
         let mut asked = FuturesUnordered::new();
         let mut in_flight = HashSet::new();
         let mut seen = HashSet::new();

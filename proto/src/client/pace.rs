@@ -1,8 +1,9 @@
 //! How soon to try again.
 //!
-//! *Invariant:* waiting adds at most a sixteenth to an outage, or 10 ms, and is never longer than
-//! 250 ms: a client sees a new leader within tens of milliseconds of a quick election and does not
-//! hammer a cluster that is down.
+//! *Invariant:* waiting adds at most a sixteenth to an outage, or 10 ms, and is never longer than the client's longest wait,
+//! 250 ms by default: a client sees a new leader within tens of milliseconds of a quick election and does not hammer a
+//! cluster that is down. Waits are drawn from nothing up to that bound (full jitter), so that those who lost their leader
+//! at the same moment do not come back at the same moment.
 //!
 //! Deliberately absent: limits of calls.
 
@@ -12,22 +13,32 @@ use rand::Rng;
 use tokio::time::Instant;
 
 const WAIT_MIN: Duration = Duration::from_millis(10);
-const WAIT_MAX: Duration = Duration::from_millis(250);
+/// The longest wait of a client that is one of few.
+pub(super) const WAIT_MAX: Duration = Duration::from_millis(250);
+/// However it is drawn, nobody is asked more often.
+const WAIT_LEAST: Duration = Duration::from_millis(2);
 
 /// The pace of one streak of failures.
 pub(super) struct Pace {
     since: Option<Instant>,
+    max: Duration,
 }
 
 impl Pace {
-    pub(super) fn new() -> Self {
-        Pace { since: None }
+    pub(super) fn new(max: Duration) -> Self {
+        Pace { since: None, max }
     }
 
     /// The wait before the next try. The first one starts the streak.
     pub(super) fn next_wait(&mut self) -> Duration {
         let since = *self.since.get_or_insert_with(Instant::now);
-        longest_wait(since.elapsed()).mul_f64(rand::rng().random_range(0.5..=1.0))
+        let longest = longest_wait(since.elapsed(), self.max);
+        longest.mul_f64(rand::rng().random_range(0.0..=1.0)).max(WAIT_LEAST)
+    }
+
+    /// The streak began then, in an earlier call.
+    pub(super) fn began(&mut self, since: Instant) {
+        self.since = Some(self.since.map_or(since, |known| known.min(since)));
     }
 
     /// Something worked: the next failure starts a new streak.
@@ -36,25 +47,51 @@ impl Pace {
     }
 }
 
-fn longest_wait(outage: Duration) -> Duration {
-    (outage / 16).clamp(WAIT_MIN, WAIT_MAX)
+fn longest_wait(outage: Duration, max: Duration) -> Duration {
+    (outage / 16).clamp(WAIT_MIN, max.max(WAIT_MIN))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn longest_ms(outage_ms: u64, max: Duration) -> u128 {
+        longest_wait(Duration::from_millis(outage_ms), max).as_millis()
+    }
+
     #[test]
     fn waits_grow_with_the_outage_within_their_bounds() {
-        let waits = [0, 100, 400, 1_000, 60_000]
-            .map(|outage_ms| longest_wait(Duration::from_millis(outage_ms)).as_micros());
-        assert_eq!(waits, [10_000, 10_000, 25_000, 62_500, 250_000]);
+        let waits = [0, 100, 400, 1_600, 60_000].map(|outage_ms| longest_ms(outage_ms, WAIT_MAX));
+        assert_eq!(waits, [10, 10, 25, 100, 250]);
+        let of_many = Duration::from_secs(5);
+        let waits = [100, 1_600, 60_000, 600_000].map(|outage_ms| longest_ms(outage_ms, of_many));
+        assert_eq!(waits, [10, 100, 3_750, 5_000], "a quick election is seen as quickly");
+    }
+
+    #[test]
+    fn those_who_begin_together_are_spread_over_the_whole_wait() {
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(65));
+        let Some(since) = long_ago else { return };
+        let max = Duration::from_secs(4);
+        let draw = |_| {
+            let mut pace = Pace::new(max);
+            pace.began(since);
+            pace.next_wait()
+        };
+        let waits: Vec<Duration> = (0..1000).map(draw).collect();
+        assert!(waits.iter().all(|wait| *wait >= WAIT_LEAST && *wait <= max));
+        // Each tenth of the time has between a half and twice its share.
+        for tenth in 0..10 {
+            let part = max * tenth / 10..max * (tenth + 1) / 10;
+            let here = waits.iter().filter(|wait| part.contains(*wait)).count();
+            assert!((50..200).contains(&here), "{here} of 1000 in the tenth {tenth}");
+        }
     }
 
     #[test]
     fn a_new_streak_starts_with_the_shortest_wait() {
-        let mut pace = Pace { since: Instant::now().checked_sub(Duration::from_secs(9)) };
-        assert!(pace.since.is_none() || pace.next_wait() > WAIT_MIN);
+        let since = Instant::now().checked_sub(Duration::from_secs(9));
+        let mut pace = Pace { since, max: WAIT_MAX };
         pace.reset();
         assert!(pace.next_wait() <= WAIT_MIN);
     }

@@ -126,6 +126,7 @@ impl Client {
         if known.leader.as_ref() != Some(&leader) {
             tracing::debug!(%leader, term = member.term, "following the leader");
         }
+        *self.inner.lost.lock() = None;
         known.leader_term = member.term;
         known.leader = Some(leader.clone());
         Some(leader)

@@ -126,3 +126,18 @@ async fn concurrent_calls_share_the_search_for_the_leader() {
     }
     assert_eq!(c2.asked.lock().len(), 64);
 }
+
+#[tokio::test]
+async fn an_outage_is_as_old_as_the_first_call_that_found_no_leader() {
+    let c1 = Fake::start("c1");
+    let client = client(&[&c1]);
+    let short = CallOptions::default().timeout(Duration::from_millis(100));
+    assert!(create(&client, short).await.is_err());
+    let began = *client.inner.lost.lock();
+    assert!(began.is_some());
+    assert!(create(&client, short).await.is_err());
+    assert_eq!(*client.inner.lost.lock(), began, "the next call goes on at the pace of the first");
+    c1.leads(1);
+    create(&client, CallOptions::default()).await.unwrap();
+    assert_eq!(*client.inner.lost.lock(), None);
+}

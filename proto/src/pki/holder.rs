@@ -99,6 +99,11 @@ fn replace_if_new(path: &Path, text: &str) -> Result<(), PkiError> {
     files::replace(path, text.as_bytes(), 0o644)
 }
 
+/// A chain of certificates as PEM, the holder's own first: what a certificate file holds.
+pub fn chain_pem(chain: &[CertificateDer<'_>]) -> String {
+    pem(chain.iter().map(AsRef::as_ref))
+}
+
 fn pem<'a>(certificates: impl Iterator<Item = &'a [u8]>) -> String {
     let mut text = String::new();
     for der in certificates {

@@ -6,6 +6,7 @@
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::RootCertStore;
@@ -88,7 +89,7 @@ fn unix_now_s() -> i64 {
 }
 
 fn bounded_read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let failed = |cause| TlsError::Read { path: path.to_owned(), cause };
+    let failed = |cause| TlsError::Read { path: path.to_owned(), cause: Arc::new(cause) };
     let file = std::fs::File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     file.take(PEM_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
