@@ -54,6 +54,8 @@ fn rows(op: &Op) -> u64 {
         | OpKind::Steal { held, .. } => held.iter().map(|h| h.rows.len()).sum(),
         OpKind::Carry { rows, .. } => rows.len(),
         OpKind::Fail { held, .. } => held.rows.len(),
+        // A worker that comes back gets its rows again, or gives them back.
+        OpKind::Register(registration) => registration.held.iter().map(|h| h.rows.len()).sum(),
         _ => 0,
     }
 }

@@ -18,6 +18,7 @@ use rollout_ledger::{
 };
 use rollout_proto::{ErrorCode, RpcError, v1};
 use rollout_raft::DiskRoom;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -95,11 +96,14 @@ fn park(leading: &Leading, pull: Pull) {
     if current.is_some_and(|current| !current.same_channel(&pull.out)) {
         return;
     }
-    leading.parked.park(pull);
-    leading.stealing.look_again();
     // Work may have come between the look and the parking, or the answer may be there: rows of a
     // theft that were given to this very pull while its stream was another.
-    if leading.node.ledger(|l| l.has_work_for(slot) || l.has_answered(slot, seq)) {
+    let ready = leading.node.ledger(|l| {
+        leading.parked.park(pull, l);
+        l.has_work_for(slot) || l.has_answered(slot, seq)
+    });
+    leading.stealing.look_again();
+    if ready {
         leading.wake();
     }
 }
@@ -111,12 +115,15 @@ struct Done {
     at: Option<Place>,
     /// The pull was parked before.
     waited: bool,
+    /// Runs of its parts that have nothing more for anybody.
+    nothing_more: Vec<u32>,
 }
 
 async fn send(leading: &Leading, slot: SlotRef, seq: u64, done: Done, out: &Outbox) {
     if !done.grants.is_empty() {
         let rows = done.grants.iter().map(|g| g.held.rows.len()).sum();
-        leading.stealing.granted(slot, rows);
+        let needs = leading.node.ledger(|l| l.held_needs(slot));
+        leading.stealing.granted(slot, rows, needs);
     }
     let valid = leading.node.lease_valid() || seeded(Bug::SuccessWithoutQuorum);
     let message = match valid && !leading.ended.is_cancelled() {
@@ -184,6 +191,10 @@ async fn apply(
             return Err(error);
         }
     };
+    // Its stream may have broken meanwhile: then the pull waits on the next one, and this was its answer.
+    for slot in thief.iter().map(|pull| pull.slot).chain(pulls.then_some(slot)) {
+        leading.parked.may_be_answered(slot);
+    }
     let mut done = Done { at: Some(at), ..Done::refused(foreign) };
     let (mut stolen, mut outrun) = (Vec::new(), Vec::new());
     let mut result = Ok(());
@@ -212,6 +223,12 @@ async fn apply(
         hand_over(leading, slot, pull, Done::granted(Place { position, ..at }, stolen)).await;
     }
     result?;
+    if !m.parts.is_empty() {
+        let runs: BTreeSet<u32> = m.parts.iter().map(|part| part.run).collect();
+        done.nothing_more = leading
+            .node
+            .ledger(|l| runs.into_iter().filter(|run| l.has_nothing_more(RunNo(*run))).collect());
+    }
     let waits = done.grants.is_empty() && m.credit_rows > 0 && !has_results;
     Ok(if waits { None } else { Some(done) })
 }
@@ -354,7 +371,8 @@ fn results_in(
 
 impl Done {
     fn empty() -> Self {
-        Self { grants: Vec::new(), refused: Vec::new(), at: None, waited: false }
+        let (grants, refused, nothing_more) = (Vec::new(), Vec::new(), Vec::new());
+        Self { grants, refused, at: None, waited: false, nothing_more }
     }
 
     fn refused(refused: Vec<RefusedRows>) -> Self {
@@ -362,7 +380,7 @@ impl Done {
     }
 
     fn granted(at: Place, grants: Vec<GrantedRows>) -> Self {
-        Self { grants, refused: Vec::new(), at: Some(at), waited: true }
+        Self { grants, at: Some(at), waited: true, ..Self::empty() }
     }
 
     /// Takes one reply; `said` is what its operation spoke of, if it brought results.
@@ -408,8 +426,9 @@ fn answer(leading: &Leading, slot: SlotRef, seq: u64, done: Done) -> v1::LeaderM
         .collect();
     let refused = done.refused.iter().map(|r| refused_out(r, &r.rows)).collect();
     let at = done.at.map(|at| v1::LogPosition { index: at.index, position: at.position });
-    let (slot, waited) = (slot.slot.0.into(), done.waited);
-    let exchange = v1::ExchangeAnswer { slot, seq, grants, refused, at, waited };
+    let Done { waited, nothing_more, .. } = done;
+    let slot = slot.slot.0.into();
+    let exchange = v1::ExchangeAnswer { slot, seq, grants, refused, at, waited, nothing_more };
     v1::LeaderMessage {
         header: Some(leading.header()),
         kind: Some(v1::leader_message::Kind::Exchange(exchange)),

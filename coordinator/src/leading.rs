@@ -18,6 +18,7 @@ use crate::forgetting;
 use crate::forgetting_checkpoints;
 use crate::forgetting_orphans;
 use crate::full_disk;
+use crate::heartbeat_pace;
 use crate::leader_clock::LeaderClock;
 use crate::ledger_read::ReadLedger;
 use crate::liveness::Liveness;
@@ -32,10 +33,10 @@ use parking_lot::{Mutex, RwLock};
 use rollout_ledger::id::{CoordEpoch, LedgerMs, RunNo, SessionId, SlotNo, SlotRef};
 #[cfg(feature = "seeded-bugs")]
 use rollout_ledger::seeded::{Bug, seeded};
-use rollout_ledger::{Body, HeldRows, Op, OpKind, Reply, limits};
+use rollout_ledger::{Body, CohortNo, HeldRows, Ledger, Op, OpKind, Reply, limits};
 use rollout_proto::v1;
 use rollout_raft::{DiskRoom, Leadership, Node};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
@@ -52,6 +53,10 @@ const LIVENESS_TICKS: u32 = 5;
 const HOLD_EVERY: Duration = Duration::from_millis(25);
 /// Ledger time is moved at least this often, so that it never falls a refused step behind.
 const TICK_AT_LEAST: Duration = Duration::from_secs(15);
+/// Rows of one run that are offered to idle slots at one look, while others run them.
+const DUPLICATES_MAX: u32 = 1024;
+/// How long the leader waits between two looks for rows that idle slots may steal.
+const STEAL_LOOK_EVERY: Duration = Duration::from_millis(25);
 /// How often parked pulls are looked at when nothing says that there is work.
 const PUMP_AT_LEAST: Duration = Duration::from_millis(250);
 
@@ -257,6 +262,11 @@ impl Leading {
         Some(folder)
     }
 
+    /// How often each of so many workers is to send a heartbeat.
+    pub(crate) fn heartbeat_ms(&self, workers: usize) -> u32 {
+        heartbeat_pace::interval_ms(&self.workers, workers)
+    }
+
     /// Ledger time as this leader counts it.
     pub(crate) fn now(&self) -> LedgerMs {
         self.clock.now()
@@ -365,8 +375,10 @@ impl Leading {
 
     /// Asks busy slots for rows, for those whose pulls still wait.
     fn ask_victims(self: &Arc<Self>) {
-        let thieves = self.parked.slots();
-        for ask in self.node.ledger(|l| self.stealing.choose(&thieves, l)) {
+        let cohorts = self.parked.cohorts();
+        let waiting = |cohort| self.parked.slots(cohort);
+        let choose = |l: &Ledger| self.stealing.choose(Instant::now(), &cohorts, waiting, l);
+        for ask in self.node.ledger(choose) {
             let Ask { victim, id, rows_max, runs } = ask;
             tracing::debug!(session = %victim.session, slot = %victim.slot, id, rows_max, "asking for rows");
             #[cfg(feature = "seeded-bugs")]
@@ -393,23 +405,65 @@ impl Leading {
         if self.node.disk_room() == DiskRoom::Full {
             return;
         }
-        let waiting = self.parked.slots();
         let now = self.now();
-        let idle = self.node.ledger(|l| {
-            let slots = l.duplicators(&waiting, now);
-            self.stealing.idle(&slots, |victim, thief| l.stealable(victim, thief))
-        });
-        for (slot, room) in idle {
+        for (slot, room) in self.node.ledger(|l| self.duplicators(l, now)) {
             if let Some(pull) = self.parked.take(slot) {
                 tokio::spawn(dispatch::duplicate_for(self.clone(), pull, room));
             }
         }
     }
 
+    /// Slots that could run what others run, with how many rows.
+    fn duplicators(&self, ledger: &Ledger, now: LedgerMs) -> Vec<(SlotRef, u32)> {
+        let waiting: BTreeSet<CohortNo> = self.parked.cohorts().into_iter().collect();
+        let mut chosen: BTreeMap<SlotRef, u32> = BTreeMap::new();
+        if waiting.is_empty() {
+            return Vec::new();
+        }
+        // Looked for once for each cohort, however many runs are at their tails.
+        let mut idle: BTreeMap<CohortNo, Vec<(SlotRef, u32)>> = BTreeMap::new();
+        let idle_of = |cohort| {
+            let slots = self.parked.slots(cohort);
+            let mut idle = self.stealing.idle((cohort, &slots), DUPLICATES_MAX as usize, ledger);
+            idle.retain(|(slot, _)| ledger.takes_others_rows(*slot));
+            idle
+        };
+        for tail in ledger.tails(now, DUPLICATES_MAX) {
+            let mut left: u32 = tail.rows.iter().map(|held| held.1).sum();
+            // A worker is of no use for what it runs itself.
+            let others =
+                |slot: &SlotRef| tail.rows.iter().any(|held| held.0.session != slot.session);
+            for cohort in ledger.cohorts_for(tail.run) {
+                if left == 0 || !waiting.contains(&cohort) {
+                    continue;
+                }
+                let idle = idle.entry(cohort).or_insert_with(|| idle_of(cohort));
+                idle.retain(|(slot, room)| {
+                    if left == 0 || !others(slot) {
+                        return true;
+                    }
+                    left = left.saturating_sub(*room);
+                    chosen.insert(*slot, *room);
+                    false
+                });
+            }
+        }
+        chosen.into_iter().collect()
+    }
+
+    /// Takes note of what a worker's slots have to do. True where one of them has nothing.
+    pub(crate) fn heard_loads(&self, session: SessionId, slots: &[v1::SlotLoad]) -> bool {
+        self.node.ledger(|l| self.stealing.heard(session, slots, |slot| l.held_needs(slot)))
+    }
+
     /// Serves parked pulls when there is something to give.
     async fn pump(self: Arc<Self>) {
+        let mut looked = Instant::now();
         loop {
-            let _ = tokio::time::timeout(PUMP_AT_LEAST, self.changed.notified()).await;
+            let until_look = STEAL_LOOK_EVERY.saturating_sub(looked.elapsed());
+            let looks = self.stealing.is_due() && !self.parked.is_empty();
+            let wait = if looks { until_look } else { PUMP_AT_LEAST };
+            let _ = tokio::time::timeout(wait, self.changed.notified()).await;
             if self.parked.is_empty() {
                 continue;
             }
@@ -418,7 +472,9 @@ impl Leading {
             for pull in ready {
                 tokio::spawn(dispatch::serve_parked(self.clone(), pull));
             }
-            if self.stealing.take_due() {
+            // Each look costs a step for each parked slot of the cohorts that may steal.
+            if looked.elapsed() >= STEAL_LOOK_EVERY && self.stealing.take_due() {
+                looked = Instant::now();
                 self.ask_victims();
             }
         }
@@ -484,7 +540,8 @@ mod tests {
         {
             // Each claim is as much as one command carries, so that the log counts them.
             let rows_max = limits::CLAIM_ROWS_MAX;
-            leading.parked.park(Pull { slot, instance: 1, seq: 1, rows_max, out: out.clone() });
+            let pull = Pull { slot, instance: 1, seq: 1, rows_max, out: out.clone() };
+            leading.node.ledger(|l| leading.parked.park(pull, l));
         }
         let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
         let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
@@ -505,7 +562,9 @@ mod tests {
         let claims = leading.node.ledger(|l| l.applied().index) - before - 2;
         // The leader's own commands may be among them, such as the time.
         assert!((1..=3).contains(&claims), "{claims}");
-        assert_eq!(leading.parked.slots().len(), limits::SLOTS_MAX - 1);
+        let waiting: Vec<_> =
+            leading.parked.cohorts().into_iter().flat_map(|c| leading.parked.slots(c)).collect();
+        assert_eq!(waiting.len(), limits::SLOTS_MAX - 1);
         alone.end().await;
     }
 }

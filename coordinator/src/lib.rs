@@ -28,6 +28,7 @@ mod forgetting_orphans;
 mod full_disk;
 mod gauges;
 mod grpc;
+mod heartbeat_pace;
 mod http;
 mod leader_clock;
 mod leading;

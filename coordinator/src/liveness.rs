@@ -2,7 +2,8 @@
 //!
 //! *Invariant:* silence is counted from the later of the last message and the opening of the
 //! epoch, for nobody listened before, and in ledger time, which stands still while no quorum
-//! answers: then nobody is listened to either. Only its consequences are proposed.
+//! answers: then nobody is listened to either. A worker that has sent no heartbeat in this epoch has longer, the more
+//! workers there are: all of them come at the same time, and each needs a TLS handshake. Only its consequences are proposed.
 
 use parking_lot::Mutex;
 use rollout_ledger::HeldRows;
@@ -15,6 +16,17 @@ struct Seen {
     started: Vec<HeldRows>,
     /// What was applied when it said so: what was granted later it may have started since.
     index: u64,
+}
+
+/// Workers that find a new leader in a second, at the least: a third of the handshakes that one core makes.
+const FOUND_IN_A_SECOND: u32 = 500;
+/// No fleet takes longer to come back. Rows that were started are safe for `started_grace` after this.
+const RETURN_MAX: Duration = Duration::from_secs(30);
+
+/// How much longer than usual the workers of a fleet may be silent before the first heartbeat of each in an epoch.
+pub(crate) fn return_time(workers: usize) -> Duration {
+    let workers = u32::try_from(workers).unwrap_or(u32::MAX);
+    (Duration::from_secs(1) * workers / FOUND_IN_A_SECOND).min(RETURN_MAX)
 }
 
 /// Who was heard when.
@@ -50,6 +62,20 @@ impl Liveness {
         now.since(self.seen.lock().get(&session).map_or(self.opened, |s| s.at))
     }
 
+    /// Whether nothing was heard of it for `failure`, or, before its first heartbeat in this epoch, for `returns` besides.
+    pub(crate) fn is_silent(
+        &self,
+        session: SessionId,
+        now: LedgerMs,
+        (failure, returns): (Duration, Duration),
+    ) -> bool {
+        let seen = self.seen.lock();
+        let seen = seen.get(&session);
+        let since = seen.map_or(self.opened, |seen| seen.at);
+        let beats = seen.is_some_and(|seen| seen.index > 0);
+        now.since(since) >= if beats { failure } else { failure + returns }
+    }
+
     /// Whether it was heard in this epoch.
     pub(crate) fn was_heard(&self, session: SessionId) -> bool {
         self.seen.lock().contains_key(&session)
@@ -78,6 +104,23 @@ mod tests {
     use super::*;
     use rollout_ledger::Rows;
     use rollout_ledger::id::{Attempt, RunNo};
+
+    #[test]
+    fn a_large_fleet_has_longer_to_come_back_and_whoever_is_back_has_not() {
+        let seconds = |workers| return_time(workers).as_secs_f64();
+        assert_eq!([0, 1, 1_000, 10_000, 64_000].map(seconds), [0.0, 0.002, 2.0, 20.0, 30.0]);
+
+        let (failure, returns) = (Duration::from_secs(5), return_time(10_000));
+        let liveness = Liveness::new(LedgerMs(1_000));
+        let silent =
+            |session, ms| liveness.is_silent(SessionId(session), LedgerMs(ms), (failure, returns));
+        assert!(!silent(7, 25_999) && silent(7, 26_000), "nobody has heard it in this epoch");
+        // It has registered; its stream is still to come.
+        liveness.heard(SessionId(8), LedgerMs(20_000));
+        assert!(!silent(8, 44_999) && silent(8, 45_000));
+        liveness.heartbeat(SessionId(8), LedgerMs(21_000), (Vec::new(), 40));
+        assert!(!silent(8, 25_999) && silent(8, 26_000));
+    }
 
     #[test]
     fn what_a_worker_runs_is_known_from_its_first_heartbeat_on() {

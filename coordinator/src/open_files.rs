@@ -1,7 +1,7 @@
 //! How many connections a member takes, by how many files it may have open.
 //!
-//! *Invariant:* all ports together leave half of the files to log, image and snapshots: a crowd of callers is refused and
-//! never makes the database run out, which would end the member. A place for HTTP, whose callers nobody knows, is held for a
+//! *Invariant:* all ports together leave files to log, image and snapshots, half of them and 4,096 at most, or a quarter: a
+//! crowd of callers is refused and never makes the database run out, which would end the member. A place for HTTP, whose callers nobody knows, is held for a
 //! bounded time.
 //! Absent: a bound per caller.
 
@@ -16,6 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
+/// Files that are left to the database where there are so many.
+const DATABASE_FILES: u64 = 4096;
 /// What is assumed where the system sets no limit.
 const UNLIMITED: u64 = 1 << 20;
 
@@ -32,14 +34,13 @@ impl Shares {
     /// Of so many files.
     pub(crate) fn of(files: u64) -> Self {
         let share = |part: u64, least: u64| usize::try_from(part.max(least)).unwrap_or(usize::MAX);
+        let database = (files / 4).max((files / 2).min(DATABASE_FILES));
         // Few, and out of the clients' share: nobody knows yet whether they are welcome.
         let newcomers = share((files / 64).min(64), 8);
-        Self {
-            clients: share(files * 3 / 8 - newcomers as u64, 16),
-            peers: share((files / 16).min(1024), 16),
-            http: share((files / 16).min(1024), 8),
-            newcomers,
-        }
+        let peers = share((files / 16).min(1024), 16);
+        let http = share((files / 16).min(1024), 8);
+        let others = database + (peers + http + newcomers) as u64;
+        Self { clients: share(files.saturating_sub(others), 16), peers, http, newcomers }
     }
 }
 
@@ -151,12 +152,15 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[test]
-    fn all_ports_together_leave_half_of_the_files_to_the_database() {
-        for files in [512, 1024, 65_536, UNLIMITED] {
+    fn all_ports_together_leave_files_to_the_database_and_the_clients_get_the_rest() {
+        for (files, database) in
+            [(512, 256), (1024, 512), (8192, 4096), (20_000, 5000), (65_536, 16_384)]
+        {
             let Shares { clients, peers, http, newcomers } = Shares::of(files);
-            assert!((clients + peers + http + newcomers) as u64 <= files / 2, "{files}");
+            assert_eq!((clients + peers + http + newcomers) as u64, files - database, "{files}");
             assert!(clients > peers && peers >= 16, "{files}");
         }
+        assert!(Shares::of(20_000).clients > 12_000 && Shares::of(65_536).clients > 40_000);
     }
 
     #[tokio::test]

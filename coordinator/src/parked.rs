@@ -1,16 +1,19 @@
 //! Pulls that found nothing to give, held back until there is something.
 //!
-//! *Invariant:* one parked pull a slot. A newer message of the slot answers the parked one first,
+//! Slots that fit the same runs wait in one queue, so that what is pending is compared with each queue and not with each
+//! slot.
+//!
+//! *Invariant:* one parked pull for each slot. A newer message of the slot answers the parked one first,
 //! empty; so nothing waits behind it. A parked pull proposes nothing. The pull of a stream that has
-//! gone never takes the place of one that is listened to. No more pulls are taken out for pending rows
-//! than these suffice for, those included whose claims are under way: each claim is an operation in the
-//! log, and a thousand idle slots would make a thousand of them of one row.
+//! gone never takes the place of one that is listened to. Only as many pulls are taken out as the
+//! pending rows suffice for, counting the pulls whose claims are under way: each claim is an operation
+//! in the log, and a thousand idle slots would make a thousand claims for one row.
 
 use crate::leading::Outbox;
 use parking_lot::Mutex;
-use rollout_ledger::Ledger;
 use rollout_ledger::id::SlotRef;
-use std::collections::HashMap;
+use rollout_ledger::{CohortNo, Ledger};
+use std::collections::{BTreeMap, HashMap};
 
 /// One pull that waits.
 pub(crate) struct Pull {
@@ -22,14 +25,6 @@ pub(crate) struct Pull {
     pub(crate) out: Outbox,
 }
 
-/// The pulls that wait.
-#[derive(Default)]
-pub(crate) struct Parked {
-    pulls: Mutex<HashMap<SlotKey, Pull>>,
-    /// The pulls that were taken out to be granted something, and are not known to be applied; with what they ask for.
-    claiming: Mutex<HashMap<(SlotKey, u64), (SlotRef, u32)>>,
-}
-
 /// A slot as a hash key.
 type SlotKey = (u64, u16);
 
@@ -37,65 +32,197 @@ fn key(slot: SlotRef) -> SlotKey {
     (slot.session.0, slot.slot.0)
 }
 
+/// A pull that waits, and its place in its cohort's queue.
+struct Waiting {
+    pull: Pull,
+    cohort: Option<CohortNo>,
+    ticket: u64,
+}
+
+#[derive(Default)]
+struct State {
+    pulls: HashMap<SlotKey, Waiting>,
+    /// The pulls of each cohort, the one that waits for longest first, but for those that are stuck.
+    queues: BTreeMap<CohortNo, BTreeMap<u64, SlotRef>>,
+    /// Slots that could be given nothing although there was something for their cohort: looked at again with the next
+    /// [`Parked::sweep`].
+    stuck: Vec<SlotRef>,
+    /// Slots whose pulls may have been answered since they wait.
+    answered: Vec<SlotRef>,
+    tickets: u64,
+    /// The version of the ledger's index that the queues are of.
+    version: u64,
+}
+
+impl State {
+    fn insert(&mut self, pull: Pull, cohort: Option<CohortNo>) {
+        self.remove(pull.slot);
+        self.tickets += 1;
+        let ticket = self.tickets;
+        if let Some(cohort) = cohort {
+            self.queues.entry(cohort).or_default().insert(ticket, pull.slot);
+        }
+        self.pulls.insert(key(pull.slot), Waiting { pull, cohort, ticket });
+    }
+
+    fn remove(&mut self, slot: SlotRef) -> Option<Pull> {
+        let Waiting { pull, cohort, ticket } = self.pulls.remove(&key(slot))?;
+        self.unqueue(cohort, ticket);
+        Some(pull)
+    }
+
+    fn unqueue(&mut self, cohort: Option<CohortNo>, ticket: u64) {
+        let Some(cohort) = cohort else { return };
+        let Some(queue) = self.queues.get_mut(&cohort) else { return };
+        queue.remove(&ticket);
+        if queue.is_empty() {
+            self.queues.remove(&cohort);
+        }
+    }
+
+    fn queue_again(&mut self, slot: SlotRef) {
+        let Some(Waiting { cohort: Some(cohort), ticket, .. }) = self.pulls.get(&key(slot)) else {
+            return;
+        };
+        self.queues.entry(*cohort).or_default().insert(*ticket, slot);
+    }
+
+    /// Puts all pulls into the queues of their cohorts as they are now.
+    fn sort_again(&mut self, ledger: &Ledger) {
+        self.version = ledger.eligibility_version();
+        self.stuck.clear();
+        self.queues.clear();
+        for waiting in self.pulls.values_mut() {
+            waiting.cohort = ledger.cohort(waiting.pull.slot);
+            if let Some(cohort) = waiting.cohort {
+                self.queues.entry(cohort).or_default().insert(waiting.ticket, waiting.pull.slot);
+            }
+        }
+    }
+}
+
+/// The pulls that wait.
+#[derive(Default)]
+pub(crate) struct Parked {
+    state: Mutex<State>,
+    /// The pulls that were taken out to be granted something, and are not known to be applied; with what they ask for.
+    claiming: Mutex<HashMap<(SlotKey, u64), (SlotRef, u32)>>,
+}
+
 impl Parked {
     /// Lets a pull wait, unless nobody listens for its answer, or a newer one of its slot waits.
-    pub(crate) fn park(&self, pull: Pull) {
+    pub(crate) fn park(&self, pull: Pull, ledger: &Ledger) {
         if pull.out.is_closed() {
             return;
         }
-        let mut pulls = self.pulls.lock();
-        let present = pulls.get(&key(pull.slot));
+        let mut state = self.state.lock();
+        let present = state.pulls.get(&key(pull.slot)).map(|waiting| &waiting.pull);
         if present.is_some_and(|present| !present.out.is_closed() && present.seq > pull.seq) {
             return;
         }
-        pulls.insert(key(pull.slot), pull);
+        let cohort = ledger.cohort(pull.slot);
+        // Its answer may be there: rows of a theft that were given to this very pull while its stream was another.
+        if ledger.has_answered(pull.slot, pull.seq) {
+            state.answered.push(pull.slot);
+        }
+        state.insert(pull, cohort);
     }
 
     /// Takes a slot's pull out, if one waits.
     pub(crate) fn take(&self, slot: SlotRef) -> Option<Pull> {
-        self.pulls.lock().remove(&key(slot))
+        self.state.lock().remove(slot)
     }
 
     /// Takes out those that would get something now: an answer that they were given before, or, if they `may_claim`, rows
-    /// that no claim under way asks for. Each has to be [`settled`](Self::settled).
+    /// that no claim under way asks for. Each has to be [`settled`](Self::settled). Takes time in proportion to the cohorts
+    /// that wait and to the pulls that are taken out, not to those that go on waiting.
     pub(crate) fn take_ready(&self, ledger: &Ledger, may_claim: bool) -> Vec<Pull> {
-        let (mut pulls, mut claiming) = (self.pulls.lock(), self.claiming.lock());
+        let (mut state, mut claiming) = (self.state.lock(), self.claiming.lock());
+        let state = &mut *state;
+        if state.version != ledger.eligibility_version() {
+            state.sort_again(ledger);
+        }
+        let mut ready = Vec::new();
+        for slot in std::mem::take(&mut state.answered) {
+            let waiting = state.pulls.get(&key(slot)).map(|waiting| &waiting.pull);
+            if waiting.is_some_and(|pull| ledger.has_answered(slot, pull.seq)) {
+                ready.extend(state.remove(slot));
+            }
+        }
+        if !may_claim {
+            return ready;
+        }
         let mut outlook = ledger.outlook();
         for &(slot, rows_max) in claiming.values() {
             outlook.ask(slot, rows_max);
         }
-        let ready = pulls.extract_if(|slot, pull| {
-            if ledger.has_answered(pull.slot, pull.seq) {
-                return true;
+        let cohorts: Vec<CohortNo> = state.queues.keys().copied().collect();
+        for cohort in cohorts {
+            while outlook.has_work(cohort) {
+                let Some((&ticket, &slot)) =
+                    state.queues.get(&cohort).and_then(|q| q.first_key_value())
+                else {
+                    break;
+                };
+                if outlook.is_capped(slot) {
+                    break; // So is the whole cohort: it is of one namespace.
+                }
+                let rows_max =
+                    state.pulls.get(&key(slot)).map_or(0, |waiting| waiting.pull.rows_max);
+                if !outlook.ask(slot, rows_max) {
+                    state.unqueue(Some(cohort), ticket);
+                    state.stuck.push(slot);
+                    continue;
+                }
+                if let Some(pull) = state.remove(slot) {
+                    claiming.insert((key(slot), pull.seq), (slot, rows_max));
+                    ready.push(pull);
+                }
             }
-            let claims = may_claim && outlook.ask(pull.slot, pull.rows_max);
-            if claims {
-                claiming.insert((*slot, pull.seq), (pull.slot, pull.rows_max));
-            }
-            claims
-        });
-        ready.map(|(_, pull)| pull).collect()
+        }
+        ready
     }
 
     /// The claim of a pull that was taken out is applied, or never will be.
     pub(crate) fn settled(&self, slot: SlotRef, seq: u64) {
         self.claiming.lock().remove(&(key(slot), seq));
+        self.may_be_answered(slot);
     }
 
-    /// The slots whose pulls wait, in order.
-    pub(crate) fn slots(&self) -> Vec<SlotRef> {
-        let mut slots: Vec<SlotRef> = self.pulls.lock().values().map(|p| p.slot).collect();
-        slots.sort_unstable();
-        slots
+    /// Something was granted to a slot: where its pull waits, it may have its answer.
+    pub(crate) fn may_be_answered(&self, slot: SlotRef) {
+        let mut state = self.state.lock();
+        if state.pulls.contains_key(&key(slot)) {
+            state.answered.push(slot);
+        }
+    }
+
+    /// The cohorts of which pulls wait.
+    pub(crate) fn cohorts(&self) -> Vec<CohortNo> {
+        self.state.lock().queues.keys().copied().collect()
+    }
+
+    /// The slots of a cohort whose pulls wait, the one that waits for longest first.
+    pub(crate) fn slots(&self, cohort: CohortNo) -> Vec<SlotRef> {
+        let state = self.state.lock();
+        state.queues.get(&cohort).into_iter().flat_map(|queue| queue.values().copied()).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.pulls.lock().is_empty()
+        self.state.lock().pulls.is_empty()
     }
 
-    /// Drops the pulls of streams that have gone.
+    /// Drops the pulls of streams that have gone, and has those that were stuck looked at again.
     pub(crate) fn sweep(&self) {
-        self.pulls.lock().retain(|_, p| !p.out.is_closed());
+        let mut state = self.state.lock();
+        let gone = state.pulls.values().filter(|waiting| waiting.pull.out.is_closed());
+        let gone: Vec<SlotRef> = gone.map(|waiting| waiting.pull.slot).collect();
+        for slot in gone {
+            state.remove(slot);
+        }
+        for slot in std::mem::take(&mut state.stuck) {
+            state.queue_again(slot);
+        }
     }
 }
 
@@ -116,13 +243,13 @@ mod tests {
 
     #[test]
     fn a_pull_that_nobody_listens_for_takes_no_place() {
-        let parked = Parked::default();
+        let (parked, ledger) = (Parked::default(), Ledger::new([1; 16]));
         let ((old, gone), (new, _listens)) = (mpsc::channel(1), mpsc::channel(1));
-        parked.park(pull(3, &old));
+        parked.park(pull(3, &old), &ledger);
         drop(gone);
         // The worker repeats it on its next stream; what was under way for the old one comes after.
-        parked.park(pull(3, &new));
-        parked.park(pull(3, &old));
+        parked.park(pull(3, &new), &ledger);
+        parked.park(pull(3, &old), &ledger);
         parked.sweep();
         let kept = parked.take(pull(3, &new).slot).expect("it waits");
         assert!(kept.out.same_channel(&new));
@@ -130,10 +257,10 @@ mod tests {
 
     #[test]
     fn an_older_pull_takes_no_newer_ones_place() {
-        let parked = Parked::default();
+        let (parked, ledger) = (Parked::default(), Ledger::new([1; 16]));
         let (out, _listens) = mpsc::channel(1);
-        parked.park(pull(4, &out));
-        parked.park(pull(3, &out));
+        parked.park(pull(4, &out), &ledger);
+        parked.park(pull(3, &out), &ledger);
         assert_eq!(parked.take(pull(0, &out).slot).map(|p| p.seq), Some(4));
     }
 
@@ -195,7 +322,8 @@ mod tests {
         let parked = Parked::default();
         let (out, _listens) = mpsc::channel(1);
         for &slot in &slots {
-            parked.park(Pull { slot, instance: 1, seq: 1, rows_max: 512, out: out.clone() });
+            parked
+                .park(Pull { slot, instance: 1, seq: 1, rows_max: 512, out: out.clone() }, &ledger);
         }
         assert!(parked.take_ready(&ledger, true).is_empty());
         append(&mut ledger, run, 0, 1);
@@ -212,7 +340,9 @@ mod tests {
         parked.settled(first[0].slot, 1);
         parked.settled(second[0].slot, 1);
         assert!(parked.take_ready(&ledger, true).is_empty());
-        assert_eq!(parked.slots().len(), 62);
+        let waiting: usize =
+            parked.cohorts().into_iter().map(|cohort| parked.slots(cohort).len()).sum();
+        assert_eq!(waiting, 62);
     }
 
     #[test]
@@ -221,7 +351,8 @@ mod tests {
         let parked = Parked::default();
         let (out, _listens) = mpsc::channel(1);
         for &slot in &slots[..2] {
-            parked.park(Pull { slot, instance: 1, seq: 1, rows_max: 512, out: out.clone() });
+            parked
+                .park(Pull { slot, instance: 1, seq: 1, rows_max: 512, out: out.clone() }, &ledger);
         }
         append(&mut ledger, run, 0, 1);
         let taken = parked.take_ready(&ledger, true);
@@ -233,7 +364,7 @@ mod tests {
         assert_eq!(claim(&mut ledger, next), 1);
         // The stream of the first one broke before it had its answer, and it asks again.
         parked.settled(next.slot, next.seq);
-        parked.park(Pull { out: out.clone(), ..*next });
+        parked.park(Pull { out: out.clone(), ..*next }, &ledger);
         let again = parked.take_ready(&ledger, false);
         assert_eq!(again.iter().map(|p| p.slot).collect::<Vec<_>>(), [next.slot]);
     }

@@ -12,10 +12,12 @@
 use crate::leading::Leading;
 use crate::ledger_read::ReadLedger;
 use rollout_ledger::id::SessionId;
-use rollout_ledger::{EventKind, HeldRows};
+use rollout_ledger::{EventKind, HeldRows, Ledger, Rows};
 use rollout_raft::{Compacted, EventPage, EventPosition};
 use std::collections::BTreeMap;
 
+/// Rows that a worker names for which the ledger is looked at at once.
+const LOOK_ROWS: u32 = 4096;
 /// Events read at once.
 const PAGE_EVENTS: usize = 512;
 /// Why rows come back without their worker's doing, while its session goes on and it is heard.
@@ -43,20 +45,64 @@ impl Leading {
 
     /// Tells a worker which of the rows that it names are no longer its own: of those that wait or run there, and of those
     /// that have `ended`.
+    ///
+    /// Rows of another namespace are not its own, whoever has them. The ledger is looked at for a bounded number of rows at a
+    /// time, so that nobody waits for all that one worker names.
     pub(crate) fn revoke_lost(
         &self,
         session: SessionId,
         unfinished: &[HeldRows],
         ended: &[HeldRows],
     ) {
-        let lost: Vec<_> = self.node.ledger(|l| {
-            let ended = ended.iter().filter_map(|held| l.lost_of_ended(held));
-            let lost = unfinished.iter().filter_map(|held| l.lost_of(held)).chain(ended);
-            lost.map(|held| (session, held)).collect()
-        });
+        let mut lost = Vec::new();
+        let mut look = |pieces: &[HeldRows], own: fn(&Ledger, &HeldRows) -> Option<HeldRows>| {
+            self.node.ledger(|l| {
+                let namespace = l.worker_name(session).map(|(namespace, _)| namespace);
+                let foreign = |held: &HeldRows| {
+                    l.run_namespace(held.run).is_some_and(|of_run| namespace != Some(of_run))
+                };
+                let of = |held: &HeldRows| match foreign(held) {
+                    true => Some(held.clone()),
+                    false => own(l, held),
+                };
+                lost.extend(pieces.iter().filter_map(of).map(|held| (session, held)));
+            });
+        };
+        in_pieces(unfinished, |pieces| look(pieces, Ledger::lost_of));
+        in_pieces(ended, |pieces| look(pieces, Ledger::lost_of_ended));
         if !lost.is_empty() {
             self.revoke(lost, "they were lost meanwhile");
         }
+    }
+}
+
+/// Gives rows to `look`, at most [`LOOK_ROWS`] at a time: sets that have more are divided.
+fn in_pieces(held: &[HeldRows], mut look: impl FnMut(&[HeldRows])) {
+    let piece = |set: &HeldRows, ranges: &mut Vec<(u64, u32)>| {
+        // invariant: parts of ascending ranges, in their order.
+        let rows = Rows::from_ranges(ranges.drain(..)).unwrap_or_default();
+        HeldRows { run: set.run, attempt: set.attempt, rows }
+    };
+    let (mut pieces, mut ranges, mut rows) = (Vec::new(), Vec::new(), 0);
+    for set in held {
+        for &(mut start, mut len) in set.rows.ranges() {
+            while len > 0 {
+                let some = len.min(LOOK_ROWS - rows);
+                ranges.push((start, some));
+                (start, len, rows) = (start + u64::from(some), len - some, rows + some);
+                if rows == LOOK_ROWS {
+                    pieces.push(piece(set, &mut ranges));
+                    look(&pieces);
+                    (pieces, rows) = (Vec::new(), 0);
+                }
+            }
+        }
+        if !ranges.is_empty() {
+            pieces.push(piece(set, &mut ranges));
+        }
+    }
+    if !pieces.is_empty() {
+        look(&pieces);
     }
 }
 
@@ -87,10 +133,16 @@ fn taken_by(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rollout_ledger::id::{Attempt, RunNo, SlotNo, SlotRef};
-    use rollout_ledger::{Event, Rows};
+    use crate::config::Workers;
+    use crate::leading::alone::Alone;
+    use crate::worker_stream::WorkerStream;
+    use rollout_ledger::id::{Attempt, RunNo, SegmentNo, SlotNo, SlotRef};
+    use rollout_ledger::{
+        BlobRef, EngineSpec, Event, OpKind, Registration, Reply, RunSpec, SegmentDecl, SlotOffer,
+    };
     use rollout_raft::EventRecord;
     use std::sync::Arc;
+    use tokio::sync::mpsc;
 
     fn held(attempt: u64) -> HeldRows {
         HeldRows { run: RunNo(1), attempt: Attempt(attempt), rows: Rows::range(attempt, 2) }
@@ -102,6 +154,70 @@ mod tests {
         let kind = EventKind::Returned { slot, held: held(attempt), why };
         let event = Event { index, position, wall_ms: 0, kind };
         Arc::new(EventRecord { event, worker: None, victim: None, run: None })
+    }
+
+    #[test]
+    fn whatever_a_worker_names_the_ledger_is_looked_at_for_a_bounded_number_of_rows_at_a_time() {
+        let set = |attempt, ranges: &[(u64, u32)]| {
+            let rows = Rows::from_ranges(ranges.iter().copied()).expect("ascending ranges");
+            HeldRows { run: RunNo(1), attempt: Attempt(attempt), rows }
+        };
+        let named = [
+            set(1, &[(0, 3), (10, LOOK_ROWS), (1 << 20, 5 * LOOK_ROWS)]),
+            set(2, &[(7, LOOK_ROWS - 1)]),
+            set(3, &[(9, 1), (20, 1)]),
+        ];
+        let mut seen = [(); 3].map(|()| Rows::default());
+        in_pieces(&named, |pieces| {
+            let rows: u64 = pieces.iter().map(|piece| piece.rows.len()).sum();
+            assert!(rows > 0 && rows <= u64::from(LOOK_ROWS), "{rows}");
+            for piece in pieces {
+                seen[piece.attempt.0 as usize - 1].unite(&piece.rows);
+            }
+        });
+        for (set, seen) in named.iter().zip(&seen) {
+            assert_eq!((&set.rows, set.rows.len()), (seen, seen.len()));
+        }
+    }
+
+    #[tokio::test]
+    async fn of_rows_of_another_namespace_a_worker_is_told_that_they_are_not_its_own() {
+        let silent_after = Workers { failure_ms: 3_600_000, ..Workers::default() };
+        let alone = Alone::leading(silent_after).await;
+        let leading = &alone.leading;
+        alone.op(OpKind::SetNamespace { name: "a".into(), running_rows_max: 0 }).await;
+        let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
+        let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
+        let (namespace, name, folder) = ("a".to_owned(), "r".to_owned(), "r/own".to_owned());
+        let create = OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder };
+        let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
+        let segment = SegmentDecl { number: SegmentNo(0), rows: 8, blob: BlobRef::default() };
+        alone.op(OpKind::AddSegments { run, segments: vec![segment] }).await;
+        let offer = SlotOffer { models: vec!["m".into()], ..SlotOffer::default() };
+        let registration = Registration {
+            namespace: "a".into(),
+            name: "owner".into(),
+            instance: 1,
+            slots: vec![offer],
+            ..Registration::default()
+        };
+        let reply = alone.op(OpKind::Register(Box::new(registration))).await;
+        let Reply::Registered { session: owner, .. } = reply else { panic!("{reply:?}") };
+        let slot = SlotRef { session: owner, slot: SlotNo(0) };
+        let claim = OpKind::Claim { slot, instance: 1, seq: 1, rows_max: 8 };
+        let Reply::Granted(grants) = alone.op(claim).await else { panic!("no grant") };
+        let held = grants[0].held.clone();
+        let stranger = alone.register("stranger", 1).await;
+        let told = async |session| {
+            let (out, mut answers) = mpsc::channel(8);
+            leading.streams.lock().insert(session, WorkerStream::new(out));
+            leading.revoke_lost(session, std::slice::from_ref(&held), &[]);
+            answers.try_recv().is_ok()
+        };
+        assert!(told(stranger).await, "they are nothing to it");
+        assert!(!told(owner).await, "it holds them");
+        leading.streams.lock().clear();
+        alone.end().await;
     }
 
     /// Reads these events, two at a time.

@@ -1,22 +1,24 @@
-//! Who steals from whom: chosen by the leader from what workers say of their queues.
+//! Who steals from whom: chosen by the leader from what workers report of their queues.
 //!
 //! A slot whose backlog is empty, that has pulled, and for which nothing is pending, gets half of
 //! what the busiest slot has not started, at most [`ROWS_MAX`] rows. The busiest one is asked
 //! first: it alone knows what it has started meanwhile, drops the rows, and names them in its next
 //! exchange, which becomes one `Steal`.
 //!
-//! *Invariant:* at most one question is open a victim and a thief. An answer to a question that this
+//! Busy slots are listed by the needs of the runs that they hold, so a look costs what it finds: slots that wait for
+//! another model are not compared with busy ones.
+//!
+//! *Invariant:* at most one question is open for each victim and each thief. An answer to a question that this
 //! leader has not asked, or has given up, gives the rows back: they are pending.
 //!
 //! Absent on purpose: rows. The ledger moves them; all of this is memory, and lost with its epoch.
 
 use parking_lot::Mutex;
-use rollout_ledger::Ledger;
 use rollout_ledger::id::{RunNo, SessionId, SlotNo, SlotRef};
-use rollout_ledger::limits;
+use rollout_ledger::{CohortNo, Ledger, NeedNo, limits};
 use rollout_proto::v1;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,13 +26,41 @@ use std::time::{Duration, Instant};
 const ROWS_MAX: u32 = 32;
 /// A question without an answer is forgotten after this.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Busy slots of one need that are compared with an idle one before it counts as idle.
+const COMPARED_MAX: usize = 64;
 
-/// What a slot last said of itself.
-#[derive(Clone, Copy, Debug, Default)]
+/// What stealing needs to know of the ledger.
+pub(crate) trait Fit {
+    /// The needs that the slots of a cohort meet.
+    fn needs(&self, cohort: CohortNo) -> Vec<NeedNo>;
+    /// Whether a slot may be given what others have.
+    fn takes(&self, thief: SlotRef) -> bool;
+    /// The runs of which `victim` holds rows that `thief` may be given.
+    fn runs(&self, victim: SlotRef, thief: SlotRef) -> Vec<RunNo>;
+}
+
+impl Fit for Ledger {
+    fn needs(&self, cohort: CohortNo) -> Vec<NeedNo> {
+        self.cohort_needs(cohort)
+    }
+
+    fn takes(&self, thief: SlotRef) -> bool {
+        self.takes_others_rows(thief)
+    }
+
+    fn runs(&self, victim: SlotRef, thief: SlotRef) -> Vec<RunNo> {
+        self.stealable(victim, thief)
+    }
+}
+
+/// What a slot last reported.
+#[derive(Clone, Debug, Default)]
 struct Load {
     queued: u32,
     running: u32,
     concurrency: u32,
+    /// The needs of the runs that it holds rows of, while it has a backlog.
+    needs: Vec<NeedNo>,
 }
 
 struct Asked {
@@ -48,12 +78,91 @@ pub(crate) struct Ask {
     pub(crate) runs: Vec<RunNo>,
 }
 
+type Busy = BTreeSet<(Reverse<u32>, SlotRef)>;
+
 #[derive(Default)]
 struct State {
-    loads: BTreeMap<SlotRef, Load>,
+    loads: BTreeMap<SessionId, BTreeMap<SlotNo, Load>>,
+    /// Slots with a backlog and no open question, by need; the busiest first.
+    busy: BTreeMap<NeedNo, Busy>,
     /// Open questions, by victim.
     asked: BTreeMap<SlotRef, Asked>,
     last_id: u64,
+}
+
+impl State {
+    fn load(&self, slot: SlotRef) -> Option<&Load> {
+        self.loads.get(&slot.session)?.get(&slot.slot)
+    }
+
+    /// Changes what is known of a slot, and keeps the lists of busy ones in step.
+    fn change(&mut self, slot: SlotRef, change: impl FnOnce(&mut Load)) {
+        self.unlist(slot);
+        change(self.loads.entry(slot.session).or_default().entry(slot.slot).or_default());
+        self.list(slot);
+    }
+
+    fn list(&mut self, slot: SlotRef) {
+        let Some(load) = self.loads.get(&slot.session).and_then(|slots| slots.get(&slot.slot))
+        else {
+            return;
+        };
+        if load.queued > 0 && !self.asked.contains_key(&slot) {
+            for need in &load.needs {
+                self.busy.entry(*need).or_default().insert((Reverse(load.queued), slot));
+            }
+        }
+    }
+
+    fn unlist(&mut self, slot: SlotRef) {
+        let Some(load) = self.loads.get(&slot.session).and_then(|slots| slots.get(&slot.slot))
+        else {
+            return;
+        };
+        for need in &load.needs {
+            let Some(busy) = self.busy.get_mut(need) else { continue };
+            busy.remove(&(Reverse(load.queued), slot));
+            if busy.is_empty() {
+                self.busy.remove(need);
+            }
+        }
+    }
+
+    fn ask(&mut self, victim: SlotRef, asked: Asked) {
+        self.unlist(victim);
+        self.asked.insert(victim, asked);
+    }
+
+    fn close(&mut self, victim: SlotRef) {
+        self.asked.remove(&victim);
+        self.list(victim);
+    }
+
+    fn close_overdue(&mut self, now: Instant) {
+        let overdue = self.asked.iter().filter(|(_, a)| now.duration_since(a.at) >= ASK_TIMEOUT);
+        let overdue: Vec<SlotRef> = overdue.map(|(victim, _)| *victim).collect();
+        overdue.into_iter().for_each(|victim| self.close(victim));
+    }
+
+    /// The busy slots of these needs, the busiest first.
+    fn busiest(&self, needs: &[NeedNo]) -> impl Iterator<Item = (u32, SlotRef)> {
+        let lists = needs.iter().filter_map(|need| self.busy.get(need));
+        let mut heads: Vec<_> = lists.map(|list| list.iter().copied().peekable()).collect();
+        let mut last = None;
+        std::iter::from_fn(move || {
+            loop {
+                let least = |head: &mut std::iter::Peekable<_>| head.peek().copied();
+                let first = heads.iter_mut().filter_map(least).min()?;
+                for head in &mut heads {
+                    head.next_if_eq(&first);
+                }
+                if last != Some(first) {
+                    last = Some(first);
+                    return Some((first.0.0, first.1));
+                }
+            }
+        })
+    }
 }
 
 /// The leader's view of backlogs, and its open questions.
@@ -65,16 +174,28 @@ pub(crate) struct Stealing {
 }
 
 impl Stealing {
-    /// A worker has said how much its slots have to do. True where one of them has nothing.
-    pub(crate) fn heard(&self, session: SessionId, slots: &[v1::SlotLoad]) -> bool {
-        let mut state = self.state.lock();
+    /// A worker has reported how much its slots have to do. True where one of them has nothing. `needs` are those of the
+    /// runs that a slot holds rows of.
+    pub(crate) fn heard(
+        &self,
+        session: SessionId,
+        slots: &[v1::SlotLoad],
+        needs: impl Fn(SlotRef) -> Vec<NeedNo>,
+    ) -> bool {
         let mut idle = false;
+        let mut loads = Vec::with_capacity(slots.len().min(limits::SLOTS_MAX));
         for load in slots.iter().take(limits::SLOTS_MAX) {
-            let Ok(number) = u16::try_from(load.slot) else { continue };
+            let known = |number: &u16| usize::from(*number) < limits::SLOTS_MAX;
+            let Some(number) = u16::try_from(load.slot).ok().filter(known) else { continue };
             let slot = SlotRef { session, slot: SlotNo(number) };
             let v1::SlotLoad { queued, running, concurrency, .. } = *load;
             idle |= queued == 0;
-            state.loads.insert(slot, Load { queued, running, concurrency });
+            let needs = if queued > 0 { needs(slot) } else { Vec::new() };
+            loads.push((slot, Load { queued, running, concurrency, needs }));
+        }
+        let mut state = self.state.lock();
+        for (slot, load) in loads {
+            state.change(slot, |known| *known = load);
         }
         drop(state);
         self.look_again();
@@ -83,13 +204,18 @@ impl Stealing {
 
     /// How many rows a slot's engine runs at once, by its own word.
     pub(crate) fn concurrency(&self, slot: SlotRef) -> u32 {
-        self.state.lock().loads.get(&slot).map_or(0, |load| load.concurrency)
+        self.state.lock().load(slot).map_or(0, |load| load.concurrency)
     }
 
-    /// Rows were granted to a slot: it has them in its queue until it says otherwise.
-    pub(crate) fn granted(&self, slot: SlotRef, rows: u64) {
-        if let Some(load) = self.state.lock().loads.get_mut(&slot) {
-            load.queued = load.queued.saturating_add(rows as u32);
+    /// Rows were granted to a slot: it has them in its queue until it reports otherwise. `needs` are those of all that it
+    /// holds.
+    pub(crate) fn granted(&self, slot: SlotRef, rows: u64, needs: Vec<NeedNo>) {
+        let mut state = self.state.lock();
+        if state.load(slot).is_some() {
+            state.change(slot, |load| {
+                load.queued = load.queued.saturating_add(rows as u32);
+                load.needs = needs;
+            });
         }
     }
 
@@ -98,52 +224,32 @@ impl Stealing {
         self.due.store(true, Ordering::Release);
     }
 
-    /// Whether there is a reason to look for victims since it was last asked.
+    /// Whether there is a reason to look for victims.
+    pub(crate) fn is_due(&self) -> bool {
+        self.due.load(Ordering::Acquire)
+    }
+
+    /// The same, and looks at it as done.
     pub(crate) fn take_due(&self) -> bool {
         self.due.swap(false, Ordering::AcqRel)
     }
 
-    /// Whom to ask now, for these slots whose pulls wait because nothing is left for them.
-    pub(crate) fn choose(&self, thieves: &[SlotRef], ledger: &Ledger) -> Vec<Ask> {
-        self.choose_at(Instant::now(), thieves, |victim, thief| ledger.stealable(victim, thief))
-    }
-
-    fn choose_at(
+    /// Which slots to ask now, for slots of these cohorts whose pulls wait because nothing is left for them.
+    pub(crate) fn choose(
         &self,
         now: Instant,
-        thieves: &[SlotRef],
-        fitting: impl Fn(SlotRef, SlotRef) -> Vec<RunNo>,
+        cohorts: &[CohortNo],
+        waiting: impl Fn(CohortNo) -> Vec<SlotRef>,
+        fit: &impl Fit,
     ) -> Vec<Ask> {
         let mut state = self.state.lock();
-        let state = &mut *state;
-        state.asked.retain(|_, a| now.duration_since(a.at) < ASK_TIMEOUT);
-        let mut busy: BTreeSet<(Reverse<u32>, SlotRef)> = state
-            .loads
-            .iter()
-            .filter(|(slot, load)| load.queued > 0 && !state.asked.contains_key(slot))
-            .map(|(slot, load)| (Reverse(load.queued), *slot))
-            .collect();
-        let mut waiting: BTreeSet<SlotRef> = state.asked.values().map(|a| a.thief).collect();
+        state.close_overdue(now);
         let mut asks = Vec::new();
-        for &thief in thieves {
-            let Some(load) = state.loads.get(&thief).filter(|l| l.queued == 0) else { continue };
-            if busy.is_empty() || !waiting.insert(thief) {
-                continue;
+        for &cohort in cohorts {
+            let needs = fit.needs(cohort);
+            if needs.iter().any(|need| state.busy.contains_key(need)) {
+                choose_for(&mut state, now, (&needs, waiting(cohort)), fit, &mut asks);
             }
-            // The only row of a queue is of use to a slot that starts it at once: two full ones
-            // would hand it to and fro.
-            let least = if load.running < load.concurrency { 1 } else { 2 };
-            let found = busy
-                .iter()
-                .filter(|(queued, victim)| queued.0 >= least && *victim != thief)
-                .map(|&(queued, victim)| (queued, victim, fitting(victim, thief)))
-                .find(|(_, _, runs)| !runs.is_empty());
-            let Some((Reverse(queued), victim, runs)) = found else { continue };
-            busy.remove(&(Reverse(queued), victim));
-            state.last_id += 1;
-            let id = state.last_id;
-            state.asked.insert(victim, Asked { id, thief, at: now });
-            asks.push(Ask { victim, id, rows_max: queued.div_ceil(2).min(ROWS_MAX), runs });
         }
         if !state.asked.is_empty() {
             self.look_again(); // An open question may run out of time.
@@ -151,52 +257,113 @@ impl Stealing {
         asks
     }
 
-    /// Those of these slots that could start more than they have, with how much, and that nobody has
-    /// anything for: no question is open for them, and no backlog has what `fitting` finds.
+    /// Those of these slots of one cohort that could start more than they have, with how much, and for which no busy slot
+    /// has anything: at most `max`.
     pub(crate) fn idle(
         &self,
-        slots: &[SlotRef],
-        fitting: impl Fn(SlotRef, SlotRef) -> Vec<RunNo>,
+        (cohort, slots): (CohortNo, &[SlotRef]),
+        max: usize,
+        fit: &impl Fit,
     ) -> Vec<(SlotRef, u32)> {
         let state = self.state.lock();
-        let asks: BTreeSet<SlotRef> = state.asked.values().map(|a| a.thief).collect();
+        let thieves: BTreeSet<SlotRef> = state.asked.values().map(|a| a.thief).collect();
+        let needs = fit.needs(cohort);
         let room = |slot: &SlotRef| {
-            let load = state.loads.get(slot).filter(|load| load.queued == 0)?;
+            let load = state.load(*slot).filter(|load| load.queued == 0)?;
             let room = load.concurrency.saturating_sub(load.running);
-            let mut busy = state.loads.iter().filter(|other| other.1.queued > 0);
-            let nothing = room > 0
-                && !asks.contains(slot)
-                && !busy.any(|(victim, _)| !fitting(*victim, *slot).is_empty());
+            if room == 0 || thieves.contains(slot) {
+                return None;
+            }
+            let mut busy = state.busiest(&needs).take(COMPARED_MAX);
+            let nothing = !busy.any(|(_, victim)| !fit.runs(victim, *slot).is_empty());
             nothing.then_some((*slot, room))
         };
-        slots.iter().filter_map(room).collect()
+        slots.iter().filter_map(room).take(max).collect()
     }
 
     /// The slot that a victim's answer is for, if this leader has asked and still waits. What the
-    /// victim has left is `queued - given` until it says otherwise.
+    /// victim has left is `queued - given` until it reports otherwise.
     pub(crate) fn answered(&self, victim: SlotRef, id: u64, given: u64) -> Option<SlotRef> {
         let mut state = self.state.lock();
         self.look_again();
-        let load = state.loads.entry(victim).or_default();
-        // Whoever gives up nothing has nothing, whatever it said before.
-        load.queued = if given == 0 { 0 } else { load.queued.saturating_sub(given as u32) };
+        // A slot that gives up nothing has nothing, whatever it reported before.
+        if state.load(victim).is_some() {
+            state.change(victim, |load| {
+                load.queued = if given == 0 { 0 } else { load.queued.saturating_sub(given as u32) };
+            });
+        }
         let asked = state.asked.get(&victim).filter(|a| a.id == id)?;
         let thief = asked.thief;
         let in_time = asked.at.elapsed() < ASK_TIMEOUT;
-        state.asked.remove(&victim);
+        state.close(victim);
         in_time.then_some(thief)
     }
 
     /// A question could not be asked.
     pub(crate) fn unasked(&self, victim: SlotRef) {
-        self.state.lock().asked.remove(&victim);
+        self.state.lock().close(victim);
     }
 
     /// Forgets sessions that have ended.
     pub(crate) fn retain(&self, alive: impl Fn(SessionId) -> bool) {
         let mut state = self.state.lock();
-        state.loads.retain(|slot, _| alive(slot.session));
+        let ended: Vec<SessionId> = state.loads.keys().copied().filter(|id| !alive(*id)).collect();
+        for session in ended {
+            let slots: Vec<SlotNo> =
+                state.loads.get(&session).into_iter().flat_map(|l| l.keys().copied()).collect();
+            slots.into_iter().for_each(|slot| state.unlist(SlotRef { session, slot }));
+            state.loads.remove(&session);
+        }
         state.asked.retain(|slot, _| alive(slot.session));
+    }
+}
+
+/// Matches idle slots of one cohort with busy ones that hold what they need, the busiest first.
+fn choose_for(
+    state: &mut State,
+    now: Instant,
+    (needs, waiting): (&[NeedNo], Vec<SlotRef>),
+    fit: &impl Fit,
+    asks: &mut Vec<Ask>,
+) {
+    let asking: BTreeSet<SlotRef> = state.asked.values().map(|a| a.thief).collect();
+    // The only row of a queue is of use to a slot that starts it at once: two full ones
+    // would hand it to and fro.
+    let (mut free, mut full) = (VecDeque::new(), VecDeque::new());
+    for thief in waiting.into_iter().filter(|thief| !asking.contains(thief)) {
+        let Some(load) = state.load(thief).filter(|load| load.queued == 0) else { continue };
+        match load.running < load.concurrency {
+            true => free.push_back(thief),
+            false => full.push_back(thief),
+        }
+    }
+    let mut chosen = Vec::new();
+    for (queued, victim) in state.busiest(needs) {
+        drop_unable(&mut free, fit);
+        if free.is_empty() {
+            drop_unable(&mut full, fit);
+        }
+        let thieves = if free.is_empty() && queued >= 2 { &mut full } else { &mut free };
+        // Later ones have less.
+        let Some(&thief) = thieves.front() else { break };
+        let runs = fit.runs(victim, thief);
+        if !runs.is_empty() {
+            thieves.pop_front();
+            chosen.push((queued, victim, thief, runs));
+        }
+    }
+    for (queued, victim, thief, runs) in chosen {
+        state.last_id += 1;
+        let id = state.last_id;
+        state.ask(victim, Asked { id, thief, at: now });
+        asks.push(Ask { victim, id, rows_max: queued.div_ceil(2).min(ROWS_MAX), runs });
+    }
+}
+
+/// Drops the slots at the front that may be given nothing.
+fn drop_unable(thieves: &mut VecDeque<SlotRef>, fit: &impl Fit) {
+    while thieves.front().is_some_and(|thief| !fit.takes(*thief)) {
+        thieves.pop_front();
     }
 }
 
@@ -204,18 +371,43 @@ impl Stealing {
 mod tests {
     use super::*;
 
+    /// The one cohort of these tests, and its one need.
+    const COHORT: CohortNo = CohortNo(1);
+    const NEED: NeedNo = NeedNo(1);
+
+    /// Every slot of the cohort fits every other, but for these pairs.
+    #[derive(Default)]
+    struct Fits {
+        but: Vec<(u64, u64)>,
+    }
+
+    impl Fit for Fits {
+        fn needs(&self, cohort: CohortNo) -> Vec<NeedNo> {
+            if cohort == COHORT { vec![NEED] } else { Vec::new() }
+        }
+
+        fn takes(&self, _: SlotRef) -> bool {
+            true
+        }
+
+        fn runs(&self, victim: SlotRef, thief: SlotRef) -> Vec<RunNo> {
+            let pair = (victim.session.0, thief.session.0);
+            if self.but.contains(&pair) { Vec::new() } else { vec![RunNo(1)] }
+        }
+    }
+
     fn slot(session: u64) -> SlotRef {
         SlotRef { session: SessionId(session), slot: SlotNo(0) }
     }
 
     fn heard(stealing: &Stealing, session: u64, queued: u32, running: u32) {
         let load = v1::SlotLoad { slot: 0, queued, running, concurrency: 4 };
-        stealing.heard(SessionId(session), &[load]);
+        stealing.heard(SessionId(session), &[load], |_| vec![NEED]);
     }
 
     fn ask(stealing: &Stealing, thieves: &[u64]) -> Vec<(u64, u32)> {
-        let thieves: Vec<SlotRef> = thieves.iter().map(|s| slot(*s)).collect();
-        let asks = stealing.choose_at(Instant::now(), &thieves, |_, _| vec![RunNo(1)]);
+        let thieves = |_| thieves.iter().map(|s| slot(*s)).collect();
+        let asks = stealing.choose(Instant::now(), &[COHORT], thieves, &Fits::default());
         asks.iter().map(|a| (a.victim.session.0, a.rows_max)).collect()
     }
 
@@ -261,11 +453,9 @@ mod tests {
     #[test]
     fn a_slot_is_idle_when_it_could_start_more_and_nobody_has_a_backlog_for_it() {
         let stealing = Stealing::default();
+        let fits = Fits { but: vec![(1, 3), (3, 2)] };
         let idle = |stealing: &Stealing| {
-            stealing.idle(&[slot(2), slot(3), slot(9)], |victim, thief| {
-                let fits = victim.session.0 == 1 && thief.session.0 != 3;
-                if fits { vec![RunNo(1)] } else { Vec::new() }
-            })
+            stealing.idle((COHORT, &[slot(2), slot(3), slot(9)]), usize::MAX, &fits)
         };
         heard(&stealing, 1, 0, 4);
         heard(&stealing, 2, 0, 1);
@@ -275,7 +465,7 @@ mod tests {
         heard(&stealing, 3, 0, 2);
         assert_eq!(idle(&stealing), [(slot(3), 2)], "the second may steal");
         heard(&stealing, 1, 0, 4);
-        stealing.granted(slot(3), 1);
+        stealing.granted(slot(3), 1, vec![NEED]);
         assert_eq!(idle(&stealing), [(slot(2), 3)], "the third was just given something");
     }
 
@@ -292,8 +482,35 @@ mod tests {
         heard(&stealing, 1, 8, 4);
         assert_eq!(ask(&stealing, &[2]), [(1, 4)]);
         let later = Instant::now() + ASK_TIMEOUT;
-        let asks = stealing.choose_at(later, &[slot(2)], |_, _| vec![RunNo(1)]);
+        let asks = stealing.choose(later, &[COHORT], |_| vec![slot(2)], &Fits::default());
         assert_eq!(asks[0].id, 3, "the question was forgotten, and is asked anew");
         assert_eq!(stealing.answered(slot(1), 2, 4), None, "too late");
+    }
+    #[test]
+    fn slots_that_wait_for_something_else_are_compared_with_nobody() {
+        struct Counts(std::cell::Cell<u32>);
+        impl Fit for Counts {
+            fn needs(&self, cohort: CohortNo) -> Vec<NeedNo> {
+                vec![NeedNo(cohort.0)]
+            }
+            fn takes(&self, _: SlotRef) -> bool {
+                true
+            }
+            fn runs(&self, _: SlotRef, _: SlotRef) -> Vec<RunNo> {
+                self.0.set(self.0.get() + 1);
+                vec![RunNo(1)]
+            }
+        }
+        let stealing = Stealing::default();
+        for session in 1..=1000 {
+            heard(&stealing, session, 8, 4);
+            heard(&stealing, 1000 + session, 0, 0);
+        }
+        let fit = Counts(std::cell::Cell::new(0));
+        let waiting = |_| (1001..=2000).map(slot).collect();
+        let asks = stealing.choose(Instant::now(), &[CohortNo(2)], waiting, &fit);
+        assert_eq!((asks.len(), fit.0.get()), (0, 0), "no pair is compared");
+        let asks = stealing.choose(Instant::now(), &[COHORT], waiting, &fit);
+        assert_eq!((asks.len(), fit.0.get()), (1000, 1000), "each pair that is chosen, once");
     }
 }

@@ -13,7 +13,7 @@ use rollout_ledger::id::SlotNo;
 use rollout_ledger::view::{WorkerState, WorkerView};
 use rollout_ledger::{Body, OpKind};
 use rollout_proto::{ErrorCode, RpcError, v1};
-use rollout_raft::{DiskRoom, Joins, MemberRecord, NodeStatus, Role};
+use rollout_raft::{DiskRoom, Joins, MemberRecord, NodeStatus, Role, RoundTrips};
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Request, Response, Status};
@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status};
 /// The longest wait for a digest.
 const DIGEST_WAIT_MAX_MS: u32 = 60_000;
 /// Cluster versions that this build can run.
-pub(crate) const VERSIONS: (u32, u32) = (1, 2);
+pub(crate) const VERSIONS: (u32, u32) = (1, rollout_ledger::SCHEDULING_VERSION);
 
 /// The service.
 #[derive(Clone)]
@@ -88,7 +88,22 @@ impl ClusterService {
             disk_free_bytes: disk.free_bytes,
             disk_bytes: disk.all_bytes,
             disk_room: room_name(shared.node.disk_room()).into(),
+            round_trips: status.round_trips.iter().map(round_trips_out).collect(),
+            raft_profile: shared.node.config().profile.name().into(),
         }
+    }
+}
+
+fn round_trips_out(trips: &RoundTrips) -> v1::RoundTrips {
+    let us = |time: Duration| time.as_micros() as u64;
+    v1::RoundTrips {
+        id: trips.id,
+        name: trips.name.clone(),
+        samples: trips.samples,
+        min_us: us(trips.min),
+        p50_us: us(trips.p50),
+        p90_us: us(trips.p90),
+        max_us: us(trips.max),
     }
 }
 

@@ -3,6 +3,7 @@
 //! *Invariant:* a call with a ticket counts as its keep-alive; keep-alives change this leader's memory alone. A wait is
 //! a read, which a client repeats at whoever leads by then.
 
+use super::rosters::{Found, Rosters};
 use super::runs::unexpected;
 use super::waits::Waits;
 use super::{Shared, caller, check_namespace, namespace_or_default};
@@ -34,11 +35,15 @@ const GONE_SHOWN: usize = 64;
 pub(crate) struct RendezvousService {
     shared: Arc<Shared>,
     waits: Waits,
+    /// For those who wait for a round: most joins are nothing to them.
+    outcomes: Waits,
+    rosters: Arc<Rosters>,
 }
 
 impl RendezvousService {
     pub(crate) fn new(shared: Arc<Shared>, waits: Waits) -> Self {
-        Self { shared, waits }
+        let outcomes = Waits::new(shared.clone(), Ledger::job_outcomes);
+        Self { shared, waits, outcomes, rosters: Arc::default() }
     }
 
     async fn participant(
@@ -105,8 +110,11 @@ impl v1::rendezvous_server::Rendezvous for RendezvousService {
         if self.shared.node.ledger(|l| is_of(l, &job, ticket)) {
             leading.participants.heard(ticket, leading.now());
         }
-        let found = self.waits.until(r.wait_ms, |l| outcome(l, &job, ticket)).await?;
-        let outcome = found.or_else(|| self.shared.seen(|l| pending(l, &job, ticket)));
+        let look = |l: &Ledger| outcome(l, &job, ticket, &self.rosters);
+        let found = self.outcomes.until(r.wait_ms, look).await?;
+        let found = found.or_else(|| self.shared.seen(|l| pending(l, &job, ticket, &self.rosters)));
+        // Not under the lock of the ledger: each member is told of all.
+        let outcome = found.map(|found| found.told(!r.without_members));
         let header = Some(self.shared.header());
         Ok(Response::new(v1::RendezvousWaitResponse { header, outcome }))
     }
@@ -260,21 +268,24 @@ fn gone(ledger: &Ledger, job: &JobName, ticket: SessionId) -> v1::ParticipantGon
 }
 
 /// What a wait is answered with, once there is something.
-fn outcome(ledger: &Ledger, job: &JobName, ticket: SessionId) -> Option<Outcome> {
+fn outcome(ledger: &Ledger, job: &JobName, ticket: SessionId, rosters: &Rosters) -> Option<Found> {
     let found = ledger.participant(ticket).filter(|(of, _)| of.name() == job);
     let Some((view, participant)) = found else {
-        return Some(Outcome::Gone(gone(ledger, job, ticket)));
+        return Some(Found::Told(Outcome::Gone(gone(ledger, job, ticket))));
     };
     match participant.standing {
-        Standing::TimedOut => Some(Outcome::TimedOut(v1::RendezvousTimedOut {})),
+        Standing::TimedOut => Some(Found::Told(Outcome::TimedOut(v1::RendezvousTimedOut {}))),
         Standing::Dismissed { redundant } => {
-            Some(Outcome::Closed(v1::RendezvousClosed { redundant }))
+            Some(Found::Told(Outcome::Closed(v1::RendezvousClosed { redundant })))
         }
         // Nobody is to begin what is over.
         _ if view.rendezvous().closed => {
-            Some(Outcome::Closed(v1::RendezvousClosed { redundant: false }))
+            Some(Found::Told(Outcome::Closed(v1::RendezvousClosed { redundant: false })))
         }
-        Standing::Member { rank } => Some(Outcome::Completed(round(view, rank))),
+        Standing::Member { rank } => {
+            let roster = rosters.of(view);
+            Some(Found::Round { round: view.rendezvous().round, rank, roster })
+        }
         Standing::Apart
         | Standing::Joining { .. }
         | Standing::Late { .. }
@@ -282,41 +293,18 @@ fn outcome(ledger: &Ledger, job: &JobName, ticket: SessionId) -> Option<Outcome>
     }
 }
 
-fn pending(ledger: &Ledger, job: &JobName, ticket: SessionId) -> Option<Outcome> {
+fn pending(ledger: &Ledger, job: &JobName, ticket: SessionId, rosters: &Rosters) -> Option<Found> {
     let Some((view, participant)) = ledger.participant(ticket).filter(|p| p.0.name() == job) else {
-        return outcome(ledger, job, ticket);
+        return outcome(ledger, job, ticket, rosters);
     };
     let info = counts(view);
-    Some(Outcome::Pending(v1::RendezvousPending {
+    Some(Found::Told(Outcome::Pending(v1::RendezvousPending {
         standing: participant.standing.name().into(),
         round: info.round,
         joined: info.joined,
         min: info.min,
         max: info.max,
-    }))
-}
-
-fn round(view: JobView<'_>, rank: u32) -> v1::RendezvousRound {
-    let rendezvous = view.rendezvous();
-    let members = rendezvous.roster.iter().map(|m| v1::RoundMember {
-        name: m.decl.name.clone(),
-        host: m.decl.host.clone(),
-        addr: m.decl.addr.clone(),
-        rank: m.rank,
-        local_world_size: m.decl.local_world_size,
-    });
-    let store = view.round_store();
-    v1::RendezvousRound {
-        round: rendezvous.round,
-        rank,
-        world_size: rendezvous.roster.len() as u32,
-        members: members.collect(),
-        store: Some(v1::StoreName {
-            namespace: store.namespace,
-            job: store.job,
-            round: store.round,
-        }),
-    }
+    })))
 }
 
 fn alive(ledger: &Ledger, job: &JobName, ticket: SessionId) -> v1::KeepAliveAnswer {

@@ -4,83 +4,32 @@
 //! of it.
 
 use super::runs::unexpected;
-use super::waits::Waits;
+use super::store_waits::StoreWaits;
 use super::{Shared, caller, check_namespace, namespace_or_default};
 use crate::audit;
 use crate::convert;
-use crate::placed;
-use parking_lot::Mutex;
-use rollout_ledger::seeded::{Bug, seeded};
+use bytes::Bytes;
 use rollout_ledger::{Ledger, Op, OpKind, Reply, StoreAnswer, StoreName, StoreOp, limits};
 use rollout_proto::{ErrorCode, Identity, RpcError, STORE_REQUEST_BYTES_MAX, v1};
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::Notify;
 use tonic::{Request, Response, Status};
 
 /// Keys, queues or awaited things in one request.
 const ASKED_MAX: usize = 4096;
 /// Bytes of values in one answer: below what a message may have.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
-/// Somebody who waits for several things is told which were seen no later than this.
-const SEEN_TOLD_WITHIN: Duration = Duration::from_millis(200);
 
 /// The service.
 #[derive(Clone)]
 pub(crate) struct StoreService {
     shared: Arc<Shared>,
-    waits: Waits,
+    waits: StoreWaits,
 }
 
 impl StoreService {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let waits = Waits::new(shared.clone(), Ledger::store_changes);
+        let waits = StoreWaits::new(shared.clone());
         Self { shared, waits }
-    }
-}
-
-fn is_there(ledger: &Ledger, name: &StoreName, awaited: &v1::StoreAwaited) -> bool {
-    let Some(store) = ledger.store(name) else { return false };
-    match awaited.at_least {
-        None => store.has(&awaited.key),
-        Some(least) => store.number(&awaited.key).is_some_and(|n| n >= least),
-    }
-}
-
-/// Which of several awaited things were there since a wait began. As in TCPStore each counts once it was seen, whatever
-/// becomes of it then.
-#[derive(Default)]
-struct Sighted {
-    at: Mutex<BTreeSet<u32>>,
-    first: Notify,
-}
-
-impl Sighted {
-    /// Looks at those that were not seen yet; whether that were all.
-    fn look(
-        &self,
-        awaited: &[v1::StoreAwaited],
-        there: impl Fn(&v1::StoreAwaited) -> bool,
-    ) -> bool {
-        let mut at = self.at.lock();
-        for (position, one) in (0..).zip(awaited) {
-            if !at.contains(&position) && there(one) {
-                at.insert(position);
-                self.first.notify_one();
-            }
-        }
-        at.len() == awaited.len()
-    }
-
-    /// Returns a little after the first was seen: whoever waits has to know of it when this leader dies.
-    async fn to_tell(&self) {
-        self.first.notified().await;
-        tokio::time::sleep(SEEN_TOLD_WITHIN).await;
-    }
-
-    fn seen(&self) -> Vec<u32> {
-        self.at.lock().iter().copied().collect()
     }
 }
 
@@ -97,10 +46,12 @@ impl v1::store_server::Store for StoreService {
         if r.ops.len() > limits::STORE_OPS_MAX {
             return Err(too_many("operations", limits::STORE_OPS_MAX).into());
         }
+        let changed = r.ops.iter().flat_map(awaited_keys).collect::<Vec<_>>();
         let ops = r.ops.into_iter().map(op_in).collect::<Result<_, _>>()?;
-        let change = within_bytes(OpKind::Store { store, ops })?;
+        let change = within_bytes(OpKind::Store { store: store.clone(), ops })?;
         match self.shared.apply(Some(id), change).await? {
             Reply::Store(answers) => {
+                self.waits.changed(&store, &changed);
                 let answers = answers.into_iter().map(answer_out).collect();
                 let header = Some(self.shared.header());
                 Ok(Response::new(v1::StoreApplyResponse { header, answers }))
@@ -139,21 +90,16 @@ impl v1::store_server::Store for StoreService {
             return Err(too_many("keys", ASKED_MAX).into());
         }
         let name = name_in(&identity, r.store)?;
-        let sighted = Sighted::default();
-        let look = |l: &Ledger| {
-            let all = sighted.look(&r.awaited, |one| is_there(l, &name, one));
-            (all || seeded(Bug::WaitWakesEarly)).then_some(())
+        let keys = r.awaited.iter().map(|one| one.key.clone()).collect();
+        let asked = v1::StoreReadRequest { keys, ..Default::default() };
+        let values = |l: &Ledger| match r.values {
+            true => read(l, &name, &asked).values,
+            false => Vec::new(),
         };
-        let ready = tokio::select! {
-            biased;
-            found = self.waits.until(r.wait_ms, look) => found?.is_some(),
-            () = sighted.to_tell() => false,
-        };
-        if r.awaited.len() > 1 {
-            placed::of_several_looks();
-        }
-        let (header, seen) = (Some(self.shared.header()), sighted.seen());
-        Ok(Response::new(v1::StoreWaitResponse { header, ready, seen }))
+        let (ready, seen, values) = self.waits.until(&name, &r.awaited, r.wait_ms, values).await?;
+        let values = if ready { values } else { Vec::new() };
+        let header = Some(self.shared.header());
+        Ok(Response::new(v1::StoreWaitResponse { header, ready, seen, values }))
     }
 
     async fn drop(
@@ -214,6 +160,19 @@ fn op_in(op: v1::StoreOp) -> Result<StoreOp, RpcError> {
         Kind::Push(p) => StoreOp::Push { queue: p.key.into(), value: p.value.into() },
         Kind::Pop(queue) => StoreOp::Pop { queue: queue.into() },
     })
+}
+
+/// The keys of an operation that somebody may wait for.
+fn awaited_keys(op: &v1::StoreOp) -> Vec<Bytes> {
+    use v1::store_op::Kind;
+    match &op.kind {
+        Some(Kind::Set(set)) => set.pairs.iter().map(|pair| pair.key.clone()).collect(),
+        Some(Kind::Add(add)) => vec![add.key.clone()],
+        Some(Kind::CompareSet(c)) => vec![c.key.clone()],
+        Some(Kind::Append(pair) | Kind::Push(pair)) => vec![pair.key.clone()],
+        // Nobody waits for a key to go.
+        Some(Kind::Delete(_) | Kind::Pop(_)) | None => Vec::new(),
+    }
 }
 
 fn answer_out(answer: StoreAnswer) -> v1::StoreAnswer {

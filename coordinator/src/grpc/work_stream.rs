@@ -12,6 +12,7 @@ use crate::ledger_read::ReadLedger;
 use crate::worker_stream::WorkerStream;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::seeded::{Bug, seeded};
+use rollout_ledger::{HeldRows, limits};
 use rollout_proto::{ErrorCode, Identity, RpcError, v1};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -36,12 +37,13 @@ pub(super) fn start(
 ) -> ReceiverStream<Result<v1::LeaderMessage, Status>> {
     let (out, stream) = mpsc::channel(OUTBOX);
     // The first message tells the epoch before the worker says anything in an older one.
+    let told = leading.node.membership_index();
     let welcome = v1::LeaderMessage { header: Some(leading.full_header()), kind: None };
     let _ = out.try_send(Ok(welcome));
     let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
     let own = WorkerStream::new(out.clone());
     let (session, compared) = (None, false);
-    let serving = Serving { shared, leading, identity, out, own, session, compared, slots };
+    let serving = Serving { shared, leading, identity, out, own, session, compared, told, slots };
     tokio::spawn(serving.run(inbound).in_current_span());
     ReceiverStream::new(stream)
 }
@@ -58,7 +60,31 @@ struct Serving {
     session: Option<(SessionId, u64)>,
     /// Whether what has ended at the worker was compared with the ledger.
     compared: bool,
+    /// The membership that it was told of last.
+    told: u64,
     slots: Arc<Semaphore>,
+}
+
+/// What the ledger has of a worker when a message comes.
+#[derive(Default)]
+struct Known {
+    instance: Option<u64>,
+    slots: usize,
+    /// All that are registered.
+    workers: usize,
+    index: u64,
+}
+
+/// The rows that a heartbeat names, if a worker with so many slots can have them: what waits, runs, or has ended and is not
+/// answered for, which another grant may have followed already.
+fn named(held: &[v1::HeldRows], slots: usize) -> Result<Vec<HeldRows>, RpcError> {
+    let rows: u64 = held.iter().flat_map(|set| &set.rows).map(v1::Rows::count).sum();
+    let most = slots as u64 * u64::from(limits::SLOT_ROWS_MAX) * 2;
+    if rows > most {
+        let text = format!("a heartbeat names {rows} rows; {slots} slots have {most} at most");
+        return Err(convert::invalid(text));
+    }
+    held.iter().map(convert::held_in).collect()
 }
 
 impl Serving {
@@ -116,10 +142,16 @@ impl Serving {
             }
         }
         let session = SessionId(message.session);
-        let instance = self.speak_for(session, message.instance)?;
+        let known = self.shared.node.ledger(|l| Known {
+            instance: l.worker_instance(session),
+            slots: l.slots_of(session).unwrap_or(0),
+            workers: l.worker_count(),
+            index: l.applied().index,
+        });
+        let instance = self.speak_for(session, message.instance, &known)?;
         self.leading.liveness.heard(session, self.leading.now());
         match message.kind {
-            Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat).await,
+            Some(Up::Heartbeat(heartbeat)) => self.heartbeat(session, heartbeat, &known).await,
             Some(Up::Exchange(exchange)) => {
                 let (leading, out) = (self.leading.clone(), self.out.clone());
                 // invariant: nobody closes this semaphore.
@@ -137,9 +169,13 @@ impl Serving {
 
     /// A stream speaks for one session, whose name the certificate has, and for the process that has registered it: as
     /// soon as another one has, this one has to register anew, which is refused for as long as the other lives.
-    fn speak_for(&mut self, session: SessionId, instance: u64) -> Result<u64, RpcError> {
-        let registered = self.shared.node.ledger(|l| l.worker_instance(session));
-        let known = self.session;
+    fn speak_for(
+        &mut self,
+        session: SessionId,
+        instance: u64,
+        at: &Known,
+    ) -> Result<u64, RpcError> {
+        let (registered, known) = (at.instance, self.session);
         if known.is_some_and(|(spoken, _)| spoken != session) {
             return Err(convert::invalid("a stream speaks for one session"));
         }
@@ -160,34 +196,66 @@ impl Serving {
         Ok(own)
     }
 
+    /// With the members where they have changed since they were last told of.
+    fn header(&mut self) -> v1::ClusterHeader {
+        let now = self.leading.node.membership_index();
+        match std::mem::replace(&mut self.told, now) == now {
+            true => self.leading.header(),
+            false => self.leading.full_header(),
+        }
+    }
+
     async fn heartbeat(
         &mut self,
         session: SessionId,
         heartbeat: v1::Heartbeat,
+        known: &Known,
     ) -> Result<(), RpcError> {
-        self.shared.check_session(&self.identity, session)?;
-        let held_in = |held: &[v1::HeldRows]| -> Result<Vec<_>, RpcError> {
-            held.iter().map(convert::held_in).collect()
-        };
-        let (started, unfinished) = (held_in(&heartbeat.started)?, held_in(&heartbeat.unfinished)?);
+        // Whom it may speak for was decided with the stream's first message.
+        if known.instance.is_none() {
+            let text = format!("no session {session}");
+            return Err(RpcError::new(ErrorCode::SessionUnknown, text));
+        }
+        let started = named(&heartbeat.started, known.slots)?;
+        let unfinished = named(&heartbeat.unfinished, known.slots)?;
         // What has ended there, too, is among what was started. It is asked for once a stream: later on, what decided it
         // may be the worker's own result, whose answer is on its way.
         let ended_too = !std::mem::replace(&mut self.compared, true);
         let ended = if ended_too { &started[..] } else { &[] };
         self.leading.revoke_lost(session, &unfinished, ended);
-        let index = self.shared.node.ledger(|l| l.applied().index);
-        self.leading.liveness.heartbeat(session, self.leading.now(), (started, index));
-        let idle = self.leading.stealing.heard(session, &heartbeat.slots);
+        self.leading.liveness.heartbeat(session, self.leading.now(), (started, known.index));
+        let idle = self.leading.heard_loads(session, &heartbeat.slots);
         if idle && !self.leading.parked.is_empty() {
             self.leading.wake();
         }
-        let answer = v1::LeaderMessage {
-            header: Some(self.leading.full_header()),
-            kind: Some(Down::Heartbeat(v1::HeartbeatAnswer { seq: heartbeat.seq })),
-        };
+        let heartbeat_ms = self.leading.heartbeat_ms(known.workers);
+        let answer = v1::HeartbeatAnswer { seq: heartbeat.seq, heartbeat_ms };
+        let answer =
+            v1::LeaderMessage { header: Some(self.header()), kind: Some(Down::Heartbeat(answer)) };
         let _ = self.out.send(Ok(answer)).await;
         // After the answer: a drain that has to wait for a quorum must not look like silence.
         self.leading.heard_of_drain(session, heartbeat.drain).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_names_no_more_rows_than_its_workers_slots_can_have() {
+        let most = limits::SLOT_ROWS_MAX * 2;
+        let set = |start, len| v1::HeldRows {
+            run: 1,
+            attempt: 7,
+            rows: Some(v1::Rows::from_ranges([(start, len)])),
+        };
+        assert_eq!(named(&[set(0, most)], 1).map(|held| held.len()), Ok(1));
+        assert!(named(&[set(0, most), set(u64::from(most), 1)], 1).is_err());
+        assert!(named(&[set(0, most), set(u64::from(most), 1)], 2).is_ok());
+        // What it cost before: a look at each of them, while nothing could be applied.
+        assert!(named(&[set(0, 100_000_000)], 64).is_err());
+        assert!(named(&[set(0, 1)], 0).is_err(), "of a worker that is not registered");
     }
 }

@@ -123,7 +123,7 @@ impl v1::worker_server::Worker for WorkerService {
             session: session.0,
             resumed,
             dropped: dropped.iter().map(convert::held_out).chain(foreign).collect(),
-            heartbeat_ms: self.0.config.workers.heartbeat_ms as u32,
+            heartbeat_ms: leading.heartbeat_ms(self.0.node.ledger(|l| l.worker_count())),
             self_fence_ms: self.0.config.workers.self_fence_ms as u32,
             store_url: self.0.probe.url().to_owned(),
             draining: drain.is_some(),

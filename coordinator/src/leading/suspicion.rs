@@ -1,16 +1,18 @@
 //! Which workers are suspect: those of which nothing was heard for too long, until they are heard again.
 //!
 //! *Invariant:* however many fall silent at once, each is named in a command that consensus takes, by what it holds and no
-//! more: nobody stays in its place for the sake of what others hold. Whoever was heard is forgotten when its session has
+//! more: nobody stays in its place for the sake of what others hold. No command ends or revives so many attempts that
+//! members hold their ledgers' locks for long: what one worker holds is the most that it may be over that. Whoever was heard is forgotten when its session has
 //! ended, and not before.
 
 use super::Leading;
 use crate::command_size;
 use crate::ledger_read::ReadLedger;
+use crate::liveness::return_time;
 use rollout_ledger::id::SessionId;
 use rollout_ledger::seeded::{Bug, seeded};
 use rollout_ledger::view::WorkerState;
-use rollout_ledger::{Body, Op, OpKind};
+use rollout_ledger::{Body, Op, OpKind, limits};
 use rollout_raft::ProposeError;
 use std::time::Duration;
 
@@ -30,21 +32,23 @@ impl Leading {
             sessions.filter_map(|id| Some((id, l.worker_state(id)?))).collect()
         });
         let now = self.now();
+        let times = (failure, return_time(workers.len()));
         let ops = workers.iter().filter_map(|&(session, state)| {
-            let silent = self.liveness.silence(session, now) >= failure;
+            let silent = self.liveness.is_silent(session, now, times);
             match state {
                 WorkerState::Ready | WorkerState::Draining if silent => {
                     tracing::warn!(%session, "a worker is silent: suspect");
-                    Some(self.suspect(session))
+                    Some((self.suspect(session), self.attempts_of(session)))
                 }
                 WorkerState::Suspect { .. } if !silent && self.liveness.was_heard(session) => {
                     tracing::info!(%session, "a suspect worker is back");
-                    Some(OpKind::Unsuspect { session }.into())
+                    let back = OpKind::Unsuspect { session }.into();
+                    Some((back, self.attempts_of(session)))
                 }
                 _ => None,
             }
         });
-        for ops in command_size::in_commands(ops) {
+        for ops in by_attempts(ops).into_iter().flat_map(command_size::in_commands) {
             match self.proposer.command(Body::Ops(ops)).await {
                 Ok(_) => {}
                 // It stays as it is, at every look, and its rows with it.
@@ -56,6 +60,10 @@ impl Leading {
             self.wake();
         }
         self.forget_ended();
+    }
+
+    fn attempts_of(&self, session: SessionId) -> usize {
+        self.node.ledger(|l| l.attempts_of(session))
     }
 
     /// Forgets sessions that are in the ledger no more. It is asked now, while nothing can be applied: whoever has
@@ -71,8 +79,9 @@ impl Leading {
     /// That a worker is silent, and what it may run.
     fn suspect(&self, session: SessionId) -> Op {
         let grace_ms = self.workers.started_grace_ms;
-        if !self.liveness.was_heard(session) {
-            // Of one that this leader never heard, nobody knows what it runs: anything that it has.
+        if self.liveness.started_at(session).is_none() {
+            // Of one that has sent this leader no heartbeat, nobody knows what it runs: anything that it has. It may have
+            // registered, and wait for its stream among thousands.
             let started = self.node.ledger(|l| l.held_rows(session));
             return OpKind::Suspect { session, started, grace_ms }.into();
         }
@@ -84,11 +93,45 @@ impl Leading {
     }
 }
 
+/// Cuts operations, each of which ends or revives so many attempts, where together they are over
+/// [`limits::TICK_ATTEMPTS_MAX`].
+fn by_attempts(ops: impl IntoIterator<Item = (Op, usize)>) -> Vec<Vec<Op>> {
+    let mut all: Vec<Vec<Op>> = Vec::new();
+    let mut together = 0;
+    for (op, attempts) in ops {
+        together += attempts;
+        match all.last_mut() {
+            Some(last) if together <= limits::TICK_ATTEMPTS_MAX => last.push(op),
+            _ => {
+                together = attempts;
+                all.push(vec![op]);
+            }
+        }
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Workers;
-    use crate::leading::alone::Alone;
+    use crate::leading::alone::{Alone, PATIENCE};
+    use rollout_ledger::id::{SegmentNo, SlotNo, SlotRef};
+    use rollout_ledger::{BlobRef, EngineSpec, Reply, RunSpec, SegmentDecl};
+
+    #[test]
+    fn workers_that_hold_much_are_suspect_in_several_commands() {
+        let op = |session| Op::from(OpKind::Unsuspect { session: SessionId(session) });
+        let max = limits::TICK_ATTEMPTS_MAX;
+        let held = [1, max - 1, 1, max + 5, 0, max, 0, 0];
+        let ops: Vec<(Op, usize)> = (0..).map(op).zip(held).collect();
+        let commands = by_attempts(ops.clone());
+        let lens: Vec<usize> = commands.iter().map(Vec::len).collect();
+        assert_eq!(lens, [2, 1, 1, 4], "what one holds is the most that it is over that");
+        let whole: Vec<Op> = ops.into_iter().map(|op| op.0).collect();
+        assert_eq!(commands.concat(), whole, "each is named, in its order");
+        assert!(by_attempts([]).is_empty());
+    }
 
     #[tokio::test]
     async fn a_worker_that_registers_while_others_become_suspect_is_not_forgotten() {
@@ -96,7 +139,8 @@ mod tests {
         let workers = Workers { failure_ms: 3_600_000, ..Workers::default() };
         let alone = Alone::leading(workers).await;
         let leading = &alone.leading;
-        alone.register("silent", 1).await;
+        let silent = alone.register("silent", 1).await;
+        leading.liveness.heartbeat(silent, leading.now(), (Vec::new(), 1));
         let ended = alone.register("ended", 1).await;
         leading.liveness.heard(ended, leading.now());
         // As far as the command that makes the silent one suspect, which is under way now.
@@ -109,6 +153,39 @@ mod tests {
         look.await;
         assert!(leading.liveness.was_heard(newcomer));
         assert!(!leading.liveness.was_heard(ended), "its session has ended");
+        alone.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_is_back_but_for_its_stream_keeps_what_it_runs() {
+        let workers = Workers { failure_ms: 3_600_000, ..Workers::default() };
+        let alone = Alone::leading(workers).await;
+        let leading = &alone.leading;
+        let session = alone.register("w", 1).await;
+        let engine = EngineSpec { model: "m".into(), ..EngineSpec::default() };
+        let spec = RunSpec { engine, weight: 1, attempts_max: 1, ..RunSpec::default() };
+        let (namespace, name, folder) = ("default".to_owned(), "r".to_owned(), "r/own".to_owned());
+        let create = OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder };
+        let Reply::Run { run, .. } = alone.op(create).await else { panic!("no run") };
+        let segment = SegmentDecl { number: SegmentNo(0), rows: 4, blob: BlobRef::default() };
+        alone.op(OpKind::AddSegments { run, segments: vec![segment] }).await;
+        let slot = SlotRef { session, slot: SlotNo(0) };
+        alone.op(OpKind::Claim { slot, instance: 1, seq: 1, rows_max: 4 }).await;
+        // After an election it has registered again, with all that it runs, and waits for its turn among thousands.
+        leading.liveness.heard(session, leading.now());
+        let suspected = async {
+            loop {
+                leading.look_for_silence(Duration::ZERO).await;
+                let state = leading.node.ledger(|l| l.worker_state(session));
+                if matches!(state, Some(WorkerState::Suspect { .. })) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, suspected).await.expect("it is suspect");
+        let counts = leading.node.ledger(|l| l.run_view(run).expect("a run").counts);
+        assert_eq!(counts.running, 4, "they would run twice");
         alone.end().await;
     }
 }

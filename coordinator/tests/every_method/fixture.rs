@@ -253,8 +253,12 @@ impl Fixture {
         };
         store.apply(apply).await.expect("set");
         // The round is complete within its last call, by a tick of the leader; what follows is not disturbed by it.
-        let wait =
-            v1::RendezvousWaitRequest { job: job("meet"), ticket: self.ticket, wait_ms: 30_000 };
+        let wait = v1::RendezvousWaitRequest {
+            job: job("meet"),
+            ticket: self.ticket,
+            wait_ms: 30_000,
+            without_members: false,
+        };
         let outcome = rendezvous.wait(wait).await.expect("an outcome").into_inner().outcome;
         let completed =
             matches!(outcome, Some(v1::rendezvous_wait_response::Outcome::Completed(_)));

@@ -185,6 +185,7 @@ fn store(f: &Fixture) -> Vec<Case> {
                 store: store(),
                 awaited: vec![v1::StoreAwaited { key: "k".into(), at_least: None }],
                 wait_ms: 0,
+                values: false,
             },
         ),
         case("Store/Drop", Does::Change, &v1::StoreDropRequest { request: f.id(), store: store() }),
@@ -217,7 +218,12 @@ fn meeting(f: &Fixture) -> Vec<Case> {
         case(
             "Rendezvous/Wait",
             Read,
-            &v1::RendezvousWaitRequest { job: meet(), ticket: f.ticket, wait_ms: 0 },
+            &v1::RendezvousWaitRequest {
+                job: meet(),
+                ticket: f.ticket,
+                wait_ms: 0,
+                without_members: false,
+            },
         ),
         case(
             "Rendezvous/KeepAlive",

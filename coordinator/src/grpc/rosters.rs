@@ -1,0 +1,98 @@
+//! The members of complete rounds, as those who wait for a round are told.
+//!
+//! *Invariant:* a round's roster is made once, however many wait for it. The ledger never changes it.
+//!
+//! Deliberately absent: rounds that nobody waits for.
+
+use parking_lot::Mutex;
+use rollout_ledger::id::JobNo;
+use rollout_ledger::{JobName, JobView, RoundMember, StoreName};
+use rollout_proto::v1;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use v1::rendezvous_wait_response::Outcome;
+
+/// Rosters that are kept. One more takes the place of all.
+const KEPT_MAX: usize = 64;
+
+/// What a wait found.
+pub(super) enum Found {
+    /// The answer.
+    Told(Outcome),
+    /// A round that is complete, and the rank in it.
+    Round { round: u64, rank: u32, roster: Arc<Roster> },
+}
+
+impl Found {
+    /// The answer, with a round's members or without.
+    pub(super) fn told(self, with_members: bool) -> Outcome {
+        let (round, rank, roster) = match self {
+            Self::Told(outcome) => return outcome,
+            Self::Round { round, rank, roster } => (round, rank, roster),
+        };
+        let store = &roster.store;
+        Outcome::Completed(v1::RendezvousRound {
+            round,
+            rank,
+            world_size: roster.members.len() as u32,
+            members: if with_members { roster.members.clone() } else { Vec::new() },
+            store: Some(v1::StoreName {
+                namespace: store.namespace.clone(),
+                job: store.job.clone(),
+                round: store.round,
+            }),
+            first_process: roster.before.get(rank as usize).copied().unwrap_or_default(),
+            processes: roster.processes,
+        })
+    }
+}
+
+/// The members of a round.
+pub(super) struct Roster {
+    members: Vec<v1::RoundMember>,
+    /// Processes of the members before each.
+    before: Vec<u64>,
+    processes: u64,
+    store: StoreName,
+    of: (JobNo, u64),
+}
+
+impl Roster {
+    fn of(view: JobView<'_>, of: (JobNo, u64)) -> Self {
+        let (mut before, mut processes) = (Vec::new(), 0);
+        let told = |m: &RoundMember| {
+            before.push(processes);
+            processes += u64::from(m.decl.local_world_size);
+            v1::RoundMember {
+                name: m.decl.name.clone(),
+                host: m.decl.host.clone(),
+                addr: m.decl.addr.clone(),
+                rank: m.rank,
+                local_world_size: m.decl.local_world_size,
+            }
+        };
+        let members = view.rendezvous().roster.iter().map(told).collect();
+        Self { members, before, processes, store: view.round_store(), of }
+    }
+}
+
+/// The rosters of the rounds that were waited for last.
+#[derive(Default)]
+pub(super) struct Rosters(Mutex<BTreeMap<JobName, Arc<Roster>>>);
+
+impl Rosters {
+    /// The roster of the job's complete round.
+    pub(super) fn of(&self, view: JobView<'_>) -> Arc<Roster> {
+        let of = (view.number(), view.rendezvous().round);
+        let mut kept = self.0.lock();
+        if let Some(roster) = kept.get(view.name()).filter(|roster| roster.of == of) {
+            return roster.clone();
+        }
+        if kept.len() >= KEPT_MAX {
+            kept.clear();
+        }
+        let roster = Arc::new(Roster::of(view, of));
+        kept.insert(view.name().clone(), roster.clone());
+        roster
+    }
+}

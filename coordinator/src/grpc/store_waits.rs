@@ -1,0 +1,311 @@
+//! Waits for what is in shared stores. Whoever changes a key looks at it once for all who wait for it.
+//!
+//! *Invariant:* who waits is registered before it looks, and who changes a key looks for the registered after the change,
+//! so no wake-up is lost; a change whose caller was gone before it was applied tells nobody, and is found by the look
+//! that each wait takes now and then. A member that no longer leads, or that no majority confirms, ends its waits. The work
+//! of a change grows with the keys that it changes and the waits that it ends, not with those that wait.
+//!
+//! Deliberately absent: any trace of a wait in the ledger. A client asks again at whoever leads by then.
+
+use super::Shared;
+use crate::ledger_read::ReadLedger;
+use crate::placed;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rollout_ledger::seeded::{Bug, seeded};
+use rollout_ledger::{Ledger, StoreName};
+use rollout_proto::{ErrorCode, RpcError, v1};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
+
+/// The longest that a wait is held before it is answered that nothing has come.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Waits held at a time,
+const WAITS_MAX: usize = 16_384;
+/// and the bytes of what they are for, with what each key costs in the registry.
+const BYTES_MAX: usize = 256 << 20;
+const KEY_BYTES: usize = 256;
+/// How often a wait looks by itself, and whether this member still leads.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Somebody who waits for several things is told which were seen no later than this.
+const SEEN_TOLD_WITHIN: Duration = Duration::from_millis(200);
+
+/// Whether it is there.
+pub(super) fn is_there(ledger: &Ledger, name: &StoreName, awaited: &v1::StoreAwaited) -> bool {
+    let Some(store) = ledger.store(name) else { return false };
+    match awaited.at_least {
+        None => store.has(&awaited.key),
+        Some(least) => store.number(&awaited.key).is_some_and(|n| n >= least),
+    }
+}
+
+/// Which of several awaited things were there since a wait began. As in TCPStore each counts once it was seen, whatever
+/// becomes of it then.
+#[derive(Default)]
+struct Sighted {
+    at: Mutex<BTreeSet<u32>>,
+    first: Notify,
+    all: Notify,
+    awaited: usize,
+}
+
+impl Sighted {
+    fn saw(&self, position: u32) {
+        let mut at = self.at.lock();
+        if at.insert(position) {
+            self.first.notify_one();
+        }
+        if at.len() == self.awaited {
+            self.all.notify_one();
+        }
+    }
+
+    /// Looks at those that were not seen yet; whether that were all.
+    fn look(
+        &self,
+        awaited: &[v1::StoreAwaited],
+        there: impl Fn(&v1::StoreAwaited) -> bool,
+    ) -> bool {
+        for (position, one) in (0..).zip(awaited) {
+            if !self.at.lock().contains(&position) && there(one) {
+                self.saw(position);
+            }
+        }
+        self.is_complete()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.at.lock().len() == self.awaited
+    }
+
+    /// Returns a little after the first was seen: whoever waits has to know of it when this leader dies.
+    async fn to_tell(&self) {
+        self.first.notified().await;
+        tokio::time::sleep(SEEN_TOLD_WITHIN).await;
+    }
+}
+
+/// Who waits for one key, by the number of the wait and the key's position in it.
+#[derive(Default)]
+struct Awaiting {
+    present: BTreeMap<(u64, u32), Arc<Sighted>>,
+    at_least: BTreeMap<(i64, u64, u32), Arc<Sighted>>,
+}
+
+impl Awaiting {
+    /// The key is as it is now: tells those whose wait for it is over.
+    fn look(&mut self, present: bool, number: Option<i64>) {
+        if present {
+            for ((_, position), sighted) in std::mem::take(&mut self.present) {
+                sighted.saw(position);
+            }
+        }
+        if let Some(number) = number {
+            let above = match number.checked_add(1) {
+                Some(more) => self.at_least.split_off(&(more, 0, 0)),
+                None => BTreeMap::new(),
+            };
+            for ((_, _, position), sighted) in std::mem::replace(&mut self.at_least, above) {
+                sighted.saw(position);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.present.is_empty() && self.at_least.is_empty()
+    }
+}
+
+type Registry = BTreeMap<StoreName, HashMap<Bytes, Awaiting>>;
+
+/// The waits of one member. Clones share them.
+#[derive(Clone)]
+pub(super) struct StoreWaits {
+    shared: Arc<Shared>,
+    registry: Arc<Mutex<Registry>>,
+    numbers: Arc<AtomicU64>,
+    waits: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+}
+
+/// A registered wait.
+struct Registered<'a> {
+    waits: &'a StoreWaits,
+    store: &'a StoreName,
+    awaited: &'a [v1::StoreAwaited],
+    number: u64,
+    sighted: Arc<Sighted>,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        let mut registry = self.waits.registry.lock();
+        let Some(keys) = registry.get_mut(self.store) else { return };
+        for (position, one) in (0..).zip(self.awaited) {
+            let Some(awaiting) = keys.get_mut(&one.key) else { continue };
+            match one.at_least {
+                None => drop(awaiting.present.remove(&(self.number, position))),
+                Some(least) => drop(awaiting.at_least.remove(&(least, self.number, position))),
+            }
+            if awaiting.is_empty() {
+                keys.remove(&one.key);
+            }
+        }
+        if keys.is_empty() {
+            registry.remove(self.store);
+        }
+    }
+}
+
+impl StoreWaits {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            registry: Arc::default(),
+            numbers: Arc::default(),
+            waits: Arc::new(Semaphore::new(WAITS_MAX)),
+            bytes: Arc::new(Semaphore::new(BYTES_MAX)),
+        }
+    }
+
+    /// These keys were changed: looks at those that somebody waits for.
+    pub(super) fn changed(&self, store: &StoreName, keys: &[Bytes]) {
+        let mut registry = self.registry.lock();
+        let Some(awaited) = registry.get_mut(store) else { return };
+        let keys: BTreeSet<&Bytes> = keys.iter().filter(|key| awaited.contains_key(*key)).collect();
+        if keys.is_empty() {
+            return;
+        }
+        let found: Vec<(bool, Option<i64>)> = self.shared.node.ledger(|l| {
+            let now = l.store(store);
+            let look = |key: &&Bytes| {
+                let numbers = awaited.get(*key).is_some_and(|a| !a.at_least.is_empty());
+                let number = now.filter(|_| numbers).and_then(|s| s.number(key));
+                (now.is_some_and(|s| s.has(key)), number)
+            };
+            keys.iter().map(look).collect()
+        });
+        for (key, (present, number)) in keys.into_iter().zip(found) {
+            let Some(awaiting) = awaited.get_mut(key) else { continue };
+            awaiting.look(present, number);
+            if awaiting.is_empty() {
+                awaited.remove(key);
+            }
+        }
+    }
+
+    fn register<'a>(
+        &'a self,
+        store: &'a StoreName,
+        awaited: &'a [v1::StoreAwaited],
+    ) -> Registered<'a> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let sighted = Arc::new(Sighted { awaited: awaited.len(), ..Sighted::default() });
+        let mut registry = self.registry.lock();
+        let keys = registry.entry(store.clone()).or_default();
+        for (position, one) in (0..).zip(awaited) {
+            let awaiting = keys.entry(one.key.clone()).or_default();
+            match one.at_least {
+                None => awaiting.present.insert((number, position), sighted.clone()),
+                Some(least) => awaiting.at_least.insert((least, number, position), sighted.clone()),
+            };
+        }
+        drop(registry);
+        Registered { waits: self, store, awaited, number, sighted }
+    }
+
+    /// Returns once all of this was there since the call, or after `wait_ms`, or when this epoch has ended: whether all
+    /// was, the positions of what was, and what `read` finds at the last look.
+    ///
+    /// # Errors
+    /// This member does not lead, or holds too many waits already.
+    pub(super) async fn until<T: Default>(
+        &self,
+        store: &StoreName,
+        awaited: &[v1::StoreAwaited],
+        wait_ms: u64,
+        read: impl Fn(&Ledger) -> T,
+    ) -> Result<(bool, Vec<u32>, T), RpcError> {
+        let leading = self.shared.reading().await?;
+        let bytes = awaited.iter().map(|one| one.key.len() + KEY_BYTES).sum::<usize>();
+        let (Ok(_wait), Ok(_bytes)) =
+            (self.waits.try_acquire(), self.bytes.try_acquire_many(bytes as u32))
+        else {
+            let message = format!(
+                "{WAITS_MAX} waits, or {BYTES_MAX} bytes of what they are for, are held at this member already"
+            );
+            return Err(RpcError::new(ErrorCode::Overloaded, message));
+        };
+        let registered = self.register(store, awaited);
+        let sighted = &registered.sighted;
+        let deadline = Instant::now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
+        let told = sighted.to_tell();
+        tokio::pin!(told);
+        let mut last = false;
+        let mut known = None;
+        loop {
+            let (complete, now, found) = self.shared.seen(|l| {
+                let there = |one: &v1::StoreAwaited| is_there(l, store, one);
+                let changes = l.store_changes();
+                let complete = match known == Some(changes) {
+                    true => sighted.is_complete(),
+                    false => sighted.look(awaited, there),
+                };
+                let complete = complete || seeded(Bug::WaitWakesEarly);
+                // What was there and has gone is no answer as of this look, and neither is what was seen one by one.
+                let now = complete && awaited.len() == 1 && there(&awaited[0]);
+                known = Some(changes);
+                let found = if complete || last { read(l) } else { Default::default() };
+                (complete, now, found)
+            });
+            if awaited.len() > 1 || (complete && !now) {
+                placed::of_several_looks();
+            }
+            if complete || last || Instant::now() >= deadline {
+                let seen = sighted.at.lock().iter().copied().collect();
+                return Ok((complete, seen, found));
+            }
+            tokio::select! {
+                () = sighted.all.notified() => {}
+                () = &mut told => last = true,
+                () = tokio::time::sleep_until(deadline) => last = true,
+                () = leading.ended.cancelled() => last = true,
+                () = tokio::time::sleep(LOOK_EVERY) => {
+                    placed::of_several_looks();
+                    self.shared.leading()?;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sighted(awaited: usize) -> Arc<Sighted> {
+        Arc::new(Sighted { awaited, ..Sighted::default() })
+    }
+
+    #[test]
+    fn a_change_tells_those_whose_wait_for_the_key_is_over_and_no_others() {
+        let mut key = Awaiting::default();
+        let (present, two, three, both) = (sighted(1), sighted(1), sighted(1), sighted(2));
+        key.present.insert((1, 0), present.clone());
+        key.at_least.insert((2, 2, 0), two.clone());
+        key.at_least.insert((3, 3, 0), three.clone());
+        key.present.insert((4, 1), both.clone());
+        key.look(false, None);
+        assert!(!present.is_complete());
+        key.look(true, Some(2));
+        assert!(present.is_complete() && two.is_complete());
+        assert!(!three.is_complete() && !both.is_complete());
+        assert_eq!(both.at.lock().iter().copied().collect::<Vec<_>>(), [1]);
+        key.look(true, Some(i64::MAX));
+        assert!(three.is_complete() && key.is_empty());
+    }
+}
