@@ -19,6 +19,7 @@ use rollout_proto::{
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::combiner::Combiner;
 use crate::config::Config;
 use crate::disk::DataDir;
 use crate::drain::{DrainOrder, Drains};
@@ -187,6 +188,7 @@ struct Shared {
     stores: Arc<Stores>,
     runs: Arc<Runs>,
     segments: Arc<SegmentCache>,
+    combiner: Arc<Combiner>,
     failed: mpsc::Sender<String>,
 }
 
@@ -224,6 +226,7 @@ impl Agent {
             stores: Arc::new(Stores::new(config.store.urls.clone())),
             runs: Arc::new(Runs::new(fetch_run(client.clone()))),
             segments: Arc::new(SegmentCache::new(config.cache.bytes)),
+            combiner: Arc::new(Combiner::new(config.part.clone())),
             failed,
             config: config.clone(),
         };
@@ -390,6 +393,7 @@ fn slot_parts(
         stores: shared.stores.clone(),
         runs: shared.runs.clone(),
         segments: shared.segments.clone(),
+        combiner: shared.combiner.clone(),
         spool: spool.start(shared.failed.clone()).context("cannot start the spool's thread")?,
         recovered,
         next_part,

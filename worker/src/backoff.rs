@@ -1,6 +1,7 @@
 //! Owns: growing, jittered waits between tries.
 //!
-//! Invariant: a wait is never shorter than half of its step and never longer than the bound.
+//! Invariant: a wait is never longer than its step, which doubles up to the bound. It is at least half of it, or, for those
+//! who begin to wait at the same moment in thousands, drawn from nothing up to it (full jitter).
 //! Absent: giving up.
 
 use std::time::Duration;
@@ -12,18 +13,25 @@ pub(crate) struct Backoff {
     first: Duration,
     max: Duration,
     next: Duration,
+    /// The least part of a step that is waited.
+    least: f64,
 }
 
 impl Backoff {
     pub(crate) fn new(first: Duration, max: Duration) -> Self {
-        Self { first, max, next: first }
+        Self { first, max, next: first, least: 0.5 }
+    }
+
+    /// With full jitter.
+    pub(crate) fn of_many(first: Duration, max: Duration) -> Self {
+        Self { least: 0.0, ..Self::new(first, max) }
     }
 
     /// The wait before the next try.
     pub(crate) fn wait(&mut self) -> Duration {
-        let step = self.next;
+        let step = self.next.min(self.max);
         self.next = (step * 2).min(self.max);
-        step.mul_f64(rand::rng().random_range(0.5..=1.0))
+        step.mul_f64(rand::rng().random_range(self.least..=1.0))
     }
 
     pub(crate) async fn sleep(&mut self) {
@@ -34,11 +42,27 @@ impl Backoff {
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }
+
+    /// Bounds the waits from now on.
+    pub(crate) fn at_most(&mut self, max: Duration) {
+        self.max = max.max(self.first);
+    }
+}
+
+/// A time drawn from nothing up to `longest`.
+pub(crate) fn spread(longest: Duration) -> Duration {
+    longest.mul_f64(rand::rng().random_range(0.0..=1.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The shortest and the longest of many waits at the same step.
+    fn drawn(backoff: &Backoff) -> (Duration, Duration) {
+        let waits: Vec<Duration> = (0..200).map(|_| backoff.clone().wait()).collect();
+        (*waits.iter().min().unwrap(), *waits.iter().max().unwrap())
+    }
 
     #[test]
     fn waits_grow_up_to_their_bound() {
@@ -48,5 +72,22 @@ mod tests {
         assert!(waits[9] <= Duration::from_millis(100) && waits[9] >= Duration::from_millis(50));
         backoff.reset();
         assert!(backoff.wait() <= Duration::from_millis(10));
+    }
+
+    #[test]
+    fn of_many_the_waits_are_spread_over_the_whole_step() {
+        let mut backoff = Backoff::of_many(Duration::from_millis(10), Duration::from_millis(80));
+        for step_ms in [10, 20, 40, 80, 80] {
+            let (step, (shortest, longest)) = (Duration::from_millis(step_ms), drawn(&backoff));
+            assert!(shortest < step / 4 && longest > step * 3 / 4 && longest <= step);
+            backoff.wait();
+        }
+        backoff.at_most(Duration::from_millis(20));
+        assert!(drawn(&backoff).1 <= Duration::from_millis(20));
+        backoff.at_most(Duration::from_secs(1));
+        for _ in 0..10 {
+            backoff.wait();
+        }
+        assert!(drawn(&backoff).1 > Duration::from_millis(500));
     }
 }

@@ -161,7 +161,7 @@ pub struct PartConfig {
     /// Bytes of results, a number or `"8MiB"`.
     #[serde(deserialize_with = "size::bytes")]
     pub bytes: usize,
-    /// Milliseconds since its first row.
+    /// Milliseconds since its first row, at most.
     pub linger_ms: u64,
 }
 
@@ -223,7 +223,7 @@ impl Default for PartConfig {
         Self {
             rows: rollout_storage::PART_ROWS_CLOSE,
             bytes: rollout_storage::PART_BYTES_CLOSE,
-            linger_ms: 1000,
+            linger_ms: 10_000,
         }
     }
 }

@@ -41,6 +41,10 @@ impl Held {
         self.sets.contains_key(&lease)
     }
 
+    pub(crate) fn has_run(&self, run: u32) -> bool {
+        self.sets.range((run, 0)..=(run, u64::MAX)).next().is_some()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.sets.values().map(BTreeSet::len).sum()
     }

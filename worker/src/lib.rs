@@ -9,6 +9,7 @@
 
 mod agent;
 mod backoff;
+mod combiner;
 mod compute;
 mod config;
 mod disk;

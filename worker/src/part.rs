@@ -5,7 +5,7 @@
 //! Absent: durability, which `spool` and `upload` see to.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -43,7 +43,7 @@ struct Body<'a> {
     extra: Option<&'a RawValue>,
 }
 
-/// A part on this worker: its run and a number that is unique within its slot's spool.
+/// A part on this worker, or the file with a slot's rows of it: its run and a number that no other part of this worker has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PartId {
     pub(crate) run: u32,
@@ -53,6 +53,8 @@ pub(crate) struct PartId {
 /// One finished row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finished {
+    /// The slot whose row it was; 0 until it is in a part.
+    pub(crate) slot: u32,
     pub(crate) attempt: u64,
     pub(crate) row: u64,
     /// The completion as JSON.
@@ -72,6 +74,7 @@ impl Finished {
             extra: extra(&completion.extra)?,
         };
         Ok(Self {
+            slot: 0,
             attempt,
             row,
             body: serde_json::to_vec(&body)?.into(),
@@ -86,7 +89,7 @@ impl Finished {
         let (tokens_in, tokens_out) =
             tokens.map(|c| (c.prompt_tokens, c.completion_tokens)).unwrap_or_default();
         let body = Bytes::from(row.body);
-        Self { attempt: row.attempt, row: row.row, body, tokens_in, tokens_out }
+        Self { slot: 0, attempt: row.attempt, row: row.row, body, tokens_in, tokens_out }
     }
 
     pub(crate) fn as_part_row(&self) -> PartRow<'_> {
@@ -119,6 +122,8 @@ pub(crate) struct OpenPart {
     pub(crate) rows: Vec<Finished>,
     pub(crate) bytes: usize,
     pub(crate) opened: Instant,
+    /// Where its rows are spooled: slots, and the files there.
+    pub(crate) files: BTreeSet<(u32, PartId)>,
 }
 
 /// A part as bytes, with what the leader is told of it.
@@ -132,7 +137,7 @@ pub(crate) struct Encoded {
 
 impl OpenPart {
     pub(crate) fn new(id: PartId) -> Self {
-        Self { id, rows: Vec::new(), bytes: 0, opened: Instant::now() }
+        Self { id, rows: Vec::new(), bytes: 0, opened: Instant::now(), files: BTreeSet::new() }
     }
 
     /// Whether one more such row keeps it within what a part may be.

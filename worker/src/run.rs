@@ -35,6 +35,8 @@ pub(crate) struct RunInfo {
     pub(crate) store_url: String,
     /// How long an engine may run one row.
     pub(crate) attempt_timeout: Option<Duration>,
+    /// How long the run may take from its creation on.
+    pub(crate) deadline: Option<Duration>,
 }
 
 /// A run cannot be had.
@@ -74,6 +76,7 @@ impl RunInfo {
             store_url: spec.store_url,
             attempt_timeout: (spec.attempt_timeout_ms > 0)
                 .then(|| Duration::from_millis(spec.attempt_timeout_ms)),
+            deadline: (spec.deadline_ms > 0).then(|| Duration::from_millis(spec.deadline_ms)),
         })
     }
 
@@ -90,6 +93,7 @@ impl RunInfo {
             sampling: Map::new(),
             store_url: String::new(),
             attempt_timeout: None,
+            deadline: None,
         }
     }
 }

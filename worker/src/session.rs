@@ -21,7 +21,7 @@ use tracing::Instrument;
 
 use self::stream::StreamEnd;
 use crate::agent::AgentError;
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, spread};
 use crate::config::{Config, EngineConfig};
 use crate::disk::{DataDir, WorkerState};
 use crate::drain::Drains;
@@ -64,7 +64,12 @@ pub(crate) struct Session {
     pub(crate) link: Link,
 }
 
-/// What the leader decided when the worker registered.
+/// Between heartbeats, where the leader does not say it.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+/// The least that a leader can ask for.
+const HEARTBEAT_MIN_MS: u64 = 10;
+
+/// What the leader decided when the worker registered, or since.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     registered: bool,
@@ -80,10 +85,18 @@ impl Link {
     pub(crate) fn new() -> Self {
         Self {
             registered: false,
-            heartbeat: Duration::from_millis(500),
+            heartbeat: HEARTBEAT,
             self_fence: Duration::ZERO,
             store_reason: None,
             eligible: Vec::new(),
+        }
+    }
+
+    /// What the leader asks for, but two heartbeats at least before this worker fences itself; 0: as it was.
+    fn set_heartbeat(&mut self, ms: u32) {
+        if ms > 0 {
+            let asked = Duration::from_millis(u64::from(ms).max(HEARTBEAT_MIN_MS));
+            self.heartbeat = asked.min(self.self_fence / 2);
         }
     }
 }
@@ -95,12 +108,27 @@ struct Pauses {
     denied: Backoff,
 }
 
+/// The longest wait between two tries of a worker of a small fleet.
+const WAIT_MAX: Duration = Duration::from_millis(250);
+/// The heartbeat interval of a small fleet. The leader lets the workers of a larger one say less.
+const HEARTBEAT_OF_FEW: Duration = Duration::from_millis(500);
+/// A fleet comes back within so many times of what its heartbeats are apart beyond that.
+const SPREAD_FACTOR: u32 = 3;
+/// At the most.
+const SPREAD_MAX: Duration = Duration::from_secs(6);
+
+/// Over what time the workers of a fleet with such heartbeats come back when they lose their leader, all at the same moment:
+/// it must serve each a TLS handshake, beside its election. Few come back at once.
+fn reconnect_spread(heartbeat: Duration) -> Duration {
+    (heartbeat.saturating_sub(HEARTBEAT_OF_FEW) * SPREAD_FACTOR).min(SPREAD_MAX)
+}
+
 impl Session {
     /// Keeps the worker registered and connected; returns only with what no retry can mend.
     pub(crate) async fn run(mut self) -> AgentError {
         let mut pauses = Pauses {
-            backoff: Backoff::new(Duration::from_millis(10), Duration::from_millis(250)),
-            denied: Backoff::new(Duration::from_millis(10), Duration::from_secs(5)),
+            backoff: Backoff::of_many(Duration::from_millis(10), WAIT_MAX),
+            denied: Backoff::of_many(Duration::from_millis(10), Duration::from_secs(5)),
         };
         loop {
             let whole = Span::first(SpanKind::Internal, "connection");
@@ -142,9 +170,16 @@ impl Session {
         }
         metrics::counter!("rollout_worker_streams_ended_total").increment(1);
         let (end, served) = stream?;
+        let fleet = reconnect_spread(self.link.heartbeat);
+        self.client.wait_at_most(WAIT_MAX + fleet);
+        pauses.backoff.at_most(WAIT_MAX + fleet);
         if served {
             pauses.backoff.reset();
             pauses.denied.reset();
+            if !matches!(end, StreamEnd::Reregister) {
+                // What ended this stream has ended those of all others.
+                tokio::time::sleep(spread(fleet)).await;
+            }
         }
         match end {
             StreamEnd::Other(leader) => {
@@ -239,5 +274,16 @@ fn fatal(error: &ClientError) -> Option<AgentError> {
             Some(AgentError::Cluster(error.to_string()))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_fleet_comes_back_over_seconds_and_a_small_one_at_once() {
+        let spread = |ms| reconnect_spread(Duration::from_millis(ms)).as_millis();
+        assert_eq!([50, 500, 1000, 2000, 10_000].map(spread), [0, 0, 1500, 4500, 6000]);
     }
 }

@@ -25,13 +25,13 @@ mod tokens;
 mod uplink;
 mod upload;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rollout_proto::v1;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -47,17 +47,17 @@ use self::refusals::Refusals;
 use self::telling::Told;
 use self::tokens::Tokens;
 use self::upload::{Uploaded, Uploader};
+use crate::combiner::{Combiner, Member};
 use crate::config::{EngineConfig, PartConfig};
 use crate::engine::{Completion, Engine, EngineFailure, EngineRow, News};
 use crate::fence::{Fence, Registration};
-use crate::held::{Held, Lease, Named};
-use crate::part::{OpenPart, PartId};
+use crate::held::{Lease, Named};
+use crate::part::OpenPart;
+use crate::run::RunInfo;
+use crate::spool::SpoolHandle;
 
 /// Commands that may wait for a slot.
 pub(crate) const COMMANDS: usize = 256;
-/// Closed parts without an answer, in number and bytes, above which a slot starts nothing more.
-const BACKLOG_PARTS: usize = 32;
-const BACKLOG_BYTES: usize = 128 << 20;
 /// Events taken up before the slot looks at everything else again.
 const EVENTS_AT_ONCE: usize = 256;
 
@@ -107,7 +107,8 @@ pub(crate) struct SlotParts {
     pub(crate) stores: Arc<crate::stores::Stores>,
     pub(crate) runs: Arc<crate::run::Runs>,
     pub(crate) segments: Arc<crate::segments::SegmentCache>,
-    pub(crate) spool: crate::spool::SpoolHandle,
+    pub(crate) combiner: Arc<Combiner>,
+    pub(crate) spool: SpoolHandle,
     /// Parts that an earlier process left behind, and a number above theirs.
     pub(crate) recovered: Vec<OpenPart>,
     pub(crate) next_part: u64,
@@ -143,6 +144,7 @@ struct Running {
     /// Bytes of its body, and the tokens that it may take.
     bytes: usize,
     tokens: u64,
+    run: Arc<RunInfo>,
 }
 
 struct Slot {
@@ -170,15 +172,17 @@ struct Slot {
     alone: BTreeSet<Lease>,
     /// When leases with rows here came, for those whose rows have a time.
     granted: HashMap<Lease, Instant>,
-    open: BTreeMap<u32, OpenPart>,
-    next_part: u64,
+    /// Where its finished rows go, with those of the other slots.
+    combiner: Arc<Combiner>,
+    spool: SpoolHandle,
+    /// Told when another slot has done something with this one's results.
+    changed: Arc<Notify>,
     /// Parts of an earlier process, until the first registration.
     recovered: Vec<OpenPart>,
-    /// Closed parts that the leader has not answered for, with their rows.
-    closed: BTreeMap<PartId, Held>,
-    closed_bytes: BTreeMap<PartId, usize>,
     refusals: Refusals,
     exchanges: Exchanges,
+    /// Uploads of parts that this slot closed, under way or to be tried again.
+    uploads: usize,
     /// Reports whose texts are on their way to the store.
     untold: usize,
     /// When the newest exchange was made, and since when something waits to be reported.
@@ -224,10 +228,13 @@ impl Slot {
         let uploader = Uploader {
             stores: parts.stores,
             runs: parts.runs,
-            spool: parts.spool,
-            book: book.clone(),
+            combiner: parts.combiner.clone(),
             permits: Arc::new(tokio::sync::Semaphore::new(4)),
         };
+        let changed = Arc::new(Notify::new());
+        let member =
+            Member { book: book.clone(), spool: parts.spool.clone(), changed: changed.clone() };
+        parts.combiner.join(parts.index, member, parts.next_part);
         let mut slot = Self {
             index: parts.index,
             engine_up: parts.engine.is_up(),
@@ -249,14 +256,14 @@ impl Slot {
             running: HashMap::new(),
             alone: BTreeSet::new(),
             granted: HashMap::new(),
-            open: BTreeMap::new(),
-            next_part: parts.next_part,
+            combiner: parts.combiner,
+            spool: parts.spool,
+            changed,
             recovered: Vec::new(),
-            closed: BTreeMap::new(),
-            closed_bytes: BTreeMap::new(),
             refusals: Refusals::default(),
             exchanges: Exchanges::new(parts.index),
             untold: 0,
+            uploads: 0,
             asked: None,
             report_since: None,
             uplink: None,
@@ -275,7 +282,7 @@ impl Slot {
             part.rows.iter().for_each(|row| book.end((part.id.run, row.attempt), row.row));
             drop(book);
             // Held back until the leader has said which rows count.
-            slot.open_recovered(part);
+            slot.recovered.push(slot.combiner.recovered(slot.index, part));
         }
         slot
     }
@@ -310,6 +317,7 @@ impl Slot {
                     }
                 }
                 () = self.fence.changed(), if wait_for_fence => {}
+                () = self.changed.notified() => {}
                 () = tokio::time::sleep_until(wake.into()) => self.on_time(),
             }
         }
@@ -365,8 +373,9 @@ impl Slot {
     fn is_idle(&self) -> bool {
         self.running.is_empty()
             && self.queue.is_empty()
-            && self.open.is_empty()
-            && self.closed.is_empty()
+            && !self.combiner.holds(self.index)
+            // Of parts that this slot closed and perhaps only others wrote to: nobody else uploads them.
+            && self.uploads == 0
             && self.untold == 0
             && !self.exchanges.has_report()
             && self.exchanges.unanswered() == 0

@@ -20,7 +20,7 @@ use crate::part::{Finished, OpenPart, PartId};
 const QUEUE: usize = 1024;
 
 enum Op {
-    Append { part: PartId, rows: Vec<Finished> },
+    Append { part: PartId, row: Finished },
     Sync { part: PartId, done: oneshot::Sender<()> },
     Remove { part: PartId },
 }
@@ -179,14 +179,14 @@ fn work(
     op: Op,
 ) -> Result<(), StorageError> {
     match op {
-        Op::Append { part, rows } => {
+        Op::Append { part, row } => {
             let kept = match files.entry(part) {
                 std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
                 std::collections::btree_map::Entry::Vacant(entry) => {
                     entry.insert(Spool::open(&file_of(dir, part))?.0.into())
                 }
             };
-            rows.iter().try_for_each(|row| kept.file.append(row.as_part_row()))?;
+            kept.file.append(row.as_part_row())?;
             if !kept.covered.swap(true, Ordering::AcqRel) {
                 let (file, covered) = (kept.file.start_sync()?, kept.covered.clone());
                 // A closed channel is a disk that failed: the other thread has said so.
@@ -223,10 +223,25 @@ fn part_of(path: &Path) -> Option<PartId> {
     Some(PartId { run: run.parse().ok()?, number: number.parse().ok()? })
 }
 
+/// Room for one row in a slot's spool.
+pub(crate) struct SpoolRoom<'a> {
+    permit: mpsc::Permit<'a, Op>,
+}
+
+impl SpoolRoom<'_> {
+    /// Appends a row of a part: before whatever is asked of the spool from now on.
+    pub(crate) fn append(self, part: PartId, row: Finished) {
+        self.permit.send(Op::Append { part, row });
+    }
+}
+
 impl SpoolHandle {
-    /// Appends rows of a part; waits where the disk is behind.
-    pub(crate) async fn append(&self, part: PartId, rows: Vec<Finished>) {
-        self.send(Op::Append { part, rows }).await;
+    /// Room to append a row; waits where the disk is behind.
+    pub(crate) async fn room(&self) -> SpoolRoom<'_> {
+        match self.ops.reserve().await {
+            Ok(permit) => SpoolRoom { permit },
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Returns when the part's rows are durable. It never returns when the disk failed: the process ends.
@@ -272,9 +287,9 @@ mod tests {
         let (failed, mut failure) = mpsc::channel(1);
         let spool = SlotSpool::open(dir.path()).unwrap().start(failed.clone()).unwrap();
         let (one, two) = (PartId { run: 1, number: 0 }, PartId { run: 2, number: 1 });
-        spool.append(one, vec![row(1), row(2)]).await;
-        spool.append(two, vec![row(3)]).await;
-        spool.append(one, vec![row(4)]).await;
+        for (part, number) in [(one, 1), (one, 2), (two, 3), (one, 4)] {
+            spool.room().await.append(part, row(number));
+        }
         spool.sync(one).await;
         spool.remove(two).await;
         spool.sync(one).await;
@@ -296,7 +311,7 @@ mod tests {
         std::fs::remove_dir(dir.path()).unwrap();
         std::fs::write(dir.path(), b"no directory").unwrap();
         let spool = spool.start(failed).unwrap();
-        spool.append(PartId { run: 1, number: 0 }, vec![row(1)]).await;
+        spool.room().await.append(PartId { run: 1, number: 0 }, row(1));
         assert!(failure.recv().await.is_some());
         std::fs::remove_file(dir.path()).unwrap();
     }

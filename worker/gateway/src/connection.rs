@@ -1,8 +1,9 @@
 //! Owns: one client of a gateway, from its first byte to its last.
 //!
 //! Invariant: requests are answered in their order, one after the other, and while one waits, nothing is looked at but
-//! whether the client takes the wait back or has gone. What the cluster refuses ends the connection, for the protocol
-//! has no way to say it.
+//! whether the client takes the wait back or has gone. Changes to which the protocol has no answer are begun in their
+//! order and not waited for; whatever else is asked begins when all of them have taken effect. What the cluster refuses
+//! ends the connection, for the protocol has no way to say it.
 //! Absent: a time limit. The client has one and takes its wait back.
 
 use std::io;
@@ -15,9 +16,12 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::job_store::{JobStore, present};
+use super::unanswered::Unanswered;
 use super::waiting::Waiting;
 use super::wire::{self, Query, bad};
 
+/// Bytes that are read at once.
+const READ_BYTES: usize = 16 << 10;
 const STOP_WAITING: u8 = 0;
 const WAIT_CANCELED: u8 = 1;
 const READY: u8 = 0;
@@ -25,6 +29,9 @@ const NOT_READY: u8 = 1;
 /// How long a pop goes on waiting where the client had waited for its queue and another one was faster: torch's own
 /// time-out, for the client's is not told.
 const POP_WITHIN: Duration = Duration::from_secs(300);
+
+/// Bytes of values that are kept from the end of a wait to the get that follows it.
+const KEPT_BYTES_MAX: usize = 256 << 10;
 
 /// Why a connection ended before its client wanted it to.
 #[derive(Debug, thiserror::Error)]
@@ -41,13 +48,24 @@ pub(super) struct Connection {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
     store: JobStore,
-    /// The one key that the last request waited for.
-    waited: Option<Bytes>,
+    /// Changes that the client does not wait for.
+    unanswered: Unanswered,
+    /// What the last request waited for, if that was its end.
+    waited: Option<WaitedFor>,
+}
+
+/// The keys that a request waited for, and their values as of a moment after it came.
+///
+/// torch's client gets in two requests, a wait and a get, that are one operation: the get that follows a wait of the same
+/// keys on its connection, with nothing in between, is answered with these.
+struct WaitedFor {
+    keys: Vec<Bytes>,
+    values: Vec<Bytes>,
 }
 
 /// How a wait ended.
 enum Waited {
-    Ready,
+    Ready(Option<Vec<Bytes>>),
     Canceled,
     Gone,
 }
@@ -59,13 +77,35 @@ impl Connection {
             tracing::debug!(%error, "small packets are held back");
         }
         let (reader, writer) = stream.into_split();
-        Self { reader: BufReader::new(reader), writer, store, waited: None }
+        let (reader, unanswered) =
+            (BufReader::with_capacity(READ_BYTES, reader), Unanswered::default());
+        Self { reader, writer, store, unanswered, waited: None }
     }
 
     /// Serves until the client has gone.
     pub(super) async fn run(mut self) -> Result<(), Ended> {
+        let served = self.serve_all().await;
+        // What it said before it went takes effect.
+        served.and(self.unanswered.settled().await)
+    }
+
+    /// Waits for the next request; false once the client has gone.
+    async fn another(&mut self) -> Result<bool, Ended> {
+        loop {
+            if !self.reader.buffer().is_empty() {
+                return Ok(true);
+            }
+            tokio::select! {
+                biased;
+                read = self.reader.fill_buf() => return Ok(!read?.is_empty()),
+                taken = self.unanswered.first(), if !self.unanswered.is_empty() => taken?,
+            }
+        }
+    }
+
+    async fn serve_all(&mut self) -> Result<(), Ended> {
         let mut first = true;
-        while !self.reader.fill_buf().await?.is_empty() {
+        while self.another().await? {
             let query = Query::of(self.reader.read_u8().await?)?;
             if first != (query == Query::Validate) {
                 return Err(bad(format!("{query:?} is out of place")).into());
@@ -80,7 +120,7 @@ impl Connection {
     }
 
     /// False once the client has gone.
-    async fn serve(&mut self, query: Query, waited: Option<Bytes>) -> Result<bool, Ended> {
+    async fn serve(&mut self, query: Query, waited: Option<WaitedFor>) -> Result<bool, Ended> {
         use v1::store_op::Kind;
         match query {
             Query::Validate => {
@@ -94,7 +134,7 @@ impl Connection {
             }
             Query::Set => {
                 let pairs = vec![self.pair().await?];
-                self.change(Kind::Set(v1::StoreSet { pairs })).await?;
+                self.begin(Kind::Set(v1::StoreSet { pairs })).await?;
             }
             Query::MultiSet => {
                 let count = wire::count(&mut self.reader).await?;
@@ -108,16 +148,28 @@ impl Connection {
                     }
                     pairs.push(pair);
                 }
-                self.change(Kind::Set(v1::StoreSet { pairs })).await?;
+                self.begin(Kind::Set(v1::StoreSet { pairs })).await?;
             }
             Query::Append => {
                 let pair = self.pair().await?;
-                self.change(Kind::Append(pair)).await?;
+                self.begin(Kind::Append(pair)).await?;
             }
             Query::QueuePush => {
                 let pair = self.pair().await?;
-                self.change(Kind::Push(pair)).await?;
+                self.begin(Kind::Push(pair)).await?;
             }
+            query => {
+                self.unanswered.settled().await?;
+                return self.answer(query, waited).await;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Answers a request, when all that came before it has taken effect; false once the client has gone.
+    async fn answer(&mut self, query: Query, waited: Option<WaitedFor>) -> Result<bool, Ended> {
+        use v1::store_op::Kind;
+        match query {
             Query::CompareSet => self.compare_set().await?,
             Query::Add => {
                 let key = wire::key(&mut self.reader).await?;
@@ -132,11 +184,11 @@ impl Connection {
             }
             Query::Get => {
                 let key = wire::key(&mut self.reader).await?;
-                self.tell_values(vec![key]).await?;
+                self.tell_values(vec![key], waited).await?;
             }
             Query::MultiGet => {
                 let keys = wire::keys(&mut self.reader).await?;
-                self.tell_values(keys).await?;
+                self.tell_values(keys, waited).await?;
             }
             Query::Check => {
                 let keys = wire::keys(&mut self.reader).await?;
@@ -158,6 +210,13 @@ impl Connection {
             Query::Wait => return self.wait().await,
             Query::Barrier => return self.barrier().await,
             Query::QueuePop => return self.pop(waited).await,
+            // Served already.
+            Query::Validate
+            | Query::Ping
+            | Query::Set
+            | Query::MultiSet
+            | Query::Append
+            | Query::QueuePush => {}
         }
         Ok(true)
     }
@@ -166,6 +225,14 @@ impl Connection {
         let key = wire::key(&mut self.reader).await?;
         let value = wire::value(&mut self.reader).await?;
         Ok(v1::StorePair { key, value })
+    }
+
+    /// Begins a change that the client does not wait for.
+    async fn begin(&mut self, kind: v1::store_op::Kind) -> Result<(), Ended> {
+        let bytes = kind.encoded_len();
+        self.unanswered.make_room(bytes).await?;
+        self.unanswered.push(self.store.begin(kind).await, bytes);
+        Ok(())
     }
 
     async fn change(&self, kind: v1::store_op::Kind) -> Result<v1::store_answer::Kind, Ended> {
@@ -194,7 +261,16 @@ impl Connection {
         self.tell(&[value]).await
     }
 
-    async fn tell_values(&mut self, keys: Vec<Bytes>) -> Result<(), Ended> {
+    async fn tell_values(
+        &mut self,
+        keys: Vec<Bytes>,
+        waited: Option<WaitedFor>,
+    ) -> Result<(), Ended> {
+        if let Some(waited) =
+            waited.filter(|waited| waited.keys == keys && !waited.values.is_empty())
+        {
+            return self.tell(&waited.values).await;
+        }
         let values = self.store.values(keys).await?;
         // What has none is empty, as in TCPStore.
         let values: Vec<_> = values.into_iter().map(Option::unwrap_or_default).collect();
@@ -220,10 +296,24 @@ impl Connection {
 
     async fn wait(&mut self) -> Result<bool, Ended> {
         let keys = wire::keys(&mut self.reader).await?;
-        if let [one] = keys.as_slice() {
-            self.waited = Some(one.clone());
+        let store = self.store.clone();
+        let asked = keys.clone();
+        let there = async move {
+            let values = store.values_at_once(asked.clone()).await?;
+            if let Some(values) = values.and_then(|values| values.into_iter().collect()) {
+                return Ok(Some(values));
+            }
+            let waiting = Waiting::new(asked.into_iter().map(present).collect());
+            store.wait(&waiting).await.map(|()| None)
+        };
+        let ended = self.until(there).await?;
+        if let Waited::Ready(values) = &ended {
+            let kept = |values: &Vec<Bytes>| {
+                values.iter().map(Bytes::len).sum::<usize>() <= KEPT_BYTES_MAX
+            };
+            let values = values.clone().filter(kept).unwrap_or_default();
+            self.waited = Some(WaitedFor { keys, values });
         }
-        let ended = self.until_there(keys.into_iter().map(present).collect()).await?;
         self.tell_waited(ended).await
     }
 
@@ -240,11 +330,8 @@ impl Connection {
 
     async fn tell_waited(&mut self, ended: Waited) -> Result<bool, Ended> {
         match ended {
-            Waited::Ready => self.writer.write_u8(STOP_WAITING).await?,
-            Waited::Canceled => {
-                self.waited = None;
-                self.writer.write_u8(WAIT_CANCELED).await?;
-            }
+            Waited::Ready(_) => self.writer.write_u8(STOP_WAITING).await?,
+            Waited::Canceled => self.writer.write_u8(WAIT_CANCELED).await?,
             Waited::Gone => return Ok(false),
         }
         Ok(true)
@@ -252,22 +339,24 @@ impl Connection {
 
     /// Waits, unless the client takes it back.
     async fn until_there(&mut self, awaited: Vec<v1::StoreAwaited>) -> Result<Waited, Ended> {
-        let waiting = Waiting::new(awaited);
-        let wait = self.store.wait(&waiting);
+        let (store, waiting) = (self.store.clone(), Waiting::new(awaited));
+        self.until(async move { store.wait(&waiting).await.map(|()| None) }).await
+    }
+
+    async fn until(
+        &mut self,
+        wait: impl Future<Output = Result<Option<Vec<Bytes>>, ClientError>>,
+    ) -> Result<Waited, Ended> {
         tokio::pin!(wait);
         tokio::select! {
             biased;
-            there = &mut wait => {
-                there?;
-                return Ok(Waited::Ready);
-            }
+            there = &mut wait => return Ok(Waited::Ready(there?)),
             next = self.reader.fill_buf() => match next?.first() {
                 None => return Ok(Waited::Gone),
                 Some(&byte) => {
                     if Query::of(byte)? != Query::CancelWait {
                         // A client that does not wait for its answer: the next request has its turn.
-                        wait.await?;
-                        return Ok(Waited::Ready);
+                        return Ok(Waited::Ready(wait.await?));
                     }
                 }
             },
@@ -278,8 +367,9 @@ impl Connection {
 
     /// A client that waits for an element waits for the queue first, and then pops. Of several that wait, all learn of
     /// an element and one gets it; the others go on waiting here.
-    async fn pop(&mut self, waited: Option<Bytes>) -> Result<bool, Ended> {
+    async fn pop(&mut self, waited: Option<WaitedFor>) -> Result<bool, Ended> {
         let queue = wire::key(&mut self.reader).await?;
+        let for_it = waited.is_some_and(|waited| waited.keys == [queue.clone()]);
         let until = tokio::time::Instant::now() + POP_WITHIN;
         let first = loop {
             let popped = self.change(v1::store_op::Kind::Pop(queue.clone())).await?;
@@ -287,12 +377,12 @@ impl Connection {
                 break Some(value);
             }
             // A key with a value of that name would end every wait at once.
-            if waited.as_ref() != Some(&queue) || self.store.has_value(queue.clone()).await? {
+            if !for_it || self.store.has_value(queue.clone()).await? {
                 break None;
             }
             let more = self.until_there(vec![present(queue.clone())]);
             match tokio::time::timeout_at(until, more).await {
-                Ok(Ok(Waited::Ready)) => {}
+                Ok(Ok(Waited::Ready(_))) => {}
                 Ok(Ok(_)) => return Ok(false),
                 Ok(Err(error)) => return Err(error),
                 Err(_) => break None,

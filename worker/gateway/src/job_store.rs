@@ -1,21 +1,26 @@
 //! Owns: a job's store as its users know it, one call an operation.
 //!
 //! Invariant: a change is asked for under one request id until the cluster has answered, however long it has no leader;
-//! what only reads is asked again. Of a session that the cluster has forgotten nobody hears. An error is for good.
+//! what only reads is asked again. What several callers ask at once shares a request. Of a session that the cluster has forgotten nobody hears. An error is
+//! for good.
 //! Absent: giving up. Whoever asked does that, by going away; then the change may yet take effect.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollout_proto::{CallOptions, Client, ClientError, ErrorCode, RpcError, services, v1};
+use parking_lot::Mutex;
+use rollout_proto::{Client, ClientError, ErrorCode, RpcError, v1};
 
+use super::batches::{self, Answered, Batches};
+use super::calls;
+use super::exchanges::{Changes, Gets, WaitForOne, grows};
 use super::sessions::Sessions;
 use super::waiting::Waiting;
 
 /// How long the leader holds a wait before it says that nothing has come.
 const WAIT_MS: u64 = 10_000;
-/// One attempt of a wait: the leader's time, and some for the way.
-const WAIT_ATTEMPT: Duration = Duration::from_secs(15);
 /// Between two tries when the cluster has no leader for long.
 pub const PAUSE: Duration = Duration::from_millis(100);
 /// How often the store is used when nobody else does: well within the day after which it would be forgotten.
@@ -23,18 +28,61 @@ const USE_EVERY: Duration = Duration::from_secs(3600);
 /// Bytes of values in one answer. A store has no more, but a key may be asked for twice.
 const VALUES_BYTES_MAX: usize = 64 << 20;
 
-/// A job's store. Clones share connections and sessions.
+/// A job's store. Clones share connections, sessions and requests.
 #[derive(Clone)]
 pub struct JobStore {
     client: Client,
-    sessions: Sessions,
     name: v1::StoreName,
+    /// What may make the store larger,
+    growing: Arc<Batches<Changes>>,
+    /// and what may not.
+    others: Arc<Batches<Changes>>,
+    gets: Arc<Batches<Gets>>,
+    /// Waits for one thing, while somebody waits for it.
+    waits: Arc<Mutex<Waits>>,
+    sessions: Sessions,
+}
+
+/// By the key, and what it is to be at least.
+type Waits = HashMap<(Bytes, Option<i64>), Weak<Batches<WaitForOne>>>;
+
+/// A change that was begun.
+pub(crate) struct Begun(Answered<Vec<v1::store_answer::Kind>>);
+
+impl Begun {
+    /// Its answer.
+    pub(crate) async fn answer(&mut self) -> Result<v1::store_answer::Kind, ClientError> {
+        batches::answer(&mut self.0).await.map(only)
+    }
+
+    /// Its answer, if it is there.
+    pub(crate) fn try_answer(&mut self) -> Option<Result<v1::store_answer::Kind, ClientError>> {
+        self.0.try_recv().ok().map(|answer| answer.map(only))
+    }
+}
+
+fn only(answers: Vec<v1::store_answer::Kind>) -> v1::store_answer::Kind {
+    answers.into_iter().next().unwrap_or(v1::store_answer::Kind::Nothing(true))
 }
 
 impl JobStore {
     /// The store of this name. Nothing is asked of the cluster yet.
     pub fn new(client: Client, name: v1::StoreName) -> Self {
-        Self { sessions: Sessions::new(client.clone()), client, name }
+        Self::with_sessions(Sessions::new(client.clone()), client, name)
+    }
+
+    /// Another store of the same cluster, over the same connections and sessions.
+    pub fn other(&self, name: v1::StoreName) -> Self {
+        Self::with_sessions(self.sessions.clone(), self.client.clone(), name)
+    }
+
+    fn with_sessions(sessions: Sessions, client: Client, name: v1::StoreName) -> Self {
+        let changes =
+            Changes { client: client.clone(), sessions: sessions.clone(), name: name.clone() };
+        let gets = Gets { client: client.clone(), name: name.clone() };
+        let growing = Arc::new(Batches::new(changes.clone()));
+        let (others, gets) = (Arc::new(Batches::new(changes)), Arc::new(Batches::new(gets)));
+        Self { client, name, growing, others, gets, waits: Arc::default(), sessions }
     }
 
     /// The client that it asks with.
@@ -49,7 +97,7 @@ impl JobStore {
 
     /// Says that the store is in use.
     pub async fn use_it(&self) -> Result<(), ClientError> {
-        self.apply(Vec::new()).await.map(|_| ())
+        self.others.ask(Vec::new()).await.map(|_| ())
     }
 
     /// A job may compute for days without its store; it must not be forgotten meanwhile. Returns only when the cluster
@@ -58,8 +106,8 @@ impl JobStore {
         loop {
             tokio::time::sleep(USE_EVERY).await;
             match self.use_it().await {
-                // It was asked for too long to say whether it was in use; the next time it is, in another session.
-                Err(error) if error.code() == Some(ErrorCode::SessionUnknown) => {}
+                // It was used, or the next time it is, in another session.
+                Err(ClientError::OutcomeUnknown { .. }) => {}
                 Err(error) => return error,
                 Ok(()) => {}
             }
@@ -71,26 +119,38 @@ impl JobStore {
         &self,
         kind: v1::store_op::Kind,
     ) -> Result<v1::store_answer::Kind, ClientError> {
-        let answers = self.apply(vec![v1::StoreOp { kind: Some(kind) }]).await?;
-        let answer = answers.into_iter().next().and_then(|answer| answer.kind);
-        Ok(answer.unwrap_or(v1::store_answer::Kind::Nothing(true)))
+        self.begin(kind).await.answer().await
     }
 
-    async fn apply(&self, ops: Vec<v1::StoreOp>) -> Result<Vec<v1::StoreAnswer>, ClientError> {
-        let request = v1::StoreApplyRequest { request: None, store: Some(self.name.clone()), ops };
-        let changed = self.sessions.change_until_answered(|id| {
-            let request = v1::StoreApplyRequest { request: Some(id), ..request.clone() };
-            self.client.with_leader("change the store", move |channel| {
-                let request = request.clone();
-                async move { services::store(channel).apply(request).await }
-            })
-        });
-        Ok(changed.await?.answers)
+    /// Changes that take effect in this order, and what each answered.
+    pub async fn change_all(
+        &self,
+        kinds: Vec<v1::store_op::Kind>,
+    ) -> Result<Vec<v1::store_answer::Kind>, ClientError> {
+        self.growing.ask(kinds).await
+    }
+
+    /// Begins a change. Of those that may make the store larger, and of the others, each takes effect after those that
+    /// were begun before it.
+    pub(crate) async fn begin(&self, kind: v1::store_op::Kind) -> Begun {
+        let queue = if grows(&kind) { &self.growing } else { &self.others };
+        Begun(queue.begin(vec![kind]).await)
+    }
+
+    /// Values of one moment by position, or nothing where they are too many for one answer.
+    pub(crate) async fn values_at_once(
+        &self,
+        keys: Vec<Bytes>,
+    ) -> Result<Option<Vec<Option<Bytes>>>, ClientError> {
+        self.gets.ask(keys).await
     }
 
     /// Values by position, or nothing where a key has none. They are of one moment only where they are few: what is
     /// over 8 MiB is asked for again.
     pub async fn values(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Bytes>>, ClientError> {
+        if let Some(values) = self.values_at_once(keys.clone()).await? {
+            return Ok(values);
+        }
         let mut values = Vec::with_capacity(keys.len());
         let mut bytes = 0;
         while values.len() < keys.len() {
@@ -99,11 +159,7 @@ impl JobStore {
             if answer.values.is_empty() {
                 break;
             }
-            for value in answer.values {
-                let value = match value.kind {
-                    Some(v1::store_answer::Kind::Value(value)) => Some(value),
-                    _ => None,
-                };
+            for value in answer.values.into_iter().map(calls::value) {
                 bytes += value.as_ref().map_or(0, Bytes::len);
                 values.push(value);
             }
@@ -119,9 +175,7 @@ impl JobStore {
 
     /// Whether the key itself has a value, whatever the queue of its name has.
     pub async fn has_value(&self, key: Bytes) -> Result<bool, ClientError> {
-        let asked = v1::StoreReadRequest { keys: vec![key], ..Default::default() };
-        let value = self.read(asked).await?.values.into_iter().next().and_then(|v| v.kind);
-        Ok(matches!(value, Some(v1::store_answer::Kind::Value(_))))
+        Ok(self.values(vec![key]).await?.first().is_some_and(Option::is_some))
     }
 
     /// What the store says of itself.
@@ -130,19 +184,7 @@ impl JobStore {
         request: v1::StoreReadRequest,
     ) -> Result<v1::StoreReadResponse, ClientError> {
         let request = v1::StoreReadRequest { store: Some(self.name.clone()), ..request };
-        loop {
-            let answer = self
-                .client
-                .with_leader_opts("read the store", CallOptions::read(), |channel| {
-                    let request = request.clone();
-                    async move { services::store(channel).read(request).await }
-                })
-                .await;
-            match answer {
-                Err(error) if error.may_pass() => tokio::time::sleep(PAUSE).await,
-                answer => return answer,
-            }
-        }
+        calls::read(&self.client, request).await
     }
 
     /// Whether all of these are there now.
@@ -154,6 +196,11 @@ impl JobStore {
     pub async fn wait(&self, waiting: &Waiting) -> Result<(), ClientError> {
         loop {
             let left = waiting.left();
+            if let [one] = left.as_slice() {
+                self.waits_for(one).ask(()).await?;
+                waiting.saw(&[0]);
+                return Ok(());
+            }
             let answer = self.ask(left, WAIT_MS).await?;
             if answer.ready {
                 return Ok(());
@@ -162,26 +209,33 @@ impl JobStore {
         }
     }
 
+    /// Where those who wait for this wait together.
+    fn waits_for(&self, one: &v1::StoreAwaited) -> Arc<Batches<WaitForOne>> {
+        let mut waits = self.waits.lock();
+        let known = (one.key.clone(), one.at_least);
+        if let Some(wait) = waits.get(&known).and_then(Weak::upgrade) {
+            return wait;
+        }
+        waits.retain(|_, wait| wait.strong_count() > 0);
+        let (store, awaited) = (Some(self.name.clone()), vec![one.clone()]);
+        let request = v1::StoreWaitRequest { store, awaited, wait_ms: WAIT_MS, values: false };
+        let wait = Arc::new(Batches::new(WaitForOne { client: self.client.clone(), request }));
+        waits.insert(known, Arc::downgrade(&wait));
+        wait
+    }
+
     async fn ask(
         &self,
         awaited: Vec<v1::StoreAwaited>,
         wait_ms: u64,
     ) -> Result<v1::StoreWaitResponse, ClientError> {
-        let request = v1::StoreWaitRequest { store: Some(self.name.clone()), awaited, wait_ms };
-        let options = CallOptions::read().attempt_timeout(WAIT_ATTEMPT);
-        loop {
-            let answer = self
-                .client
-                .with_leader_opts("wait for the store", options, |channel| {
-                    let request = request.clone();
-                    async move { services::store(channel).wait(request).await }
-                })
-                .await;
-            match answer {
-                Err(error) if error.may_pass() => tokio::time::sleep(PAUSE).await,
-                answer => return answer,
-            }
-        }
+        let request = v1::StoreWaitRequest {
+            store: Some(self.name.clone()),
+            awaited,
+            wait_ms,
+            values: false,
+        };
+        calls::wait(&self.client, request).await
     }
 }
 

@@ -5,10 +5,14 @@
 //! operation under way is repeated under one request id until the cluster has answered it, so it counts once.
 //! Absent: state. A gateway that is started again goes on with what the cluster has.
 
+mod batches;
+mod calls;
 mod connection;
+mod exchanges;
 mod job_store;
 mod round_address;
 mod sessions;
+mod unanswered;
 mod waiting;
 mod wire;
 

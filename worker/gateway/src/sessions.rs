@@ -1,7 +1,8 @@
 //! Owns: the client sessions in which changes are asked for.
 //!
 //! Invariant: a session has one change under way at a time, so that what one waits for never keeps the cluster from
-//! forgetting the answers of another; and one that the cluster may have forgotten is never used again.
+//! forgetting the answers of another; one that the cluster may have forgotten is never used again; and a change is asked
+//! for in a second session only if no attempt in the first can have been executed.
 //! Absent: a bound on changes at a time; whoever asks has one.
 
 use std::sync::Arc;
@@ -17,9 +18,6 @@ use super::job_store::PAUSE;
 const IDLE_MAX: usize = 64;
 /// A session that was not used for so long is left alone: half of what the cluster remembers it for.
 const USED_WITHIN: Duration = Duration::from_secs(12 * 3600);
-/// What is refused so soon was never made: it takes ten thousand newer sessions until the cluster forgets one that it has
-/// just heard of, and nobody opens them in this time.
-const REFUSED_SOON: Duration = Duration::from_secs(60);
 
 /// Sessions of one client. Clones share them.
 #[derive(Clone)]
@@ -65,8 +63,8 @@ impl Sessions {
         Lent { session, idle: self.idle.clone(), forgotten: false }
     }
 
-    /// Asks for a change under a request id of its own. Where the cluster has forgotten the session meanwhile, it is asked
-    /// for once more in a new one. How long `ask` tries is its own business.
+    /// Asks for a change under a request id of its own. Where the cluster has forgotten the session before, it is asked
+    /// for once more in a new one. How long `ask` tries is its own business; it is one call of the client.
     ///
     /// # Errors
     /// The last answer of `ask`, or that there is no session to be had.
@@ -74,9 +72,8 @@ impl Sessions {
     where
         Fut: Future<Output = Result<T, ClientError>>,
     {
-        let asked = Instant::now();
         match self.take_once().await?.ask(&ask).await {
-            Err(refusal) if was_forgotten(&refusal, asked) => self.open().await?.ask(&ask).await,
+            Err(refusal) if was_forgotten(&refusal) => self.open().await?.ask(&ask).await,
             answer => answer,
         }
     }
@@ -84,7 +81,8 @@ impl Sessions {
     /// The same, repeated until the cluster answers or refuses, however long it has no leader. Whoever waits has a limit.
     ///
     /// # Errors
-    /// The refusal.
+    /// The refusal; or `OutcomeUnknown` where the cluster has forgotten the session after an attempt that may have been
+    /// executed.
     pub async fn change_until_answered<T, Fut>(
         &self,
         ask: impl Fn(v1::RequestId) -> Fut,
@@ -94,12 +92,11 @@ impl Sessions {
     {
         let again = |id: v1::RequestId| {
             let ask = &ask;
-            until_answered(move || ask(id))
+            until_certain(move || ask(id))
         };
         let lent = until_answered(|| self.take_once()).await?;
-        let asked = Instant::now();
         match lent.ask(&again).await {
-            Err(refusal) if was_forgotten(&refusal, asked) => {
+            Err(refusal) if was_forgotten(&refusal) => {
                 until_answered(|| self.open()).await?.ask(&again).await
             }
             answer => answer,
@@ -107,13 +104,9 @@ impl Sessions {
     }
 }
 
-/// Whether a change was refused, and not made, because the cluster had forgotten its session before it was `asked` for
-/// under this number for the first time.
-pub fn was_forgotten(refusal: &ClientError, asked: Instant) -> bool {
-    is_unknown(refusal) && asked.elapsed() < REFUSED_SOON
-}
-
-fn is_unknown(refusal: &ClientError) -> bool {
+/// Whether a change that was asked for in one call of the client was refused, and not made, because the cluster had
+/// forgotten its session before. Where an attempt of the call may have been executed, the client says that instead.
+pub fn was_forgotten(refusal: &ClientError) -> bool {
     refusal.code() == Some(ErrorCode::SessionUnknown)
 }
 
@@ -126,7 +119,7 @@ impl Lent {
     /// Notes an answer to what was asked for in this session: one that the cluster does not know any more is lent to
     /// nobody again.
     pub fn heard<T>(&mut self, answer: &Result<T, ClientError>) {
-        self.forgotten |= answer.as_ref().is_err_and(is_unknown);
+        self.forgotten |= answer.as_ref().is_err_and(was_forgotten);
     }
 
     async fn ask<T, Fut>(mut self, ask: impl Fn(v1::RequestId) -> Fut) -> Result<T, ClientError>
@@ -156,11 +149,70 @@ where
     }
 }
 
+/// Repeats the same change until the cluster answers or refuses. Once an attempt may have been executed, that the session
+/// is forgotten is no refusal: whether it was executed is then unknown for good.
+async fn until_certain<T, Fut>(ask: impl Fn() -> Fut) -> Result<T, ClientError>
+where
+    Fut: Future<Output = Result<T, ClientError>>,
+{
+    let mut doubt = None;
+    loop {
+        match (ask().await, doubt.take()) {
+            (Err(error), Some(doubt)) if was_forgotten(&error) => return Err(doubt),
+            (Err(error), before) if error.may_pass() => {
+                let unknown = matches!(error, ClientError::OutcomeUnknown { .. });
+                doubt = if unknown { Some(error) } else { before };
+                tokio::time::sleep(PAUSE).await;
+            }
+            (answer, _) => return answer,
+        }
+    }
+}
+
 impl Drop for Lent {
     fn drop(&mut self) {
         let mut idle = self.idle.lock();
         if !self.forgotten && idle.len() < IDLE_MAX {
             idle.push((self.session.clone(), Instant::now()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout_proto::RpcError;
+    use std::collections::VecDeque;
+
+    fn unknown() -> ClientError {
+        ClientError::OutcomeUnknown { what: "add", waited_ms: 1, tried: Vec::new() }
+    }
+
+    fn no_leader() -> ClientError {
+        ClientError::NoLeader { what: "add", waited_ms: 1, tried: Vec::new() }
+    }
+
+    fn forgotten() -> ClientError {
+        RpcError::new(ErrorCode::SessionUnknown, "it is forgotten").into()
+    }
+
+    async fn told(answers: Vec<Result<i64, ClientError>>) -> Result<i64, ClientError> {
+        let answers = Mutex::new(VecDeque::from(answers));
+        let next = || {
+            let answer = answers.lock().pop_front().expect("it is asked no more");
+            async move { answer }
+        };
+        until_certain(next).await
+    }
+
+    #[tokio::test]
+    async fn a_change_that_may_have_been_executed_is_not_taken_for_one_that_was_refused() {
+        let refused = told(vec![Err(no_leader()), Err(forgotten())]).await.expect_err("refused");
+        assert!(was_forgotten(&refused), "it was never asked of anybody: {refused}");
+        let doubtful = told(vec![Err(unknown()), Err(no_leader()), Err(forgotten())]).await;
+        let doubtful = doubtful.expect_err("unknown");
+        assert!(matches!(doubtful, ClientError::OutcomeUnknown { .. }), "{doubtful}");
+        assert!(!was_forgotten(&doubtful), "or it would be executed again");
+        assert_eq!(told(vec![Err(unknown()), Ok(7)]).await.expect("an answer"), 7);
     }
 }

@@ -196,8 +196,12 @@ impl Shared {
         ticket: u64,
         silence: Duration,
     ) -> Result<(String, Option<Round>), ClientError> {
-        let request =
-            v1::RendezvousWaitRequest { job: Some(self.job.clone()), ticket, wait_ms: HELD_MS };
+        let request = v1::RendezvousWaitRequest {
+            job: Some(self.job.clone()),
+            ticket,
+            wait_ms: HELD_MS,
+            without_members: false,
+        };
         let mut heard = Instant::now();
         loop {
             let options = CallOptions::read().attempt_timeout(HELD_ATTEMPT);

@@ -154,7 +154,8 @@ fn row_of(row: frame::Row) -> Result<EngineRow, RowFailure> {
         task,
         sampling,
         store_url: String::new(),
-        attempt_timeout: None, // The agent's affair.
+        attempt_timeout: None, // The agent's affair, as the deadline is.
+        deadline: None,
     };
     Ok(EngineRow {
         run: Arc::new(run),

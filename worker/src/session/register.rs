@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rollout_proto::{Client, ClientError, ErrorCode, services, v1};
 
-use super::{Session, fatal};
+use super::{HEARTBEAT, Session, fatal};
 use crate::agent::AgentError;
 use crate::backoff::Backoff;
 use crate::held::Named;
@@ -27,7 +27,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 impl Session {
     /// Registers, however long it takes.
     pub(super) async fn register(&mut self) -> Result<(), AgentError> {
-        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        let mut backoff = Backoff::of_many(Duration::from_millis(100), Duration::from_secs(5));
         let bears = Duration::from_millis(self.config.timing.register_refused_ms);
         let mut refused_since = None;
         loop {
@@ -87,15 +87,13 @@ impl Session {
         self.state.cluster_id = self.client.cluster_id();
         self.save().await.map_err(Failed::Fatal)?;
         self.stores.set_cluster(&answer.store_url);
-        self.link.heartbeat = match answer.heartbeat_ms {
-            0 => Duration::from_millis(500),
-            ms => Duration::from_millis(u64::from(ms).clamp(10, 10_000)),
-        };
         let configured = self.config.timing.self_fence_ms;
         self.link.self_fence = Duration::from_millis(match answer.self_fence_ms {
             0 => configured,
             ms => configured.min(ms.into()),
         });
+        self.link.heartbeat = HEARTBEAT;
+        self.link.set_heartbeat(answer.heartbeat_ms);
         self.link.eligible = eligible;
         self.link.registered = true;
         if answer.draining {

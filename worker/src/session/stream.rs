@@ -16,7 +16,7 @@ use rollout_proto::v1::leader_message::Kind;
 use rollout_proto::{Channel, ErrorCode, MemberRef, RpcError, services, v1};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
@@ -149,9 +149,7 @@ impl Session {
         live: &mut Live,
         incoming: &mut Streaming<v1::LeaderMessage>,
     ) -> Result<StreamEnd, AgentError> {
-        let mut heartbeats = interval(self.link.heartbeat);
-        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        heartbeats.reset();
+        let mut heartbeats = heartbeats_every(self.link.heartbeat);
         let (eligibility, ran_dry) = (self.eligibility.clone(), self.ran_dry.clone());
         let mut drains = self.drains.watch();
         let probe_every = Duration::from_millis(self.config.timing.probe_ms);
@@ -164,6 +162,9 @@ impl Session {
                         if let Some(end) = self.message(live, message).await? {
                             return Ok(end);
                         }
+                        if heartbeats.period() != self.link.heartbeat {
+                            heartbeats = heartbeats_every(self.link.heartbeat);
+                        }
                     }
                     Ok(None) => return Ok(StreamEnd::Broken("the leader closed it".to_owned())),
                     Err(status) => return Ok(ended(&status)),
@@ -173,8 +174,8 @@ impl Session {
                     if live.unanswered.len() > UNANSWERED_MAX {
                         return Ok(StreamEnd::Broken("the leader is silent".to_owned()));
                     }
-                    let first = live.unanswered.front().is_some_and(|(seq, _)| *seq < live.last_heartbeat);
-                    if first && live.search.is_none() {
+                    // It asks nobody before the oldest one was unanswered for long enough.
+                    if live.search.is_none() {
                         live.search = Some(self.search_after_silence(live));
                     }
                 }
@@ -220,6 +221,7 @@ impl Session {
         }
         match message.kind {
             Some(Kind::Heartbeat(answer)) => {
+                self.link.set_heartbeat(answer.heartbeat_ms);
                 // Silent for so long, this worker may have lost rows: it asks which before it starts one.
                 if self.fence.is_open() {
                     self.heartbeat_answered(live, answer.seq);
@@ -375,6 +377,14 @@ impl Session {
         };
         timeout(QUIESCE_TIMEOUT, rest).map(|_| ()).boxed()
     }
+}
+
+/// Ticks as often, from then on.
+fn heartbeats_every(period: Duration) -> Interval {
+    let mut heartbeats = interval(period);
+    heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    heartbeats.reset();
+    heartbeats
 }
 
 /// Resolves at that time, if there is one.

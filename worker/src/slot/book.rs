@@ -19,11 +19,11 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    pub(super) fn new(concurrency: usize) -> Self {
+    pub(crate) fn new(concurrency: usize) -> Self {
         Self { concurrency, ..Self::default() }
     }
 
-    pub(super) fn queue(&mut self, lease: Lease, row: u64) -> bool {
+    pub(crate) fn queue(&mut self, lease: Lease, row: u64) -> bool {
         !self.running.contains(lease, row)
             && !self.ended.contains(lease, row)
             && self.queued.insert(lease, row)
@@ -34,19 +34,19 @@ impl Book {
         self.running.insert(lease, row);
     }
 
-    pub(super) fn end(&mut self, lease: Lease, row: u64) {
+    pub(crate) fn end(&mut self, lease: Lease, row: u64) {
         self.queued.remove(lease, row);
         self.running.remove(lease, row);
         self.ended.insert(lease, row);
     }
 
-    pub(super) fn settle(&mut self, rows: &Held) {
+    pub(crate) fn settle(&mut self, rows: &Held) {
         for (lease, row) in rows.iter() {
             self.ended.remove(lease, row);
         }
     }
 
-    pub(super) fn is_ended(&self, lease: Lease, row: u64) -> bool {
+    pub(crate) fn is_ended(&self, lease: Lease, row: u64) -> bool {
         self.ended.contains(lease, row)
     }
 
@@ -72,6 +72,11 @@ impl Book {
         self.queued.has(lease) || self.running.has(lease)
     }
 
+    /// Whether rows of a run wait or run.
+    pub(crate) fn has_run(&self, run: u32) -> bool {
+        self.queued.has_run(run) || self.running.has_run(run)
+    }
+
     pub(super) fn running_leases(&self) -> Vec<Lease> {
         self.running.leases()
     }
@@ -91,7 +96,7 @@ impl Book {
     }
 
     /// Takes rows away; what was taken was held.
-    pub(super) fn take(&mut self, named: &Named) -> usize {
+    pub(crate) fn take(&mut self, named: &Named) -> usize {
         let mut taken = 0;
         for set in [&mut self.queued, &mut self.running, &mut self.ended] {
             let gone: Vec<_> =

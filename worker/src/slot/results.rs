@@ -1,7 +1,8 @@
 //! Owns: what becomes of a row that has ended: part, failure, or back to the leader.
 //!
 //! Invariant: every ended row stays in the book until the leader has answered for it, and a finished one in the
-//! spool. A store that refuses costs the run one row's execution each time that it is resumed, and no finished one else.
+//! spool. Finished rows go to the combiner; this slot stores and reports the parts that it closes, with rows of any
+//! slot. A store that refuses costs the run one row's execution each time that it is resumed, and no finished one else.
 //! Absent: sending.
 
 use std::time::{Duration, Instant};
@@ -10,15 +11,21 @@ use rollout_proto::v1::{self, FailureClass};
 
 use super::shorten::shortened;
 use super::telling::Telling;
-use super::{BACKLOG_BYTES, BACKLOG_PARTS, Event, Slot, Uploaded};
+use super::{Event, Slot, Uploaded};
+use crate::combiner::Appetite;
 use crate::engine::{Completion, EngineFailure, RowEnd};
 use crate::held::{Held, Lease, Named, ranges};
-use crate::part::{BODY_BYTES_MAX, Finished, OpenPart, PartId};
+use crate::part::{BODY_BYTES_MAX, Finished, OpenPart};
+use crate::run::RunInfo;
 
 /// A refusing store is tried so often.
 const REFUSED_RETRY: Duration = Duration::from_secs(2);
-/// With nothing left to do a part does not wait for its full time.
-const IDLE_LINGER: Duration = Duration::from_millis(100);
+/// A pull that is not answered for so long waits at the leader for rows.
+const PARKED_AFTER: Duration = Duration::from_millis(100);
+/// A part whose rows the leader may take back soon, or whose run may end soon, still waits so long.
+const HURRIED: Duration = Duration::from_secs(1);
+/// A run with a deadline loses at most one part in so many of its time to results that were not reported.
+const DEADLINE_PART: u32 = 64;
 /// Bytes of a failure's message that the ledger keeps.
 pub(super) const MESSAGE_BYTES_MAX: usize = 512;
 
@@ -56,6 +63,7 @@ impl Slot {
             }
             Some(Ok(completion)) => match Finished::new(lease.1, row, &completion) {
                 Ok(finished) if finished.body.len() <= BODY_BYTES_MAX => {
+                    let patience = self.patience(lease, running.as_ref().map(|r| &*r.run));
                     if let Some(running) = running {
                         self.fitting.took(lease.0, running.since.elapsed());
                         let (prompt, all) =
@@ -64,7 +72,7 @@ impl Slot {
                     }
                     self.feed.ended(Instant::now());
                     self.row_succeeded();
-                    self.finished(lease, finished).await;
+                    self.finished(lease, finished, patience).await;
                     self.stop_what_cannot_end();
                 }
                 Ok(finished) => {
@@ -83,34 +91,26 @@ impl Slot {
         }
     }
 
-    async fn finished(&mut self, lease: Lease, finished: Finished) {
+    async fn finished(&mut self, lease: Lease, finished: Finished, patience: Duration) {
         metrics::counter!("rollout_worker_rows_total", "outcome" => "finished").increment(1);
+        let room = self.spool.room().await;
         self.book.lock().end(lease, finished.row);
-        let run = lease.0;
-        if self.open.get(&run).is_some_and(|part| !part.fits(&finished)) {
-            self.close_part(run);
-        }
-        if !self.open.contains_key(&run) {
-            let id = PartId { run, number: self.next_part };
-            self.next_part += 1;
-            self.open.insert(run, OpenPart::new(id));
-        }
-        let Some(part) = self.open.get_mut(&run) else { return };
-        let id = part.id;
-        part.push(finished.clone());
-        let full = part.is_full(&self.part);
-        self.uploader.spool.append(id, vec![finished]).await;
-        if full {
-            self.close_part(run);
-        }
+        let now = Instant::now();
+        let place = (self.index, lease.0);
+        let closed = self.combiner.add(place, finished, room, now + patience, now);
+        closed.into_iter().for_each(|part| self.spawn_upload(part, Duration::ZERO));
     }
 
-    /// A part of an earlier process: already spooled, and closed as it is.
-    pub(super) fn open_recovered(&mut self, part: OpenPart) {
-        let id = part.id;
-        self.closed_bytes.insert(id, part.bytes);
-        self.closed.insert(id, rows_of(&part));
-        self.recovered.push(part);
+    /// How long the result of a row may wait for others. The leader takes a grant back after twice the time of an attempt,
+    /// and nothing of a run counts after its deadline.
+    fn patience(&self, lease: Lease, run: Option<&RunInfo>) -> Duration {
+        let full = Duration::from_millis(self.part.linger_ms);
+        let deadline = run.and_then(|run| run.deadline).map(|time| time / DEADLINE_PART);
+        let attempt = run.and_then(|run| run.attempt_timeout).zip(self.granted.get(&lease));
+        let grant =
+            attempt.map(|(time, granted)| time.mul_f64(1.5).saturating_sub(granted.elapsed()));
+        let hurried = deadline.into_iter().chain(grant).map(|time| time.max(HURRIED));
+        hurried.fold(full, Duration::min)
     }
 
     /// The leader has said which rows count: what is left of the recovered parts goes on its way.
@@ -122,38 +122,47 @@ impl Slot {
 
     /// Closes the parts whose time has come.
     pub(super) fn close_parts(&mut self) {
-        if self.open.is_empty() {
-            return;
-        }
-        let (now, linger) = (Instant::now(), self.linger());
-        let due = self.open.iter().filter(|(_, part)| now >= part.opened + linger);
-        let due: Vec<u32> = due.map(|(run, _)| *run).collect();
-        due.into_iter().for_each(|run| self.close_part(run));
-    }
-
-    pub(super) fn linger(&self) -> Duration {
-        let full = Duration::from_millis(self.part.linger_ms);
-        let idle = self.running.is_empty() && self.queue.is_empty();
-        match (self.drain.is_some() && idle, idle) {
-            (true, _) => Duration::ZERO,
-            (false, true) => full.min(IDLE_LINGER),
-            (false, false) => full,
+        let now = Instant::now();
+        for part in self.combiner.due(self.index, self.appetite(now), now) {
+            self.spawn_upload(part, Duration::ZERO);
         }
     }
 
-    fn close_part(&mut self, run: u32) {
-        let Some(part) = self.open.remove(&run) else { return };
-        self.closed.insert(part.id, rows_of(&part));
-        self.closed_bytes.insert(part.id, part.bytes);
-        self.spawn_upload(part, Duration::ZERO);
+    /// When the next part's time comes, if nothing else happens.
+    pub(super) fn next_part_due(&self, now: Instant) -> Option<Instant> {
+        let next = |appetite| self.combiner.next_due(self.index, appetite);
+        let hungry = self.hungry_at().filter(|at| *at > now);
+        let then = hungry.and_then(|at| Some(next(Appetite::Hungry)?.max(at)));
+        next(self.appetite(now)).into_iter().chain(then).min()
+    }
+
+    fn appetite(&self, now: Instant) -> Appetite {
+        let idle = self.book.lock().busy() == 0;
+        match (self.drain.is_some(), idle) {
+            (true, true) => Appetite::Leaving,
+            (false, true) => Appetite::Idle,
+            // It asks for nothing, and its end is near.
+            (true, false) => Appetite::Hungry,
+            (false, false) if self.hungry_at().is_some_and(|at| now >= at) => Appetite::Hungry,
+            (false, false) => Appetite::Fed,
+        }
+    }
+
+    /// From when on the slot is known to get no rows for the places that it has.
+    fn hungry_at(&self) -> Option<Instant> {
+        let places = self.running.len() < self.pace.limit() && self.book.lock().queued().is_empty();
+        let asks = places && self.exchanges.may_be_parked();
+        self.asked.filter(|_| asks).map(|asked| asked + PARKED_AFTER)
     }
 
     fn spawn_upload(&mut self, part: OpenPart, delay: Duration) {
         let uploader = self.uploader.clone();
+        self.uploads += 1;
         self.tasks.spawn(async move { Event::Uploaded(uploader.upload(part, delay).await) });
     }
 
     pub(super) async fn uploaded(&mut self, uploaded: Uploaded) {
+        self.uploads -= 1;
         match uploaded {
             Uploaded::Done { part, result } => {
                 metrics::counter!("rollout_worker_parts_total").increment(1);
@@ -163,18 +172,17 @@ impl Slot {
             Uploaded::Gone { part } => {
                 tracing::warn!(
                     run = part.id.run,
-                    rows = self.closed.get(&part.id).map_or(0, Held::len),
+                    rows = self.combiner.rows_in(part.id),
                     "nobody wants these results any more, they are dropped"
                 );
-                self.settle_part(part.id).await;
+                self.combiner.settle(part.id).await;
             }
             Uploaded::Unusable { part, reason } => {
-                let (run, rows) = (part.id.run, rows_of(&part));
+                let (run, rows) = (part.id.run, self.combiner.give_up_rows(part.id));
                 tracing::warn!(run, rows = rows.len(), reason, "results are given back");
                 // The leader takes these rows for held: without a word they would be so for ever.
                 self.exchanges.nack(&rows);
-                self.closed.remove(&part.id);
-                self.settle_part(part.id).await;
+                self.combiner.settle(part.id).await;
             }
             Uploaded::Refused { part, reason } => self.store_refuses(part, &reason).await,
         }
@@ -183,46 +191,39 @@ impl Slot {
     /// Reports a refusing store by one row, which pauses the run; all others are kept and tried again.
     async fn store_refuses(&mut self, mut part: OpenPart, reason: &str) {
         let run = part.id.run;
-        // Sorted as it was encoded: the last row is of the latest attempt.
-        let latest = part.rows.last().map(|row| (row.attempt, row.row));
+        let latest = part.rows.iter().map(|row| (row.attempt, row.row)).max();
         if let Some((attempt, row)) = latest
             && self.refusals.tell(run, attempt, Instant::now())
         {
             tracing::error!(run, rows = part.rows.len(), reason, "the store refuses a part");
-            part.rows.pop();
+            part.retain(|kept| (kept.attempt, kept.row) != (attempt, row));
             let failure = EngineFailure::new(
                 FailureClass::StoreRefused,
                 rollout_proto::ErrorCode::StoreRefused.code(),
                 reason,
             );
-            self.fail((run, attempt), vec![row], &failure);
-            self.closed.insert(part.id, rows_of(&part));
+            self.tell_failure(&[((run, attempt), row)].into_iter().collect(), &failure);
+            self.combiner.shrunk(&part);
         }
         if part.rows.is_empty() {
-            self.settle_part(part.id).await;
+            self.combiner.settle(part.id).await;
         } else {
             self.spawn_upload(part, REFUSED_RETRY);
         }
     }
 
-    /// The leader has answered for a part, or nobody wants it.
-    pub(super) async fn settle_part(&mut self, id: PartId) {
-        self.closed_bytes.remove(&id);
-        if let Some(rows) = self.closed.remove(&id) {
-            self.book.lock().settle(&rows);
-        }
-        self.uploader.spool.remove(id).await;
+    /// Reports rows of a lease as failed.
+    pub(super) fn fail(&mut self, lease: Lease, rows: Vec<u64>, failure: &EngineFailure) {
+        let held: Held = rows.into_iter().map(|row| (lease, row)).collect();
+        self.end_all(&held);
+        self.tell_failure(&held, failure);
     }
 
-    /// Reports rows as failed.
-    pub(super) fn fail(&mut self, lease: Lease, rows: Vec<u64>, failure: &EngineFailure) {
-        if rows.is_empty() {
-            return;
-        }
+    /// Reports rows of one lease, which have ended in whatever slot, as failed.
+    fn tell_failure(&mut self, held: &Held, failure: &EngineFailure) {
+        let Some(lease) = held.leases().first().copied() else { return };
         metrics::counter!("rollout_worker_rows_total", "outcome" => "failed")
-            .increment(rows.len() as u64);
-        let held: Held = rows.iter().map(|row| (lease, *row)).collect();
-        self.end_all(&held);
+            .increment(held.len() as u64);
         let message = shortened(&failure.message, MESSAGE_BYTES_MAX);
         let cut = message != failure.message;
         let text = if cut { failure.message.clone() } else { String::new() };
@@ -235,7 +236,7 @@ impl Slot {
             message,
             evidence: None,
         };
-        self.tell(Telling::Failure(report), held, text);
+        self.tell(Telling::Failure(report), held.clone(), text);
     }
 
     /// Gives rows back unfinished.
@@ -251,8 +252,11 @@ impl Slot {
     }
 
     pub(super) fn end_all(&self, held: &Held) {
-        let mut book = self.book.lock();
-        held.iter().for_each(|(lease, row)| book.end(lease, row));
+        {
+            let mut book = self.book.lock();
+            held.iter().for_each(|(lease, row)| book.end(lease, row));
+        }
+        self.combiner.rows_left(Instant::now());
     }
 
     /// Rows are no longer this worker's: those that run are stopped, results of the others dropped. A part that is
@@ -271,28 +275,10 @@ impl Slot {
                 running.cancel.cancel();
             }
         }
-        let mut emptied = Vec::new();
-        for part in self.open.values_mut() {
-            let run = part.id.run;
-            part.retain(|row| !named.contains((run, row.attempt), row.row));
-            if part.rows.is_empty() {
-                emptied.push(run);
-            }
+        for file in self.combiner.take_away(self.index, named) {
+            let spool = self.spool.clone();
+            tokio::spawn(async move { spool.remove(file).await });
         }
-        for run in emptied {
-            if let Some(part) = self.open.remove(&run) {
-                let spool = self.uploader.spool.clone();
-                tokio::spawn(async move { spool.remove(part.id).await });
-            }
-        }
+        self.combiner.rows_left(Instant::now());
     }
-
-    pub(super) fn backlogged(&self) -> bool {
-        self.closed.len() >= BACKLOG_PARTS
-            || self.closed_bytes.values().sum::<usize>() >= BACKLOG_BYTES
-    }
-}
-
-fn rows_of(part: &OpenPart) -> Held {
-    part.rows.iter().map(|row| ((part.id.run, row.attempt), row.row)).collect()
 }

@@ -36,6 +36,7 @@ impl Slot {
             return;
         }
         metrics::counter!("rollout_worker_rows_granted_total").increment(new.len() as u64);
+        self.combiner.granted(grant.run);
         let book = self.book.lock();
         self.granted.retain(|lease, _| book.has(*lease));
         drop(book);
@@ -88,7 +89,7 @@ impl Slot {
             && self.engine_up
             && !self.queue.is_empty()
             && self.drain.is_none()
-            && !self.backlogged()
+            && !self.combiner.is_backlogged()
             && self.fence.open()
             && self.may_run_beside()
         {
@@ -107,7 +108,8 @@ impl Slot {
             let generation = self.pace.generation();
             let (bytes, tokens) = (row.body.len(), row.tokens);
             let since = Instant::now();
-            let running = Running { cancel: cancel.clone(), since, generation, bytes, tokens };
+            let run = row.run.clone();
+            let running = Running { cancel: cancel.clone(), since, generation, bytes, tokens, run };
             self.running.insert((lease, number), running);
             let engine = self.engine.clone();
             self.tasks.spawn(async move {

@@ -37,9 +37,10 @@ impl Slot {
                 "rows were refused: what this worker made of them does not count"
             );
         }
-        self.book.lock().settle(&settled.rows);
+        answer.nothing_more.iter().for_each(|run| self.combiner.at_tail(*run));
+        self.combiner.settle_rows(&settled.rows);
         for part in settled.parts {
-            self.settle_part(part).await;
+            self.combiner.settle(part).await;
         }
         if settled.asked {
             self.feed.answered(!answer.grants.is_empty() && !answer.waited);
@@ -97,7 +98,7 @@ impl Slot {
         let asks = one_pull(credit, busy, self.queue.is_empty());
         let eligible = self.ineligible.borrow().is_none()
             && self.uplink.as_ref().is_some_and(|uplink| uplink.eligible);
-        let able = eligible && self.fence.open() && !self.backlogged();
+        let able = eligible && self.fence.open() && !self.combiner.is_backlogged();
         if asks > 0 && able { asks.min(self.wanted_by_tokens()) as u32 } else { 0 }
     }
 
@@ -116,8 +117,7 @@ impl Slot {
     /// The next moment at which something is due without any event.
     pub(super) fn next_wake(&self) -> Instant {
         let now = Instant::now();
-        let linger = self.linger();
-        let parts = self.open.values().map(|part| part.opened + linger);
+        let parts = self.next_part_due(now);
         let report = self.report_since.map(|since| match self.exchanges.unanswered() {
             0 => since + FAILURES_LINGER,
             1 if self.exchanges.may_be_parked() => {
@@ -129,7 +129,7 @@ impl Slot {
         let online = self.uplink.is_some();
         let timers = report.into_iter().chain(unsent).filter(|_| online);
         let drain = self.drain.filter(|_| !self.running.is_empty());
-        parts.chain(timers).chain(drain).min().unwrap_or(now + NEVER)
+        parts.into_iter().chain(timers).chain(drain).min().unwrap_or(now + NEVER)
     }
 }
 

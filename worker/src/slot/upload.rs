@@ -8,16 +8,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rollout_proto::v1;
 use rollout_storage::part_key;
 use tokio::sync::Semaphore;
 
-use super::book::Book;
 use crate::backoff::Backoff;
+use crate::combiner::Combiner;
 use crate::part::OpenPart;
 use crate::run::{RunError, Runs};
-use crate::spool::SpoolHandle;
 use crate::stores::Stores;
 
 /// What came of an upload.
@@ -38,9 +36,8 @@ pub(super) enum Uploaded {
 pub(super) struct Uploader {
     pub(super) stores: Arc<Stores>,
     pub(super) runs: Arc<Runs>,
-    pub(super) spool: SpoolHandle,
-    /// Knows which rows are still this worker's.
-    pub(super) book: Arc<Mutex<Book>>,
+    /// Knows which rows are still this worker's, and where they are spooled.
+    pub(super) combiner: Arc<Combiner>,
     /// Bounds how many run at a time.
     pub(super) permits: Arc<Semaphore>,
 }
@@ -51,14 +48,11 @@ impl Uploader {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        {
-            let (book, run) = (self.book.lock(), part.id.run);
-            part.retain(|row| book.is_ended((run, row.attempt), row.row));
-        }
+        self.combiner.keep_wanted(&mut part);
         if part.rows.is_empty() {
             return Uploaded::Gone { part };
         }
-        self.spool.sync(part.id).await;
+        self.combiner.sync(&part).await;
         let encoded = match part.encode() {
             Ok(encoded) => encoded,
             Err(error) => return Uploaded::Refused { part, reason: error.to_string() },
@@ -81,7 +75,7 @@ impl Uploader {
         let key = part_key(&run.namespace, &run.folder, &digest);
         let len = encoded.bytes.len() as u64;
         loop {
-            if !self.is_wanted(&part) {
+            if !self.combiner.is_wanted(&part) {
                 return Uploaded::Gone { part };
             }
             // Whoever waits in a back-off holds no permit, so that one bad store stops no other.
@@ -108,10 +102,5 @@ impl Uploader {
             tokens_out: encoded.tokens_out,
         };
         Uploaded::Done { part, result }
-    }
-
-    fn is_wanted(&self, part: &OpenPart) -> bool {
-        let (book, run) = (self.book.lock(), part.id.run);
-        part.rows.iter().any(|row| book.is_ended((run, row.attempt), row.row))
     }
 }

@@ -12,7 +12,9 @@ use crate::setup::{Agent, assert_all_answered, config, prompts, side, spooled, u
 #[tokio::test]
 async fn revoked_rows_are_stopped_and_their_results_dropped() {
     let dir = tempfile::tempdir().unwrap();
-    let bodies = ["a", "b", "MOCK_HANG", "d"].map(|text| format!(r#"{{"prompt":"{text}"}}"#));
+    // All places stay taken, so that nothing but its age closes the part.
+    let bodies = ["a", "b", "MOCK_HANG", "d", "MOCK_HANG", "MOCK_HANG"]
+        .map(|text| format!(r#"{{"prompt":"{text}"}}"#));
     let fake = Fake::start(1, dir.path(), &bodies).await;
     let mut config = config(dir.path(), &fake, |mock| mock.concurrency = 3);
     config.part.linger_ms = 60_000;
@@ -22,10 +24,10 @@ async fn revoked_rows_are_stopped_and_their_results_dropped() {
         let mut state = fake.state.lock();
         state.hold_grants = true;
         let attempt = state.rows[0].attempt;
-        for row in [0, 2] {
+        for row in [0, 2, 4, 5] {
             (state.rows[row].attempt, state.rows[row].running) = (0, false);
         }
-        let rows = Some(v1::Rows { starts: vec![0, 2], lens: vec![1, 1] });
+        let rows = Some(v1::Rows { starts: vec![0, 2, 4, 5], lens: vec![1; 4] });
         let rows = vec![v1::HeldRows { run: 1, attempt, rows }];
         state.post(Kind::Revoke(v1::Revoke { rows, reason: "test".into() }));
         state.heartbeats.clear();
@@ -37,7 +39,7 @@ async fn revoked_rows_are_stopped_and_their_results_dropped() {
         state.heartbeats.iter().any(|heartbeat| started(heartbeat) == [1, 3])
     })
     .await;
-    // Also waits for the hanging row, were it not stopped.
+    // Also waits for the hanging rows, were they not stopped.
     assert_eq!(agent.drain().await, Drained { everything_answered: true });
     let state = fake.state.lock();
     let reported: Vec<u64> = state
@@ -92,6 +94,39 @@ async fn heartbeats_name_what_waits_from_the_first_of_a_stream_on_and_what_is_re
     }
     fake.until("the others are done", |state| state.done() == 2).await;
     assert_eq!(side(dir.path(), "started"), [0, 1, 3]);
+    drop(agent);
+}
+
+/// Heartbeats that come within a time.
+async fn heard_within(fake: &Fake, time: Duration) -> usize {
+    fake.state.lock().heartbeats.clear();
+    tokio::time::sleep(time).await;
+    fake.state.lock().heartbeats.len()
+}
+
+#[tokio::test]
+async fn heartbeats_come_as_often_as_the_leaders_last_answer_asks_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(1, dir.path(), &prompts(1)).await;
+    let mut config = config(dir.path(), &fake, |_| {});
+    config.timing.self_fence_ms = 3000;
+    let agent = Agent::start(config);
+    fake.until("the row is done", |state| state.done() == 1).await;
+    // Answers that do not say it leave it as it was registered: 50 ms, or more on a machine that is busy.
+    let window = Duration::from_millis(2500);
+    assert!(heard_within(&fake, window).await > 5);
+    fake.state.lock().heartbeat_ms = 1000;
+    fake.until("an answer has said so", |state| state.heartbeats.len() > 1).await;
+    let slow = heard_within(&fake, window).await;
+    assert!((1..=3).contains(&slow), "{slow}");
+    // No leader can ask for so few that one lost heartbeat would fence the worker.
+    fake.state.lock().heartbeat_ms = 10_000;
+    heard_within(&fake, window).await;
+    let bounded = heard_within(&fake, window * 2).await;
+    assert!((2..=4).contains(&bounded), "{bounded}");
+    fake.state.lock().heartbeat_ms = 20;
+    heard_within(&fake, window).await;
+    assert!(heard_within(&fake, window).await > 5);
     drop(agent);
 }
 

@@ -5,5 +5,6 @@ mod engines;
 mod fake;
 mod heartbeats;
 mod leaders;
+mod parts;
 mod rows;
 mod setup;

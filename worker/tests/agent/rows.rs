@@ -32,7 +32,8 @@ async fn finished_rows_survive_a_kill_and_are_not_executed_again() {
     let mut bodies = prompts(10);
     bodies.push(r#"{"prompt":"MOCK_HANG"}"#.into());
     let fake = Fake::start(1, dir.path(), &bodies).await;
-    let mut config = config(dir.path(), &fake, |_| {});
+    // Its one place stays taken, so that nothing but its age closes the part.
+    let mut config = config(dir.path(), &fake, |mock| mock.concurrency = 1);
     config.part.linger_ms = 60_000;
     let agent = Agent::start(config.clone());
     until("ten rows are spooled", || spooled(dir.path()) == 10).await;
@@ -113,8 +114,8 @@ async fn results_that_were_taken_back_are_not_kept_for_a_store_that_refuses_them
     let mut config = config(dir.path(), &fake, |_| {});
     config.part.rows = 1;
     let agent = Agent::start(config);
-    // As many parts as a slot keeps before it starts nothing more; one row has told of the refusal.
-    until("it is full", || spooled(dir.path()) >= 32).await;
+    // As many parts as a worker keeps before it starts nothing more; one row has told of the refusal.
+    until("it is full", || spooled(dir.path()) >= 64).await;
     let started = side(dir.path(), "started").len();
     {
         let mut state = fake.state.lock();

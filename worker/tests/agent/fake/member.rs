@@ -53,7 +53,10 @@ impl Member {
                     let seq = heartbeat.seq;
                     state.heartbeats.push(heartbeat);
                     if !state.mute_heartbeats {
-                        let answer = Kind::Heartbeat(v1::HeartbeatAnswer { seq });
+                        let answer = Kind::Heartbeat(v1::HeartbeatAnswer {
+                            seq,
+                            heartbeat_ms: state.heartbeat_ms,
+                        });
                         let _ = out.try_send(Ok(state.message(answer)));
                     }
                 }

@@ -69,6 +69,7 @@ impl Fake {
             name_taken: false,
             heartbeats: Vec::new(),
             mute_heartbeats: false,
+            heartbeat_ms: 0,
             mute_exchanges: false,
             hold_grants: false,
             hung: HashSet::new(),

@@ -56,6 +56,8 @@ pub(crate) struct State {
     pub(crate) name_taken: bool,
     pub(crate) heartbeats: Vec<v1::Heartbeat>,
     pub(crate) mute_heartbeats: bool,
+    /// The interval that answers to heartbeats ask for; 0, as of a leader that does not know the field.
+    pub(crate) heartbeat_ms: u32,
     pub(crate) mute_exchanges: bool,
     pub(crate) hold_grants: bool,
     /// Members that answer nothing at all.

@@ -55,10 +55,9 @@ impl Trainer {
         let answer = match self.asked_before(dataset, epoch) {
             Some(asked) => self.ask(asked).await?,
             None => {
-                let begun = Instant::now();
                 let asked = Asked::anew(dataset, epoch, self.sessions.take_once().await?);
                 match self.ask(asked).await {
-                    Err(refusal) if was_forgotten(&refusal, begun) => {
+                    Err(refusal) if was_forgotten(&refusal) => {
                         self.ask(Asked::anew(dataset, epoch, self.sessions.open().await?)).await?
                     }
                     answer => answer?,

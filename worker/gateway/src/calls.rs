@@ -1,0 +1,59 @@
+//! Owns: the calls of a shared store, each repeated while the cluster has no leader.
+//!
+//! Invariant: an error is for good.
+//! Absent: request ids, which whoever changes something has.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rollout_proto::{CallOptions, Client, ClientError, services, v1};
+
+use super::sessions::until_answered;
+
+/// One attempt of a wait: the leader's time, and some for the way.
+const WAIT_ATTEMPT: Duration = Duration::from_secs(15);
+
+/// Asks once for a change, as long as the client tries any.
+pub(crate) async fn apply(
+    client: &Client,
+    request: v1::StoreApplyRequest,
+) -> Result<v1::StoreApplyResponse, ClientError> {
+    let ask = |channel| {
+        let request = request.clone();
+        async move { services::store(channel).apply(request).await }
+    };
+    client.with_leader("change the store", ask).await
+}
+
+/// Reads.
+pub(crate) async fn read(
+    client: &Client,
+    request: v1::StoreReadRequest,
+) -> Result<v1::StoreReadResponse, ClientError> {
+    let ask = |channel| {
+        let request = request.clone();
+        async move { services::store(channel).read(request).await }
+    };
+    until_answered(|| client.with_leader_opts("read the store", CallOptions::read(), ask)).await
+}
+
+/// Waits, as long as the leader holds a wait.
+pub(crate) async fn wait(
+    client: &Client,
+    request: v1::StoreWaitRequest,
+) -> Result<v1::StoreWaitResponse, ClientError> {
+    let options = CallOptions::read().attempt_timeout(WAIT_ATTEMPT);
+    let ask = |channel| {
+        let request = request.clone();
+        async move { services::store(channel).wait(request).await }
+    };
+    until_answered(|| client.with_leader_opts("wait for the store", options, ask)).await
+}
+
+/// The value in an answer, if it has one.
+pub(crate) fn value(answer: v1::StoreAnswer) -> Option<Bytes> {
+    match answer.kind {
+        Some(v1::store_answer::Kind::Value(value)) => Some(value),
+        _ => None,
+    }
+}

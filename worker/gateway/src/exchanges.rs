@@ -1,0 +1,196 @@
+//! Owns: which changes, and which reads, of a shared store go to the cluster as one request.
+//!
+//! Invariant: a request is within the cluster's bounds, unless one part of it alone is over them; parts are changed in
+//! their order, and a read that is asked for after an answer goes out after it.
+//! Absent: the queues; see `batches`.
+
+use bytes::Bytes;
+use rollout_proto::{Client, ClientError, STORE_REQUEST_BYTES_MAX, v1};
+use v1::store_answer::Kind as Answer;
+use v1::store_op::Kind as Op;
+
+use super::batches::Exchange;
+use super::calls;
+use super::sessions::Sessions;
+
+/// Operations in one request: what the cluster takes.
+const OPS_MAX: usize = 1024;
+/// Those of them that are answered with a value.
+const VALUE_OPS_MAX: usize = 8;
+/// Keys in one read: what the cluster takes.
+const KEYS_MAX: usize = 4096;
+/// What a pair takes besides its bytes, at most.
+const PAIR_BYTES: usize = 32;
+/// Bytes of operations that share a request. One that is larger goes alone, and is judged by the cluster.
+const SHARED_BYTES: usize = STORE_REQUEST_BYTES_MAX / 4;
+
+/// Whether the store may be larger for it. A cluster whose disk is full takes only what is not.
+pub(crate) fn grows(op: &Op) -> bool {
+    !matches!(op, Op::Delete(_) | Op::Pop(_))
+}
+
+/// Changes, in order: one request is under way at a time. Those that may make the store larger and the others have a
+/// queue each, so that what frees room never waits for what needs it.
+#[derive(Clone)]
+pub(crate) struct Changes {
+    pub(crate) client: Client,
+    pub(crate) sessions: Sessions,
+    pub(crate) name: v1::StoreName,
+}
+
+fn pair_bytes(pair: &v1::StorePair) -> usize {
+    pair.key.len() + pair.value.len() + PAIR_BYTES
+}
+
+fn op_bytes(op: &Op) -> usize {
+    match op {
+        Op::Set(set) => set.pairs.iter().map(pair_bytes).sum(),
+        Op::Add(add) => add.key.len() + PAIR_BYTES,
+        Op::CompareSet(c) => c.key.len() + c.expected.len() + c.desired.len() + PAIR_BYTES,
+        Op::Append(pair) | Op::Push(pair) => pair_bytes(pair),
+        Op::Delete(key) | Op::Pop(key) => key.len() + PAIR_BYTES,
+    }
+}
+
+fn answers_value(op: &Op) -> bool {
+    matches!(op, Op::CompareSet(_) | Op::Pop(_))
+}
+
+impl Exchange for Changes {
+    /// Operations that one caller asks for together.
+    type Part = Vec<Op>;
+    type Answer = Vec<Answer>;
+    // Two at a time would change the order.
+    const IN_FLIGHT: usize = 1;
+
+    fn bytes(part: &Vec<Op>) -> usize {
+        part.iter().map(op_bytes).sum()
+    }
+
+    fn fitting<'a>(parts: impl Iterator<Item = &'a Vec<Op>>) -> usize {
+        let (mut count, mut ops, mut values, mut bytes) = (0, 0, 0, 0);
+        for part in parts {
+            ops += part.len();
+            values += part.iter().filter(|op| answers_value(op)).count();
+            bytes += Self::bytes(part);
+            let fits = ops <= OPS_MAX && values <= VALUE_OPS_MAX && bytes <= SHARED_BYTES;
+            if count > 0 && !fits {
+                break;
+            }
+            count += 1;
+        }
+        count
+    }
+
+    async fn ask(&self, parts: Vec<Vec<Op>>) -> Result<Vec<Vec<Answer>>, ClientError> {
+        let counts: Vec<usize> = parts.iter().map(Vec::len).collect();
+        let ops = parts.into_iter().flatten().map(|op| v1::StoreOp { kind: Some(op) }).collect();
+        let request = v1::StoreApplyRequest { request: None, store: Some(self.name.clone()), ops };
+        let changed = self.sessions.change_until_answered(|id| {
+            let request = v1::StoreApplyRequest { request: Some(id), ..request.clone() };
+            calls::apply(&self.client, request)
+        });
+        let mut answers = changed.await?.answers.into_iter();
+        let nothing = || Answer::Nothing(true);
+        let each = |_| answers.next().and_then(|answer| answer.kind).unwrap_or_else(nothing);
+        let mut each = each;
+        Ok(counts.into_iter().map(|count| (0..count).map(&mut each).collect()).collect())
+    }
+}
+
+/// Reads of values.
+#[derive(Clone)]
+pub(crate) struct Gets {
+    pub(crate) client: Client,
+    pub(crate) name: v1::StoreName,
+}
+
+impl Exchange for Gets {
+    /// The keys that one caller asks for.
+    type Part = Vec<Bytes>;
+    /// Their values as of one moment, or nothing where they are too many for one answer.
+    type Answer = Option<Vec<Option<Bytes>>>;
+    const IN_FLIGHT: usize = 1;
+
+    fn bytes(part: &Vec<Bytes>) -> usize {
+        part.iter().map(|key| key.len() + PAIR_BYTES).sum()
+    }
+
+    fn fitting<'a>(parts: impl Iterator<Item = &'a Vec<Bytes>>) -> usize {
+        let (mut count, mut keys) = (0, 0);
+        for part in parts {
+            keys += part.len();
+            if count > 0 && keys > KEYS_MAX {
+                break;
+            }
+            count += 1;
+        }
+        count
+    }
+
+    async fn ask(&self, parts: Vec<Vec<Bytes>>) -> Result<Vec<Self::Answer>, ClientError> {
+        let counts: Vec<usize> = parts.iter().map(Vec::len).collect();
+        let keys = parts.into_iter().flatten().collect();
+        let store = Some(self.name.clone());
+        let request = v1::StoreReadRequest { store, keys, ..Default::default() };
+        let mut values =
+            calls::read(&self.client, request).await?.values.into_iter().map(calls::value);
+        let each = |count| {
+            let own: Vec<_> = values.by_ref().take(count).collect();
+            (own.len() == count).then_some(own)
+        };
+        Ok(counts.into_iter().map(each).collect())
+    }
+}
+
+/// Waits for one thing. Each caller's wait is registered at the leader when it comes, so that it sees a key that is set
+/// and deleted at once; only beyond `IN_FLIGHT` do those that come share the next one.
+#[derive(Clone)]
+pub(crate) struct WaitForOne {
+    pub(crate) client: Client,
+    pub(crate) request: v1::StoreWaitRequest,
+}
+
+impl Exchange for WaitForOne {
+    type Part = ();
+    type Answer = ();
+    const IN_FLIGHT: usize = 64;
+
+    fn bytes((): &()) -> usize {
+        0
+    }
+
+    fn fitting<'a>(parts: impl Iterator<Item = &'a ()>) -> usize {
+        parts.count()
+    }
+
+    async fn ask(&self, parts: Vec<()>) -> Result<Vec<()>, ClientError> {
+        while !calls::wait(&self.client, self.request.clone()).await?.ready {}
+        Ok(parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(bytes: usize) -> Vec<Op> {
+        let pair = v1::StorePair { key: Bytes::from_static(b"k"), value: vec![0; bytes].into() };
+        vec![Op::Set(v1::StoreSet { pairs: vec![pair] })]
+    }
+
+    #[test]
+    fn a_request_is_within_the_bounds_of_the_cluster_or_has_one_part() {
+        let small: Vec<_> = (0..3000).map(|_| set(1)).collect();
+        assert_eq!(Changes::fitting(small.iter()), OPS_MAX);
+        let pops: Vec<_> = (0..20).map(|_| vec![Op::Pop(Bytes::from_static(b"q"))]).collect();
+        assert_eq!(Changes::fitting(pops.iter()), VALUE_OPS_MAX);
+        let large: Vec<_> = (0..3).map(|_| set(600 << 10)).collect();
+        assert_eq!(Changes::fitting(large.iter()), 1);
+        let over = [set(8 << 20), set(1)];
+        assert_eq!(Changes::fitting(over.iter()), 1, "the cluster refuses it, and nothing else");
+        assert_eq!(Changes::fitting([].iter()), 0);
+        let gets = [vec![Bytes::new(); 4000], vec![Bytes::new(); 96], vec![Bytes::new()]];
+        assert_eq!(Gets::fitting(gets.iter()), 2);
+    }
+}

@@ -1,0 +1,80 @@
+//! Owns: the changes of a connection to which its client expects no answer.
+//!
+//! Invariant: the first that is refused is told, and ends the connection; they are bounded in count and bytes, over which
+//! the oldest is waited for.
+//! Absent: their order, which the store keeps.
+
+use std::collections::VecDeque;
+
+use rollout_proto::ClientError;
+use rollout_proto::v1::store_answer::Kind as Answer;
+
+use super::connection::Ended;
+use super::job_store::Begun;
+
+/// Changes of one connection under way.
+const COUNT_MAX: usize = 4096;
+/// Their bytes; a single one may have more.
+const BYTES_MAX: usize = 4 << 20;
+
+#[derive(Default)]
+pub(super) struct Unanswered {
+    begun: VecDeque<(Begun, usize)>,
+    bytes: usize,
+}
+
+impl Unanswered {
+    pub(super) fn is_empty(&self) -> bool {
+        self.begun.is_empty()
+    }
+
+    /// Returns when so many bytes more are within the bounds.
+    pub(super) async fn make_room(&mut self, bytes: usize) -> Result<(), Ended> {
+        while let Some((first, _)) = self.begun.front_mut()
+            && let Some(answer) = first.try_answer()
+        {
+            self.forget_first();
+            taken(answer)?;
+        }
+        while !self.begun.is_empty()
+            && (self.begun.len() >= COUNT_MAX || self.bytes + bytes > BYTES_MAX)
+        {
+            self.first().await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn push(&mut self, begun: Begun, bytes: usize) {
+        self.bytes += bytes;
+        self.begun.push_back((begun, bytes));
+    }
+
+    /// Returns when the oldest has taken effect. It may be dropped at any time, and called again.
+    pub(super) async fn first(&mut self) -> Result<(), Ended> {
+        let Some((first, _)) = self.begun.front_mut() else { return Ok(()) };
+        let answer = first.answer().await;
+        self.forget_first();
+        taken(answer)
+    }
+
+    /// Returns when all have taken effect.
+    pub(super) async fn settled(&mut self) -> Result<(), Ended> {
+        while !self.begun.is_empty() {
+            self.first().await?;
+        }
+        Ok(())
+    }
+
+    fn forget_first(&mut self) {
+        if let Some((_, bytes)) = self.begun.pop_front() {
+            self.bytes -= bytes;
+        }
+    }
+}
+
+fn taken(answer: Result<Answer, ClientError>) -> Result<(), Ended> {
+    match answer? {
+        Answer::Refused(why) => Err(Ended::Refused(why)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,441 @@
+//! Owns: the finished rows of all slots of this worker, combined by run into parts, until the leader has answered for
+//! them. A part is one object in the store, and one request.
+//!
+//! Invariant: a finished row is in one part. Every slot adds to an open part; the slot that closes it stores it, reports
+//! it and settles it. A part closes no later than its rows allow, and at the latest when its run has nothing more for
+//! the slots that wrote it. What open parts hold is bounded in rows and bytes; closed parts beyond a bound stop the slots
+//! from starting rows.
+//! Absent: the upload and the exchange, which the closing slot does; what a slot's appetite is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use crate::config::PartConfig;
+use crate::held::{Held, Named};
+use crate::part::{Finished, OpenPart, PartId};
+use crate::slot::Book;
+use crate::spool::{SpoolHandle, SpoolRoom};
+
+/// A part whose slot has free places and gets no rows closes after so long: its rows may be what a quota waits for.
+const STARVED_AFTER: Duration = Duration::from_secs(1);
+/// A part closes so long after the worker's last row of its run, where the slot has nothing else to do,
+const QUIET_IDLE: Duration = Duration::from_millis(100);
+/// and where rows of other runs keep it busy: the next row of the run may be on its way.
+const QUIET_BUSY: Duration = Duration::from_millis(500);
+/// Rows and bytes of all open parts, above which the oldest closes. The ledger bounds what a slot holds to twice these
+/// rows.
+const OPEN_ROWS_MAX: usize = 8192;
+const OPEN_BYTES_MAX: usize = 64 << 20;
+/// Closed parts without an answer, in number and bytes, above which no slot starts anything more.
+const BACKLOG_PARTS: usize = 64;
+const BACKLOG_BYTES: usize = 256 << 20;
+/// Runs that are remembered to have nothing more for anybody.
+const TAILS_MAX: usize = 1024;
+
+/// How much a slot has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Appetite {
+    /// Rows wait in it, or no more fit.
+    Fed,
+    /// It has places, and its pull waits at the leader.
+    Hungry,
+    /// It holds no row that has not ended.
+    Idle,
+    /// It drains, and holds no row that has not ended.
+    Leaving,
+}
+
+/// Why a part was closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// It has as many rows or bytes as it may.
+    Size,
+    Age,
+    /// A slot has places and gets no rows.
+    Starved,
+    /// The worker holds no unfinished row of the run.
+    Quiet,
+    Drain,
+    /// Open parts of all runs together have too many rows or bytes.
+    Bounds,
+}
+
+impl Reason {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Size => "size",
+            Self::Age => "age",
+            Self::Starved => "starved",
+            Self::Quiet => "quiet",
+            Self::Drain => "drain",
+            Self::Bounds => "bounds",
+        }
+    }
+}
+
+/// What is known of a slot.
+pub(crate) struct Member {
+    pub(crate) book: Arc<Mutex<Book>>,
+    pub(crate) spool: SpoolHandle,
+    /// Told when something of this slot's changed by another slot's doing.
+    pub(crate) changed: Arc<Notify>,
+}
+
+pub(crate) struct Combiner {
+    config: PartConfig,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    slots: BTreeMap<u32, Member>,
+    /// By run.
+    open: BTreeMap<u32, Open>,
+    closed: BTreeMap<PartId, Closed>,
+    /// Runs that have nothing more for anybody, as the leader said last.
+    tails: BTreeSet<u32>,
+    next: u64,
+}
+
+struct Open {
+    part: OpenPart,
+    close_by: Instant,
+    /// Since when the worker holds no unfinished row of the run.
+    quiet: Option<Instant>,
+}
+
+/// A part on its way, or of an earlier process.
+struct Closed {
+    rows: BTreeMap<u32, Held>,
+    files: BTreeSet<(u32, PartId)>,
+    bytes: usize,
+}
+
+impl Open {
+    fn is_of(&self, slot: u32) -> bool {
+        self.part.files.iter().any(|(of, _)| *of == slot)
+    }
+
+    /// When a slot that wrote to it closes it, and why.
+    fn closes(&self, appetite: Appetite, tail: bool) -> (Instant, Reason) {
+        let opened = self.part.opened;
+        let hungry = appetite != Appetite::Fed;
+        let starved = (hungry && !tail).then_some((opened + STARVED_AFTER, Reason::Starved));
+        let drain = (appetite == Appetite::Leaving).then_some((opened, Reason::Drain));
+        let wait = if hungry { QUIET_IDLE } else { QUIET_BUSY };
+        let quiet = self.quiet.map(|since| (since + wait, Reason::Quiet));
+        let all = [starved, drain, quiet].into_iter().flatten();
+        all.chain([(self.close_by, Reason::Age)])
+            .min_by_key(|(at, _)| *at)
+            .unwrap_or((opened, Reason::Age))
+    }
+}
+
+impl Closed {
+    fn of(part: &OpenPart) -> Self {
+        let mut rows: BTreeMap<u32, Held> = BTreeMap::new();
+        for row in &part.rows {
+            rows.entry(row.slot).or_default().insert((part.id.run, row.attempt), row.row);
+        }
+        Self { rows, files: part.files.clone(), bytes: part.bytes }
+    }
+}
+
+impl Combiner {
+    pub(crate) fn new(config: PartConfig) -> Self {
+        Self { config, inner: Mutex::default() }
+    }
+
+    /// A slot whose parts have numbers below `next`, if it has any from an earlier process.
+    pub(crate) fn join(&self, slot: u32, member: Member, next: u64) {
+        let mut inner = self.inner.lock();
+        inner.next = inner.next.max(next);
+        inner.slots.insert(slot, member);
+    }
+
+    /// Adds a row that has ended, and keeps it in its slot's spool; returns the parts that this closes. Its part is
+    /// closed by `close_by`.
+    pub(crate) fn add(
+        &self,
+        (slot, run): (u32, u32),
+        mut row: Finished,
+        room: SpoolRoom<'_>,
+        close_by: Instant,
+        now: Instant,
+    ) -> Vec<OpenPart> {
+        row.slot = slot;
+        let mut inner = self.inner.lock();
+        let mut closed = Vec::new();
+        if inner.open.get(&run).is_some_and(|open| !open.part.fits(&row)) {
+            closed.extend(inner.close(run, Reason::Size));
+        }
+        let open = inner.open_for(run, close_by, now);
+        open.close_by = open.close_by.min(close_by);
+        let id = open.part.id;
+        // Before the lock is given back: whoever closes the part syncs its files, and finds the row there.
+        room.append(id, row.clone());
+        open.part.files.insert((slot, id));
+        open.part.push(row);
+        if open.part.is_full(&self.config) {
+            closed.extend(inner.close(run, Reason::Size));
+        } else {
+            inner.look_for_quiet(run, Some(slot), now);
+        }
+        while let Some(oldest) = inner.oldest_beyond_bounds() {
+            closed.extend(inner.close(oldest, Reason::Bounds));
+        }
+        closed
+    }
+
+    /// Closes what a slot wrote to and is due.
+    pub(crate) fn due(&self, slot: u32, appetite: Appetite, now: Instant) -> Vec<OpenPart> {
+        let mut inner = self.inner.lock();
+        let due = inner.of_slot(slot, appetite).filter(|(_, at, _)| *at <= now);
+        let due: Vec<(u32, Reason)> = due.map(|(run, _, reason)| (run, reason)).collect();
+        due.into_iter().filter_map(|(run, reason)| inner.close(run, reason)).collect()
+    }
+
+    /// When the next one is due.
+    pub(crate) fn next_due(&self, slot: u32, appetite: Appetite) -> Option<Instant> {
+        self.inner.lock().of_slot(slot, appetite).map(|(_, at, _)| at).min()
+    }
+
+    /// Rows of a run were granted.
+    pub(crate) fn granted(&self, run: u32) {
+        let mut inner = self.inner.lock();
+        inner.tails.remove(&run);
+        if let Some(open) = inner.open.get_mut(&run) {
+            open.quiet = None;
+        }
+    }
+
+    /// The leader says that a run has nothing more for anybody: its results are no hurry before the last of them.
+    pub(crate) fn at_tail(&self, run: u32) {
+        let mut inner = self.inner.lock();
+        if inner.tails.len() >= TAILS_MAX {
+            inner.tails.clear();
+        }
+        inner.tails.insert(run);
+    }
+
+    /// Rows have ended, or were taken away, without a result.
+    pub(crate) fn rows_left(&self, now: Instant) {
+        let mut inner = self.inner.lock();
+        let runs: Vec<u32> = inner.open.keys().copied().collect();
+        runs.into_iter().for_each(|run| inner.look_for_quiet(run, None, now));
+    }
+
+    /// Takes rows of a slot out of open parts; returns the files in its spool that hold nothing more.
+    pub(crate) fn take_away(&self, slot: u32, named: &Named) -> Vec<PartId> {
+        let mut inner = self.inner.lock();
+        let mut emptied = Vec::new();
+        inner.open.retain(|run, Open { part, .. }| {
+            let before = part.rows.len();
+            part.retain(|row| row.slot != slot || !named.contains((*run, row.attempt), row.row));
+            if part.rows.len() < before && part.rows.iter().all(|row| row.slot != slot) {
+                let files = part.files.extract_if(.., |(of, _)| *of == slot);
+                emptied.extend(files.map(|(_, file)| file));
+            }
+            !part.rows.is_empty()
+        });
+        emptied
+    }
+
+    /// A part of an earlier process, which is closed as it is.
+    pub(crate) fn recovered(&self, slot: u32, mut part: OpenPart) -> OpenPart {
+        let mut inner = self.inner.lock();
+        part.files = BTreeSet::from([(slot, part.id)]);
+        part.rows.iter_mut().for_each(|row| row.slot = slot);
+        part.id = inner.new_id(part.id.run);
+        inner.closed.insert(part.id, Closed::of(&part));
+        part
+    }
+
+    /// Leaves those rows of a part that are still their slots' to report.
+    pub(crate) fn keep_wanted(&self, part: &mut OpenPart) {
+        let inner = self.inner.lock();
+        let (books, run) = (inner.books_of(part), part.id.run);
+        let wanted = |row: &Finished| {
+            books.get(&row.slot).is_some_and(|book| book.is_ended((run, row.attempt), row.row))
+        };
+        part.retain(wanted);
+    }
+
+    /// Whether any of them is.
+    pub(crate) fn is_wanted(&self, part: &OpenPart) -> bool {
+        let inner = self.inner.lock();
+        let (books, run) = (inner.books_of(part), part.id.run);
+        part.rows.iter().any(|row| {
+            books.get(&row.slot).is_some_and(|book| book.is_ended((run, row.attempt), row.row))
+        })
+    }
+
+    /// Returns when all rows of a part are durable on this host.
+    pub(crate) async fn sync(&self, part: &OpenPart) {
+        for (spool, file) in self.spools(&part.files) {
+            spool.sync(file).await;
+        }
+    }
+
+    /// A closed part is without some of its rows now, of which another report tells.
+    pub(crate) fn shrunk(&self, part: &OpenPart) {
+        let mut inner = self.inner.lock();
+        if let Some(closed) = inner.closed.get_mut(&part.id) {
+            *closed = Closed::of(part);
+        }
+    }
+
+    /// The rows of a closed part, which another report tells of from now on.
+    pub(crate) fn give_up_rows(&self, id: PartId) -> Held {
+        let mut all = Held::default();
+        if let Some(closed) = self.inner.lock().closed.get_mut(&id) {
+            std::mem::take(&mut closed.rows).values().for_each(|rows| all.extend(rows));
+        }
+        all
+    }
+
+    pub(crate) fn rows_in(&self, id: PartId) -> usize {
+        let inner = self.inner.lock();
+        inner.closed.get(&id).map_or(0, |closed| closed.rows.values().map(Held::len).sum())
+    }
+
+    /// The leader has answered for a part, or nobody wants it.
+    pub(crate) async fn settle(&self, id: PartId) {
+        let files = {
+            let mut inner = self.inner.lock();
+            let full = inner.is_backlogged();
+            let Some(closed) = inner.closed.remove(&id) else { return };
+            for (slot, rows) in &closed.rows {
+                if let Some(member) = inner.slots.get(slot) {
+                    member.book.lock().settle(rows);
+                }
+            }
+            for (slot, member) in &inner.slots {
+                // Each may start rows again, or end.
+                if full || closed.files.iter().any(|(of, _)| of == slot) {
+                    member.changed.notify_one();
+                }
+            }
+            closed.files
+        };
+        for (spool, file) in self.spools(&files) {
+            spool.remove(file).await;
+        }
+    }
+
+    /// The leader has answered for rows that are in no part; they are of any slot.
+    pub(crate) fn settle_rows(&self, rows: &Held) {
+        if rows.is_empty() {
+            return;
+        }
+        for member in self.inner.lock().slots.values() {
+            member.book.lock().settle(rows);
+        }
+    }
+
+    /// Whether a part has results of a slot.
+    pub(crate) fn holds(&self, slot: u32) -> bool {
+        let inner = self.inner.lock();
+        inner.open.values().any(|open| open.is_of(slot))
+            || inner.closed.values().any(|closed| closed.files.iter().any(|(of, _)| *of == slot))
+    }
+
+    pub(crate) fn is_backlogged(&self) -> bool {
+        self.inner.lock().is_backlogged()
+    }
+
+    fn spools(&self, files: &BTreeSet<(u32, PartId)>) -> Vec<(SpoolHandle, PartId)> {
+        let inner = self.inner.lock();
+        let of = |(slot, file): &(u32, PartId)| Some((inner.slots.get(slot)?.spool.clone(), *file));
+        files.iter().filter_map(of).collect()
+    }
+}
+
+impl Inner {
+    fn new_id(&mut self, run: u32) -> PartId {
+        self.next += 1;
+        PartId { run, number: self.next - 1 }
+    }
+
+    fn open_for(&mut self, run: u32, close_by: Instant, now: Instant) -> &mut Open {
+        let next = &mut self.next;
+        self.open.entry(run).or_insert_with(|| {
+            let id = PartId { run, number: *next };
+            *next += 1;
+            let part = OpenPart { opened: now, ..OpenPart::new(id) };
+            Open { part, close_by, quiet: None }
+        })
+    }
+
+    fn close(&mut self, run: u32, reason: Reason) -> Option<OpenPart> {
+        let Open { part, .. } = self.open.remove(&run)?;
+        let reason = reason.name();
+        tracing::debug!(
+            run,
+            rows = part.rows.len(),
+            bytes = part.bytes,
+            reason,
+            "a part is closed"
+        );
+        metrics::counter!("rollout_worker_parts_closed_total", "reason" => reason).increment(1);
+        self.closed.insert(part.id, Closed::of(&part));
+        Some(part)
+    }
+
+    /// The open parts that a slot wrote to: run, when it closes it, and why.
+    fn of_slot(
+        &self,
+        slot: u32,
+        appetite: Appetite,
+    ) -> impl Iterator<Item = (u32, Instant, Reason)> {
+        let own = self.open.iter().filter(move |(_, open)| open.is_of(slot));
+        own.map(move |(run, open)| {
+            let (at, reason) = open.closes(appetite, self.tails.contains(run));
+            (*run, at, reason)
+        })
+    }
+
+    /// Notes that the worker holds no unfinished row of the run, where that is so, and tells those who wrote to its part.
+    fn look_for_quiet(&mut self, run: u32, asking: Option<u32>, now: Instant) {
+        let Some(open) = self.open.get_mut(&run) else { return };
+        if self.slots.values().any(|member| member.book.lock().has_run(run)) {
+            open.quiet = None;
+            return;
+        }
+        if open.quiet.replace(open.quiet.unwrap_or(now)).is_some() {
+            return;
+        }
+        for (slot, _) in open.part.files.iter().filter(|(slot, _)| asking != Some(*slot)) {
+            if let Some(member) = self.slots.get(slot) {
+                member.changed.notify_one();
+            }
+        }
+    }
+
+    fn oldest_beyond_bounds(&self) -> Option<u32> {
+        let rows: usize = self.open.values().map(|open| open.part.rows.len()).sum();
+        let bytes: usize = self.open.values().map(|open| open.part.bytes).sum();
+        if rows <= OPEN_ROWS_MAX && bytes <= OPEN_BYTES_MAX {
+            return None;
+        }
+        self.open.iter().min_by_key(|(_, open)| open.part.opened).map(|(run, _)| *run)
+    }
+
+    fn is_backlogged(&self) -> bool {
+        self.closed.len() >= BACKLOG_PARTS
+            || self.closed.values().map(|closed| closed.bytes).sum::<usize>() >= BACKLOG_BYTES
+    }
+
+    fn books_of(&self, part: &OpenPart) -> BTreeMap<u32, MutexGuard<'_, Book>> {
+        let slots: BTreeSet<u32> = part.rows.iter().map(|row| row.slot).collect();
+        let of = |slot: u32| Some((slot, self.slots.get(&slot)?.book.lock()));
+        slots.into_iter().filter_map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
