@@ -5,13 +5,49 @@
 
 /// A set of row numbers of one run.
 #[derive(Debug, Clone)]
-struct Bits {
+pub struct Bits {
     words: Vec<u64>,
 }
 
 impl Bits {
-    fn new(rows: u64) -> Self {
+    /// The empty set of so many rows.
+    pub fn new(rows: u64) -> Self {
         Self { words: vec![0; rows.div_ceil(64) as usize] }
+    }
+
+    /// A set as [`Bits::words`] gives it.
+    pub fn from_words(words: Vec<u64>) -> Self {
+        Self { words }
+    }
+
+    /// The set, 64 rows a word.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// Whether a row is in it.
+    pub fn has(&self, row: u64) -> bool {
+        self.words.get((row / 64) as usize).is_some_and(|word| word >> (row % 64) & 1 == 1)
+    }
+
+    /// How many rows are in it.
+    pub fn len(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// Whether no row is in it.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    /// Adds another set of the same run; returns how many of its rows were there already.
+    pub fn unite(&mut self, other: &Self) -> u64 {
+        let mut before = 0;
+        for (own, other) in self.words.iter_mut().zip(&other.words) {
+            before += u64::from((*own & other).count_ones());
+            *own |= other;
+        }
+        before
     }
 
     /// Calls `f` with each word of the range and the mask of the range's bits in it.
@@ -31,7 +67,7 @@ impl Bits {
     }
 
     /// Sets a range; returns how many of its rows were set already.
-    fn set(&mut self, start: u64, len: u32) -> u32 {
+    pub fn set(&mut self, start: u64, len: u32) -> u32 {
         let mut before = 0;
         self.each(start, len, |word, mask| {
             before += (*word & mask).count_ones();

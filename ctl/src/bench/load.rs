@@ -15,7 +15,7 @@ use super::meter::Times;
 use super::pauses::Pauses;
 
 /// The namespace of all that the benchmark makes.
-pub(super) const NAMESPACE: &str = "default";
+pub(in crate::bench) const NAMESPACE: &str = "default";
 
 /// One run of the load.
 pub(super) struct LoadRun {
@@ -139,7 +139,7 @@ pub(super) struct Load {
 }
 
 /// The label that binds the load's runs to its own workers.
-const LABEL: &str = "bench";
+pub(in crate::bench) const LABEL: &str = "bench";
 
 impl Load {
     /// A load without work. In a cluster with other workers a `label` keeps its rows from them, and

@@ -14,32 +14,52 @@ use crate::output::u64_string;
 /// The spread of a call's time.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct CallTimes {
-    pub(super) calls: u64,
-    pub(super) p50_us: u64,
-    pub(super) p99_us: u64,
-    pub(super) max_us: u64,
+pub(in crate::bench) struct CallTimes {
+    pub(in crate::bench) calls: u64,
+    pub(in crate::bench) p50_us: u64,
+    pub(in crate::bench) p99_us: u64,
+    pub(in crate::bench) max_us: u64,
 }
 
 /// Times of one kind of call.
-#[derive(Debug)]
-pub(super) struct Times(Histogram<u64>);
+#[derive(Debug, Clone)]
+pub(in crate::bench) struct Times(Histogram<u64>);
 
 impl Times {
-    pub(super) fn new() -> Self {
+    pub(in crate::bench) fn new() -> Self {
         // invariant: three digits from 1 us to a minute are bounds that the library accepts.
         Self(Histogram::new_with_bounds(1, 60_000_000, 3).expect("valid bounds"))
     }
 
-    pub(super) fn record_us(&mut self, time_us: u64) {
+    pub(in crate::bench) fn record_us(&mut self, time_us: u64) {
         self.0.saturating_record(time_us.max(1));
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::bench) fn clear(&mut self) {
         self.0.reset();
     }
 
-    pub(super) fn summary(&self) -> CallTimes {
+    /// Every recorded time with how often it was recorded, for another process.
+    pub(in crate::bench) fn counts(&self) -> Vec<(u64, u64)> {
+        self.0
+            .iter_recorded()
+            .map(|each| (each.value_iterated_to(), each.count_at_value()))
+            .collect()
+    }
+
+    /// Adds what [`Times::counts`] gave in another process.
+    pub(in crate::bench) fn add(&mut self, counts: &[(u64, u64)]) {
+        for &(time_us, count) in counts {
+            self.0.saturating_record_n(time_us.max(1), count);
+        }
+    }
+
+    /// The time within which that share of the calls ended.
+    pub(in crate::bench) fn quantile_us(&self, share: f64) -> u64 {
+        self.0.value_at_quantile(share)
+    }
+
+    pub(in crate::bench) fn summary(&self) -> CallTimes {
         CallTimes {
             calls: self.0.len(),
             p50_us: self.0.value_at_quantile(0.5),
@@ -50,7 +70,7 @@ impl Times {
 }
 
 /// Processor time of this process so far, user and system.
-pub(super) fn own_cpu_us() -> u64 {
+pub(in crate::bench) fn own_cpu_us() -> u64 {
     // SAFETY: rusage is plain data for which zeroes are a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` outlives the call. It fails only for an unknown `who`.
@@ -59,8 +79,14 @@ pub(super) fn own_cpu_us() -> u64 {
     us(usage.ru_utime) + us(usage.ru_stime)
 }
 
+/// Resident memory of this process in bytes, 0 where the system does not say.
+pub(in crate::bench) fn own_resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0) * 4096
+}
+
 /// What every member has counted since its start, by name.
-pub(super) async fn counters(client: &Client) -> BTreeMap<String, v1::CountersResponse> {
+pub(in crate::bench) async fn counters(client: &Client) -> BTreeMap<String, v1::CountersResponse> {
     let answers = client
         .each_member(|_, channel| async move {
             services::cluster(channel).counters(v1::CountersRequest {}).await
@@ -76,23 +102,23 @@ pub(super) async fn counters(client: &Client) -> BTreeMap<String, v1::CountersRe
 /// What one member did in the window.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct MemberFigures {
-    pub(super) member: String,
-    pub(super) cpu_us_per_item: f64,
-    pub(super) fsyncs_per_second: f64,
-    pub(super) fsync_p50_us: u64,
-    pub(super) fsync_p99_us: u64,
-    pub(super) log_entries_per_second: f64,
+pub(in crate::bench) struct MemberFigures {
+    pub(in crate::bench) member: String,
+    pub(in crate::bench) cpu_us_per_item: f64,
+    pub(in crate::bench) fsyncs_per_second: f64,
+    pub(in crate::bench) fsync_p50_us: u64,
+    pub(in crate::bench) fsync_p99_us: u64,
+    pub(in crate::bench) log_entries_per_second: f64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) log_bytes: u64,
+    pub(in crate::bench) log_bytes: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) image_bytes_written: u64,
+    pub(in crate::bench) image_bytes_written: u64,
     #[serde(serialize_with = "u64_string")]
-    pub(super) resident_bytes: u64,
+    pub(in crate::bench) resident_bytes: u64,
 }
 
 /// The differences between two readings, for the members that are in both.
-pub(super) fn differences(
+pub(in crate::bench) fn differences(
     before: &BTreeMap<String, v1::CountersResponse>,
     after: &BTreeMap<String, v1::CountersResponse>,
     items: u64,
@@ -117,12 +143,12 @@ pub(super) fn differences(
 }
 
 /// Rounds to one decimal, which is as much as a figure means.
-pub(super) fn tenth(value: f64) -> f64 {
+pub(in crate::bench) fn tenth(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
 #[cfg(test)]
-pub(super) fn sample() -> MemberFigures {
+pub(in crate::bench) fn sample() -> MemberFigures {
     MemberFigures {
         member: "c1".into(),
         cpu_us_per_item: 1.5,

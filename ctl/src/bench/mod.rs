@@ -1,24 +1,29 @@
 //! `rolloutctl bench`: what the cluster can do, measured from outside.
 //!
 //! Invariant: real processes, mutual TLS and shipped defaults; figures go to stdout, one report after another, talk
-//! goes to stderr, and each run ends by proving that no row was lost or done twice and that all
-//! members hold the same state. Deliberately absent: per-row work in the load generator, which
+//! goes to stderr, and each run with rows ends by proving that no row was lost or done twice and
+//! that all members hold the same state. Deliberately absent: per-row work in the load generator, which
 //! shares the machine with what it measures: it handles ranges.
 
+pub(crate) mod apply;
 pub mod coverage;
+mod declare;
 pub(crate) mod disk;
 mod driver;
 pub mod failover;
 mod feed;
+pub mod fleet;
 pub mod handover;
 pub mod ledger;
 mod load;
 mod meter;
 mod objects;
 mod pauses;
+mod ranks;
 pub mod rendezvous;
 mod settle;
 mod slot;
+pub mod store;
 pub mod submit;
 mod target;
 mod worker;

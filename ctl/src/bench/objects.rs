@@ -10,7 +10,6 @@ use rollout_storage::{
     BlobStore, PartRow, PartRowKind, PartWriter, SegmentWriter, part_key, segment_key,
 };
 
-use super::feed::synthetic_segment;
 use super::load::NAMESPACE;
 
 /// Bytes of a row with blobs: the prompts that the submit figures are stated for.
@@ -20,7 +19,7 @@ const PART_ROW_BYTES: u64 = 120;
 
 /// How objects come about.
 #[derive(Debug, Clone)]
-pub(super) enum Objects {
+pub(in crate::bench) enum Objects {
     /// Digests of nothing, but for the first segment of a run in the cluster's store: by that members know the store.
     Named(BlobStore),
     /// Segments and parts in the cluster's store.
@@ -29,16 +28,16 @@ pub(super) enum Objects {
 
 impl Objects {
     /// One segment of a run.
-    pub(super) async fn segment(
+    pub(in crate::bench) async fn segment(
         &self,
-        folder: &str,
+        (namespace, folder): (&str, &str),
         number: u32,
         rows: u32,
     ) -> anyhow::Result<v1::BlobRef> {
         let store = match self {
             Self::Written(store) => store,
             Self::Named(store) => {
-                let segment = synthetic_segment(folder, number, rows);
+                let segment = synthetic_segment((namespace, folder), number, rows);
                 if number == 0 {
                     store.put(&segment.key, Bytes::from_static(b"no rows")).await?;
                 }
@@ -57,18 +56,20 @@ impl Objects {
             writer.push(item, line, &body).ok().context("a segment is full too early")?;
         }
         let bytes = writer.finish();
-        let key = segment_key(NAMESPACE, folder, blake3::hash(&bytes).as_bytes());
+        let key = segment_key(namespace, folder, blake3::hash(&bytes).as_bytes());
         put(store, &key, bytes).await
     }
 
     /// One part with the rows of `sets`; `unique` is never the same twice.
-    pub(super) async fn part(
+    pub(in crate::bench) async fn part(
         &self,
         folder: &str,
         sets: &[v1::HeldRows],
         unique: [u64; 4],
     ) -> anyhow::Result<v1::BlobRef> {
-        let Self::Written(store) = self else { return Ok(named_part(folder, sets, unique)) };
+        let Self::Written(store) = self else {
+            return Ok(named_part((NAMESPACE, folder), sets, unique));
+        };
         let body = [b'y'; BODY_BYTES];
         let mut writer = PartWriter::new();
         for set in sets {
@@ -84,16 +85,33 @@ impl Objects {
     }
 }
 
-fn named_part(folder: &str, sets: &[v1::HeldRows], unique: [u64; 4]) -> v1::BlobRef {
+/// The reference of a part that nobody wrote; `unique` is never the same twice.
+pub(in crate::bench) fn named_part(
+    (namespace, folder): (&str, &str),
+    sets: &[v1::HeldRows],
+    unique: [u64; 4],
+) -> v1::BlobRef {
     let mut digest = [0; 32];
     for (bytes, number) in digest.chunks_exact_mut(8).zip(unique) {
         bytes.copy_from_slice(&number.to_le_bytes());
     }
     let rows: u64 = sets.iter().flat_map(|set| &set.rows).map(v1::Rows::count).sum();
     v1::BlobRef {
-        key: part_key(NAMESPACE, folder, &digest),
+        key: part_key(namespace, folder, &digest),
         digest: Bytes::copy_from_slice(&digest),
         bytes: rows * PART_ROW_BYTES,
+    }
+}
+
+/// The reference of a segment that nobody wrote.
+fn synthetic_segment((namespace, folder): (&str, &str), number: u32, rows: u32) -> v1::BlobRef {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(folder.as_bytes()).update(&number.to_le_bytes());
+    let digest = *hasher.finalize().as_bytes();
+    v1::BlobRef {
+        key: segment_key(namespace, folder, &digest),
+        digest: digest.to_vec().into(),
+        bytes: u64::from(rows) * 250,
     }
 }
 

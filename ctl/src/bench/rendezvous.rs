@@ -13,14 +13,15 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use v1::rendezvous_wait_response::Outcome;
 
+use super::ranks::{self, Size};
 use super::target::{Target, TargetArgs};
 use crate::connect::ConnectArgs;
 use crate::output::{self, Format, Report};
 
 /// How long a leader holds a wait.
-const WAIT_MS: u64 = 10_000;
+pub(super) const WAIT_MS: u64 = 10_000;
 /// One attempt of a wait: the leader's time, and some for the way.
-const WAIT_ATTEMPT: Duration = Duration::from_secs(15);
+pub(super) const WAIT_ATTEMPT: Duration = Duration::from_secs(15);
 
 /// How to measure.
 #[derive(Debug, clap::Args)]
@@ -31,6 +32,12 @@ pub(crate) struct RendezvousArgs {
     /// Rounds of each size
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+    /// Ranks of each node, which meet through the round's store and then exchange keys; 0: only nodes join
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64))]
+    ranks: u32,
+    /// With --ranks: keys that each rank sets, and as many that it reads from another rank
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    keys: u32,
     #[command(flatten)]
     target: TargetArgs,
 }
@@ -59,6 +66,13 @@ pub(crate) async fn run(
     args: RendezvousArgs,
 ) -> anyhow::Result<()> {
     let mut target = Target::open(connect, &args.target).await?;
+    if args.ranks > 0 {
+        for &nodes in &args.nodes {
+            let size = Size { nodes, ranks: args.ranks, keys: args.keys };
+            ranks::run(&mut target, format, size, args.rounds).await?;
+        }
+        return target.close().await;
+    }
     let client = target.admin().clone();
     let session = client.open_session("bench-rendezvous").await?;
     for &nodes in &args.nodes {
@@ -133,7 +147,12 @@ async fn join(
         .await?;
     pending.ack();
     let ticket = joined.ticket;
-    let request = v1::RendezvousWaitRequest { job: Some(job), ticket, wait_ms: WAIT_MS };
+    let request = v1::RendezvousWaitRequest {
+        job: Some(job),
+        ticket,
+        wait_ms: WAIT_MS,
+        without_members: false,
+    };
     let options = CallOptions::read().attempt_timeout(WAIT_ATTEMPT);
     loop {
         let answer = client

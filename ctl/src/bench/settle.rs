@@ -64,7 +64,7 @@ pub(super) async fn settle(client: &Client, load: &Load) -> anyhow::Result<Settl
     };
     let runs: Vec<u32> = load.with(|book| book.runs.keys().copied().collect());
     for run in runs {
-        let counts = counts(client, run).await?;
+        let counts = counts(client, NAMESPACE, run).await?;
         let sum = counts.pending + counts.running + counts.waiting + counts.done + counts.failed;
         ensure!(sum == counts.rows, "run {run}: {sum} rows are somewhere, it has {}", counts.rows);
         ensure!(counts.failed == 0, "run {run}: {} rows failed", counts.failed);
@@ -96,8 +96,13 @@ pub(super) async fn settle(client: &Client, load: &Load) -> anyhow::Result<Settl
     Ok(settled)
 }
 
-async fn counts(client: &Client, run: u32) -> anyhow::Result<v1::RunCounts> {
-    let request = v1::DescribeRunRequest { namespace: NAMESPACE.into(), name: String::new(), run };
+/// What became of a run's rows, as the ledger has it.
+pub(in crate::bench) async fn counts(
+    client: &Client,
+    namespace: &str,
+    run: u32,
+) -> anyhow::Result<v1::RunCounts> {
+    let request = v1::DescribeRunRequest { namespace: namespace.into(), name: String::new(), run };
     let answer = client
         .with_leader_opts("describe run", CallOptions::read(), |channel| {
             let request = request.clone();
@@ -112,13 +117,25 @@ pub(super) async fn cancel_runs(session: &Session, load: &Load) -> anyhow::Resul
     let names: Vec<String> =
         load.with(|book| book.runs.values().map(|run| run.name.clone()).collect());
     for name in names {
-        let result =
-            crate::batch::submit::cancel(session, NAMESPACE, &name, "the benchmark is over").await;
-        match result {
-            Err(rollout_proto::ClientError::Rpc(error))
-                if error.code == rollout_proto::ErrorCode::RunEnded => {}
-            other => other.with_context(|| format!("cannot cancel {name}"))?,
-        }
+        cancel(session, NAMESPACE, &name).await?;
     }
     Ok(())
+}
+
+/// Ends a run, if it has not ended by itself.
+pub(in crate::bench) async fn cancel(
+    session: &Session,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<()> {
+    let result =
+        crate::batch::submit::cancel(session, namespace, name, "the benchmark is over").await;
+    match result {
+        Err(rollout_proto::ClientError::Rpc(error))
+            if error.code == rollout_proto::ErrorCode::RunEnded =>
+        {
+            Ok(())
+        }
+        other => other.with_context(|| format!("cannot cancel {name}")),
+    }
 }

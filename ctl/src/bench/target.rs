@@ -27,7 +27,7 @@ pub(crate) struct TargetArgs {
 }
 
 /// The cluster under measurement.
-pub(super) struct Target {
+pub(in crate::bench) struct Target {
     layout: Layout,
     own: Option<DevCluster>,
     endpoints: Vec<String>,
@@ -37,7 +37,10 @@ pub(super) struct Target {
 
 impl Target {
     /// Uses the running cluster that `--context` names, or starts one.
-    pub(super) async fn open(connect: &ConnectArgs, args: &TargetArgs) -> anyhow::Result<Self> {
+    pub(in crate::bench) async fn open(
+        connect: &ConnectArgs,
+        args: &TargetArgs,
+    ) -> anyhow::Result<Self> {
         match &connect.context {
             Some(context) => Self::running(connect, context),
             None => Self::start(args.work_dir.as_deref()).await,
@@ -79,28 +82,42 @@ impl Target {
     }
 
     /// A client with an admin's certificate.
-    pub(super) fn admin(&self) -> &Client {
+    pub(in crate::bench) fn admin(&self) -> &Client {
         &self.admin
     }
 
+    /// The members' client addresses.
+    pub(in crate::bench) fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    /// A further client with an admin's certificate, with connections of its own.
+    pub(in crate::bench) fn another_admin(&self) -> anyhow::Result<Client> {
+        Ok(Client::new(self.admin.config().clone())?)
+    }
+
     /// What keeps the load apart from the other workers of a cluster that is not ours.
-    pub(super) fn label(&self) -> Option<String> {
+    pub(in crate::bench) fn label(&self) -> Option<String> {
         self.own.is_none().then(|| format!("{:016x}", rand::random::<u64>()))
     }
 
     /// Where the cluster's files are.
-    pub(super) fn layout(&self) -> &Layout {
+    pub(in crate::bench) fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// A client with the certificate of a worker, issued for it.
-    pub(super) fn worker(&self, name: &str) -> anyhow::Result<Client> {
+    pub(in crate::bench) fn worker(&self, name: &str) -> anyhow::Result<Client> {
         let files = identity(&self.layout, Role::Worker, name)?;
         Ok(Client::new(ClientConfig::new(self.endpoints.clone(), Security::Mtls(files)))?)
     }
 
     /// Sends a member a signal that ends it. In a running cluster `rollout dev` starts it again.
-    pub(super) fn signal_member(&self, name: &str, signal: libc::c_int) -> anyhow::Result<()> {
+    pub(in crate::bench) fn signal_member(
+        &self,
+        name: &str,
+        signal: libc::c_int,
+    ) -> anyhow::Result<()> {
         if let Some(cluster) = &self.own {
             let sent = cluster.signal(name, signal);
             return sent.map(drop).with_context(|| format!("member {name} does not run"));
@@ -117,7 +134,7 @@ impl Target {
     }
 
     /// Starts a member that was ended again, once it is gone. Does nothing for a cluster that is not ours.
-    pub(super) fn revive_member(&mut self, name: &str) -> anyhow::Result<bool> {
+    pub(in crate::bench) fn revive_member(&mut self, name: &str) -> anyhow::Result<bool> {
         let Some(cluster) = &mut self.own else { return Ok(true) };
         cluster.reap()?;
         let gone = cluster.processes().iter().any(|p| p.name == name && p.pid().is_none());
@@ -128,7 +145,7 @@ impl Target {
     }
 
     /// Fails when a member ended that nobody killed.
-    pub(super) fn check_alive(&mut self) -> anyhow::Result<()> {
+    pub(in crate::bench) fn check_alive(&mut self) -> anyhow::Result<()> {
         let Some(cluster) = &mut self.own else { return Ok(()) };
         if let Some(exit) = cluster.reap()?.into_iter().next() {
             let log = cluster.layout().log(&exit.name);
@@ -143,7 +160,7 @@ impl Target {
     }
 
     /// Stops what was started here.
-    pub(super) async fn close(mut self) -> anyhow::Result<()> {
+    pub(in crate::bench) async fn close(mut self) -> anyhow::Result<()> {
         if let Some(cluster) = &mut self.own {
             cluster.stop().await?;
         }

@@ -63,8 +63,9 @@ use super::worker::{
     list::ListArgs as WorkerListArgs, uncordon::UncordonArgs,
 };
 use crate::bench::{
-    disk::FsyncArgs, failover::FailoverArgs, handover::HandoverArgs, ledger::LedgerArgs,
-    rendezvous::RendezvousArgs, submit::SubmitArgs,
+    apply::ApplyArgs, disk::FsyncArgs, failover::FailoverArgs, fleet::FleetArgs,
+    handover::HandoverArgs, ledger::LedgerArgs, rendezvous::RendezvousArgs, store::StoreArgs,
+    submit::SubmitArgs,
 };
 use crate::completer::{self, Names};
 use crate::connect::{ConnectArgs, parse_duration};
@@ -518,6 +519,8 @@ pub(crate) enum CertVerb {
 pub(crate) enum BenchVerb {
     /// What a disk does by itself: appends and fsyncs in a loop
     Fsync(FsyncArgs),
+    /// Time of a command in the state machine, by number of runs, slots and rows
+    Apply(ApplyArgs),
     /// Claims plus completions a second, each fsynced on a quorum
     Ledger(LedgerArgs),
     /// From the leader's SIGKILL to the next claim
@@ -526,8 +529,15 @@ pub(crate) enum BenchVerb {
     Handover(HandoverArgs),
     /// Rows a second from a JSONL file to durable segments
     Submit(SubmitArgs),
-    /// From the first join of a training job's nodes to the last rank
+    /// Time from the first join of a training job's nodes to the last rank
     Rendezvous(RendezvousArgs),
+    /// Throughput and latency of a training job's shared store, through a gateway
+    Store(StoreArgs),
+    /// Thousands of simulated workers: leader load, claims, completions, reads, lost workers
+    Fleet(Box<FleetArgs>),
+    /// One process of `bench fleet`
+    #[command(hide = true)]
+    FleetPart,
 }
 
 /// Verbs of `config`.

@@ -9,6 +9,7 @@ mod files;
 mod finding;
 mod machine;
 mod preflight;
+mod round_trips;
 mod running;
 
 use std::path::PathBuf;
@@ -40,7 +41,7 @@ pub(crate) struct DoctorArgs {
     /// may be repeated
     #[arg(long, value_name = "HOST:PORT", requires = "preflight")]
     reach: Vec<HostPort>,
-    /// The slowest fsync in a hundred that is no reason to worry
+    /// Warn if the 99th percentile of fsync times exceeds this
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_duration)]
     fsync_max: Duration,
     /// Days that certificates should be good for
@@ -49,11 +50,11 @@ pub(crate) struct DoctorArgs {
     /// Space that should be free where data is, in GiB
     #[arg(long, value_name = "GIB", default_value_t = 10)]
     free_gib: u64,
-    /// A warning is a failure: exit code 1
+    /// Treat warnings as failures: exit code 1
     #[arg(long)]
     strict: bool,
-    /// Write an archive (tar.gz) for a report of a defect: status, alarms, findings, members, the newest events, and of each
-    /// member its settings without secrets and its metrics. It takes an admin's certificate
+    /// Write an archive (tar.gz) for a bug report: status, alarms, findings, members, the newest events, and the
+    /// metrics and settings of each member, without secrets. Requires an admin certificate
     #[arg(long, value_name = "FILE", conflicts_with = "preflight")]
     bundle: Option<PathBuf>,
 }
@@ -67,11 +68,10 @@ pub(crate) async fn run(
     if let Some(file) = &args.bundle {
         return bundle::write(connect, format, &args, file).await;
     }
-    let (findings, leaderless) = match args.preflight {
-        true => (preflight::look(&args).await?, false),
+    let (report, leaderless) = match args.preflight {
+        true => (Findings::new(preflight::look(&args).await?), false),
         false => running::look(connect, &args).await?,
     };
-    let report = Findings::new(findings);
     output::emit(format, &report)?;
     let text = report.summary();
     match report.worst() {

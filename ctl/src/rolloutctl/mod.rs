@@ -232,11 +232,15 @@ async fn dispatch(cli: Cli) -> anyhow::Result<()> {
         },
         Command::Bench { verb } => match verb {
             BenchVerb::Fsync(args) => bench::disk::run(format, &args),
+            BenchVerb::Apply(args) => bench::apply::run(format, &args),
             BenchVerb::Ledger(args) => bench::ledger::run(connect, format, args).await,
             BenchVerb::Failover(args) => bench::failover::run(connect, format, args).await,
             BenchVerb::Handover(args) => bench::handover::run(connect, format, args).await,
             BenchVerb::Submit(args) => bench::submit::run(connect, format, args).await,
             BenchVerb::Rendezvous(args) => bench::rendezvous::run(connect, format, args).await,
+            BenchVerb::Store(args) => bench::store::run(connect, format, args).await,
+            BenchVerb::Fleet(args) => Box::pin(bench::fleet::run(connect, format, *args)).await,
+            BenchVerb::FleetPart => bench::fleet::part::run().await,
         },
         Command::Events(args) => events::run(connect, format, args).await,
         Command::Config { verb } => match verb {

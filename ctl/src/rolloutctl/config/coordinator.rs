@@ -54,7 +54,7 @@ pub(super) const KEYS: &[Key] = &[
         "raft.profile",
         Choice(&["near", "far-zones"]),
         "\"near\"",
-        "how far members and disks are",
+        "the longest round trip and fsync: docs/deploy-three-zones.md#choosing-the-profile",
     ),
     key("raft.heartbeat_ms", Integer(5, MAX), "50", "between heartbeats of a leader").far("300"),
     key("raft.election_min_ms", Integer(1, MAX), "150", "at least three heartbeats").far("1000"),

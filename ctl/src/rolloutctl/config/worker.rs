@@ -59,7 +59,12 @@ pub(super) const KEYS: &[Key] = &[
     key("credit.tokens", Integer(1, 1 << 40), "", "that these may take; by what its engine holds"),
     key("part.rows", Integer(1, 4096), "1000", "rows that close a part"),
     key("part.bytes", Bytes, "\"8MiB\"", "bytes that close a part"),
-    key("part.linger_ms", Integer(1, 60_000), "1000", "time that closes a part"),
+    key(
+        "part.linger_ms",
+        Integer(1, 60_000),
+        "10000",
+        "time since its first row that closes a part",
+    ),
     key(
         "timing.self_fence_ms",
         Integer(200, 60_000),

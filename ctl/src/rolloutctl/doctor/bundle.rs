@@ -17,7 +17,6 @@ use rollout_proto::{Client, services, v1};
 use serde::Serialize;
 
 use self::tar::Archive;
-use super::finding::Findings;
 use super::{DoctorArgs, running};
 use crate::connect::ConnectArgs;
 use crate::event_stream::{EventStream, Heard, Place, Start};
@@ -98,7 +97,7 @@ pub(super) async fn write(
     let alarms = survey.alarms.clone();
     contents.report("alarms", Ok(alarm::list::Alarms { alarms }));
     contents.report("status", Ok(survey));
-    let findings = running::look(connect, args).await.map(|(found, _)| Findings::new(found));
+    let findings = running::look(connect, args).await.map(|(found, _)| found);
     contents.report("doctor", findings);
     contents.report("members", member::list::ask(&client).await);
     of_each_member(&client, &mut contents).await;

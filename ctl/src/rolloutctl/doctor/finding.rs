@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::round_trips::RoundTrips;
 use crate::output::{Report, Table};
 
 /// How bad it is.
@@ -59,13 +60,20 @@ pub(super) struct Findings {
     warnings: usize,
     failed: usize,
     findings: Vec<Finding>,
+    #[serde(rename = "roundTrips", skip_serializing_if = "Option::is_none")]
+    round_trips: Option<RoundTrips>,
 }
 
 impl Findings {
     pub(super) fn new(findings: Vec<Finding>) -> Self {
         let count = |level| findings.iter().filter(|finding| finding.level == level).count();
         let (ok, warnings, failed) = (count(Level::Ok), count(Level::Warn), count(Level::Fail));
-        Self { ok, warnings, failed, findings }
+        Self { ok, warnings, failed, findings, round_trips: None }
+    }
+
+    /// With what members measured, for programs; for people it is among the findings.
+    pub(super) fn with_round_trips(self, round_trips: Option<RoundTrips>) -> Self {
+        Self { round_trips, ..self }
     }
 
     pub(super) fn worst(&self) -> Level {

@@ -8,7 +8,8 @@ use std::time::SystemTime;
 
 use rollout_proto::{Client, Security, pki, services, v1};
 
-use super::finding::Finding;
+use super::finding::{Finding, Findings};
+use super::round_trips::{self, RoundTrips};
 use super::{DoctorArgs, REFUSED, expiry, life, space};
 use crate::connect::ConnectArgs;
 use crate::output::{count, duration};
@@ -22,11 +23,13 @@ const BEHIND_MAX: u64 = 10_000;
 pub(super) async fn look(
     connect: &ConnectArgs,
     args: &DoctorArgs,
-) -> anyhow::Result<(Vec<Finding>, bool)> {
+) -> anyhow::Result<(Findings, bool)> {
     let settings = connect.settings()?;
     let client = settings.client(None)?;
     let answers = status::ask_each(&client).await;
     let mut findings = identities(&answers);
+    let round_trips = round_trips::of(&answers);
+    findings.extend(round_trips.iter().flat_map(RoundTrips::findings));
     let survey = status::merge(answers, SystemTime::now());
     findings.extend(of_survey(&survey, args));
     if let Security::Mtls(files) = &settings.security
@@ -40,7 +43,7 @@ pub(super) async fn look(
         ));
     }
     findings.extend(disks(&client, args).await);
-    Ok((findings, survey.leader.is_none()))
+    Ok((Findings::new(findings).with_round_trips(round_trips), survey.leader.is_none()))
 }
 
 /// One cluster, and one epoch, whoever is asked.

@@ -1,0 +1,214 @@
+//! `rolloutctl bench apply`: what one command costs in the state machine, by the size of the state.
+//!
+//! Invariant: one process, no cluster, no network and no disk: the figures are those of [`Ledger::apply`] alone, as each
+//! member pays them for every command. A claim takes rows that nobody had; the slot that makes it completes what it held
+//! before, which is not measured.
+//!
+//! [`Ledger::apply`]: rollout_ledger::Ledger::apply
+
+mod image;
+mod loss;
+mod world;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use world::{Size, World};
+
+use crate::output::{self, Format, Report, count, u64_string};
+
+/// Rows of a claim.
+const CLAIM_ROWS: u32 = 8;
+/// What is the same while something else grows.
+const USUAL: (u32, u32, u64) = (100, 1000, 10_000_000);
+
+/// What to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ApplyArgs {
+    /// Claims to measure at each size
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    claims: u32,
+    /// Numbers of open runs
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,10,100,1000", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: Vec<u32>,
+    /// Numbers of slots
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "100,1000,10000,64000", value_parser = clap::value_parser!(u32).range(1..=64_000))]
+    slots: Vec<u32>,
+    /// Numbers of declared rows
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "10000,1000000,100000000", value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
+    rows: Vec<u64>,
+    /// Measure instead the loss of a third of this many slots at once, where each slot holds rows of 20 runs
+    #[arg(long, value_name = "SLOTS", conflicts_with = "image", value_parser = clap::value_parser!(u32).range(24..=64_000))]
+    lose: Option<u32>,
+    /// Measure instead what an image writes when few of this many slots change; each slot holds rows of 20 runs
+    #[arg(long, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(24..=64_000))]
+    image: Option<u32>,
+    /// Cluster version whose rules the commands follow
+    #[arg(long, value_name = "N", default_value_t = rollout_ledger::SCHEDULING_VERSION)]
+    cluster_version: u32,
+}
+
+/// The spread of a command's time.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spread {
+    p50_us: f64,
+    p99_us: f64,
+    max_us: f64,
+}
+
+/// Of at least one time.
+fn spread(mut times: Vec<Duration>) -> Spread {
+    times.sort_unstable();
+    let us = |at: usize| times.get(at).map_or(0.0, |time| time.as_nanos() as f64 / 1e3);
+    let of = |share: f64| us(((times.len() as f64 * share).ceil() as usize).max(1) - 1);
+    Spread { p50_us: of(0.5), p99_us: of(0.99), max_us: us(times.len().max(1) - 1) }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ApplyFigures {
+    /// What grows: `runs`, `runs-of-own-models`, `slots` or `rows`.
+    grows: &'static str,
+    runs: u32,
+    slots: u32,
+    #[serde(serialize_with = "u64_string")]
+    rows: u64,
+    cluster_version: u32,
+    claims: u32,
+    #[serde(flatten)]
+    claim: Spread,
+    /// Claims of slots whose model no run asks for, where there are some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    empty: Option<Spread>,
+}
+
+impl Report for ApplyFigures {
+    const KIND: &'static str = "BenchApply";
+
+    fn table(&self) -> String {
+        let times = |s: &Spread| {
+            format!("p50 {:.1} us, p99 {:.1} us, max {:.1} us", s.p50_us, s.p99_us, s.max_us)
+        };
+        let empty = self.empty.as_ref().map(|s| format!("; finds none: {}", times(s)));
+        format!(
+            "{:<19} {:>6} runs {:>7} slots {:>12} rows: {}{}\n",
+            self.grows,
+            count(self.runs.into()),
+            count(self.slots.into()),
+            count(self.rows),
+            times(&self.claim),
+            empty.unwrap_or_default()
+        )
+    }
+}
+
+/// Rows that each slot of the loss has of each run.
+const HELD_ROWS: u32 = 100;
+/// Its runs.
+const HELD_RUNS: u32 = 20;
+/// Changes between two images.
+const CHANGES: u32 = 100;
+
+/// Measures, and prints each size as soon as it is known.
+pub(crate) fn run(format: Format, args: &ApplyArgs) -> anyhow::Result<()> {
+    let cluster_version = args.cluster_version;
+    if let Some(slots) = args.lose.or(args.image) {
+        // Enough for the first grants and for what is claimed later.
+        let rows = u64::from(slots) * u64::from(HELD_ROWS * HELD_RUNS) * 2;
+        let size = Size { runs: HELD_RUNS, slots, rows, own_models: false, cluster_version };
+        return match args.lose {
+            Some(_) => {
+                output::emit_next(format, &loss::measure(size, HELD_ROWS, args.claims as usize)?)
+            }
+            None => output::emit_next(format, &image::measure(size, HELD_ROWS, CHANGES)?),
+        };
+    }
+    let (runs, slots, rows) = USUAL;
+    let usual = Size { runs, slots, rows, own_models: false, cluster_version };
+    let same = args.runs.iter().map(|&runs| ("runs", Size { runs, ..usual }));
+    let own = args
+        .runs
+        .iter()
+        .map(|&runs| ("runs-of-own-models", Size { runs, own_models: true, ..usual }));
+    let slots = args.slots.iter().map(|&slots| ("slots", Size { slots, ..usual }));
+    let few = Size { runs: 1, slots: 100, ..usual };
+    let rows = args.rows.iter().map(|&rows| ("rows", Size { rows, ..few }));
+    for (grows, size) in same.chain(own).chain(slots).chain(rows) {
+        output::emit_next(format, &measure(grows, size, args.claims)?)?;
+    }
+    Ok(())
+}
+
+fn measure(grows: &'static str, size: Size, claims: u32) -> anyhow::Result<ApplyFigures> {
+    let (mut times, mut empty) = (Vec::new(), Vec::new());
+    // Where few rows are declared, they last for some claims only: then in a new world of that size.
+    while times.len() < claims as usize {
+        let before = times.len();
+        let mut world = World::of(size)?;
+        for at in 0..world.pullers.len() {
+            world.claim(at, CLAIM_ROWS)?;
+        }
+        for at in (0..world.pullers.len()).cycle() {
+            if times.len() == claims as usize {
+                break;
+            }
+            world.complete(at, rollout_ledger::HeldRows::clone)?;
+            let (got, taken) = world.claim(at, CLAIM_ROWS)?;
+            match world.pullers[at].wanted {
+                true if got => times.push(taken),
+                true => break,
+                false => empty.push(taken),
+            }
+        }
+        anyhow::ensure!(times.len() > before, "too few rows are declared for {} slots", size.slots);
+    }
+    let Size { runs, slots, rows, cluster_version, .. } = size;
+    let empty = (!empty.is_empty()).then(|| spread(empty));
+    let claim = spread(times);
+    Ok(ApplyFigures { grows, runs, slots, rows, cluster_version, claims, claim, empty })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: Size =
+        Size { runs: 3, slots: 24, rows: 30_000, own_models: true, cluster_version: 3 };
+
+    #[test]
+    fn each_size_is_measured_and_slots_of_other_models_get_nothing() {
+        let figures = measure("runs", SIZE, 50).unwrap();
+        assert!(figures.claim.p50_us > 0.0 && figures.claim.p50_us <= figures.claim.max_us);
+        assert!(figures.empty.is_some(), "half of the slots");
+    }
+
+    #[test]
+    fn a_third_of_the_slots_is_lost_and_the_others_take_their_rows() {
+        for cluster_version in [2, 3] {
+            let size = Size { own_models: false, cluster_version, ..SIZE };
+            let figures = loss::measure(size, 20, 30).unwrap();
+            assert_eq!((figures.slots, figures.slots_lost), (24, 8));
+            // How many runs share a slot's rows is up to the turns: of two at least.
+            assert!((16..=24).contains(&figures.attempts_lost), "{}", figures.attempts_lost);
+            assert!(figures.tick.commands > 0 && figures.unsuspect.commands > 0);
+        }
+    }
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let claim = Spread { p50_us: 1.5, p99_us: 3.0, max_us: 20.5 };
+        let (runs, slots, rows) = USUAL;
+        let report = ApplyFigures {
+            grows: "runs",
+            runs,
+            slots,
+            rows,
+            cluster_version: 3,
+            claims: 10_000,
+            empty: Some(claim.clone()),
+            claim,
+        };
+        crate::golden::report("bench-apply.txt", &report);
+    }
+}

@@ -1,0 +1,110 @@
+//! What the image of a fleet with much in flight writes when little changes.
+
+use serde::Serialize;
+
+use super::loss::busy;
+use super::world::{Size, bytes_of};
+use crate::output::{Report, u64_string};
+
+/// Seconds, each of which ends with an image.
+const ROUNDS: u32 = 5;
+
+/// What was found.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ImageFigures {
+    pub(super) cluster_version: u32,
+    pub(super) slots: u32,
+    pub(super) runs: u32,
+    /// Leases in flight.
+    pub(super) attempts: u64,
+    /// Slots that complete what they hold and claim again, between two images.
+    pub(super) changes: u32,
+    #[serde(serialize_with = "u64_string")]
+    pub(super) image_bytes: u64,
+    pub(super) bytes_per_change: u64,
+    /// By the kind of record.
+    pub(super) bytes_by_tag: std::collections::BTreeMap<char, u64>,
+    /// How long gathering it takes, for which a member holds its lock.
+    pub(super) image_ms: f64,
+}
+
+impl Report for ImageFigures {
+    const KIND: &'static str = "BenchApplyImage";
+
+    fn table(&self) -> String {
+        let tags: Vec<String> =
+            self.bytes_by_tag.iter().map(|(tag, bytes)| format!("{tag} {bytes}")).collect();
+        format!(
+            "{} attempts of {} runs, {} changes, cluster version {}: image {} bytes, {} a change, {:.2} ms\n  {}\n",
+            self.attempts,
+            self.runs,
+            self.changes,
+            self.cluster_version,
+            self.image_bytes,
+            self.bytes_per_change,
+            self.image_ms,
+            tags.join(", "),
+        )
+    }
+}
+
+/// Measures.
+pub(super) fn measure(size: Size, rows_of_each: u32, changes: u32) -> anyhow::Result<ImageFigures> {
+    let mut world = busy(size, rows_of_each)?;
+    world.image();
+    let attempts = world.pullers.iter().map(|puller| puller.held.len() as u64).sum();
+    let (mut bytes, mut ms) = (0, 0.0);
+    let mut bytes_by_tag = std::collections::BTreeMap::new();
+    let mut next = 0;
+    for _ in 0..ROUNDS {
+        for _ in 0..changes {
+            // One attempt ends, as when a slot finishes the rows of one grant, and the slot pulls again.
+            let at = next % world.pullers.len();
+            next += 7;
+            world.complete_first(at)?;
+            world.claim(at, rows_of_each)?;
+        }
+        let (delta, took) = world.image();
+        bytes += bytes_of(&delta);
+        ms += took.as_secs_f64() * 1e3;
+        for (key, value) in &delta.puts {
+            let tag = key.first().copied().map_or('-', char::from);
+            *bytes_by_tag.entry(tag).or_default() +=
+                (key.len() + value.len()) as u64 / u64::from(ROUNDS);
+        }
+    }
+    let image_bytes = bytes / u64::from(ROUNDS);
+    Ok(ImageFigures {
+        cluster_version: size.cluster_version,
+        slots: size.slots,
+        runs: size.runs,
+        attempts,
+        changes,
+        image_bytes,
+        bytes_per_change: image_bytes / u64::from(changes.max(1)),
+        bytes_by_tag,
+        image_ms: ms / f64::from(ROUNDS),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_output_is_the_one_that_is_kept() {
+        let report = ImageFigures {
+            cluster_version: 3,
+            slots: 2000,
+            runs: 20,
+            attempts: 40_000,
+            changes: 100,
+            image_bytes: 85_000,
+            bytes_per_change: 850,
+            bytes_by_tag: [('O', 10_000), ('W', 75_000)].into(),
+            image_ms: 1.25,
+        };
+        crate::golden::report("bench-apply-image.txt", &report);
+    }
+}

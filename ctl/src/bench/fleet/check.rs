@@ -1,0 +1,78 @@
+//! The proof at the end: every row that the ledger has as done was accepted from one worker, once, and members agree.
+//!
+//! Invariant: rows are compared one by one between the processes of the generator, and run by run with the ledger.
+//! Deliberately absent: tolerance, but for the results of workers that were cut off and never came back.
+
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+
+use super::crew::Crew;
+use super::figures::FleetSettled;
+use super::part::Said;
+use super::runs::Runs;
+use crate::bench::coverage::Bits;
+use crate::bench::settle;
+use crate::bench::target::Target;
+use crate::rolloutctl::cluster::verify;
+
+/// Compares all with all. With `gone`, workers may have had results accepted whose answers they never heard.
+///
+/// # Errors
+/// The first difference, naming the run.
+pub(super) async fn check(
+    target: &Target,
+    crew: &mut Crew,
+    runs: &Runs,
+    gone: bool,
+) -> anyhow::Result<FleetSettled> {
+    let mut settled = FleetSettled::default();
+    let (tally, _) = crew.report(false).await?;
+    settled.violations = tally.counts.violations;
+    settled.started = tally.counts.rows_started;
+    settled.started_again = tally.counts.rows_started_again;
+    let said = crew.rows().await?;
+    for of in &runs.all {
+        let (mut started, mut accepted) = (Bits::new(of.rows), Bits::new(of.rows));
+        let mut twice = 0;
+        for process in &said {
+            let Said::Rows(sets) = process else {
+                bail!("a process of the generator tells no rows")
+            };
+            for set in sets.iter().filter(|set| set.run == of.run) {
+                settled.started_again += started.unite(&Bits::from_words(set.started.clone()));
+                twice += accepted.unite(&Bits::from_words(set.accepted.clone()));
+            }
+        }
+        let (run, accepted) = (of.run, accepted.len());
+        ensure!(twice == 0, "run {run}: {twice} rows were accepted from two workers");
+        let counts = settle::counts(target.admin(), &of.namespace, run).await?;
+        let sum = counts.pending + counts.running + counts.waiting + counts.done + counts.failed;
+        ensure!(
+            sum == counts.rows,
+            "run {run}: the states of its rows add up to {sum}, but it has {}",
+            counts.rows
+        );
+        ensure!(counts.failed == 0, "run {run}: {} rows failed", counts.failed);
+        ensure!(
+            counts.done == accepted || gone && counts.done > accepted,
+            "run {run}: the ledger has {} rows done, the workers were told of {accepted}",
+            counts.done
+        );
+        settled.runs += 1;
+        settled.rows += counts.rows;
+        settled.done += counts.done;
+        settled.accepted += accepted;
+    }
+    ensure!(
+        settled.violations == 0,
+        "{} violations, such as: {}",
+        settled.violations,
+        tally.examples.join("; ")
+    );
+    let verification = verify::verify(target.admin(), Duration::from_secs(120)).await?;
+    settled.digest_index = verification.index;
+    settled.digests_equal = verification.agree;
+    ensure!(verification.agree, "the members do not agree: {}", verification.complaint());
+    Ok(settled)
+}

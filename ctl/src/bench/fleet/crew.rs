@@ -1,0 +1,128 @@
+//! The processes of the generator, as their parent sees them.
+//!
+//! Invariant: every order goes to all of them, and all have answered before the next one; one that ends or hangs ends the
+//! benchmark. Dropping it kills them. Deliberately absent: what they do (`part`).
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+
+use super::book::RunOf;
+use super::part::{Order, Said};
+use super::plan::Plan;
+use super::tally::{Spreads, Tally};
+
+/// A process that answers no order within this hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+struct Process {
+    child: Child,
+    orders: ChildStdin,
+    said: Lines<BufReader<ChildStdout>>,
+}
+
+/// All of them.
+pub(super) struct Crew {
+    processes: Vec<Process>,
+}
+
+impl Crew {
+    /// Starts `processes`, which share the workers of the plan evenly.
+    pub(super) async fn start(plan: &Plan, processes: u32) -> anyhow::Result<Self> {
+        let mut crew = Self { processes: Vec::new() };
+        for number in 0..processes {
+            let own = Plan { first: number, step: processes, ..plan.clone() };
+            let mut process = Process::start()?;
+            process.order(&Order::Start(Box::new(own))).await?;
+            crew.processes.push(process);
+        }
+        Ok(crew)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.processes.len()
+    }
+
+    async fn ask(&mut self, order: &Order) -> anyhow::Result<Vec<Said>> {
+        for process in &mut self.processes {
+            process.tell(order).await?;
+        }
+        let mut all = Vec::new();
+        for process in &mut self.processes {
+            all.push(process.hear().await?);
+        }
+        Ok(all)
+    }
+
+    /// Tells all of runs that were created.
+    pub(super) async fn learn(&mut self, runs: Vec<RunOf>) -> anyhow::Result<()> {
+        self.ask(&Order::Runs(runs)).await.map(drop)
+    }
+
+    /// Cuts so many of a thousand workers off; 0 lets those that were come back.
+    pub(super) async fn lose(&mut self, per_mille: u32) -> anyhow::Result<()> {
+        self.ask(&Order::Lose { per_mille }).await.map(drop)
+    }
+
+    /// Tells the workers to end; how many have not yet.
+    pub(super) async fn stop(&mut self) -> anyhow::Result<usize> {
+        let said = self.ask(&Order::Stop).await?;
+        Ok(said.iter().map(|said| if let Said::Left(left) = said { *left } else { 0 }).sum())
+    }
+
+    /// What all have counted. With `reset` times are from then on those of a new window.
+    pub(super) async fn report(&mut self, reset: bool) -> anyhow::Result<(Tally, Spreads)> {
+        let (mut sum, mut spreads) = (Tally::default(), Spreads::new());
+        for said in self.ask(&Order::Report { reset }).await? {
+            let Said::Report(tally) = said else {
+                bail!("a process of the generator reports nothing")
+            };
+            sum.add(&tally, &mut spreads);
+        }
+        Ok((sum, spreads))
+    }
+
+    /// The rows that each process has started and seen accepted, process by process.
+    pub(super) async fn rows(&mut self) -> anyhow::Result<Vec<Said>> {
+        self.ask(&Order::Rows).await
+    }
+}
+
+impl Process {
+    fn start() -> anyhow::Result<Self> {
+        let own = std::env::current_exe().context("cannot tell where this executable is")?;
+        let mut child = Command::new(own)
+            .args(["bench", "fleet-part"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start a process of the generator")?;
+        let orders = child.stdin.take().context("a process without stdin")?;
+        let said = child.stdout.take().context("a process without stdout")?;
+        Ok(Self { child, orders, said: BufReader::new(said).lines() })
+    }
+
+    async fn order(&mut self, order: &Order) -> anyhow::Result<Said> {
+        self.tell(order).await?;
+        self.hear().await
+    }
+
+    async fn tell(&mut self, order: &Order) -> anyhow::Result<()> {
+        let line = serde_json::to_string(order)? + "\n";
+        let sent = self.orders.write_all(line.as_bytes()).await;
+        sent.with_context(|| format!("process {:?} of the generator has ended", self.child.id()))
+    }
+
+    async fn hear(&mut self) -> anyhow::Result<Said> {
+        let id = self.child.id();
+        let line = timeout(PATIENCE, self.said.next_line()).await;
+        let line = line.with_context(|| format!("process {id:?} of the generator hangs"))??;
+        let line = line.with_context(|| format!("process {id:?} of the generator has ended"))?;
+        Ok(serde_json::from_str(&line)?)
+    }
+}

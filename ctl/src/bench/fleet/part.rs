@@ -1,0 +1,150 @@
+//! One process of the generator: its share of the workers, on one thread, obeying its parent line by line.
+//!
+//! Invariant: each line on stdin is one order and is answered by one line on stdout; it ends when stdin does, so that nothing
+//! is left of it when the parent dies. Deliberately absent: the cluster's processes, and what members count.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::{JoinSet, LocalSet};
+
+use super::book::{Book, RowSets, RunOf, Shared};
+use super::plan::Plan;
+use super::tally::Tally;
+use super::worker::{Orders, Worker};
+use crate::output::write_stdout;
+
+/// What the parent wants.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Begin, with this.
+    Start(Box<Plan>),
+    /// Runs were created.
+    Runs(Vec<RunOf>),
+    /// What was counted; from then on times are those of a new window, if so.
+    Report { reset: bool },
+    /// So many of a thousand workers are cut off; 0: those that were come back.
+    Lose { per_mille: u32 },
+    /// Report what is finished, ask for no more, deregister.
+    Stop,
+    /// The rows of every run.
+    Rows,
+}
+
+/// The answer to an order.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Said {
+    Done,
+    Report(Box<Tally>),
+    /// After [`Order::Stop`]: how many workers have not ended yet.
+    Left(usize),
+    Rows(Vec<RowSets>),
+}
+
+/// The lines of stdin, read by a thread of its own.
+fn lines_of_stdin() -> anyhow::Result<mpsc::Receiver<std::io::Result<String>>> {
+    let (out, lines) = mpsc::channel(1);
+    let read = move || {
+        let each = std::io::stdin().lines();
+        // An error: nobody reads them any more.
+        let _ = each.map(|line| out.blocking_send(line)).take_while(Result::is_ok).count();
+    };
+    std::thread::Builder::new().name("orders".into()).spawn(read)?;
+    Ok(lines)
+}
+
+struct Part {
+    book: Shared,
+    orders: watch::Sender<Orders>,
+    workers: JoinSet<anyhow::Result<()>>,
+}
+
+/// Obeys until stdin ends.
+pub(crate) async fn run() -> anyhow::Result<()> {
+    raise_open_files();
+    let mut lines = lines_of_stdin()?;
+    let local = LocalSet::new();
+    let mut part =
+        Part { book: Book::new(), orders: watch::Sender::default(), workers: JoinSet::new() };
+    local.run_until(async { Box::pin(part.obey(&local, &mut lines)).await }).await
+}
+
+impl Part {
+    async fn obey(
+        &mut self,
+        local: &LocalSet,
+        lines: &mut mpsc::Receiver<std::io::Result<String>>,
+    ) -> anyhow::Result<()> {
+        loop {
+            let line = tokio::select! {
+                line = lines.recv() => line.transpose()?,
+                Some(ended) = self.workers.join_next(), if !self.workers.is_empty() => {
+                    ended.context("a worker panicked")??;
+                    if !self.orders.borrow().stop {
+                        bail!("a worker ended before it was told to");
+                    }
+                    continue;
+                }
+            };
+            let Some(line) = line else { return Ok(()) };
+            let order: Order = serde_json::from_str(&line).context("this is no order")?;
+            let said = self.follow(order, local);
+            write_stdout(&(serde_json::to_string(&said)? + "\n"))?;
+        }
+    }
+
+    fn follow(&mut self, order: Order, local: &LocalSet) -> Said {
+        match order {
+            Order::Start(plan) => self.start(*plan, local),
+            Order::Runs(runs) => self.book.borrow_mut().learn(runs),
+            Order::Report { reset } => {
+                let mut book = self.book.borrow_mut();
+                let report = book.report();
+                if reset {
+                    book.reset();
+                }
+                return Said::Report(Box::new(report));
+            }
+            Order::Lose { per_mille } => self.orders.send_modify(|orders| {
+                orders.returned = (per_mille == 0).then(Instant::now);
+                orders.lost_per_mille = per_mille;
+            }),
+            Order::Stop => {
+                self.orders.send_if_modified(|orders| !std::mem::replace(&mut orders.stop, true));
+                return Said::Left(self.workers.len());
+            }
+            Order::Rows => return Said::Rows(self.book.borrow().row_sets().collect()),
+        }
+        Said::Done
+    }
+
+    fn start(&mut self, plan: Plan, local: &LocalSet) {
+        let gate = Arc::new(Semaphore::new(plan.connecting as usize));
+        let plan = Rc::new(plan);
+        for number in plan.workers() {
+            let (book, orders) = (self.book.clone(), self.orders.subscribe());
+            let worker = Worker::new(number, plan.clone(), book, orders, gate.clone());
+            let run = async move { worker.run().await.with_context(|| format!("worker {number}")) };
+            self.workers.spawn_local_on(run, local);
+        }
+    }
+}
+
+/// Raises this process's limit of open files as far as the system lets it, and tells it.
+pub(super) fn raise_open_files() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call writes to the place that it is given.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return 1024;
+    }
+    let wanted = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+    // SAFETY: the call reads from the place that it is given.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) } == 0 {
+        limit = wanted;
+    }
+    limit.rlim_cur
+}

@@ -1,0 +1,422 @@
+//! One simulated slot: rows that wait, run for their drawn time, and are reported, by a real slot's rules. Only one rule
+//! differs: a slot reports its rows alone, where a real worker combines those of its slots and so sends fewer exchanges.
+//!
+//! Invariant: at most two exchanges are on their way, one that may wait for rows and one behind it with results; each is
+//! kept unchanged until its own answer has come, over however many streams. A row that was started is never given up.
+//! Deliberately absent: engines, segments and parts; parts are named and not written.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use rollout_proto::v1;
+
+use super::book::{Book, SlotAt};
+use super::plan::Plan;
+use crate::bench::objects::named_part;
+
+/// Results wait so long behind a pull that was just sent.
+const BEHIND_PULL: Duration = Duration::from_millis(15);
+/// With nothing left to do results do not wait for their full time.
+const IDLE_LINGER: Duration = Duration::from_millis(100);
+/// Parts of one exchange, as a worker sends them.
+const PARTS_MAX: usize = 16;
+
+/// A row under the attempt that it was granted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Unit {
+    pub(super) run: u32,
+    pub(super) attempt: u64,
+    pub(super) row: u64,
+}
+
+/// An exchange without an answer.
+struct Sent {
+    message: v1::Exchange,
+    /// Rows of its results.
+    results: Vec<Unit>,
+    /// Rows that it gives up.
+    given: Vec<Unit>,
+    at: Instant,
+    on_stream: bool,
+}
+
+pub(super) struct Slot {
+    at: SlotAt,
+    namespace: String,
+    pub(super) model: String,
+    /// Some run names its model.
+    busy: bool,
+    nonce: u64,
+    seq: u64,
+    /// The newest attempt that it was granted.
+    attempt: u64,
+    queue: VecDeque<Unit>,
+    running: Vec<(Instant, Unit)>,
+    finished: Vec<Unit>,
+    finished_since: Option<Instant>,
+    yielding: Option<(u64, Vec<Unit>)>,
+    sent: VecDeque<Sent>,
+    dry: bool,
+}
+
+impl Slot {
+    pub(super) fn new(plan: &Plan, at: SlotAt, nonce: u64) -> Self {
+        let (worker, number) = at;
+        Self {
+            at,
+            namespace: plan.shape.worker_namespace(worker),
+            model: plan.shape.slot_model(worker, number),
+            busy: !plan.shape.is_idle(worker, number),
+            nonce,
+            seq: 0,
+            attempt: 0,
+            queue: VecDeque::new(),
+            running: Vec::new(),
+            finished: Vec::new(),
+            finished_since: None,
+            yielding: None,
+            sent: VecDeque::new(),
+            dry: true,
+        }
+    }
+
+    /// Whether some run names its model.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy
+    }
+
+    /// Whether it runs a row.
+    pub(super) fn runs(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// Whether everything that it reported is answered, and it has nothing to report.
+    pub(super) fn is_settled(&self) -> bool {
+        self.sent.is_empty() && self.finished.is_empty() && self.yielding.is_none()
+    }
+
+    /// Ends rows whose time is over and, if it may, starts others. True when its queue has just run dry.
+    pub(super) fn advance(
+        &mut self,
+        now: Instant,
+        may_start: bool,
+        plan: &Plan,
+        book: &mut Book,
+    ) -> bool {
+        let finished = &mut self.finished;
+        self.running.retain(|(end, unit)| {
+            if *end <= now {
+                finished.push(*unit);
+            }
+            *end > now
+        });
+        if !self.finished.is_empty() {
+            self.finished_since.get_or_insert(now);
+        }
+        while may_start && self.running.len() < plan.concurrency as usize {
+            let Some(unit) = self.queue.pop_front() else { break };
+            book.started(unit.run, unit.row);
+            self.running.push((now + plan.row_time.draw(&mut rand::rng()), unit));
+        }
+        if self.busy && book.has_runs() {
+            match self.running.is_empty() {
+                true => book.idles(self.at, now),
+                false => book.works(self.at, now),
+            }
+        }
+        let ran_dry = self.queue.is_empty() && !self.dry;
+        self.dry = self.queue.is_empty();
+        ran_dry
+    }
+
+    /// When its next row ends.
+    pub(super) fn next_end(&self) -> Option<Instant> {
+        self.running.iter().map(|(end, _)| *end).min()
+    }
+
+    /// When something happens to it without a message.
+    pub(super) fn next_wake(&self, plan: &Plan) -> Option<Instant> {
+        let report = self.finished_since.map(|since| {
+            let due = since + self.linger(plan);
+            match self.sent.back() {
+                // An answer comes first.
+                Some(_) if self.sent.len() > 1 || !self.may_be_parked() => None,
+                Some(sent) => Some(due.max(sent.at + BEHIND_PULL)),
+                None => Some(due),
+            }
+        });
+        self.next_end().into_iter().chain(report.flatten()).min()
+    }
+
+    fn linger(&self, plan: &Plan) -> Duration {
+        let full = Duration::from_millis(plan.linger_ms);
+        let idle = self.running.is_empty() && self.queue.is_empty();
+        if idle { full.min(IDLE_LINGER) } else { full }
+    }
+
+    fn may_be_parked(&self) -> bool {
+        self.sent.len() == 1 && self.sent[0].message.credit_rows > 0
+    }
+
+    /// Makes the exchange that is due, if one is. With `flush` it asks for nothing and reports at once.
+    pub(super) fn make(
+        &mut self,
+        now: Instant,
+        (may_pull, flush): (bool, bool),
+        plan: &Plan,
+        book: &Book,
+    ) {
+        let credit = if may_pull && !flush { self.wanted(plan) } else { 0 };
+        let due =
+            self.finished_since.is_some_and(|since| flush || now >= since + self.linger(plan));
+        let behind = match self.sent.len() {
+            0 => false,
+            1 if self.may_be_parked() => true,
+            _ => return,
+        };
+        let waits = behind && now < self.sent[0].at + BEHIND_PULL;
+        let report = self.yielding.is_some() || due && (!waits || flush);
+        let pull = !behind && credit > 0;
+        let unpark = flush && behind;
+        if !(report || pull || unpark) {
+            return;
+        }
+        self.seq += 1;
+        let results = if due { self.take_results() } else { Vec::new() };
+        let (number, given) = self.yielding.take().unwrap_or_default();
+        let message = v1::Exchange {
+            slot: self.at.1,
+            seq: self.seq,
+            parts: self.parts(&results, book),
+            credit_rows: if behind { 0 } else { credit },
+            r#yield: number,
+            yielded: to_wire(given.clone()),
+            ..v1::Exchange::default()
+        };
+        self.sent.push_back(Sent { message, results, given, at: now, on_stream: false });
+    }
+
+    /// Rows to ask for, by a slot's own rule: none while a good part of what it holds is unused, unless nothing waits.
+    fn wanted(&self, plan: &Plan) -> u32 {
+        let capacity = (plan.concurrency + plan.ahead) as usize;
+        let free = capacity.saturating_sub(self.queue.len() + self.running.len());
+        if free * 4 >= capacity || self.queue.is_empty() { free as u32 } else { 0 }
+    }
+
+    fn take_results(&mut self) -> Vec<Unit> {
+        self.finished_since = None;
+        let mut results = std::mem::take(&mut self.finished);
+        results.sort_unstable();
+        // Of more runs than one message may tell of, the rest waits for the next.
+        let mut runs = 0;
+        let mut last = None;
+        let told = results.iter().position(|unit| {
+            runs += usize::from(last.replace(unit.run) != Some(unit.run));
+            runs > PARTS_MAX
+        });
+        if let Some(told) = told {
+            self.finished = results.split_off(told);
+            self.finished_since = Some(Instant::now());
+        }
+        results
+    }
+
+    /// One part for the rows of each run.
+    fn parts(&self, results: &[Unit], book: &Book) -> Vec<v1::PartResult> {
+        let by_run = results.chunk_by(|a, b| a.run == b.run);
+        let part = |rows: &[Unit]| {
+            let run = rows[0].run;
+            let sets = to_wire(rows.to_vec());
+            let folder = book.run(run).map_or("", |of| of.folder.as_str());
+            let place = u64::from(self.at.1) << 32 | u64::from(run);
+            let unique = [self.nonce, self.at.0.into(), place, self.seq];
+            let part = Some(named_part((&self.namespace, folder), &sets, unique));
+            v1::PartResult { run, part, sets, ..v1::PartResult::default() }
+        };
+        by_run.map(part).collect()
+    }
+
+    /// Gives what the present stream has not carried to `send`, in order, until that takes nothing more.
+    pub(super) fn send(&mut self, mut send: impl FnMut(v1::Exchange) -> bool) {
+        for sent in self.sent.iter_mut().filter(|sent| !sent.on_stream) {
+            if !send(sent.message.clone()) {
+                return;
+            }
+            sent.on_stream = true;
+        }
+    }
+
+    /// The stream is gone: the same messages go over the next one.
+    pub(super) fn stream_broke(&mut self) {
+        self.sent.iter_mut().for_each(|sent| sent.on_stream = false);
+    }
+
+    /// Takes an answer: what was accepted, and what is granted.
+    pub(super) fn answered(&mut self, answer: &v1::ExchangeAnswer, now: Instant, book: &mut Book) {
+        let seq = answer.seq;
+        let Some(position) = self.sent.iter().position(|sent| sent.message.seq == seq) else {
+            return book.violation(|| {
+                format!("slot {:?} got an answer to {seq}, which it did not ask", self.at)
+            });
+        };
+        let Some(sent) = self.sent.remove(position) else { return };
+        let us = now.saturating_duration_since(sent.at).as_micros() as u64;
+        if !sent.message.parts.is_empty() {
+            book.counts.completions += 1;
+            book.counts.parts += sent.message.parts.len() as u64;
+            book.spreads.complete.record_us(us);
+        }
+        let refused = |unit: &Unit| {
+            answer.refused.iter().any(|refused| {
+                let same = refused.run == unit.run && refused.attempt == unit.attempt;
+                same && refused.rows.iter().any(|rows| rows.iter().any(|row| row == unit.row))
+            })
+        };
+        for unit in &sent.results {
+            match refused(unit) {
+                true => book.counts.rows_refused += 1,
+                false => book.accepted(unit.run, unit.row),
+            }
+        }
+        book.counts.rows_yielded += sent.given.len() as u64;
+        if answer.grants.is_empty() {
+            return;
+        }
+        book.counts.claims += 1;
+        if !answer.waited {
+            book.spreads.claim.record_us(us);
+        }
+        self.take_grants(&answer.grants, sent.message.credit_rows, book);
+    }
+
+    fn take_grants(&mut self, grants: &[v1::Grant], credit: u32, book: &mut Book) {
+        let rows: u64 = grants.iter().flat_map(|grant| &grant.rows).map(v1::Rows::count).sum();
+        if rows > credit.into() {
+            book.violation(|| format!("slot {:?} asked for {credit} rows and got {rows}", self.at));
+        }
+        let newest = self.attempt;
+        for grant in grants {
+            let (run, attempt) = (grant.run, grant.attempt);
+            self.attempt = self.attempt.max(attempt);
+            if attempt <= newest {
+                book.violation(|| {
+                    format!("slot {:?}: attempt {attempt} of run {run} after {newest}", self.at)
+                });
+            }
+            let fits = book
+                .run(run)
+                .is_some_and(|of| of.namespace == self.namespace && of.model == self.model);
+            if !fits {
+                book.violation(|| {
+                    format!(
+                        "slot {:?} of {} in {} was granted rows of run {run}",
+                        self.at, self.model, self.namespace
+                    )
+                });
+            }
+            for row in grant.rows.iter().flat_map(v1::Rows::iter) {
+                let unit = Unit { run, attempt, row };
+                let within =
+                    |s: &v1::SegmentRef| row >= s.first_row && row - s.first_row < s.rows.into();
+                if !grant.segments.iter().any(within) {
+                    book.violation(|| {
+                        format!("row {row} of run {run} is in no segment of its grant")
+                    });
+                }
+                // What it gives up may be granted to it again before that is answered.
+                if self.unfinished().any(|held| held.run == run && held.row == row) {
+                    book.violation(|| {
+                        format!("slot {:?} was granted row {row} of run {run} twice", self.at)
+                    });
+                }
+                book.granted(run, row);
+                self.queue.push_back(unit);
+            }
+        }
+    }
+
+    /// Everything that it holds: waiting, running, or finished and not answered for.
+    pub(super) fn held(&self) -> impl Iterator<Item = Unit> + '_ {
+        self.started().chain(self.queue.iter().copied()).chain(self.given())
+    }
+
+    fn given(&self) -> impl Iterator<Item = Unit> + '_ {
+        let waiting = self.yielding.iter().flat_map(|(_, given)| given.iter());
+        waiting.chain(self.sent.iter().flat_map(|sent| &sent.given)).copied()
+    }
+
+    /// Rows that were started and are not answered for.
+    pub(super) fn started(&self) -> impl Iterator<Item = Unit> + '_ {
+        let running = self.running.iter().map(|(_, unit)| *unit);
+        let sent = self.sent.iter().flat_map(|sent| &sent.results);
+        running.chain(self.finished.iter().chain(sent).copied())
+    }
+
+    /// Rows that wait or run.
+    pub(super) fn unfinished(&self) -> impl Iterator<Item = Unit> + '_ {
+        self.running.iter().map(|(_, unit)| *unit).chain(self.queue.iter().copied())
+    }
+
+    pub(super) fn load(&self, plan: &Plan) -> v1::SlotLoad {
+        v1::SlotLoad {
+            slot: self.at.1,
+            queued: self.queue.len() as u32,
+            running: self.running.len() as u32,
+            concurrency: plan.concurrency,
+        }
+    }
+
+    /// Rows are no longer its own; returns how many those were. Results that are on their way are refused there.
+    pub(super) fn take_away(&mut self, named: &[v1::HeldRows]) -> u64 {
+        let is_named = |unit: &Unit| {
+            named.iter().any(|set| {
+                let same = set.run == unit.run && set.attempt == unit.attempt;
+                same && set.rows.iter().any(|rows| rows.iter().any(|row| row == unit.row))
+            })
+        };
+        let before = self.queue.len() + self.running.len() + self.finished.len();
+        self.queue.retain(|unit| !is_named(unit));
+        self.running.retain(|(_, unit)| !is_named(unit));
+        self.finished.retain(|unit| !is_named(unit));
+        if self.finished.is_empty() {
+            self.finished_since = None;
+        }
+        (before - self.queue.len() - self.running.len() - self.finished.len()) as u64
+    }
+
+    /// The leader asks for rows that it has not started: those that it would start last.
+    pub(super) fn give_up(&mut self, asked: &v1::Yield, plan: &Plan) {
+        let places = (plan.concurrency as usize).saturating_sub(self.running.len());
+        let spare = self.queue.len().saturating_sub(places).min(asked.rows_max as usize);
+        let mut given = Vec::new();
+        let mut kept = VecDeque::new();
+        while let Some(unit) = self.queue.pop_back() {
+            match given.len() < spare && asked.runs.contains(&unit.run) {
+                true => given.push(unit),
+                false => kept.push_front(unit),
+            }
+        }
+        self.queue = kept;
+        // One that waits is for a question that the leader has given up: its rows stay here.
+        if let Some((_, old)) = self.yielding.replace((asked.id, given)) {
+            self.queue.extend(old);
+        }
+    }
+
+    /// Its worker is gone: it idles no more.
+    pub(super) fn absent(&self, book: &mut Book) {
+        book.absent(self.at);
+    }
+}
+
+/// Rows as the wire has them, each attempt's together.
+pub(super) fn to_wire(mut units: Vec<Unit>) -> Vec<v1::HeldRows> {
+    units.sort_unstable();
+    let sets = units.chunk_by(|a, b| (a.run, a.attempt) == (b.run, b.attempt));
+    let set = |rows: &[Unit]| v1::HeldRows {
+        run: rows[0].run,
+        attempt: rows[0].attempt,
+        rows: Some(v1::Rows::from_rows(rows.iter().map(|unit| unit.row))),
+    };
+    sets.map(set).collect()
+}
