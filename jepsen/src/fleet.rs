@@ -9,6 +9,7 @@ mod programs;
 
 pub use processes::Death;
 
+use crate::nemesis::Family;
 use crate::network::Network;
 use crate::preload::Preload;
 use crate::process::Process;
@@ -97,8 +98,7 @@ fn free_addr() -> Result<String> {
 
 impl Fleet {
     /// Starts three members of the programs in `bin` and makes them a cluster. `clients` and
-    /// `workers` are the names that get certificates. `snapshots`: taken so often, with so little
-    /// log kept, that a member that was away needs one. `spares`: so many may become members later.
+    /// `workers` are the names that get certificates. `families` are the faults that it has to be fit for.
     ///
     /// # Errors
     /// When something cannot be started.
@@ -107,17 +107,22 @@ impl Fleet {
         bin: &Path,
         clients: &[&str],
         workers: &[&str],
-        snapshots: bool,
-        spares: usize,
+        families: &[Family],
     ) -> Result<Self> {
+        // So many may become members later.
+        let spares = if families.contains(&Family::Membership) { 2 } else { 0 };
+        let network = match families.contains(&Family::Latency) {
+            true => Network::with_distances(),
+            false => Network::default(),
+        };
         let mut fleet = Self {
             dir: dir.to_owned(),
             bin: bin.to_owned(),
-            snapshots,
+            snapshots: families.contains(&Family::Snapshot),
             places: Vec::new(),
             processes: Processes::default(),
             preload: Arc::new(Preload::new(bin, &dir.join("preload"))?),
-            network: Arc::default(),
+            network: Arc::new(network),
         };
         pki::init_ca(&dir.join("ca"), "jepsen")?;
         for name in (1..=MEMBERS + spares).map(|number| format!("c{number}")) {

@@ -15,6 +15,7 @@
 
 pub mod bugs;
 pub mod check;
+pub mod delay;
 pub mod events;
 pub mod fate;
 pub mod fleet;

@@ -8,6 +8,7 @@ mod bitflip;
 mod clock;
 mod disk;
 mod kind;
+mod latency;
 mod membership;
 mod partition;
 mod power;
@@ -39,6 +40,8 @@ const OTHER_WAIT: Duration = Duration::from_secs(2);
 /// What has to be undone.
 enum Undo {
     Open(Vec<(String, String)>),
+    /// Links that were made long are short again.
+    Approach(Vec<(String, String)>),
     Start(Vec<usize>),
     Resume(Vec<usize>),
     SetClocks(Vec<String>),
@@ -233,6 +236,10 @@ impl Nemesis {
                 let away = self.cut(both_ways(one));
                 self.until_purged(one, away, false)
             }
+            Kind::LatencyLimit => self.far(),
+            Kind::LatencyBeyond => self.too_far(),
+            Kind::LatencyLink => self.long_link(one, follower),
+            Kind::LatencySwings => self.swinging(),
             Kind::RollingRestart => self.roll(watch, recorder).await?,
             Kind::MembershipFive => self.grow(watch).await?,
             Kind::MembershipReplace => self.replace(follower, watch).await?,
@@ -258,6 +265,7 @@ impl Nemesis {
     fn undo(&mut self, undo: Undo, watch: &Observers, recorder: &Recorder) -> Result<()> {
         match undo {
             Undo::Open(pairs) => self.open(&pairs),
+            Undo::Approach(pairs) => self.approach(&pairs),
             Undo::Resume(of) => self.resume(&of)?,
             Undo::Start(of) => self.start(&of)?,
             Undo::SetClocks(of) => self.set_clocks(&of)?,

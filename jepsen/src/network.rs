@@ -2,23 +2,28 @@
 //!
 //! *Invariant:* bytes from one name to another pass only while that direction is open, whoever
 //! made the connection. A shut direction keeps its connections and holds their bytes, as a network
-//! does that drops packets: nobody is told.
+//! does that drops packets: nobody is told. A direction that is long passes all bytes, later.
 
+use crate::delay::{Delay, OneWay, carry};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A probe of a link that carries bytes is answered at once; so long a silence is a cut.
 const PROBE_LIMIT: Duration = Duration::from_millis(700);
+
+/// The longest that a round trip is waited for.
+const RTT_LIMIT: Duration = Duration::from_secs(5);
 
 /// One direction between two names.
 #[derive(Default)]
 struct Gate {
     shut: Mutex<bool>,
     opened: Condvar,
+    delay: Delay,
 }
 
 impl Gate {
@@ -42,9 +47,17 @@ type Pair = (String, String);
 pub struct Network {
     gates: Mutex<BTreeMap<Pair, Arc<Gate>>>,
     links: Mutex<BTreeMap<(Pair, String), String>>,
+    /// Directions can be made long: see [`Network::set_distance`].
+    long: bool,
 }
 
 impl Network {
+    /// One whose directions can be made long, which costs each chunk of bytes a step from thread to thread.
+    #[must_use]
+    pub fn with_distances() -> Self {
+        Self { long: true, ..Self::default() }
+    }
+
     fn gate(&self, from: &str, to: &str) -> Arc<Gate> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         gates.entry((from.to_owned(), to.to_owned())).or_default().clone()
@@ -63,14 +76,14 @@ impl Network {
         let listener = TcpListener::bind("127.0.0.1:0").context("no port is free")?;
         let link = listener.local_addr()?.to_string();
         let (there, back) = (self.gate(from, to), self.gate(to, from));
-        let addr = addr.to_owned();
+        let (addr, long) = (addr.to_owned(), self.long);
         std::thread::spawn(move || {
             for inbound in listener.incoming().flatten() {
                 let (there, back, addr) = (there.clone(), back.clone(), addr.clone());
                 std::thread::spawn(move || {
                     there.pass();
                     if let Ok(outbound) = TcpStream::connect(&addr) {
-                        forward(&inbound, &outbound, &there, back);
+                        forward(&inbound, &outbound, &there, back, long);
                     }
                 });
             }
@@ -84,30 +97,52 @@ impl Network {
         self.gate(from, to).set(shut);
     }
 
+    /// How long bytes take from now on in one direction.
+    pub fn set_distance(&self, from: &str, to: &str, one_way: OneWay) {
+        self.gate(from, to).delay.set(one_way);
+    }
+
+    /// How long a new connection on a link between the two takes until the first answer, by trying: two round trips,
+    /// the first being that of TCP. `None` for a pair that never dials, or whose answer does not come.
+    pub fn probe_rtt(&self, from: &str, to: &str) -> Option<Duration> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (_, addr) = links.iter().find(|((pair, _), _)| pair.0 == from && pair.1 == to)?;
+        let begun = Instant::now();
+        answers(addr, RTT_LIMIT).then(|| begun.elapsed() / 2)
+    }
+
     /// Whether a round trip on a link between the two fails, by trying: nonsense is sent, which
     /// every TLS server answers or hangs up on. A pair that never dials has no link: `None`.
     pub fn probe_cut(&self, from: &str, to: &str) -> Option<bool> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (_, addr) = links.iter().find(|((pair, _), _)| pair.0 == from && pair.1 == to)?;
-        Some(!answers(addr))
+        Some(!answers(addr, PROBE_LIMIT))
     }
 }
 
-fn answers(addr: &str) -> bool {
+fn answers(addr: &str, limit: Duration) -> bool {
     let Ok(mut stream) = TcpStream::connect(addr) else { return false };
-    if stream.set_read_timeout(Some(PROBE_LIMIT)).is_err() {
+    if stream.set_read_timeout(Some(limit)).is_err() {
         return false;
     }
     let sent = stream.write_all(b"is anybody there?\r\n\r\n");
     sent.is_ok() && stream.read(&mut [0; 64]).is_ok()
 }
 
-fn forward(a: &TcpStream, b: &TcpStream, there: &Arc<Gate>, back: Arc<Gate>) {
+fn forward(a: &TcpStream, b: &TcpStream, there: &Arc<Gate>, back: Arc<Gate>, long: bool) {
     let _ = (a.set_nodelay(true), b.set_nodelay(true));
     let (Ok(from_b), Ok(to_a)) = (b.try_clone(), a.try_clone()) else { return };
     let (Ok(from_a), Ok(to_b)) = (a.try_clone(), b.try_clone()) else { return };
-    std::thread::spawn(move || copy(from_b, to_a, &back));
-    copy(from_a, to_b, there);
+    if !long {
+        std::thread::spawn(move || copy(from_b, to_a, &back));
+        return copy(from_a, to_b, there);
+    }
+    let (connected, gate) = (there.delay.connected(), there.clone());
+    std::thread::spawn(move || {
+        let gate = back.clone();
+        carry(from_b, to_a, &back.delay, Instant::now(), move || gate.pass());
+    });
+    carry(from_a, to_b, &there.delay, connected, move || gate.pass());
 }
 
 fn copy(mut from: TcpStream, mut to: TcpStream, gate: &Gate) {
@@ -127,8 +162,8 @@ fn copy(mut from: TcpStream, mut to: TcpStream, gate: &Gate) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_shut_direction_holds_bytes_both_ways_of_asking_and_an_open_one_lets_them_through() {
+    /// The address of a server that says what it is told.
+    fn echo() -> String {
         let echo = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = echo.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
@@ -141,8 +176,34 @@ mod tests {
                 });
             }
         });
+        addr
+    }
+
+    #[test]
+    fn a_long_direction_is_seen_by_whoever_crosses_it_and_can_be_shut_too() {
+        let network = Network::with_distances();
+        network.link("a", "b", &echo()).unwrap();
+        network.link("a", "c", &echo()).unwrap();
+        let far = OneWay::of_rtt(Duration::from_millis(100));
+        for (from, to) in [("a", "b"), ("b", "a")] {
+            network.set_distance(from, to, far);
+        }
+        assert!(network.probe_rtt("a", "b").unwrap() >= Duration::from_millis(100));
+        assert!(network.probe_rtt("a", "c").unwrap() < Duration::from_millis(50));
+        assert_eq!(network.probe_rtt("b", "a"), None, "it never dials");
+        network.set("b", "a", true);
+        assert_eq!(network.probe_cut("a", "b"), Some(true));
+        network.set("b", "a", false);
+        for (from, to) in [("a", "b"), ("b", "a")] {
+            network.set_distance(from, to, OneWay::default());
+        }
+        assert!(network.probe_rtt("a", "b").unwrap() < Duration::from_millis(50));
+    }
+
+    #[test]
+    fn a_shut_direction_holds_bytes_both_ways_of_asking_and_an_open_one_lets_them_through() {
         let network = Network::default();
-        network.link("a", "b", &addr).unwrap();
+        network.link("a", "b", &echo()).unwrap();
         assert_eq!(network.probe_cut("a", "b"), Some(false));
         for (from, to) in [("a", "b"), ("b", "a")] {
             network.set(from, to, true);

@@ -114,10 +114,9 @@ fn bin_dir(args: &Args) -> Result<PathBuf> {
 
 async fn record(args: &Args, dir: &Path) -> Result<()> {
     let families = Family::expanded(&args.nemesis);
-    let (bin, snapshots) = (bin_dir(args)?, families.contains(&Family::Snapshot));
+    let bin = bin_dir(args)?;
     let (clients, workers) = (args.workload.clients(), args.workload.workers());
-    let spares = if families.contains(&Family::Membership) { 2 } else { 0 };
-    let fleet = Fleet::start(dir, &bin, clients, workers, snapshots, spares).await?;
+    let fleet = Fleet::start(dir, &bin, clients, workers, &families).await?;
     let recorder = Arc::new(Recorder::create(dir)?);
     recorder.event(What::Plan {
         workload: args.workload.name().into(),

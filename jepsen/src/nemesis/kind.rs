@@ -25,6 +25,8 @@ pub enum Family {
     Bitflip,
     /// Members that are away until they need a snapshot
     Snapshot,
+    /// Members far from each other, up to the limit of their profile and beyond
+    Latency,
     /// SIGTERM and a start, one member after another, as an operator would
     Rolling,
     /// Members that come, go, and are replaced
@@ -32,7 +34,7 @@ pub enum Family {
 }
 
 impl Family {
-    const EACH: [Family; 10] = [
+    const EACH: [Family; 11] = [
         Family::Partition,
         Family::Kill,
         Family::Pause,
@@ -41,6 +43,7 @@ impl Family {
         Family::Disk,
         Family::Bitflip,
         Family::Snapshot,
+        Family::Latency,
         Family::Rolling,
         Family::Membership,
     ];
@@ -99,6 +102,10 @@ pub(super) enum Kind {
     SnapshotInterrupted,
     SnapshotKilled,
     SnapshotLeaderCut,
+    LatencyLimit,
+    LatencyBeyond,
+    LatencyLink,
+    LatencySwings,
     RollingRestart,
     MembershipFive,
     MembershipReplace,
@@ -131,6 +138,9 @@ impl Kind {
                 Kind::SnapshotKilled,
                 Kind::SnapshotLeaderCut,
             ],
+            Family::Latency => {
+                &[Kind::LatencyLimit, Kind::LatencyBeyond, Kind::LatencyLink, Kind::LatencySwings]
+            }
             Family::Rolling => &[Kind::RollingRestart],
             Family::Membership => &[
                 Kind::MembershipFive,
@@ -153,6 +163,7 @@ impl Kind {
             Family::Disk => &[Kind::DiskSlow, Kind::DiskSyncFails],
             Family::Bitflip => &[Kind::BitflipMinority],
             Family::Snapshot => &[Kind::SnapshotCut, Kind::SnapshotLeaderCut],
+            Family::Latency => &[Kind::LatencyBeyond],
             Family::Rolling => &[Kind::RollingRestart],
             Family::Membership => &[
                 Kind::MembershipFive,
@@ -191,6 +202,10 @@ impl Kind {
             Kind::SnapshotInterrupted => "snapshot-interrupted",
             Kind::SnapshotKilled => "snapshot-killed",
             Kind::SnapshotLeaderCut => "snapshot-leader-cut",
+            Kind::LatencyLimit => "latency-limit",
+            Kind::LatencyBeyond => "latency-beyond",
+            Kind::LatencyLink => "latency-link",
+            Kind::LatencySwings => "latency-swings",
             Kind::RollingRestart => "rolling-restart",
             Kind::MembershipFive => "membership-five",
             Kind::MembershipReplace => "membership-replace",
@@ -226,7 +241,7 @@ mod tests {
             ("none".into(), "kill".into())
         );
         let all = Family::expanded(&[Family::Kill, Family::All]);
-        assert_eq!(all, Family::EACH[..8], "what operators do is asked for by name");
+        assert_eq!(all, Family::EACH[..9], "what operators do is asked for by name");
         let named = [Family::Membership, Family::All, Family::Rolling];
         assert_eq!(Family::expanded(&named), Family::EACH);
     }

@@ -169,8 +169,12 @@ impl Member {
         while begun.elapsed() < PATIENCE && !self.trainer.shared.stopping() {
             let given = json!([self.trainer.name, ticket.to_string()]);
             let op = recorder.invoke("round", JOB.to_owned(), given, None);
-            let request =
-                v1::RendezvousWaitRequest { job: Some(job(JOB)), ticket, wait_ms: WAIT_MS };
+            let request = v1::RendezvousWaitRequest {
+                job: Some(job(JOB)),
+                ticket,
+                wait_ms: WAIT_MS,
+                without_members: false,
+            };
             let options = CallOptions::read().timeout(LIMIT * 2);
             let asked = self.trainer.client.with_leader_opts("wait", options, |channel| {
                 let request = request.clone();

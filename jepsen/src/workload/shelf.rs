@@ -155,7 +155,7 @@ async fn wait(trainer: &mut Trainer) {
     let recorder = trainer.shared.recorder.clone();
     let op = recorder.invoke("wait", key(number), json!(QUEUE), None);
     let awaited = vec![v1::StoreAwaited { key: QUEUE.into(), at_least: None }];
-    let request = v1::StoreWaitRequest { store: name(number), awaited, wait_ms };
+    let request = v1::StoreWaitRequest { store: name(number), awaited, wait_ms, values: false };
     let options = CallOptions::read().timeout(LIMIT * 2);
     let waited = trainer.client.with_leader_opts("wait", options, |channel| {
         let request = request.clone();

@@ -253,7 +253,7 @@ impl User {
         let wait_ms = if self.trainer.rng.random_ratio(1, 4) { 0 } else { WAIT_MS };
         let op = recorder.invoke(f, key.clone(), value, None);
         let awaited = vec![v1::StoreAwaited { key: key.into(), at_least }];
-        let request = v1::StoreWaitRequest { store: store(), awaited, wait_ms };
+        let request = v1::StoreWaitRequest { store: store(), awaited, wait_ms, values: false };
         let options = CallOptions::read().timeout(LIMIT * 2);
         let waited = self.trainer.client.with_leader_opts("wait", options, |channel| {
             let request = request.clone();
