@@ -1,11 +1,11 @@
-# Two commands do everything on a fresh Debian machine with Rust: `make demo` and `make test`.
+# Two commands do everything on a fresh Debian machine with Rust and make: `make demo` and `make test`.
 # Where CARGO_TARGET_DIR is set, everything is built there.
 
 SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-guide test-ops python wheel test-vllm bench-vllm test-torch bench-torch jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
+.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-ops latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
 
 help: ## what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -19,15 +19,21 @@ build: preflight ## build every binary, and the Python package's extension modul
 demo: build ## 2,000 prompts, three members, four workers, and the leader dies on the way
 	@bash deploy/demo/demo.sh "$(TARGET)/debug"
 
-test: build test-deploy test-guide ## every test
+test: build test-preflight test-deploy test-guide ## every test
 	$(CARGO) test --workspace --exclude rollout-tests
 	$(CARGO) test -p rollout-tests -- --test-threads=1 --nocapture
+
+latency: build ## members with round trips of 0.5 to 200 ms, with jitter, with one long link, and beyond the limits: ten minutes
+	$(CARGO) test -p rollout-tests --test latency -- --test-threads=1 --nocapture --include-ignored
 
 test-deploy: build ## the chart, units, configurations, alert rules and dashboard below deploy/
 	@bash tests/deploy/check.sh "$(TARGET)/debug" "$(TARGET)/deploy-python"
 
 test-guide: build ## the shell blocks of docs/guide.md, word for word
 	@python3 tests/guide/run.py "$(TARGET)/debug"
+
+test-preflight: ## preflight in clean Debian roots, 90 s; takes root; ROLLOUT_PREFLIGHT_MAKE=demo makes the demo there, RocksDB from source
+	@bash tests/preflight/check.sh "$(TARGET)/preflight"
 
 test-ops: release ## handovers in 300 ms, 1 s at worst, changes of members within an election, and both as faults: release build, a quiet machine
 	$(CARGO) test --release -p rollout-tests --test rolling_restart --test membership -- --test-threads=1 --nocapture
@@ -74,6 +80,11 @@ bench-torch: ## sets and gets of the shared store beside TCPStore's: SECONDS of 
 	@set -e; python="$${ROLLOUT_TORCH_PYTHON:-$$(bash tests/torch/setup.sh)}"; \
 	  ROLLOUT_TORCH_PYTHON="$$python" ROLLOUT_PYTHON_PACKAGE="$(TARGET)/python-release" "$(TARGET)/release/bench-torch-store"
 
+bench-redis: preflight ## bench ledger beside Redis 7 streams, in alternating runs: ROUNDS, SECONDS; ten minutes; needs redis-server
+	$(CARGO) build --release --workspace --bins
+	$(CARGO) build --release -p rollout-tests --features redis --bin bench-beside-redis
+	"$(TARGET)/release/bench-beside-redis"
+
 jepsen: build ## try to break it: every workload with three seeds, and what operators do, ninety seconds each, ROLLOUT_JEPSEN_JOBS at a time
 	$(CARGO) build -p rollout-preload
 	@{ for nemesis in membership rolling; do echo "--workload item --nemesis $$nemesis --seed 1"; done; \
@@ -113,6 +124,9 @@ release: preflight ## release binaries
 	$(CARGO) build --workspace --bins --release
 
 bench: release ## the figures of docs/figures.md, as JSON lines
+	$(TARGET)/release/rolloutctl -o jsonl bench apply
+	$(TARGET)/release/rolloutctl -o jsonl bench apply --lose 10000
+	$(TARGET)/release/rolloutctl -o jsonl bench apply --image 2000
 	$(TARGET)/release/rolloutctl -o jsonl bench ledger --workers 8 --batch 256
 	$(TARGET)/release/rolloutctl -o jsonl bench ledger --workers 8 --batch 32
 	$(TARGET)/release/rolloutctl -o jsonl bench ledger --workers 64 --batch 1

@@ -17,11 +17,12 @@ pub use self::commands::program;
 pub use self::workers::WorkerOptions;
 
 use self::commands::bin_dir;
+use self::conditions::Proxied;
 use crate::clocks::Clocks;
-use crate::cut::{Cut, Link};
 use crate::process::Process;
 use crate::s3::S3;
 use anyhow::{Result, bail};
+use rollout_jepsen::delay::OneWay;
 use rollout_proto::Role;
 use rollout_proto::pki;
 use std::collections::BTreeMap;
@@ -46,6 +47,8 @@ pub struct FleetOptions {
     pub member_lines: Vec<(&'static str, &'static str)>,
     /// Every link between members, and from each worker to each member, goes through a proxy.
     pub cuttable: bool,
+    /// Every link between members goes through a proxy, across this distance: see [`Fleet::set_distance`].
+    pub distance: Option<OneWay>,
     /// Each process has a wall clock of its own: see [`Fleet::set_clock`].
     pub clocks: bool,
     /// The most files that each member may have open.
@@ -83,8 +86,8 @@ pub struct Fleet {
     workers: BTreeMap<String, Option<Process>>,
     /// Where each member certifies newcomers.
     desks: BTreeMap<String, String>,
-    /// Cuts by the pair of names, from whom to whom, when the fleet is cuttable.
-    cuts: BTreeMap<(String, String), (Cut, Link)>,
+    /// Proxies by the pair of names, from whom to whom, where there are any.
+    links: BTreeMap<(String, String), Proxied>,
 }
 
 /// An address of loopback that nobody listens on. Not one that the system hands out by itself: those may be
@@ -126,7 +129,7 @@ impl Fleet {
             members: Vec::new(),
             workers: BTreeMap::new(),
             desks: BTreeMap::new(),
-            cuts: BTreeMap::new(),
+            links: BTreeMap::new(),
         };
         pki::init_ca(&fleet.path("ca"), "fleet")?;
         let names: &[&str] = match fleet.options.alone {

@@ -5,6 +5,7 @@
 //! Absent: fixed sleeps. A test waits for a condition, with a generous limit.
 
 mod batch;
+pub mod bench;
 mod clocks;
 mod cloud;
 mod collector;
@@ -40,6 +41,7 @@ pub use played_worker::{PlayedWorker, dial};
 pub use process::{Process, engines, is_alive, output};
 pub use python::python;
 pub use requests::create_run;
+pub use rollout_jepsen::delay::OneWay;
 pub use s3::{BadDay, Dialect, S3, UploadCounts};
 pub use samples::{not_once, sample_id, sample_ids};
 pub use terminal::Terminal;

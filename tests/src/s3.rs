@@ -51,6 +51,8 @@ struct State {
     held: BTreeSet<String>,
     day: BadDay,
     requests: u64,
+    /// Of each process's credentials, by what was asked.
+    asked: BTreeMap<(String, String), u64>,
     writes: u64,
     busy: u64,
     lost: u64,
@@ -171,6 +173,14 @@ impl S3 {
         self.lock().objects.insert(key.to_owned(), Arc::new(body.to_vec()));
     }
 
+    /// How often the process of this name has asked for what: a method and a kind of object, such as `PUT parts`.
+    pub fn requests_of(&self, name: &str) -> BTreeMap<String, u64> {
+        let key = format!("key-{name}");
+        let state = self.lock();
+        let own = state.asked.iter().filter(|((signer, _), _)| *signer == key);
+        own.map(|((_, what), count)| (what.clone(), *count)).collect()
+    }
+
     /// How uploads of several parts went.
     pub fn uploads(&self) -> UploadCounts {
         self.lock().uploads.counts()
@@ -214,6 +224,7 @@ impl S3 {
         let Some(key) = self.signer(request) else {
             return Some(refusal("403 Forbidden", "InvalidAccessKeyId"));
         };
+        *state.asked.entry((key.to_owned(), asked_for(request))).or_default() += 1;
         // As S3 does: with 400, and a code that says it.
         if state.expired.contains(key) {
             return Some(refusal("400 Bad Request", "ExpiredToken"));
@@ -237,6 +248,13 @@ impl S3 {
         }
         Some(answer)
     }
+}
+
+/// A method and a kind of object.
+fn asked_for(request: &Request) -> String {
+    let kinds = ["parts", "segments", "evidence"];
+    let kind = request.key.split('/').find(|folder| kinds.contains(folder));
+    format!("{} {}", request.method, kind.unwrap_or("others"))
 }
 
 fn happens(every: u64, count: u64) -> bool {

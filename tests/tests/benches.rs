@@ -1,37 +1,32 @@
 //! Every `rolloutctl bench` measures a cluster that it starts itself, in little; what they measure is in docs/figures.md.
 
 use anyhow::{Result, ensure};
-use rollout_tests::{json_lines, output, program};
-use serde_json::Value;
-use std::time::Duration;
+use rollout_tests::bench::{kinds, measured, measured_alone, positive};
 
-/// Of one, on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(300);
-
-/// What one prints: its lines by kind, of a cluster that is removed again.
-fn measured(args: &[&str]) -> Result<Vec<(String, Value)>> {
-    let dir = tempfile::tempdir()?;
-    let mut command = program("rolloutctl")?;
-    command.env_remove("ROLLOUT_CONTEXT").args(["-o", "jsonl", "bench"]).args(args);
-    command.arg("--work-dir").arg(dir.path());
-    let out = output(command, PATIENCE)?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.success(), "{args:?}: {}: {said}", out.status);
-    let left = std::fs::read_dir(dir.path())?.count();
-    ensure!(left == 0, "{args:?} leaves {left} directories behind");
-    let lines = json_lines(&String::from_utf8_lossy(&out.stdout)).into_iter();
-    Ok(lines
-        .map(|l| (l["kind"].as_str().unwrap_or_default().to_owned(), l["data"].clone()))
-        .collect())
-}
-
-fn kinds(lines: &[(String, Value)]) -> Vec<&str> {
-    lines.iter().map(|(kind, _)| kind.as_str()).collect()
-}
-
-/// A figure of a line that is none unless something was measured.
-fn positive(data: &Value, key: &str) -> Result<()> {
-    ensure!(data[key].as_f64().is_some_and(|n| n > 0.0), "{key} of {data}");
+#[test]
+fn commands_are_measured_by_the_size_of_the_ledger() -> Result<()> {
+    let few = ["--claims", "200", "--runs", "1,3", "--slots", "10", "--rows", "10000"];
+    let lines = measured_alone(&[&["apply"], &few[..]].concat())?;
+    let sizes = ["runs", "runs", "runs-of-own-models", "runs-of-own-models", "slots", "rows"];
+    ensure!(
+        lines.iter().map(|line| line.1["grows"].as_str().unwrap_or_default()).eq(sizes),
+        "{lines:?}"
+    );
+    for (kind, data) in &lines {
+        ensure!(kind == "BenchApply", "{kind}");
+        positive(data, "p99Us")?;
+    }
+    let lines = measured_alone(&["apply", "--lose", "48", "--claims", "50"])?;
+    ensure!(kinds(&lines) == ["BenchApplyLoss"] && lines[0].1["slotsLost"] == 16, "{lines:?}");
+    positive(&lines[0].1["suspect"], "maxMs")?;
+    // What is not proportional to what changed would be ten times as much.
+    let bytes = |slots: &str| -> Result<f64> {
+        let lines = measured_alone(&["apply", "--image", slots])?;
+        let leases = |tag| lines[0].1["bytesByTag"][tag].as_f64().unwrap_or_default();
+        Ok(leases("F") + leases("O"))
+    };
+    let (few, many) = (bytes("120")?, bytes("1200")?);
+    ensure!(0.0 < few && many < few * 1.5, "{few} bytes beside few slots, {many} beside many");
     Ok(())
 }
 

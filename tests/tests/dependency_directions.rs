@@ -39,7 +39,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["rollout-engine-protocol", "rollout-gateway", "rollout-proto", "rollout-training"],
     ),
     ("rollout-training", &["rollout-gateway", "rollout-proto", "rollout-storage"]),
-    ("rollout-ctl", &["rollout-gateway", "rollout-proto", "rollout-storage", "rollout-training"]),
+    (
+        "rollout-ctl",
+        &[
+            "rollout-gateway",
+            "rollout-ledger",
+            "rollout-proto",
+            "rollout-storage",
+            "rollout-training",
+        ],
+    ),
     ("rollout-jepsen", &["rollout-powerloss", "rollout-proto"]),
     ("rollout-preload", &["rollout-powerloss"]),
     ("rollout-powerloss", &[]),

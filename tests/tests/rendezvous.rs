@@ -5,7 +5,7 @@ use rollout_tests::{Fleet, FleetOptions, Participant, eventually};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Longer than the participants of the test may be silent.
+/// Longer than the participants of the test may be silent, and shorter than a leader of `far-zones` leads on without a quorum.
 const AWAY: Duration = Duration::from_secs(5);
 /// How often the followers are away until they come back and the leader leads on.
 const TRIES: usize = 8;
@@ -123,7 +123,8 @@ fn a_participant_that_dies_while_it_joins_holds_nobody_up() -> Result<()> {
 
 #[test]
 fn nobody_is_lost_for_a_time_in_which_no_quorum_answered() -> Result<()> {
-    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let member_lines = vec![("raft", "profile = \"far-zones\"")];
+    let mut fleet = Fleet::start(FleetOptions { member_lines, ..FleetOptions::default() })?;
     // Each may be silent for three seconds.
     let args = ["min=2", "max=2", "alive=1000"];
     let one = meet(&fleet, "train", "n0", &args)?;

@@ -6,7 +6,7 @@ use rollout_gateway::Sessions;
 use rollout_proto::{Client, ClientConfig, ClientError, ErrorCode, RpcError, v1};
 use rollout_tests::{Fleet, FleetOptions, Process, eventually_or_show, output};
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -20,6 +20,7 @@ const GET: u8 = 3;
 const ADD: u8 = 4;
 const WAIT: u8 = 6;
 const DELETE: u8 = 8;
+const APPEND: u8 = 9;
 const BARRIER: u8 = 18;
 const STOP_WAITING: u8 = 0;
 
@@ -51,6 +52,10 @@ impl Tcp {
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         self.ask(SET, &[key.as_bytes(), value.as_bytes()])
+    }
+
+    fn append(&mut self, key: &str, value: &str) -> Result<()> {
+        self.ask(APPEND, &[key.as_bytes(), value.as_bytes()])
     }
 
     fn get(&mut self, key: &str) -> Result<String> {
@@ -192,6 +197,77 @@ fn a_key_that_comes_and_goes_counts_for_who_waits_for_it_and_another() -> Result
     }
     other.set("stays", "here")?;
     ensure!(waiter.released()?, "the wait ends");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_get_sees_every_earlier_set_of_its_connection_though_the_leader_is_killed() -> Result<()> {
+    const SETS: usize = 2000;
+    let mut fleet = Fleet::start(FleetOptions::default())?;
+    let (_gateway, addr) = gateway(&fleet, "gateway", &["--listen", "127.0.0.1:0"])?;
+    let (mut tcp, mut other) = (Tcp::connect(&addr)?, Tcp::connect(&addr)?);
+    for round in 0..3 {
+        let value = |n: usize| format!("{round}-{n}");
+        for n in 0..SETS {
+            tcp.set("same", &value(n))?;
+            tcp.set(&format!("key-{n}"), &value(n))?;
+            if round == 1 && n == SETS / 2 {
+                let leader = fleet.leader();
+                fleet.member_process(&leader).kill();
+                fleet.start_member(&leader)?;
+            }
+        }
+        // One that was not waited for may be anywhere; all before the get are not.
+        ensure!(tcp.get("same")? == value(SETS - 1), "the last of them, and no other");
+        for n in [0, 1, SETS / 2, SETS - 1] {
+            ensure!(tcp.get(&format!("key-{n}"))? == value(n), "key-{n} of round {round}");
+        }
+        ensure!(other.get("same")? == value(SETS - 1), "what was answered is for all");
+    }
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_set_that_is_refused_fails_its_connection_and_no_other() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let (_gateway, addr) = gateway(&fleet, "gateway", &["--listen", "127.0.0.1:0"])?;
+    let mut other = Tcp::connect(&addr)?;
+    // As many bytes as a value may have, and more than there may be of one key.
+    let mut full = Tcp::connect(&addr)?;
+    let value = "x".repeat(1 << 20);
+    full.append("long", &value)?;
+    full.append("long", "and more")?;
+    let after = full.set("after", "it").and_then(|()| full.get("after"));
+    ensure!(after.is_err(), "the connection has failed: {after:?}");
+    other.set("word", "value")?;
+    ensure!(other.get("word")? == "value", "the other one serves");
+    ensure!(other.get("long")?.len() == 1 << 20, "what was refused has changed nothing");
+    // Without another request the client learns of it too.
+    let mut idle = Tcp::connect(&addr)?;
+    idle.append("long", "and more")?;
+    let end = idle.0.read(&mut [0]).map_err(|error| error.kind());
+    ensure!(matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset)), "it is closed: {end:?}");
+    fleet.verify()?;
+    fleet.passed()
+}
+
+#[test]
+fn a_get_right_after_a_wait_has_the_value_of_the_wait_or_a_later_one() -> Result<()> {
+    let fleet = Fleet::start(FleetOptions::default())?;
+    let (_gateway, addr) = gateway(&fleet, "gateway", &["--listen", "127.0.0.1:0"])?;
+    let (mut tcp, mut other) = (Tcp::connect(&addr)?, Tcp::connect(&addr)?);
+    for n in 0..50 {
+        other.set("word", &n.to_string())?;
+        ensure!(other.get("word")? == n.to_string(), "it is set");
+        tcp.begin_wait(&["word"])?;
+        ensure!(tcp.released()? && tcp.get("word")? == n.to_string(), "as torch gets");
+        // A get by itself has no earlier value.
+        other.set("word", "later")?;
+        ensure!(other.get("word")? == "later", "it is set");
+        ensure!(tcp.get("word")? == "later", "a get of its own");
+    }
     fleet.verify()?;
     fleet.passed()
 }

@@ -1,7 +1,8 @@
 """Sets and gets of stores, beside TCPStore's: `bench_store.py CONTEXT GATEWAY SECONDS`. Figures are JSON lines.
 
 Each client is a thread with a connection of its own, and waits for each answer: 16-byte keys, 64-byte values. TCPStore is
-torch's own, in memory, in this process, without TLS and without a copy anywhere else.
+torch's own, in memory, in this process, without TLS and without a copy anywhere else. Its client expects no answer to a set:
+sets come in batches, and each batch ends with a get, which is answered when all of them have taken effect.
 """
 
 import datetime
@@ -16,6 +17,8 @@ import rollout
 
 LONG = datetime.timedelta(seconds=240)
 VALUE = bytes(64)
+# Sets before each get.
+BATCH = 100
 context, gateway, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 
 
@@ -24,7 +27,7 @@ def tcp(host, port, **more):
 
 
 def measure(client, operation, clients):
-    """Calls per second and latencies, in microseconds."""
+    """Calls per second and latencies, in microseconds; a set's is its share of its batch."""
     stores = [client() for _ in range(clients)]
     for n, store in enumerate(stores):
         store.set(f"key-{n:012}", VALUE)
@@ -32,12 +35,18 @@ def measure(client, operation, clients):
 
     def drive(n, store):
         key, mine = f"key-{n:012}", []
-        act = (lambda: store.set(key, VALUE)) if operation == "set" else (lambda: store.get(key))
+        def sets():
+            for _ in range(BATCH):
+                store.set(key, VALUE)
+            store.get(key)
+
+        act = {"set": sets, "get": lambda: store.get(key), "add": lambda: store.add(f"n-{key}", 1)}[operation]
+        calls = BATCH if operation == "set" else 1
         begin.wait()
         until = time.perf_counter() + seconds
         while (at := time.perf_counter()) < until:
             act()
-            mine.append(time.perf_counter() - at)
+            mine.extend([(time.perf_counter() - at) / calls] * calls)
         taken.extend(mine)
 
     threads = [threading.Thread(target=drive, args=each) for each in enumerate(stores)]
@@ -57,7 +66,7 @@ kinds = {
     "rollout.Store": lambda: rollout.Store(context=context, job="train", timeout=LONG),
     "TCPStore through the gateway": lambda: tcp(host, port, is_master=False),
 }
-for operation in ("set", "get"):
+for operation in ("set", "get", "add"):
     for clients in (1, 8, 32):
         for kind, client in kinds.items():
             figures = measure(client, operation, clients)

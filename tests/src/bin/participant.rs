@@ -97,8 +97,12 @@ impl Participant {
     /// Joins round after round. A round is left when somebody waits for the next one, or a member of it is gone.
     async fn meet(&self) -> Result<()> {
         while let Some(ticket) = self.join().await? {
-            let request =
-                v1::RendezvousWaitRequest { job: Some(self.job.clone()), ticket, wait_ms: WAIT_MS };
+            let request = v1::RendezvousWaitRequest {
+                job: Some(self.job.clone()),
+                ticket,
+                wait_ms: WAIT_MS,
+                without_members: false,
+            };
             let outcome = loop {
                 let request = request.clone();
                 match ask!(self.client, "wait", request, rendezvous.wait)?.outcome {

@@ -4,31 +4,62 @@ use super::Fleet;
 use crate::cut::{Cut, Link};
 use crate::preload;
 use anyhow::{Context, Result};
+use rollout_jepsen::delay::{Delay, OneWay};
 use std::path::PathBuf;
 use std::process::Command;
 
+/// A proxy, and what may be done with it.
+pub(super) struct Proxied {
+    cut: Cut,
+    delay: Delay,
+    link: Link,
+}
+
 impl Fleet {
-    /// The link from one process to another's port, through a proxy where the fleet is cuttable.
+    /// The link from one process to another's port, through a proxy where the fleet is cuttable, or where members are
+    /// at a distance and both are members.
     pub(super) fn link(&mut self, from: &str, to: &str, addr: String) -> Result<String> {
-        if !self.options.cuttable {
+        let is_member = |name: &str| self.members.iter().any(|member| member.name == name);
+        let distance = self.options.distance.filter(|_| is_member(from) && is_member(to));
+        if !self.options.cuttable && distance.is_none() {
             return Ok(addr);
         }
         let key = (from.to_owned(), to.to_owned());
-        if !self.cuts.contains_key(&key) {
-            let cut = Cut::default();
-            let link = Link::start(addr, cut.clone())?;
-            self.cuts.insert(key.clone(), (cut, link));
+        if !self.links.contains_key(&key) {
+            let (cut, delay) = (Cut::default(), Delay::default());
+            let link = match distance {
+                None => Link::start(addr, cut.clone())?,
+                Some(one_way) => {
+                    delay.set(one_way);
+                    Link::across(addr, cut.clone(), delay.clone())?
+                }
+            };
+            self.links.insert(key.clone(), Proxied { cut, delay, link });
         }
-        Ok(self.cuts[&key].1.addr.clone())
+        Ok(self.links[&key].link.addr.clone())
+    }
+
+    fn between(&self, a: &str, b: &str) -> impl Iterator<Item = &Proxied> {
+        let keys = [(a.to_owned(), b.to_owned()), (b.to_owned(), a.to_owned())];
+        keys.into_iter().filter_map(|key| self.links.get(&key))
     }
 
     /// Cuts, or heals, everything between two names, both ways.
     pub fn set_cut(&self, a: &str, b: &str, cut: bool) {
-        for key in [(a.to_owned(), b.to_owned()), (b.to_owned(), a.to_owned())] {
-            if let Some((link, _)) = self.cuts.get(&key) {
-                if cut { link.cut() } else { link.heal() }
-            }
-        }
+        self.between(a, b).for_each(|proxied| match cut {
+            true => proxied.cut.cut(),
+            false => proxied.cut.heal(),
+        });
+    }
+
+    /// How long bytes take from now on between two members of a fleet with a distance, either way.
+    pub fn set_distance(&self, a: &str, b: &str, one_way: OneWay) {
+        self.between(a, b).for_each(|proxied| proxied.delay.set(one_way));
+    }
+
+    /// The same between all members.
+    pub fn set_distances(&self, one_way: OneWay) {
+        self.links.values().for_each(|proxied| proxied.delay.set(one_way));
     }
 
     /// Gives the command of a process, by its name, what it preloads.

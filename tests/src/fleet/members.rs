@@ -44,7 +44,7 @@ impl Fleet {
             self.tls_lines(&format!("member-{name}")),
             self.store_url(),
         );
-        if self.options.cuttable {
+        if self.options.cuttable || self.options.distance.is_some() {
             write!(text, "[dial_map]\n{dial_map}")?;
         }
         let mut sections: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

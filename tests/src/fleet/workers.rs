@@ -49,8 +49,13 @@ impl Fleet {
             true => "",
             false => "[compute]\nprovider = \"none\"\n",
         };
+        // A test watches rows end one after another, not ten seconds of them at once.
+        let part = match options.head.contains("[part]") {
+            true => "",
+            false => "[part]\nlinger_ms = 1000\n",
+        };
         let text = format!(
-            "name = {name:?}\ndata_dir = {:?}\nendpoints = {endpoints:?}\n{}\n{compute}[tls]\n{}\
+            "name = {name:?}\ndata_dir = {:?}\nendpoints = {endpoints:?}\n{}\n{compute}{part}[tls]\n{}\
              {dial_map}[[engine]]\n{}",
             self.path(&format!("worker-{name}")),
             options.head,
