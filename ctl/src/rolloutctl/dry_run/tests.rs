@@ -96,6 +96,7 @@ const HAVE_NONE: &[&str] = &[
     "bench rendezvous",
     "bench store",
     "bench fleet",
+    "bench fleet-part",
     "config view",
     "config default",
     "config validate",
