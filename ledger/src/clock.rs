@@ -86,7 +86,7 @@ impl Ledger {
             .min()
     }
 
-    /// Does what is due: all of it, but that what many workers held takes several. What is left is still due.
+    /// Does what is due. The rows of many lost workers take several ticks; the rest stays due.
     pub(crate) fn tick(&mut self, ctx: &Context) {
         let mut budget = Budget::of_version(self.meta.version);
         self.end_overdue_runs(ctx);

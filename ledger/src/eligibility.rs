@@ -1,13 +1,23 @@
 //! The index of which runs a slot may serve.
 //!
 //! A *need* is what a run asks of a slot; runs that ask for the same share it. An *offer* is what a slot has; slots that
-//! have the same share it. A *cohort* is all slots of a namespace that meet exactly the same needs. Comparing texts and
-//! versions happens once for each pair of a need and an offer. From then on, "which runs could this slot serve" costs one
-//! look at each of its cohort's needs, however many slots and runs there are.
+//! have the same share it. A *cohort* is all slots of a namespace that meet exactly the same needs. A *shape* is what slots
+//! offer but for labels, versions and stores, which differ between hosts: where a need asks for none of these, one
+//! comparison decides for all offers of a shape. Comparing texts and versions happens once for each pair of a need and an
+//! offer, at most. From then on, the run that a slot serves next costs one look, however many slots, needs and runs there
+//! are.
+//!
+//! A need that comes or goes changes cohorts as a whole. Offers move one by one only where a cohort splits or two become
+//! one, and then those of the smaller side.
 //!
 //! *Invariant:* the index is derived from runs and workers alone. Numbers of needs, offers and cohorts differ between
 //! members, so no decision depends on them: only on the turns, which order runs.
 //! Absent on purpose: what changes with every grant, such as caps of namespaces, cordons and trials.
+
+mod cohorts;
+#[cfg(test)]
+mod tests;
+mod turns;
 
 use crate::id::{RunNo, SlotRef};
 use crate::spec::{RunSpec, SlotOffer};
@@ -35,7 +45,10 @@ pub(crate) struct Turn {
     pub(crate) run: RunNo,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// An offer, the stores that its worker can use, and its slots.
+pub(crate) type Offering<'a> = (&'a SlotOffer, &'a [String], &'a BTreeSet<SlotRef>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct NeedKey {
     namespace: String,
     model: String,
@@ -83,6 +96,8 @@ struct Need {
     /// Of these, the ones that have something to give.
     turns: BTreeSet<Turn>,
     cohorts: BTreeSet<CohortNo>,
+    /// Of these, the ones that list the first turns of their needs.
+    listed: BTreeSet<CohortNo>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,12 +107,35 @@ struct OfferKey {
     stores: Vec<String>,
 }
 
+impl OfferKey {
+    /// Its namespace, and its offer without what differs between hosts.
+    fn shape(&self) -> ShapeKey {
+        let SlotOffer { models, tasks, ineligible, .. } = self.offer.clone();
+        (self.namespace.clone(), SlotOffer { models, tasks, ineligible, ..SlotOffer::default() })
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Offer {
     key: OfferKey,
+    shape: ShapeNo,
     slots: BTreeSet<SlotRef>,
     cohort: CohortNo,
 }
+
+/// A shape's number. It means nothing outside one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ShapeNo(u64);
+
+type ShapeKey = (String, SlotOffer);
+
+#[derive(Clone, Debug)]
+struct Shape {
+    key: ShapeKey,
+    offers: BTreeSet<OfferNo>,
+}
+
+type Offers = BTreeMap<ShapeNo, BTreeSet<OfferNo>>;
 
 type CohortKey = (String, BTreeSet<NeedNo>);
 
@@ -105,7 +143,9 @@ type CohortKey = (String, BTreeSet<NeedNo>);
 struct Cohort {
     namespace: String,
     needs: BTreeSet<NeedNo>,
-    offers: BTreeSet<OfferNo>,
+    offers: Offers,
+    /// The first turn of each of its needs that has one; kept where it has many.
+    firsts: Option<BTreeMap<Turn, NeedNo>>,
 }
 
 /// Where a run that has not ended stands in the index.
@@ -122,13 +162,32 @@ pub(crate) struct Eligibility {
     need_numbers: BTreeMap<NeedKey, NeedNo>,
     offers: BTreeMap<OfferNo, Offer>,
     offer_numbers: BTreeMap<OfferKey, OfferNo>,
+    shapes: BTreeMap<ShapeNo, Shape>,
+    shape_numbers: BTreeMap<ShapeKey, ShapeNo>,
     cohorts: BTreeMap<CohortNo, Cohort>,
     cohort_numbers: BTreeMap<CohortKey, CohortNo>,
     runs: BTreeMap<RunNo, Place>,
     /// Numbers given so far.
     numbers: u64,
-    /// Changes whenever slots may have moved to other cohorts.
+    /// Changes when a slot is in another cohort than before.
     version: u64,
+    /// The cohorts of the slots that were removed last, all of one session: a worker that resumes its session adds them
+    /// again.
+    left: BTreeMap<SlotRef, CohortNo>,
+    #[cfg(test)]
+    work: Work,
+}
+
+/// What changes have cost.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Work {
+    /// Cohorts that were made, or whose needs have changed.
+    rekeyed: usize,
+    /// Offers that were moved to another cohort.
+    moved: usize,
+    /// Offers that were compared with a need.
+    compared: usize,
 }
 
 impl Eligibility {
@@ -150,20 +209,14 @@ impl Eligibility {
             None => self.join_need(namespace, spec),
         };
         let before = self.runs.insert(no, Place { need, turn }).and_then(|place| place.turn);
-        let Some(need) = self.needs.get_mut(&need) else { return };
-        if let Some(before) = before {
-            need.turns.remove(&before);
-        }
-        need.turns.extend(turn);
+        self.change_turn(need, before, turn);
     }
 
     /// A run has ended or is gone.
     pub(crate) fn remove_run(&mut self, no: RunNo) {
         let Some(place) = self.runs.remove(&no) else { return };
+        self.change_turn(place.need, place.turn, None);
         let Some(need) = self.needs.get_mut(&place.need) else { return };
-        if let Some(turn) = place.turn {
-            need.turns.remove(&turn);
-        }
         need.runs -= 1;
         if need.runs == 0 {
             self.remove_need(place.need);
@@ -180,43 +233,6 @@ impl Eligibility {
             need.runs += 1;
         }
         number
-    }
-
-    fn add_need(&mut self, key: NeedKey) -> NeedNo {
-        let number = NeedNo(self.number());
-        let spec = key.spec();
-        let in_namespace = |offer: &&Offer| offer.key.namespace == key.namespace;
-        let meets = |offer: &&Offer| offer.key.offer.fits(&spec, &offer.key.stores).is_ok();
-        let offers = self.offers.values().filter(in_namespace).filter(meets);
-        let met_by: Vec<OfferNo> =
-            offers.filter_map(|o| self.offer_numbers.get(&o.key).copied()).collect();
-        let need = Need {
-            key: key.clone(),
-            spec,
-            runs: 0,
-            turns: BTreeSet::new(),
-            cohorts: BTreeSet::new(),
-        };
-        self.needs.insert(number, need);
-        self.need_numbers.insert(key, number);
-        for offer in met_by {
-            self.move_offer(offer, |needs| {
-                needs.insert(number);
-            });
-        }
-        number
-    }
-
-    fn remove_need(&mut self, number: NeedNo) {
-        let Some(need) = self.needs.remove(&number) else { return };
-        self.need_numbers.remove(&need.key);
-        let offers_of = |cohort: &CohortNo| self.cohorts.get(cohort).map(|c| c.offers.clone());
-        let offers: Vec<OfferNo> = need.cohorts.iter().filter_map(offers_of).flatten().collect();
-        for offer in offers {
-            self.move_offer(offer, |needs| {
-                needs.remove(&number);
-            });
-        }
     }
 
     /// Adds a slot. The number that it returns is what the slot is looked up by.
@@ -236,6 +252,9 @@ impl Eligibility {
         };
         if let Some(offer) = self.offers.get_mut(&number) {
             offer.slots.insert(slot);
+            if self.left.remove(&slot).is_some_and(|before| before != offer.cohort) {
+                self.version += 1;
+            }
         }
         number
     }
@@ -243,79 +262,63 @@ impl Eligibility {
     pub(crate) fn remove_slot(&mut self, number: OfferNo, slot: SlotRef) {
         let Some(offer) = self.offers.get_mut(&number) else { return };
         offer.slots.remove(&slot);
+        if self.left.first_key_value().is_some_and(|left| left.0.session != slot.session) {
+            self.left.clear();
+        }
+        self.left.insert(slot, offer.cohort);
         if offer.slots.is_empty() {
-            let (key, cohort) = (offer.key.clone(), offer.cohort);
-            self.offers.remove(&number);
-            self.offer_numbers.remove(&key);
-            self.leave_cohort(cohort, number);
+            self.remove_offer(number);
         }
     }
 
     fn add_offer(&mut self, key: OfferKey) -> OfferNo {
         let number = OfferNo(self.number());
-        let met = |need: &Need| {
-            need.key.namespace == key.namespace && key.offer.fits(&need.spec, &key.stores).is_ok()
+        let of_namespace = NeedKey { namespace: key.namespace.clone(), ..NeedKey::default() };
+        let needs = self.need_numbers.range(of_namespace..);
+        let needs = needs.take_while(|(need, _)| need.namespace == key.namespace);
+        let met = |need: &NeedNo| {
+            let need = self.needs.get(need);
+            need.is_some_and(|need| key.offer.fits(&need.spec, &key.stores).is_ok())
         };
-        let needs =
-            self.needs.iter().filter(|(_, need)| met(need)).map(|(number, _)| *number).collect();
-        let cohort = self.join_cohort((key.namespace.clone(), needs), number);
-        self.offers.insert(number, Offer { key: key.clone(), slots: BTreeSet::new(), cohort });
+        let needs = needs.map(|(_, need)| *need).filter(met).collect();
+        let shape = self.join_shape(key.shape(), number);
+        let cohort = self.join_cohort((key.namespace.clone(), needs), shape, number);
+        let offer = Offer { key: key.clone(), shape, slots: BTreeSet::new(), cohort };
+        self.offers.insert(number, offer);
         self.offer_numbers.insert(key, number);
         number
     }
 
-    fn move_offer(&mut self, number: OfferNo, change: impl FnOnce(&mut BTreeSet<NeedNo>)) {
-        let Some(cohort) = self.offers.get(&number).map(|offer| offer.cohort) else { return };
-        let Some(Cohort { namespace, needs, .. }) = self.cohorts.get(&cohort) else { return };
-        let mut key = (namespace.clone(), needs.clone());
-        change(&mut key.1);
-        self.leave_cohort(cohort, number);
-        let cohort = self.join_cohort(key, number);
-        if let Some(offer) = self.offers.get_mut(&number) {
-            offer.cohort = cohort;
+    fn remove_offer(&mut self, number: OfferNo) {
+        let Some(offer) = self.offers.remove(&number) else { return };
+        self.offer_numbers.remove(&offer.key);
+        self.leave_cohort(offer.cohort, offer.shape, number);
+        let Some(shape) = self.shapes.get_mut(&offer.shape) else { return };
+        shape.offers.remove(&number);
+        if shape.offers.is_empty() {
+            self.shape_numbers.remove(&shape.key);
+            self.shapes.remove(&offer.shape);
         }
-        self.version += 1;
     }
 
-    fn join_cohort(&mut self, key: CohortKey, offer: OfferNo) -> CohortNo {
-        let number = match self.cohort_numbers.get(&key) {
+    fn join_shape(&mut self, key: ShapeKey, offer: OfferNo) -> ShapeNo {
+        let number = match self.shape_numbers.get(&key) {
             Some(number) => *number,
             None => {
-                let number = CohortNo(self.number());
-                for need in &key.1 {
-                    if let Some(need) = self.needs.get_mut(need) {
-                        need.cohorts.insert(number);
-                    }
-                }
-                let (namespace, needs) = key.clone();
-                self.cohorts.insert(number, Cohort { namespace, needs, offers: BTreeSet::new() });
-                self.cohort_numbers.insert(key, number);
+                let number = ShapeNo(self.number());
+                let shape = Shape { key: key.clone(), offers: BTreeSet::new() };
+                self.shapes.insert(number, shape);
+                self.shape_numbers.insert(key, number);
                 number
             }
         };
-        if let Some(cohort) = self.cohorts.get_mut(&number) {
-            cohort.offers.insert(offer);
+        if let Some(shape) = self.shapes.get_mut(&number) {
+            shape.offers.insert(offer);
         }
         number
     }
 
-    fn leave_cohort(&mut self, number: CohortNo, offer: OfferNo) {
-        let Some(cohort) = self.cohorts.get_mut(&number) else { return };
-        cohort.offers.remove(&offer);
-        if cohort.offers.is_empty() {
-            let Some(Cohort { namespace, needs, .. }) = self.cohorts.remove(&number) else {
-                return;
-            };
-            for need in &needs {
-                if let Some(need) = self.needs.get_mut(need) {
-                    need.cohorts.remove(&number);
-                }
-            }
-            self.cohort_numbers.remove(&(namespace, needs));
-        }
-    }
-
-    /// Changes whenever slots may have moved to other cohorts.
+    /// Changes when a slot is in another cohort than before.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
@@ -346,37 +349,6 @@ impl Eligibility {
         self.cohorts.get(&cohort).into_iter().flat_map(|cohort| cohort.needs.iter().copied())
     }
 
-    /// The runs of a need and a priority that have something to give, in their turns.
-    pub(crate) fn turns(&self, need: NeedNo, priority: u8) -> impl Iterator<Item = Turn> {
-        let priority = Reverse(priority);
-        let first = Turn { priority, time: 0, run: RunNo(0) };
-        let last = Turn { priority, time: u64::MAX, run: RunNo(u32::MAX) };
-        self.needs
-            .get(&need)
-            .map(|need| need.turns.range(first..=last).copied())
-            .into_iter()
-            .flatten()
-    }
-
-    /// The runs of these needs that have something to give, in their turns.
-    pub(crate) fn merged(&self, needs: impl Iterator<Item = NeedNo>) -> impl Iterator<Item = Turn> {
-        let mut heads: Vec<_> = needs
-            .filter_map(|need| {
-                let mut turns = self.needs.get(&need)?.turns.iter().copied();
-                Some((turns.next()?, turns))
-            })
-            .collect();
-        std::iter::from_fn(move || {
-            let first = heads.iter().enumerate().min_by_key(|(_, head)| head.0)?.0;
-            let turn = heads[first].0;
-            match heads[first].1.next() {
-                Some(next) => heads[first].0 = next,
-                None => drop(heads.swap_remove(first)),
-            }
-            Some(turn)
-        })
-    }
-
     /// The cohorts whose slots meet a run's need.
     pub(crate) fn cohorts(&self, no: RunNo) -> impl Iterator<Item = CohortNo> {
         let need = self.need(no).and_then(|need| self.needs.get(&need));
@@ -387,37 +359,45 @@ impl Eligibility {
     pub(crate) fn slots_for(&self, no: RunNo) -> impl Iterator<Item = SlotRef> {
         let need = self.need(no).and_then(|need| self.needs.get(&need));
         let cohorts = need.into_iter().flat_map(|need| &need.cohorts);
-        let offers =
-            cohorts.filter_map(|cohort| self.cohorts.get(cohort)).flat_map(|cohort| &cohort.offers);
+        let offers = cohorts.filter_map(|cohort| self.cohorts.get(cohort));
+        let offers = offers.flat_map(|cohort| cohort.offers.values().flatten());
         offers
             .filter_map(|offer| self.offers.get(offer))
             .flat_map(|offer| offer.slots.iter().copied())
     }
 
-    /// What the slots of a namespace offer, each distinct offer once, with one of its slots.
-    pub(crate) fn offers_in<'a>(
+    /// What the slots of a namespace offer, by shape: what the offers of one have in common, and these, each with its
+    /// slots.
+    pub(crate) fn shapes_in<'a>(
         &'a self,
         namespace: &'a str,
-    ) -> impl Iterator<Item = (&'a SlotOffer, &'a [String], &'a BTreeSet<SlotRef>)> {
-        let offers = self.offers.values().filter(move |offer| offer.key.namespace == namespace);
-        offers.map(|offer| (&offer.key.offer, &offer.key.stores[..], &offer.slots))
+    ) -> impl Iterator<Item = (&'a SlotOffer, impl Iterator<Item = Offering<'a>>)> {
+        let first = (namespace.to_owned(), SlotOffer::default());
+        let shapes = self.shape_numbers.range(first..).map(|(_, number)| *number);
+        let shapes = shapes.filter_map(|number| self.shapes.get(&number));
+        let shapes = shapes.take_while(move |shape| shape.key.0 == namespace);
+        shapes.map(|shape| {
+            let offers = shape.offers.iter().filter_map(|offer| self.offers.get(offer));
+            let offers =
+                offers.map(|offer| (&offer.key.offer, &offer.key.stores[..], &offer.slots));
+            (&shape.key.1, offers)
+        })
     }
 
-    /// The virtual time at which a run that had nothing to give joins those that have: that of the run that is served next
-    /// at the slots where it would wait for longest. `None` where nobody shares a slot with it. Runs in `joining`, it among
-    /// them, do not count.
-    pub(crate) fn joining_time(
-        &self,
-        no: RunNo,
-        priority: u8,
-        joining: &BTreeSet<RunNo>,
-    ) -> Option<u64> {
-        let first = |need: &NeedNo| {
-            let mut turns = self.turns(*need, priority);
-            turns.find(|turn| !joining.contains(&turn.run)).map(|turn| turn.time)
-        };
-        let need = self.needs.get(&self.need(no)?)?;
-        let cohorts = need.cohorts.iter().filter_map(|cohort| self.cohorts.get(cohort));
-        cohorts.filter_map(|cohort| cohort.needs.iter().filter_map(first).min()).max()
+    /// The cohorts whose slots meet a need.
+    pub(crate) fn cohorts_of(&self, need: NeedNo) -> impl Iterator<Item = CohortNo> {
+        self.needs.get(&need).into_iter().flat_map(|need| need.cohorts.iter().copied())
+    }
+
+    /// The cohorts of a namespace.
+    pub(crate) fn cohorts_in(&self, namespace: &str) -> impl Iterator<Item = CohortNo> {
+        let cohorts = self.cohorts.iter().filter(move |(_, cohort)| cohort.namespace == namespace);
+        cohorts.map(|(number, _)| *number)
+    }
+
+    /// The priorities of a namespace's runs that have something to give.
+    pub(crate) fn priorities(&self, namespace: &str) -> BTreeSet<u8> {
+        let needs = self.needs.values().filter(|need| need.key.namespace == namespace);
+        needs.flat_map(|need| &need.turns).map(|turn| turn.priority.0).collect()
     }
 }

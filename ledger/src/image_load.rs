@@ -197,5 +197,6 @@ impl Ledger {
         runs.into_iter().for_each(|no| self.refresh_active(no));
         // They have had something to give before.
         self.joining.clear();
+        self.reshaped.clear();
     }
 }

@@ -57,6 +57,7 @@ impl Ledger {
         }
         let (joining, resting) = (&self.joining, &self.resting);
         ensure!(joining.is_empty() && resting.is_empty(), "not settled: {joining:?} {resting:?}");
+        ensure!(self.reshaped.is_empty(), "levels not settled in {:?}", self.reshaped);
         let mut needs = BTreeSet::new();
         for run in self
             .runs

@@ -13,7 +13,7 @@ use crate::id::{CoordEpoch, DatasetNo, JobNo, LedgerMs, RunNo, SessionId, StoreN
 use crate::image::Dirty;
 use crate::job::{Job, JobName};
 use crate::namespace::{self, Namespace};
-use crate::run::Run;
+use crate::run::{Run, RunState};
 use crate::store::Store;
 use crate::token::Token;
 use crate::training::{Training, TrainingName};
@@ -68,10 +68,14 @@ pub struct Ledger {
     pub(crate) index: Eligibility,
     /// Runs that have a trial to give.
     pub(crate) trial_runs: BTreeSet<RunNo>,
+    /// Runs that are paused.
+    pub(crate) paused_runs: BTreeSet<RunNo>,
     /// Runs that have something to give since this operation, and had nothing before it.
     pub(crate) joining: BTreeSet<RunNo>,
     /// Runs that have nothing to give since this operation, and had something before it.
     pub(crate) resting: BTreeSet<RunNo>,
+    /// Namespaces in which, since this operation, slots have gone, or runs came, ended, were paused or resumed.
+    pub(crate) reshaped: BTreeSet<String>,
     /// All runs that have lapsed attempts, and some that had.
     pub(crate) lapsed_runs: BTreeSet<RunNo>,
     /// Client sessions by when they were last used.
@@ -159,8 +163,10 @@ impl Ledger {
             slot_count: 0,
             index: Eligibility::default(),
             trial_runs: BTreeSet::new(),
+            paused_runs: BTreeSet::new(),
             joining: BTreeSet::new(),
             resting: BTreeSet::new(),
+            reshaped: BTreeSet::new(),
             lapsed_runs: BTreeSet::new(),
             waiting: BTreeSet::new(),
             stores: BTreeMap::new(),
@@ -216,6 +222,16 @@ impl Ledger {
     /// Keeps the index of runs in step with one run: called whenever what it may give has changed.
     pub(crate) fn refresh_active(&mut self, no: RunNo) {
         let before = self.index.turn(no).is_some();
+        let state = self.runs.get(&no).map(|run| run.head.state);
+        let paused = state == Some(RunState::Paused);
+        let open = paused || state == Some(RunState::Running);
+        let was_paused = match paused {
+            true => !self.paused_runs.insert(no),
+            false => self.paused_runs.remove(&no),
+        };
+        if open != self.index.need(no).is_some() || paused != was_paused {
+            self.reshape_with(no);
+        }
         let run = self.runs.get(&no).filter(|run| !run.ended());
         let turn = run.filter(|run| run.gives()).map(|run| Turn {
             priority: Reverse(run.head.spec.priority),

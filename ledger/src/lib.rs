@@ -18,6 +18,7 @@ mod apply;
 mod attempts;
 mod barrier;
 mod barrier_ops;
+mod blocked;
 mod canary;
 mod carry;
 mod checkpoint;

@@ -5,7 +5,7 @@
 //! been applied and it is asked again: nobody waits for ever beside a row.
 //! Absent: turns among runs of one priority, and which trial a slot gets. A pull counts against what comes first.
 
-use crate::eligibility::{CohortNo, NeedNo};
+use crate::eligibility::{CohortNo, NeedNo, Turn};
 use crate::id::SlotRef;
 use crate::ledger::Ledger;
 use crate::limits;
@@ -13,23 +13,32 @@ use crate::worker::Slot;
 use std::collections::BTreeMap;
 
 /// What is left of the runs of one need for the next pull.
-struct Left {
+struct Left<'a> {
+    /// Of the runs that were looked at.
     rows: u64,
+    /// The rows of each of the others.
+    more: Box<dyn Iterator<Item = u64> + 'a>,
     trials: u64,
 }
 
-impl Left {
-    fn of(ledger: &Ledger, need: NeedNo) -> Self {
-        let runs = ledger
-            .index
-            .merged(std::iter::once(need))
-            .filter_map(|turn| ledger.runs.get(&turn.run));
-        let mut left = Self { rows: 0, trials: 0 };
-        for run in runs {
-            left.rows = left.rows.saturating_add(run.grantable_beside_trials().min(run.room()));
-            left.trials += run.ready_trials().count() as u64;
+impl<'a> Left<'a> {
+    fn of(ledger: &'a Ledger, need: NeedNo, trials: u64) -> Self {
+        let runs = ledger.index.turns_of(need).filter_map(|turn| ledger.runs.get(&turn.run));
+        let more = Box::new(runs.map(|run| run.grantable_beside_trials().min(run.room())));
+        Self { rows: 0, more, trials }
+    }
+
+    /// Up to so many rows. Looks at no more runs than it takes to find them.
+    fn rows(&mut self, most: u64) -> u64 {
+        while self.rows < most {
+            let Some(rows) = self.more.next() else { break };
+            self.rows = self.rows.saturating_add(rows);
         }
-        left
+        self.rows.min(most)
+    }
+
+    fn is_empty(&mut self) -> bool {
+        self.trials == 0 && self.rows(1) == 0
     }
 }
 
@@ -37,7 +46,11 @@ impl Left {
 pub struct Outlook<'a> {
     ledger: &'a Ledger,
     /// Of the needs that pulls were served from.
-    needs: BTreeMap<NeedNo, Left>,
+    needs: BTreeMap<NeedNo, Left<'a>>,
+    /// Trials that are pending, by the need of their run.
+    trials: BTreeMap<NeedNo, u64>,
+    /// By cohort: up to the need whose first turn this is, nothing is left.
+    spent: BTreeMap<CohortNo, Turn>,
     /// Rows that namespaces may have yet, by name.
     rooms: BTreeMap<&'a str, u64>,
 }
@@ -52,7 +65,14 @@ impl Ledger {
 
     /// What is pending, for pulls that are going to be proposed together.
     pub fn outlook(&self) -> Outlook<'_> {
-        Outlook { ledger: self, needs: BTreeMap::new(), rooms: BTreeMap::new() }
+        let mut trials: BTreeMap<NeedNo, u64> = BTreeMap::new();
+        for run in self.trial_runs.iter().filter_map(|no| self.runs.get(no)) {
+            if let Some(need) = self.index.need(run.no) {
+                *trials.entry(need).or_default() += run.ready_trials().count() as u64;
+            }
+        }
+        let (needs, spent, rooms) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Outlook { ledger: self, needs, trials, spent, rooms }
     }
 }
 
@@ -63,36 +83,46 @@ impl<'a> Outlook<'a> {
         let ledger: &'a Ledger = self.ledger;
         let Some((worker, pulls)) = ledger.pulling(slot) else { return false };
         let namespace = || ledger.namespace_room(&worker.namespace);
-        let namespace = self.rooms.entry(&worker.namespace).or_insert_with(namespace);
+        let namespace = *self.rooms.entry(&worker.namespace).or_insert_with(namespace);
         let room = u64::from(limits::SLOT_ROWS_MAX).saturating_sub(pulls.rows_held);
-        let most = u64::from(rows_max.min(limits::CLAIM_ROWS_MAX)).min(room).min(*namespace);
+        let most = u64::from(rows_max.min(limits::CLAIM_ROWS_MAX)).min(room).min(namespace);
         let mut wanted = most;
         let Some(cohort) = ledger.index.cohort(pulls.offer_no) else { return false };
-        for need in ledger.index.needs(cohort) {
+        for (_, need) in ledger.index.giving(cohort, self.spent.get(&cohort).copied()) {
             if wanted == 0 {
                 break;
             }
-            let left = self.needs.entry(need).or_insert_with(|| Left::of(ledger, need));
+            let left = self.left(need);
             // A trial is had alone.
             if left.trials > 0 && ledger.has_trial_for(slot, pulls, need) {
                 left.trials -= 1;
                 return true;
             }
-            let asked = if pulls.cordon.is_none() { left.rows.min(wanted) } else { 0 };
+            let asked = if pulls.cordon.is_none() { left.rows(wanted) } else { 0 };
             left.rows -= asked;
-            *namespace -= asked;
             wanted -= asked;
+            if let Some(room) = self.rooms.get_mut(&*worker.namespace) {
+                *room -= asked;
+            }
         }
         wanted < most
+    }
+
+    fn left(&mut self, need: NeedNo) -> &mut Left<'a> {
+        let trials = self.trials.get(&need).copied().unwrap_or(0);
+        self.needs.entry(need).or_insert_with(|| Left::of(self.ledger, need, trials))
     }
 
     /// Whether any slot of a cohort might get something beside what pulls have asked for.
     pub fn has_work(&mut self, cohort: CohortNo) -> bool {
         let ledger: &'a Ledger = self.ledger;
-        ledger.index.needs(cohort).any(|need| {
-            let left = self.needs.entry(need).or_insert_with(|| Left::of(ledger, need));
-            left.rows > 0 || left.trials > 0
-        })
+        for (turn, need) in ledger.index.giving(cohort, self.spent.get(&cohort).copied()) {
+            if !self.left(need).is_empty() {
+                return true;
+            }
+            self.spent.insert(cohort, turn);
+        }
+        false
     }
 
     /// Whether the cap of a slot's namespace leaves nothing beside what pulls have asked for.

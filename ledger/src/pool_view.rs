@@ -1,10 +1,14 @@
 //! Work and capacity by model: what an autoscaler asks for.
 //!
-//! *Invariant:* reading changes nothing, and takes time in proportion to the runs and slots that there are.
+//! *Invariant:* reading changes nothing. Texts are compared once for each distinct offer of a worker, and names are told
+//! apart once for each distinct list of models; of a slot, no more is looked at than whether it takes work and holds any.
+//! Nothing is counted as slots change: every claim would pay for that, and a page is read every few seconds.
 //! Absent on purpose: labels, namespaces and revisions. Where they matter, more than one pool shares a model's name.
 
+use crate::eligibility::OfferNo;
 use crate::ledger::Ledger;
 use crate::run::RunState;
+use crate::worker::WorkerState;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What there is to do with one model, and who could do it.
@@ -35,11 +39,8 @@ impl Ledger {
             }
         }
         let mut any = Pool::default();
-        for (worker, at, slot) in self.slots() {
-            let works =
-                slot.offer.ineligible.is_empty() && self.takes_work(worker, at.slot.0 as usize);
-            let (slots, idle) = (u64::from(works), u64::from(works && slot.rows_held == 0));
-            let names: BTreeSet<&str> = slot.offer.models.iter().map(|m| model_of(m)).collect();
+        for (models, Free { slots, idle }) in self.free_slots() {
+            let names: BTreeSet<&str> = models.iter().map(|m| model_of(m)).collect();
             let count = |pool: &mut Pool| {
                 pool.slots += slots;
                 pool.idle += idle;
@@ -56,6 +57,45 @@ impl Ledger {
         }
         pools
     }
+
+    /// The slots that take work, by the models that they offer. Lists of models are there also where none does.
+    fn free_slots(&self) -> BTreeMap<&[String], Free> {
+        let mut all: BTreeMap<&[String], Free> = BTreeMap::new();
+        // Of one worker, whose slots offer few different things.
+        let mut own: Vec<(OfferNo, &[String], Free)> = Vec::new();
+        for worker in self.workers.values() {
+            let namespace = self.namespaces.get(&worker.namespace);
+            let cordoned = namespace.is_some_and(|space| space.cordons.contains_key(&worker.name));
+            let usual = worker.state == WorkerState::Ready && !cordoned;
+            for (at, slot) in worker.slots.iter().enumerate() {
+                let takes = match usual {
+                    true => slot.trial.is_none() && slot.cordon.is_none(),
+                    false => self.takes_work(worker, at),
+                };
+                let works = takes && slot.offer.ineligible.is_empty();
+                let place = own.iter().position(|known| known.0 == slot.offer_no);
+                let place = place.unwrap_or_else(|| {
+                    own.push((slot.offer_no, &slot.offer.models, Free::default()));
+                    own.len() - 1
+                });
+                own[place].2.slots += u64::from(works);
+                own[place].2.idle += u64::from(works && slot.rows_held == 0);
+            }
+            for (_, models, free) in own.drain(..) {
+                let sum = all.entry(models).or_default();
+                sum.slots += free.slots;
+                sum.idle += free.idle;
+            }
+        }
+        all
+    }
+}
+
+/// Slots that take work, and those of them that hold no row.
+#[derive(Clone, Copy, Debug, Default)]
+struct Free {
+    slots: u64,
+    idle: u64,
 }
 
 /// The model of an offer that may name one revision of it.

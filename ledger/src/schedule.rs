@@ -4,6 +4,7 @@
 //! A run whose turn it is gives its trials before its other rows; they cost it as many rows.
 
 mod fair;
+mod levels;
 mod turns;
 
 use crate::eligibility::Turn;
@@ -63,15 +64,15 @@ impl Ledger {
     /// The runs that have something to give to a slot, in their turns. A cordoned slot is here for trials alone.
     pub(crate) fn turns_for(&self, pulls: &Slot) -> impl Iterator<Item = Turn> {
         let mut tries: Vec<Turn> = Vec::new();
-        let mut needs = None;
+        let mut cohort = None;
         if pulls.cordon.is_some() {
             let fitting = self.trial_runs.iter().filter(|no| self.index.fits(pulls.offer_no, **no));
             tries.extend(fitting.filter_map(|no| self.index.turn(*no)));
             tries.sort_unstable();
         } else {
-            needs = self.index.cohort(pulls.offer_no).map(|cohort| self.index.needs(cohort));
+            cohort = self.index.cohort(pulls.offer_no);
         }
-        self.index.merged(needs.into_iter().flatten()).chain(tries)
+        cohort.into_iter().flat_map(|cohort| self.index.turns_at(cohort)).chain(tries)
     }
 
     /// What a run that has something to give would give to a slot.

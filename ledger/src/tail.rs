@@ -1,4 +1,4 @@
-//! Runs that have nothing more for anybody: whoever holds their last results need not hurry to report them.
+//! Runs with no rows left to grant. Their results may wait.
 //!
 //! *Invariant:* reporting a result sooner than the last one of its worker brings nobody a row: none of the run's is pending
 //! or will be appended, its results end no other slot's duplicate, and no cap waits for them.

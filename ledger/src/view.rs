@@ -2,6 +2,7 @@
 //!
 //! *Invariant:* reading changes nothing, and takes time in proportion to what it returns.
 
+pub use crate::blocked::Blocked;
 use crate::command::{HeldRows, PartDecl};
 use crate::forget::Sealed;
 use crate::grant::Grant;
@@ -15,14 +16,11 @@ use crate::reply::SegmentRef;
 use crate::rows::Rows;
 use crate::run::Run;
 pub use crate::run::{Counts, RunState};
-use crate::spec::{Misfit, RunSpec, SlotOffer};
+use crate::spec::{RunSpec, SlotOffer};
 pub use crate::trouble::{DoneTry, FailedTry, Ruling, Strikes, Trouble};
 pub use crate::worker::{Drain, WorkerState};
 use crate::worker::{Slot, Worker};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Slots that are named, at most, where none can take a run's rows.
-const REASONS_MAX: usize = 64;
 
 /// A run at a glance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -414,56 +412,6 @@ impl Ledger {
         runs.retain(|no| self.may_steal(thief, *no));
         runs
     }
-
-    /// Why no slot can take rows of a run; empty when one can, or when nothing is pending.
-    pub fn blocked(&self, no: RunNo) -> String {
-        let Some(run) = self.runs.get(&no) else { return String::new() };
-        if run.head.state != RunState::Running || !run.has_grantable() {
-            return String::new();
-        }
-        let mut cordons = BTreeSet::new();
-        for at in self.index.slots_for(no) {
-            let Some(worker) = self.workers.get(&at.session) else { continue };
-            match self.cordon_of(worker, at.slot.0 as usize) {
-                None => return String::new(),
-                // Its trials show whether it stays so.
-                Some(_) if self.may_be_cleared(run, worker, at) => return String::new(),
-                Some(why) if cordons.len() < REASONS_MAX => {
-                    let why = if why.is_empty() { "no reason given" } else { why };
-                    cordons.insert(format!("{} slot {} is cordoned: {why}", worker.name, at.slot));
-                }
-                Some(_) => {}
-            }
-        }
-        // What the slots that come closest lack: to say that no slot has the model is wrong as soon
-        // as one has it and lacks a label.
-        let mut lacking: BTreeMap<Misfit, BTreeSet<String>> = BTreeMap::new();
-        let mut reasons = BTreeSet::new();
-        for (offer, stores, slots) in self.index.offers_in(&run.head.namespace) {
-            match offer.fits(&run.head.spec, stores) {
-                Ok(()) => {}
-                Err(Misfit::Ineligible) => {
-                    let workers = slots.iter().filter_map(|at| self.workers.get(&at.session));
-                    let told =
-                        workers.map(|worker| format!("{}: {}", worker.name, offer.ineligible));
-                    reasons.extend(told.take(REASONS_MAX));
-                }
-                Err(misfit) => {
-                    let has = has_instead(misfit, offer, &run.head.spec);
-                    lacking.entry(misfit).or_default().extend(has);
-                }
-            }
-        }
-        // A slot that would do but for its cordon comes closest of all.
-        let lacks = lacking.last_key_value().filter(|_| cordons.is_empty());
-        let lacks = lacks.map(|(misfit, has)| lack(*misfit, &run.head.spec, has));
-        reasons = if cordons.is_empty() { reasons } else { cordons };
-        let all: Vec<String> = lacks.into_iter().chain(reasons.into_iter().take(3)).collect();
-        match all.is_empty() {
-            true => format!("no worker is registered in namespace {}", run.head.namespace),
-            false => all.join("; "),
-        }
-    }
 }
 
 fn trial_views(run: &Run) -> Vec<TrialView> {
@@ -483,48 +431,6 @@ fn trial_views(run: &Run) -> Vec<TrialView> {
         }
     }
     views.into_values().collect()
-}
-
-/// What a slot has where a run asks for something else, for people.
-fn has_instead(misfit: Misfit, offer: &SlotOffer, spec: &RunSpec) -> Vec<String> {
-    match misfit {
-        Misfit::Revision => {
-            let named = |revision: &str| match revision {
-                "" => "one that is not known".to_owned(),
-                revision => revision.to_owned(),
-            };
-            offer.revisions(&spec.engine.model).map(named).collect()
-        }
-        Misfit::Require => {
-            let told = |(name, asked, has): (&str, &str, Option<&str>)| {
-                format!("{name} {asked} (here {})", has.unwrap_or("not known"))
-            };
-            offer.unmet(spec).map(told).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// What no slot has of what a run asks for, and what the closest ones have instead.
-fn lack(misfit: Misfit, spec: &RunSpec, has: &BTreeSet<String>) -> String {
-    let model = &spec.engine.model;
-    let has = || has.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match misfit {
-        Misfit::Ineligible => String::new(),
-        Misfit::Engine if spec.engine.task.is_empty() => format!("no slot offers model {model}"),
-        Misfit::Engine => format!("no slot offers model {model} for task {}", spec.engine.task),
-        Misfit::Revision => {
-            let revision = &spec.engine.revision;
-            format!("no slot has model {model} in revision {revision}, but in {}", has())
-        }
-        Misfit::Require => format!("no slot that offers model {model} has {}", has()),
-        Misfit::Selector => {
-            let labels: Vec<String> =
-                spec.selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
-            format!("no slot that offers model {model} has labels {}", labels.join(","))
-        }
-        Misfit::Store => format!("no worker that fits can use store {}", spec.store_url),
-    }
 }
 
 fn view_of(run: &Run) -> RunView {

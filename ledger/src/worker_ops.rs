@@ -255,6 +255,9 @@ impl Ledger {
         self.return_done(session);
         self.forget_unheard(session);
         self.unindex_slots(session);
+        if let Some(worker) = self.workers.get(&session) {
+            self.reshaped.insert(worker.namespace.clone());
+        }
         if let Some(worker) = self.workers.remove(&session) {
             self.slot_count -= worker.slots.len();
             let name = (worker.namespace, worker.name);

@@ -22,6 +22,8 @@ const PULLS: usize = 10_000;
 const PULL_ROWS: u32 = 32;
 /// How far a share may be off, as a fraction of what is fair.
 const TOLERANCE: f64 = 0.05;
+/// Rows for each unit of weight by which a run may stay ahead of others, or behind them, when the open runs change.
+const AHEAD_ROWS: u32 = 4 * limits::QUANTUM_ROWS;
 
 /// A ledger, and the index of its last entry.
 struct Bench(Ledger, u64);
@@ -156,36 +158,58 @@ fn fair(fleet: &Fleet, given: &[f64]) -> Vec<f64> {
     shares
 }
 
-fn shares_are_fair(fleet: &Fleet, turns: &[u32]) -> TestCaseResult {
+/// Each of `phases` is 10,000 pulls with these runs open, as bits; the others do not exist yet, or are paused.
+fn shares_are_fair(fleet: &Fleet, phases: &[u32], turns: &[u32]) -> TestCaseResult {
     let mut bench = Bench::new();
-    let rows = PULLS as u32 * PULL_ROWS;
-    let weights = fleet.weights.iter().enumerate();
-    let runs: Vec<RunNo> =
-        weights.map(|(no, weight)| bench.run(&format!("m{no}"), *weight, rows)).collect();
+    let count = fleet.weights.len();
+    let rows = PULLS as u32 * PULL_ROWS * phases.len() as u32;
     let offer = |set: u32| {
-        (0..runs.len()).filter(|run| set >> run & 1 == 1).map(|run| format!("m{run}")).collect()
+        (0..count).filter(|run| set >> run & 1 == 1).map(|run| format!("m{run}")).collect()
     };
     let slots: Vec<SlotRef> = fleet.slots.iter().map(|slot| bench.slot(offer(slot.0))).collect();
     // Slots pull in an arbitrary order, each as often as it should.
     let often: Vec<usize> =
         (0..slots.len()).flat_map(|at| vec![at; fleet.slots[at].1 as usize]).collect();
-    let (mut given, mut got) = (vec![0.0; slots.len()], vec![0.0; runs.len()]);
-    for pull in 0..PULLS {
-        let at = often[turns[pull % turns.len()] as usize % often.len()];
-        for (run, rows) in bench.pull(slots[at], pull as u64 + 1, fleet.slots[at].2) {
-            let run = runs.iter().position(|no| *no == run).expect("one of these");
-            given[at] += rows as f64;
-            got[run] += rows as f64;
+    let (mut runs, mut seq) = (vec![None; count], 0);
+    for (phase, open) in phases.iter().enumerate() {
+        for (no, run) in runs.iter_mut().enumerate() {
+            match (*run, open >> no & 1 == 1) {
+                (None, true) => {
+                    *run = Some(bench.run(&format!("m{no}"), fleet.weights[no], rows));
+                }
+                (Some(run), true) => drop(bench.op(control(run, RunAction::Resume))),
+                (Some(run), false) => drop(bench.op(control(run, RunAction::Pause))),
+                (None, false) => {}
+            }
         }
+        let (mut given, mut got) = (vec![0.0; slots.len()], vec![0.0; count]);
+        for pull in 0..PULLS {
+            let at = often[turns[pull % turns.len()] as usize % often.len()];
+            seq += 1;
+            for (run, rows) in bench.pull(slots[at], seq, fleet.slots[at].2) {
+                let run = runs.iter().position(|no| *no == Some(run)).expect("one of these");
+                given[at] += rows as f64;
+                got[run] += rows as f64;
+            }
+        }
+        let fitting = |slot: &(u32, u32, u32)| (slot.0 & open, slot.1, slot.2);
+        let slots_now = fleet.slots.iter().map(fitting).collect();
+        let now = Fleet { slots: slots_now, ..fleet.clone() };
+        // A share is off by what one pull, or one turn, gives at once, and by what is remembered of earlier phases.
+        let earlier = if phase == 0 { 0.0 } else { f64::from(AHEAD_ROWS) };
+        let grain = f64::from(PULL_ROWS.max(limits::QUANTUM_ROWS)) + earlier;
+        for (run, fair) in fair(&now, &given).into_iter().enumerate() {
+            let off = (got[run] - fair).abs();
+            let most =
+                TOLERANCE * fair + grain * f64::from(fleet.weights[run]) * slots.len() as f64;
+            prop_assert!(
+                off <= most,
+                "phase {phase}: run {run} got {} rows, fair are {fair}: {got:?}",
+                got[run]
+            );
+        }
+        prop_assert_eq!(bench.0.check_invariants(), Ok(()));
     }
-    // A share is off by what one pull, or one turn, gives at once.
-    let grain = f64::from(PULL_ROWS.max(limits::QUANTUM_ROWS));
-    for (run, fair) in fair(fleet, &given).into_iter().enumerate() {
-        let off = (got[run] - fair).abs();
-        let most = TOLERANCE * fair + grain * f64::from(fleet.weights[run]) * slots.len() as f64;
-        prop_assert!(off <= most, "run {run} got {} rows, fair are {fair}: {got:?}", got[run]);
-    }
-    prop_assert_eq!(bench.0.check_invariants(), Ok(()));
     Ok(())
 }
 
@@ -197,7 +221,20 @@ proptest! {
         fleet in fleet(),
         turns in prop::collection::vec(any::<u32>(), 997),
     ) {
-        shares_are_fair(&fleet, &turns)?;
+        shares_are_fair(&fleet, &[u32::MAX], &turns)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 32, ..Config::default() })]
+
+    #[test]
+    fn shares_stay_fair_while_runs_come_and_are_paused_and_resumed(
+        fleet in fleet(),
+        phases in prop::collection::vec(1u32..64, 3),
+        turns in prop::collection::vec(any::<u32>(), 997),
+    ) {
+        shares_are_fair(&fleet, &phases, &turns)?;
     }
 }
 
@@ -205,7 +242,7 @@ proptest! {
 fn slots_that_fit_other_runs_take_no_turn_away() {
     // With one cursor for all, run 0 got 8 rows, and run 3 the rest: the slot of runs 1 and 2 moved it past run 0.
     let fleet = Fleet { weights: vec![1; 4], slots: vec![(0b1001, 1, 8), (0b0110, 1, 8)] };
-    shares_are_fair(&fleet, &[0, 1]).expect("fair");
+    shares_are_fair(&fleet, &[u32::MAX], &[0, 1]).expect("fair");
 }
 
 #[test]
@@ -281,9 +318,60 @@ fn a_run_that_was_paused_while_another_came_is_not_starved_by_it() {
     assert!(got[0].abs_diff(got[1]) <= (got[0] + got[1]) / 20, "runs {old} and {new} got {got:?}");
 }
 
+/// One run for slots of its own, one for others, and one that fits all of them and comes late, when the first was served far
+/// more rows than the second.
+struct Bridge {
+    bench: Bench,
+    runs: [RunNo; 3],
+    slots: [SlotRef; 2],
+    seq: u64,
+}
+
+impl Bridge {
+    fn new(first_rows: u32) -> Self {
+        let mut bench = Bench::new();
+        let (first, second) = (bench.run("a", 1, 400_000), bench.run("b", 1, 400_000));
+        let slots = [
+            bench.slot(vec!["a".into(), "both".into()]),
+            bench.slot(vec!["b".into(), "both".into()]),
+        ];
+        for seq in 1..=u64::from(first_rows / 16) {
+            bench.pull(slots[0], seq, 16);
+        }
+        let late = bench.run("both", 1, 400_000);
+        Self { bench, runs: [first, second, late], slots, seq: u64::from(first_rows) }
+    }
+
+    /// What each run gets by so many pulls of one row at each of these slots.
+    fn pulls(&mut self, pulls: u64, slots: &[usize]) -> [u64; 3] {
+        let mut got = [0; 3];
+        for _ in 0..pulls {
+            self.seq += 1;
+            for slot in slots {
+                for (run, rows) in self.bench.pull(self.slots[*slot], self.seq, 1) {
+                    got[self.runs.iter().position(|no| *no == run).expect("a run")] += rows;
+                }
+            }
+        }
+        got
+    }
+}
+
 #[test]
-fn what_was_served_long_ago_fades() {
-    // One run has a slot of its own and goes far ahead; then that slot goes, and both share the other one.
+fn a_late_run_shares_at_once_with_runs_that_were_served_at_different_rates() {
+    let got = Bridge::new(16_000).pulls(5_000, &[0, 1]);
+    let fair = 10_000 / 3;
+    assert!(got.iter().all(|rows| rows.abs_diff(fair) <= fair / 20), "{got:?}, fair are {fair}");
+}
+
+#[test]
+fn a_late_run_is_not_starved_where_the_slots_that_were_served_more_pull_no_longer() {
+    let got = Bridge::new(16_000).pulls(2_000, &[1]);
+    assert!(got[1].abs_diff(got[2]) <= 100, "{got:?}");
+}
+
+/// One run has a slot of its own and goes far ahead of another; both share a second slot.
+fn far_ahead() -> (Bench, [RunNo; 2], [SlotRef; 2]) {
     let mut bench = Bench::new();
     let (ahead, behind) = (bench.run("a", 1, 4_200_000), bench.run("b", 1, 2_200_000));
     let (own, shared) = (bench.slot(vec!["a".into()]), bench.slot(vec!["a".into(), "b".into()]));
@@ -291,14 +379,34 @@ fn what_was_served_long_ago_fades() {
         bench.pull(own, seq, limits::CLAIM_ROWS_MAX);
         bench.pull(shared, seq, 1);
     }
-    bench.op(OpKind::Deregister { session: own.session });
+    (bench, [ahead, behind], [own, shared])
+}
+
+/// How many rows of the second run a slot is given before any of the first.
+fn rows_before(bench: &mut Bench, slot: SlotRef, first: RunNo, rows_max: u32) -> u64 {
     let mut waits = 0;
     for seq in 901.. {
-        let rows = bench.pull(shared, seq, limits::CLAIM_ROWS_MAX);
-        if rows.iter().any(|(run, _)| *run == ahead) {
+        let rows = bench.pull(slot, seq, rows_max);
+        if rows.iter().any(|(run, _)| *run == first) {
             break;
         }
-        waits += rows.iter().filter(|(run, _)| *run == behind).map(|(_, rows)| rows).sum::<u64>();
+        waits += rows.iter().map(|(_, rows)| rows).sum::<u64>();
     }
-    assert!(waits > 0 && waits <= 1 << 14, "run {ahead} waited for {waits} rows of the other");
+    waits
+}
+
+#[test]
+fn what_was_served_long_ago_fades() {
+    // The slot of its own pulls no longer.
+    let (mut bench, [ahead, behind], [_, shared]) = far_ahead();
+    let waits = rows_before(&mut bench, shared, ahead, limits::CLAIM_ROWS_MAX);
+    assert!(waits > 0 && waits <= 1 << 14, "{ahead} waited for {waits} rows of {behind}");
+}
+
+#[test]
+fn what_slots_gave_is_forgotten_when_they_go() {
+    let (mut bench, [ahead, behind], [own, shared]) = far_ahead();
+    bench.op(OpKind::Deregister { session: own.session });
+    let waits = rows_before(&mut bench, shared, ahead, 8);
+    assert!(waits > 0 && waits <= 128 + 8, "{ahead} waited for {waits} rows of {behind}");
 }

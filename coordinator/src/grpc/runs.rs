@@ -202,8 +202,8 @@ impl v1::runs_server::Runs for RunsService {
         self.0.reading_for(&request).await?;
         let header = self.0.header();
         let runs = self.0.seen(|l| {
-            let views = l.run_views(&namespace).into_iter();
-            views.map(|v| convert::run_out(&v, l.blocked(v.run))).collect()
+            let (views, mut blocked) = (l.run_views(&namespace).into_iter(), l.all_blocked());
+            views.map(|v| convert::run_out(&v, blocked.why(v.run))).collect()
         });
         Ok(Response::new(v1::ListRunsResponse { header: Some(header), runs }))
     }

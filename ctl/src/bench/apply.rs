@@ -8,12 +8,13 @@
 
 mod image;
 mod loss;
+mod new_model;
 mod world;
 
 use std::time::Duration;
 
 use serde::Serialize;
-use world::{Size, World};
+use world::{Models, Size, World};
 
 use crate::output::{self, Format, Report, count, u64_string};
 
@@ -68,7 +69,7 @@ fn spread(mut times: Vec<Duration>) -> Spread {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ApplyFigures {
-    /// What grows: `runs`, `runs-of-own-models`, `slots` or `rows`.
+    /// What grows: `runs`, `runs-of-own-models`, `runs-of-any-slots`, `slots` or `rows`.
     grows: &'static str,
     runs: u32,
     slots: u32,
@@ -116,7 +117,7 @@ pub(crate) fn run(format: Format, args: &ApplyArgs) -> anyhow::Result<()> {
     if let Some(slots) = args.lose.or(args.image) {
         // Enough for the first grants and for what is claimed later.
         let rows = u64::from(slots) * u64::from(HELD_ROWS * HELD_RUNS) * 2;
-        let size = Size { runs: HELD_RUNS, slots, rows, own_models: false, cluster_version };
+        let size = Size { runs: HELD_RUNS, slots, rows, models: Models::One, cluster_version };
         return match args.lose {
             Some(_) => {
                 output::emit_next(format, &loss::measure(size, HELD_ROWS, args.claims as usize)?)
@@ -125,17 +126,23 @@ pub(crate) fn run(format: Format, args: &ApplyArgs) -> anyhow::Result<()> {
         };
     }
     let (runs, slots, rows) = USUAL;
-    let usual = Size { runs, slots, rows, own_models: false, cluster_version };
-    let same = args.runs.iter().map(|&runs| ("runs", Size { runs, ..usual }));
-    let own = args
-        .runs
-        .iter()
-        .map(|&runs| ("runs-of-own-models", Size { runs, own_models: true, ..usual }));
+    let usual = Size { runs, slots, rows, models: Models::One, cluster_version };
+    let of_runs =
+        |grows, models| args.runs.iter().map(move |&runs| (grows, Size { runs, models, ..usual }));
+    let same = of_runs("runs", Models::One);
+    let own = of_runs("runs-of-own-models", Models::Own);
+    let any = of_runs("runs-of-any-slots", Models::Any);
     let slots = args.slots.iter().map(|&slots| ("slots", Size { slots, ..usual }));
     let few = Size { runs: 1, slots: 100, ..usual };
     let rows = args.rows.iter().map(|&rows| ("rows", Size { rows, ..few }));
-    for (grows, size) in same.chain(own).chain(slots).chain(rows) {
+    for (grows, size) in same.chain(own).chain(any).chain(slots).chain(rows) {
         output::emit_next(format, &measure(grows, size, args.claims)?)?;
+    }
+    for &slots in &args.slots {
+        for models in [Models::Own, Models::Any] {
+            let figures = new_model::measure(Size { slots, models, ..usual })?;
+            output::emit_next(format, &figures)?;
+        }
     }
     Ok(())
 }
@@ -174,19 +181,30 @@ mod tests {
     use super::*;
 
     const SIZE: Size =
-        Size { runs: 3, slots: 24, rows: 30_000, own_models: true, cluster_version: 3 };
+        Size { runs: 3, slots: 24, rows: 30_000, models: Models::Own, cluster_version: 3 };
 
     #[test]
     fn each_size_is_measured_and_slots_of_other_models_get_nothing() {
         let figures = measure("runs", SIZE, 50).unwrap();
         assert!(figures.claim.p50_us > 0.0 && figures.claim.p50_us <= figures.claim.max_us);
         assert!(figures.empty.is_some(), "half of the slots");
+        let figures = measure("runs", Size { models: Models::Any, ..SIZE }, 50).unwrap();
+        assert!(figures.empty.is_none(), "each slot has any model");
+    }
+
+    #[test]
+    fn a_new_model_is_one_of_half_or_of_all_of_the_slots() {
+        for (models, slots_with_it) in [(Models::Own, 12), (Models::Any, 24)] {
+            let figures = new_model::measure(Size { models, ..SIZE }).unwrap();
+            assert_eq!((figures.slots, figures.slots_with_it), (24, slots_with_it));
+            assert!(figures.create.max_ms > 0.0 && figures.end.max_ms > 0.0);
+        }
     }
 
     #[test]
     fn a_third_of_the_slots_is_lost_and_the_others_take_their_rows() {
         for cluster_version in [2, 3] {
-            let size = Size { own_models: false, cluster_version, ..SIZE };
+            let size = Size { models: Models::One, cluster_version, ..SIZE };
             let figures = loss::measure(size, 20, 30).unwrap();
             assert_eq!((figures.slots, figures.slots_lost), (24, 8));
             // How many runs share a slot's rows is up to the turns: of two at least.

@@ -5,9 +5,9 @@
 //! shares are max-min fair by weight, whatever the overlap (`tests/fairness.rs`).
 //!
 //! *Invariant:* a run saves up nothing while it has nothing to give. When it joins, its time is at least that of the run
-//! that is served next at the slots where it would wait for longest, and at most a few turns more, so it neither waits
-//! behind what others were served before nor keeps them waiting until it has caught up. What was served long ago fades: where a time reaches
-//! [`TIME_MAX`], all are halved, which keeps their order.
+//! that is served next at the slots where that one is latest, and at most a few turns more ([`levels`](super::levels)),
+//! so it neither waits behind what others were served before nor keeps them waiting until it has caught up. Old service
+//! fades: where a time reaches [`TIME_MAX`], all are halved, which keeps their order.
 
 use super::{Candidate, Share};
 use crate::eligibility::Turn;
@@ -15,15 +15,15 @@ use crate::gate::SCHEDULING_VERSION;
 use crate::id::{RunNo, SlotRef};
 use crate::ledger::Ledger;
 use crate::limits;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Virtual time of one row of a run of weight 1.
 const ROW: u64 = 1 << 20;
-/// The virtual time at which all are halved: that of a run of weight 1 after 2^14 rows. A run that joins with the time of
-/// one group of runs waits for at most so many rows for each unit of weight behind another group.
+/// The virtual time at which all are halved: that of a run of weight 1 after 2^14 rows. A run that was served faster, at
+/// slots that others do not fit, waits for at most so many rows for each unit of weight once it shares slots with them.
 const TIME_MAX: u64 = ROW << 14;
 /// By how much a run that joins may be ahead of those that it joins: a fair share is never further ahead than one turn.
-const AHEAD_MAX: u64 = 4 * limits::QUANTUM_ROWS as u64 * ROW;
+pub(super) const AHEAD_MAX: u64 = 4 * limits::QUANTUM_ROWS as u64 * ROW;
 
 /// Virtual time after so many more rows.
 fn later(time: u64, rows: u64, weight: u64) -> u64 {
@@ -92,7 +92,7 @@ impl Ledger {
         (share, times)
     }
 
-    fn set_time(&mut self, no: RunNo, time: u64) {
+    pub(super) fn set_time(&mut self, no: RunNo, time: u64) {
         let Some(run) = self.runs.get_mut(&no).filter(|run| run.head.service != time) else {
             return;
         };
@@ -106,27 +106,6 @@ impl Ledger {
         let served = self.runs.values().filter(|run| run.head.service > 0 && !run.ended());
         let halves: Vec<_> = served.map(|run| (run.no, run.head.service / 2)).collect();
         for (no, time) in halves {
-            self.set_time(no, time);
-        }
-    }
-
-    /// Gives the runs that joined in this operation their times.
-    pub(crate) fn settle_turns(&mut self) {
-        self.resting.clear();
-        if self.joining.is_empty() {
-            return;
-        }
-        let joining: BTreeSet<RunNo> = std::mem::take(&mut self.joining);
-        if !self.is_fair() {
-            return;
-        }
-        let time_of = |no: &RunNo| {
-            let run = self.runs.get(no)?;
-            let time = self.index.joining_time(*no, run.head.spec.priority, &joining)?;
-            Some((*no, run.head.service.clamp(time, time.saturating_add(AHEAD_MAX))))
-        };
-        let times: Vec<_> = joining.iter().filter_map(time_of).collect();
-        for (no, time) in times {
             self.set_time(no, time);
         }
     }

@@ -2,13 +2,22 @@
 
 use crate::naive::Model;
 use crate::rows::{Lease, Row, RowState};
-use rollout_ledger::id::{Attempt, SlotRef};
+use rollout_ledger::id::{Attempt, SessionId, SlotRef};
 use rollout_ledger::limits;
 use rollout_ledger::view::RunState;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// By how much a row of a run of weight 1 moves its clock.
 const ROW: u64 = 1 << 20;
+/// How far ahead of others a run may join, and how far behind them one may be where other shares are fair than before.
+const AHEAD: u64 = 4 * limits::QUANTUM_ROWS as u64 * ROW;
+
+/// What was, before an operation.
+pub(crate) struct Before {
+    giving: BTreeSet<u32>,
+    open: BTreeMap<u32, bool>,
+    sessions: BTreeMap<SessionId, String>,
+}
 
 impl Model {
     pub(crate) fn is_fair(&self) -> bool {
@@ -26,37 +35,134 @@ impl Model {
         (1..=self.runs.len() as u32).filter(gives).collect()
     }
 
-    /// Runs that had nothing to give before and have something now are not behind those that had.
-    pub(crate) fn join_fairly(&mut self, before: &BTreeSet<u32>) {
+    /// What decides whose times move after an operation.
+    pub(crate) fn before(&self) -> Before {
+        Before { giving: self.giving(), open: self.open(), sessions: self.session_names() }
+    }
+
+    /// The runs that have not ended, and whether they are paused.
+    fn open(&self) -> BTreeMap<u32, bool> {
+        let runs = (1..).zip(&self.runs);
+        let open =
+            runs.filter(|(_, run)| matches!(run.state, RunState::Running | RunState::Paused));
+        open.map(|(no, run)| (no, run.state == RunState::Paused)).collect()
+    }
+
+    fn session_names(&self) -> BTreeMap<SessionId, String> {
+        self.workers.iter().map(|(session, w)| (*session, w.namespace.clone())).collect()
+    }
+
+    /// The namespaces in which slots have gone, or the open runs are others.
+    fn reshaped(&self, before: &Before) -> BTreeSet<String> {
+        let gone =
+            before.sessions.iter().filter(|(session, _)| !self.workers.contains_key(session));
+        let mut names: BTreeSet<String> = gone.map(|(_, namespace)| namespace.clone()).collect();
+        let open = self.open();
+        for no in before.open.keys().chain(open.keys()) {
+            if before.open.get(no) != open.get(no) {
+                names.insert(self.runs[*no as usize - 1].namespace.clone());
+            }
+        }
+        names
+    }
+
+    /// Runs that had nothing to give before and have something now are not behind those that had; and where other shares
+    /// are fair now, nobody is far behind the next one.
+    pub(crate) fn settle_fairly(&mut self, before: &Before) {
         if !self.is_fair() {
             return;
         }
         let now = self.giving();
-        let stayed: Vec<u32> = now.intersection(before).copied().collect();
-        let joins = now.difference(before).filter_map(|no| {
-            let rivals =
-                self.slots().into_iter().filter(|slot| self.meets(*no, *slot)).filter_map(|slot| {
-                    let of_priority = |other: &&u32| {
-                        self.runs[**other as usize - 1].spec.priority
-                            == self.runs[*no as usize - 1].spec.priority
-                    };
-                    let rivals =
-                        stayed.iter().filter(of_priority).filter(|other| self.meets(**other, slot));
-                    rivals.map(|other| self.runs[*other as usize - 1].time).min()
-                });
-            Some((*no, rivals.max()?))
-        });
-        for (no, time) in joins.collect::<Vec<_>>() {
-            let run = &mut self.runs[no as usize - 1];
-            let ahead = 4 * u64::from(limits::QUANTUM_ROWS) * ROW;
-            run.time = match run.time {
-                early if early < time => {
-                    self.events.push("a run joins with the time of others".into());
-                    time
-                }
-                late => late.min(time + ahead),
-            };
+        let mut placed: BTreeSet<u32> = now.intersection(&before.giving).copied().collect();
+        for namespace in self.reshaped(before) {
+            let mut left: BTreeSet<u32> = placed.clone();
+            left.retain(|no| self.runs[*no as usize - 1].namespace == namespace);
+            while let Some(no) = left.first().copied() {
+                let group = self.group(no, &left);
+                left.retain(|other| !group.contains(other));
+                self.close_gaps(&group);
+            }
         }
+        for no in now.difference(&before.giving) {
+            self.take_place(*no, &placed);
+            placed.insert(*no);
+        }
+    }
+
+    /// The runs of one priority that share slots with a run, directly or through others of these.
+    fn group(&self, no: u32, of: &BTreeSet<u32>) -> BTreeSet<u32> {
+        let (mut group, mut size) = (BTreeSet::from([no]), 0);
+        while group.len() > size {
+            size = group.len();
+            let joined = |other: &&u32| group.iter().any(|one| self.rivals(*one, **other));
+            let more: Vec<u32> = of.iter().filter(joined).copied().collect();
+            group.extend(more);
+        }
+        group
+    }
+
+    /// Whether some slot could serve both.
+    fn rivals(&self, one: u32, other: u32) -> bool {
+        let priority = |no: u32| self.runs[no as usize - 1].spec.priority;
+        let both = |slot: &SlotRef| self.meets(one, *slot) && self.meets(other, *slot);
+        priority(one) == priority(other) && self.slots().iter().any(both)
+    }
+
+    fn close_gaps(&mut self, group: &BTreeSet<u32>) {
+        let mut last_first: Vec<(u64, u32)> =
+            group.iter().map(|no| (self.runs[*no as usize - 1].time, *no)).collect();
+        last_first.sort_unstable();
+        last_first.reverse();
+        let (mut next, mut up) = (None, 0);
+        for (time, no) in last_first {
+            up += next.map_or(0, |next: u64| (next - time).saturating_sub(AHEAD));
+            next = Some(time);
+            if up > 0 {
+                self.events.push("a gap is closed".into());
+            }
+            self.runs[no as usize - 1].time = time + up;
+        }
+    }
+
+    fn take_place(&mut self, no: u32, placed: &BTreeSet<u32>) {
+        let same = |other: &u32| {
+            let (run, other) = (&self.runs[no as usize - 1], &self.runs[*other as usize - 1]);
+            run.spec.priority == other.spec.priority && run.namespace == other.namespace
+        };
+        let others: BTreeSet<u32> = placed.iter().copied().filter(|other| same(other)).collect();
+        // At each slot that it may use: whom it would follow.
+        let followed: Vec<(u64, u32)> = self
+            .slots()
+            .into_iter()
+            .filter(|slot| self.meets(no, *slot))
+            .filter_map(|slot| {
+                let there = others.iter().filter(|other| self.meets(**other, slot));
+                there.map(|other| (self.runs[*other as usize - 1].time, *other)).min()
+            })
+            .collect();
+        let times = || followed.iter().map(|(time, _)| *time);
+        let (Some(first), Some(last)) = (times().min(), times().max()) else { return };
+        if last - first > AHEAD {
+            let mut left = others.clone();
+            for (_, other) in &followed {
+                if !left.contains(other) {
+                    continue;
+                }
+                let group = self.group(*other, &others);
+                left.retain(|other| !group.contains(other));
+                let level = followed.iter().filter(|(_, other)| group.contains(other));
+                let up = last - level.map(|(time, _)| *time).max().unwrap_or(last);
+                if up > 0 {
+                    self.events.push("a group is moved up".into());
+                }
+                group.iter().for_each(|no| self.runs[*no as usize - 1].time += up);
+            }
+        }
+        let run = &mut self.runs[no as usize - 1];
+        if run.time < last {
+            self.events.push("a run joins with the time of others".into());
+        }
+        run.time = run.time.clamp(last, last + AHEAD);
     }
 
     /// Whether a slot has what a run asks for.

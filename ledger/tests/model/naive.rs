@@ -98,10 +98,10 @@ impl Model {
                 vec![Reply::EpochOpened { at: LedgerMs(self.clock) }]
             }
             Body::Tick => {
-                let before = self.giving();
+                let before = self.before();
                 self.tick();
                 self.note_ends();
-                self.join_fairly(&before);
+                self.settle_fairly(&before);
                 vec![Reply::Ok]
             }
             Body::Ops(ops) => {
@@ -140,11 +140,11 @@ impl Model {
     }
 
     fn run(&mut self, kind: &OpKind) -> Reply {
-        let before = self.giving();
+        let before = self.before();
         let reply = self.kind(kind).unwrap_or_else(Reply::Rejected);
         self.tidy();
         self.note_ends();
-        self.join_fairly(&before);
+        self.settle_fairly(&before);
         reply
     }
 

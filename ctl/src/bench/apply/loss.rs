@@ -78,18 +78,18 @@ impl Report for LossFigures {
 }
 
 #[derive(Default)]
-struct Longest {
+pub(super) struct Longest {
     commands: u64,
     max: Duration,
 }
 
 impl Longest {
-    fn add(&mut self, taken: Duration) {
+    pub(super) fn add(&mut self, taken: Duration) {
         self.commands += 1;
         self.max = self.max.max(taken);
     }
 
-    fn figures(&self) -> Commands {
+    pub(super) fn figures(&self) -> Commands {
         Commands { commands: self.commands, max_ms: self.max.as_secs_f64() * 1e3 }
     }
 }

@@ -17,6 +17,17 @@ const COMMANDS_PER_IMAGE: u64 = 1000;
 /// Operations of one command while the world is made.
 const AT_ONCE: usize = 512;
 
+/// Which models runs ask for, and slots have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Models {
+    /// All runs ask for the same one, and all slots have it.
+    One,
+    /// Each run asks for one of its own. Half of the slots have one of these each, and half have one that no run asks for.
+    Own,
+    /// Each run asks for one of its own, and all slots have any.
+    Any,
+}
+
 /// How large a world is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
@@ -24,8 +35,7 @@ pub(super) struct Size {
     pub(super) slots: u32,
     /// Of all runs together.
     pub(super) rows: u64,
-    /// Each run asks for a model of its own, and half of the slots have one that no run asks for.
-    pub(super) own_models: bool,
+    pub(super) models: Models,
     pub(super) cluster_version: u32,
 }
 
@@ -53,8 +63,24 @@ fn blob(number: u64) -> BlobRef {
     BlobRef { digest, bytes: 4096 }
 }
 
+/// The model that half of the slots have, where each run asks for one of its own.
+pub(super) const NOBODY_ASKS: &str = "nobody-asks";
+
 fn model_of(size: Size, number: u32) -> String {
-    if size.own_models { format!("model-{}", number % size.runs) } else { "model".into() }
+    match size.models {
+        Models::One => "model".into(),
+        Models::Own | Models::Any => format!("model-{}", number % size.runs),
+    }
+}
+
+/// What one slot has, and whether some run asks for it.
+fn offered(size: Size, slot: u32) -> (String, bool) {
+    match size.models {
+        Models::One => (model_of(size, slot), true),
+        Models::Own if slot.is_multiple_of(2) => (model_of(size, slot / 2), true),
+        Models::Own => (NOBODY_ASKS.into(), false),
+        Models::Any => ("*".into(), true),
+    }
 }
 
 impl World {
@@ -71,18 +97,7 @@ impl World {
 
     fn add_runs(&mut self, size: Size) -> anyhow::Result<()> {
         for number in 0..size.runs {
-            let engine = EngineSpec { model: model_of(size, number), ..EngineSpec::default() };
-            let spec = RunSpec {
-                engine,
-                weight: 1,
-                attempts_max: 8,
-                failures_max: u64::MAX,
-                ..RunSpec::default()
-            };
-            let name = format!("run-{number}");
-            let (namespace, folder) = ("default".into(), format!("{name}/own"));
-            let create = OpKind::CreateRun { namespace, name, spec: Box::new(spec), folder };
-            self.ops([create])?;
+            self.create_run(&format!("run-{number}"), model_of(size, number))?;
             let mut left = size.rows / u64::from(size.runs);
             let mut segments = Vec::new();
             while left > 0 {
@@ -99,6 +114,27 @@ impl World {
         Ok(())
     }
 
+    /// Creates a run, and tells how long that took.
+    pub(super) fn create_run(
+        &mut self,
+        name: &str,
+        model: String,
+    ) -> anyhow::Result<(RunNo, Duration)> {
+        let spec = RunSpec {
+            engine: EngineSpec { model, ..EngineSpec::default() },
+            weight: 1,
+            attempts_max: 8,
+            failures_max: u64::MAX,
+            ..RunSpec::default()
+        };
+        let (namespace, folder) = ("default".into(), format!("{name}/own"));
+        let (name, spec) = (name.to_owned(), Box::new(spec));
+        let (mut replies, taken) =
+            self.ops([OpKind::CreateRun { namespace, name, spec, folder }])?;
+        let Some(Reply::Run { run, .. }) = replies.pop() else { bail!("no run was created") };
+        Ok((run, taken))
+    }
+
     /// Workers of eight slots, or of as many as it takes.
     fn add_workers(&mut self, size: Size) -> anyhow::Result<()> {
         let each = size.slots.div_ceil(limits::WORKERS_MAX as u32).max(8).min(size.slots);
@@ -106,11 +142,12 @@ impl World {
         let mut registrations = Vec::new();
         while number < size.slots {
             let own = each.min(size.slots - number);
-            let offer = |slot: u32| {
-                let wanted = !size.own_models || (number + slot).is_multiple_of(2);
-                let asked = model_of(size, (number + slot) / 2);
-                let model = if wanted { asked } else { "nobody-asks".into() };
-                SlotOffer { models: vec![model], ..SlotOffer::default() }
+            // Agents on cloud hosts label their slots so: no two hosts offer the same.
+            let labels = [("instance_id".to_owned(), format!("i-{number:017x}"))];
+            let offer = |slot: u32| SlotOffer {
+                models: vec![offered(size, number + slot).0],
+                labels: labels.clone().into(),
+                ..SlotOffer::default()
             };
             let registration = Registration {
                 namespace: "default".into(),
@@ -127,7 +164,7 @@ impl World {
                 let Reply::Registered { session, .. } = reply else { bail!("{reply:?}") };
                 let own = each.min(size.slots - self.pullers.len() as u32);
                 for number in 0..own {
-                    let wanted = !size.own_models || self.pullers.len().is_multiple_of(2);
+                    let (_, wanted) = offered(size, self.pullers.len() as u32);
                     let slot = SlotRef { session, slot: SlotNo(number as u16) };
                     self.pullers.push(Puller { slot, held: Vec::new(), seq: 0, wanted });
                 }

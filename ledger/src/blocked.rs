@@ -1,0 +1,255 @@
+//! Why no slot can take rows of a run, for people.
+//!
+//! *Invariant:* reading changes nothing. Runs of one need share an answer, so listing all runs takes time in proportion to
+//! what they ask for, not to how many they are. Offers that lack a run's model or task are looked at once for all that have
+//! the same models and tasks.
+
+use crate::eligibility::NeedNo;
+use crate::id::RunNo;
+use crate::ledger::Ledger;
+use crate::run::{Run, RunState};
+use crate::spec::{Misfit, RunSpec, SlotOffer};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Slots of one offer that are named, at most, where they take no work at all.
+const TOLD_MAX: usize = 64;
+/// Cordoned slots that are looked at for names, at most.
+const REASONS_MAX: usize = 64;
+/// Reasons in one answer.
+const REASONS_SHOWN: usize = 3;
+
+/// Answers of one moment.
+pub struct Blocked<'a> {
+    ledger: &'a Ledger,
+    /// By need, and whether the run has trials: these may lift a cordon.
+    answers: BTreeMap<(NeedNo, bool), String>,
+    /// Why slots of a namespace take no work, whatever a run asks for.
+    ineligible: BTreeMap<&'a str, Vec<String>>,
+}
+
+impl Ledger {
+    /// Why no slot can take rows of a run; empty when one can, or when nothing is pending.
+    pub fn blocked(&self, no: RunNo) -> String {
+        self.all_blocked().why(no)
+    }
+
+    /// The same of many runs at one moment.
+    pub fn all_blocked(&self) -> Blocked<'_> {
+        Blocked { ledger: self, answers: BTreeMap::new(), ineligible: BTreeMap::new() }
+    }
+}
+
+impl<'a> Blocked<'a> {
+    /// Why no slot can take rows of a run; empty when one can, or when nothing is pending.
+    pub fn why(&mut self, no: RunNo) -> String {
+        let Some(run) = self.ledger.runs.get(&no) else { return String::new() };
+        if run.head.state != RunState::Running || !run.has_grantable() {
+            return String::new();
+        }
+        let Some(need) = self.ledger.index.need(no) else { return String::new() };
+        let key = (need, !run.flight.trials.is_empty());
+        if let Some(answer) = self.answers.get(&key) {
+            return answer.clone();
+        }
+        let answer = self.find(run);
+        self.answers.insert(key, answer.clone());
+        answer
+    }
+
+    fn find(&mut self, run: &'a Run) -> String {
+        let ledger: &'a Ledger = self.ledger;
+        let mut cordons = BTreeSet::new();
+        for at in ledger.index.slots_for(run.no) {
+            let Some(worker) = ledger.workers.get(&at.session) else { continue };
+            match ledger.cordon_of(worker, at.slot.0 as usize) {
+                None => return String::new(),
+                // Its trials show whether it stays so.
+                Some(_) if ledger.may_be_cleared(run, worker, at) => return String::new(),
+                Some(why) if cordons.len() < REASONS_MAX => {
+                    let why = if why.is_empty() { "no reason given" } else { why };
+                    cordons.insert(format!("{} slot {} is cordoned: {why}", worker.name, at.slot));
+                }
+                Some(_) => {}
+            }
+        }
+        let (namespace, spec) = (&run.head.namespace, &run.head.spec);
+        // A slot that would do but for its cordon comes closest of all.
+        let mut all: Vec<String> = Vec::new();
+        if cordons.is_empty() {
+            all.extend(self.lacking(namespace, spec));
+            all.extend(self.ineligible(namespace).iter().cloned());
+        } else {
+            all.extend(cordons.into_iter().take(REASONS_SHOWN));
+        }
+        match all.is_empty() {
+            true => format!("no worker is registered in namespace {namespace}"),
+            false => all.join("; "),
+        }
+    }
+
+    /// What the slots that come closest lack: to say that no slot has the model is wrong as soon as one has it and lacks
+    /// a label.
+    fn lacking(&self, namespace: &str, spec: &RunSpec) -> Option<String> {
+        let mut lacking: BTreeMap<Misfit, BTreeSet<String>> = BTreeMap::new();
+        let engine = RunSpec { engine: spec.engine.clone(), ..RunSpec::default() };
+        for (shape, offers) in self.ledger.index.shapes_in(namespace) {
+            match shape.fits(&engine, &[]) {
+                Err(Misfit::Ineligible) => {}
+                // The same of each of its offers, which differ in nothing that counts here.
+                Err(misfit) => {
+                    lacking.entry(misfit).or_default().extend(has_instead(misfit, shape, spec));
+                }
+                Ok(()) => {
+                    for (offer, stores, _) in offers {
+                        if let Err(misfit) = offer.fits(spec, stores) {
+                            let has = has_instead(misfit, offer, spec);
+                            lacking.entry(misfit).or_default().extend(has);
+                        }
+                    }
+                }
+            }
+        }
+        lacking.last_key_value().map(|(misfit, has)| lack(*misfit, spec, has))
+    }
+
+    /// Why slots of a namespace take no work at all.
+    fn ineligible(&mut self, namespace: &'a str) -> &[String] {
+        let ledger: &'a Ledger = self.ledger;
+        self.ineligible.entry(namespace).or_insert_with(|| {
+            let mut reasons: BTreeSet<String> = BTreeSet::new();
+            let shapes = ledger.index.shapes_in(namespace);
+            let shapes = shapes.filter(|(shape, _)| !shape.ineligible.is_empty());
+            for (offer, _, slots) in shapes.flat_map(|(_, offers)| offers) {
+                let workers = slots.iter().filter_map(|at| ledger.workers.get(&at.session));
+                let told = workers.map(|worker| format!("{}: {}", worker.name, offer.ineligible));
+                for reason in told.take(TOLD_MAX) {
+                    reasons.insert(reason);
+                    if reasons.len() > REASONS_SHOWN {
+                        reasons.pop_last();
+                    }
+                }
+            }
+            reasons.into_iter().collect()
+        })
+    }
+}
+
+/// What a slot has where a run asks for something else, for people.
+fn has_instead(misfit: Misfit, offer: &SlotOffer, spec: &RunSpec) -> Vec<String> {
+    match misfit {
+        Misfit::Revision => {
+            let named = |revision: &str| match revision {
+                "" => "one that is not known".to_owned(),
+                revision => revision.to_owned(),
+            };
+            offer.revisions(&spec.engine.model).map(named).collect()
+        }
+        Misfit::Require => {
+            let told = |(name, asked, has): (&str, &str, Option<&str>)| {
+                format!("{name} {asked} (here {})", has.unwrap_or("not known"))
+            };
+            offer.unmet(spec).map(told).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What no slot has of what a run asks for, and what the closest ones have instead.
+fn lack(misfit: Misfit, spec: &RunSpec, has: &BTreeSet<String>) -> String {
+    let model = &spec.engine.model;
+    let has = || has.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match misfit {
+        Misfit::Ineligible => String::new(),
+        Misfit::Engine if spec.engine.task.is_empty() => format!("no slot offers model {model}"),
+        Misfit::Engine => format!("no slot offers model {model} for task {}", spec.engine.task),
+        Misfit::Revision => {
+            let revision = &spec.engine.revision;
+            format!("no slot has model {model} in revision {revision}, but in {}", has())
+        }
+        Misfit::Require => format!("no slot that offers model {model} has {}", has()),
+        Misfit::Selector => {
+            let labels: Vec<String> =
+                spec.selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            format!("no slot that offers model {model} has labels {}", labels.join(","))
+        }
+        Misfit::Store => format!("no worker that fits can use store {}", spec.store_url),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{BlobRef, Body, Command, OpKind, Registration, SegmentDecl};
+    use crate::id::{CoordEpoch, LedgerMs, SegmentNo};
+    use crate::ledger::EntryId;
+    use crate::reply::Reply;
+
+    fn apply(ledger: &mut Ledger, body: Body) -> Reply {
+        let index = ledger.applied().index + 1;
+        let command = Command { epoch: CoordEpoch(1), at: LedgerMs(0), wall_ms: 0, body };
+        let replies = ledger.apply(EntryId { index, term: 1 }, &command.encode());
+        replies.expect("it is known").pop().expect("a reply")
+    }
+
+    fn run(ledger: &mut Ledger, number: u32, model: &str, zone: &str) -> RunNo {
+        let mut spec = RunSpec { weight: 1, attempts_max: 1, ..RunSpec::default() };
+        spec.engine.model = model.into();
+        spec.selector = [("zone".to_owned(), zone.to_owned())].into();
+        let (name, spec) = (format!("run-{number}"), Box::new(spec));
+        let (namespace, folder) = ("default".into(), format!("{name}/own"));
+        let create = OpKind::CreateRun { namespace, name, spec, folder };
+        let Reply::Run { run, .. } = apply(ledger, Body::Ops(vec![create.into()])) else {
+            panic!("no run")
+        };
+        let segment = SegmentDecl { number: SegmentNo(0), rows: 9, blob: BlobRef::default() };
+        let add = OpKind::AddSegments { run, segments: vec![segment] };
+        apply(ledger, Body::Ops(vec![add.into()]));
+        run
+    }
+
+    #[test]
+    fn runs_that_ask_for_the_same_share_an_answer_and_each_gets_the_one_that_it_gets_alone() {
+        let mut ledger = Ledger::new([1; 16]);
+        apply(&mut ledger, Body::OpenEpoch);
+        for (name, model, ineligible) in
+            [("w1", "m", ""), ("w2", "m@r1", ""), ("w3", "m", "no GPU"), ("w4", "m", "no disk")]
+        {
+            let offer = SlotOffer {
+                models: vec![model.into()],
+                labels: [("zone", "a"), ("instance_id", name)]
+                    .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                    .into(),
+                ineligible: ineligible.into(),
+                ..SlotOffer::default()
+            };
+            let registration = Registration {
+                namespace: "default".into(),
+                name: name.into(),
+                instance: 1,
+                slots: vec![offer; 2],
+                ..Registration::default()
+            };
+            let register = OpKind::Register(Box::new(registration));
+            apply(&mut ledger, Body::Ops(vec![register.into()]));
+        }
+        let asked = [("m", "a"), ("m", "b"), ("n", "a")];
+        let runs: Vec<RunNo> = (0..30)
+            .map(|number| {
+                let (model, zone) = asked[number as usize % asked.len()];
+                run(&mut ledger, number, model, zone)
+            })
+            .collect();
+        let mut all = ledger.all_blocked();
+        for (at, no) in runs.iter().enumerate() {
+            let tells = match at % asked.len() {
+                0 => "",
+                1 => "no slot that offers model m has labels zone=b; w3: no GPU; w4: no disk",
+                _ => "no slot offers model n; w3: no GPU; w4: no disk",
+            };
+            assert_eq!(all.why(*no), tells);
+            assert_eq!(ledger.blocked(*no), tells);
+        }
+        assert_eq!(all.answers.len(), asked.len(), "one for each need");
+        assert_eq!(all.ineligible.len(), 1, "one for the namespace");
+    }
+}

@@ -1,0 +1,302 @@
+//! How needs and offers come into cohorts and out of them.
+//!
+//! *Invariant:* no two cohorts of a namespace have the same needs, and none is without offers. A cohort keeps its number
+//! when its needs change, so what is sorted by cohort stays sorted.
+
+use super::{Cohort, CohortKey, CohortNo, Eligibility, Need, NeedKey, NeedNo, OfferNo};
+use super::{Offers, Shape, ShapeNo};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which offers of a shape in a cohort meet a need.
+enum Meets {
+    All,
+    Some(BTreeSet<OfferNo>),
+}
+
+fn count(offers: &Offers) -> usize {
+    offers.values().map(BTreeSet::len).sum()
+}
+
+impl Need {
+    /// What it makes of all offers of a shape, where that is the same.
+    fn judges(&self, shape: &Shape) -> Option<bool> {
+        let mut spec = self.spec.clone();
+        let (selector, require) = (&mut spec.selector, &mut spec.require);
+        let asks = !(selector.is_empty() && require.is_empty() && spec.store_url.is_empty());
+        selector.clear();
+        require.clear();
+        spec.store_url.clear();
+        match shape.key.1.fits(&spec, &[]) {
+            Err(_) => Some(false),
+            Ok(()) => (!asks).then_some(true),
+        }
+    }
+}
+
+impl Eligibility {
+    pub(super) fn add_need(&mut self, key: NeedKey) -> NeedNo {
+        let number = NeedNo(self.number());
+        let need = Need {
+            key: key.clone(),
+            spec: key.spec(),
+            runs: 0,
+            turns: BTreeSet::new(),
+            cohorts: BTreeSet::new(),
+            listed: BTreeSet::new(),
+        };
+        let first = (key.namespace.clone(), BTreeSet::new());
+        let cohorts = self.cohort_numbers.range(first..);
+        let cohorts = cohorts.take_while(|(cohort, _)| cohort.0 == key.namespace);
+        let cohorts: Vec<CohortNo> = cohorts.map(|(_, number)| *number).collect();
+        self.needs.insert(number, need);
+        self.need_numbers.insert(key, number);
+        let mut judged = BTreeMap::new();
+        for cohort in cohorts {
+            self.add_need_to(cohort, number, &mut judged);
+        }
+        number
+    }
+
+    pub(super) fn remove_need(&mut self, number: NeedNo) {
+        let Some(need) = self.needs.remove(&number) else { return };
+        self.need_numbers.remove(&need.key);
+        for cohort in need.cohorts {
+            self.remove_need_of(cohort, number);
+        }
+    }
+
+    /// A cohort gets a need that no other has yet, or those of its offers that meet it become another cohort.
+    fn add_need_to(
+        &mut self,
+        number: CohortNo,
+        need: NeedNo,
+        judged: &mut BTreeMap<ShapeNo, Option<bool>>,
+    ) {
+        let Some(cohort) = self.cohorts.get(&number) else { return };
+        let all = count(&cohort.offers);
+        let mut met: BTreeMap<ShapeNo, Meets> = BTreeMap::new();
+        let mut met_count = 0;
+        for (shape, offers) in &cohort.offers {
+            let meets = self.meets(need, (*shape, offers), judged);
+            met_count += match &meets {
+                None => continue,
+                Some(Meets::All) => offers.len(),
+                Some(Meets::Some(some)) => some.len(),
+            };
+            met.extend(meets.map(|meets| (*shape, meets)));
+        }
+        #[cfg(test)]
+        {
+            let alike = |shape| judged.get(shape).is_some_and(|judged| judged.is_some());
+            let compared = cohort.offers.iter().filter(|(shape, _)| !alike(shape));
+            self.work.compared += compared.map(|(_, offers)| offers.len()).sum::<usize>();
+        }
+        if met_count == 0 {
+            return;
+        }
+        if met_count == all {
+            return self.insert_need(number, need);
+        }
+        let Some(cohort) = self.cohorts.get_mut(&number) else { return };
+        let mut key: CohortKey = (cohort.namespace.clone(), cohort.needs.clone());
+        let taken = take_met(&mut cohort.offers, met);
+        if met_count <= all - met_count {
+            key.1.insert(need);
+            self.make_cohort(key, taken);
+        } else {
+            let rest = std::mem::replace(&mut cohort.offers, taken);
+            self.insert_need(number, need);
+            self.make_cohort(key, rest);
+        }
+        self.version += 1;
+    }
+
+    /// Which offers of a shape in a cohort meet a need; `None` where none does.
+    fn meets(
+        &self,
+        need: NeedNo,
+        (shape, offers): (ShapeNo, &BTreeSet<OfferNo>),
+        judged: &mut BTreeMap<ShapeNo, Option<bool>>,
+    ) -> Option<Meets> {
+        let need = self.needs.get(&need)?;
+        let judge = || need.judges(self.shapes.get(&shape)?);
+        match *judged.entry(shape).or_insert_with(judge) {
+            Some(true) => return Some(Meets::All),
+            Some(false) => return None,
+            None => {}
+        }
+        let fits = |offer: &&OfferNo| {
+            let key = self.offers.get(offer).map(|offer| &offer.key);
+            key.is_some_and(|key| key.offer.fits(&need.spec, &key.stores).is_ok())
+        };
+        let some: BTreeSet<OfferNo> = offers.iter().filter(fits).copied().collect();
+        match some.len() {
+            0 => None,
+            len if len == offers.len() => Some(Meets::All),
+            _ => Some(Meets::Some(some)),
+        }
+    }
+
+    /// All slots of a cohort meet a need that is new.
+    fn insert_need(&mut self, number: CohortNo, no: NeedNo) {
+        self.rekey(number, |needs| {
+            needs.insert(no);
+        });
+        let listed = self.cohorts.get(&number).is_some_and(|cohort| cohort.firsts.is_some());
+        if let Some(need) = self.needs.get_mut(&no) {
+            need.cohorts.insert(number);
+            if listed {
+                need.listed.insert(number);
+            }
+        }
+        self.relist(number);
+    }
+
+    /// A need of a cohort, and of no other thing any more, is gone. If another cohort has the same needs now, they become
+    /// one.
+    fn remove_need_of(&mut self, number: CohortNo, need: NeedNo) {
+        if let Some(other) = self.rekey(number, |needs| {
+            needs.remove(&need);
+        }) {
+            self.merge(number, other);
+        }
+        self.relist(number);
+    }
+
+    /// Changes the needs of a cohort in place. Another cohort that has the same needs already keeps its place among the
+    /// keys, and is returned.
+    fn rekey(
+        &mut self,
+        number: CohortNo,
+        change: impl Fn(&mut BTreeSet<NeedNo>),
+    ) -> Option<CohortNo> {
+        let cohort = self.cohorts.get_mut(&number)?;
+        let own = (std::mem::take(&mut cohort.namespace), std::mem::take(&mut cohort.needs));
+        // Neither of the two copies is made anew: a cohort may have as many needs as there are runs.
+        let (mut key, _) = self.cohort_numbers.remove_entry(&own)?;
+        (cohort.namespace, cohort.needs) = own;
+        change(&mut cohort.needs);
+        change(&mut key.1);
+        #[cfg(test)]
+        {
+            self.work.rekeyed += 1;
+        }
+        let other = self.cohort_numbers.get(&key).copied();
+        if other.is_none() {
+            self.cohort_numbers.insert(key, number);
+        }
+        other
+    }
+
+    /// Makes one of two cohorts with the same needs, of which `other` is known by these.
+    fn merge(&mut self, number: CohortNo, other: CohortNo) {
+        let len = |no| self.cohorts.get(&no).map_or(0, |cohort: &Cohort| count(&cohort.offers));
+        let (kept, gone) = match len(number) > len(other) {
+            true => (number, other),
+            false => (other, number),
+        };
+        let Some(Cohort { namespace, needs, offers, .. }) = self.cohorts.remove(&gone) else {
+            return;
+        };
+        for need in &needs {
+            if let Some(need) = self.needs.get_mut(need) {
+                need.cohorts.remove(&gone);
+                need.listed.remove(&gone);
+            }
+        }
+        if kept == number {
+            self.cohort_numbers.insert((namespace, needs), kept);
+        }
+        self.place(&offers, kept);
+        if let Some(cohort) = self.cohorts.get_mut(&kept) {
+            for (shape, mut offers) in offers {
+                cohort.offers.entry(shape).or_default().append(&mut offers);
+            }
+        }
+        self.relist(kept);
+        self.version += 1;
+    }
+
+    /// Makes a cohort of offers that are in no other.
+    fn make_cohort(&mut self, key: CohortKey, offers: Offers) -> CohortNo {
+        let number = CohortNo(self.number());
+        for need in &key.1 {
+            if let Some(need) = self.needs.get_mut(need) {
+                need.cohorts.insert(number);
+            }
+        }
+        #[cfg(test)]
+        {
+            self.work.rekeyed += 1;
+        }
+        self.place(&offers, number);
+        let (namespace, needs) = key.clone();
+        self.cohorts.insert(number, Cohort { namespace, needs, offers, firsts: None });
+        self.cohort_numbers.insert(key, number);
+        self.relist(number);
+        number
+    }
+
+    /// Notes of offers that they are in this cohort from now on.
+    fn place(&mut self, offers: &Offers, cohort: CohortNo) {
+        for no in offers.values().flatten() {
+            if let Some(offer) = self.offers.get_mut(no) {
+                offer.cohort = cohort;
+                #[cfg(test)]
+                {
+                    self.work.moved += 1;
+                }
+            }
+        }
+    }
+
+    /// Puts an offer that is new into the cohort of its needs.
+    pub(super) fn join_cohort(&mut self, key: CohortKey, shape: ShapeNo, no: OfferNo) -> CohortNo {
+        let number = match self.cohort_numbers.get(&key) {
+            Some(number) => *number,
+            None => self.make_cohort(key, Offers::new()),
+        };
+        if let Some(cohort) = self.cohorts.get_mut(&number) {
+            cohort.offers.entry(shape).or_default().insert(no);
+        }
+        number
+    }
+
+    pub(super) fn leave_cohort(&mut self, number: CohortNo, shape: ShapeNo, no: OfferNo) {
+        let Some(cohort) = self.cohorts.get_mut(&number) else { return };
+        if let Some(offers) = cohort.offers.get_mut(&shape) {
+            offers.remove(&no);
+            if offers.is_empty() {
+                cohort.offers.remove(&shape);
+            }
+        }
+        if !cohort.offers.is_empty() {
+            return;
+        }
+        let Some(Cohort { namespace, needs, .. }) = self.cohorts.remove(&number) else { return };
+        for need in &needs {
+            if let Some(need) = self.needs.get_mut(need) {
+                need.cohorts.remove(&number);
+                need.listed.remove(&number);
+            }
+        }
+        self.cohort_numbers.remove(&(namespace, needs));
+    }
+}
+
+/// Takes the offers that meet a need out of those of a cohort.
+fn take_met(offers: &mut Offers, met: BTreeMap<ShapeNo, Meets>) -> Offers {
+    let mut taken = Offers::new();
+    for (shape, meets) in met {
+        match meets {
+            Meets::All => taken.extend(offers.remove_entry(&shape)),
+            Meets::Some(some) => {
+                if let Some(all) = offers.get_mut(&shape) {
+                    all.retain(|offer| !some.contains(offer));
+                }
+                taken.insert(shape, some);
+            }
+        }
+    }
+    taken
+}
