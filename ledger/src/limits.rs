@@ -37,7 +37,8 @@ pub const WORKERS_MAX: usize = 32_768;
 pub const WORKERS_BEFORE_MAX: usize = 4096;
 /// Slots of all workers together. From [`FLEET_VERSION`] on; before, [`WORKERS_BEFORE_MAX`] bounds them to as many.
 pub const ALL_SLOTS_MAX: usize = 262_144;
-/// The cluster version that came with more workers: members of an earlier build refuse what is over their bound.
+/// The cluster version that came with more workers and larger stores: members of an earlier build refuse what is over their
+/// bounds.
 pub const FLEET_VERSION: u32 = crate::gate::SCHEDULING_VERSION;
 /// Namespaces that operators make.
 pub const NAMESPACES_MAX: usize = 1024;
@@ -80,7 +81,7 @@ pub const MESSAGE_BYTES_MAX: usize = 512;
 /// Ledger time for which a row was somebody's before an idle slot may run it too.
 pub const DUPLICATE_AFTER_MS: u64 = 1000;
 /// Attempts that one `Tick` ends, from [`SCHEDULING_VERSION`](crate::SCHEDULING_VERSION) on: the next one goes on. The
-/// last session that it ends may be over it.
+/// last session may exceed the limit.
 pub const TICK_ATTEMPTS_MAX: usize = 2048;
 /// Rows that one `Tick` returns or makes pending, as [`TICK_ATTEMPTS_MAX`].
 pub const TICK_ROWS_MAX: u64 = 8192;
@@ -96,8 +97,11 @@ pub const QUANTUM_ROWS: u32 = 32;
 pub const STORE_KEY_BYTES_MAX: usize = 1024;
 /// Bytes of a value.
 pub const STORE_VALUE_BYTES_MAX: usize = 1 << 20;
-/// Values of one store, the elements of its queues included.
-pub const STORE_ENTRIES_MAX: u64 = 100_000;
+/// Values of one store, the elements of its queues included, from cluster version [`FLEET_VERSION`] on: ten for each of
+/// 26,000 ranks.
+pub const STORE_ENTRIES_MAX: u64 = 262_144;
+/// Values of one store, before.
+pub const STORE_ENTRIES_BEFORE_MAX: u64 = 100_000;
 /// Bytes of the keys and values of one store.
 pub const STORE_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of all stores together: they are in every member's memory.

@@ -176,8 +176,12 @@ impl Ledger {
     /// Refuses what would be over a store's bounds, or those of all.
     fn check_room(&self, no: StoreNo, entries: u64, bytes: u64) -> Result<(), Rejection> {
         let Some(store) = self.stores.get(&no) else { return Ok(()) };
-        if entries > 0 && store.entries + entries > limits::STORE_ENTRIES_MAX {
-            return Err(limit("entries of a store", limits::STORE_ENTRIES_MAX));
+        let entries_max = match self.meta.version >= limits::FLEET_VERSION {
+            true => limits::STORE_ENTRIES_MAX,
+            false => limits::STORE_ENTRIES_BEFORE_MAX,
+        };
+        if entries > 0 && store.entries + entries > entries_max {
+            return Err(limit("entries of a store", entries_max));
         }
         if bytes > 0 && store.bytes + bytes > limits::STORE_BYTES_MAX {
             return Err(limit("bytes of a store", limits::STORE_BYTES_MAX));

@@ -69,6 +69,7 @@ const TRIED: &[(&str, fn())] = &[
     ("STORE_KEY_BYTES_MAX", stores::key_bytes),
     ("STORE_VALUE_BYTES_MAX", stores::value_bytes),
     ("STORE_ENTRIES_MAX", stores::entries),
+    ("STORE_ENTRIES_BEFORE_MAX", stores::entries_before),
     ("STORE_BYTES_MAX", stores::bytes),
     ("STORES_BYTES_MAX", stores::bytes_of_all),
     ("STORES_MAX", stores::stores),

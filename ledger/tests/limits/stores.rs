@@ -3,7 +3,7 @@
 use crate::bench::{Bench, job, open_client};
 use rollout_ledger::id::SessionId;
 use rollout_ledger::{
-    Op, OpKind, Rejection, Reply, RequestId, StoreAnswer, StoreName, StoreOp, limits,
+    Body, Op, OpKind, Rejection, Reply, RequestId, StoreAnswer, StoreName, StoreOp, limits,
 };
 
 fn store(job: &str) -> StoreName {
@@ -58,20 +58,38 @@ pub(crate) fn value_bytes() {
     over(&mut bench, "j", most as u64, append);
 }
 
+/// Sets keys of a store, by their numbers.
+fn number(bench: &mut Bench, numbers: std::ops::Range<u64>) {
+    let all: Vec<u64> = numbers.collect();
+    for some in all.chunks(limits::STORE_PAIRS_MAX) {
+        let pairs = some.iter().map(|n| (n.to_string().into_bytes(), Vec::new())).collect();
+        done(bench, "j", set(pairs));
+    }
+}
+
+fn another() -> StoreOp {
+    set(vec![(b"more".to_vec(), Vec::new())])
+}
+
 pub(crate) fn entries() {
     let mut bench = Bench::new();
-    let key = |n: u64| n.to_string().into_bytes();
-    let all: Vec<u64> = (0..limits::STORE_ENTRIES_MAX).collect();
-    for some in all.chunks(limits::STORE_PAIRS_MAX) {
-        let pairs = some.iter().map(|n| (key(*n), Vec::new())).collect();
-        done(&mut bench, "j", set(pairs));
-    }
-    let more = || set(vec![(b"more".to_vec(), Vec::new())]);
-    over(&mut bench, "j", limits::STORE_ENTRIES_MAX, more());
+    bench.command(Body::SetVersion(limits::FLEET_VERSION));
+    number(&mut bench, 0..limits::STORE_ENTRIES_MAX);
+    over(&mut bench, "j", limits::STORE_ENTRIES_MAX, another());
     let push = StoreOp::Push { queue: b"q".to_vec(), value: Vec::new() };
     over(&mut bench, "j", limits::STORE_ENTRIES_MAX, push);
-    answer(&mut bench, "j", StoreOp::Delete { key: key(7) });
-    done(&mut bench, "j", more());
+    answer(&mut bench, "j", StoreOp::Delete { key: b"7".to_vec() });
+    done(&mut bench, "j", another());
+}
+
+/// Members of an earlier build refuse more.
+pub(crate) fn entries_before() {
+    let mut bench = Bench::new();
+    bench.command(Body::SetVersion(limits::FLEET_VERSION - 1));
+    number(&mut bench, 0..limits::STORE_ENTRIES_BEFORE_MAX);
+    over(&mut bench, "j", limits::STORE_ENTRIES_BEFORE_MAX, another());
+    bench.command(Body::SetVersion(limits::FLEET_VERSION));
+    done(&mut bench, "j", another());
 }
 
 /// Fills a store to its last byte.
