@@ -70,12 +70,17 @@ impl Ledger {
     /// # Errors
     /// [`UnknownCommand`] when the entry cannot be read: the member has to stop.
     pub fn apply(&mut self, entry: EntryId, bytes: &[u8]) -> Result<Vec<Reply>, UnknownCommand> {
-        debug_assert!(entry.index > self.meta.applied.index, "entries come in order");
         let command = Command::decode(bytes).ok_or(UnknownCommand { index: entry.index })?;
+        Ok(self.apply_decoded(entry, command, bytes))
+    }
+
+    /// The same, for a caller that has decoded the bytes of the entry already.
+    pub fn apply_decoded(&mut self, entry: EntryId, command: Command, bytes: &[u8]) -> Vec<Reply> {
+        debug_assert!(entry.index > self.meta.applied.index, "entries come in order");
         let replies = self.execute(entry, command);
         self.note(entry);
         self.extend_chain(entry, bytes, &replies);
-        Ok(replies)
+        replies
     }
 
     /// Takes note of an entry that is no command: a blank one, or a change of membership.

@@ -13,7 +13,7 @@ use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 use parking_lot::{Mutex, RwLock};
 use rollout_ledger::seeded::{Bug, seeded};
-use rollout_ledger::{EntryId, Ledger, Reply, UnknownCommand};
+use rollout_ledger::{Command, EntryId, Ledger, Reply, UnknownCommand};
 use rollout_storage::{ImageBatch, ImageReader, ImageStore, Snapshot, StorageError};
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 
@@ -54,22 +54,32 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Applies the entry behind the last one applied.
-    pub(crate) fn step(&mut self, entry: &Entry) -> Result<Vec<Reply>, UnknownCommand> {
+    /// Applies the entry behind the last one applied, of which [`read`] has made `command`.
+    pub(crate) fn step(&mut self, entry: &Entry, command: Option<Command>) -> Vec<Reply> {
         let id = entry.log_id();
         let at = EntryId { index: id.index(), term: term_of(&id) };
-        let mut replies = Vec::new();
-        match &entry.payload {
-            EntryPayload::Blank => note(&mut self.ledger, at),
-            EntryPayload::Membership(membership) => {
-                note(&mut self.ledger, at);
-                self.membership = StoredMembership::new(Some(id), membership.clone());
-            }
-            EntryPayload::Normal(command) => replies = self.ledger.apply(at, &command.0)?,
+        if let EntryPayload::Membership(membership) = &entry.payload {
+            self.membership = StoredMembership::new(Some(id), membership.clone());
         }
+        let replies = match (&entry.payload, command) {
+            (EntryPayload::Normal(bytes), Some(command)) => {
+                self.ledger.apply_decoded(at, command, &bytes.0)
+            }
+            _ => {
+                note(&mut self.ledger, at);
+                Vec::new()
+            }
+        };
         self.applied = Some(id);
-        Ok(replies)
+        replies
     }
+}
+
+/// The command of an entry, decoded once and before the state is locked; `None` for an entry that has none.
+pub(crate) fn read(entry: &Entry) -> Result<Option<Command>, UnknownCommand> {
+    let EntryPayload::Normal(bytes) = &entry.payload else { return Ok(None) };
+    let unknown = UnknownCommand { index: entry.log_id().index() };
+    Command::decode(&bytes.0).map(Some).ok_or(unknown)
 }
 
 /// Refuses a cluster version that this build does not know: what comes next could not be read.
@@ -199,17 +209,20 @@ impl Machine {
     }
 
     /// Applies one committed entry; `None` where it is part of the state already.
-    pub(crate) fn apply(&self, entry: &Entry) -> Option<(Vec<Reply>, Option<u64>)> {
+    pub(crate) fn apply(
+        &self,
+        entry: &Entry,
+        command: Result<Option<Command>, UnknownCommand>,
+    ) -> Option<(Vec<Reply>, Option<u64>)> {
         let id = entry.log_id();
         let mut state = self.shared.state.write();
         if state.applied.as_ref().is_some_and(|applied| applied.index() >= id.index()) {
             return None;
         }
-        let (replies, digest) = match state.step(entry) {
-            Ok(replies) => (replies, state.ledger.take_digest_request()),
-            // Skipping it would make this member differ from the others in silence.
-            Err(error) => stop_process(&error.to_string()),
-        };
+        // Skipping it would make this member differ from the others in silence.
+        let command = command.unwrap_or_else(|error| stop_process(&error.to_string()));
+        let replies = state.step(entry, command);
+        let digest = state.ledger.take_digest_request();
         let happened = self.keep_events(&mut state.ledger, id.index());
         let version = state.ledger.version();
         drop(state);

@@ -20,7 +20,7 @@ use crate::codec::{decode_entry, decode_log_id, encode_log_id, encode_stored_mem
 use crate::errors::OpenError;
 use crate::identity::{Identity, contradiction};
 use crate::log_store::{COMMITTED, READ_BYTES};
-use crate::machine::{APPLIED, MEMBERSHIP, State, load_state};
+use crate::machine::{self, APPLIED, MEMBERSHIP, State, load_state};
 use crate::running::{IMAGE_DIR, LOG_DIR, Stores};
 use crate::types::SnapshotMeta;
 
@@ -125,7 +125,9 @@ fn replay(log: &RaftLog, state: &mut State) -> Result<(), SalvageError> {
                 let what = format!("the log has entry {} at {}", entry.index(), next(state));
                 return Err(SalvageError::Content(what));
             }
-            state.step(&entry).map_err(|error| SalvageError::Content(error.to_string()))?;
+            let command = machine::read(&entry);
+            let command = command.map_err(|error| SalvageError::Content(error.to_string()))?;
+            state.step(&entry, command);
             state.ledger.take_events();
         }
     }

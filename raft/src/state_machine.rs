@@ -12,10 +12,11 @@ use futures::{Stream, TryStreamExt};
 use openraft::alias::SnapshotOf;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use rollout_ledger::Command;
 use rollout_storage::{Snapshot, Staged};
 
 use crate::log_store::{io_error, write_error};
-use crate::machine::{LoadError, Machine, blocking, meta_of};
+use crate::machine::{self, LoadError, Machine, blocking, meta_of};
 use crate::snapshot_files::stage_copy;
 use crate::types::{Entry, LogId, Replies, SnapshotMeta, StoredMembership, Types};
 
@@ -28,7 +29,7 @@ pub(crate) enum SnapshotData {
 }
 
 /// Bytes of a command from which on applying it may take long enough to hold up heartbeats, whatever it is.
-const HEAVY_BYTES: usize = 2048;
+const HEAVY_BYTES: usize = 16 << 10;
 
 /// A snapshot that could not be taken or installed, which ends consensus. On a full disk the process ends here.
 fn snapshot_error(error: LoadError) -> io::Error {
@@ -38,9 +39,9 @@ fn snapshot_error(error: LoadError) -> io::Error {
     }
 }
 
-fn is_heavy(entry: &Entry) -> bool {
-    let EntryPayload::Normal(command) = &entry.payload else { return false };
-    command.0.len() >= HEAVY_BYTES || rollout_ledger::Command::is_heavy(&command.0)
+fn is_heavy(entry: &Entry, command: Option<&Command>) -> bool {
+    let EntryPayload::Normal(bytes) = &entry.payload else { return false };
+    bytes.0.len() >= HEAVY_BYTES || command.is_some_and(Command::is_heavy)
 }
 
 /// Entries that are applied before other tasks of the runtime get their turn.
@@ -90,11 +91,13 @@ impl RaftStateMachine<Types> for StateMachine {
     {
         let mut turn = 0;
         while let Some((entry, responder)) = entries.try_next().await? {
-            let applied = if is_heavy(&entry) {
+            let command = machine::read(&entry);
+            let known = command.as_ref().ok().and_then(Option::as_ref);
+            let applied = if is_heavy(&entry, known) {
                 // Whatever this thread was to run next, RaftCore first of all, moves to another one meanwhile.
-                tokio::task::block_in_place(|| self.machine.apply(&entry))
+                tokio::task::block_in_place(|| self.machine.apply(&entry, command))
             } else {
-                self.machine.apply(&entry)
+                self.machine.apply(&entry, command)
             };
             let Some((replies, digest)) = applied else {
                 // Part of the image already: only entries replayed after a restart come here.
