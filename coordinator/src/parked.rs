@@ -13,7 +13,7 @@ use crate::leading::Outbox;
 use parking_lot::Mutex;
 use rollout_ledger::id::SlotRef;
 use rollout_ledger::{CohortNo, Ledger};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// One pull that waits.
 pub(crate) struct Pull {
@@ -39,14 +39,25 @@ struct Waiting {
     ticket: u64,
 }
 
+/// By cohort and ticket.
+type Queues = BTreeMap<CohortNo, BTreeMap<u64, SlotRef>>;
+
+fn remove_from(queues: &mut Queues, cohort: CohortNo, ticket: u64) {
+    let Some(queue) = queues.get_mut(&cohort) else { return };
+    queue.remove(&ticket);
+    if queue.is_empty() {
+        queues.remove(&cohort);
+    }
+}
+
 #[derive(Default)]
 struct State {
     pulls: HashMap<SlotKey, Waiting>,
     /// The pulls of each cohort, the one that waits for longest first, but for those that are stuck.
-    queues: BTreeMap<CohortNo, BTreeMap<u64, SlotRef>>,
-    /// Slots that could be given nothing although there was something for their cohort: looked at again with the next
-    /// [`Parked::sweep`].
-    stuck: Vec<SlotRef>,
+    queues: Queues,
+    /// Pulls that could be given nothing although there was something for their cohort. The next [`Parked::sweep`] puts
+    /// them back. Until then they may steal like all others.
+    stuck: Queues,
     /// Slots whose pulls may have been answered since they wait.
     answered: Vec<SlotRef>,
     tickets: u64,
@@ -73,18 +84,8 @@ impl State {
 
     fn unqueue(&mut self, cohort: Option<CohortNo>, ticket: u64) {
         let Some(cohort) = cohort else { return };
-        let Some(queue) = self.queues.get_mut(&cohort) else { return };
-        queue.remove(&ticket);
-        if queue.is_empty() {
-            self.queues.remove(&cohort);
-        }
-    }
-
-    fn queue_again(&mut self, slot: SlotRef) {
-        let Some(Waiting { cohort: Some(cohort), ticket, .. }) = self.pulls.get(&key(slot)) else {
-            return;
-        };
-        self.queues.entry(*cohort).or_default().insert(*ticket, slot);
+        remove_from(&mut self.queues, cohort, ticket);
+        remove_from(&mut self.stuck, cohort, ticket);
     }
 
     /// Puts all pulls into the queues of their cohorts as they are now.
@@ -171,7 +172,7 @@ impl Parked {
                     state.pulls.get(&key(slot)).map_or(0, |waiting| waiting.pull.rows_max);
                 if !outlook.ask(slot, rows_max) {
                     state.unqueue(Some(cohort), ticket);
-                    state.stuck.push(slot);
+                    state.stuck.entry(cohort).or_default().insert(ticket, slot);
                     continue;
                 }
                 if let Some(pull) = state.remove(slot) {
@@ -199,13 +200,21 @@ impl Parked {
 
     /// The cohorts of which pulls wait.
     pub(crate) fn cohorts(&self) -> Vec<CohortNo> {
-        self.state.lock().queues.keys().copied().collect()
+        let state = self.state.lock();
+        let cohorts: BTreeSet<CohortNo> =
+            state.queues.keys().chain(state.stuck.keys()).copied().collect();
+        cohorts.into_iter().collect()
     }
 
     /// The slots of a cohort whose pulls wait, the one that waits for longest first.
     pub(crate) fn slots(&self, cohort: CohortNo) -> Vec<SlotRef> {
         let state = self.state.lock();
-        state.queues.get(&cohort).into_iter().flat_map(|queue| queue.values().copied()).collect()
+        let queues = [state.queues.get(&cohort), state.stuck.get(&cohort)];
+        let mut slots: Vec<(u64, SlotRef)> =
+            queues.into_iter().flatten().flatten().map(|(ticket, slot)| (*ticket, *slot)).collect();
+        // Two sorted runs at most, which this merges.
+        slots.sort();
+        slots.into_iter().map(|(_, slot)| slot).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -220,8 +229,8 @@ impl Parked {
         for slot in gone {
             state.remove(slot);
         }
-        for slot in std::mem::take(&mut state.stuck) {
-            state.queue_again(slot);
+        for (cohort, mut stuck) in std::mem::take(&mut state.stuck) {
+            state.queues.entry(cohort).or_default().append(&mut stuck);
         }
     }
 }
@@ -343,6 +352,37 @@ mod tests {
         let waiting: usize =
             parked.cohorts().into_iter().map(|cohort| parked.slots(cohort).len()).sum();
         assert_eq!(waiting, 62);
+    }
+
+    #[test]
+    fn a_pull_that_can_have_nothing_of_what_is_pending_may_still_steal() {
+        let (mut ledger, run, slots) = fleet();
+        let parked = Parked::default();
+        let (out, _listens) = mpsc::channel(1);
+        // Cordoned: something is pending for its cohort, and not for it.
+        let first = slots[0];
+        let cordon = |cordoned| OpKind::Cordon {
+            session: first.session,
+            slot: Some(first.slot),
+            cordoned,
+            reason: String::new(),
+        };
+        op(&mut ledger, cordon(true));
+        for &slot in &slots[..2] {
+            parked.park(Pull { slot, instance: 1, seq: 1, rows_max: 8, out: out.clone() }, &ledger);
+        }
+        append(&mut ledger, run, 0, 64);
+        let ready = parked.take_ready(&ledger, true);
+        assert_eq!(ready.iter().map(|pull| pull.slot).collect::<Vec<_>>(), slots[1..2]);
+        let waiting = || -> Vec<SlotRef> {
+            parked.cohorts().into_iter().flat_map(|cohort| parked.slots(cohort)).collect()
+        };
+        assert_eq!(waiting(), [first], "it is among those for which victims are looked for");
+        op(&mut ledger, cordon(false));
+        parked.sweep();
+        let ready = parked.take_ready(&ledger, true);
+        assert_eq!(ready.iter().map(|pull| pull.slot).collect::<Vec<_>>(), [first]);
+        assert!(waiting().is_empty());
     }
 
     #[test]

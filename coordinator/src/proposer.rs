@@ -5,13 +5,17 @@
 //! leader delays nothing: the first operation goes out at once. A small command does not go out
 //! beside others, since it costs all members as much as a large one: it waits for the first of
 //! them to come back, which is a fraction of a millisecond, and takes along what came meanwhile.
+//! It waits a moment longer for callers that were answered just then ([`company`]).
 //!
 //! *Invariant:* operations of one bundle stay together and in order; every bundle gets exactly its
 //! own replies, or learns that its outcome is unknown. Commands whose epoch has ended are not
 //! proposed.
 
+mod company;
+
 use crate::command_size::Weight;
 use crate::leader_clock::LeaderClock;
+use company::{Company, Patience, WAIT_MAX};
 use rollout_ledger::id::CoordEpoch;
 use rollout_ledger::{Body, Command, Ledger, Op, Reply, check_body_version, check_version};
 use rollout_proto::trace::{self, Span, SpanKind};
@@ -62,6 +66,7 @@ pub(crate) struct Proposer {
     epoch: CoordEpoch,
     clock: Arc<LeaderClock>,
     queue: mpsc::Sender<Bundle>,
+    company: Arc<Company>,
 }
 
 impl Proposer {
@@ -74,13 +79,15 @@ impl Proposer {
         applied: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         let (queue, bundles) = mpsc::channel(QUEUE_MAX);
-        let this = Self { node, epoch: CoordEpoch(epoch), clock, queue };
+        let company = Arc::default();
+        let this = Self { node, epoch: CoordEpoch(epoch), clock, queue, company };
         let merging = Merging {
             node: this.node.clone(),
             epoch: this.epoch,
             clock: this.clock.clone(),
             applied: Arc::new(applied),
             landed: Arc::default(),
+            company: this.company.clone(),
         };
         tokio::spawn(merging.run(bundles));
         this
@@ -106,6 +113,7 @@ impl Proposer {
         let (answer, replies) = oneshot::channel();
         // Here, and not by the one task through which all bundles go.
         let weight = Weight::of(&ops);
+        self.company.queued();
         let sent = self.queue.send(Bundle { ops, weight, answer }).await;
         if sent.is_err() {
             return Err(ProposeError::Stopped);
@@ -184,12 +192,13 @@ struct Merging<F> {
     applied: Arc<F>,
     /// A command has come back.
     landed: Arc<Notify>,
+    company: Arc<Company>,
 }
 
 impl<F: Fn() + Send + Sync + 'static> Merging<F> {
     async fn run(self, mut bundles: mpsc::Receiver<Bundle>) {
         let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
-        let mut pending = Pending::default();
+        let (mut pending, mut patience) = (Pending::default(), Patience::default());
         loop {
             if pending.is_empty() {
                 match bundles.recv().await {
@@ -198,16 +207,23 @@ impl<F: Fn() + Send + Sync + 'static> Merging<F> {
                 }
             }
             due(&mut pending, &mut bundles, &in_flight, &self.landed).await;
+            if !pending.is_large() && !self.company.is_here() && patience.waits() {
+                let come = joined(&mut pending, &mut bundles, &self.company);
+                let in_vain = tokio::time::timeout(WAIT_MAX, come).await.is_err();
+                patience.ended(in_vain);
+            }
             // invariant: nobody closes this semaphore.
             let Ok(permit) = in_flight.clone().acquire_owned().await else { return };
             let (merged, ops) = pending.take();
             let (node, epoch, clock) = (self.node.clone(), self.epoch, self.clock.clone());
             let (applied, landed) = (self.applied.clone(), self.landed.clone());
+            let company = self.company.clone();
             tokio::spawn(async move {
                 let result = propose(&node, epoch, &clock, Body::Ops(ops)).await;
+                company.answered(merged.len());
+                distribute(merged, result);
                 drop(permit);
                 landed.notify_one();
-                distribute(merged, result);
                 applied();
             });
         }
@@ -235,6 +251,21 @@ async fn due(
                 None => landed.notified().await,
             },
             () = landed.notified() => {}
+        }
+    }
+}
+
+/// Returns once those that are worth waiting for are back, or what is pending is large. What came until then is pending,
+/// whether it returns or is dropped.
+async fn joined(pending: &mut Pending, bundles: &mut mpsc::Receiver<Bundle>, company: &Company) {
+    loop {
+        pending.fill(bundles);
+        if pending.is_large() || company.is_here() {
+            return;
+        }
+        match bundles.recv().await {
+            Some(bundle) => pending.push(bundle),
+            None => return,
         }
     }
 }

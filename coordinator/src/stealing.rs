@@ -304,7 +304,7 @@ impl Stealing {
         self.state.lock().close(victim);
     }
 
-    /// Forgets sessions that have ended.
+    /// Forgets all other sessions.
     pub(crate) fn retain(&self, alive: impl Fn(SessionId) -> bool) {
         let mut state = self.state.lock();
         let ended: Vec<SessionId> = state.loads.keys().copied().filter(|id| !alive(*id)).collect();

@@ -24,11 +24,13 @@ use tokio::time::Instant;
 
 /// The longest that a wait is held before it is answered that nothing has come.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Waits held at a time,
+/// Most waits held at once.
 const WAITS_MAX: usize = 16_384;
-/// and the bytes of what they are for, with what each key costs in the registry.
+/// Most bytes of awaited keys, including [`KEY_BYTES`] for each.
 const BYTES_MAX: usize = 256 << 20;
-const KEY_BYTES: usize = 256;
+/// What a key that nobody else awaits takes in memory besides its own bytes: its place in the request and in the registry,
+/// the first node of a map of those who wait for it, and its position among those that were seen.
+const KEY_BYTES: usize = 768;
 /// How often a wait looks by itself, and whether this member still leads.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Somebody who waits for several things is told which were seen no later than this.
@@ -236,7 +238,8 @@ impl StoreWaits {
             (self.waits.try_acquire(), self.bytes.try_acquire_many(bytes as u32))
         else {
             let message = format!(
-                "{WAITS_MAX} waits, or {BYTES_MAX} bytes of what they are for, are held at this member already"
+                "This member already holds its limit of {WAITS_MAX} waits or {BYTES_MAX} bytes of \
+                 awaited keys. Repeat the request later."
             );
             return Err(RpcError::new(ErrorCode::Overloaded, message));
         };
@@ -307,5 +310,33 @@ mod tests {
         assert_eq!(both.at.lock().iter().copied().collect::<Vec<_>>(), [1]);
         key.look(true, Some(i64::MAX));
         assert!(three.is_complete() && key.is_empty());
+    }
+
+    #[test]
+    fn no_key_takes_more_memory_than_is_counted_for_it() {
+        /// Entries of a B-tree's leaf, and what it has besides.
+        const LEAF: usize = 11;
+        const LEAF_HEAD: usize = 16;
+        /// An allocator rounds up to a step of at most a quarter.
+        fn allocated(bytes: usize) -> usize {
+            bytes.next_multiple_of(bytes.next_power_of_two() / 8)
+        }
+        fn leaf<K, V>() -> usize {
+            allocated(LEAF * (size_of::<K>() + size_of::<V>()) + LEAF_HEAD)
+        }
+        // A hash table that has just doubled is seven sixteenths full, and the old one is still there.
+        let slot = size_of::<(Bytes, Awaiting)>() + 1;
+        let registered = slot * 16 / 7 + slot * 8 / 7;
+        let waiting =
+            leaf::<(u64, u32), Arc<Sighted>>().max(leaf::<(i64, u64, u32), Arc<Sighted>>());
+        // Keys that are seen in their order leave leaves half full.
+        let seen = leaf::<u32, ()>().div_ceil(LEAF / 2);
+        // The request, and the keys to read when the wait ends.
+        let asked = size_of::<v1::StoreAwaited>() + size_of::<Bytes>();
+        let key = registered + waiting + seen + asked;
+        assert!(
+            (KEY_BYTES / 2..=KEY_BYTES).contains(&key),
+            "{key} bytes: {registered} registered, {waiting} of who waits, {seen} seen, {asked} asked"
+        );
     }
 }

@@ -1,9 +1,8 @@
 //! Which workers are suspect: those of which nothing was heard for too long, until they are heard again.
 //!
-//! *Invariant:* however many fall silent at once, each is named in a command that consensus takes, by what it holds and no
-//! more: nobody stays in its place for the sake of what others hold. No command ends or revives so many attempts that
-//! members hold their ledgers' locks for long: what one worker holds is the most that it may be over that. Whoever was heard is forgotten when its session has
-//! ended, and not before.
+//! *Invariant:* however many workers fall silent at once, a command names each of them. A command ends or revives at most
+//! [`limits::TICK_ATTEMPTS_MAX`] attempts, or those of one worker, so that members hold their ledgers' locks for a short
+//! time. A worker's heartbeats are forgotten when its session has ended, and not before.
 
 use super::Leading;
 use crate::command_size;
@@ -66,13 +65,17 @@ impl Leading {
         self.node.ledger(|l| l.attempts_of(session))
     }
 
-    /// Forgets sessions that are in the ledger no more. It is asked now, while nothing can be applied: whoever has
+    /// Forgets sessions that have ended, and the backlogs of suspect ones. It is asked now, while nothing can be applied: whoever has
     /// registered since the look began may have been heard.
     fn forget_ended(&self) {
         self.node.ledger(|l| {
             let lives = |session| l.worker_state(session).is_some();
             self.liveness.retain(lives);
-            self.stealing.retain(lives);
+            // A silent worker answers no question, and what it last reported is no backlog to wait for.
+            self.stealing.retain(|session| {
+                let state = l.worker_state(session);
+                matches!(state, Some(WorkerState::Ready | WorkerState::Draining))
+            });
         });
     }
 

@@ -1,0 +1,103 @@
+//! Whether the next small command waits for callers who were answered a moment ago.
+//!
+//! Callers that are busy ask for more as soon as they are answered. Without a wait they split into two groups that take
+//! turns, each with a log entry of its own, and an entry costs all members far more than one more bundle in it does.
+//!
+//! *Invariant:* a wait ends after [`WAIT_MAX`], and where waits are in vain there is at most one for [`VAIN_MAX`] commands.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The longest wait. Callers on the same network are back in less.
+pub(super) const WAIT_MAX: Duration = Duration::from_millis(1);
+/// Commands for which nothing waits after waits that were in vain, at most.
+const VAIN_MAX: u32 = 64;
+
+/// Counts the bundles that were queued, and those that are expected.
+#[derive(Debug, Default)]
+pub(super) struct Company {
+    queued: AtomicU64,
+    /// How many bundles will have been queued once most of those that were answered are back.
+    goal: AtomicU64,
+}
+
+impl Company {
+    /// A bundle is about to be queued.
+    pub(super) fn queued(&self) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A command came back, and so many callers are about to be answered. Three of four are worth waiting for: some may
+    /// have nothing more to ask.
+    pub(super) fn answered(&self, bundles: usize) {
+        let most = bundles as u64 - bundles as u64 / 4;
+        let goal = self.queued.load(Ordering::Relaxed) + most;
+        self.goal.fetch_max(goal, Ordering::Relaxed);
+    }
+
+    /// Whether those that are worth waiting for have queued something again.
+    pub(super) fn is_here(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) >= self.goal.load(Ordering::Relaxed)
+    }
+}
+
+/// Learns whether waits are in vain.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    /// Commands for which nothing waits.
+    skip: u32,
+    /// By how many that grows next.
+    step: u32,
+}
+
+impl Patience {
+    /// Whether a command that has reason to wait does.
+    pub(super) fn waits(&mut self) -> bool {
+        let waits = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        waits
+    }
+
+    /// How a wait ended.
+    pub(super) fn ended(&mut self, in_vain: bool) {
+        self.step = if in_vain { (self.step * 2).clamp(1, VAIN_MAX) } else { 0 };
+        self.skip = self.step;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_of_those_that_were_answered_are_waited_for() {
+        let company = Company::default();
+        assert!(company.is_here(), "nobody was answered yet");
+        (0..8).for_each(|_| company.queued());
+        company.answered(8);
+        (0..5).for_each(|_| company.queued());
+        assert!(!company.is_here());
+        company.queued();
+        assert!(company.is_here(), "six of eight");
+        company.answered(1);
+        assert!(!company.is_here(), "one that is alone is back with its next bundle");
+        company.queued();
+        assert!(company.is_here());
+    }
+
+    #[test]
+    fn where_nobody_comes_back_hardly_any_command_waits() {
+        let mut patience = Patience::default();
+        let waits = (0..1000).filter(|_| {
+            let waits = patience.waits();
+            if waits {
+                patience.ended(true);
+            }
+            waits
+        });
+        assert!((10..=30).contains(&waits.count()));
+        while !patience.waits() {}
+        patience.ended(false);
+        assert!(patience.waits() && patience.waits(), "it was worth it");
+    }
+}
