@@ -35,10 +35,12 @@ impl Profile {
         }
     }
 
-    /// The longest fsync of a member, besides that round trip.
+    /// The longest fsync of a member. The answer to a heartbeat waits for a round trip and for two of these: a
+    /// follower answers once all that it has accepted is durable, and an entry that arrives during an fsync waits for
+    /// that one and for its own.
     pub const fn fsync_max(self) -> Duration {
         match self {
-            Self::Near => Duration::from_millis(50),
+            Self::Near => Duration::from_millis(40),
             Self::FarZones => Duration::from_millis(200),
         }
     }

@@ -4,7 +4,7 @@
 //! each for one lease from when it heard the leader, over its own restart too; the leader counts a shorter time, from when
 //! it sent what they heard, and no time in which its machine may have been suspended. See
 //! docs/adr/2026-11-24-read-lease.md.
-//! Absent: a leader that hands over. openraft refuses its reads from then on.
+//! Absent: handovers. Once a leader begins to hand over, openraft refuses its reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -64,14 +64,14 @@ pub(crate) async fn outlast(running: Arc<Running>) {
     running.raft.runtime_config().elect(true);
     // The earlier one may have been longer.
     if let Err(error) = running.store.record_promise(running.promise.lease).await {
-        tracing::warn!(%error, "cannot shorten the promise on disk: the next start keeps it");
+        tracing::warn!(%error, "cannot record the shorter promise; the next start waits for the longer one");
     }
 }
 
 /// What the other members have promised this one as their leader, by their answers to its heartbeats.
 ///
-/// openraft's own clock does not do: an answer on the log stream counts there for whatever was sent before the answer came
-/// and has the same log index, though the follower may not have got all of that. Heartbeats are answered one by one.
+/// openraft's clock is too generous: on the log stream it credits an answer to every message already sent that ends at
+/// the same index, received or not. Heartbeats are answered one by one.
 #[derive(Default)]
 pub(crate) struct Followers(RwLock<BTreeMap<u64, Follower>>);
 
@@ -119,9 +119,10 @@ pub(crate) struct ReadLease {
 impl ReadLease {
     pub(crate) fn new(lease: Duration) -> Self {
         Self {
-            // What is left is for clocks that go at different speeds, by 7 % each,
+            // Followers count all of the lease. The rest is for clocks that are wrong by up to 7 % each, and for
+            // `suspension_max`.
             age_max: lease * 4 / 5,
-            // and for the time between the readings of two clocks.
+            // The two clocks are never read at the same moment, so a smaller difference is no suspension.
             suspension_max: lease / 20,
             confirmed: Mutex::new(None),
             suspended,

@@ -1,4 +1,4 @@
-//! Owns: whether a quorum still answers this leader, and what a leader does that none answers.
+//! Owns: checks whether a quorum acknowledges this leader, and steps it down when none does.
 //!
 //! Invariant: a leader that goes without a quorum gives leadership up, so that it does not keep others from being
 //! elected: where its heartbeats arrive and their answers do not, or too late, followers hold on to it for ever.
@@ -19,10 +19,14 @@ use crate::types::{Types, Vote};
 pub(crate) const LEASES_AWAITED: u32 = 2;
 /// Leases beyond its own after which a leader that no quorum answers gives up: later than what waits at it is answered.
 const LEASES_HELD: u32 = 3;
-/// How often a leader's lease is looked at.
+/// How often a leader's lease is checked.
 const LOOKS_PER_LEASE: u32 = 4;
+/// What one check that finds a valid lease takes off the count. If it cleared the count, a leader that one heartbeat in
+/// many keeps alive would never step down: it refuses most requests, and its followers elect nobody else.
+const LOOKS_FORGIVEN: u32 = 2;
 
-/// Counts how long a leader has gone without a quorum. Time in which this process stood still counts once at most.
+/// Counts how long a leader has gone without a quorum, less the time with one. Time in which this process stood still
+/// counts once at most.
 pub(crate) struct Missed {
     looks: u32,
     every: Duration,
@@ -33,11 +37,20 @@ impl Missed {
         Self { looks: 0, every: running.config.lease() / LOOKS_PER_LEASE }
     }
 
-    /// Looks once, after a while: true where it has been `leases` since the lease ran out. `lost` says whether it has.
+    /// Looks once, after a while: true where the lease has been lost for `leases`. `lost` says whether it is now.
     pub(crate) async fn for_leases(&mut self, leases: u32, lost: impl Fn() -> bool) -> bool {
         tokio::time::sleep(self.every).await;
-        self.looks = if lost() { self.looks.saturating_add(1) } else { 0 };
-        self.looks >= leases * LOOKS_PER_LEASE
+        self.count(leases, lost())
+    }
+
+    fn count(&mut self, leases: u32, lost: bool) -> bool {
+        let enough = leases * LOOKS_PER_LEASE;
+        // No more than enough, so that a quorum that is back clears the count within a bounded time.
+        self.looks = match lost {
+            true => (self.looks + 1).min(enough),
+            false => self.looks.saturating_sub(LOOKS_FORGIVEN),
+        };
+        self.looks >= enough
     }
 }
 
@@ -101,15 +114,56 @@ async fn step_down(running: &Running, term: u64) {
     let last = match running.store.state() {
         Ok((_, last)) => last,
         Err(error) => {
-            tracing::warn!(%error, "leadership is not given up: the log cannot be read");
+            tracing::warn!(%error, "cannot step down: reading the last log id failed");
             return;
         }
     };
     match running.raft.vote(VoteRequest::new(Vote::new(term + 1, other), last)).await {
         Ok(answer) if answer.vote_granted => {
-            tracing::warn!(term, "no quorum answers: leadership is given up");
+            tracing::warn!(
+                term,
+                "stepping down: no quorum has acknowledged this leader for four leases"
+            );
         }
-        Ok(_) => tracing::debug!(term, "leadership is not given up: a quorum answers again"),
-        Err(error) => tracing::debug!(%error, "leadership is not given up"),
+        Ok(_) => {
+            tracing::debug!(term, "not stepping down: a quorum acknowledges this leader again")
+        }
+        Err(error) => tracing::debug!(%error, "cannot step down"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After how many checks a leader steps down whose checks repeat like this.
+    fn steps_down_after(lost: &[bool]) -> Option<usize> {
+        let mut missed = Missed { looks: 0, every: Duration::ZERO };
+        let checks = lost.iter().cycle().take(1000);
+        checks.enumerate().find_map(|(at, lost)| missed.count(LEASES_HELD, *lost).then_some(at + 1))
+    }
+
+    #[test]
+    fn a_leader_that_has_its_lease_for_a_quarter_of_the_time_steps_down_and_one_that_rarely_loses_it_stays()
+     {
+        let enough = (LEASES_HELD * LOOKS_PER_LEASE) as usize;
+        assert_eq!(steps_down_after(&[true]), Some(enough));
+        let quarter = steps_down_after(&[true, true, true, false]).expect("it steps down");
+        assert!(quarter < 4 * enough, "{quarter}");
+        assert_eq!(steps_down_after(&[true, true, false]), None, "it works a third of the time");
+        assert_eq!(steps_down_after(&[true, false]), None);
+        assert_eq!(steps_down_after(&[false]), None);
+    }
+
+    #[test]
+    fn a_quorum_that_is_back_clears_the_count_however_long_it_was_away() {
+        let mut missed = Missed { looks: 0, every: Duration::ZERO };
+        for _ in 0..1000 {
+            missed.count(LEASES_HELD, true);
+        }
+        for _ in 0..LEASES_HELD * LOOKS_PER_LEASE / LOOKS_FORGIVEN {
+            missed.count(LEASES_HELD, false);
+        }
+        assert_eq!(missed.looks, 0);
     }
 }

@@ -5,12 +5,15 @@
 //! connections to be made, which takes three round trips.
 //! Absent: conclusions. `rolloutctl doctor` draws them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use rollout_proto::v1::HelloRequest;
+use tokio::time::MissedTickBehavior;
 
 use crate::member::MemberRecord;
 use crate::peer::Lane;
@@ -45,6 +48,12 @@ pub struct RoundTrips {
 pub(crate) struct Samples(Mutex<BTreeMap<u64, VecDeque<Duration>>>);
 
 impl Samples {
+    /// Has everyone who reads them wait until the guard is gone.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        self.0.lock()
+    }
+
     fn add(&self, id: u64, rtt: Duration) {
         let mut all = self.0.lock();
         let samples = all.entry(id).or_default();
@@ -54,10 +63,12 @@ impl Samples {
         samples.push_back(rtt);
     }
 
-    /// A member did not answer: what it was asked longest ago says less and less of where it is now.
-    fn age(&self, id: u64) {
+    /// A member did not answer for so long: the oldest samples, one for each time that it should have been asked, say
+    /// nothing of where it is now.
+    fn age(&self, id: u64, silent: Duration) {
         if let Some(samples) = self.0.lock().get_mut(&id) {
-            samples.pop_front();
+            let missed = (silent.as_millis() / ASK_EVERY.as_millis()).max(1);
+            samples.drain(..samples.len().min(missed as usize));
         }
     }
 
@@ -82,19 +93,33 @@ fn summary(id: u64, name: String, samples: &VecDeque<Duration>) -> Option<RoundT
     Some(RoundTrips { id, name, samples, min, p50: at(50), p90: at(90), max })
 }
 
-/// Measures for as long as the member runs.
+/// Measures for as long as the member runs. Each member is asked by itself: one that does not answer takes seconds, and
+/// would make the last minute of all the others several minutes.
 pub(crate) async fn watch(running: Arc<Running>) {
+    let mut due = tokio::time::interval_at(tokio::time::Instant::now() + ASK_EVERY, ASK_EVERY);
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut under_way, mut asked) = (FuturesUnordered::new(), BTreeSet::new());
     loop {
-        tokio::time::sleep(ASK_EVERY).await;
-        let members = running.peers_except(running.context.me);
-        running.round_trips.keep(&members);
-        let asked = members.iter().map(|member| ask(&running, member));
-        futures::future::join_all(asked).await;
+        tokio::select! {
+            _ = due.tick() => {
+                let members = running.peers_except(running.context.me);
+                running.round_trips.keep(&members);
+                for member in members {
+                    if asked.insert(member.id) {
+                        under_way.push(ask(&running, member));
+                    }
+                }
+            }
+            Some(id) = under_way.next() => {
+                asked.remove(&id);
+            }
+        }
     }
 }
 
-/// Asks one member, for as long as making a connection may take and an answer after that.
-async fn ask(running: &Running, member: &MemberRecord) {
+/// Asks one member, for as long as making a connection may take and an answer after that. Returns its id.
+async fn ask(running: &Running, member: MemberRecord) -> u64 {
+    let (begun, member) = (Instant::now(), &member);
     let limit = 2 * running.context.dialer.connect_limit();
     let (votes, heartbeats) = tokio::join!(
         tokio::time::timeout(limit, hello(running, member, Lane::Log)),
@@ -108,8 +133,9 @@ async fn ask(running: &Running, member: &MemberRecord) {
     drop(votes);
     match heartbeats {
         Ok(Some(rtt)) => running.round_trips.add(member.id, rtt),
-        _ => running.round_trips.age(member.id),
+        _ => running.round_trips.age(member.id, begun.elapsed()),
     }
+    member.id
 }
 
 async fn hello(running: &Running, member: &MemberRecord, lane: Lane) -> Option<()> {
@@ -136,8 +162,10 @@ mod tests {
         };
         assert_eq!(name, "c2");
         assert_eq!((*min, *p50, *p90, *max), (ms(40), ms(42), ms(43), ms(300)));
-        samples.age(2);
+        samples.age(2, ms(20));
         assert_eq!(samples.of(|_| String::new())[0].samples, 63);
+        samples.age(2, ms(6_100));
+        assert_eq!(samples.of(|_| String::new())[0].samples, 57, "it was not asked meanwhile");
         samples.keep(&[]);
         assert_eq!(samples.of(|_| String::new()), []);
     }

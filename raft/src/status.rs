@@ -117,8 +117,9 @@ impl NodeStatus {
     }
 
     pub(crate) fn of(running: &Running) -> Self {
-        let metrics = running.raft.metrics();
-        let metrics = metrics.borrow_watched();
+        // A copy: consensus waits for whoever borrows its metrics, and what follows waits for locks of the stores. Taken
+        // first, so that what is applied meanwhile does not count as lacking.
+        let metrics = running.raft.metrics().borrow_watched().clone();
         let stats: LogStats = running.store.log().stats();
         let role = match metrics.state {
             _ if metrics.running_state.is_err() => Role::Stopped,
@@ -170,5 +171,49 @@ impl NodeStatus {
                 .collect(),
             round_trips: running.round_trips.of(|id| named(&id)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::test_member::{member, until};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn consensus_goes_on_while_a_status_waits_for_a_lock() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (node, record) = member(dir.path(), "a").await;
+        node.bootstrap(vec![record]).await.expect("a cluster");
+        until("it leads", || node.lease_valid()).await;
+        let running = node.running().expect("a member");
+        let (held, hold) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel();
+        let holds = running.clone();
+        let holder = std::thread::spawn(move || {
+            let guard = holds.round_trips.hold();
+            held.send(()).expect("the test waits");
+            // Dropped without a word where the test fails.
+            drop((released.recv(), guard));
+        });
+        hold.recv().expect("it holds the lock");
+        let asks = running.clone();
+        let asker = std::thread::spawn(move || NodeStatus::of(&asks));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(!asker.is_finished(), "it waits for the lock");
+        // Each message to consensus has it publish its metrics.
+        let leads = node.clone();
+        let reads = tokio::spawn(async move {
+            for _ in 0..5 {
+                leads.read_index().await.expect("it leads");
+            }
+        });
+        let reads = tokio::time::timeout(Duration::from_secs(10), reads).await;
+        release.send(()).expect("it holds the lock");
+        holder.join().expect("it held the lock");
+        assert_eq!(asker.join().expect("an answer").role, Role::Leader);
+        reads.expect("consensus stood still").expect("it reads");
+        node.stop().await;
     }
 }

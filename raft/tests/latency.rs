@@ -83,18 +83,27 @@ async fn carry(
     tokio::join!(reading, writing);
 }
 
+/// How far each member of a cluster is for the others.
+struct Distances([Distance; 3]);
+
+impl Distances {
+    fn set_rtt(&self, rtt: Duration) {
+        self.0.iter().for_each(|distance| distance.set_rtt(rtt));
+    }
+}
+
 /// A cluster of three, each at this distance from the others.
-async fn across(adjust: impl Fn(RaftConfig) -> RaftConfig, rtt: Duration) -> (Cluster, Distance) {
+async fn across(adjust: impl Fn(RaftConfig) -> RaftConfig, rtt: Duration) -> (Cluster, Distances) {
     logging();
     let dir = tempfile::tempdir().expect("a directory");
-    let distance = Distance::default();
-    distance.set_rtt(rtt);
+    let distances = Distances(Default::default());
+    distances.set_rtt(rtt);
     let mut members = waiting(dir.path(), &["a", "b", "c"], |config| {
         *config = adjust(config.clone());
     })
     .await;
     let mut entries = Vec::new();
-    for member in &members {
+    for (member, distance) in members.iter().zip(&distances.0) {
         entries.push(format!(
             "{}=127.0.0.1:{}",
             member.config.name,
@@ -108,7 +117,7 @@ async fn across(adjust: impl Fn(RaftConfig) -> RaftConfig, rtt: Duration) -> (Cl
     }
     let records = members.iter().map(Member::record).collect();
     let id = members[0].node().bootstrap(records).await.expect("a cluster");
-    (Cluster { members, id, dir }, distance)
+    (Cluster { members, id, dir }, distances)
 }
 
 fn profile(profile: Profile) -> impl Fn(RaftConfig) -> RaftConfig {
@@ -119,7 +128,7 @@ fn profile(profile: Profile) -> impl Fn(RaftConfig) -> RaftConfig {
 }
 
 async fn the_lease_holds_without_writes_and_another_is_elected(of: Profile) {
-    let (mut cluster, _distance) = across(profile(of), of.rtt_max()).await;
+    let (mut cluster, _distances) = across(profile(of), of.rtt_max()).await;
     let (leader, epoch) = cluster.open().await;
     let node = cluster.members[leader].node();
     let begun = Instant::now();
@@ -158,9 +167,9 @@ async fn members_in_far_zones_hold_a_lease_and_fail_over_at_their_limit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_answered_too_late_gives_up_and_one_is_elected_once_answers_are_in_time() {
     let short = Duration::from_millis(1);
-    let (cluster, distance) = across(profile(Profile::Near), short).await;
+    let (cluster, distances) = across(profile(Profile::Near), short).await;
     let (leader, epoch) = cluster.open().await;
-    distance.set_rtt(Duration::from_millis(500));
+    distances.set_rtt(Duration::from_millis(500));
     let node = cluster.members[leader].node();
     eventually("the leader has given up", async || {
         (node.status().role != Role::Leader).then_some(())
@@ -168,9 +177,59 @@ async fn a_leader_that_is_answered_too_late_gives_up_and_one_is_elected_once_ans
     .await;
     assert!(!node.lease_valid());
     assert!(matches!(*node.leadership().borrow(), Leadership::Follower { .. }));
-    distance.set_rtt(short);
+    distances.set_rtt(short);
     let healed = Instant::now();
     let (_, term) = cluster.open().await;
     assert!(term > epoch);
     assert!(healed.elapsed() < Duration::from_secs(10), "{:?}", healed.elapsed());
+}
+
+/// The highest term that any of them has seen.
+fn term(cluster: &Cluster) -> u64 {
+    cluster.members.iter().map(|member| member.node().status().term).max().expect("members")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_elected_where_a_vote_would_be_in_time_and_the_answer_to_a_heartbeat_would_not() {
+    let (cluster, distances) = across(profile(Profile::Near), Duration::from_millis(1)).await;
+    let (leader, _) = cluster.open().await;
+    // Votes may take 150 ms by openraft's setting, answers to heartbeats 125 ms.
+    distances.set_rtt(Duration::from_millis(130));
+    let node = cluster.members[leader].node();
+    eventually("the leader has given up", async || {
+        (node.status().role != Role::Leader).then_some(())
+    })
+    .await;
+    let given_up = term(&cluster);
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(5) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(term(&cluster), given_up, "after {:?}", since.elapsed());
+    }
+    distances.set_rtt(Duration::from_millis(1));
+    cluster.open().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_does_not_answer_holds_up_no_measurement_of_another() {
+    let (cluster, distances) = across(profile(Profile::Near), Duration::from_millis(1)).await;
+    let (leader, _) = cluster.open().await;
+    let (far, near) = ((leader + 1) % 3, (leader + 2) % 3);
+    let samples = |of: usize| {
+        let name = &cluster.members[of].config.name;
+        let trips = cluster.members[leader].node().status().round_trips;
+        trips.iter().find(|trips| trips.name == *name).map_or(0, |trips| trips.samples)
+    };
+    eventually("both answered", async || (samples(far) > 1 && samples(near) > 1).then_some(()))
+        .await;
+    distances.0[far].set_rtt(Duration::from_secs(600));
+    let before = samples(near);
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    // One each second; one in three seconds if each waited for the slowest.
+    let after = samples(near);
+    assert!(after >= before + 5, "{before} became {after}");
+    eventually("what the other one answered is too old", async || {
+        (samples(far) == 0).then_some(())
+    })
+    .await;
 }

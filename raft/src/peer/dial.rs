@@ -46,6 +46,7 @@ pub(crate) struct Dialer {
     map: DialMap,
     tls: ClientTls,
     options: ChannelOptions,
+    answer_limit: Duration,
     /// By name, address and purpose. Members are few, and one that is out of use costs an idle entry.
     channels: Mutex<HashMap<(String, String, Lane), Channel>>,
 }
@@ -60,6 +61,7 @@ impl Dialer {
                 keepalive_interval: KEEPALIVE_INTERVAL,
                 keepalive_timeout: KEEPALIVE_TIMEOUT,
             },
+            answer_limit: config.answer_limit(),
             channels: Mutex::default(),
         })
     }
@@ -67,6 +69,11 @@ impl Dialer {
     /// How long a connection may take to be made.
     pub(crate) fn connect_limit(&self) -> Duration {
         self.options.connect_timeout
+    }
+
+    /// How long the answer to a heartbeat may take, and so the answer to a vote; see [`RaftConfig::answer_limit`].
+    pub(crate) fn answer_limit(&self) -> Duration {
+        self.answer_limit
     }
 
     /// A client for `member`. Connects when it is first used, and again after a failure.

@@ -118,6 +118,13 @@ impl PeerLink {
         self.context.dialer.client(member, self.lane).map_err(unreachable)
     }
 
+    /// How long a vote or a pre-vote may take. openraft allows an election timeout, which is longer than it allows for
+    /// a heartbeat. Where round trips lie between the two, a member would win elections, hold no lease, step down and
+    /// win again, so nobody gets more time to elect a leader than to keep it.
+    fn vote_limit(&self, option: &RPCOption) -> Duration {
+        option.hard_ttl().min(self.context.dialer.answer_limit())
+    }
+
     async fn unary(
         &self,
         payload: Vec<u8>,
@@ -190,7 +197,7 @@ impl RaftNetworkV2<Types> for PeerLink {
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
         let payload = encode_vote_request(&request);
         let call = async |mut client: PeerClient<Channel>, request| client.vote(request).await;
-        let answer = self.unary(payload, option.hard_ttl(), call).await?;
+        let answer = self.unary(payload, self.vote_limit(&option), call).await?;
         Ok(decode_vote_response(answer).map_err(unreachable)?)
     }
 
@@ -201,7 +208,7 @@ impl RaftNetworkV2<Types> for PeerLink {
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
         let payload = encode_vote_request(&request);
         let call = async |mut client: PeerClient<Channel>, request| client.pre_vote(request).await;
-        let answer = self.unary(payload, option.hard_ttl(), call).await?;
+        let answer = self.unary(payload, self.vote_limit(&option), call).await?;
         Ok(decode_vote_response(answer).map_err(unreachable)?)
     }
 

@@ -118,7 +118,7 @@ fn stopping(error: impl std::fmt::Display) -> Status {
 fn keep_promise(running: &Running) -> Result<(), Status> {
     let Some(left) = running.promise.left() else { return Ok(()) };
     Err(Status::unavailable(format!(
-        "this member has just started and may have followed a leader before: it votes in {left:?}"
+        "vote refused: this member restarted and must keep its lease promise for another {left:?}"
     )))
 }
 
