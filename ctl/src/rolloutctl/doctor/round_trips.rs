@@ -1,8 +1,9 @@
 //! How far apart the members are, and which profile of `[raft]` is meant for that.
 //!
-//! Invariant: members measured it, between themselves; what is judged is what nine of ten of the last minute's round trips
-//! took, so that jitter counts and one moment of a busy machine does not. Deliberately absent: limits; `rollout_proto` has
-//! them.
+//! Invariant: members measured it, between themselves. The 90th percentile of the last minute's round trips names the
+//! profile that fits, so that one moment of a busy machine changes no advice; a longest one above the limit of the profile in
+//! use is a warning by itself, because a profile promises nothing beyond its limit. Deliberately absent: limits;
+//! `rollout_proto` has them.
 
 use std::time::Duration;
 
@@ -75,6 +76,20 @@ fn longest(links: &[Link]) -> Option<&Link> {
     links.iter().max_by(|a, b| a.p90_ms.total_cmp(&b.p90_ms))
 }
 
+/// The link with the longest single round trip.
+fn peak(links: &[Link]) -> Option<&Link> {
+    links.iter().max_by(|a, b| a.max_ms.total_cmp(&b.max_ms))
+}
+
+/// The profile of this name.
+pub(super) fn named(name: &str) -> Option<Profile> {
+    Profile::ALL.into_iter().find(|profile| profile.name() == name)
+}
+
+/// What follows where answers to heartbeats take longer than the profile promises.
+pub(super) const LATE: &str =
+    "answers to heartbeats may come too late, and then a healthy leader loses its lease";
+
 impl RoundTrips {
     /// One line for the cluster, and one for members that do not agree.
     pub(super) fn findings(&self) -> Vec<Finding> {
@@ -83,12 +98,18 @@ impl RoundTrips {
             findings.push(Finding::warn(
                 "profile",
                 format!("members run with {}", self.profiles_in_use.join(" and ")),
-                "the one with the shorter timings elects another leader while the others wait",
+                "members with shorter timeouts start elections while the others wait",
                 "set the same [raft] profile on all members",
             ));
         }
         findings.extend(longest(&self.links).map(|longest| self.judged(longest)));
         findings
+    }
+
+    /// The link with the longest round trip, where that is longer than `profile` allows.
+    fn beyond(&self, profile: Profile) -> Option<&Link> {
+        let limit_ms = profile.rtt_max().as_secs_f64() * 1e3;
+        peak(&self.links).filter(|link| link.max_ms > limit_ms)
     }
 
     fn judged(&self, link: &Link) -> Finding {
@@ -97,31 +118,45 @@ impl RoundTrips {
             "the longest round trip is {from} to {to}: median {p50_ms:.1}ms, p90 {p90_ms:.1}ms, longest {max_ms:.1}ms"
         );
         let limit = |profile: Profile| profile.rtt_max().as_millis();
-        let in_use = Profile::ALL
-            .into_iter()
-            .find(|profile| self.profiles_in_use.iter().any(|name| name == profile.name()));
-        let why =
-            "answers to heartbeats may come too late, and then a healthy leader loses its lease";
-        let fits = self.profile_that_fits;
-        let fits = Profile::ALL.into_iter().find(|profile| Some(profile.name()) == fits);
-        match (fits, in_use) {
-            (None, _) => {
+        let in_use = self.profiles_in_use.iter().filter_map(|name| named(name)).min();
+        let beyond = in_use.and_then(|used| self.beyond(used));
+        match (self.profile_that_fits.and_then(named), in_use, beyond) {
+            (None, _, _) => {
                 let most = limit(Profile::FarZones);
-                let found = format!("{found}; no profile fits, far-zones is for up to {most}ms");
-                Finding::warn("rtt", found, why, "move members closer together")
+                let found = format!("{found}; no profile fits: far-zones allows at most {most}ms");
+                Finding::warn("rtt", found, LATE, "move members closer together")
             }
-            (Some(fits), Some(used)) if used < fits => Finding::warn(
+            (Some(fits), Some(used), _) if used < fits => Finding::warn(
                 "rtt",
                 format!(
-                    "{found}; profile {} fits, and {} is for up to {}ms",
+                    "{found}; use {}: {} allows at most {}ms",
                     fits.name(),
                     used.name(),
                     limit(used)
                 ),
-                why,
+                LATE,
                 format!("set [raft] profile = \"{}\" on all members", fits.name()),
             ),
-            (Some(fits), _) => {
+            (Some(_), Some(used), Some(peak)) => {
+                let Link { from, to, max_ms, .. } = peak;
+                let (name, most) = (used.name(), limit(used));
+                let todo = match Profile::ALL.into_iter().find(|other| *other > used) {
+                    Some(longer) => format!(
+                        "find what delays messages between {from} and {to}, or set [raft] profile = \"{}\" on all members",
+                        longer.name()
+                    ),
+                    None => format!("find what delays messages between {from} and {to}"),
+                };
+                Finding::warn(
+                    "rtt",
+                    format!(
+                        "{found}; a round trip of {max_ms:.1}ms from {from} to {to}: {name} allows at most {most}ms"
+                    ),
+                    LATE,
+                    todo,
+                )
+            }
+            (Some(fits), _, _) => {
                 let (name, most) = (fits.name(), limit(fits));
                 Finding::ok("rtt", format!("{found}; profile {name} fits, for up to {most}ms"))
             }
@@ -156,6 +191,30 @@ mod tests {
         (MemberRef { name: name.into(), addr: String::new() }, Ok(answer))
     }
 
+    #[test]
+    fn one_round_trip_above_the_limit_of_the_profile_in_use_is_a_warning() {
+        // The longest is four times the 90th percentile.
+        let (level, found) = judged("near", 10.0);
+        assert_eq!(level, Level::Ok, "{found}");
+        let (level, found) = judged("near", 10.1);
+        assert_eq!(level, Level::Warn);
+        assert!(
+            found.ends_with("a round trip of 40.4ms from c1 to c3: near allows at most 40ms"),
+            "{found}"
+        );
+        assert_eq!(judged("far-zones", 50.0).0, Level::Ok);
+        let (level, found) = judged("far-zones", 51.0);
+        assert_eq!(level, Level::Warn);
+        assert!(found.ends_with("far-zones allows at most 200ms"), "{found}");
+        // The link with the worst percentile need not be the one with the longest round trip.
+        let mut other = answer("c1", "near", &[("c2", 8.0), ("c3", 5.0)]);
+        let own = other.1.as_mut().unwrap().self_.as_mut().unwrap();
+        own.round_trips[1].max_us = 55_000;
+        let found = of(&[other]).unwrap().findings().pop().unwrap();
+        assert_eq!(found.level, Level::Warn);
+        assert!(found.found.contains("55.0ms from c1 to c3"), "{}", found.found);
+    }
+
     fn judged(profile: &str, p90_ms: f64) -> (Level, String) {
         let answers =
             [answer("c1", profile, &[("c2", 0.5), ("c3", p90_ms)]), answer("c2", profile, &[])];
@@ -173,8 +232,8 @@ mod tests {
         );
         let (level, found) = judged("near", 60.0);
         assert_eq!(level, Level::Warn);
-        assert!(found.ends_with("profile far-zones fits, and near is for up to 40ms"), "{found}");
-        let (level, found) = judged("far-zones", 60.0);
+        assert!(found.ends_with("use far-zones: near allows at most 40ms"), "{found}");
+        let (level, found) = judged("far-zones", 49.0);
         assert_eq!(level, Level::Ok);
         assert!(found.ends_with("profile far-zones fits, for up to 200ms"), "{found}");
         assert_eq!(judged("far-zones", 1.0).0, Level::Ok, "it serves, and fails over later");

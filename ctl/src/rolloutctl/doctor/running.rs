@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use rollout_proto::{Client, Security, pki, services, v1};
+use rollout_proto::{Client, Profile, Security, pki, services, v1};
 
 use super::finding::{Finding, Findings};
 use super::round_trips::{self, RoundTrips};
@@ -30,6 +30,7 @@ pub(super) async fn look(
     let mut findings = identities(&answers);
     let round_trips = round_trips::of(&answers);
     findings.extend(round_trips.iter().flat_map(RoundTrips::findings));
+    let profiles = profiles(&answers);
     let survey = status::merge(answers, SystemTime::now());
     findings.extend(of_survey(&survey, args));
     if let Security::Mtls(files) = &settings.security
@@ -42,7 +43,7 @@ pub(super) async fn look(
             "rolloutctl cert issue, with your role and name, or rolloutctl cert renew",
         ));
     }
-    findings.extend(disks(&client, args).await);
+    findings.extend(disks(&client, args, &profiles).await);
     Ok((Findings::new(findings).with_round_trips(round_trips), survey.leader.is_none()))
 }
 
@@ -296,26 +297,51 @@ fn workers(survey: &Survey) -> Option<Finding> {
     })
 }
 
+/// The profile of each member that says it.
+fn profiles(answers: &[Answer]) -> BTreeMap<String, Profile> {
+    let members = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()?.self_.as_ref());
+    members
+        .filter_map(|own| Some((own.name.clone(), round_trips::named(&own.raft_profile)?)))
+        .collect()
+}
+
 /// What members measured of their own fsyncs. It takes an admin's certificate.
-async fn disks(client: &Client, args: &DoctorArgs) -> Vec<Finding> {
+async fn disks(
+    client: &Client,
+    args: &DoctorArgs,
+    profiles: &BTreeMap<String, Profile>,
+) -> Vec<Finding> {
     let answers = client
         .each_member(|_, channel| async move {
             services::cluster(channel).counters(v1::CountersRequest {}).await
         })
         .await;
-    let why = "everything that is acknowledged waits for a majority's fsyncs";
     let max_us = args.fsync_max.as_micros() as u64;
-    let of = |answer: v1::CountersResponse| {
-        let time = |us: u64| duration(us as f64 / 1e6);
-        let (p50, p99) = (time(answer.fsync_us_p50), time(answer.fsync_us_p99));
-        let found = format!("fsyncs of {}: median {p50}, p99 {p99}", answer.member);
-        match answer.fsync_us_p99 {
-            us if us <= max_us => Finding::ok("fsync", found),
-            _ => Finding::warn("fsync", found, why, "a faster disk, or one that it need not share"),
-        }
-    };
     // Who does not answer has its line already.
-    answers.into_iter().filter_map(|(_, answer)| answer.ok()).map(of).collect()
+    let answers = answers.into_iter().filter_map(|(_, answer)| answer.ok());
+    answers.map(|answer| disk(&answer, max_us, profiles.get(&answer.member).copied())).collect()
+}
+
+/// The limit of the profile goes first: beyond it a leader may lose its lease, and `--fsync-max` may be longer.
+fn disk(answer: &v1::CountersResponse, max_us: u64, profile: Option<Profile>) -> Finding {
+    let time = |us: u64| duration(us as f64 / 1e6);
+    let (p50, p99) = (time(answer.fsync_us_p50), time(answer.fsync_us_p99));
+    let found = format!("fsyncs of {}: median {p50}, p99 {p99}", answer.member);
+    let todo = "a faster disk, or one that it need not share";
+    let beyond =
+        profile.filter(|profile| u128::from(answer.fsync_us_p99) > profile.fsync_max().as_micros());
+    match (beyond, answer.fsync_us_p99) {
+        (Some(profile), _) => {
+            let (name, most) = (profile.name(), profile.fsync_max().as_millis());
+            let found = format!("{found}; {name} allows at most {most}ms");
+            Finding::warn("fsync", found, round_trips::LATE, todo)
+        }
+        (None, us) if us <= max_us => Finding::ok("fsync", found),
+        (None, _) => {
+            let why = "everything that is acknowledged waits for a majority's fsyncs";
+            Finding::warn("fsync", found, why, todo)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -323,6 +349,28 @@ mod tests {
     use super::super::finding::Level;
     use super::*;
     use crate::rolloutctl::status::MemberSays;
+
+    #[test]
+    fn fsyncs_beyond_the_limit_of_the_member_s_profile_are_a_warning_whatever_the_flag_allows() {
+        let judged = |p99_us: u64, profile| {
+            let answer = v1::CountersResponse {
+                member: "c1".into(),
+                fsync_us_p50: 1_000,
+                fsync_us_p99: p99_us,
+                ..Default::default()
+            };
+            let found = disk(&answer, 1_000_000, profile);
+            (found.level, found.found)
+        };
+        assert_eq!(judged(40_000, Some(Profile::Near)).0, Level::Ok);
+        let (level, found) = judged(41_000, Some(Profile::Near));
+        assert_eq!(level, Level::Warn);
+        assert!(found.ends_with("near allows at most 40ms"), "{found}");
+        assert_eq!(judged(200_000, Some(Profile::FarZones)).0, Level::Ok);
+        assert_eq!(judged(201_000, Some(Profile::FarZones)).0, Level::Warn);
+        assert_eq!(judged(201_000, None).0, Level::Ok, "an earlier version does not say");
+        assert_eq!(judged(1_000_001, None).0, Level::Warn);
+    }
 
     fn survey(reachable: u32, voters: u32, zones: &[&str]) -> Survey {
         let member = |(at, zone): (usize, &&str)| MemberLine {
