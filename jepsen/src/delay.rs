@@ -46,6 +46,11 @@ impl Delay {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = one_way;
     }
 
+    /// The longest that bytes take now.
+    pub fn longest(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).most
+    }
+
     fn draw(&self) -> Duration {
         let OneWay { least, most } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         rand::rng().random_range(least..=most.max(least))

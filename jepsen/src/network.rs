@@ -12,11 +12,20 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A probe of a link that carries bytes is answered at once; so long a silence is a cut.
+/// A probe of a link without distance that carries bytes is answered at once; so long a silence is a cut.
 const PROBE_LIMIT: Duration = Duration::from_millis(700);
 
 /// The longest that a round trip is waited for.
 const RTT_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a probe of a link found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probed {
+    /// How long a round trip took.
+    Took(Duration),
+    /// No answer came, so how long it takes is not known.
+    NoAnswer,
+}
 
 /// One direction between two names.
 #[derive(Default)]
@@ -103,20 +112,35 @@ impl Network {
     }
 
     /// How long a new connection on a link between the two takes until the first answer, by trying: two round trips,
-    /// the first being that of TCP. `None` for a pair that never dials, or whose answer does not come.
-    pub fn probe_rtt(&self, from: &str, to: &str) -> Option<Duration> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (_, addr) = links.iter().find(|((pair, _), _)| pair.0 == from && pair.1 == to)?;
+    /// the first being that of TCP. A pair that never dials has no link: `None`.
+    pub fn probe_rtt(&self, from: &str, to: &str) -> Option<Probed> {
+        self.probe_rtt_within(from, to, RTT_LIMIT)
+    }
+
+    fn probe_rtt_within(&self, from: &str, to: &str, limit: Duration) -> Option<Probed> {
+        let addr = self.any_link(from, to)?;
         let begun = Instant::now();
-        answers(addr, RTT_LIMIT).then(|| begun.elapsed() / 2)
+        Some(match answers(&addr, limit) {
+            true => Probed::Took(begun.elapsed() / 2),
+            false => Probed::NoAnswer,
+        })
+    }
+
+    fn any_link(&self, from: &str, to: &str) -> Option<String> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = links.iter();
+        let (_, addr) = links.find(|((pair, _), _)| pair.0 == from && pair.1 == to)?;
+        Some(addr.clone())
     }
 
     /// Whether a round trip on a link between the two fails, by trying: nonsense is sent, which
     /// every TLS server answers or hangs up on. A pair that never dials has no link: `None`.
     pub fn probe_cut(&self, from: &str, to: &str) -> Option<bool> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (_, addr) = links.iter().find(|((pair, _), _)| pair.0 == from && pair.1 == to)?;
-        Some(!answers(addr, PROBE_LIMIT))
+        let addr = self.any_link(from, to)?;
+        // Two round trips, as long as they are now: an open link is not cut because it is long.
+        let longest = |from: &str, to: &str| self.gate(from, to).delay.longest();
+        let distance = 2 * (longest(from, to) + longest(to, from));
+        Some(!answers(&addr, PROBE_LIMIT + distance))
     }
 }
 
@@ -188,16 +212,28 @@ mod tests {
         for (from, to) in [("a", "b"), ("b", "a")] {
             network.set_distance(from, to, far);
         }
-        assert!(network.probe_rtt("a", "b").unwrap() >= Duration::from_millis(100));
-        assert!(network.probe_rtt("a", "c").unwrap() < Duration::from_millis(50));
+        let took = |from: &str, to: &str| match network.probe_rtt(from, to) {
+            Some(Probed::Took(took)) => took,
+            other => panic!("{other:?}"),
+        };
+        assert!(took("a", "b") >= Duration::from_millis(100));
+        assert!(took("a", "c") < Duration::from_millis(50));
         assert_eq!(network.probe_rtt("b", "a"), None, "it never dials");
         network.set("b", "a", true);
         assert_eq!(network.probe_cut("a", "b"), Some(true));
+        let limit = Duration::from_millis(300);
+        assert_eq!(network.probe_rtt_within("a", "b", limit), Some(Probed::NoAnswer));
         network.set("b", "a", false);
+        // Two round trips are longer than the probe of a link without distance takes.
+        let farther = OneWay::of_rtt(PROBE_LIMIT * 4 / 5);
+        for (from, to) in [("a", "b"), ("b", "a")] {
+            network.set_distance(from, to, farther);
+        }
+        assert_eq!(network.probe_cut("a", "b"), Some(false), "it is long and open");
         for (from, to) in [("a", "b"), ("b", "a")] {
             network.set_distance(from, to, OneWay::default());
         }
-        assert!(network.probe_rtt("a", "b").unwrap() < Duration::from_millis(50));
+        assert!(took("a", "b") < Duration::from_millis(50));
     }
 
     #[test]

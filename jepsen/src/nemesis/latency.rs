@@ -4,6 +4,7 @@
 
 use super::{Effect, Nemesis, Undo};
 use crate::delay::OneWay;
+use crate::network::Probed;
 use rand::Rng;
 use rollout_proto::Profile;
 use std::time::Duration;
@@ -44,15 +45,16 @@ impl Nemesis {
         let pairs: Vec<_> = pairs.into_iter().map(|(from, to)| (name(from), name(to))).collect();
         let network = &self.fleet.network;
         pairs.iter().for_each(|(from, to)| network.set_distance(from, to, one_way));
-        let probes: Vec<Duration> = std::thread::scope(|scope| {
+        let probes: Vec<Probed> = std::thread::scope(|scope| {
             let probe = |(from, to): &(String, String)| {
                 let (from, to) = (from.clone(), to.clone());
                 scope.spawn(move || network.probe_rtt(&from, &to))
             };
             let started: Vec<_> = pairs.iter().map(probe).collect();
-            started.into_iter().filter_map(|probe| probe.join().ok().flatten()).collect()
+            let ended = started.into_iter().map(|probe| probe.join());
+            ended.filter_map(|found| found.unwrap_or(Some(Probed::NoAnswer))).collect()
         });
-        let proven = !probes.is_empty() && probes.iter().all(|rtt| *rtt >= 2 * one_way.least);
+        let proven = proven(&probes, one_way);
         let links: Vec<String> = pairs.iter().map(|(from, to)| format!("{from}>{to}")).collect();
         let (least, most) = (2 * one_way.least.as_millis(), 2 * one_way.most.as_millis());
         let on = format!("{} ({least} to {most} ms)", links.join(","));
@@ -65,7 +67,31 @@ impl Nemesis {
     }
 }
 
+/// Whether each link of those that are dialled was seen to be so long. One that never answered was not.
+fn proven(probes: &[Probed], one_way: OneWay) -> bool {
+    let long = |found: &Probed| match found {
+        Probed::Took(rtt) => *rtt >= 2 * one_way.least,
+        Probed::NoAnswer => false,
+    };
+    !probes.is_empty() && probes.iter().all(long)
+}
+
 fn all_pairs() -> Vec<(usize, usize)> {
     let pairs = (0..3).flat_map(|from| (0..3).map(move |to| (from, to)));
     pairs.filter(|(from, to)| from != to).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distance_is_proven_by_every_link_and_one_that_never_answered_proves_nothing() {
+        let ms = Duration::from_millis;
+        let (far, took) = (OneWay::of_rtt(ms(40)), |rtt| Probed::Took(ms(rtt)));
+        assert!(proven(&[took(40), took(47)], far));
+        assert!(!proven(&[took(40), took(39)], far));
+        assert!(!proven(&[took(40), Probed::NoAnswer], far));
+        assert!(!proven(&[], far));
+    }
 }
