@@ -50,9 +50,15 @@ impl Left {
     /// How it stands where `within_s` seconds are wanted of it; the last third of its life is always enough. A third of more
     /// than two weeks is told as two weeks: then what is wanted counts alone.
     pub(in crate::rolloutctl) fn stage(self, within_s: i64) -> Stage {
-        let told_s = self.seconds.saturating_sub(self.renewal_seconds);
-        let ahead_s = if told_s < RENEWAL_WITHIN_S { told_s.min(within_s) } else { within_s };
-        match self.seconds {
+        // In i128, where nothing saturates. With two calls of `i64::saturating_sub`, optimized builds of rustc 1.95 took a
+        // certificate of an older member for good until it ended; the last test below fails then.
+        let told_s = i128::from(self.seconds) - i128::from(self.renewal_seconds);
+        let within_s = i128::from(within_s);
+        let ahead_s = match told_s < i128::from(RENEWAL_WITHIN_S) {
+            true => told_s.min(within_s),
+            false => within_s,
+        };
+        match i128::from(self.seconds) {
             ..=0 => Stage::Ended,
             seconds if seconds < ahead_s => Stage::Due,
             _ => Stage::Good,
