@@ -20,19 +20,24 @@ use crate::part::{Finished, OpenPart, PartId};
 use crate::slot::Book;
 use crate::spool::{SpoolHandle, SpoolRoom};
 
-/// A part whose slot has free places and gets no rows closes after so long: its rows may be what a quota waits for.
+/// A part whose slot has free places and gets no rows closes after so long: its rows may be what a quota waits for. Where
+/// its run has nothing more for anybody, it closes so long after the last row of a slot that holds none any more: the
+/// ledger gives a slot a trial only once it holds no rows.
 const STARVED_AFTER: Duration = Duration::from_secs(1);
-/// A part closes so long after the worker's last row of its run, where the slot has nothing else to do,
+/// After a run's last row: delay of an idle slot.
 const QUIET_IDLE: Duration = Duration::from_millis(100);
-/// and where rows of other runs keep it busy: the next row of the run may be on its way.
+/// After a run's last row: delay of a slot busy with other runs.
 const QUIET_BUSY: Duration = Duration::from_millis(500);
 /// Rows and bytes of all open parts, above which the oldest closes. The ledger bounds what a slot holds to twice these
 /// rows.
 const OPEN_ROWS_MAX: usize = 8192;
 const OPEN_BYTES_MAX: usize = 64 << 20;
-/// Closed parts without an answer, in number and bytes, above which no slot starts anything more.
-const BACKLOG_PARTS: usize = 64;
+/// Bytes and rows of closed parts without an answer, above which no slot starts anything more.
 const BACKLOG_BYTES: usize = 256 << 20;
+const BACKLOG_ROWS: usize = 65_536;
+/// And their number, for each slot. Each has files in the spool and an upload; but of a hundred runs, parts of a few rows
+/// close within seconds, and a short outage of the store must not stop the slots.
+const BACKLOG_PARTS_PER_SLOT: usize = 1024;
 /// Runs that are remembered to have nothing more for anybody.
 const TAILS_MAX: usize = 1024;
 
@@ -106,6 +111,8 @@ struct Open {
     close_by: Instant,
     /// Since when the worker holds no unfinished row of the run.
     quiet: Option<Instant>,
+    /// When each slot wrote to it last.
+    written: BTreeMap<u32, Instant>,
 }
 
 /// A part on its way, or of an earlier process.
@@ -113,6 +120,7 @@ struct Closed {
     rows: BTreeMap<u32, Held>,
     files: BTreeSet<(u32, PartId)>,
     bytes: usize,
+    count: usize,
 }
 
 impl Open {
@@ -121,10 +129,17 @@ impl Open {
     }
 
     /// When a slot that wrote to it closes it, and why.
-    fn closes(&self, appetite: Appetite, tail: bool) -> (Instant, Reason) {
+    fn closes(&self, slot: u32, appetite: Appetite, tail: bool) -> (Instant, Reason) {
         let opened = self.part.opened;
         let hungry = appetite != Appetite::Fed;
-        let starved = (hungry && !tail).then_some((opened + STARVED_AFTER, Reason::Starved));
+        let written = self.written.get(&slot).copied().unwrap_or(opened);
+        let starved = match (tail, appetite) {
+            (_, Appetite::Fed) | (true, Appetite::Hungry) => None,
+            (false, _) => Some((opened + STARVED_AFTER, Reason::Starved)),
+            (true, Appetite::Idle | Appetite::Leaving) => {
+                Some((written + STARVED_AFTER, Reason::Starved))
+            }
+        };
         let drain = (appetite == Appetite::Leaving).then_some((opened, Reason::Drain));
         let wait = if hungry { QUIET_IDLE } else { QUIET_BUSY };
         let quiet = self.quiet.map(|since| (since + wait, Reason::Quiet));
@@ -141,7 +156,7 @@ impl Closed {
         for row in &part.rows {
             rows.entry(row.slot).or_default().insert((part.id.run, row.attempt), row.row);
         }
-        Self { rows, files: part.files.clone(), bytes: part.bytes }
+        Self { rows, files: part.files.clone(), bytes: part.bytes, count: part.rows.len() }
     }
 }
 
@@ -179,6 +194,7 @@ impl Combiner {
         // Before the lock is given back: whoever closes the part syncs its files, and finds the row there.
         room.append(id, row.clone());
         open.part.files.insert((slot, id));
+        open.written.insert(slot, now);
         open.part.push(row);
         if open.part.is_full(&self.config) {
             closed.extend(inner.close(run, Reason::Size));
@@ -213,7 +229,8 @@ impl Combiner {
         }
     }
 
-    /// The leader says that a run has nothing more for anybody: its results are no hurry before the last of them.
+    /// The leader says that a run has nothing more for anybody: its results are no hurry before the last of them, or until
+    /// a slot holds nothing else.
     pub(crate) fn at_tail(&self, run: u32) {
         let mut inner = self.inner.lock();
         if inner.tails.len() >= TAILS_MAX {
@@ -367,7 +384,7 @@ impl Inner {
             let id = PartId { run, number: *next };
             *next += 1;
             let part = OpenPart { opened: now, ..OpenPart::new(id) };
-            Open { part, close_by, quiet: None }
+            Open { part, close_by, quiet: None, written: BTreeMap::new() }
         })
     }
 
@@ -394,7 +411,7 @@ impl Inner {
     ) -> impl Iterator<Item = (u32, Instant, Reason)> {
         let own = self.open.iter().filter(move |(_, open)| open.is_of(slot));
         own.map(move |(run, open)| {
-            let (at, reason) = open.closes(appetite, self.tails.contains(run));
+            let (at, reason) = open.closes(slot, appetite, self.tails.contains(run));
             (*run, at, reason)
         })
     }
@@ -426,8 +443,14 @@ impl Inner {
     }
 
     fn is_backlogged(&self) -> bool {
-        self.closed.len() >= BACKLOG_PARTS
-            || self.closed.values().map(|closed| closed.bytes).sum::<usize>() >= BACKLOG_BYTES
+        let (mut rows, mut bytes) = (0, 0);
+        for closed in self.closed.values() {
+            rows += closed.count;
+            bytes += closed.bytes;
+        }
+        rows >= BACKLOG_ROWS
+            || bytes >= BACKLOG_BYTES
+            || self.closed.len() >= BACKLOG_PARTS_PER_SLOT * self.slots.len().max(1)
     }
 
     fn books_of(&self, part: &OpenPart) -> BTreeMap<u32, MutexGuard<'_, Book>> {

@@ -10,7 +10,7 @@ mod stream;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rollout_proto::trace::{self, Span, SpanKind};
@@ -106,6 +106,58 @@ struct Pauses {
     backoff: Backoff,
     /// For refusals that a person has to mend.
     denied: Backoff,
+    /// The present connection follows a broken one without a pause.
+    at_once: bool,
+}
+
+/// What precedes the next connection.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing: one connection broke, and its leader is asked again.
+    AtOnce,
+    /// A part of the fleet's time, and the pause of a try that failed.
+    Spread,
+    /// The pause of a try that failed.
+    Usual,
+}
+
+/// How a stream went.
+struct Ended {
+    broke: bool,
+    /// The worker itself wanted to register anew.
+    wanted: bool,
+    /// A heartbeat was answered on it.
+    served: bool,
+    lasted: Duration,
+    /// No other leader and no later epoch is known.
+    same_leader: bool,
+}
+
+impl Pauses {
+    fn new() -> Self {
+        Self {
+            backoff: Backoff::of_many(Duration::from_millis(10), WAIT_MAX),
+            denied: Backoff::of_many(Duration::from_millis(10), Duration::from_secs(5)),
+            at_once: false,
+        }
+    }
+
+    /// A dead leader refuses the first connection, at no cost for the members that elect another, and only then do workers
+    /// wait. A worker that waited after every reset would become suspect, and lose rows, for one lost packet.
+    fn next(&mut self, ended: &Ended) -> Next {
+        let failed = std::mem::take(&mut self.at_once) && !ended.served;
+        if ended.served {
+            self.backoff.reset();
+            self.denied.reset();
+        }
+        self.at_once =
+            ended.broke && ended.served && ended.same_leader && ended.lasted >= STEADY_AFTER;
+        match self.at_once {
+            true => Next::AtOnce,
+            false if (ended.served || failed) && !ended.wanted => Next::Spread,
+            false => Next::Usual,
+        }
+    }
 }
 
 /// The longest wait between two tries of a worker of a small fleet.
@@ -116,9 +168,14 @@ const HEARTBEAT_OF_FEW: Duration = Duration::from_millis(500);
 const SPREAD_FACTOR: u32 = 3;
 /// At the most.
 const SPREAD_MAX: Duration = Duration::from_secs(6);
+/// A stream that breaks sooner does so again and again: an overloaded leader is not to be asked at once each time.
+const STEADY_AFTER: Duration = SPREAD_MAX;
+/// The connection of a stream that broke is known to be gone only a moment later.
+const GONE_AFTER: Duration = Duration::from_millis(10);
 
 /// Over what time the workers of a fleet with such heartbeats come back when they lose their leader, all at the same moment:
-/// it must serve each a TLS handshake, beside its election. Few come back at once.
+/// it must serve each a TLS handshake, beside its election. Few come back at once. The workers of `rolloutctl bench fleet`
+/// have the same rules.
 fn reconnect_spread(heartbeat: Duration) -> Duration {
     (heartbeat.saturating_sub(HEARTBEAT_OF_FEW) * SPREAD_FACTOR).min(SPREAD_MAX)
 }
@@ -126,10 +183,7 @@ fn reconnect_spread(heartbeat: Duration) -> Duration {
 impl Session {
     /// Keeps the worker registered and connected; returns only with what no retry can mend.
     pub(crate) async fn run(mut self) -> AgentError {
-        let mut pauses = Pauses {
-            backoff: Backoff::of_many(Duration::from_millis(10), WAIT_MAX),
-            denied: Backoff::of_many(Duration::from_millis(10), Duration::from_secs(5)),
-        };
+        let mut pauses = Pauses::new();
         loop {
             let whole = Span::first(SpanKind::Internal, "connection");
             let traced = whole.context();
@@ -163,6 +217,7 @@ impl Session {
                 return Ok(());
             }
         };
+        let begun = Instant::now();
         let stream = self.stream(&member, channel).await;
         for slot in &self.slots {
             // A slot that has ended needs to know nothing.
@@ -173,13 +228,23 @@ impl Session {
         let fleet = reconnect_spread(self.link.heartbeat);
         self.client.wait_at_most(WAIT_MAX + fleet);
         pauses.backoff.at_most(WAIT_MAX + fleet);
-        if served {
-            pauses.backoff.reset();
-            pauses.denied.reset();
-            if !matches!(end, StreamEnd::Reregister) {
-                // What ended this stream has ended those of all others.
-                tokio::time::sleep(spread(fleet)).await;
+        let ended = Ended {
+            broke: matches!(end, StreamEnd::Broken(_)),
+            wanted: matches!(end, StreamEnd::Reregister),
+            served,
+            lasted: begun.elapsed(),
+            same_leader: self.client.leader().is_some_and(|leader| leader == member)
+                && self.client.coord_epoch() == self.state.coord_epoch,
+        };
+        match pauses.next(&ended) {
+            Next::AtOnce => {
+                tracing::warn!(?end, leader = %member, "the stream broke, connecting again");
+                tokio::time::sleep(GONE_AFTER).await;
+                return Ok(());
             }
+            // Usually the leader died, and all workers reconnect at once.
+            Next::Spread => tokio::time::sleep(spread(fleet)).await,
+            Next::Usual => {}
         }
         match end {
             StreamEnd::Other(leader) => {
@@ -195,7 +260,7 @@ impl Session {
                 }
                 pauses.backoff.sleep().await;
             }
-            StreamEnd::Broken(reason) => {
+            StreamEnd::Broken(reason) | StreamEnd::Silent(reason) => {
                 tracing::warn!(reason, leader = %member, "the stream broke");
                 self.client.leader_failed(&member.addr);
                 pauses.backoff.sleep().await;
@@ -285,5 +350,34 @@ mod tests {
     fn a_large_fleet_comes_back_over_seconds_and_a_small_one_at_once() {
         let spread = |ms| reconnect_spread(Duration::from_millis(ms)).as_millis();
         assert_eq!([50, 500, 1000, 2000, 10_000].map(spread), [0, 0, 1500, 4500, 6000]);
+    }
+
+    fn broke(served: bool, lasted: Duration) -> Ended {
+        Ended { broke: true, wanted: false, served, lasted, same_leader: true }
+    }
+
+    #[test]
+    fn a_worker_whose_connection_was_reset_comes_back_at_once() {
+        let mut pauses = Pauses::new();
+        let long = Duration::from_secs(60);
+        assert_eq!(pauses.next(&broke(true, long)), Next::AtOnce);
+        assert_eq!(pauses.next(&broke(true, long)), Next::AtOnce, "and so it does the next time");
+        assert_eq!(pauses.next(&broke(true, STEADY_AFTER / 2)), Next::Spread, "not all the time");
+        assert_eq!(pauses.next(&broke(true, long)), Next::AtOnce);
+        let wanted = Ended { broke: false, wanted: true, ..broke(true, long) };
+        assert_eq!(pauses.next(&wanted), Next::Usual);
+    }
+
+    #[test]
+    fn workers_whose_leader_is_gone_come_back_spread_over_the_fleets_time() {
+        let mut pauses = Pauses::new();
+        let long = Duration::from_secs(60);
+        assert_eq!(pauses.next(&broke(true, long)), Next::AtOnce);
+        assert_eq!(pauses.next(&broke(false, Duration::ZERO)), Next::Spread, "nobody is there");
+        assert_eq!(pauses.next(&broke(false, Duration::ZERO)), Next::Usual, "once");
+        let refused = Ended { broke: false, ..broke(true, long) };
+        assert_eq!(pauses.next(&refused), Next::Spread, "it says that it leads no more");
+        let another = Ended { same_leader: false, ..broke(true, long) };
+        assert_eq!(pauses.next(&another), Next::Spread, "another one leads");
     }
 }

@@ -39,8 +39,12 @@ pub enum ClientError {
         tried: Tried,
     },
     /// The request was sent and no answer came: it may have taken effect. Repeat it with the same
-    /// request id.
-    #[error("{what}: outcome unknown after {waited_ms} ms, it is safe to repeat: {}", list(tried))]
+    /// request id, unless its session is forgotten.
+    #[error(
+        "{what}: outcome unknown after {waited_ms} ms, {}: {}",
+        advice(*forgotten),
+        list(tried)
+    )]
     OutcomeUnknown {
         /// The call.
         what: &'static str,
@@ -48,6 +52,9 @@ pub enum ClientError {
         waited_ms: u64,
         /// Whom it asked, and the last answer of each.
         tried: Tried,
+        /// The cluster has forgotten the session, and with it the answer: nobody will ever know the
+        /// outcome, and a repeat in another session may execute the request twice.
+        forgotten: bool,
     },
     /// The cluster refused.
     #[error("{0}")]
@@ -69,6 +76,16 @@ pub enum ClientError {
         /// What is wrong with it.
         cause: String,
     },
+}
+
+fn advice(forgotten: bool) -> &'static str {
+    match forgotten {
+        true => {
+            "because the cluster has forgotten the session. \
+             It may have taken effect; do not repeat it blindly"
+        }
+        false => "it is safe to repeat",
+    }
 }
 
 fn list(tried: &[(String, String)]) -> String {
@@ -95,9 +112,8 @@ impl ClientError {
     /// Whether the same request may yet be answered: nothing but time is in its way.
     pub fn may_pass(&self) -> bool {
         match self {
-            ClientError::NoLeader { .. }
-            | ClientError::Timeout { .. }
-            | ClientError::OutcomeUnknown { .. } => true,
+            ClientError::NoLeader { .. } | ClientError::Timeout { .. } => true,
+            ClientError::OutcomeUnknown { forgotten, .. } => !forgotten,
             ClientError::Rpc(error) => error.retryable,
             _ => false,
         }
@@ -109,5 +125,32 @@ impl ClientError {
             ClientError::Rpc(error) => Some(error.code),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_of_a_forgotten_session_is_not_called_safe_to_repeat() {
+        let unknown = |forgotten| ClientError::OutcomeUnknown {
+            what: "add",
+            waited_ms: 7,
+            tried: vec![("c1".into(), "is down".into())],
+            forgotten,
+        };
+        let (repeatable, forgotten) = (unknown(false), unknown(true));
+        assert_eq!(
+            repeatable.to_string(),
+            "add: outcome unknown after 7 ms, it is safe to repeat: c1 (is down)"
+        );
+        assert_eq!(
+            forgotten.to_string(),
+            "add: outcome unknown after 7 ms, because the cluster has forgotten the session. \
+             It may have taken effect; do not repeat it blindly: c1 (is down)"
+        );
+        assert!(repeatable.may_pass() && !forgotten.may_pass());
+        assert_eq!((repeatable.exit_code(), forgotten.exit_code()), (8, 8));
     }
 }

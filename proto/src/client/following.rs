@@ -51,16 +51,23 @@ struct Call {
 
 impl Call {
     fn give_up(&self, client: &Client) -> ClientError {
-        let what = self.what;
-        let waited_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let tried = client.tried();
-        match (self.doubt, self.asked) {
-            (true, _) => ClientError::OutcomeUnknown { what, waited_ms, tried },
-            (false, true) if client.leader().is_some() => {
-                ClientError::Timeout { what, waited_ms, tried }
-            }
-            (false, _) => ClientError::NoLeader { what, waited_ms, tried },
+        if self.doubt {
+            return self.unknown(client, false);
         }
+        let (what, waited_ms, tried) = (self.what, self.waited_ms(), client.tried());
+        match self.asked {
+            true if client.leader().is_some() => ClientError::Timeout { what, waited_ms, tried },
+            _ => ClientError::NoLeader { what, waited_ms, tried },
+        }
+    }
+
+    fn unknown(&self, client: &Client, forgotten: bool) -> ClientError {
+        let (what, waited_ms, tried) = (self.what, self.waited_ms(), client.tried());
+        ClientError::OutcomeUnknown { what, waited_ms, tried, forgotten }
+    }
+
+    fn waited_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -315,7 +322,7 @@ impl Client {
         if !connect && !error.retryable {
             // The answer of an attempt that may have been executed is forgotten with its session.
             let forgotten = call.doubt && error.code == ErrorCode::SessionUnknown;
-            let failed = if forgotten { call.give_up(self) } else { ClientError::Rpc(error) };
+            let failed = if forgotten { call.unknown(self, true) } else { ClientError::Rpc(error) };
             return Some(Err(failed));
         }
         self.hear_failure(leader, status);

@@ -314,18 +314,63 @@ async fn a_row_of_which_another_report_tells_is_no_longer_the_parts() {
     assert!(worker.books[1].lock().held().is_empty());
 }
 
+/// A closed part of so many rows, without an upload.
+fn close_part(worker: &Worker, number: u64, rows: u64) -> PartId {
+    let mut part = OpenPart::new(PartId { run: 1, number });
+    (0..rows).for_each(|row| part.push(finished(row)));
+    worker.combiner.recovered(0, part).id
+}
+
 #[tokio::test]
-async fn parts_without_an_answer_stop_the_slots_and_an_answer_lets_all_go_on() {
-    let worker = Worker::new(2, PartConfig { rows: 1, ..PartConfig::default() });
-    let all = BACKLOG_PARTS as u64;
-    worker.grant(0, 1, 0..all);
-    let mut closed = Vec::new();
-    for row in 0..all {
-        assert!(!worker.combiner.is_backlogged());
-        closed.extend(worker.ends(0, 1, row, ms(0)).await);
+async fn small_parts_of_many_runs_stop_no_slot_for_long_and_an_answer_lets_all_go_on() {
+    let worker = Worker::new(2, PartConfig::default());
+    let all = 2 * BACKLOG_PARTS_PER_SLOT as u64;
+    let mut last = close_part(&worker, 0, 1);
+    for number in 1..all {
+        assert!(!worker.combiner.is_backlogged(), "after {number} parts");
+        last = close_part(&worker, number, 1);
     }
     assert!(worker.combiner.is_backlogged());
-    worker.combiner.settle(closed[0].id).await;
+    worker.combiner.settle(last).await;
     assert!(!worker.combiner.is_backlogged());
     worker.changed[1].notified().await;
+}
+
+#[tokio::test]
+async fn closed_parts_are_bounded_in_rows_and_in_bytes() {
+    let worker = Worker::new(8, PartConfig::default());
+    let full = BACKLOG_ROWS as u64 / 1024;
+    for number in 0..full {
+        assert!(!worker.combiner.is_backlogged(), "after {number} parts");
+        close_part(&worker, number, 1024);
+    }
+    assert!(worker.combiner.is_backlogged());
+
+    let worker = Worker::new(8, PartConfig::default());
+    for number in 0..32 {
+        assert!(!worker.combiner.is_backlogged(), "after {number} parts");
+        let mut part = OpenPart::new(PartId { run: 1, number });
+        part.push(Finished { body: vec![b'x'; 8 << 20].into(), ..finished(number) });
+        worker.combiner.recovered(0, part);
+    }
+    assert!(worker.combiner.is_backlogged());
+}
+
+#[tokio::test]
+async fn a_slot_that_holds_nothing_reports_its_rows_soon_though_the_run_has_no_more() {
+    let worker = Worker::new(2, PartConfig::default());
+    worker.grant(0, 1, 0..2);
+    worker.grant(1, 1, 2..4);
+    worker.combiner.at_tail(1);
+    worker.ends(0, 1, 0, ms(0)).await;
+    worker.ends(1, 1, 2, ms(500)).await;
+    worker.ends(0, 1, 1, ms(3000)).await;
+    assert_eq!(worker.next(1, Appetite::Hungry), Some(LONG), "its own row goes on");
+    let idle = worker.next(0, Appetite::Idle);
+    assert_eq!(idle, Some(ms(3000) + STARVED_AFTER), "or the ledger gives it no trial");
+    assert!(worker.due(0, Appetite::Idle, ms(3999)).is_empty());
+    let closed = worker.due(0, Appetite::Idle, ms(4000));
+    assert_eq!(closed.iter().map(rows).collect::<Vec<_>>(), [[(0, 0), (0, 1), (1, 2)]]);
+    worker.ends(1, 1, 3, ms(5000)).await;
+    assert_eq!(worker.next(0, Appetite::Idle), None, "it wrote nothing more");
 }

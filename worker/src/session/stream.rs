@@ -44,6 +44,8 @@ const QUIESCE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) enum StreamEnd {
     /// The connection is gone, or what came over it cannot be believed.
     Broken(String),
+    /// So many heartbeats are unanswered that it is given up.
+    Silent(String),
     /// The leader closed it and said why.
     Refused(RpcError),
     /// Somebody else leads.
@@ -172,7 +174,7 @@ impl Session {
                 _ = heartbeats.tick() => {
                     self.heartbeat(live);
                     if live.unanswered.len() > UNANSWERED_MAX {
-                        return Ok(StreamEnd::Broken("the leader is silent".to_owned()));
+                        return Ok(StreamEnd::Silent("the leader is silent".to_owned()));
                     }
                     // It asks nobody before the oldest one was unanswered for long enough.
                     if live.search.is_none() {
