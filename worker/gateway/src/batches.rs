@@ -2,7 +2,8 @@
 //!
 //! Invariant: requests go out in the order in which their parts were asked for, `IN_FLIGHT` at a time at most, and an
 //! idle queue delays nothing: what is asked first goes out at once, and what comes while it is under way shares the next
-//! request. No timer. What waits is bounded in bytes, over which callers wait to get in.
+//! request. No timer. The queue is bounded in bytes. When it is full, callers wait for room. A request that only looks ends
+//! when nobody waits for its answer any more.
 //! Absent: what is asked. A request fails for all who share it, so put together only what one refusal concerns.
 
 use std::collections::VecDeque;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rollout_proto::ClientError;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
@@ -26,6 +28,9 @@ pub(crate) trait Exchange: Clone + Send + Sync + 'static {
     type Answer: Send + 'static;
     /// Requests under way at a time. More than one, and parts of different requests are answered in any order.
     const IN_FLIGHT: usize;
+    /// Whether it changes nothing. Then it is dropped once all who asked have gone, or it would hold its place at the
+    /// leader for nobody. A change is never dropped: it may have been made already.
+    const LOOKS: bool;
 
     /// Bytes of a part, about.
     fn bytes(part: &Self::Part) -> usize;
@@ -54,6 +59,8 @@ struct Queue<E: Exchange> {
     /// Drivers, of which each has one request under way.
     drivers: Vec<AbortHandle>,
     driven: usize,
+    /// Nobody asks any more.
+    closed: bool,
 }
 
 struct Shared<E: Exchange> {
@@ -67,7 +74,8 @@ pub(crate) struct Batches<E: Exchange>(Arc<Shared<E>>);
 
 impl<E: Exchange> Batches<E> {
     pub(crate) fn new(exchange: E) -> Self {
-        let queue = Queue { waiting: VecDeque::new(), drivers: Vec::new(), driven: 0 };
+        let (waiting, drivers) = (VecDeque::new(), Vec::new());
+        let queue = Queue { waiting, drivers, driven: 0, closed: false };
         let room = Arc::new(Semaphore::new(ROOM_BYTES));
         Self(Arc::new(Shared { exchange, queue: Mutex::new(queue), room }))
     }
@@ -80,10 +88,11 @@ impl<E: Exchange> Batches<E> {
         let Ok(room) = self.0.room.clone().acquire_many_owned(bytes).await else { return answered };
         let mut queue = self.0.queue.lock();
         queue.waiting.push_back(Waiting { part, answer, room });
-        if queue.driven < E::IN_FLIGHT {
-            queue.driven += 1;
-            queue.drivers.retain(|driver| !driver.is_finished());
-            queue.drivers.push(tokio::spawn(drive(self.0.clone())).abort_handle());
+        let starts = queue.driven < E::IN_FLIGHT;
+        queue.driven += usize::from(starts);
+        drop(queue);
+        if starts {
+            Driver::start(&self.0, &Handle::current());
         }
         answered
     }
@@ -98,52 +107,122 @@ impl<E: Exchange> Batches<E> {
 pub(crate) async fn answer<A>(
     answered: impl Future<Output = Result<Result<A, ClientError>, oneshot::error::RecvError>>,
 ) -> Result<A, ClientError> {
-    // Only where the runtime ends is nobody left to answer.
+    // Only where the runtime ends, or the request panicked, is nobody left to answer.
     let ended = || ClientError::OutcomeUnknown {
         what: "the shared store",
         waited_ms: 0,
         tried: vec![("this process".into(), "it is ending".into())],
+        forgotten: false,
     };
     answered.await.unwrap_or_else(|_| Err(ended()))
 }
 
 impl<E: Exchange> Drop for Batches<E> {
     fn drop(&mut self) {
-        self.0.queue.lock().drivers.iter().for_each(AbortHandle::abort);
+        let (drivers, waiting) = {
+            let mut queue = self.0.queue.lock();
+            queue.closed = true;
+            (std::mem::take(&mut queue.drivers), std::mem::take(&mut queue.waiting))
+        };
+        drop(waiting);
+        drivers.iter().for_each(AbortHandle::abort);
     }
 }
 
-/// Sends requests until nothing waits.
-async fn drive<E: Exchange>(shared: Arc<Shared<E>>) {
-    loop {
-        let mut taken: Vec<Waiting<E>> = {
-            let mut queue = shared.queue.lock();
-            // Who has gone away needs no answer, and what was not sent need not be.
-            queue.waiting.retain(|waiting| !waiting.answer.is_closed());
-            let count = E::fitting(queue.waiting.iter().map(|waiting| &waiting.part));
-            if count == 0 {
-                queue.driven -= 1;
-                return;
-            }
-            queue.waiting.drain(..count).collect()
-        };
-        let (mut parts, mut callers) = (Vec::new(), Vec::new());
-        for Waiting { part, answer, room } in taken.drain(..) {
-            parts.push(part);
-            callers.push((answer, room));
+/// Sends requests until nothing waits. However it ends, another one follows for what waits: a panic in one request must not
+/// stop the queue for all who come later.
+struct Driver<E: Exchange> {
+    shared: Arc<Shared<E>>,
+    /// It has run. One that a runtime drops unused, because that ends, has no successor.
+    at_work: bool,
+    /// It is not counted any more.
+    over: bool,
+}
+
+impl<E: Exchange> Driver<E> {
+    /// Starts one, which is counted already. Not under the queue's lock: a runtime that ends drops it within this call.
+    fn start(shared: &Arc<Shared<E>>, runtime: &Handle) {
+        let driver = Self { shared: shared.clone(), at_work: false, over: false };
+        let started = runtime.spawn(driver.drive()).abort_handle();
+        let mut queue = shared.queue.lock();
+        queue.drivers.retain(|driver| !driver.is_finished());
+        match queue.closed {
+            true => started.abort(),
+            false => queue.drivers.push(started),
         }
-        match shared.exchange.ask(parts).await {
-            Ok(answers) => {
-                for ((caller, _room), answer) in callers.into_iter().zip(answers) {
-                    drop(caller.send(Ok(answer)));
+    }
+}
+
+impl<E: Exchange> Drop for Driver<E> {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let mut queue = self.shared.queue.lock();
+        queue.driven -= 1;
+        let follows = self.at_work && !queue.waiting.is_empty();
+        if let Some(runtime) = Handle::try_current().ok().filter(|_| follows) {
+            queue.driven += 1;
+            drop(queue);
+            Self::start(&self.shared, &runtime);
+        }
+    }
+}
+
+impl<E: Exchange> Driver<E> {
+    async fn drive(mut self) {
+        self.at_work = true;
+        while let Some(taken) = self.next() {
+            let (mut parts, mut callers) = (Vec::new(), Vec::new());
+            for Waiting { part, answer, room } in taken {
+                parts.push(part);
+                callers.push((answer, room));
+            }
+            let asked = self.shared.exchange.ask(parts);
+            let answered = match E::LOOKS {
+                true => tokio::select! {
+                    biased;
+                    answered = asked => answered,
+                    () = all_gone(&mut callers) => continue,
+                },
+                false => asked.await,
+            };
+            match answered {
+                Ok(answers) => {
+                    for ((caller, _room), answer) in callers.into_iter().zip(answers) {
+                        drop(caller.send(Ok(answer)));
+                    }
+                }
+                Err(error) => {
+                    for (caller, _room) in callers {
+                        drop(caller.send(Err(error.clone())));
+                    }
                 }
             }
-            Err(error) => {
-                for (caller, _room) in callers {
-                    drop(caller.send(Err(error.clone())));
-                }
-            }
         }
+    }
+
+    /// What shares the next request; with nothing its work is over, and whoever comes next starts another one.
+    fn next(&mut self) -> Option<Vec<Waiting<E>>> {
+        let mut queue = self.shared.queue.lock();
+        // Who has gone away needs no answer, and what was not sent need not be.
+        queue.waiting.retain(|waiting| !waiting.answer.is_closed());
+        let count = E::fitting(queue.waiting.iter().map(|waiting| &waiting.part));
+        if count == 0 {
+            queue.driven -= 1;
+            self.over = true;
+            return None;
+        }
+        Some(queue.waiting.drain(..count).collect())
+    }
+}
+
+type Caller<A> = (oneshot::Sender<Result<A, ClientError>>, OwnedSemaphorePermit);
+
+/// Returns once nobody waits for an answer.
+async fn all_gone<A>(callers: &mut [Caller<A>]) {
+    for (caller, _room) in callers {
+        caller.closed().await;
     }
 }
 
@@ -161,6 +240,7 @@ mod tests {
         type Part = u32;
         type Answer = u32;
         const IN_FLIGHT: usize = 1;
+        const LOOKS: bool = true;
 
         fn bytes(_: &u32) -> usize {
             4
@@ -224,5 +304,84 @@ mod tests {
         let limit = Duration::from_secs(30);
         let free = tokio::time::timeout(limit, all.acquire_many(ROOM_BYTES as u32));
         assert!(free.await.is_ok(), "nothing waits");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_only_looks_ends_when_all_who_asked_have_gone() {
+        let (sender, mut asked) = mpsc::unbounded_channel();
+        let batches = Batches::new(Shown(sender));
+        let first = batches.begin(1).await;
+        let (_, go) = asked.recv().await.expect("at once");
+        let (second, third) = (batches.begin(2).await, batches.begin(3).await);
+        go.send(true).expect("it waits");
+        let (parts, mut go) = asked.recv().await.expect("the next");
+        assert_eq!((parts.as_slice(), answer(first).await.expect("an answer")), (&[2, 3][..], 10));
+        drop(second);
+        tokio::task::yield_now().await;
+        assert!(!go.is_closed(), "somebody waits for it");
+        drop(third);
+        let limit = Duration::from_secs(30);
+        tokio::time::timeout(limit, go.closed()).await.expect("the request is dropped");
+        let fourth = batches.begin(4).await;
+        let (parts, go) = asked.recv().await.expect("the next");
+        assert_eq!(parts, [4]);
+        go.send(true).expect("it waits");
+        assert_eq!(answer(fourth).await.expect("an answer"), 40);
+    }
+
+    /// A change, which panics at the first part and is shown at the others.
+    #[derive(Clone)]
+    struct Fragile(Shown);
+
+    impl Exchange for Fragile {
+        type Part = u32;
+        type Answer = u32;
+        const IN_FLIGHT: usize = 1;
+        const LOOKS: bool = false;
+
+        fn bytes(_: &u32) -> usize {
+            4
+        }
+
+        fn fitting<'a>(parts: impl Iterator<Item = &'a u32>) -> usize {
+            parts.take(1).count()
+        }
+
+        async fn ask(&self, parts: Vec<u32>) -> Result<Vec<u32>, ClientError> {
+            let answers = self.0.ask(parts).await?;
+            assert_ne!(answers, [10], "as the test wants it");
+            Ok(answers)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_one_request_does_not_stop_the_queue() {
+        let (sender, mut asked) = mpsc::unbounded_channel();
+        let batches = Batches::new(Fragile(Shown(sender)));
+        let (first, second) = (batches.begin(1).await, batches.begin(2).await);
+        let (_, go) = asked.recv().await.expect("at once");
+        go.send(true).expect("it waits");
+        assert!(answer(first).await.is_err(), "nobody answers it");
+        let (parts, go) = asked.recv().await.expect("another driver");
+        assert_eq!(parts, [2]);
+        go.send(true).expect("it waits");
+        assert_eq!(answer(second).await.expect("an answer"), 20);
+        let third = batches.begin(3).await;
+        let (_, go) = asked.recv().await.expect("and one for what comes later");
+        go.send(true).expect("it waits");
+        assert_eq!(answer(third).await.expect("an answer"), 30);
+    }
+
+    #[tokio::test]
+    async fn a_change_goes_on_when_its_caller_has_gone() {
+        let (sender, mut asked) = mpsc::unbounded_channel();
+        let batches = Batches::new(Fragile(Shown(sender)));
+        let second = batches.begin(2).await;
+        let (_, go) = asked.recv().await.expect("at once");
+        drop(second);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        go.send(true).expect("it waits");
     }
 }

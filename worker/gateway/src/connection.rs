@@ -7,7 +7,7 @@
 //! Absent: a time limit. The client has one and takes its wait back.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rollout_proto::{ClientError, STORE_REQUEST_BYTES_MAX, v1};
@@ -30,8 +30,10 @@ const NOT_READY: u8 = 1;
 /// time-out, for the client's is not told.
 const POP_WITHIN: Duration = Duration::from_secs(300);
 
-/// Bytes of values that are kept from the end of a wait to the get that follows it.
+/// Bytes of values that are kept from the end of a wait to the get that follows it, and for how long: a client whose two
+/// requests are one operation sends the second at once.
 const KEPT_BYTES_MAX: usize = 256 << 10;
+const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// Why a connection ended before its client wanted it to.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +63,16 @@ pub(super) struct Connection {
 struct WaitedFor {
     keys: Vec<Bytes>,
     values: Vec<Bytes>,
+    /// No later than they were read.
+    since: Instant,
+}
+
+impl WaitedFor {
+    /// The values, if those are the keys and the values are not too old.
+    fn values_of(self, keys: &[Bytes], now: Instant) -> Option<Vec<Bytes>> {
+        let young = now.saturating_duration_since(self.since) <= KEPT_FOR;
+        (young && self.keys == keys && !self.values.is_empty()).then_some(self.values)
+    }
 }
 
 /// How a wait ended.
@@ -85,8 +97,13 @@ impl Connection {
     /// Serves until the client has gone.
     pub(super) async fn run(mut self) -> Result<(), Ended> {
         let served = self.serve_all().await;
+        let Self { reader, writer, mut unanswered, .. } = self;
+        if served.is_err() {
+            // Its client hears of it now, and not only when the cluster has answered all that it said before.
+            drop((reader, writer));
+        }
         // What it said before it went takes effect.
-        served.and(self.unanswered.settled().await)
+        served.and(unanswered.settled().await)
     }
 
     /// Waits for the next request; false once the client has gone.
@@ -266,10 +283,8 @@ impl Connection {
         keys: Vec<Bytes>,
         waited: Option<WaitedFor>,
     ) -> Result<(), Ended> {
-        if let Some(waited) =
-            waited.filter(|waited| waited.keys == keys && !waited.values.is_empty())
-        {
-            return self.tell(&waited.values).await;
+        if let Some(kept) = waited.and_then(|waited| waited.values_of(&keys, Instant::now())) {
+            return self.tell(&kept).await;
         }
         let values = self.store.values(keys).await?;
         // What has none is empty, as in TCPStore.
@@ -296,7 +311,7 @@ impl Connection {
 
     async fn wait(&mut self) -> Result<bool, Ended> {
         let keys = wire::keys(&mut self.reader).await?;
-        let store = self.store.clone();
+        let (store, since) = (self.store.clone(), Instant::now());
         let asked = keys.clone();
         let there = async move {
             let values = store.values_at_once(asked.clone()).await?;
@@ -312,7 +327,7 @@ impl Connection {
                 values.iter().map(Bytes::len).sum::<usize>() <= KEPT_BYTES_MAX
             };
             let values = values.clone().filter(kept).unwrap_or_default();
-            self.waited = Some(WaitedFor { keys, values });
+            self.waited = Some(WaitedFor { keys, values, since });
         }
         self.tell_waited(ended).await
     }
@@ -398,5 +413,25 @@ impl Connection {
         }
         self.writer.write_all(&out).await?;
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_get_long_after_a_wait_is_a_read_of_its_own() {
+        let since = Instant::now();
+        let keys = vec![Bytes::from_static(b"k")];
+        let waited =
+            || WaitedFor { keys: keys.clone(), values: vec![Bytes::from_static(b"v")], since };
+        let soon = waited().values_of(&keys, since + KEPT_FOR);
+        assert_eq!(soon, Some(vec![Bytes::from_static(b"v")]), "torch's get is one operation");
+        let late = since + KEPT_FOR + Duration::from_millis(1);
+        assert_eq!(waited().values_of(&keys, late), None);
+        assert_eq!(waited().values_of(&[Bytes::from_static(b"j")], since), None);
+        let without = WaitedFor { values: Vec::new(), ..waited() };
+        assert_eq!(without.values_of(&keys, since), None);
     }
 }

@@ -62,6 +62,7 @@ impl Exchange for Changes {
     type Answer = Vec<Answer>;
     // Two at a time would change the order.
     const IN_FLIGHT: usize = 1;
+    const LOOKS: bool = false;
 
     fn bytes(part: &Vec<Op>) -> usize {
         part.iter().map(op_bytes).sum()
@@ -111,6 +112,7 @@ impl Exchange for Gets {
     /// Their values as of one moment, or nothing where they are too many for one answer.
     type Answer = Option<Vec<Option<Bytes>>>;
     const IN_FLIGHT: usize = 1;
+    const LOOKS: bool = true;
 
     fn bytes(part: &Vec<Bytes>) -> usize {
         part.iter().map(|key| key.len() + PAIR_BYTES).sum()
@@ -155,6 +157,7 @@ impl Exchange for WaitForOne {
     type Part = ();
     type Answer = ();
     const IN_FLIGHT: usize = 64;
+    const LOOKS: bool = true;
 
     fn bytes((): &()) -> usize {
         0

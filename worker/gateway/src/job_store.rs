@@ -1,8 +1,8 @@
 //! Owns: a job's store as its users know it, one call an operation.
 //!
 //! Invariant: a change is asked for under one request id until the cluster has answered, however long it has no leader;
-//! what only reads is asked again. What several callers ask at once shares a request. Of a session that the cluster has forgotten nobody hears. An error is
-//! for good.
+//! what only reads is asked again. What several callers ask at once shares a request. Callers do not see that a session
+//! was forgotten, unless that leaves an outcome unknown. Errors are final.
 //! Absent: giving up. Whoever asked does that, by going away; then the change may yet take effect.
 
 use std::collections::HashMap;

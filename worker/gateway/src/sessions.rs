@@ -119,7 +119,11 @@ impl Lent {
     /// Notes an answer to what was asked for in this session: one that the cluster does not know any more is lent to
     /// nobody again.
     pub fn heard<T>(&mut self, answer: &Result<T, ClientError>) {
-        self.forgotten |= answer.as_ref().is_err_and(was_forgotten);
+        let unknown = |error: &ClientError| {
+            was_forgotten(error)
+                || matches!(error, ClientError::OutcomeUnknown { forgotten: true, .. })
+        };
+        self.forgotten |= answer.as_ref().is_err_and(unknown);
     }
 
     async fn ask<T, Fut>(mut self, ask: impl Fn(v1::RequestId) -> Fut) -> Result<T, ClientError>
@@ -158,7 +162,12 @@ where
     let mut doubt = None;
     loop {
         match (ask().await, doubt.take()) {
-            (Err(error), Some(doubt)) if was_forgotten(&error) => return Err(doubt),
+            (Err(error), Some(mut doubt)) if was_forgotten(&error) => {
+                if let ClientError::OutcomeUnknown { forgotten, .. } = &mut doubt {
+                    *forgotten = true;
+                }
+                return Err(doubt);
+            }
             (Err(error), before) if error.may_pass() => {
                 let unknown = matches!(error, ClientError::OutcomeUnknown { .. });
                 doubt = if unknown { Some(error) } else { before };
@@ -185,7 +194,8 @@ mod tests {
     use std::collections::VecDeque;
 
     fn unknown() -> ClientError {
-        ClientError::OutcomeUnknown { what: "add", waited_ms: 1, tried: Vec::new() }
+        let tried = Vec::new();
+        ClientError::OutcomeUnknown { what: "add", waited_ms: 1, tried, forgotten: false }
     }
 
     fn no_leader() -> ClientError {
@@ -211,7 +221,10 @@ mod tests {
         assert!(was_forgotten(&refused), "it was never asked of anybody: {refused}");
         let doubtful = told(vec![Err(unknown()), Err(no_leader()), Err(forgotten())]).await;
         let doubtful = doubtful.expect_err("unknown");
-        assert!(matches!(doubtful, ClientError::OutcomeUnknown { .. }), "{doubtful}");
+        assert!(
+            matches!(doubtful, ClientError::OutcomeUnknown { forgotten: true, .. }),
+            "nobody is told that a repeat is safe: {doubtful}"
+        );
         assert!(!was_forgotten(&doubtful), "or it would be executed again");
         assert_eq!(told(vec![Err(unknown()), Ok(7)]).await.expect("an answer"), 7);
     }
