@@ -1,4 +1,4 @@
-//! Every `rolloutctl bench` measures a cluster that it starts itself, in little; what they measure is in docs/figures.md.
+//! Every `rolloutctl bench` but `fleet` (see `fleets.rs`) measures, in little, a cluster that it starts itself; what they measure is in docs/figures.md.
 
 use anyhow::{Result, ensure};
 use rollout_tests::bench::{kinds, measured, measured_alone, positive};
@@ -28,6 +28,20 @@ fn commands_are_measured_by_the_size_of_the_ledger() -> Result<()> {
     let (few, many) = (bytes("120")?, bytes("1200")?);
     ensure!(0.0 < few && many < few * 1.5, "{few} bytes beside few slots, {many} beside many");
     Ok(())
+}
+
+#[test]
+fn each_operation_of_the_shared_store_is_measured_with_each_number_of_clients() -> Result<()> {
+    let lines = measured(&["store", "--clients", "1,4", "--seconds", "1"])?;
+    ensure!(lines.iter().all(|(kind, _)| kind == "BenchStore"), "{lines:?}");
+    let measured: Vec<_> = lines
+        .iter()
+        .filter_map(|(_, data)| Some((data["operation"].as_str()?, data["clients"].as_u64()?)))
+        .collect();
+    let operations = ["get", "wait-get", "add", "sets"];
+    let all: Vec<_> = operations.iter().flat_map(|of| [(*of, 1), (*of, 4)]).collect();
+    ensure!(measured == all, "{lines:?}");
+    lines.iter().try_for_each(|(_, data)| positive(data, "perSecond"))
 }
 
 const LOAD: [&str; 6] = ["--workers", "2", "--items", "20000", "--warmup", "500ms"];
@@ -72,6 +86,12 @@ fn rows_are_submitted_nodes_rendezvous_and_a_disk_is_measured() -> Result<()> {
     let nodes: Vec<_> = lines.iter().filter_map(|(_, data)| data["nodes"].as_u64()).collect();
     ensure!(nodes == [2, 5], "{lines:?}");
     positive(&lines[1].1, "medianSeconds")?;
+    let size = ["--nodes", "8", "--ranks", "2", "--keys", "2", "--rounds", "1"];
+    let lines = measured(&[&["rendezvous"], &size[..]].concat())?;
+    ensure!(kinds(&lines) == ["BenchRendezvousRanks"], "{lines:?}");
+    ensure!(lines[0].1["nodes"] == 8 && lines[0].1["ranks"] == 2, "{lines:?}");
+    positive(&lines[0].1, "meetMedianSeconds")?;
+    positive(&lines[0].1, "exchangeMedianSeconds")?;
     let lines = measured(&["fsync", "--seconds", "100ms"])?;
     ensure!(kinds(&lines) == ["BenchFsync"], "{lines:?}");
     positive(&lines[0].1, "fsyncsPerSecond")

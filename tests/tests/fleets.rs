@@ -57,6 +57,18 @@ fn idle_slots_cost_no_epoch_and_every_row_is_accepted_once() -> Result<()> {
 }
 
 #[test]
+fn no_started_row_is_lost_or_repeated_when_the_leader_dies() -> Result<()> {
+    let size = ["--workers", "120", "--row-ms", "1000-3000", "--seconds", "16s", "--kill-leader"];
+    let lines = measured(&[&FLEET[..], &size].concat())?;
+    let phases: Vec<_> = lines.iter().filter_map(|(_, data)| data["phase"].as_str()).collect();
+    ensure!(phases == ["calm", "load", "failover"], "{lines:?}");
+    ensure!(number(&lines[2].1, "epochChanges")? > 0, "{}", lines[2].1);
+    let end = &lines[3].1;
+    ensure!(number(end, "started")? > 0 && number(end, "startedAgain")? == 0, "{end}");
+    settled(end)
+}
+
+#[test]
 fn workers_that_were_cut_off_and_all_whose_leader_died_work_again() -> Result<()> {
     let size = ["--workers", "120", "--row-ms", "100-300", "--seconds", "16s", "--linger", "500ms"];
     let loss = ["--lose-share", "0.4", "--lose-for", "8s", "--kill-leader"];

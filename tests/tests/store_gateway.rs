@@ -268,6 +268,13 @@ fn a_get_right_after_a_wait_has_the_value_of_the_wait_or_a_later_one() -> Result
         ensure!(other.get("word")? == "later", "it is set");
         ensure!(tcp.get("word")? == "later", "a get of its own");
     }
+    // One long after a wait has no earlier value either.
+    tcp.begin_wait(&["word"])?;
+    ensure!(tcp.released()?, "it is there");
+    other.set("word", "much later")?;
+    ensure!(other.get("word")? == "much later", "it is set");
+    std::thread::sleep(Duration::from_millis(1100)); // Not a wait for a condition: the value gets this old.
+    ensure!(tcp.get("word")? == "much later", "no operation of torch's takes so long");
     fleet.verify()?;
     fleet.passed()
 }

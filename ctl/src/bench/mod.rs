@@ -18,6 +18,7 @@ pub mod ledger;
 mod load;
 mod meter;
 mod objects;
+mod open_files;
 mod pauses;
 mod ranks;
 pub mod rendezvous;

@@ -18,10 +18,15 @@ use v1::rendezvous_wait_response::Outcome;
 use v1::store_answer::Kind as Answer;
 use v1::store_op::Kind as Op;
 
+use super::open_files;
 use super::rendezvous::{WAIT_ATTEMPT, WAIT_MS};
 use super::target::Target;
 use crate::output::{self, Format, Report};
 
+/// Connections of a node: one to each member.
+const CONNECTIONS: u64 = 3;
+/// Files of this process besides.
+const OTHER_FILES: u64 = 500;
 /// Nodes that connect at a time.
 const CONNECTING: usize = 32;
 
@@ -84,6 +89,13 @@ pub(super) async fn run(
     size: Size,
     rounds: u32,
 ) -> anyhow::Result<()> {
+    let needed = u64::from(size.nodes) * CONNECTIONS + OTHER_FILES;
+    let allowed = open_files::raise();
+    ensure!(
+        needed <= allowed,
+        "{} nodes need {needed} open files, and this process may have {allowed}: raise the limit (ulimit -n), or measure fewer nodes",
+        size.nodes
+    );
     let config = target.admin().config().clone();
     let connect = |number| {
         let config = config.clone();

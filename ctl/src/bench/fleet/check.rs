@@ -1,7 +1,8 @@
 //! The proof at the end: every row that the ledger has as done was accepted from one worker, once, and members agree.
 //!
 //! Invariant: rows are compared one by one between the processes of the generator, and run by run with the ledger.
-//! Deliberately absent: tolerance, but for the results of workers that were cut off and never came back.
+//! No row is started twice, but for those of workers that were cut off.
+//! Deliberately absent: other tolerance, but for the results of workers that were cut off and never came back.
 
 use std::time::Duration;
 
@@ -16,7 +17,17 @@ use crate::bench::settle;
 use crate::bench::target::Target;
 use crate::rolloutctl::cluster::verify;
 
-/// Compares all with all. With `gone`, workers may have had results accepted whose answers they never heard.
+/// What happened to workers that the proof has to bear.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Away {
+    /// Some were cut off. A worker starts what it holds for as long as its last answered heartbeat vouches for it, which
+    /// the leader does not hear; so rows that it started may be granted again.
+    pub(super) some: bool,
+    /// They never came back, and may have had results accepted whose answers they never heard.
+    pub(super) for_good: bool,
+}
+
+/// Compares all with all.
 ///
 /// # Errors
 /// The first difference, naming the run.
@@ -24,7 +35,7 @@ pub(super) async fn check(
     target: &Target,
     crew: &mut Crew,
     runs: &Runs,
-    gone: bool,
+    away: Away,
 ) -> anyhow::Result<FleetSettled> {
     let mut settled = FleetSettled::default();
     let (tally, _) = crew.report(false).await?;
@@ -55,7 +66,7 @@ pub(super) async fn check(
         );
         ensure!(counts.failed == 0, "run {run}: {} rows failed", counts.failed);
         ensure!(
-            counts.done == accepted || gone && counts.done > accepted,
+            counts.done == accepted || away.for_good && counts.done > accepted,
             "run {run}: the ledger has {} rows done, the workers were told of {accepted}",
             counts.done
         );
@@ -69,6 +80,11 @@ pub(super) async fn check(
         "{} violations, such as: {}",
         settled.violations,
         tally.examples.join("; ")
+    );
+    ensure!(
+        settled.started_again == 0 || away.some,
+        "{} rows were started again, though no worker was cut off",
+        settled.started_again
     );
     let verification = verify::verify(target.admin(), Duration::from_secs(120)).await?;
     settled.digest_index = verification.index;

@@ -1,8 +1,9 @@
 //! `rolloutctl bench fleet`: thousands of workers at three members.
 //!
 //! Invariant: each simulated worker speaks the real protocol over its own connections, certificate and session, and
-//! validates every response. At the end, no row was granted to two slots at once, the row counts equal the ledger's, and
-//! all members hold the same state. Deliberately absent: engines, prompts and parts. Rows take time and nothing else.
+//! validates every response. At the end, no row was granted to two slots at once, none was started twice unless workers
+//! were cut off, the row counts equal the ledger's, and all members hold the same state.
+//! Deliberately absent: engines, prompts and parts. Rows take time and nothing else.
 
 mod book;
 mod certs;
@@ -28,6 +29,7 @@ use self::phase::{Phase, Reading};
 use self::plan::{Plan, Shape};
 use self::reads::Reads;
 use self::row_time::RowTime;
+use super::open_files;
 use super::target::{Target, TargetArgs};
 use crate::connect::{ConnectArgs, parse_duration};
 use crate::output::{self, Format};
@@ -181,9 +183,10 @@ pub(crate) async fn run(
     aside(format_args!(
         "comparing rows between processes, row counts with the ledger, and the members' states"
     ));
-    let gone = fleet.args.lose_share > 0.0 && fleet.args.lose_for.is_none();
+    let some = fleet.args.lose_share > 0.0;
+    let away = check::Away { some, for_good: some && fleet.args.lose_for.is_none() };
     let Fleet { target, crew, .. } = &mut fleet;
-    let mut settled = check::check(target, crew, &runs, gone).await?;
+    let mut settled = check::check(target, crew, &runs, away).await?;
     settled.epoch_changes = status::survey(target.admin()).await.coord_epoch.saturating_sub(first);
     output::emit_next(format, &settled)?;
     for of in &runs.all {
@@ -224,7 +227,7 @@ impl Fleet {
             linger_ms: args.linger.as_millis() as u64,
             connecting: args.connecting,
         };
-        let processes = args.process_count(part::raise_open_files());
+        let processes = args.process_count(open_files::raise());
         let reads = Reads::start(target.another_admin()?, shape.worker_namespace(0));
         if shape.namespaces > 1 {
             runs::create_namespaces(target.admin(), &shape).await?;

@@ -16,6 +16,7 @@ use super::book::{Book, RowSets, RunOf, Shared};
 use super::plan::Plan;
 use super::tally::Tally;
 use super::worker::{Orders, Worker};
+use crate::bench::open_files;
 use crate::output::write_stdout;
 
 /// What the parent wants.
@@ -65,7 +66,7 @@ struct Part {
 
 /// Obeys until stdin ends.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    raise_open_files();
+    open_files::raise();
     let mut lines = lines_of_stdin()?;
     let local = LocalSet::new();
     let mut part =
@@ -132,19 +133,4 @@ impl Part {
             self.workers.spawn_local_on(run, local);
         }
     }
-}
-
-/// Raises this process's limit of open files as far as the system lets it, and tells it.
-pub(super) fn raise_open_files() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the call writes to the place that it is given.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return 1024;
-    }
-    let wanted = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
-    // SAFETY: the call reads from the place that it is given.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) } == 0 {
-        limit = wanted;
-    }
-    limit.rlim_cur
 }

@@ -33,10 +33,16 @@ const LEADER_SILENT: Duration = Duration::from_secs(1);
 const UNANSWERED_MAX: usize = 32;
 /// A slot that has run out of rows is told of at once, but not more often than this.
 const DRY_EVERY: Duration = Duration::from_millis(50);
-/// Of reconnections, as a worker's: growing, and jittered.
+/// Of reconnections, as a worker's: growing, and drawn from nothing up to the present step.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
-/// Workers that were cut off find the way back at different moments of a backoff of so long.
-const RETURN_WITHIN: Duration = Duration::from_secs(2);
+/// The heartbeat interval of a small fleet, and how much of what it is above that a large one takes to come back. These and
+/// the next are the rules of `worker/src/session.rs`; other ones here would measure another worker.
+const HEARTBEAT_OF_FEW: Duration = Duration::from_millis(500);
+const SPREAD_FACTOR: u32 = 3;
+const SPREAD_MAX: Duration = Duration::from_secs(6);
+/// A stream that breaks sooner is not opened again at once.
+const STEADY_AFTER: Duration = SPREAD_MAX;
+const GONE_AFTER: Duration = Duration::from_millis(10);
 const NEVER: Duration = Duration::from_secs(3600);
 
 /// What the parent wants of all workers.
@@ -58,7 +64,15 @@ enum End {
     Ordered,
     /// It registers anew.
     Reregister,
+    /// The connection is gone.
+    Broken(String),
+    /// The leader refused it, is silent, or leads no more.
     Left(String),
+}
+
+/// Over what time a fleet with such heartbeats comes back when all lose their leader at the same moment.
+fn reconnect_spread(heartbeat: Duration) -> Duration {
+    (heartbeat.saturating_sub(HEARTBEAT_OF_FEW) * SPREAD_FACTOR).min(SPREAD_MAX)
 }
 
 pub(super) struct Worker {
@@ -79,6 +93,8 @@ pub(super) struct Worker {
     epoch: u64,
     slots: Vec<Slot>,
     backoff: Duration,
+    /// The present connection follows a broken one without a pause.
+    at_once: bool,
     /// Whether a heartbeat was answered on the present stream.
     served: bool,
     /// When the last stream ended that was served; none before the first, and while one is.
@@ -141,6 +157,7 @@ impl Worker {
             fence: None,
             epoch: 0,
             backoff: BACKOFF.0,
+            at_once: false,
             served: false,
             offline_since: None,
             lost: false,
@@ -180,20 +197,47 @@ impl Worker {
                 }
                 None => continue,
             };
+            let begun = Instant::now();
             let end = Box::pin(self.stream(&leader, channel)).await?;
-            self.went_offline();
+            let served = self.went_offline();
+            client.wait_at_most(BACKOFF.1 + reconnect_spread(self.heartbeat));
             match end {
                 End::Settled => break,
                 End::Ordered => {}
                 End::Reregister => self.registered = false,
-                End::Left(why) => {
-                    tracing::debug!(why, worker = self.number, "left a leader");
-                    client.leader_failed(&leader.addr);
-                    self.rest().await;
+                End::Broken(why) => {
+                    let same = client.leader().is_some_and(|known| known == leader);
+                    let steady = same && begun.elapsed() >= STEADY_AFTER;
+                    self.left(&client, &leader, why, (served, steady)).await;
                 }
+                End::Left(why) => self.left(&client, &leader, why, (served, false)).await,
             }
         }
         self.deregister().await
+    }
+
+    /// Pauses as a worker does before it connects again: not at all if its stream was `steady` and broke, and for its part
+    /// of the fleet's time if that did not help.
+    async fn left(
+        &mut self,
+        client: &Client,
+        leader: &MemberRef,
+        why: String,
+        (served, steady): (bool, bool),
+    ) {
+        tracing::debug!(why, worker = self.number, "left a leader");
+        let failed = std::mem::take(&mut self.at_once) && !served;
+        self.at_once = served && steady;
+        if self.at_once {
+            self.meanwhile(tokio::time::sleep(GONE_AFTER)).await;
+            return;
+        }
+        if served || failed {
+            let wait = reconnect_spread(self.heartbeat).mul_f64(rand::random());
+            self.meanwhile(tokio::time::sleep(wait)).await;
+        }
+        client.leader_failed(&leader.addr);
+        self.rest().await;
     }
 
     fn is_lost(&self, orders: &Orders) -> bool {
@@ -209,24 +253,29 @@ impl Worker {
             self.meanwhile(pending::<()>()).await;
         }
         self.returned = self.orders.borrow().returned;
-        let wait = RETURN_WITHIN.mul_f64(rand::random());
+        // Where it was in the pause between two tries.
+        let wait = (BACKOFF.1 + reconnect_spread(self.heartbeat)).mul_f64(rand::random());
         self.meanwhile(tokio::time::sleep(wait)).await;
         self.lost = false;
     }
 
-    fn went_offline(&mut self) {
+    /// Whether a heartbeat had been answered on its stream.
+    fn went_offline(&mut self) -> bool {
         self.slots.iter_mut().for_each(Slot::stream_broke);
         let mut book = self.book.borrow_mut();
-        if std::mem::take(&mut self.served) {
+        let served = std::mem::take(&mut self.served);
+        if served {
             book.connected -= 1;
             book.counts.streams_ended += 1;
             self.offline_since = Some(Instant::now());
         }
+        served
     }
 
     async fn rest(&mut self) {
-        let wait = self.backoff.mul_f64(rand::random::<f64>() / 2.0 + 0.5);
-        self.backoff = (self.backoff * 2).min(BACKOFF.1);
+        let longest = BACKOFF.1 + reconnect_spread(self.heartbeat);
+        let wait = self.backoff.min(longest).mul_f64(rand::random());
+        self.backoff = (self.backoff * 2).min(longest);
         self.meanwhile(tokio::time::sleep(wait)).await;
     }
 
@@ -346,7 +395,7 @@ impl Worker {
         let open = timeout(OPEN_TIMEOUT, worker.work(ReceiverStream::new(queue)));
         let mut incoming = match self.meanwhile(open).await {
             None => return Ok(End::Ordered),
-            Some(Err(_)) => return Ok(End::Left("the stream did not open in time".into())),
+            Some(Err(_)) => return Ok(End::Broken("the stream did not open in time".into())),
             Some(Ok(Err(status))) => return Ok(ended(&status)),
             Some(Ok(Ok(response))) => response.into_inner(),
         };
@@ -380,7 +429,7 @@ impl Worker {
                             return Ok(end);
                         }
                     }
-                    Ok(None) => return Ok(End::Left("the leader closed the stream".into())),
+                    Ok(None) => return Ok(End::Broken("the leader closed the stream".into())),
                     Err(status) => return Ok(ended(&status)),
                 },
                 other = found(&mut live.search) => {
@@ -455,7 +504,7 @@ impl Worker {
         let now = Instant::now();
         if let (Some(header), Some(client)) = (&message.header, &self.client) {
             if let Err(error) = client.observe(header) {
-                return Some(End::Left(error.message));
+                return Some(End::Broken(error.message));
             }
             let epoch = client.coord_epoch();
             if epoch < self.epoch {
@@ -575,6 +624,18 @@ fn ended(status: &tonic::Status) -> End {
     let error = RpcError::from_status(status);
     match error.code {
         ErrorCode::SessionUnknown | ErrorCode::WorkerNotEligible => End::Reregister,
+        ErrorCode::ConnectFailed => End::Broken(error.to_string()),
         _ => End::Left(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_fleet_comes_back_over_seconds_as_one_of_real_workers_does() {
+        let spread = |ms| reconnect_spread(Duration::from_millis(ms)).as_millis();
+        assert_eq!([50, 500, 1000, 2000, 10_000].map(spread), [0, 0, 1500, 4500, 6000]);
     }
 }

@@ -12,6 +12,10 @@ mod stream;
 use anyhow::{Context, Result, ensure};
 use rollout_tests::bench::measured;
 use serde_json::{Value, json};
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::Duration;
 
 /// Workers and rows of a claim, as docs/figures.md shows them.
@@ -26,6 +30,7 @@ struct Figures {
 }
 
 fn main() -> Result<()> {
+    check_disk(&std::env::temp_dir())?;
     let rounds = number("ROUNDS", 5)?;
     let seconds = number("SECONDS", 10)?;
     for (workers, batch) in LOADS {
@@ -93,8 +98,39 @@ fn print(workers: u32, batch: u32, of: &str, figures: Figures) {
     println!("{line}");
 }
 
+/// File systems in memory, by what statfs says of them.
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Refuses a directory in memory, where neither side waits for a disk: both servers write to the temporary directory.
+fn check_disk(dir: &Path) -> Result<()> {
+    let path = CString::new(dir.as_os_str().as_bytes())?;
+    // SAFETY: statfs is plain data for which zeroes are a valid value.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are valid for the time of the call.
+    let found = unsafe { libc::statfs(path.as_ptr(), &raw mut stat) };
+    ensure!(found == 0, "cannot tell what {} is: {}", dir.display(), io::Error::last_os_error());
+    ensure!(
+        !IN_MEMORY.contains(&stat.f_type),
+        "{} is in memory, so nothing here would wait for a disk: set TMPDIR to a directory on one",
+        dir.display()
+    );
+    Ok(())
+}
+
 /// Refuses a server whose figures would mean nothing here.
 fn check_version(said: &str) -> Result<()> {
     ensure!(said.contains("v=7."), "the figures are of Redis 7, not of: {said}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_in_memory_is_refused() {
+        // Linux mounts a tmpfs here.
+        let error = check_disk(Path::new("/dev/shm")).unwrap_err().to_string();
+        assert!(error.contains("TMPDIR"), "{error}");
+    }
 }

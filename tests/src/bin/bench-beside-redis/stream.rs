@@ -18,10 +18,10 @@ const WARMUP: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Entries added to the stream in one round trip.
 const ADD_BATCH: u64 = 10_000;
-/// More items a second than any machine did with one claim of so many: what the stream has to begin with.
+/// Upper bounds of items per second by batch size. They decide how many entries the stream starts with.
 const FASTEST: [(u32, u64); 3] = [(1, 40_000), (32, 150_000), (4096, 250_000)];
 
-/// The share of a run in which entries are claimed.
+/// What all workers have acknowledged, and whether they should stop.
 struct Progress {
     done: AtomicU64,
     over: AtomicBool,
