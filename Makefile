@@ -5,10 +5,10 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
-.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-ops latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
+.PHONY: help preflight build demo test test-deploy test-guide test-preflight test-preflight-demo test-ops latency python wheel test-vllm bench-vllm test-torch bench-torch bench-redis jepsen jepsen-nightly kill-matrix soak forgetting smoke-3node-aws smoke-3node-gcp lint release bench clean-demo
 
 help: ## what can be made
-	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
 preflight: ## look for what building needs, and install it where that is possible
 	@bash deploy/demo/preflight.sh
@@ -32,8 +32,11 @@ test-deploy: build ## the chart, units, configurations, alert rules and dashboar
 test-guide: build ## the shell blocks of docs/guide.md, word for word
 	@python3 tests/guide/run.py "$(TARGET)/debug"
 
-test-preflight: ## preflight in clean Debian roots, 90 s; takes root; ROLLOUT_PREFLIGHT_MAKE=demo makes the demo there, RocksDB from source
+test-preflight: ## run preflight in clean Debian roots (90 s, needs root); ROLLOUT_PREFLIGHT_MAKE=demo also builds and runs the demo
 	@bash tests/preflight/check.sh "$(TARGET)/preflight"
+
+test-preflight-demo: ## run test-preflight, then build and run the demo in a root that had nothing; compiles RocksDB; for nightly runs
+	@ROLLOUT_PREFLIGHT_MAKE=demo bash tests/preflight/check.sh "$(TARGET)/preflight"
 
 test-ops: release ## handovers in 300 ms, 1 s at worst, changes of members within an election, and both as faults: release build, a quiet machine
 	$(CARGO) test --release -p rollout-tests --test rolling_restart --test membership -- --test-threads=1 --nocapture
@@ -136,3 +139,5 @@ bench: release ## the figures of docs/figures.md, as JSON lines
 	$(TARGET)/release/rolloutctl -o jsonl bench handover --times 20 --batch 32
 	$(TARGET)/release/rolloutctl -o jsonl bench handover --by transfer --times 20 --batch 32
 	$(TARGET)/release/rolloutctl -o jsonl bench rendezvous --nodes 8,64,256
+	$(TARGET)/release/rolloutctl -o jsonl bench rendezvous --nodes 1250 --ranks 8
+	$(TARGET)/release/rolloutctl -o jsonl bench store

@@ -50,4 +50,4 @@ else
   fail "run this as root, then try again:  $install"
 fi
 look
-[ ${#missing[@]} -eq 0 ] || fail "these packages are installed, but what they should bring is not found: ${missing[*]}"
+[ ${#missing[@]} -eq 0 ] || fail "apt installed these packages, but their files are still missing: ${missing[*]}; check PATH and LIBCLANG_PATH"
