@@ -246,6 +246,10 @@ impl Client {
         if let Some(channel) = channels.get(endpoint) {
             return Ok(channel.clone());
         }
+        // A member that was asked as a seed is asked under its name from now on. Left open, connections to seeds would
+        // double what thousands of clients hold at each member.
+        let candidates = self.candidates();
+        channels.retain(|known, _| candidates.contains(known));
         if channels.len() >= CHANNELS_MAX {
             channels.clear();
         }

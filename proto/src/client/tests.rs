@@ -85,6 +85,18 @@ async fn the_leader_is_found_from_one_follower() {
 }
 
 #[tokio::test]
+async fn once_the_members_are_known_no_connection_to_a_seed_stays() {
+    let (a, b) = (Fake::start("a"), Fake::start("b"));
+    introduce(&[&a, &b]);
+    b.leads(3);
+    let client = client(&[&a, &b]);
+    create(&client, CallOptions::default()).await.unwrap();
+    let channels = client.inner.channels.lock();
+    let names: Vec<_> = channels.keys().map(|endpoint| endpoint.name.clone()).collect();
+    assert!(!names.is_empty() && names.iter().all(Option::is_some), "{names:?}");
+}
+
+#[tokio::test]
 async fn no_leader_reports_whom_it_tried() {
     let (c1, c2) = (Fake::start("c1"), Fake::start("c2"));
     introduce(&[&c1, &c2]);
