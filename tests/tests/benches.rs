@@ -1,4 +1,5 @@
-//! Every `rolloutctl bench` but `fleet` (see `fleets.rs`) measures, in little, a cluster that it starts itself; what they measure is in docs/figures.md.
+//! A small run of every `rolloutctl bench` but `fleet`, which `fleets.rs` runs. Each starts its own cluster. docs/figures.md
+//! has what they measure.
 
 use anyhow::{Result, ensure};
 use rollout_tests::bench::{kinds, measured, measured_alone, positive};
@@ -7,14 +8,23 @@ use rollout_tests::bench::{kinds, measured, measured_alone, positive};
 fn commands_are_measured_by_the_size_of_the_ledger() -> Result<()> {
     let few = ["--claims", "200", "--runs", "1,3", "--slots", "10", "--rows", "10000"];
     let lines = measured_alone(&[&["apply"], &few[..]].concat())?;
-    let sizes = ["runs", "runs", "runs-of-own-models", "runs-of-own-models", "slots", "rows"];
+    let twice = ["runs", "runs-of-own-models", "runs-of-any-slots"];
+    let sizes = twice.iter().flat_map(|size| [*size; 2]).chain(["slots", "rows"]);
+    let (claims, models): (Vec<_>, Vec<_>) =
+        lines.iter().partition(|(kind, _)| kind == "BenchApply");
     ensure!(
-        lines.iter().map(|line| line.1["grows"].as_str().unwrap_or_default()).eq(sizes),
+        claims.iter().map(|line| line.1["grows"].as_str().unwrap_or_default()).eq(sizes),
         "{lines:?}"
     );
-    for (kind, data) in &lines {
-        ensure!(kind == "BenchApply", "{kind}");
+    for (_, data) in claims {
         positive(data, "p99Us")?;
+    }
+    // A model that half of the slots offer, and one that all offer.
+    ensure!(models.len() == 2, "{models:?}");
+    for (kind, data) in models {
+        ensure!(kind == "BenchApplyNewModel", "{kind}");
+        positive(&data["create"], "maxMs")?;
+        positive(&data["end"], "maxMs")?;
     }
     let lines = measured_alone(&["apply", "--lose", "48", "--claims", "50"])?;
     ensure!(kinds(&lines) == ["BenchApplyLoss"] && lines[0].1["slotsLost"] == 16, "{lines:?}");
