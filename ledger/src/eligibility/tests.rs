@@ -97,7 +97,7 @@ struct OpenRun {
     turn: Option<Turn>,
 }
 
-/// The index, and what it was told.
+/// The index, and the changes that it has seen.
 #[derive(Default)]
 struct Both {
     index: Eligibility,

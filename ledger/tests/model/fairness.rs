@@ -130,7 +130,7 @@ impl Model {
             run.spec.priority == other.spec.priority && run.namespace == other.namespace
         };
         let others: BTreeSet<u32> = placed.iter().copied().filter(|other| same(other)).collect();
-        // At each slot that it may use: whom it would follow.
+        // The run that it would follow, at each slot that it may use.
         let followed: Vec<(u64, u32)> = self
             .slots()
             .into_iter()

@@ -202,7 +202,7 @@ impl<E: Exchange> Driver<E> {
         }
     }
 
-    /// What shares the next request; with nothing its work is over, and whoever comes next starts another one.
+    /// The callers that share the next request. Without any, this driver ends, and the next caller starts another one.
     fn next(&mut self) -> Option<Vec<Waiting<E>>> {
         let mut queue = self.shared.queue.lock();
         // Who has gone away needs no answer, and what was not sent need not be.

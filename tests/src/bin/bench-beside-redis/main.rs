@@ -98,7 +98,7 @@ fn print(workers: u32, batch: u32, of: &str, figures: Figures) {
     println!("{line}");
 }
 
-/// File systems in memory, by what statfs says of them.
+/// The types that statfs reports for file systems in memory.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Refuses a directory in memory, where neither side waits for a disk: both servers write to the temporary directory.
