@@ -10,6 +10,8 @@ mod conn;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -37,8 +39,11 @@ pub const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 /// How a channel connects and how it notices that the other side is gone.
 #[derive(Debug, Clone)]
 pub struct ChannelOptions {
-    /// Limit for name, TCP and TLS together.
+    /// Limit for finding the addresses of a name and reaching the port.
     pub connect_timeout: Duration,
+    /// Limit of the TLS handshake. It is long: a member that thousands reach for at once answers late, and a handshake that
+    /// is given up and begun again only adds to what it has to do.
+    pub handshake_timeout: Duration,
     /// Silence after which the other side is asked whether it lives.
     pub keepalive_interval: Duration,
     /// How long it may take to say so.
@@ -49,6 +54,7 @@ impl Default for ChannelOptions {
     fn default() -> Self {
         ChannelOptions {
             connect_timeout: Duration::from_secs(2),
+            handshake_timeout: Duration::from_secs(10),
             keepalive_interval: Duration::from_secs(5),
             keepalive_timeout: Duration::from_secs(3),
         }
@@ -120,7 +126,42 @@ pub fn channel(
     dial_map: &DialMap,
     options: &ChannelOptions,
 ) -> Result<Channel, EndpointError> {
+    Ok(counted_channel(endpoint, tls, dial_map, options)?.0)
+}
+
+/// How many connections of a channel are open: one or none.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OpenConnections(Arc<AtomicUsize>);
+
+impl OpenConnections {
+    pub(crate) fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    fn count(&self) -> OpenConnection {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        OpenConnection(self.clone())
+    }
+}
+
+/// Counts one connection for as long as it lives.
+struct OpenConnection(OpenConnections);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// As [`channel`], with what tells whether it is connected.
+pub(crate) fn counted_channel(
+    endpoint: &Endpoint,
+    tls: &ClientTls,
+    dial_map: &DialMap,
+    options: &ChannelOptions,
+) -> Result<(Channel, OpenConnections), EndpointError> {
     let dialler = Dialler::new(endpoint, tls, dial_map, options);
+    let open = dialler.open.clone();
     // The scheme is `http` even over TLS: the connector does TLS itself, below tonic.
     let uri = format!("http://{}", endpoint.addr);
     let bad = |_| EndpointError::NotHostPort(endpoint.addr.to_string());
@@ -135,7 +176,7 @@ pub fn channel(
         let dialler = dialler.clone();
         async move { dialler.connect().await.map(TokioIo::new) }
     });
-    Ok(transport.connect_with_connector_lazy(connector))
+    Ok((transport.connect_with_connector_lazy(connector), open))
 }
 
 /// What the certificate says that a member presents to a new connection, once it was checked as by every connection;
@@ -150,12 +191,12 @@ pub async fn presented(
     options: &ChannelOptions,
 ) -> Result<Option<CertInfo>, ConnectError> {
     let dialler = Dialler::new(endpoint, tls, dial_map, options);
-    let deadline = Instant::now() + dialler.connect_timeout;
-    let tcp = dialler.connect_tcp(deadline).await?;
+    let tcp = dialler.connect_tcp().await?;
     let Some(connector) = tls.connector() else { return Ok(None) };
     let name = server_name(&dialler.server_addr);
     let name = name.map_err(|error| dialler.error(Phase::Tls, &error.to_string()))?;
-    let stream = dialler.within(Phase::Tls, deadline, connector.connect(name, tcp)).await?;
+    let limit = dialler.handshake_limit();
+    let stream = dialler.within(Phase::Tls, limit, connector.connect(name, tcp)).await?;
     let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let none = || dialler.error(Phase::Tls, "it presents no certificate that can be read");
     leaf.and_then(inspect_der).map(Some).ok_or_else(none)
@@ -176,6 +217,21 @@ struct Dialler {
     server_addr: String,
     tls: ClientTls,
     connect_timeout: Duration,
+    handshake_timeout: Duration,
+    open: OpenConnections,
+}
+
+/// Until when a step may take, and how long that is.
+#[derive(Clone, Copy)]
+struct Limit {
+    deadline: Instant,
+    timeout: Duration,
+}
+
+impl Limit {
+    fn from_now(timeout: Duration) -> Self {
+        Limit { deadline: Instant::now() + timeout, timeout }
+    }
 }
 
 impl Dialler {
@@ -191,26 +247,33 @@ impl Dialler {
             server_addr: endpoint.addr.to_string(),
             tls: tls.clone(),
             connect_timeout: options.connect_timeout,
+            handshake_timeout: options.handshake_timeout,
+            open: OpenConnections::default(),
         }
+    }
+
+    fn handshake_limit(&self) -> Limit {
+        Limit::from_now(self.handshake_timeout)
     }
 
     async fn connect(&self) -> Result<Conn, ConnectError> {
-        let deadline = Instant::now() + self.connect_timeout;
-        let tcp = self.connect_tcp(deadline).await?;
+        let tcp = self.connect_tcp().await?;
         // Fails only on a socket that is already dead, which the next step will say better.
         let _ = tcp.set_nodelay(true);
-        match self.tls.connector() {
-            Some(connector) => self.handshake(connector, tcp, deadline).await,
-            None => Ok(Conn::plain(tcp)),
-        }
+        let conn = match self.tls.connector() {
+            Some(connector) => self.handshake(connector, tcp).await?,
+            None => Conn::plain(tcp),
+        };
+        Ok(conn.counted(self.open.count()))
     }
 
-    async fn connect_tcp(&self, deadline: Instant) -> Result<TcpStream, ConnectError> {
+    async fn connect_tcp(&self) -> Result<TcpStream, ConnectError> {
+        let limit = Limit::from_now(self.connect_timeout);
         let lookup = tokio::net::lookup_host((self.dialled.host.as_str(), self.dialled.port));
-        let addrs = self.within(Phase::Dns, deadline, lookup).await?;
+        let addrs = self.within(Phase::Dns, limit, lookup).await?;
         let mut last = self.error(Phase::Dns, "the name has no address");
         for addr in addrs.take(8) {
-            match self.within(Phase::Tcp, deadline, TcpStream::connect(addr)).await {
+            match self.within(Phase::Tcp, limit, TcpStream::connect(addr)).await {
                 Ok(tcp) => return Ok(tcp),
                 Err(error) => last = error,
             }
@@ -222,25 +285,25 @@ impl Dialler {
         &self,
         connector: TlsConnector,
         tcp: TcpStream,
-        deadline: Instant,
     ) -> Result<Conn, ConnectError> {
+        let limit = self.handshake_limit();
         let name = server_name(&self.server_addr);
         let name = name.map_err(|error| self.error(Phase::Tls, &error.to_string()))?;
-        let stream = self.within(Phase::Tls, deadline, connector.connect(name, tcp)).await?;
+        let stream = self.within(Phase::Tls, limit, connector.connect(name, tcp)).await?;
         let agreed = stream.get_ref().1.alpn_protocol();
         if agreed.is_some_and(|protocol| protocol != b"h2") {
             return Err(self.error(Phase::Http2, "the other side does not speak HTTP/2"));
         }
-        self.within(Phase::Tls, deadline, Conn::tls(stream)).await
+        self.within(Phase::Tls, limit, Conn::tls(stream)).await
     }
 
     async fn within<T>(
         &self,
         phase: Phase,
-        deadline: Instant,
+        limit: Limit,
         step: impl Future<Output = io::Result<T>>,
     ) -> Result<T, ConnectError> {
-        match timeout_at(deadline, step).await {
+        match timeout_at(limit.deadline, step).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
                 let mut failed = self.error(phase, &plain_words(&error));
@@ -248,7 +311,7 @@ impl Dialler {
                 Err(failed)
             }
             Err(_) => {
-                let limit_ms = self.connect_timeout.as_millis();
+                let limit_ms = limit.timeout.as_millis();
                 Err(self.error(phase, &format!("no answer within {limit_ms} ms")))
             }
         }

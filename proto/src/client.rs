@@ -14,6 +14,7 @@ mod members;
 mod members_file;
 mod pace;
 mod probe;
+mod search;
 pub mod services;
 mod session;
 #[cfg(test)]
@@ -37,7 +38,7 @@ pub use self::session::{PendingRequest, Session};
 
 use self::members::Knowledge;
 use self::probe::Heard;
-use crate::channel::{ConnectError, channel};
+use crate::channel::{ConnectError, OpenConnections, counted_channel};
 use crate::endpoint::Endpoint;
 use crate::error::RpcError;
 use crate::pki::Validity;
@@ -61,7 +62,7 @@ struct Inner {
     seeds: Vec<Endpoint>,
     tls: ClientTls,
     known: Mutex<Knowledge>,
-    channels: Mutex<HashMap<Endpoint, Channel>>,
+    channels: Mutex<HashMap<Endpoint, Kept>>,
     /// Whoever holds it looks for the leader; all others profit.
     looking: tokio::sync::Mutex<()>,
     /// The same for those that wait at a silent leader and ask whether another one leads.
@@ -75,6 +76,12 @@ struct Inner {
     longest_wait_ms: AtomicU64,
     /// Held while the members file is replaced, so that the newest knowledge is the last written.
     keeping: Mutex<()>,
+}
+
+/// A channel, and whether it is connected.
+struct Kept {
+    channel: Channel,
+    open: OpenConnections,
 }
 
 impl std::fmt::Debug for Client {
@@ -243,20 +250,47 @@ impl Client {
     fn channel_to(&self, endpoint: &Endpoint) -> Result<Channel, ClientError> {
         let config = &self.inner.config;
         let mut channels = self.inner.channels.lock();
-        if let Some(channel) = channels.get(endpoint) {
-            return Ok(channel.clone());
+        if let Some(kept) = channels.get(endpoint) {
+            return Ok(kept.channel.clone());
         }
-        // A member that was asked as a seed is asked under its name from now on. Left open, connections to seeds would
-        // double what thousands of clients hold at each member.
+        // A member that was asked as a seed is asked under its name from now on, on the same connection if its address is
+        // the same: the certificate was checked against that. Left open, connections to seeds would double what thousands of
+        // clients hold at each member.
+        if let Some(kept) = self.as_seed(endpoint).and_then(|seed| channels.remove(&seed)) {
+            let channel = kept.channel.clone();
+            channels.insert(endpoint.clone(), kept);
+            return Ok(channel);
+        }
         let candidates = self.candidates();
-        channels.retain(|known, _| candidates.contains(known));
+        let seeds: Vec<_> = candidates.iter().filter_map(|each| self.as_seed(each)).collect();
+        channels.retain(|known, _| candidates.contains(known) || seeds.contains(known));
         if channels.len() >= CHANNELS_MAX {
             channels.clear();
         }
-        let made = channel(endpoint, &self.inner.tls, &config.dial_map, &config.channel)?;
-        let made = Channel::new(made, self.inner.known.lock().stamp.clone());
-        channels.insert(endpoint.clone(), made.clone());
-        Ok(made)
+        let (channel, open) =
+            counted_channel(endpoint, &self.inner.tls, &config.dial_map, &config.channel)?;
+        let channel = Channel::new(channel, self.inner.known.lock().stamp.clone());
+        channels.insert(endpoint.clone(), Kept { channel: channel.clone(), open });
+        Ok(channel)
+    }
+
+    fn is_connected_to(&self, endpoint: &Endpoint) -> bool {
+        let channels = self.inner.channels.lock();
+        let seed = || channels.get(&self.as_seed(endpoint)?);
+        channels.get(endpoint).or_else(seed).is_some_and(|kept| kept.open.any())
+    }
+
+    /// The seed that a member was before its name was known, if it is dialled at the same place under its name.
+    fn as_seed(&self, endpoint: &Endpoint) -> Option<Endpoint> {
+        let dial_map = &self.inner.config.dial_map;
+        let seed = Endpoint { name: None, addr: endpoint.addr.clone() };
+        (dial_map.resolve(&seed) == dial_map.resolve(endpoint)).then_some(seed)
+    }
+
+    /// Closes every connection once the calls on it have ended. Keeps what is known of the cluster: the next call connects
+    /// again.
+    pub fn disconnect(&self) {
+        self.inner.channels.lock().clear();
     }
 
     /// Writes what is known to the members file. A failure costs a slower start, so it is logged.

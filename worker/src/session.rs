@@ -218,7 +218,11 @@ impl Session {
             }
         };
         let begun = Instant::now();
-        let stream = self.stream(&member, channel).await;
+        let client = self.client.clone();
+        let stream = tokio::select! {
+            stream = self.stream(&member, channel) => stream,
+            never = client.keep_standby_connections() => match never {},
+        };
         for slot in &self.slots {
             // A slot that has ended needs to know nothing.
             let _ = slot.commands.send(SlotCommand::Offline).await;
@@ -226,7 +230,6 @@ impl Session {
         metrics::counter!("rollout_worker_streams_ended_total").increment(1);
         let (end, served) = stream?;
         let fleet = reconnect_spread(self.link.heartbeat);
-        self.client.wait_at_most(WAIT_MAX + fleet);
         pauses.backoff.at_most(WAIT_MAX + fleet);
         let ended = Ended {
             broke: matches!(end, StreamEnd::Broken(_)),
@@ -239,6 +242,8 @@ impl Session {
         match pauses.next(&ended) {
             Next::AtOnce => {
                 tracing::warn!(?end, leader = %member, "the stream broke, connecting again");
+                // A member with a standby connection knows whether it still leads.
+                self.client.leader_failed(&member.addr);
                 tokio::time::sleep(GONE_AFTER).await;
                 return Ok(());
             }
@@ -307,6 +312,12 @@ impl Session {
             Ok(Err(failed)) => AgentError::Disk(failed.to_string()),
             Err(failed) => AgentError::Disk(failed.to_string()),
         }
+    }
+
+    /// Takes the heartbeat interval that the leader asks for, which tells how large the fleet is.
+    fn set_heartbeat(&mut self, ms: u32) {
+        self.link.set_heartbeat(ms);
+        self.client.wait_at_most(WAIT_MAX + reconnect_spread(self.link.heartbeat));
     }
 
     async fn save(&self) -> Result<(), AgentError> {

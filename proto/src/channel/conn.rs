@@ -17,12 +17,20 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use super::OpenConnection;
+
 /// How long the server's first bytes are awaited. An HTTP/2 server sends its settings at once; one
 /// that waits for ours first is not held up for longer than this.
 const FIRST_BYTES_WAIT: Duration = Duration::from_millis(300);
 
 /// A connected stream.
-pub(super) enum Conn {
+pub(super) struct Conn {
+    bytes: Bytes,
+    /// Counted as open for as long as it lives.
+    _open: Option<OpenConnection>,
+}
+
+enum Bytes {
     /// Bare TCP.
     Plain(TcpStream),
     /// TLS, with what was read of it already.
@@ -31,7 +39,11 @@ pub(super) enum Conn {
 
 impl Conn {
     pub(super) fn plain(tcp: TcpStream) -> Self {
-        Conn::Plain(tcp)
+        Conn { bytes: Bytes::Plain(tcp), _open: None }
+    }
+
+    pub(super) fn counted(self, open: OpenConnection) -> Self {
+        Conn { _open: Some(open), ..self }
     }
 
     /// Takes a stream whose handshake this side holds for done; fails where the server does not.
@@ -43,7 +55,9 @@ impl Conn {
                 "the other side closed the connection after the handshake",
             )),
             Ok(Err(error)) => Err(error),
-            Ok(Ok(_)) | Err(_) => Ok(Conn::Tls(Box::new(stream), early)),
+            Ok(Ok(_)) | Err(_) => {
+                Ok(Conn { bytes: Bytes::Tls(Box::new(stream), early), _open: None })
+            }
         }
     }
 }
@@ -59,15 +73,15 @@ impl AsyncRead for Conn {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Conn::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
-            Conn::Tls(_, early) if early.has_remaining() => {
+        match &mut self.get_mut().bytes {
+            Bytes::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Bytes::Tls(_, early) if early.has_remaining() => {
                 let len = early.len().min(buf.remaining());
                 buf.put_slice(&early[..len]);
                 early.advance(len);
                 Poll::Ready(Ok(()))
             }
-            Conn::Tls(tls, _) => Pin::new(tls.as_mut()).poll_read(cx, buf),
+            Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_read(cx, buf),
         }
     }
 }
@@ -78,23 +92,23 @@ impl AsyncWrite for Conn {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Conn::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
-            Conn::Tls(tls, _) => Pin::new(tls.as_mut()).poll_write(cx, buf),
+        match &mut self.get_mut().bytes {
+            Bytes::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_write(cx, buf),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Conn::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
-            Conn::Tls(tls, _) => Pin::new(tls.as_mut()).poll_flush(cx),
+        match &mut self.get_mut().bytes {
+            Bytes::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Conn::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Conn::Tls(tls, _) => Pin::new(tls.as_mut()).poll_shutdown(cx),
+        match &mut self.get_mut().bytes {
+            Bytes::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_shutdown(cx),
         }
     }
 
@@ -103,16 +117,16 @@ impl AsyncWrite for Conn {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Conn::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
-            Conn::Tls(tls, _) => Pin::new(tls.as_mut()).poll_write_vectored(cx, bufs),
+        match &mut self.get_mut().bytes {
+            Bytes::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Bytes::Tls(tls, _) => Pin::new(tls.as_mut()).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Conn::Plain(tcp) => tcp.is_write_vectored(),
-            Conn::Tls(tls, _) => tls.is_write_vectored(),
+        match &self.bytes {
+            Bytes::Plain(tcp) => tcp.is_write_vectored(),
+            Bytes::Tls(tls, _) => tls.is_write_vectored(),
         }
     }
 }

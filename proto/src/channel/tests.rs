@@ -30,8 +30,12 @@ fn authority(dir: &Path) -> (TlsFiles, TlsFiles) {
 
 async fn failure(endpoint: &Endpoint, security: &Security, map: &DialMap) -> ConnectError {
     let tls = ClientTls::load(security).unwrap();
-    let options =
-        ChannelOptions { connect_timeout: Duration::from_secs(1), ..ChannelOptions::default() };
+    let limit = Duration::from_secs(1);
+    let options = ChannelOptions {
+        connect_timeout: limit,
+        handshake_timeout: limit,
+        ..ChannelOptions::default()
+    };
     let channel = channel(endpoint, &tls, map, &options).unwrap();
     let mut cluster = v1::cluster_client::ClusterClient::new(channel);
     let status = cluster.status(v1::StatusRequest {}).await.unwrap_err();

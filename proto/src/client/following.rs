@@ -1,16 +1,14 @@
-//! Finding the leader, calling it, leaving it, and knowing when to give up.
+//! Calling the leader, leaving it, and knowing when to give up.
 //!
 //! *Invariant:* a member that does not answer holds a call up only until another one is known to
 //! lead: the others are asked at the same time, and a call's own deadline is the last resort.
 //!
-//! Deliberately absent: which answers prove that a member leads (`probe`).
+//! Deliberately absent: whom to ask who leads (`search`), and which answers prove it (`probe`).
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::stream::{FuturesUnordered, StreamExt};
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tonic::Status;
 use tracing::Instrument;
 
@@ -24,33 +22,28 @@ use crate::trace::{self, Span, SpanKind};
 
 /// Silence of a leader after which the others are asked.
 const HEDGE_AFTER: Duration = Duration::from_millis(300);
-/// How soon each is asked again, at the soonest,
-const HEDGE_AGAIN: Duration = Duration::from_millis(50);
-/// and while the leader says that it is well. Both are longer for one of thousands: a leader that is busy is not to be asked
-/// by all of them twice a second whether it lives.
-const HEDGE_CALM: Duration = Duration::from_millis(500);
 /// A wait longer than a usual election is worth telling.
 const TELL_AFTER: Duration = Duration::from_millis(600);
 /// Between two tellings.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// One call over all its attempts.
-struct Call {
+pub(super) struct Call {
     what: &'static str,
     started: Instant,
-    deadline: Instant,
-    pace: Pace,
+    pub(super) deadline: Instant,
+    pub(super) pace: Pace,
     /// A hint to follow next, and those followed since something last worked.
     hint: Option<Endpoint>,
     hinted: HashSet<Endpoint>,
     /// A leader was found and asked.
     asked: bool,
     /// A request was sent and its answer is not known.
-    doubt: bool,
+    pub(super) doubt: bool,
 }
 
 impl Call {
-    fn give_up(&self, client: &Client) -> ClientError {
+    pub(super) fn give_up(&self, client: &Client) -> ClientError {
         if self.doubt {
             return self.unknown(client, false);
         }
@@ -227,50 +220,6 @@ impl Client {
         }
     }
 
-    /// Asks everybody whether they lead until it is another one than `current`.
-    async fn ask_around(&self, current: &MemberRef) -> Endpoint {
-        let other = || self.known_leader().filter(|known| MemberRef::from(known) != *current);
-        // One call asks around, the others wait for what it finds.
-        let _turn = self.inner.hedging.lock().await;
-        let well = AtomicBool::new(false);
-        let mut pace = Pace::new(self.longest_wait());
-        let mut asking: FuturesUnordered<_> = self
-            .candidates()
-            .into_iter()
-            .map(|endpoint| self.ask_after(endpoint, current, &well, Duration::ZERO))
-            .collect();
-        loop {
-            if let Some(leader) = other() {
-                return leader;
-            }
-            match asking.next().await {
-                Some(endpoint) => {
-                    let wait = match well.load(Ordering::Relaxed) {
-                        true => HEDGE_CALM.max(self.longest_wait()),
-                        false => pace.next_wait().max(HEDGE_AGAIN),
-                    };
-                    asking.push(self.ask_after(endpoint, current, &well, wait));
-                }
-                None => sleep(HEDGE_CALM).await,
-            }
-        }
-    }
-
-    async fn ask_after(
-        &self,
-        endpoint: Endpoint,
-        current: &MemberRef,
-        well: &AtomicBool,
-        wait: Duration,
-    ) -> Endpoint {
-        sleep(wait).await;
-        let found = self.probe(endpoint.clone()).await;
-        if MemberRef::from(&endpoint) == *current {
-            well.store(found.is_some(), Ordering::Relaxed);
-        }
-        endpoint
-    }
-
     /// Draws the conclusion from an attempt. None: try again.
     fn settle<T: Answer>(
         &self,
@@ -359,7 +308,7 @@ impl Client {
         *self.inner.lost.lock() = None;
         let mut known = self.inner.known.lock();
         if known.leader.is_none() {
-            known.leader = Some(leader.clone());
+            known.lead(leader.clone());
         }
     }
 
@@ -386,7 +335,7 @@ impl Client {
         }
     }
 
-    fn tell(&self, call: &Call) {
+    pub(super) fn tell(&self, call: &Call) {
         let Some(on_wait) = &self.inner.config.on_wait else { return };
         if call.started.elapsed() < TELL_AFTER {
             return;
@@ -402,56 +351,5 @@ impl Client {
             self.tried().into_iter().map(|(who, why)| format!("{who}: {why}")).collect();
         let state = if self.leader().is_some() { "the leader is busy" } else { "no leader" };
         on_wait(&format!("{state}: {}", each.join(", ")));
-    }
-
-    /// The known leader, else whoever first proves to lead.
-    async fn find_leader(&self, call: &mut Call) -> Result<Endpoint, ClientError> {
-        if let Some(leader) = self.known_leader() {
-            return Ok(leader);
-        }
-        // One call looks, the others wait for what it finds. If it gives up, the next one looks.
-        let Ok(_turn) = timeout_at(call.deadline, self.inner.looking.lock()).await else {
-            return Err(call.give_up(self));
-        };
-        // Calls come and go while nobody leads: each goes on at the pace of those before it.
-        call.pace.began(*self.inner.lost.lock().get_or_insert_with(Instant::now));
-        let mut asked = FuturesUnordered::new();
-        let mut in_flight = HashSet::new();
-        let mut seen = HashSet::new();
-        self.inner.heard.lock().clear();
-        loop {
-            if let Some(leader) = self.known_leader() {
-                return Ok(leader);
-            }
-            for endpoint in self.candidates() {
-                if in_flight.insert(endpoint.clone()) {
-                    let first = seen.insert(endpoint.clone());
-                    let wait = if first { Duration::ZERO } else { call.pace.next_wait() };
-                    asked.push(self.probe_after(endpoint, wait));
-                }
-            }
-            tokio::select! {
-                Some(endpoint) = asked.next() => {
-                    in_flight.remove(&endpoint);
-                }
-                () = sleep_until(call.deadline) => return Err(call.give_up(self)),
-            }
-            match self.hopeless() {
-                // An attempt may have been applied before everybody began to refuse.
-                Some(_) if call.doubt => return Err(call.give_up(self)),
-                Some(error) => return Err(error),
-                None => self.tell(call),
-            }
-        }
-    }
-
-    async fn probe_after(&self, endpoint: Endpoint, wait: Duration) -> Endpoint {
-        sleep(wait).await;
-        self.probe(endpoint.clone()).await;
-        endpoint
-    }
-
-    fn known_leader(&self) -> Option<Endpoint> {
-        self.inner.known.lock().leader.clone()
     }
 }

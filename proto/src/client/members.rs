@@ -53,6 +53,8 @@ pub(super) struct Knowledge {
     pub(super) members: Vec<v1::MemberInfo>,
     /// Who led when last asked.
     pub(super) leader: Option<Endpoint>,
+    /// The latest that led, whether it still does or not.
+    pub(super) led_last: Option<Endpoint>,
     /// The highest term in which somebody said to lead.
     pub(super) leader_term: u64,
     /// Says it with every request.
@@ -74,6 +76,12 @@ impl Knowledge {
             return Err(RpcError::new(ErrorCode::StaleEpoch, message).with_epoch(seen));
         }
         Ok(self.learn(header))
+    }
+
+    /// This member leads.
+    pub(super) fn lead(&mut self, leader: Endpoint) {
+        self.led_last = Some(leader.clone());
+        self.leader = Some(leader);
     }
 
     /// Refuses a header of another cluster.

@@ -14,8 +14,22 @@ use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, RpcError};
 use crate::v1;
 
-/// Limit of one question.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// After so long a member counts as one that does not answer, for people.
+const SILENT_AFTER: Duration = Duration::from_secs(1);
+/// Limit of one question, with the connection that it may need. What is given up is begun anew, with another handshake, and a
+/// member that thousands reach for at once never comes to an end of them: so this is not less than the limit of a handshake.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a member answers to the question whether it leads.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// It leads, and is now followed.
+    Leads,
+    /// It says that the member of this name leads.
+    Names(String),
+    /// It knows no leader, or did not answer.
+    Nothing,
+}
 
 /// What a member said last.
 #[derive(Clone)]
@@ -49,32 +63,36 @@ impl From<Fatal> for ClientError {
 }
 
 impl Client {
-    /// Asks one member. Some: it leads, under the returned endpoint, and is now followed.
-    pub(super) async fn probe(&self, endpoint: Endpoint) -> Option<Endpoint> {
+    /// Asks one member whether it leads.
+    pub(super) async fn probe(&self, endpoint: Endpoint) -> Said {
         let channel = match self.channel_to(&endpoint) {
             Ok(channel) => channel,
             Err(error) => {
                 self.hear(&endpoint, error.to_string(), None);
-                return None;
+                return Said::Nothing;
             }
         };
         let mut cluster = services::cluster(channel);
-        let asked = cluster.status(v1::StatusRequest {});
-        match tokio::time::timeout(PROBE_TIMEOUT, asked).await {
+        let mut asked = std::pin::pin!(cluster.status(v1::StatusRequest {}));
+        let answer = match tokio::time::timeout(SILENT_AFTER, &mut asked).await {
+            Ok(answer) => Ok(answer),
+            Err(_) => {
+                let silent_ms = SILENT_AFTER.as_millis();
+                self.hear(&endpoint, format!("no answer within {silent_ms} ms"), None);
+                tokio::time::timeout(PROBE_TIMEOUT - SILENT_AFTER, asked).await
+            }
+        };
+        match answer {
             Ok(Ok(response)) => self.judge_status(endpoint, response.into_inner()),
             Ok(Err(status)) => {
                 self.hear_failure(&endpoint, &status);
-                None
+                Said::Nothing
             }
-            Err(_) => {
-                let limit_ms = PROBE_TIMEOUT.as_millis();
-                self.hear(&endpoint, format!("no answer within {limit_ms} ms"), None);
-                None
-            }
+            Err(_) => Said::Nothing,
         }
     }
 
-    fn judge_status(&self, endpoint: Endpoint, status: v1::StatusResponse) -> Option<Endpoint> {
+    fn judge_status(&self, endpoint: Endpoint, status: v1::StatusResponse) -> Said {
         let header = status.header.unwrap_or_default();
         let member = status.self_.unwrap_or_default();
         let leads = member.role == "leader";
@@ -95,7 +113,7 @@ impl Client {
                 }
                 .map(Fatal::Rpc);
                 self.hear(&endpoint, error.message, fatal);
-                return None;
+                return Said::Nothing;
             }
             Ok(true) => self.keep(),
             Ok(false) => {}
@@ -103,24 +121,26 @@ impl Client {
         if leads && status.has_quorum {
             return self.follow(&endpoint, &member);
         }
-        let says = match (leads, &header.members) {
-            (true, _) => "leads without a majority".to_owned(),
+        let (why, said) = match (leads, header.members) {
+            (true, _) => ("leads without a majority".to_owned(), Said::Nothing),
             (false, Some(list)) if !list.leader.is_empty() && list.leader != member.name => {
-                format!("says that {} leads", list.leader)
+                (format!("says that {} leads", list.leader), Said::Names(list.leader))
             }
-            (false, _) if header.cluster_id.is_empty() => "is part of no cluster yet".to_owned(),
-            (false, _) => "says no leader".to_owned(),
+            (false, _) if header.cluster_id.is_empty() => {
+                ("is part of no cluster yet".to_owned(), Said::Nothing)
+            }
+            (false, _) => ("says no leader".to_owned(), Said::Nothing),
         };
-        self.hear(&endpoint, says, None);
-        None
+        self.hear(&endpoint, why, None);
+        said
     }
 
-    fn follow(&self, endpoint: &Endpoint, member: &v1::MemberStatus) -> Option<Endpoint> {
+    fn follow(&self, endpoint: &Endpoint, member: &v1::MemberStatus) -> Said {
         let mut known = self.inner.known.lock();
         if member.term < known.leader_term {
             drop(known);
             self.hear(endpoint, format!("led in term {}, which is over", member.term), None);
-            return None;
+            return Said::Nothing;
         }
         let leader = known.canonical(endpoint, &member.name);
         if known.leader.as_ref() != Some(&leader) {
@@ -128,8 +148,8 @@ impl Client {
         }
         *self.inner.lost.lock() = None;
         known.leader_term = member.term;
-        known.leader = Some(leader.clone());
-        Some(leader)
+        known.lead(leader);
+        Said::Leads
     }
 
     /// Notes what a member said, or how reaching it failed.

@@ -3,6 +3,7 @@
 mod fake;
 mod knowing;
 mod leaving;
+mod searching;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,15 +86,20 @@ async fn the_leader_is_found_from_one_follower() {
 }
 
 #[tokio::test]
-async fn once_the_members_are_known_no_connection_to_a_seed_stays() {
+async fn a_member_that_was_a_seed_has_one_connection() {
     let (a, b) = (Fake::start("a"), Fake::start("b"));
     introduce(&[&a, &b]);
     b.leads(3);
     let client = client(&[&a, &b]);
     create(&client, CallOptions::default()).await.unwrap();
+    let asked = client.each_member(|_, channel| async move {
+        services::cluster(channel).status(v1::StatusRequest {}).await
+    });
+    assert!(asked.await.iter().all(|(_, answer)| answer.is_ok()));
+    assert_eq!((a.connections(), b.connections()), (1, 1));
     let channels = client.inner.channels.lock();
     let names: Vec<_> = channels.keys().map(|endpoint| endpoint.name.clone()).collect();
-    assert!(!names.is_empty() && names.iter().all(Option::is_some), "{names:?}");
+    assert!(names.len() == 2 && names.iter().all(Option::is_some), "{names:?}");
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ use super::conn::ServerConn;
 use super::server::ServerTls;
 
 const HANDSHAKES_MAX: usize = 1024;
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 // How often a crowd that is refused is worth a line.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 // How long accepting rests when the process is out of descriptors.

@@ -58,6 +58,7 @@ impl Dialer {
             tls: ClientTls::load(&config.security)?,
             options: ChannelOptions {
                 connect_timeout: config.connect_limit(),
+                handshake_timeout: config.connect_limit(),
                 keepalive_interval: KEEPALIVE_INTERVAL,
                 keepalive_timeout: KEEPALIVE_TIMEOUT,
             },

@@ -93,7 +93,7 @@ impl Session {
             ms => configured.min(ms.into()),
         });
         self.link.heartbeat = HEARTBEAT;
-        self.link.set_heartbeat(answer.heartbeat_ms);
+        self.set_heartbeat(answer.heartbeat_ms);
         self.link.eligible = eligible;
         self.link.registered = true;
         if answer.draining {

@@ -223,7 +223,7 @@ impl Session {
         }
         match message.kind {
             Some(Kind::Heartbeat(answer)) => {
-                self.link.set_heartbeat(answer.heartbeat_ms);
+                self.set_heartbeat(answer.heartbeat_ms);
                 // Silent for so long, this worker may have lost rows: it asks which before it starts one.
                 if self.fence.is_open() {
                     self.heartbeat_answered(live, answer.seq);

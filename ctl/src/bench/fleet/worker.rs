@@ -197,10 +197,13 @@ impl Worker {
                 }
                 None => continue,
             };
+            self.epoch = self.epoch.max(client.coord_epoch());
             let begun = Instant::now();
-            let end = Box::pin(self.stream(&leader, channel)).await?;
+            let end = tokio::select! {
+                end = Box::pin(self.stream(&leader, channel)) => end?,
+                never = client.keep_standby_connections() => match never {},
+            };
             let served = self.went_offline();
-            client.wait_at_most(BACKOFF.1 + reconnect_spread(self.heartbeat));
             match end {
                 End::Settled => break,
                 End::Ordered => {}
@@ -229,6 +232,7 @@ impl Worker {
         let failed = std::mem::take(&mut self.at_once) && !served;
         self.at_once = served && steady;
         if self.at_once {
+            client.leader_failed(&leader.addr);
             self.meanwhile(tokio::time::sleep(GONE_AFTER)).await;
             return;
         }
@@ -248,7 +252,13 @@ impl Worker {
 
     /// All its connections are gone at once; its rows go on.
     async fn be_lost(&mut self) {
-        (self.client, self.lost) = (None, true);
+        self.lost = true;
+        if let Some(client) = &self.client {
+            client.disconnect();
+            if let Some(leader) = client.leader() {
+                client.leader_failed(&leader.addr);
+            }
+        }
         while self.is_lost(&self.orders.borrow().clone()) && !self.orders.borrow().stop {
             self.meanwhile(pending::<()>()).await;
         }
@@ -374,6 +384,9 @@ impl Worker {
         if ms > 0 {
             self.heartbeat =
                 Duration::from_millis(ms.clamp(10, 10_000).into()).min(self.self_fence / 2);
+            if let Some(client) = &self.client {
+                client.wait_at_most(BACKOFF.1 + reconnect_spread(self.heartbeat));
+            }
         }
     }
 

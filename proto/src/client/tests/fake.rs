@@ -5,8 +5,9 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -39,6 +40,7 @@ pub(super) struct Fake {
     pub(super) says: Arc<Mutex<Says>>,
     /// The request ids that it was sent, in order.
     pub(super) asked: Arc<Mutex<Vec<v1::RequestId>>>,
+    accepted: Arc<AtomicUsize>,
     runtime: Option<Runtime>,
 }
 
@@ -77,19 +79,29 @@ impl Fake {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let service = Service { name: name.to_owned(), says: says.clone(), asked: asked.clone() };
         let tls = ServerTls::load(security).unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let counted = accepted.clone();
         runtime.spawn(async move {
             let incoming = tls.incoming(TcpListener::from_std(listener).unwrap());
+            let incoming = incoming.inspect(move |_| {
+                counted.fetch_add(1, Ordering::SeqCst);
+            });
             tonic::transport::Server::builder()
                 .add_service(cluster_server::ClusterServer::new(service.clone()))
                 .add_service(runs_server::RunsServer::new(service))
                 .serve_with_incoming(incoming)
                 .await
         });
-        Fake { name: name.to_owned(), addr, says, asked, runtime: Some(runtime) }
+        Fake { name: name.to_owned(), addr, says, asked, accepted, runtime: Some(runtime) }
     }
 
     pub(super) fn set(&self, change: impl FnOnce(&mut Says)) {
         change(&mut self.says.lock());
+    }
+
+    /// How many connections it was ever asked for.
+    pub(super) fn connections(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
     }
 
     pub(super) fn leads(&self, term: u64) {

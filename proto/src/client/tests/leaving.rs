@@ -3,7 +3,7 @@
 use super::*;
 
 /// It takes 0.4 s. This leaves room for a loaded machine and is half of an attempt's own limit.
-const LEFT_LIMIT: Duration = Duration::from_millis(2500);
+pub(super) const LEFT_LIMIT: Duration = Duration::from_millis(2500);
 
 async fn until_heard(client: &Client, name: &str, why: &str) {
     let said = || {
@@ -19,7 +19,7 @@ async fn until_heard(client: &Client, name: &str, why: &str) {
 }
 
 /// Makes the client's connection to the leader and its choice of it.
-async fn settled(fakes: &[&Fake], leader: &Fake) -> Client {
+pub(super) async fn settled(fakes: &[&Fake], leader: &Fake) -> Client {
     introduce(fakes);
     leader.leads(1);
     let client = client(&[leader]);

@@ -1,0 +1,223 @@
+//! Whom to ask who leads, and when.
+//!
+//! *Invariant:* a search asks one member at a time, and the next one when that one does not lead or stays silent. It begins
+//! with members that it has a connection to. So when thousands of workers lose their leader at the same moment, each costs the
+//! cluster a question or two, and at most one TLS handshake.
+//!
+//! Deliberately absent: which answers prove that a member leads (`probe`).
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::following::Call;
+use super::pace::{Pace, WAIT_MAX};
+use super::probe::Said;
+use super::{Client, ClientError, MemberRef};
+use crate::endpoint::Endpoint;
+
+/// How long a member is asked alone, by a client that is one of few.
+const ALONE: Duration = Duration::from_millis(50);
+/// Each member is asked again after this time at the earliest while the leader is silent, and after [`HEDGE_CALM`] while the
+/// leader says that it leads. Both are longer for one of thousands.
+const HEDGE_AGAIN: Duration = Duration::from_millis(50);
+const HEDGE_CALM: Duration = Duration::from_millis(500);
+/// The shortest pause before a client that is one of few opens one more standby connection.
+const STANDBY_PAUSE: Duration = Duration::from_secs(1);
+/// That pause in longest waits of this client, for one of thousands.
+const STANDBY_WAITS: u32 = 4;
+
+/// One search for the leader. It goes in rounds, in each of which it asks every member once.
+struct Search {
+    /// The member that another one named as the leader.
+    named: Option<String>,
+    /// Those asked in this round.
+    asked: HashSet<Endpoint>,
+    /// Those that have not answered yet, in this round or before.
+    in_flight: HashSet<Endpoint>,
+    /// When to ask the next member, whether the last one has answered or not.
+    next_at: Instant,
+    /// All were asked: the next round begins at that time.
+    pausing: bool,
+}
+
+impl Search {
+    fn new() -> Self {
+        Search {
+            named: None,
+            asked: HashSet::new(),
+            in_flight: HashSet::new(),
+            next_at: Instant::now(),
+            pausing: false,
+        }
+    }
+
+    fn learn(&mut self, endpoint: &Endpoint, said: Said) {
+        self.in_flight.remove(endpoint);
+        match said {
+            Said::Leads => {}
+            Said::Names(leader) => self.named = Some(leader),
+            Said::Nothing => {}
+        }
+        if !self.pausing {
+            self.next_at = Instant::now();
+        }
+    }
+
+    fn end_round(&mut self, pause: Duration) {
+        self.asked.clear();
+        self.named = None;
+        self.pausing = true;
+        self.next_at = Instant::now() + pause;
+    }
+}
+
+impl Client {
+    /// The known leader, else the first member that proves to lead.
+    pub(super) async fn find_leader(&self, call: &mut Call) -> Result<Endpoint, ClientError> {
+        if let Some(leader) = self.known_leader() {
+            return Ok(leader);
+        }
+        // One call looks, the others wait for what it finds. If it gives up, the next one looks.
+        let Ok(_turn) = timeout_at(call.deadline, self.inner.looking.lock()).await else {
+            return Err(call.give_up(self));
+        };
+        // Calls come and go while nobody leads: each goes on at the pace of those before it.
+        call.pace.began(*self.inner.lost.lock().get_or_insert_with(Instant::now));
+        let mut search = Search::new();
+        let mut answers = FuturesUnordered::new();
+        self.inner.heard.lock().clear();
+        loop {
+            if let Some(leader) = self.known_leader() {
+                return Ok(leader);
+            }
+            if Instant::now() >= search.next_at {
+                search.pausing = false;
+                match self.next_to_ask(&search) {
+                    Some(endpoint) => {
+                        search.asked.insert(endpoint.clone());
+                        search.in_flight.insert(endpoint.clone());
+                        search.next_at = Instant::now() + self.alone();
+                        answers.push(async move { (endpoint.clone(), self.probe(endpoint).await) });
+                    }
+                    None => search.end_round(call.pace.next_wait() + self.part_of_many()),
+                }
+                continue;
+            }
+            tokio::select! {
+                Some((endpoint, said)) = answers.next() => search.learn(&endpoint, said),
+                () = sleep_until(search.next_at) => {}
+                () = sleep_until(call.deadline) => return Err(call.give_up(self)),
+            }
+            match self.hopeless() {
+                // An attempt may have been applied before everybody began to refuse.
+                Some(_) if call.doubt => return Err(call.give_up(self)),
+                Some(error) => return Err(error),
+                None => self.tell(call),
+            }
+        }
+    }
+
+    /// Of the members that were not asked in this round: the one that another named, one that a connection is open to, the
+    /// one that led last, or any.
+    fn next_to_ask(&self, search: &Search) -> Option<Endpoint> {
+        let mut left = self.candidates();
+        left.retain(|each| !search.asked.contains(each) && !search.in_flight.contains(each));
+        let named = left.iter().find(|each| each.name.is_some() && each.name == search.named);
+        let connected: Vec<_> = left.iter().filter(|each| self.is_connected_to(each)).collect();
+        let connected = connected.choose(&mut rand::rng()).copied();
+        let led_last = self.inner.known.lock().led_last.clone();
+        let led_last = left.iter().find(|each| Some(*each) == led_last.as_ref());
+        let any = || left.choose(&mut rand::rng());
+        named.or(connected).or(led_last).or_else(any).cloned()
+    }
+
+    /// How long a member is asked alone. One that thousands reach for answers late.
+    fn alone(&self) -> Duration {
+        ALONE + self.beyond_few() / 2 + self.part_of_many() / 2
+    }
+
+    /// By how much the longest wait of this client exceeds that of one of few.
+    fn beyond_few(&self) -> Duration {
+        self.longest_wait().saturating_sub(WAIT_MAX)
+    }
+
+    /// A wait that spreads what thousands of clients do at the same moment; none for one of few.
+    fn part_of_many(&self) -> Duration {
+        self.beyond_few().mul_f64(rand::rng().random_range(0.0..=1.0))
+    }
+
+    pub(super) fn known_leader(&self) -> Option<Endpoint> {
+        self.inner.known.lock().leader.clone()
+    }
+
+    /// Asks everybody whether they lead until it is another one than `current`.
+    pub(super) async fn ask_around(&self, current: &MemberRef) -> Endpoint {
+        let other = || self.known_leader().filter(|known| MemberRef::from(known) != *current);
+        // One call asks around, the others wait for what it finds.
+        let _turn = self.inner.hedging.lock().await;
+        let well = AtomicBool::new(false);
+        let mut pace = Pace::new(self.longest_wait());
+        let mut asking: FuturesUnordered<_> = self
+            .candidates()
+            .into_iter()
+            .map(|endpoint| {
+                let known =
+                    MemberRef::from(&endpoint) == *current || self.is_connected_to(&endpoint);
+                let wait = if known { self.part_of_many() } else { self.alone() };
+                self.ask_after(endpoint, current, &well, wait)
+            })
+            .collect();
+        loop {
+            if let Some(leader) = other() {
+                return leader;
+            }
+            match asking.next().await {
+                Some(endpoint) => {
+                    let wait = match well.load(Ordering::Relaxed) {
+                        true => HEDGE_CALM.max(self.longest_wait()),
+                        false => pace.next_wait().max(HEDGE_AGAIN) + self.part_of_many(),
+                    };
+                    asking.push(self.ask_after(endpoint, current, &well, wait));
+                }
+                None => sleep(HEDGE_CALM).await,
+            }
+        }
+    }
+
+    async fn ask_after(
+        &self,
+        endpoint: Endpoint,
+        current: &MemberRef,
+        well: &AtomicBool,
+        wait: Duration,
+    ) -> Endpoint {
+        sleep(wait).await;
+        let said = self.probe(endpoint.clone()).await;
+        if MemberRef::from(&endpoint) == *current {
+            well.store(matches!(said, Said::Leads), Ordering::Relaxed);
+        }
+        endpoint
+    }
+
+    /// Keeps a connection open to every member, so that this client reaches the next leader without a handshake. Opens at
+    /// most one at a time, over seconds, and over about a minute where [`Self::wait_at_most`] says that thousands do the same.
+    /// For clients that live long; ends when it is dropped.
+    pub async fn keep_standby_connections(&self) -> Infallible {
+        loop {
+            let pause = STANDBY_PAUSE + STANDBY_WAITS * self.beyond_few();
+            let part = rand::rng().random_range(1.0..=2.0);
+            sleep(pause.mul_f64(part)).await;
+            let missing = self.candidates().into_iter().find(|each| !self.is_connected_to(each));
+            if let Some(endpoint) = missing {
+                self.probe(endpoint).await;
+            }
+        }
+    }
+}
