@@ -10,7 +10,7 @@ use crate::grpc::Shared;
 use crate::ledger_read::ReadLedger;
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
-use rollout_ledger::view::{Pool, WorkerState};
+use rollout_ledger::view::Pool;
 use rollout_raft::{DiskRoom, Space};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -50,18 +50,11 @@ fn begin_counting() {
 fn set(shared: &Shared) -> BTreeMap<String, Pool> {
     consensus(shared);
     storage(shared);
-    let (workers, runs, pools) = shared.node.ledger(|ledger| {
-        let mut workers = [0_u32; 3];
-        for state in ledger.worker_sessions().into_iter().flat_map(|id| ledger.worker_state(id)) {
-            match state {
-                WorkerState::Ready => workers[0] += 1,
-                WorkerState::Suspect { .. } => workers[1] += 1,
-                WorkerState::Draining => workers[2] += 1,
-            }
-        }
-        (workers, ledger.run_states(), ledger.pools())
-    });
-    for (state, count) in ["ready", "suspect", "draining"].into_iter().zip(workers) {
+    let (fleet, runs, pools) =
+        shared.node.ledger(|ledger| (ledger.fleet(), ledger.run_states(), ledger.pools()));
+    let workers =
+        [("ready", fleet.ready), ("suspect", fleet.suspect), ("draining", fleet.draining)];
+    for (state, count) in workers {
         gauge!("rollout_workers", "state" => state).set(f64::from(count));
     }
     let (running, paused, ended) = runs;

@@ -50,7 +50,7 @@ impl Ledger {
             let held = self.pull_slot(slot)?;
             held.last_pull = seq;
             held.last_grant = granted.to_vec();
-            self.dirty.workers.insert(slot.session);
+            self.dirty.slots.insert(slot);
         }
         Ok(())
     }

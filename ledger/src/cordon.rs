@@ -81,7 +81,7 @@ impl Ledger {
                 (held.cordon, held.held_against) = (None, Vec::new());
             }
         }
-        self.dirty.workers.insert(session);
+        self.dirty.mark_slots(session, worker.slots.len());
     }
 
     /// An engine died outside a trial: too often in a row, and its slot gets no more work.
@@ -118,7 +118,7 @@ impl Ledger {
             self.workers.values().filter(|w| of(w)).map(|w| w.id).collect();
         for session in sessions {
             let Some(worker) = self.workers.get_mut(&session) else { continue };
-            self.dirty.workers.insert(session);
+            self.dirty.mark_slots(session, worker.slots.len());
             let mut lifted = Vec::new();
             for (number, held) in worker.slots.iter_mut().enumerate() {
                 let before = held.held_against.len();

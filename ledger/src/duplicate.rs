@@ -34,10 +34,14 @@ impl Run {
 
     /// Nothing of it is pending or will come: whoever is idle has nothing to expect of it.
     pub(crate) fn at_tail(&self) -> bool {
+        self.nears_tail() && !self.flight.grants.is_empty()
+    }
+
+    /// The same, but that somebody may hold no row of it.
+    pub(crate) fn nears_tail(&self) -> bool {
         self.head.spec.tail_duplicates
             && self.head.state == RunState::Running
             && self.head.input_closed
-            && !self.flight.grants.is_empty()
             && self.pending() == 0
     }
 
@@ -95,7 +99,8 @@ impl Ledger {
 
     /// The runs at their tails that a slot fits, in the order in which they are served.
     fn tails_for(&self, slot: SlotRef) -> Vec<RunNo> {
-        let tails = self.runs.values().filter(|run| run.at_tail() && self.may_steal(slot, run.no));
+        let tails = self.tail_runs.iter().filter_map(|no| self.runs.get(no));
+        let tails = tails.filter(|run| run.at_tail() && self.may_steal(slot, run.no));
         let mut tails: Vec<_> =
             tails.map(|run| (Reverse(run.head.spec.priority), run.no)).collect();
         tails.sort_unstable();

@@ -56,7 +56,8 @@ impl Ledger {
     /// The runs of which rows may be duplicated now, in the order in which they are served, with at most `rows_max` rows
     /// each.
     pub fn tails(&self, now: LedgerMs, rows_max: u32) -> Vec<Tail> {
-        let mut tails: Vec<_> = self.runs.values().filter(|run| run.at_tail()).collect();
+        let tails = self.tail_runs.iter().filter_map(|no| self.runs.get(no));
+        let mut tails: Vec<_> = tails.filter(|run| run.at_tail()).collect();
         tails.sort_unstable_by_key(|run| (Reverse(run.head.spec.priority), run.no));
         let tail = |run: &crate::run::Run| {
             let held = run.duplicable(None, now, rows_max);

@@ -291,7 +291,7 @@ impl Ledger {
 
     pub(crate) fn slot_mut(&mut self, slot: SlotRef) -> Option<&mut Slot> {
         let worker = self.workers.get_mut(&slot.session)?;
-        self.dirty.workers.insert(slot.session);
+        self.dirty.slots.insert(slot);
         worker.slots.get_mut(slot.slot.0 as usize)
     }
 }

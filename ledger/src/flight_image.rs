@@ -196,6 +196,7 @@ impl Ledger {
             return;
         }
         self.split_segments();
+        self.mark_workers();
         for (no, run) in &mut self.runs {
             let flight = &mut run.flight;
             flight.grants.mark_all();

@@ -10,7 +10,7 @@
 use crate::client::Client;
 use crate::codec;
 use crate::flight_image::FLIGHT_TAGS;
-use crate::id::{DatasetNo, JobNo, RunNo, SegmentNo, SessionId, StoreNo, TrainingNo};
+use crate::id::{DatasetNo, JobNo, RunNo, SegmentNo, SessionId, SlotRef, StoreNo, TrainingNo};
 use crate::ledger::Ledger;
 use crate::run::Run;
 use crate::trouble::Trouble;
@@ -31,6 +31,7 @@ pub(crate) struct Dirty {
     /// Runs whose segments, parts and troubles all went at once.
     pub(crate) emptied: BTreeSet<RunNo>,
     pub(crate) workers: BTreeSet<SessionId>,
+    pub(crate) slots: BTreeSet<SlotRef>,
     pub(crate) unheard: BTreeSet<SessionId>,
     pub(crate) clients: BTreeSet<SessionId>,
     pub(crate) stores: BTreeSet<StoreNo>,
@@ -117,6 +118,7 @@ impl Ledger {
             delta.set(key(b'M', &[]), Some(codec::encode(&self.meta)));
         }
         self.drain_trainings(&mut dirty, &mut delta);
+        self.drain_workers(&mut dirty, &mut delta);
         for name in dirty.namespaces {
             let value = self.namespaces.get(&name).map(codec::encode);
             delta.set(key(b'N', &[name.as_bytes()]), value);
@@ -144,9 +146,6 @@ impl Ledger {
             let trouble = self.runs.get(&no).and_then(|r| r.troubles.get(&row));
             let value = trouble.map(trouble_record);
             delta.set(run_key(b'T', no, &row.to_be_bytes()), value);
-        }
-        for id in dirty.workers {
-            delta.set(session_key(b'W', id), self.workers.get(&id).map(codec::encode));
         }
         for id in dirty.unheard {
             delta.set(session_key(b'X', id), self.unheard.get(&id).map(codec::encode));
@@ -247,12 +246,11 @@ impl Ledger {
         }
         self.each_checkpoint(&mut each);
         self.each_returned(&mut each);
-        for (id, worker) in &self.workers {
-            each(&session_key(b'W', *id), &codec::encode(worker));
-        }
+        self.each_worker(&mut each);
         for (id, unheard) in &self.unheard {
             each(&session_key(b'X', *id), &codec::encode(unheard));
         }
         self.each_block(&mut each);
+        self.each_slot(&mut each);
     }
 }

@@ -119,6 +119,7 @@ impl Ledger {
                 self.workers
                     .insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
             }
+            Some(b'Z') => self.load_slot(key, value)?,
             Some(b'X') => {
                 self.unheard
                     .insert(SessionId(u64::from_be_bytes(number(key, 1)?)), read(key, value)?);
@@ -189,7 +190,7 @@ impl Ledger {
         }
         for (id, worker) in &self.workers {
             self.worker_names.insert((worker.namespace.clone(), worker.name.clone()), *id);
-            self.slot_count += worker.slots.len();
+            self.fleet.joined(worker);
         }
         let sessions: Vec<SessionId> = self.workers.keys().copied().collect();
         sessions.into_iter().for_each(|session| self.index_slots(session));

@@ -3,6 +3,7 @@
 //! The first breach is named in words, so that a failing test says which promise broke.
 
 use crate::eligibility::Turn;
+use crate::fleet::Fleet;
 use crate::id::{Attempt, RunNo};
 use crate::ledger::Ledger;
 use crate::rows::Rows;
@@ -87,17 +88,16 @@ impl Ledger {
                 r.troubles.iter().filter_map(|(row, t)| Some((t.not_before?, r.no, *row)))
             })
             .collect();
+        let tails: BTreeSet<RunNo> =
+            self.runs.values().filter(|run| run.nears_tail()).map(|run| run.no).collect();
+        ensure!(tails == self.tail_runs, "runs near their tails: {tails:?}, {:?}", self.tail_runs);
         ensure!(expected == self.waiting, "the index of waiting rows differs from the troubles");
         Ok(())
     }
 
     fn check_slots(&self) -> Result<(), String> {
-        let slots: usize = self.workers.values().map(|worker| worker.slots.len()).sum();
-        ensure!(
-            slots == self.slot_count,
-            "{} slots are counted, there are {slots}",
-            self.slot_count
-        );
+        let (counted, fleet) = (self.fleet, Fleet::of(self.workers.values()));
+        ensure!(fleet == counted, "the fleet is {fleet:?}, counted as {counted:?}");
         for worker in self.workers.values() {
             let suspect = matches!(worker.state, WorkerState::Suspect { .. });
             if !suspect && worker.state != worker.state_when_heard() {

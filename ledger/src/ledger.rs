@@ -9,6 +9,7 @@ use crate::command::StoreName;
 use crate::dataset::Dataset;
 use crate::eligibility::{Eligibility, Turn};
 use crate::event::Event;
+use crate::fleet::Fleet;
 use crate::id::{CoordEpoch, DatasetNo, JobNo, LedgerMs, RunNo, SessionId, StoreNo, TrainingNo};
 use crate::image::Dirty;
 use crate::job::{Job, JobName};
@@ -62,12 +63,13 @@ pub struct Ledger {
     // Derived.
     pub(crate) run_names: BTreeMap<(String, String), RunNo>,
     pub(crate) worker_names: BTreeMap<(String, String), SessionId>,
-    /// Slots of all workers.
-    pub(crate) slot_count: usize,
+    pub(crate) fleet: Fleet,
     /// Which runs slots may serve, and whose turn it is.
     pub(crate) index: Eligibility,
     /// Runs that have a trial to give.
     pub(crate) trial_runs: BTreeSet<RunNo>,
+    /// Runs at their tails, and those that will be once somebody holds a row of them.
+    pub(crate) tail_runs: BTreeSet<RunNo>,
     /// Runs that are paused.
     pub(crate) paused_runs: BTreeSet<RunNo>,
     /// Runs that have something to give since this operation, and had nothing before it.
@@ -160,9 +162,10 @@ impl Ledger {
             reply_value_bytes: 0,
             run_names: BTreeMap::new(),
             worker_names: BTreeMap::new(),
-            slot_count: 0,
+            fleet: Fleet::default(),
             index: Eligibility::default(),
             trial_runs: BTreeSet::new(),
+            tail_runs: BTreeSet::new(),
             paused_runs: BTreeSet::new(),
             joining: BTreeSet::new(),
             resting: BTreeSet::new(),
@@ -246,6 +249,10 @@ impl Ledger {
         match tries {
             true => self.trial_runs.insert(no),
             false => self.trial_runs.remove(&no),
+        };
+        match self.runs.get(&no).is_some_and(Run::nears_tail) {
+            true => self.tail_runs.insert(no),
+            false => self.tail_runs.remove(&no),
         };
         match (before, turn.is_some()) {
             (false, true) if !self.resting.remove(&no) => {

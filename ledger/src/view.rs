@@ -4,6 +4,7 @@
 
 pub use crate::blocked::Blocked;
 use crate::command::{HeldRows, PartDecl};
+pub use crate::fleet::Fleet;
 use crate::forget::Sealed;
 use crate::grant::Grant;
 use crate::id::{Attempt, LedgerMs, RunNo, SegmentNo, SessionId, SlotRef};
@@ -204,11 +205,16 @@ impl Ledger {
 
     /// How many runs are running, paused, and ended.
     pub fn run_states(&self) -> (u32, u32, u32) {
-        let count = |states: &[RunState]| {
-            self.runs.values().filter(|r| states.contains(&r.head.state)).count() as u32
-        };
-        let ended = count(&[RunState::Cancelled, RunState::Finished, RunState::DeadlineExceeded]);
-        (count(&[RunState::Running]), count(&[RunState::Paused]), ended)
+        let (mut running, mut paused, mut ended) = (0, 0, 0);
+        for run in self.runs.values() {
+            match run.head.state {
+                RunState::Running => running += 1,
+                RunState::Paused => paused += 1,
+                RunState::Cancelled | RunState::Finished | RunState::DeadlineExceeded => ended += 1,
+                RunState::Deleting => {}
+            }
+        }
+        (running, paused, ended)
     }
 
     /// Who opened a client session, as `role/name`; none where there is no such session.
@@ -305,6 +311,11 @@ impl Ledger {
                 .collect(),
             versions: worker.versions.clone(),
         })
+    }
+
+    /// How many workers stand where, and how many slots they have. Takes the same time for any fleet.
+    pub fn fleet(&self) -> Fleet {
+        self.fleet
     }
 
     /// Where a worker stands.

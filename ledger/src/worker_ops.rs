@@ -50,8 +50,9 @@ impl Ledger {
         self.worker_names.insert(key, session);
         let held = std::mem::take(&mut registration.held);
         self.dirty.workers.insert(session);
-        self.slot_count += registration.slots.len();
-        self.workers.insert(session, new_worker(session, registration, ctx.wall_ms));
+        let worker = new_worker(session, registration, ctx.wall_ms);
+        self.fleet.joined(&worker);
+        self.workers.insert(session, worker);
         self.index_slots(session);
         self.emit(ctx, EventKind::WorkerRegistered { session, resumed: false });
         self.adopt_held(ctx, session, &held);
@@ -74,7 +75,7 @@ impl Ledger {
         let own =
             holder.and_then(|session| self.workers.get(&session)).map_or(0, |w| w.slots.len());
         let max = limits::ALL_SLOTS_MAX;
-        if many && slots > own && self.slot_count - own + slots > max {
+        if many && slots > own && self.fleet.slots - own + slots > max {
             return Err(over("slots", max));
         }
         Ok(())
@@ -129,6 +130,7 @@ impl Ledger {
         let dropped = registration.held.iter().filter_map(|h| self.lost_of(h)).collect();
         self.unindex_slots(session);
         if let Some(worker) = self.workers.get_mut(&session) {
+            self.fleet.left(worker);
             let same_process = worker.instance == registration.instance;
             worker.instance = registration.instance;
             worker.address = registration.address;
@@ -136,7 +138,7 @@ impl Ledger {
             worker.state = worker.state_when_heard();
             worker.stores = registration.stores;
             worker.versions = registration.versions;
-            self.slot_count = self.slot_count - worker.slots.len() + registration.slots.len();
+            self.dirty.mark_slots(session, worker.slots.len());
             worker.slots.resize_with(registration.slots.len(), Slot::default);
             for (slot, offer) in worker.slots.iter_mut().zip(registration.slots) {
                 slot.offer = offer;
@@ -146,6 +148,7 @@ impl Ledger {
                     slot.cordon = None;
                 }
             }
+            self.fleet.joined(worker);
         }
         self.index_slots(session);
         self.forget_unheard(session);
@@ -178,7 +181,7 @@ impl Ledger {
         if matches!(worker.state, WorkerState::Suspect { .. }) {
             return Ok(Reply::Ok);
         }
-        worker.state = WorkerState::Suspect { until, grace_ms };
+        self.fleet.moved(worker, WorkerState::Suspect { until, grace_ms });
         self.dirty.workers.insert(session);
         self.emit(ctx, EventKind::WorkerSuspect { session });
         #[cfg(feature = "seeded-bugs")]
@@ -213,7 +216,8 @@ impl Ledger {
     ) -> Result<Reply, Rejection> {
         let worker = self.workers.get_mut(&session).ok_or(Rejection::SessionUnknown)?;
         if matches!(worker.state, WorkerState::Suspect { .. }) {
-            worker.state = worker.state_when_heard();
+            let heard = worker.state_when_heard();
+            self.fleet.moved(worker, heard);
             self.dirty.workers.insert(session);
             self.forget_unheard(session);
             self.emit(ctx, EventKind::WorkerBack { session });
@@ -237,7 +241,7 @@ impl Ledger {
         let drain = worker.drain.get_or_insert_default();
         drain.until = drain.until.into_iter().chain(asked).min();
         if worker.state == WorkerState::Ready {
-            worker.state = WorkerState::Draining; // A suspect one stays so, or it never ended.
+            self.fleet.moved(worker, WorkerState::Draining); // A suspect one stays so, or it never ended.
         }
         self.dirty.workers.insert(session);
         if !asked_before {
@@ -259,7 +263,8 @@ impl Ledger {
             self.reshaped.insert(worker.namespace.clone());
         }
         if let Some(worker) = self.workers.remove(&session) {
-            self.slot_count -= worker.slots.len();
+            self.fleet.left(&worker);
+            self.dirty.mark_slots(session, worker.slots.len());
             let name = (worker.namespace, worker.name);
             self.worker_names.remove(&name);
             let kind = match end {
@@ -368,15 +373,19 @@ impl Ledger {
     /// lost. A repeat of that pull gets what is left of it, or, when nothing is, new rows.
     fn forget_lost_grants(&mut self, session: SessionId) {
         let Some(worker) = self.workers.get_mut(&session) else { return };
-        for slot in &mut worker.slots {
-            let runs = &self.runs;
+        for (number, slot) in worker.slots.iter_mut().enumerate() {
+            let (runs, mut changed) = (&self.runs, false);
             let had_any = !slot.last_grant.is_empty();
             slot.last_grant.retain_mut(|granted| {
                 let HeldRows { run, attempt, rows } = &mut granted.held;
-                let Some(run) = runs.get(run) else { return false };
+                let Some(run) = runs.get(run) else {
+                    changed = true;
+                    return false;
+                };
                 let live = run.holding(*attempt);
                 let kept = live.map(|(_, held)| rows.partition(&held).0).unwrap_or_default();
                 if kept != *rows {
+                    changed = true;
                     granted.segments = run.segments_of(&kept);
                     *rows = kept;
                 }
@@ -384,6 +393,9 @@ impl Ledger {
             });
             if had_any && slot.last_grant.is_empty() {
                 slot.last_pull -= 1; // A pull that was answered has a seq of 1 at least.
+            }
+            if changed {
+                self.dirty.slots.insert(slot_ref(session, number));
             }
         }
     }

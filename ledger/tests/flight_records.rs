@@ -163,6 +163,24 @@ fn a_delta_takes_no_more_bytes_for_what_others_hold() {
 }
 
 #[test]
+fn a_grant_writes_the_record_of_its_slot_and_of_no_other_of_its_worker() {
+    let bytes_of = |slots: u16| {
+        let mut bench = Bench::new();
+        bench.command(Body::SetVersion(SCHEDULING_VERSION));
+        bench.run("r", spec(), 100_000);
+        let first = bench.worker("w", usize::from(slots));
+        let at = |slot: u16| SlotRef { slot: rollout_ledger::id::SlotNo(slot), ..first };
+        (1..slots).for_each(|slot| drop(last(&mut bench, at(slot), 1, 10)));
+        bench.ledger.drain_dirty();
+        bench.granted(claim(first, 1, 10));
+        let delta = bench.ledger.drain_dirty();
+        delta.puts.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
+    };
+    let (one, many) = (bytes_of(1), bytes_of(64));
+    assert!(many < one + one / 4, "{one} bytes alone, {many} beside 63 other slots");
+}
+
+#[test]
 fn a_row_that_is_decided_writes_its_block_unless_its_segment_is_older() {
     let mut bench = Bench::new();
     let run = bench.run("r", spec(), 12_000);

@@ -158,18 +158,7 @@ impl v1::cluster_server::Cluster for ClusterService {
             Role::Leader => shared.node.lease_valid(),
             _ => shared.node.heard_leader().is_some(),
         };
-        let (mut ready, mut suspect, mut draining) = (0, 0, 0);
-        let (running, paused, ended) = shared.node.ledger(|l| {
-            for id in l.worker_sessions() {
-                match l.worker_state(id) {
-                    Some(WorkerState::Ready) => ready += 1,
-                    Some(WorkerState::Suspect { .. }) => suspect += 1,
-                    Some(WorkerState::Draining) => draining += 1,
-                    None => {}
-                }
-            }
-            l.run_states()
-        });
+        let (fleet, (running, paused, ended)) = shared.node.ledger(|l| (l.fleet(), l.run_states()));
         let peers = status
             .peers
             .iter()
@@ -178,9 +167,9 @@ impl v1::cluster_server::Cluster for ClusterService {
             header: Some(shared.header()),
             self_: Some(self.member_status(&status)),
             has_quorum,
-            workers_ready: ready,
-            workers_suspect: suspect,
-            workers_draining: draining,
+            workers_ready: fleet.ready,
+            workers_suspect: fleet.suspect,
+            workers_draining: fleet.draining,
             runs_running: running,
             runs_paused: paused,
             runs_ended: ended,

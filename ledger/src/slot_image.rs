@@ -1,0 +1,162 @@
+//! Workers and their slots as records of the image.
+//!
+//! *Invariant:* as [`crate::image`]'s. From [`SCHEDULING_VERSION`] on, `W` has a worker and what its slots offer, and `Z` has
+//! what one slot holds, by session and slot; a slot that holds nothing has no `Z`. So a grant writes the record of its slot
+//! and of no other. Below that version `W` has everything, as builds of version 2 read it. Loading accepts both layouts.
+
+use crate::codec;
+use crate::gate::SCHEDULING_VERSION;
+use crate::id::{Attempt, RunNo, SessionId, SlotNo, SlotRef};
+use crate::image::{Dirty, ImageDelta, key};
+use crate::image_load::{LoadError, bad, number, read};
+use crate::ledger::Ledger;
+use crate::reply::GrantedRows;
+use crate::worker::{HeldAgainst, Slot, Worker};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// All of a slot but its offer.
+#[derive(Serialize, Deserialize)]
+struct SlotRecord<'a> {
+    held: Cow<'a, BTreeSet<(RunNo, Attempt)>>,
+    rows_held: u64,
+    rows_done: u64,
+    last_pull: u64,
+    last_grant: Cow<'a, [GrantedRows]>,
+    trial: Option<(RunNo, Attempt)>,
+    deaths: u64,
+    held_against: Cow<'a, [HeldAgainst]>,
+    last_death: u64,
+    cordon: Option<Cow<'a, str>>,
+}
+
+fn worker_key(session: SessionId) -> Vec<u8> {
+    key(b'W', &[&session.0.to_be_bytes()])
+}
+
+fn slot_key(at: SlotRef) -> Vec<u8> {
+    key(b'Z', &[&at.session.0.to_be_bytes(), &at.slot.0.to_be_bytes()])
+}
+
+/// A slot with an offer that holds nothing and never held anything.
+fn blank(slot: &Slot) -> Slot {
+    Slot { offer: slot.offer.clone(), offer_no: slot.offer_no, ..Slot::default() }
+}
+
+fn worker_record(worker: &Worker, version: u32) -> Vec<u8> {
+    if version < SCHEDULING_VERSION {
+        return codec::encode(worker);
+    }
+    let slots = worker.slots.iter().map(blank).collect();
+    codec::encode(&Worker { slots, ..worker.clone() })
+}
+
+/// None for a slot that holds nothing.
+fn slot_record(slot: &Slot) -> Option<Vec<u8>> {
+    // Every field is named, so that a new one is not forgotten.
+    let Slot {
+        offer: _,
+        offer_no: _,
+        held,
+        rows_held,
+        rows_done,
+        last_pull,
+        last_grant,
+        trial,
+        deaths,
+        held_against,
+        last_death,
+        cordon,
+    } = slot;
+    let record = SlotRecord {
+        held: Cow::Borrowed(held),
+        rows_held: *rows_held,
+        rows_done: *rows_done,
+        last_pull: *last_pull,
+        last_grant: Cow::Borrowed(last_grant),
+        trial: *trial,
+        deaths: *deaths,
+        held_against: Cow::Borrowed(held_against),
+        last_death: *last_death,
+        cordon: cordon.as_deref().map(Cow::Borrowed),
+    };
+    let record = codec::encode(&record);
+    // Behind the version, each number, each length and each option is one byte of zero.
+    record.iter().skip(1).any(|byte| *byte != 0).then_some(record)
+}
+
+impl Dirty {
+    /// Every slot of a worker with so many.
+    pub(crate) fn mark_slots(&mut self, session: SessionId, slots: usize) {
+        let slots = (0..slots).map(|slot| SlotRef { session, slot: SlotNo(slot as u16) });
+        self.slots.extend(slots);
+    }
+}
+
+impl Ledger {
+    pub(crate) fn drain_workers(&self, dirty: &mut Dirty, delta: &mut ImageDelta) {
+        let version = self.meta.version;
+        let slots = std::mem::take(&mut dirty.slots);
+        let mut workers = std::mem::take(&mut dirty.workers);
+        if version < SCHEDULING_VERSION {
+            workers.extend(slots.iter().map(|slot| slot.session));
+        } else {
+            for at in slots {
+                delta.set(slot_key(at), self.slot(at).and_then(slot_record));
+            }
+        }
+        for id in workers {
+            let worker = self.workers.get(&id);
+            delta.set(worker_key(id), worker.map(|worker| worker_record(worker, version)));
+        }
+    }
+
+    pub(crate) fn each_worker(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+        for (id, worker) in &self.workers {
+            each(&worker_key(*id), &worker_record(worker, self.meta.version));
+        }
+    }
+
+    pub(crate) fn each_slot(&self, each: &mut impl FnMut(&[u8], &[u8])) {
+        if self.meta.version < SCHEDULING_VERSION {
+            return;
+        }
+        for (_, at, slot) in self.slots() {
+            if let Some(record) = slot_record(slot) {
+                each(&slot_key(at), &record);
+            }
+        }
+    }
+
+    /// The version was raised: every worker has another layout from here on.
+    pub(crate) fn mark_workers(&mut self) {
+        for (id, worker) in &self.workers {
+            self.dirty.workers.insert(*id);
+            self.dirty.mark_slots(*id, worker.slots.len());
+        }
+    }
+
+    /// Takes a record `Z`, which comes after its worker's.
+    pub(crate) fn load_slot(&mut self, record_key: &[u8], value: &[u8]) -> Result<(), LoadError> {
+        let session = SessionId(u64::from_be_bytes(number(record_key, 1)?));
+        let slot = SlotNo(u16::from_be_bytes(number(record_key, 9)?));
+        let record: SlotRecord<'_> = read(record_key, value)?;
+        let worker = self.workers.get_mut(&session).ok_or_else(|| bad(record_key))?;
+        let slot = worker.slots.get_mut(usize::from(slot.0)).ok_or_else(|| bad(record_key))?;
+        *slot = Slot {
+            held: record.held.into_owned(),
+            rows_held: record.rows_held,
+            rows_done: record.rows_done,
+            last_pull: record.last_pull,
+            last_grant: record.last_grant.into_owned(),
+            trial: record.trial,
+            deaths: record.deaths,
+            held_against: record.held_against.into_owned(),
+            last_death: record.last_death,
+            cordon: record.cordon.map(Cow::into_owned),
+            ..blank(slot)
+        };
+        Ok(())
+    }
+}
