@@ -9,7 +9,7 @@ mod host;
 mod mock;
 mod mock_host;
 mod oom_kills;
-mod openai;
+pub(crate) mod openai;
 mod program;
 pub(crate) mod request;
 mod xid;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use super::devices::{self, Device, SLOTS_AUTO};
+use crate::engine::openai;
 use crate::engine::request::Task;
 
 /// Rows that one engine may run at a time.
@@ -331,9 +332,13 @@ impl EngineConfig {
                 "engine.model",
                 "the engine vllm needs a model, a directory or a name".into(),
             ),
-            EngineKind::Openai if !self.base_url.starts_with("http") => {
+            EngineKind::Openai if self.base_url.is_empty() => {
                 let reason = "the engine openai needs a server, like http://127.0.0.1:8000";
                 invalid("engine.base_url", reason.into())
+            }
+            EngineKind::Openai if openai::base_url(&self.base_url).is_err() => {
+                let reason = openai::base_url(&self.base_url).err();
+                invalid("engine.base_url", reason.map(|why| format!("{why:#}")).unwrap_or_default())
             }
             EngineKind::Openai if self.timeout_ms == 0 => {
                 invalid("engine.timeout_ms", "0 would fail every request".into())

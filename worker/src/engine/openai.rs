@@ -1,17 +1,19 @@
 //! Owns: rows as requests to a server that speaks the OpenAI HTTP API (vLLM, SGLang, llama.cpp, hosted ones).
 //!
 //! Invariant: a refusal of the request itself (400, 413, 422) is the row's fault; every other failure is worth
-//! another try. An answer is at most [`ANSWER_BYTES_MAX`] bytes.
+//! another try. An answer is at most [`ANSWER_BYTES_MAX`] bytes. The API key goes to the configured server and nowhere else:
+//! a row chooses one of [`CALL_PATHS`], never a host, and redirects are not followed.
 //! Absent: retries (the ledger counts those) and streaming of tokens.
 
 mod answer;
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use reqwest::redirect::Policy;
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use rollout_proto::v1::FailureClass;
 use serde_json::{Map, Value};
 
@@ -21,10 +23,23 @@ use crate::config::EngineConfig;
 
 const ANSWER_BYTES_MAX: usize = 15 << 20;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// What a row of the OpenAI Batch format may call: the paths that OpenAI's batch API or vLLM's batch runner takes with JSON.
+const CALL_PATHS: [&str; 9] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/moderations",
+    "/v1/rerank",
+    "/v1/responses",
+    "/v1/score",
+    "/rerank",
+    "/score",
+];
 
 pub(super) struct OpenAiEngine {
     client: Client,
-    base_url: String,
+    /// Its path ends without a slash and without `/v1`.
+    base_url: Url,
     api_key: Option<String>,
     timeout: Duration,
     served_model: Option<String>,
@@ -41,15 +56,23 @@ impl OpenAiEngine {
         let client = Client::builder()
             .connect_timeout(Duration::from_secs(5))
             .pool_max_idle_per_host(config.concurrency as usize)
+            .redirect(Policy::none())
             .build()
             .context("cannot set up the HTTP client")?;
         Ok(Self {
             client,
-            base_url: config.base_url.trim_end_matches('/').trim_end_matches("/v1").to_owned(),
+            base_url: base_url(&config.base_url)?,
             api_key,
             timeout: Duration::from_millis(config.timeout_ms),
             served_model: config.served_model.clone(),
         })
+    }
+
+    /// A path of the API on the configured server.
+    fn at(&self, path: &str) -> Url {
+        let mut url = self.base_url.clone();
+        url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
+        url
     }
 
     fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
@@ -89,6 +112,12 @@ impl OpenAiEngine {
                     let message = format!("the body's model is not the run's, {run_model:?}");
                     return Err(EngineFailure::invalid("MODEL_MISMATCH", message));
                 }
+                if !CALL_PATHS.contains(&url.as_str()) {
+                    let shown: String = url.chars().take(200).collect();
+                    let paths = CALL_PATHS.join(", ");
+                    let message = format!("the row's url is {shown:?}, not one of {paths}");
+                    return Err(EngineFailure::invalid("UNKNOWN_URL", message));
+                }
                 body.insert("model".to_owned(), served.into());
                 return Ok((url, body));
             }
@@ -102,8 +131,8 @@ impl OpenAiEngine {
         let (embeds, with_lora) = (asked.embeds, asked.lora.is_some());
         let called = matches!(asked.input, Input::Call { .. });
         let (path, body) = self.call(&row.run.model, asked)?;
-        let url = format!("{}{path}", self.base_url);
-        let request = self.authorized(self.client.post(url)).json(&body).timeout(self.timeout);
+        let request =
+            self.authorized(self.client.post(self.at(&path))).json(&body).timeout(self.timeout);
         let response = request.send().await.map_err(of_transport)?;
         let status = response.status();
         let id = response.headers().get("x-request-id").and_then(|id| id.to_str().ok());
@@ -122,8 +151,8 @@ impl OpenAiEngine {
     }
 
     async fn models(&self) -> Result<(), String> {
-        let url = format!("{}/v1/models", self.base_url);
-        let request = self.authorized(self.client.get(&url)).timeout(PROBE_TIMEOUT);
+        let url = self.at("/v1/models");
+        let request = self.authorized(self.client.get(url.clone())).timeout(PROBE_TIMEOUT);
         let status = match request.send().await {
             Ok(response) => response.status(),
             Err(error) => return Err(format!("{url}: {}", cause(&error))),
@@ -135,6 +164,17 @@ impl OpenAiEngine {
             status => Err(format!("{url} answers {status}")),
         }
     }
+}
+
+/// Reads the configured address of a server.
+pub(crate) fn base_url(text: &str) -> anyhow::Result<Url> {
+    let text = text.trim_end_matches('/').trim_end_matches("/v1");
+    let url = Url::parse(text).with_context(|| format!("{text:?} is no URL"))?;
+    ensure!(matches!(url.scheme(), "http" | "https"), "{text:?} is neither http:// nor https://");
+    ensure!(url.query().is_none() && url.fragment().is_none(), "{text:?} has a query or fragment");
+    let named = !url.username().is_empty() || url.password().is_some();
+    ensure!(!named, "the URL has a user name: give a key with engine.api_key_env instead");
+    Ok(url)
 }
 
 impl Engine for OpenAiEngine {

@@ -152,7 +152,57 @@ async fn a_server_that_is_not_there_is_told_apart() {
     assert!(failure.unreachable);
     assert!(engine.probe().await.is_err());
     let (url, _) = server().await;
-    assert_eq!(super::OpenAiEngine { base_url: url, ..engine }.probe().await, Ok(()));
+    assert_eq!(
+        super::OpenAiEngine { base_url: url.parse().unwrap(), ..engine }.probe().await,
+        Ok(())
+    );
+}
+
+#[tokio::test]
+async fn a_row_cannot_send_the_key_to_another_server() {
+    let (own, _) = server().await;
+    let (other, heard) = server().await;
+    let other = other.trim_start_matches("http://");
+    let engine = engine(&own);
+    for url in [
+        format!("@{other}/v1/completions"),
+        format!("http://{other}/v1/completions"),
+        format!("//{other}/v1/completions"),
+        "/v1/../v1/completions".to_owned(),
+        "/v1/completions?x=1".to_owned(),
+        "/v1/models".to_owned(),
+        String::new(),
+    ] {
+        let body = json!({"prompt": "hi"});
+        let call = json!({"custom_id": "c", "method": "POST", "url": url, "body": body});
+        let failure = engine.run(task(Task::Openai, call)).await.unwrap_err();
+        assert_eq!((failure.class, &*failure.code), (FailureClass::InvalidRow, "UNKNOWN_URL"));
+    }
+    assert!(heard.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let (other, heard) = server().await;
+    let to = format!("{other}/v1/completions");
+    let redirect = move || async move { axum::response::Redirect::temporary(&to) };
+    let app = Router::new().route("/v1/completions", post(redirect));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let failure = engine(&own).run(row(json!({"prompt": "hi"}))).await.unwrap_err();
+    assert_eq!(failure.class, FailureClass::Transient, "{}", failure.message);
+    assert!(heard.lock().is_empty());
+}
+
+#[test]
+fn the_configured_server_is_a_plain_address() {
+    let read = |text: &str| base_url(text).map(String::from).map_err(|error| error.to_string());
+    assert_eq!(read("http://h:8000/v1/"), Ok("http://h:8000/".to_owned()));
+    assert_eq!(read("https://h/api/v1"), Ok("https://h/api".to_owned()));
+    for bad in ["h:8000", "ftp://h", "http://", "http://h?x", "http://h#x", "http://a:b@h"] {
+        assert!(read(bad).is_err(), "{bad}");
+    }
 }
 
 fn task(task: Task, body: Value) -> EngineRow {
