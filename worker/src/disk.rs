@@ -2,12 +2,13 @@
 //! whose spool it is.
 //!
 //! Invariant: one process uses a directory at a time. What [`DataDir::save`] returned for survives a power loss,
-//! and replaces the old file as a whole. The spool names its cluster before there is a row in it: runs and attempts
+//! and replaces the old file as a whole. No other user of the host but root can read or change what is in it. The spool names its cluster before there is a row in it: runs and attempts
 //! are numbers that another cluster has, too.
 //! Absent: the spool's other files, which `spool` keeps below the same directory.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,11 @@ const OWNER: &str = "CLUSTER";
 pub(crate) enum DiskError {
     #[error("{}: {action}: {source}", path.display())]
     Io { path: PathBuf, action: &'static str, source: io::Error },
+    #[error(
+        "{}: another user may change it ({why}); a worker trusts what it finds there, so use a directory of its own user",
+        path.display()
+    )]
+    Foreign { path: PathBuf, why: String },
     #[error("{}: another rollout-worker is using this directory", path.display())]
     Locked { path: PathBuf },
     #[error("{}: unreadable: {reason}; move it away to begin as a new worker", path.display())]
@@ -45,9 +51,16 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
-    /// Creates the directory where it is missing, and locks it for this process.
+    /// Creates the directory where it is missing, for this user alone, and locks it for this process.
     pub(crate) fn open(root: &Path) -> Result<Self, DiskError> {
-        fs::create_dir_all(root).map_err(io_error(root, "cannot create the directory"))?;
+        if let Some(parent) = root.parent() {
+            fs::create_dir_all(parent).map_err(io_error(parent, "cannot create the directory"))?;
+        }
+        match fs::DirBuilder::new().mode(0o700).create(root) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => claim(root)?,
+            Err(source) => return Err(io_error(root, "cannot create the directory")(source)),
+        }
         let path = root.join("LOCK");
         let lock = OpenOptions::new()
             .create(true)
@@ -192,9 +205,72 @@ mod decimal {
     }
 }
 
+/// Checks a directory that was there before. An earlier version made it readable for everybody and writable for the group:
+/// that is taken back. One of root's is as an orchestrator mounts it.
+fn claim(root: &Path) -> Result<(), DiskError> {
+    let cannot = || io_error(root, "cannot look at the directory");
+    let of_path = fs::symlink_metadata(root).map_err(cannot())?;
+    let found = fs::metadata(root).map_err(cannot())?;
+    let own = fs::metadata("/proc/self").map_err(cannot())?.uid();
+    let foreign = |why: String| Err(DiskError::Foreign { path: root.to_owned(), why });
+    for (what, uid) in [("the link", of_path.uid()), ("it", found.uid())] {
+        if uid != own && uid != 0 {
+            return foreign(format!("{what} belongs to uid {uid}, this process to {own}"));
+        }
+    }
+    let mode = found.mode() & 0o7777;
+    if found.uid() != own {
+        return Ok(());
+    }
+    if mode & 0o002 != 0 {
+        return foreign(format!("its mode is {mode:o}"));
+    }
+    if mode & 0o077 != 0 {
+        let private = fs::Permissions::from_mode(mode & !0o077);
+        fs::set_permissions(root, private).map_err(io_error(root, "cannot make it private"))?;
+        tracing::info!(path = %root.display(), "made the data directory private");
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o7777
+    }
+
+    fn with_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn the_directory_is_for_its_user_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a/data");
+        drop(DataDir::open(&path).unwrap());
+        assert_eq!(mode(&path), 0o700);
+        // As an earlier version made it.
+        with_mode(&path, 0o775);
+        drop(DataDir::open(&path).unwrap());
+        assert_eq!(mode(&path), 0o700);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_change_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        with_mode(root.path(), 0o777);
+        let error = DataDir::open(root.path()).unwrap_err();
+        assert!(error.to_string().contains("its mode is 777"), "{error}");
+        assert!(!root.path().join("LOCK").exists());
+        with_mode(root.path(), 0o700);
+        // Only root can give a directory to somebody else.
+        if std::os::unix::fs::chown(root.path(), Some(65_533), None).is_ok() {
+            let error = DataDir::open(root.path()).unwrap_err();
+            assert!(error.to_string().contains("belongs to uid 65533"), "{error}");
+        }
+    }
 
     #[test]
     fn the_session_and_the_highest_epoch_survive() {
