@@ -4,14 +4,23 @@
 //! Absent: a health check; a worker's health is its session's, which the leader shows.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 /// Bytes of a request that are read; the rest says nothing of interest.
 const REQUEST_BYTES_MAX: usize = 8192;
+/// Connections that are answered at a time. Further ones wait in the kernel.
+const CONNECTIONS_MAX: usize = 32;
+/// How long one may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long accepting rests when the process is out of descriptors.
+const ACCEPT_REST: Duration = Duration::from_millis(50);
 
 /// Serves the metrics on `address` until the process ends. To be called once.
 pub async fn serve(address: SocketAddr) -> anyhow::Result<SocketAddr> {
@@ -21,35 +30,45 @@ pub async fn serve(address: SocketAddr) -> anyhow::Result<SocketAddr> {
         .await
         .with_context(|| format!("metrics_listen: cannot listen on {address}"))?;
     let bound = listener.local_addr()?;
-    tokio::spawn(async move {
-        loop {
-            let Ok((mut stream, _)) = listener.accept().await else { continue };
-            // One at a time: whoever scrapes waits a moment, and no connection is kept.
-            handle.run_upkeep();
-            let page = handle.render();
-            let answer = async {
-                let mut request = vec![0; REQUEST_BYTES_MAX];
-                let read = stream.read(&mut request).await?;
-                let known = request[..read].starts_with(b"GET /metrics");
-                let (status, body) = if known {
-                    ("200 OK", page.as_str())
-                } else {
-                    ("404 Not Found", "see /metrics\n")
-                };
-                let length = body.len();
-                let head = format!(
-                    "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\n\
-                     content-length: {length}\r\nconnection: close\r\n\r\n"
-                );
-                stream.write_all(head.as_bytes()).await?;
-                stream.write_all(body.as_bytes()).await?;
-                stream.shutdown().await
-            };
-            // A scraper that went away, or dawdles, is no concern of ours.
-            let _ = tokio::time::timeout(std::time::Duration::from_secs(2), answer).await;
-        }
-    });
+    tokio::spawn(answer_all(listener, handle));
     Ok(bound)
+}
+
+async fn answer_all(listener: TcpListener, handle: PrometheusHandle) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        // invariant: nobody closes this semaphore.
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_REST).await;
+            continue;
+        };
+        let handle = handle.clone();
+        tokio::spawn(async move {
+            // A scraper that went away, or dawdles, is no concern of ours.
+            let _ = tokio::time::timeout(ANSWER_TIMEOUT, answer(stream, &handle)).await;
+            drop(place);
+        });
+    }
+}
+
+async fn answer(mut stream: TcpStream, handle: &PrometheusHandle) -> std::io::Result<()> {
+    let mut request = vec![0; REQUEST_BYTES_MAX];
+    let read = stream.read(&mut request).await?;
+    let (status, body) = if request[..read].starts_with(b"GET /metrics") {
+        handle.run_upkeep();
+        ("200 OK", handle.render())
+    } else {
+        ("404 Not Found", "see /metrics\n".to_owned())
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\n\
+         content-length: {length}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
+    stream.shutdown().await
 }
 
 /// A counter that appears with its first event has not grown for an alert: those that one event, or some, are worth an alert
@@ -63,6 +82,24 @@ fn begin_counting() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn callers_that_say_nothing_hold_no_scraper_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let handle = PrometheusBuilder::new().build_recorder().handle();
+        tokio::spawn(answer_all(listener, handle));
+        let mut silent = Vec::new();
+        for _ in 0..CONNECTIONS_MAX - 1 {
+            silent.push(TcpStream::connect(addr).await.unwrap());
+        }
+        let mut scraper = TcpStream::connect(addr).await.unwrap();
+        scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        let read = tokio::time::timeout(ANSWER_TIMEOUT, scraper.read_to_end(&mut answer)).await;
+        read.expect("it waits for the silent callers").unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK"));
+    }
 
     #[test]
     fn what_one_event_is_worth_an_alert_of_is_counted_before_it_happens() {
