@@ -50,19 +50,27 @@ fn note(add: impl FnOnce(&mut Noted)) {
     let _ = NOTED.try_with(|noted| add(&mut noted.lock()));
 }
 
+/// Bytes of a name or of a message that a line keeps. Names are noted before they are checked, and a caller who could write
+/// megabytes with each request would push all other lines out of the log.
+const TEXT_BYTES_MAX: usize = 1024;
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+}
+
 /// The request is about this namespace.
 pub(crate) fn in_namespace(namespace: &str) {
-    note(|noted| namespace.clone_into(&mut noted.namespace));
+    note(|noted| cut(namespace).clone_into(&mut noted.namespace));
 }
 
 /// The request is about this one thing.
 pub(crate) fn about(kind: &str, name: &str) {
-    note(|noted| noted.subject = format!("{kind}/{name}"));
+    note(|noted| noted.subject = format!("{kind}/{}", cut(name)));
 }
 
 /// The caller has no certificate, and has proved to be this by other means.
 pub(crate) fn known_as(kind: &str, name: &str) {
-    note(|noted| noted.known_as = Some(format!("{kind}/{name}")));
+    note(|noted| noted.known_as = Some(format!("{kind}/{}", cut(name))));
 }
 
 /// The request has this id.
@@ -203,7 +211,7 @@ impl Open {
             "index": placed::index_of_operation().map(|index| index.to_string()),
             "outcome": outcome,
             "code": error.map(|error| error.code.code()),
-            "message": error.map(|error| error.message.as_str()),
+            "message": error.map(|error| cut(&error.message)),
             "traceId": named(&self.trace_id),
             "durationMs": self.begun.elapsed().as_millis() as u64,
         });

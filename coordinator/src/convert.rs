@@ -145,6 +145,12 @@ pub(crate) fn spec_out(spec: &RunSpec) -> v1::RunSpec {
     }
 }
 
+/// The same without the address that is told of the run's end, which may hold a secret: for workers, and for objects that all
+/// of the namespace can read.
+pub(crate) fn spec_for_workers(spec: &RunSpec) -> v1::RunSpec {
+    v1::RunSpec { notify_url: String::new(), ..spec_out(spec) }
+}
+
 /// What a failure was decided by; a longer text is an object of the run.
 pub(crate) fn evidence_in(evidence: Option<&v1::Evidence>) -> Checked<Evidence> {
     let Some(e) = evidence else { return Ok(Evidence::default()) };

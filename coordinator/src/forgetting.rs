@@ -166,7 +166,7 @@ async fn seal(leading: &Leading, stores: &RunStores, no: RunNo) -> Result<(), Fo
         chunks.push(v1::SealedChunk { blob, first_segment, segments: count });
     }
     let run = Some(convert::run_out(&view, String::new()));
-    let spec = Some(convert::spec_out(&view.spec));
+    let spec = Some(convert::spec_for_workers(&view.spec));
     let manifest = v1::SealedRun { format: FORMAT, run, spec, chunks };
     let (manifest, _) = put(&store, &view, manifest.encode_to_vec()).await?;
     let ended_index = view.ended_index;

@@ -53,6 +53,23 @@ fn lines(dir: &Path) -> Vec<Value> {
 }
 
 #[tokio::test]
+async fn a_name_or_a_message_of_megabytes_makes_no_long_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let long = "\u{e9}".repeat(8 << 20);
+    let inner = tower::service_fn(move |_: http::Request<()>| {
+        in_namespace(&long);
+        about("run", &long);
+        let error = RpcError::new(ErrorCode::RunNotFound, format!("no run {long}"));
+        async move { Ok::<_, Infallible>(answer(Some(error))) }
+    });
+    let mut service = PlacedLayer::Told.layer(AuditLayer(log(dir.path())).layer(inner));
+    service.call(request("Runs/CreateRun")).await.expect("an answer");
+    let written = std::fs::metadata(dir.path().join("audit.log")).expect("the file").len();
+    assert!(written < 8 << 10, "{written} bytes");
+    assert_eq!(lines(dir.path())[0]["code"], ErrorCode::RunNotFound.code());
+}
+
+#[tokio::test]
 async fn a_line_says_who_did_what_and_what_became_of_it() {
     let line = &said("Runs/CreateRun", None).await[0];
     for (key, value) in [

@@ -388,8 +388,11 @@ fn check_key(
     }
 }
 
-pub(super) fn unexpected(reply: &Reply) -> Status {
-    RpcError::new(ErrorCode::Internal, format!("the ledger answered {reply:?}")).into()
+/// The reply is that of another operation: the caller used one request id for two. Nobody is shown the reply, which may be
+/// somebody's data.
+pub(super) fn unexpected(_: &Reply) -> Status {
+    let text = "this request id was used for another operation before: take the next one";
+    convert::invalid(text).into()
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ impl v1::worker_server::Worker for WorkerService {
             run: no.0,
             namespace: view.namespace,
             name: view.name,
-            spec: Some(convert::spec_out(&view.spec)),
+            spec: Some(convert::spec_for_workers(&view.spec)),
             folder: view.folder,
         }))
     }
