@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Entries added to the stream in one round trip.
 const ADD_BATCH: u64 = 10_000;
 /// Upper bounds of items per second by batch size. They decide how many entries the stream starts with.
-const FASTEST: [(u32, u64); 3] = [(1, 60_000), (32, 300_000), (4096, 600_000)];
+const FASTEST: [(u32, u64); 3] = [(1, 250_000), (32, 400_000), (4096, 800_000)];
 
 /// What all workers have acknowledged, and whether they should stop.
 struct Progress {
@@ -79,7 +79,7 @@ async fn run(addr: &str, pid: u32, workers: u32, batch: u32, time: Duration) -> 
 }
 
 fn entries(batch: u32, time: Duration) -> u64 {
-    let fastest = FASTEST.iter().find(|(max, _)| batch <= *max).map_or(600_000, |(_, rate)| *rate);
+    let fastest = FASTEST.iter().find(|(max, _)| batch <= *max).map_or(800_000, |(_, rate)| *rate);
     fastest * (WARMUP + time).as_secs()
 }
 
