@@ -354,11 +354,14 @@ impl Machine {
             if let Err(why) = known(state.ledger.version(), shared.versions) {
                 stop_process(&why);
             }
-            {
+            let old = {
                 let mut current = shared.state.write();
-                *current = state;
+                let old = std::mem::replace(&mut *current, state);
                 shared.events.lock().restart(next_index(applied));
-            }
+                old
+            };
+            // A ledger of millions of rows takes a while to drop: not under the lock.
+            drop(old);
             // Whoever follows is behind the ring now and has to learn of it.
             shared.events_told.send_replace(next_index(applied));
             *imaged = applied;
@@ -374,7 +377,10 @@ impl Machine {
     /// Computes this member's digests as of the entry just applied; see `digest`.
     pub(crate) async fn digest_now(&self, index: u64) {
         let imaged = self.flush_locked(self.lock_image().await).await;
-        let (chain, state) = self.read(|state| (state.ledger.chain(), state.ledger.state_digest()));
+        // It hashes the whole state, for which consensus must not wait.
+        let machine = self.clone();
+        let digests = move || machine.read(|s| (s.ledger.chain(), s.ledger.state_digest()));
+        let Ok((chain, state)) = tokio::task::spawn_blocking(digests).await else { return };
         let image = self.shared.image.clone();
         self.shared.digests.compute(index, chain, state, image, imaged);
     }
@@ -446,6 +452,11 @@ pub(crate) fn load_state(cluster: ClusterId, image: &ImageStore) -> Result<State
         return Ok(State { ledger, applied: None, membership: meta.last_membership });
     };
     let ledger = with_records(image, Box::new(|| {}), Ledger::load)??;
+    if ledger.cluster_id() != cluster.0 {
+        let found = ClusterId(ledger.cluster_id());
+        let text = format!("the image is of cluster {found}, this member belongs to {cluster}");
+        return Err(LoadError::Inconsistent(text));
+    }
     if ledger.applied().index != applied.index() && !seeded(Bug::ImageMissesLastEntry) {
         let text = format!(
             "the ledger stands at {}, the log position beside it at {applied}",

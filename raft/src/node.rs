@@ -29,12 +29,12 @@ use crate::event_ring::{Compacted, EventPage, EventPosition};
 use crate::identity::{Identity, contradiction};
 use crate::leadership::Leadership;
 use crate::log_store::LogStore;
-use crate::machine::blocking;
+use crate::machine::{APPLIED, MEMBERSHIP, blocking};
 use crate::member::MemberRecord;
 use crate::peer::{Dialer, MESSAGE_BYTES_MAX, PeerService};
 use crate::quorum::{self, LEASES_AWAITED, Missed, since_quorum};
 use crate::reads;
-use crate::running::{LOG_DIR, Running, Stores};
+use crate::running::{IMAGE_DIR, LOG_DIR, Running, Stores};
 use crate::runtime::OwnRuntime;
 use crate::status::NodeStatus;
 use crate::types::Command;
@@ -493,14 +493,19 @@ impl std::fmt::Debug for Node {
     }
 }
 
-/// Refuses a directory that has a log with entries but no identity: its identity was lost. Blocks.
+/// Refuses a directory that has a log with entries, or an image, but no identity: its identity was lost. Blocks.
 fn refuse_orphans(config: &RaftConfig) -> Result<(), OpenError> {
     let dir = &config.data_dir;
-    if !dir.join(LOG_DIR).is_dir() {
+    if !dir.join(LOG_DIR).is_dir() && !dir.join(IMAGE_DIR).is_dir() {
         return Ok(());
     }
     // An adoption that died before its last step leaves empty stores behind.
     let stores = Stores::open(dir)?;
+    if stores.image.get(APPLIED)?.is_some() || stores.image.get(MEMBERSHIP)?.is_some() {
+        let what = "it has an image of the ledger, but no file IDENTITY; restore that file, or replace this member \
+                    under a new id with an empty directory";
+        return Err(contradiction(dir, what.to_owned()));
+    }
     let store = LogStore::new(stores.log, stores.open, config.log_keep_bytes)
         .map_err(|error| OpenError::Start(error.to_string()))?;
     if store.is_pristine() {

@@ -39,15 +39,17 @@ pub(crate) fn start(running: &Arc<Running>, runtime: Handle) {
 
 fn watch(member: &Weak<Running>, runtime: &Handle) {
     let mut leaving = Leaving::default();
+    let mut stall = Stall::default();
     let mut seen = 0;
     loop {
+        let looked = Instant::now();
         std::thread::sleep(LOOK_EVERY);
         let Some(running) = member.upgrade() else { return };
         if running.closing.load(Ordering::Acquire) {
             return;
         }
         let stats = running.store.log().stats();
-        let stalled = stats.in_flight_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let stalled = stall.look(stats.in_flight_since, looked.elapsed());
         if stalled > Duration::from_millis(running.config.stall_exit_ms) {
             stop_process(&format!("the disk has not finished an fsync for {stalled:?}"));
         }
@@ -68,6 +70,27 @@ fn watch(member: &Weak<Running>, runtime: &Handle) {
         if ended && slow && leads(&running) && leaving.may(AGAIN_SLOW) {
             leaving.spawn(runtime, async move { to_a_faster_one(&running, own_us).await });
         }
+    }
+}
+
+/// How long an fsync has been under way, in time in which this process ran. While it is stopped, and the disk may be well,
+/// each look counts no more than twice its usual time.
+#[derive(Default)]
+struct Stall {
+    since: Option<Instant>,
+    counted: Duration,
+}
+
+impl Stall {
+    /// Looks at the fsync that began at `since`, after so long without a look.
+    fn look(&mut self, since: Option<Instant>, passed: Duration) -> Duration {
+        if since.is_none() || since != self.since {
+            (self.since, self.counted) = (since, Duration::ZERO);
+        }
+        if since.is_some() {
+            self.counted += passed.min(2 * LOOK_EVERY);
+        }
+        self.counted
     }
 }
 
@@ -109,6 +132,21 @@ fn leads(running: &Running) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_in_which_the_process_was_stopped_is_no_stall_of_the_disk() {
+        let (mut stall, since) = (Stall::default(), Some(Instant::now()));
+        assert_eq!(stall.look(since, Duration::from_secs(60)), 2 * LOOK_EVERY);
+        let after = |stall: &mut Stall, looks: u32| {
+            (0..looks).map(|_| stall.look(since, LOOK_EVERY)).last().unwrap()
+        };
+        assert_eq!(after(&mut stall, 98), 100 * LOOK_EVERY);
+        // The next fsync is judged by itself, and so is one after a rest.
+        let next = since.map(|since| since + Duration::from_secs(1));
+        assert_eq!(stall.look(next, LOOK_EVERY), LOOK_EVERY);
+        assert_eq!(stall.look(None, LOOK_EVERY), Duration::ZERO);
+        assert_eq!(stall.look(next, LOOK_EVERY), LOOK_EVERY);
+    }
 
     #[test]
     fn an_attempt_that_failed_is_made_again_and_never_two_at_a_time() {

@@ -163,6 +163,52 @@ async fn messages_of_another_cluster_or_for_another_member_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_removed_member_cannot_disturb_the_others() {
+    let mut cluster = Cluster::form(|_| {}).await;
+    let (leader, epoch) = cluster.open().await;
+    let removed = (leader + 1) % 3;
+    let name = cluster.members[removed].config.name.clone();
+    let security = cluster.members[removed].config.security.clone();
+    let old_id = removed as u64 + 1;
+    let node = cluster.members[leader].node();
+    node.remove_member(&name).await.expect("removed");
+    cluster.members[removed].stop().await;
+    let rest = [leader, (leader + 2) % 3];
+    eventually("the rest know it", async || {
+        let knows = |at: usize| cluster.members[at].node().members().len() == 2;
+        rest.iter().all(|at| knows(*at)).then_some(())
+    })
+    .await;
+    let before = cluster.members[leader].node().status();
+    // Its own id, and one that could be a member's that joined later.
+    for from in [old_id, 1_000_000] {
+        for at in rest {
+            let mut client = client(&cluster.members[at], &security);
+            let message = PeerMessage {
+                cluster_id: cluster.id.to_string(),
+                from,
+                to: at as u64 + 1,
+                // One that is read is refused for another reason.
+                payload: vec![1].into(),
+                promise_ms: 0,
+            };
+            for answer in [
+                client.vote(message.clone()).await.map(drop),
+                client.pre_vote(message.clone()).await.map(drop),
+            ] {
+                let code = answer.as_ref().err().map(tonic::Status::code);
+                let wanted =
+                    if from == old_id { Code::PermissionDenied } else { Code::Unavailable };
+                assert_eq!(code, Some(wanted), "{from} at {at}: {answer:?}");
+            }
+        }
+    }
+    let node = cluster.members[leader].node();
+    node.propose(epoch, open_clients(epoch, &["z".into()])).await.expect("it still leads");
+    assert_eq!(node.status().term, before.term);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_emptied_directory_waits_and_is_replaced_under_a_new_id() {
     let mut cluster = Cluster::form(|_| {}).await;
     let (leader, epoch) = cluster.open().await;

@@ -1,7 +1,7 @@
 //! Owns: the incoming side: the `Peer` service of this member.
 //!
 //! Invariant: a message reaches consensus only if it names this cluster, this member and another member as its
-//! sender. A member that waits to be adopted answers `Hello` and `Adopt` alone.
+//! sender. A member that was removed reaches it no more, whatever its certificate says ([`Caller`]). A member that waits to be adopted answers `Hello` and `Adopt` alone.
 //! Absent: who may connect at all. The certificate's role is checked by whoever mounts the service.
 
 use std::pin::Pin;
@@ -29,6 +29,7 @@ use crate::codec::{
 };
 use crate::errors::OpenError;
 use crate::node::Node;
+use crate::quorum;
 use crate::running::Running;
 use crate::state_machine::SnapshotData;
 use crate::successor::told;
@@ -52,14 +53,22 @@ impl PeerService {
     }
 
     /// The running member and the payload of a message that is meant for it.
-    fn open(&self, request: Request<PeerMessage>) -> Result<(Arc<Running>, u64, Bytes), Status> {
+    fn open(&self, request: Request<PeerMessage>) -> Result<Opened, Status> {
         let running = self.running()?;
         let caller = Caller::of(&request);
-        let message = request.into_inner();
-        check(&running, &message.cluster_id, message.from, message.to)?;
-        caller.check(&running, message.from)?;
-        Ok((running, message.from, message.payload))
+        let PeerMessage { cluster_id, from, to, payload, .. } = request.into_inner();
+        check(&running, &cluster_id, from, to)?;
+        let standing = caller.check(&running, from)?;
+        Ok(Opened { running, from, payload, standing })
     }
+}
+
+/// A message for this member.
+struct Opened {
+    running: Arc<Running>,
+    from: u64,
+    payload: Bytes,
+    standing: Standing,
 }
 
 /// Refuses a message of another cluster, for another member, or from this member itself.
@@ -83,31 +92,89 @@ fn check(running: &Running, cluster: &str, from: u64, to: u64) -> Result<(), Sta
 }
 
 /// Who a certificate says the other side is; nothing where connections carry no identity.
+///
+/// A certificate of a member outlives its membership, so it is not enough. Ids are indices of log entries and are never
+/// given twice: an id at or below the committed membership that is not in it was removed. A higher one may have joined in
+/// an entry that this member has not read; it is listened to only while no leader is known to live, who would have sent
+/// that entry.
 struct Caller(Option<Identity>);
+
+/// What this member knows of a sender.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It is a member.
+    Listed,
+    /// It may have become one.
+    Unknown,
+}
 
 impl Caller {
     fn of<T>(request: &Request<T>) -> Self {
         Self(peer_identity(request).ok().filter(|identity| !identity.is_insecure()))
     }
 
-    /// Refuses one member that speaks as another.
-    fn check(&self, running: &Running, from: u64) -> Result<(), Status> {
-        let Some(identity) = &self.0 else { return Ok(()) };
-        let metrics = running.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        // A member that is not known yet is one that this member has not read of in its log.
-        let known = metrics.membership_config.get_node(&from);
-        if identity.role == Role::Member && known.is_none_or(|known| known.name == identity.name) {
-            return Ok(());
+    /// Refuses one member that speaks as another, and one that is a member no more.
+    fn check(&self, running: &Running, from: u64) -> Result<Standing, Status> {
+        let listed =
+            running.raft.metrics().borrow_watched().membership_config.get_node(&from).cloned();
+        if let Some(identity) = &self.0 {
+            let named = listed.as_ref().is_none_or(|listed| listed.name == identity.name);
+            if identity.role != Role::Member || !named {
+                let who = format!("{} {:?}", identity.role, identity.name);
+                tracing::warn!(
+                    from,
+                    who,
+                    "refused a message: the certificate names another sender"
+                );
+                let text = format!("{who} does not speak for member {from}");
+                return Err(Status::permission_denied(text));
+            }
         }
-        let who = format!("{} {:?}", identity.role, identity.name);
-        tracing::warn!(
-            from,
-            who,
-            "refused a message whose sender is not whom its certificate names"
-        );
-        Err(Status::permission_denied(format!("{who} does not speak for member {from}")))
+        match listed {
+            Some(_) => Ok(Standing::Listed),
+            None => self.check_unlisted(running, from),
+        }
     }
+
+    fn check_unlisted(&self, running: &Running, from: u64) -> Result<Standing, Status> {
+        // The committed membership: a removal that is not committed may yet be undone, by the member that it names.
+        let (formed, index, listed) = running.machine.read(|state| {
+            let membership = &state.membership;
+            let index = membership.log_id().map_or(0, |id| id.index());
+            let listed = membership.get_node(&from).map(|node| node.name.clone());
+            (membership.nodes().next().is_some(), index, listed)
+        });
+        if let Some(name) = listed {
+            let same = self.0.as_ref().is_none_or(|identity| identity.name == name);
+            return match same {
+                true => Ok(Standing::Listed),
+                false => Err(Status::permission_denied(format!("member {from} is {name}"))),
+            };
+        }
+        if !formed {
+            return Ok(Standing::Unknown);
+        }
+        if from <= index {
+            tracing::warn!(from, "refused a message of a member that was removed");
+            let text = format!("member {from} is not part of this cluster any more");
+            return Err(Status::permission_denied(text));
+        }
+        if follows_a_living_leader(running) {
+            let text = format!("member {from} is not listed, and a leader is there");
+            return Err(Status::unavailable(text));
+        }
+        Ok(Standing::Unknown)
+    }
+}
+
+/// Whether this member leads, or heard the leader within a lease.
+fn follows_a_living_leader(running: &Running) -> bool {
+    let Some(leader) = running.raft.metrics().borrow_watched().current_leader else { return false };
+    if leader == running.context.me {
+        return quorum::lease_valid(running);
+    }
+    let heard = running.presence.of(leader).0;
+    heard.is_some_and(|heard| heard.elapsed() < running.config.lease())
 }
 
 fn stopping(error: impl std::fmt::Display) -> Status {
@@ -155,8 +222,9 @@ impl Incoming {
     fn accept(&mut self, message: PeerMessage) -> Result<AppendEntriesRequest<Types>, Status> {
         let running = self.running.upgrade().ok_or_else(|| stopping("consensus has ended"))?;
         check(&running, &message.cluster_id, message.from, message.to)?;
+        // Each time: it may have been removed since the stream was opened.
+        self.caller.check(&running, message.from)?;
         if self.guard.is_none() {
-            self.caller.check(&running, message.from)?;
             self.guard = Some(running.presence.connected(message.from));
             self.from.store(message.from, Ordering::Release);
         }
@@ -203,8 +271,10 @@ impl Peer for PeerService {
     }
 
     async fn vote(&self, request: Request<PeerMessage>) -> Result<Response<PeerMessage>, Status> {
-        let (running, from, payload) = self.open(request)?;
-        let request = decode_vote_request(payload).map_err(malformed)?;
+        let Opened { running, from, payload, standing } = self.open(request)?;
+        let mut request = decode_vote_request(payload).map_err(malformed)?;
+        // The sender writes this itself, and it overrides a leader's lease.
+        request.leadership_transfer &= standing == Standing::Listed;
         if !request.leadership_transfer {
             keep_promise(&running)?;
         }
@@ -216,7 +286,7 @@ impl Peer for PeerService {
         &self,
         request: Request<PeerMessage>,
     ) -> Result<Response<PeerMessage>, Status> {
-        let (running, from, payload) = self.open(request)?;
+        let Opened { running, from, payload, .. } = self.open(request)?;
         let request = decode_vote_request(payload).map_err(malformed)?;
         keep_promise(&running)?;
         let answer = running.raft.pre_vote(request).await.map_err(stopping)?;
@@ -227,7 +297,7 @@ impl Peer for PeerService {
         &self,
         request: Request<PeerMessage>,
     ) -> Result<Response<PeerMessage>, Status> {
-        let (running, from, payload) = self.open(request)?;
+        let Opened { running, from, payload, .. } = self.open(request)?;
         let request = decode_transfer(payload).map_err(malformed)?;
         let answer = running.raft.handle_transfer_leader(request).await.map_err(stopping)?;
         Ok(Response::new(running.context.frame(from, encode_transfer_reply(&answer))))
