@@ -10,6 +10,7 @@
 //! store; a member reads and writes nothing there but its probe.
 
 mod audit;
+mod body_budget;
 mod certificate_times;
 mod cluster_version;
 mod command_size;

@@ -4,6 +4,7 @@
 //! before it stops listening to workers.
 
 use crate::audit::{AuditLayer, AuditLog};
+use crate::body_budget::BodyBudgetLayer;
 use crate::config::Config;
 use crate::enrolment::EnrolmentDesk;
 use crate::epoch_gate::EpochGate;
@@ -27,7 +28,7 @@ use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
 use metrics_exporter_prometheus::PrometheusHandle;
 use rollout_ledger::Ledger;
-use rollout_proto::{AuthzLayer, Incoming, MESSAGE_BYTES_MAX, ServerTls, Supervisor, v1};
+use rollout_proto::{AuthzLayer, Incoming, MESSAGE_BYTES_MAX, Role, ServerTls, Supervisor, v1};
 use rollout_raft::Node;
 use rollout_storage::BlobStore;
 use std::sync::Arc;
@@ -99,7 +100,7 @@ async fn run_until_signal(config: Config, metrics: PrometheusHandle) -> Result<(
         config,
     });
     // On consensus' own threads: a flood of work must not delay a heartbeat.
-    let peer = tls.clone().incoming(peer).at_most(shares.peers);
+    let peer = tls.clone().only(Role::Member).incoming(peer).at_most(shares.peers);
     let peers = node.runtime().spawn(serve_peers(peer, node.clone(), stop.clone()));
     let client = tls.incoming(client).at_most(shares.clients);
     let audited = (shared.clone(), Arc::new(audit));
@@ -239,85 +240,76 @@ async fn stop_gently(node: &Node, stop: &CancellationToken) {
     stop.cancel();
 }
 
+/// A request of a service that takes no rows: 4,096 names fit, and what a decoder makes of many small fields stays small.
+const SMALL_MESSAGE_BYTES_MAX: usize = 2 << 20;
+/// One that names rows.
+const ITEMS_MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// One of the shared store: 4,096 keys of 1 KiB, or the values of one command.
+const STORE_MESSAGE_BYTES_MAX: usize = 5 << 20;
+
+/// A service that takes requests of so many bytes. Answers may have [`MESSAGE_BYTES_MAX`].
+macro_rules! bounded {
+    ($service:expr, $request_bytes_max:expr) => {
+        $service
+            .max_decoding_message_size($request_bytes_max)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    };
+}
+
 async fn serve_clients(
     incoming: Incoming,
     (shared, audit): (Arc<Shared>, Arc<AuditLog>),
     store: BlobStore,
     stop: CancellationToken,
 ) -> Result<()> {
-    let runs = v1::runs_server::RunsServer::new(RunsService(shared.clone()))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let items = v1::items_server::ItemsServer::new(ItemsService(shared.clone()))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let shared_store = v1::store_server::StoreServer::new(StoreService::new(shared.clone()))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let runs = v1::runs_server::RunsServer::new(RunsService(shared.clone()));
+    let items = v1::items_server::ItemsServer::new(ItemsService(shared.clone()));
+    let shared_store = v1::store_server::StoreServer::new(StoreService::new(shared.clone()));
     let waits = Waits::new(shared.clone(), Ledger::training_changes);
-    let datasets = v1::datasets_server::DatasetsServer::new(DatasetsService(shared.clone()))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let datasets = v1::datasets_server::DatasetsServer::new(DatasetsService(shared.clone()));
     let shards = ShardsService::new(shared.clone(), waits.clone());
-    let shards = v1::shards_server::ShardsServer::new(shards)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let shards = v1::shards_server::ShardsServer::new(shards);
     let checkpoints = CheckpointsService::new(shared.clone(), waits, store);
-    let checkpoints = v1::checkpoints_server::CheckpointsServer::new(checkpoints)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let checkpoints = v1::checkpoints_server::CheckpointsServer::new(checkpoints);
     let job_waits = Waits::new(shared.clone(), Ledger::job_changes);
     let rendezvous = RendezvousService::new(shared.clone(), job_waits.clone());
-    let rendezvous = v1::rendezvous_server::RendezvousServer::new(rendezvous)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let rendezvous = v1::rendezvous_server::RendezvousServer::new(rendezvous);
     let barrier = BarrierService::new(shared.clone(), job_waits);
-    let barrier = v1::barrier_server::BarrierServer::new(barrier)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let worker = v1::worker_server::WorkerServer::new(WorkerService(shared.clone()))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let cluster = v1::cluster_server::ClusterServer::new(ClusterService(shared.clone()))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let members = v1::members_server::MembersServer::new(MembersService(shared.clone()))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let events = v1::events_server::EventsServer::new(EventsService::new(shared.clone()))
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let barrier = v1::barrier_server::BarrierServer::new(barrier);
+    let worker = v1::worker_server::WorkerServer::new(WorkerService(shared.clone()));
+    let cluster = v1::cluster_server::ClusterServer::new(ClusterService(shared.clone()));
+    let members = v1::members_server::MembersServer::new(MembersService(shared.clone()));
+    let events = v1::events_server::EventsServer::new(EventsService::new(shared.clone()));
     let maintenance = MaintenanceService::new(shared.clone());
-    let maintenance = v1::maintenance_server::MaintenanceServer::new(maintenance)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let namespaces =
-        v1::namespaces_server::NamespacesServer::new(NamespacesService(shared.clone()))
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let tokens = v1::tokens_server::TokensServer::new(TokensService(shared.clone()))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let maintenance = v1::maintenance_server::MaintenanceServer::new(maintenance);
+    let namespaces = NamespacesService(shared.clone());
+    let namespaces = v1::namespaces_server::NamespacesServer::new(namespaces);
+    let tokens = v1::tokens_server::TokensServer::new(TokensService(shared.clone()));
     let enrolment = EnrolmentService(shared.clone());
-    let enrolment = v1::enrolment_server::EnrolmentServer::new(enrolment)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let enrolment = v1::enrolment_server::EnrolmentServer::new(enrolment);
     server()
         .layer(TraceLayer)
         .layer(PlacedLayer::Told)
         .layer(AuditLayer(audit))
         .layer(AuthzLayer)
         .layer(EpochGate(shared))
-        .add_service(runs)
-        .add_service(items)
-        .add_service(shared_store)
-        .add_service(rendezvous)
-        .add_service(barrier)
-        .add_service(datasets)
-        .add_service(shards)
-        .add_service(checkpoints)
-        .add_service(worker)
-        .add_service(cluster)
-        .add_service(members)
-        .add_service(events)
-        .add_service(maintenance)
-        .add_service(namespaces)
-        .add_service(tokens)
-        .add_service(enrolment)
+        .layer(BodyBudgetLayer::new())
+        .add_service(bounded!(runs, MESSAGE_BYTES_MAX))
+        .add_service(bounded!(worker, MESSAGE_BYTES_MAX))
+        .add_service(bounded!(shared_store, STORE_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(items, ITEMS_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(rendezvous, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(barrier, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(datasets, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(shards, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(checkpoints, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(cluster, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(members, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(events, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(maintenance, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(namespaces, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(tokens, SMALL_MESSAGE_BYTES_MAX))
+        .add_service(bounded!(enrolment, SMALL_MESSAGE_BYTES_MAX))
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await
         .context("the client port ended")
@@ -332,10 +324,14 @@ async fn serve_peers(incoming: Incoming, node: Node, stop: CancellationToken) ->
         .context("the peer port ended")
 }
 
+/// Calls of one connection at a time.
+const STREAMS_MAX: u32 = 200;
+
 /// HTTP/2 windows that do not stall a stream of large messages, and keep-alive that notices a
 /// peer that is gone without a word.
 fn server() -> Server {
     Server::builder()
+        .max_concurrent_streams(STREAMS_MAX)
         .tcp_nodelay(true)
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20)

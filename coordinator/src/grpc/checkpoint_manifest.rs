@@ -1,7 +1,8 @@
 //! What a rank reports, as the store has it.
 //!
 //! *Invariant:* before a report is proposed its manifest was read back and is what its digest says, and every object that
-//! the manifest names is in the store and has its length.
+//! the manifest names is in the store and has its length. A manifest is at most [`MANIFEST_BYTES_MAX`] long, in the store as
+//! in the report, and names at most [`FILES_MAX`] files: decoding makes 88 bytes of each empty one, which takes two.
 //!
 //! Deliberately absent: the bytes of those objects. Whoever restores compares them, and `rolloutctl checkpoint verify`.
 
@@ -12,11 +13,17 @@ use rollout_ledger::RankReport;
 use rollout_proto::{ErrorCode, Outcome, RpcError, v1};
 use rollout_storage::{BlobError, BlobStore};
 use std::collections::BTreeMap;
+use tokio::sync::Semaphore;
 
 /// Version of the manifest's message.
 const FORMAT: u32 = 1;
 /// Objects that are looked for at a time.
 const LOOKS: usize = 32;
+/// Enough for 6 TB in chunks of 64 MiB.
+const MANIFEST_BYTES_MAX: u32 = 4 << 20;
+const FILES_MAX: usize = 65_536;
+/// Manifests that are read and decoded at a time.
+static READING: Semaphore = Semaphore::const_new(2);
 
 /// Refuses what is not durable, or another rank's, or less than is reported.
 pub(super) async fn check(
@@ -27,16 +34,24 @@ pub(super) async fn check(
 ) -> Result<(), RpcError> {
     let digest = &report.manifest.digest;
     let key = key(prefix, digest);
-    let bytes = store.get(&key, digest).await;
-    let bytes =
-        bytes.map_err(|error| refused(&error, &format!("the manifest {key} cannot be read")))?;
+    let unread = |error: BlobError| refused(&error, &format!("the manifest {key} cannot be read"));
     let refused = |why: &str| Err(convert::invalid(format!("the manifest {key} {why}")));
-    if bytes.len() != report.manifest.bytes as usize {
+    if report.manifest.bytes > MANIFEST_BYTES_MAX {
+        return refused("is longer than 4 MiB");
+    }
+    // invariant: nobody closes this semaphore.
+    let turn = READING.acquire().await;
+    if store.size(&key).await.map_err(unread)? != u64::from(report.manifest.bytes) {
         return refused("has another length");
+    }
+    let bytes = store.get(&key, digest).await.map_err(unread)?;
+    if files_in(&bytes).is_none_or(|files| files > FILES_MAX) {
+        return refused("is none, or names more than 65,536 files");
     }
     let Ok(manifest) = v1::CheckpointManifest::decode(bytes) else {
         return refused("is none");
     };
+    drop(turn);
     let chunks = || manifest.files.iter().flat_map(|file| &file.chunks);
     let sum: u64 = chunks().map(|chunk| u64::from(chunk.bytes)).sum();
     if manifest.format != FORMAT || manifest.trainer != trainer {
@@ -56,6 +71,19 @@ pub(super) async fn check(
     }
     let looks = named.into_iter().map(|(digest, bytes)| look(store, prefix, digest, bytes));
     futures::stream::iter(looks).buffer_unordered(LOOKS).try_collect().await
+}
+
+/// How many files an encoded manifest names, without decoding them; none where it is no message.
+fn files_in(mut bytes: &[u8]) -> Option<usize> {
+    const FILES: u32 = 4;
+    let mut files = 0;
+    while !bytes.is_empty() {
+        let (tag, wire_type) = prost::encoding::decode_key(&mut bytes).ok()?;
+        files += usize::from(tag == FILES);
+        let skipped = prost::encoding::DecodeContext::default();
+        prost::encoding::skip_field(wire_type, tag, &mut bytes, skipped).ok()?;
+    }
+    Some(files)
 }
 
 /// Refuses an object that is not there, or has another length.
@@ -119,6 +147,29 @@ pub(super) mod tests {
         let manifest = BlobRef { digest, bytes: bytes.len() as u32 };
         store.put(&key(PREFIX, &digest), bytes.into()).await.unwrap();
         (keys, RankReport { manifest, bytes: 23, objects: 3 })
+    }
+
+    async fn put(store: &BlobStore, bytes: Vec<u8>) -> RankReport {
+        let digest = *blake3::hash(&bytes).as_bytes();
+        let manifest = BlobRef { digest, bytes: bytes.len() as u32 };
+        store.put(&key(PREFIX, &digest), bytes.into()).await.unwrap();
+        RankReport { manifest, bytes: 0, objects: 0 }
+    }
+
+    #[tokio::test]
+    async fn a_manifest_that_would_take_much_memory_is_refused_before_it_is_decoded() {
+        let store = BlobStore::open(&format!("memory://large-{}", std::process::id())).unwrap();
+        let refused = async |report: RankReport| {
+            check(&store, PREFIX, "t0", &report).await.unwrap_err().message
+        };
+        // Each pair of bytes is an empty file.
+        let many = put(&store, [0x22, 0].repeat(1 << 20)).await;
+        assert!(refused(many).await.contains("more than 65,536 files"));
+        let long = put(&store, vec![0; (4 << 20) + 1]).await;
+        assert!(refused(long).await.contains("longer than 4 MiB"));
+        let mut other = put(&store, [0x22, 0].repeat(8)).await;
+        other.manifest.bytes += 1;
+        assert!(refused(other).await.contains("another length"));
     }
 
     #[tokio::test]
