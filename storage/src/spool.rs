@@ -8,7 +8,7 @@
 //! Absent: which run the rows belong to. One file holds the open part of one run; its owner names it.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::StorageError;
@@ -79,6 +79,8 @@ impl Spool {
             .write(true)
             .create(true)
             .truncate(false)
+            // Results are for this user alone.
+            .mode(0o600)
             .open(path)
             .map_err(StorageError::io(path, "open"))?;
         let found = file.metadata().map_err(StorageError::io(path, "examine"))?.len();

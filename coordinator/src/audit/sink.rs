@@ -13,7 +13,7 @@ use metrics::counter;
 use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -77,6 +77,9 @@ fn log(fields: &Map<String, Value>) {
     );
 }
 
+/// For this user alone: lines tell who did what.
+const MODE: u32 = 0o600;
+
 struct Rotated {
     path: PathBuf,
     file: File,
@@ -89,7 +92,7 @@ struct Rotated {
 
 impl Rotated {
     fn open(path: &Path, bytes_max: u64, files_max: u32) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let file = OpenOptions::new().create(true).append(true).mode(MODE).open(path)?;
         let bytes = file.metadata()?.len();
         // Of one that cannot be read it is not known.
         let torn = bytes > 0 && !ends_a_line(path, bytes).unwrap_or(false);
@@ -121,6 +124,7 @@ impl Rotated {
             }
         }
         let mut options = OpenOptions::new();
+        options.mode(MODE);
         // A single file begins anew; of several, the old one has another name by now.
         self.file = match self.files_max {
             1 => options.create(true).write(true).truncate(true).open(&self.path)?,

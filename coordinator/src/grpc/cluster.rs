@@ -269,8 +269,9 @@ impl v1::cluster_server::Cluster for ClusterService {
 
     async fn request_digest(
         &self,
-        _: Request<v1::RequestDigestRequest>,
+        request: Request<v1::RequestDigestRequest>,
     ) -> Result<Response<v1::RequestDigestResponse>, Status> {
+        check_every_namespace(&caller(&request)?)?;
         let leading = self.0.leading()?;
         let (index, _) = self.0.proposed(leading.proposer.command(Body::DigestAt)).await?;
         placed::applied(leading.epoch, Place { index, position: 0 });

@@ -124,16 +124,17 @@ impl Client {
         }
     }
 
-    /// Of the members that were not asked in this round: the one that another named, one that a connection is open to, the
-    /// one that led last, or any.
+    /// Of the members that were not asked in this round: the one that another named; one that a connection is open to, but
+    /// for the one that led last, which may have fallen silent; then that one; or any.
     fn next_to_ask(&self, search: &Search) -> Option<Endpoint> {
         let mut left = self.candidates();
         left.retain(|each| !search.asked.contains(each) && !search.in_flight.contains(each));
         let named = left.iter().find(|each| each.name.is_some() && each.name == search.named);
-        let connected: Vec<_> = left.iter().filter(|each| self.is_connected_to(each)).collect();
-        let connected = connected.choose(&mut rand::rng()).copied();
         let led_last = self.inner.known.lock().led_last.clone();
-        let led_last = left.iter().find(|each| Some(*each) == led_last.as_ref());
+        let is_last = |each: &&Endpoint| Some(*each) == led_last.as_ref();
+        let connected = left.iter().filter(|each| !is_last(each) && self.is_connected_to(each));
+        let connected = connected.collect::<Vec<_>>().choose(&mut rand::rng()).copied();
+        let led_last = left.iter().find(is_last);
         let any = || left.choose(&mut rand::rng());
         named.or(connected).or(led_last).or_else(any).cloned()
     }

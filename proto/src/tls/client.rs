@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 
 use super::material::Material;
 use super::reload::Reloading;
-use super::verify::{MemberVerifier, provider};
+use super::verify::{MemberVerifier, TLS_VERSIONS, provider};
 use super::{ALPN_H2, Security, TlsError, pinned};
 use crate::identity::Identity;
 use crate::pki::Validity;
@@ -120,7 +120,7 @@ fn build(material: Material) -> Result<ClientConfig, TlsError> {
     // "dangerous" is rustls's word for any verifier of one's own: ours asks webpki first and
     // only ever adds a refusal.
     let mut config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(TLS_VERSIONS)
         .map_err(refused)?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))

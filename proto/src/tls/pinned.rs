@@ -14,7 +14,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::ALPN_H2;
-use super::verify::{MemberVerifier, provider, refused};
+use super::verify::{MemberVerifier, TLS_VERSIONS, provider, refused};
 use crate::pki::pin_of;
 
 struct PinnedVerifier {
@@ -80,7 +80,7 @@ pub(super) fn config(pins: &[[u8; 32]]) -> Result<ClientConfig, Error> {
     let verifier = PinnedVerifier { pins: pins.to_vec(), provider: provider() };
     // "dangerous" is rustls's word for any verifier of one's own: this one asks webpki, once it knows whom to trust.
     let mut config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
+        .with_protocol_versions(TLS_VERSIONS)?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();

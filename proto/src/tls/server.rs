@@ -15,7 +15,7 @@ use super::conn::ServerConn;
 use super::incoming::Incoming;
 use super::material::Material;
 use super::reload::Reloading;
-use super::verify::{ClientIdentityVerifier, provider};
+use super::verify::{ClientIdentityVerifier, TLS_VERSIONS, provider};
 use super::{ALPN_H2, Security, TlsError};
 use crate::identity::{Identity, PeerInfo, Role};
 use crate::pki::{AUTHORITIES_MAX, Validity, inspect_der};
@@ -27,6 +27,8 @@ pub struct ServerTls {
     files: Option<Arc<Reloading<ServerConfig>>>,
     /// Nobody is asked for a certificate.
     newcomers: bool,
+    /// Callers of other roles are refused with the handshake.
+    only: Option<Role>,
 }
 
 impl ServerTls {
@@ -39,14 +41,14 @@ impl ServerTls {
         match security {
             Security::Mtls(files) => {
                 let files = Some(Arc::new(Reloading::load(files, build)?));
-                Ok(ServerTls { files, newcomers: false })
+                Ok(ServerTls { files, newcomers: false, only: None })
             }
             Security::InsecurePlaintext => {
                 tracing::warn!(
                     "INSECURE: this server speaks plaintext, so whoever reaches its port may do \
                      everything; use certificates anywhere but on a test machine"
                 );
-                Ok(ServerTls { files: None, newcomers: false })
+                Ok(ServerTls { files: None, newcomers: false, only: None })
             }
         }
     }
@@ -59,7 +61,13 @@ impl ServerTls {
     pub fn for_newcomers(security: &Security) -> Result<Self, TlsError> {
         let Security::Mtls(files) = security else { return Err(TlsError::EnrolmentInPlaintext) };
         let files = Some(Arc::new(Reloading::load(files, build_for_newcomers)?));
-        Ok(ServerTls { files, newcomers: true })
+        Ok(ServerTls { files, newcomers: true, only: None })
+    }
+
+    /// The same for callers of one role: others hold no connection. In plaintext everybody is let in.
+    #[must_use]
+    pub fn only(self, role: Role) -> Self {
+        ServerTls { only: Some(role), ..self }
     }
 
     /// The connections of `listener`, each with its caller's identity, for tonic's
@@ -105,6 +113,10 @@ impl ServerTls {
         let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let leaf = leaf.ok_or_else(|| std::io::Error::other("the caller sent no certificate"))?;
         let identity = Identity::from_certificate(leaf).map_err(std::io::Error::other)?;
+        if self.only.is_some_and(|only| only != identity.role) {
+            let refused = format!("{identity} has nothing to do at this port");
+            return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, refused));
+        }
         let certificate = Some(Arc::new(leaf.clone().into_owned()));
         let unread = || std::io::Error::other("the caller's certificate cannot be read");
         let not_after_unix = inspect_der(leaf).ok_or_else(unread)?.validity.not_after_unix;
@@ -130,7 +142,7 @@ fn build(material: Material) -> Result<ServerConfig, TlsError> {
     let verifier =
         ClientIdentityVerifier::new(roots).map_err(|cause| Material::refused(&files, cause))?;
     let mut config = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(TLS_VERSIONS)
         .map_err(refused)?
         .with_client_cert_verifier(Arc::new(verifier))
         .with_single_cert(chain, key)
@@ -147,7 +159,7 @@ fn build_for_newcomers(material: Material) -> Result<ServerConfig, TlsError> {
     let refused = |cause: rustls::Error| Material::refused(&files, cause);
     chain.extend(authorities.into_iter().take(AUTHORITIES_MAX));
     let mut config = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(TLS_VERSIONS)
         .map_err(refused)?
         .with_no_client_auth()
         .with_single_cert(chain, key)

@@ -104,17 +104,25 @@ fn greet(mut incoming: Incoming) -> tokio::sync::mpsc::UnboundedReceiver<Identit
 
 /// A caller that is not held to what [`ClientTls`] checks of its own files.
 fn lax_connector(ca: &Path, own: Option<(&Path, &Path)>) -> TlsConnector {
+    lax_connector_of(ca, own, rustls::DEFAULT_VERSIONS)
+}
+
+fn lax_connector_of(
+    ca: &Path,
+    own: Option<(&Path, &Path)>,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(roots);
     let mut config = match own {
         None => builder.with_no_client_auth(),
         Some((cert, key)) => builder
             .with_client_auth_cert(
-                vec![CertificateDer::from_pem_file(cert).unwrap()],
+                CertificateDer::pem_file_iter(cert).unwrap().map(Result::unwrap).collect(),
                 PrivateKeyDer::from_pem_file(key).unwrap(),
             )
             .unwrap(),
@@ -154,6 +162,21 @@ async fn plaintext_on_both_ends_makes_everybody_the_insecure_identity() {
     assert!(tls.connector().is_none() && tls.validity().is_none());
     let (_stream, conn) = tokio::join!(TcpStream::connect(addr), next(&mut incoming));
     assert!(conn.peer().identity.is_insecure());
+}
+
+#[tokio::test]
+async fn a_port_of_one_role_lets_in_no_other() {
+    let authority = Authority::new();
+    let server = load_server(&authority.issue(Role::Member, "c1")).only(Role::Member);
+    let (incoming, addr) = listen(server).await;
+    let mut seen = greet(incoming);
+    for role in Role::ALL.into_iter().filter(|role| *role != Role::Member) {
+        let tls = load_client(&authority.issue(role, "caller"));
+        assert!(!is_let_in(tls.connector().unwrap(), addr).await, "{role:?}");
+    }
+    let tls = load_client(&authority.issue(Role::Member, "c2"));
+    assert!(is_let_in(tls.connector().unwrap(), addr).await);
+    assert_eq!(seen.recv().await.unwrap().name, "c2");
 }
 
 #[tokio::test]

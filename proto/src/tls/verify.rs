@@ -20,6 +20,9 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use crate::identity::{Identity, Role};
 
+/// Both ends are ours, so nothing needs an older version.
+pub(super) const TLS_VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
 /// Cryptography is ring's, named at every use: no process-wide default is needed or set.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
@@ -68,7 +71,8 @@ macro_rules! signatures_of_webpki {
     };
 }
 
-/// A server's check of whoever connects.
+/// A server's check of a caller. Members and administrators need a certificate of the authority itself, workers and clients
+/// may have one of an authority below it.
 #[derive(Debug)]
 pub(super) struct ClientIdentityVerifier(Arc<dyn ClientCertVerifier>);
 
@@ -101,7 +105,16 @@ impl ClientCertVerifier for ClientIdentityVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.0.verify_client_cert(end_entity, intermediates, now)?;
-        Identity::from_certificate(end_entity).map_err(refused)?;
+        let identity = Identity::from_certificate(end_entity).map_err(refused)?;
+        if !matches!(identity.role, Role::Worker | Role::Client) {
+            // The key of an issuing authority is on the disk of every member: it makes nobody a member or an administrator.
+            self.0.verify_client_cert(end_entity, &[], now).map_err(|_| {
+                let role = identity.role.with_article();
+                refused(format!(
+                    "the certificate of {role} has to be signed by an authority of the CA file itself"
+                ))
+            })?;
+        }
         Ok(verified)
     }
 

@@ -7,6 +7,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -134,7 +135,8 @@ impl Partial {
 
     fn create(&self) -> anyhow::Result<File> {
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
+        // A snapshot holds all that the cluster knows: it is for this user alone.
+        options.write(true).create(true).truncate(true).mode(0o600);
         options.open(&self.path).with_context(|| format!("cannot write {}", self.path.display()))
     }
 

@@ -34,6 +34,27 @@ fn custom(
     files
 }
 
+/// A certificate that an issuing authority below the authority signed, with that one's behind it.
+fn issued_below(authority: &Authority, name: &str, uri: &str) -> TlsFiles {
+    let out = authority.path().join("issuer");
+    if !out.exists() {
+        crate::pki::init_issuer(authority.path(), &out, 30).unwrap();
+    }
+    let read = |file: &str| std::fs::read_to_string(out.join(file)).unwrap();
+    let issuer_key = KeyPair::from_pem(&read("issuer.key")).unwrap();
+    let issuer = Issuer::from_ca_cert_pem(&read("issuer.pem"), issuer_key).unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.subject_alt_names.push(SanType::URI(uri.try_into().unwrap()));
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let at = |suffix: &str| authority.path().join(format!("{name}.{suffix}"));
+    let files = TlsFiles { ca: authority.path().join("ca.pem"), cert: at("pem"), key: at("key") };
+    let chain = params.signed_by(&key, &issuer).unwrap().pem() + &read("issuer.pem");
+    std::fs::write(&files.cert, chain).unwrap();
+    std::fs::write(&files.key, key.serialize_pem()).unwrap();
+    files
+}
+
 fn expired(params: &mut CertificateParams) {
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
     params.not_after = rcgen::date_time_ymd(2021, 1, 1);
@@ -92,6 +113,28 @@ async fn a_caller_without_a_certificate_is_refused() {
     let authority = Authority::new();
     let connector = lax_connector(&authority.path().join("ca.pem"), None);
     only_the_good_caller_gets_in(&authority, vec![connector]).await;
+}
+
+#[tokio::test]
+async fn an_issuing_authority_makes_nobody_a_member_or_an_administrator() {
+    let authority = Authority::new();
+    let admin = issued_below(&authority, "forged", "rollout://admin/forged");
+    let member = issued_below(&authority, "c9", "rollout://member/c9");
+    only_the_good_caller_gets_in(&authority, vec![lax(&admin), lax(&member)]).await;
+    let worker = issued_below(&authority, "w1", "rollout://worker/w1");
+    let (incoming, addr) = listen(load_server(&authority.issue(Role::Member, "c1"))).await;
+    let mut seen = greet(incoming);
+    assert!(is_let_in(lax(&worker), addr).await);
+    assert_eq!(seen.recv().await.unwrap().name, "w1");
+}
+
+#[tokio::test]
+async fn a_caller_of_an_older_version_of_tls_is_refused() {
+    let authority = Authority::new();
+    let files = authority.issue(Role::Client, "old");
+    let older =
+        lax_connector_of(&files.ca, Some((&files.cert, &files.key)), &[&rustls::version::TLS12]);
+    only_the_good_caller_gets_in(&authority, vec![older]).await;
 }
 
 #[tokio::test]
