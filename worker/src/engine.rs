@@ -12,6 +12,7 @@ mod oom_kills;
 pub(crate) mod openai;
 mod program;
 pub(crate) mod request;
+mod withheld;
 mod xid;
 
 use std::borrow::Cow;

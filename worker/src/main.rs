@@ -48,6 +48,7 @@ fn main() -> ExitCode {
     if config.address.is_empty() {
         config.address = format!("{}:pid-{}", host_name(), std::process::id());
     }
+    hide_from_engines();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     match runtime {
         Ok(runtime) => runtime.block_on(work(config)),
@@ -55,6 +56,16 @@ fn main() -> ExitCode {
             tracing::error!(%error, "cannot start the runtime");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Keeps this process's environment and memory from others of its user, the engines among them, which could read both in
+/// /proc. Their own environment lacks its credentials (`pass_env`).
+fn hide_from_engines() {
+    // SAFETY: a plain system call on numbers.
+    if unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) } != 0 {
+        let error = std::io::Error::last_os_error();
+        tracing::warn!(%error, "engines can read the environment of this process");
     }
 }
 

@@ -150,6 +150,9 @@ pub struct EngineConfig {
     /// vllm: variables of its process's environment.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// vllm, mock: variables of the agent's environment that the process gets although they look like credentials.
+    #[serde(default)]
+    pub pass_env: Vec<String>,
     /// vllm: devices of a slot, the next that no other slot has. 0 leaves the choice to vLLM, where neither `devices` nor
     /// `slots = "auto"` is said.
     #[serde(default)]
@@ -227,6 +230,7 @@ impl EngineConfig {
             revision: String::new(),
             engine_args: BTreeMap::new(),
             env: BTreeMap::new(),
+            pass_env: Vec::new(),
             gpus_per_slot: 0,
             devices: Vec::new(),
             tensor_parallel_size: one(),

@@ -7,6 +7,8 @@
 
 mod answer;
 
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -15,6 +17,7 @@ use futures::{FutureExt, StreamExt};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use rollout_proto::v1::FailureClass;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::request::{Input, Request};
@@ -43,6 +46,23 @@ pub(super) struct OpenAiEngine {
     api_key: Option<String>,
     timeout: Duration,
     served_model: Option<String>,
+    /// What the slot offers.
+    models: Vec<String>,
+    /// It refused a row for what it is, and not for what the row is.
+    doubted: AtomicBool,
+}
+
+/// The list of a server's models.
+#[derive(Deserialize)]
+struct Models<'a> {
+    #[serde(borrow)]
+    data: Vec<Model<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Model<'a> {
+    #[serde(borrow)]
+    id: Cow<'a, str>,
 }
 
 impl OpenAiEngine {
@@ -65,6 +85,8 @@ impl OpenAiEngine {
             api_key,
             timeout: Duration::from_millis(config.timeout_ms),
             served_model: config.served_model.clone(),
+            models: config.models.clone(),
+            doubted: AtomicBool::new(false),
         })
     }
 
@@ -144,22 +166,59 @@ impl OpenAiEngine {
                 let failure = answer::refusal(status, &bytes);
                 Err(EngineFailure::invalid("UNKNOWN_LORA", failure.message))
             }
-            status if !status.is_success() => Err(answer::refusal(status, &bytes)),
+            status if !status.is_success() => Err(self.refused(status, &bytes)),
             _ if embeds => answer::embedding(&bytes),
             _ => answer::completion(&bytes),
         }
     }
 
-    async fn models(&self) -> Result<(), String> {
+    /// A server that refuses the key, or does not know the path or the model, refuses every row: the slot stops, and no row is
+    /// blamed for it.
+    fn refused(&self, status: StatusCode, bytes: &[u8]) -> EngineFailure {
+        let mut failure = answer::refusal(status, bytes);
+        if matches!(status.as_u16(), 401 | 403 | 404 | 405) {
+            failure.code = "ENGINE_REFUSES".into();
+            failure.unreachable = true;
+            self.doubted.store(true, Ordering::Relaxed);
+        }
+        failure
+    }
+
+    /// What the server lacks of the models that this slot offers, once it has refused a row. Before that it may be a server
+    /// that takes any name.
+    fn missing_model(&self, bytes: &[u8]) -> Option<String> {
+        if !self.doubted.load(Ordering::Relaxed) {
+            return None;
+        }
+        let listed: Models = serde_json::from_slice(bytes).ok()?;
+        let ids: Vec<&str> = listed.data.iter().map(|model| model.id.as_ref()).collect();
+        let offered = |name: &String| ids.contains(&name.split('@').next().unwrap_or(name));
+        let served = match &self.served_model {
+            Some(name) => ids.contains(&name.as_str()),
+            None => self.models.iter().any(|name| name == "*" || offered(name)),
+        };
+        if ids.is_empty() || served {
+            self.doubted.store(false, Ordering::Relaxed);
+            return None;
+        }
+        let wanted = self.served_model.clone().unwrap_or_else(|| self.models.join(", "));
+        let shown: Vec<&str> = ids.into_iter().take(8).collect();
+        Some(format!("it serves {}, not {wanted}", shown.join(", ")))
+    }
+
+    async fn look_at_models(&self) -> Result<(), String> {
         let url = self.at("/v1/models");
         let request = self.authorized(self.client.get(url.clone())).timeout(PROBE_TIMEOUT);
-        let status = match request.send().await {
-            Ok(response) => response.status(),
+        let response = match request.send().await {
+            Ok(response) => response,
             Err(error) => return Err(format!("{url}: {}", cause(&error))),
         };
         // A server without that page is there all the same.
-        match status {
-            status if status.is_success() => Ok(()),
+        match response.status() {
+            status if status.is_success() => {
+                let bytes = read(response).await.map_err(|failure| failure.message)?;
+                self.missing_model(&bytes).map_or(Ok(()), |why| Err(format!("{url}: {why}")))
+            }
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Ok(()),
             status => Err(format!("{url} answers {status}")),
         }
@@ -183,7 +242,7 @@ impl Engine for OpenAiEngine {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
-        self.models().boxed()
+        self.look_at_models().boxed()
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::host::{Gpus, HostConfig, KILL_TIMEOUT, Program, crash_file};
+use super::withheld::withheld;
 use super::xid::Xids;
 use crate::config::{EngineConfig, VISIBLE};
 use crate::engine::SlotPlace;
@@ -75,7 +76,14 @@ fn host(
 ) -> anyhow::Result<HostConfig> {
     let dir = std::path::absolute(dir).context("the data directory")?;
     Ok(HostConfig {
-        program: Program { path, args, env, slot, crash_file: crash_file(&dir, slot) },
+        program: Program {
+            path,
+            args,
+            env,
+            withheld: withheld(std::env::vars_os().map(|(name, _)| name), &config.pass_env),
+            slot,
+            crash_file: crash_file(&dir, slot),
+        },
         options: serde_json::to_string(config)?,
         gpus: None,
         stall_timeout: Duration::from_millis(config.stall_timeout_ms),

@@ -82,6 +82,9 @@ async fn manifest_of(
     Ok(manifest)
 }
 
+/// Memory that is set aside for a file before its first chunk was read.
+const READ_AHEAD_BYTES_MAX: u64 = 64 << 20;
+
 /// Where a checkpoint's objects are.
 struct Source<'a> {
     store: BlobStore,
@@ -97,7 +100,12 @@ impl<'a> Source<'a> {
     }
 
     async fn read_file(&self, file: &v1::CheckpointFile) -> Result<Bytes, TrainError> {
-        let mut content = BytesMut::with_capacity(file.bytes as usize);
+        let sum = file.chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
+        if sum != file.bytes {
+            return Err(damaged(format!("{} is of other chunks than its length says", file.name)));
+        }
+        // What was read is there; what a manifest says may not be.
+        let mut content = BytesMut::with_capacity(sum.min(READ_AHEAD_BYTES_MAX) as usize);
         for chunk in &file.chunks {
             content.extend_from_slice(&self.read(chunk).await?);
         }

@@ -6,6 +6,7 @@
 //! which then kills it: so what the process has started dies too.
 //! Absent: what is said over the socket.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -28,6 +29,8 @@ pub(crate) struct Program {
     pub(crate) args: Vec<String>,
     /// Over the agent's own environment; of one name, the last counts.
     pub(crate) env: Vec<(String, String)>,
+    /// What it does not get of the agent's own environment.
+    pub(crate) withheld: Vec<OsString>,
     pub(crate) slot: u32,
     /// Where the process says what it died of.
     pub(crate) crash_file: PathBuf,
@@ -129,6 +132,9 @@ impl Program {
         remove(&self.crash_file)?;
         let (log, to_log) = io::pipe()?;
         let mut command = Command::new(&self.path);
+        for name in &self.withheld {
+            command.env_remove(name);
+        }
         command
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
@@ -215,6 +221,7 @@ mod tests {
             path: "/bin/sh".into(),
             args: vec!["-c".into(), script],
             env: Vec::new(),
+            withheld: Vec::new(),
             slot: 0,
             crash_file: dir.join("crash.json"),
         }

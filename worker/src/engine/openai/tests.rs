@@ -142,6 +142,27 @@ async fn refusals_are_the_rows_fault_and_all_else_is_worth_another_try() {
 }
 
 #[tokio::test]
+async fn a_server_without_the_model_stops_its_slot_and_blames_no_row() {
+    let list = || async { Json(json!({"data": [{"id": "a"}, {"id": "b"}]})) };
+    let missing = || async { (StatusCode::NOT_FOUND, Json(json!({"error": "no such model"}))) };
+    let app = Router::new()
+        .route("/v1/models", axum::routing::get(list))
+        .route("/v1/completions", post(missing));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let mut engine = engine(&url);
+    engine.models = vec!["m@main".to_owned()];
+    assert_eq!(engine.probe().await, Ok(()), "it may take any name");
+    let failure = engine.run(row(json!({"prompt": "hi"}))).await.unwrap_err();
+    assert_eq!((failure.unreachable, &*failure.code), (true, "ENGINE_REFUSES"));
+    let why = engine.probe().await.unwrap_err();
+    assert!(why.ends_with("it serves a, b, not m@main"), "{why}");
+    engine.models = vec!["b".to_owned()];
+    assert_eq!(engine.probe().await, Ok(()));
+}
+
+#[tokio::test]
 async fn a_server_that_is_not_there_is_told_apart() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

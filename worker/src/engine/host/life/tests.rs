@@ -86,6 +86,7 @@ impl<T: Send + 'static> Agent<T> {
             path: "/bin/sleep".into(),
             args: vec!["60".into()],
             env: Vec::new(),
+            withheld: Vec::new(),
             slot: 0,
             crash_file: dir.join("crash.json"),
         };
