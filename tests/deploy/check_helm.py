@@ -130,6 +130,17 @@ class Rendered(unittest.TestCase):
                 if probe in container(thing):
                     self.assertIn(container(thing)[probe]["httpGet"]["port"], ports)
 
+    def test_workers_have_an_account_of_their_own(self):
+        seen = set()
+        for _, thing in self.each(*PODS):
+            account = pod_of(thing)["serviceAccountName"]
+            worker = labels_of(thing).get("app.kubernetes.io/component") == "worker"
+            self.assertEqual(account.endswith("-worker"), worker, account)
+            seen.add(worker)
+        self.assertEqual(seen, {True, False})
+        for _, thing in self.each("ServiceAccount"):
+            self.assertFalse(thing["automountServiceAccountToken"])
+
     def test_pods_ask_for_no_rights_and_mount_what_they_have(self):
         for _, thing in self.each(*PODS):
             pod, only = pod_of(thing), container(thing)
