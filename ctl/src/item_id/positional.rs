@@ -17,17 +17,29 @@ pub struct SamplingParamsV1 {
     pub temperature: f32,
     /// Nucleus sampling's mass.
     pub top_p: f32,
+    /// How many of the likeliest tokens count; -1 is all.
+    pub top_k: i32,
     /// The most tokens of a completion.
     pub max_tokens: u32,
     /// The seed, where one was set.
     pub seed: Option<u64>,
     /// Texts that end a completion.
     pub stop: Vec<String>,
+    /// Whether the answer is streamed; no batch does that.
+    pub stream: bool,
 }
 
 impl Default for SamplingParamsV1 {
     fn default() -> Self {
-        Self { temperature: 1.0, top_p: 1.0, max_tokens: 16, seed: None, stop: Vec::new() }
+        Self {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: -1,
+            max_tokens: 16,
+            seed: None,
+            stop: Vec::new(),
+            stream: false,
+        }
     }
 }
 
